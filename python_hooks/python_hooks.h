@@ -1,0 +1,28 @@
+// What Python was doing: the frame behind a launch or an allocation, and the calls of modules, backward passes and
+// optimizers that open and close regions. Works through symbols found at run time in the process; where there is no
+// Python, or one whose layout is not known, everything here returns 0 and one notice says so.
+//
+// Frames are read without the GIL: a thread reads its own frame chain, whose code objects its own frames keep alive.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/record/thread_log.h"
+
+namespace grape::python {
+
+// Called from the driver's wrappers on the way (cheap when there is nothing to do): asks the interpreter for a pending
+// call that installs the hooks, once there is an interpreter and torch is imported.
+void on_driver_call() noexcept;
+
+// This thread's Python stack as a frame id in `log`'s definitions (defining what is new); 0: none.
+std::uint32_t current_stack(record::ThreadLog& log) noexcept;
+
+// Only the innermost frame, as a frame without parent. Cheaper.
+std::uint32_t current_leaf(record::ThreadLog& log) noexcept;
+
+// The region call that this thread's events belong to, where the thread itself has opened none (autograd's device
+// threads): emits a kScopeAttach event when it changed. Called before an event is begun.
+void attach(record::ThreadLog& log) noexcept;
+
+}  // namespace grape::python

@@ -1,0 +1,30 @@
+# What Grape builds on: headers of CUDA, and Debian's packages. Libraries go into libgrape.so statically and hidden.
+find_package(Threads REQUIRED)
+
+# The CUDA driver API's headers: an installed toolkit's, else those that scripts/setup took from NVIDIA's wheel.
+find_path(GRAPE_CUDA_INCLUDE_DIR cudaTypedefs.h
+  HINTS ENV CUDA_HOME ENV CUDA_PATH
+  PATHS /usr/local/cuda /opt/cuda ${PROJECT_SOURCE_DIR}/build/deps/cuda
+  PATH_SUFFIXES include targets/x86_64-linux/include
+  DOC "Folder of cuda.h and cudaTypedefs.h")
+if(NOT GRAPE_CUDA_INCLUDE_DIR)
+  message(FATAL_ERROR "No CUDA headers found. Install a CUDA toolkit, or run ./scripts/setup, or set CUDA_HOME.")
+endif()
+add_library(grape_cuda_headers INTERFACE)
+target_include_directories(grape_cuda_headers SYSTEM INTERFACE ${GRAPE_CUDA_INCLUDE_DIR})
+
+find_library(GRAPE_ZSTD_LIBRARY NAMES libzstd.a REQUIRED)
+find_path(GRAPE_ZSTD_INCLUDE_DIR zstd.h REQUIRED)
+add_library(grape_zstd INTERFACE)
+target_link_libraries(grape_zstd INTERFACE ${GRAPE_ZSTD_LIBRARY})
+target_include_directories(grape_zstd SYSTEM INTERFACE ${GRAPE_ZSTD_INCLUDE_DIR})
+
+find_path(GRAPE_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+add_library(grape_xxhash INTERFACE)
+target_include_directories(grape_xxhash SYSTEM INTERFACE ${GRAPE_XXHASH_INCLUDE_DIR})
+target_compile_definitions(grape_xxhash INTERFACE XXH_INLINE_ALL)
+
+# Native stacks: absent, GRAPE_STACKS=native says so at run time.
+find_library(GRAPE_UNWIND_LIBRARY NAMES libunwind.a)
+find_library(GRAPE_LZMA_LIBRARY NAMES liblzma.a)
+find_path(GRAPE_UNWIND_INCLUDE_DIR libunwind.h)

@@ -1,0 +1,32 @@
+// The environment variables, read once when the library is loaded. Bad input never stops the program: one warning on
+// stderr, and the safe default.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace grape {
+
+enum class Mode : std::uint8_t { kOff, kObserve };
+enum class Stacks : std::uint8_t { kOff, kLeaf, kPython, kNative };  // kNative: Python stacks as well
+enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
+
+struct Config {
+  bool disabled = false;  // GRAPE_DISABLE: as if the library were not there
+  Mode mode = Mode::kObserve;
+  Stacks stacks = Stacks::kPython;
+  LogLevel log = LogLevel::kWarning;
+  bool replace = false;               // GRAPE_TRACE_REPLACE: write beside, rename at the end
+  char trace[4096] = {};              // GRAPE_TRACE, unexpanded
+  char regions[4096] = {};            // GRAPE_REGIONS: comma-separated patterns, checked
+  char exclude[4096] = {};            // GRAPE_EXCLUDE
+};
+
+// The process's configuration. Before the library's constructor ran: disabled. Read-only afterwards; any thread.
+const Config& config() noexcept;
+
+// Reads `environment` (null-terminated, as environ) into `out` and passes each complaint to `warn` (one line, no
+// newline, escaped). Never allocates. Pure: used by the tests.
+void parse_environment(const char* const* environment, Config& out, void (*warn)(const char* line)) noexcept;
+
+}  // namespace grape

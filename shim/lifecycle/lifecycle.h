@@ -1,0 +1,24 @@
+// The library's life in one place: loaded → active → (forked child: inert) → finished.
+#pragma once
+
+#include <atomic>
+
+namespace grape::lifecycle {
+
+enum class State : int {
+  kInert,     // disabled by the environment, a forked child, or given up after a fault
+  kActive,
+  kFinished,  // exit has begun: wrappers pass through
+};
+
+extern std::atomic<State> g_state;
+inline bool active() noexcept { return g_state.load(std::memory_order_relaxed) == State::kActive; }
+
+// A fault of Grape's own: disables it for good, prints `reason` once. Any thread.
+void give_up(const char* reason) noexcept;
+
+// The next definition of `symbol` after this library in the lookup order, else the one in `library` if that is loaded
+// (never loads it), else null. Not recursive into our own dlsym. Any thread.
+void* next_symbol(const char* symbol, const char* library) noexcept;
+
+}  // namespace grape::lifecycle

@@ -1,0 +1,14 @@
+// Messages to stderr: one write(2) a line, "grape: ..." in front, nothing allocated, errno kept. Async-signal-safe.
+#pragma once
+
+#include "shim/lifecycle/config.h"
+
+namespace grape {
+
+// printf-style; at most 1 KiB a line, control characters escaped. Printed if config().log admits the level.
+void log_line(LogLevel level, const char* format, ...) noexcept __attribute__((format(printf, 2, 3)));
+
+// As log_line at kWarning, and kept for the trace's End::notices (the first 32). Repeats of one `format` print once.
+void notice(const char* format, ...) noexcept __attribute__((format(printf, 1, 2)));
+
+}  // namespace grape

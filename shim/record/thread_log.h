@@ -1,0 +1,96 @@
+// The recorder's hot side: each thread writes its events into blocks of its own; a writer thread takes them to disk.
+// No locks, no system calls and no allocation on the way, except when a thread is first seen. When the bounded pool
+// of blocks is empty, events are dropped and counted (kLost), never waited for.
+#pragma once
+
+#include <x86intrin.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "compressor/trace/event.h"
+#include "shim/lifecycle/lifecycle.h"
+
+namespace grape::record {
+
+struct Block;
+
+// When something happened. `sequence` 0: taken when the event is begun (right for calls that make things); calls that
+// unmake things (free, destroy, unload) take it before the real call, since the name may be reused at once.
+struct Stamp {
+  std::uint64_t ticks = 0;
+  std::uint64_t sequence = 0;
+};
+
+inline std::uint64_t ticks() noexcept { return __rdtsc(); }
+std::uint64_t next_sequence() noexcept;
+
+class ThreadLog {
+ public:
+  // Room for one event with `payload_words` words (uninitialised), header filled in. Null: no room, the event is lost
+  // and counted. Each begin() that gave room is followed by commit() on the same thread, with no other begin() between.
+  std::uint64_t* begin(trace::EventKind kind, std::uint32_t key, std::uint32_t payload_words, Stamp stamp,
+                       std::uint16_t flags = 0, std::uint32_t duration = 0) noexcept;
+  void commit() noexcept;
+
+  // This thread's number in the trace, dense from 1.
+  std::uint32_t number() const noexcept { return number_; }
+
+  // Caches of the rooms above, one slot each, freed through the given function when the thread ends.
+  struct Slot {
+    void* data = nullptr;
+    void (*destroy)(void*) = nullptr;
+  };
+  Slot functions;  // shim/interpose: CUfunction → id
+  Slot python;     // python_hooks: codes, frames, scopes → id
+  Slot native;     // shim/record/native_stack: frames → id
+
+ private:
+  friend class Recorder;
+  std::uint64_t* begin_in_new_block(trace::EventKind, std::uint32_t, std::uint32_t, Stamp, std::uint16_t,
+                                    std::uint32_t) noexcept;
+  Block* block_ = nullptr;
+  std::uint32_t used_ = 0;     // bytes of the current block, committed
+  std::uint32_t pending_ = 0;  // bytes of the event between begin() and commit()
+  std::uint32_t number_ = 0;
+  std::uint32_t os_thread_ = 0;
+  std::uint64_t lost_ = 0;
+};
+
+// This thread's log; null: not recording (inert, finished, out of memory, thread already torn down).
+ThreadLog* thread_log() noexcept;
+
+// Entered by every wrapper around what it does. Nested calls (the driver, or a library under us, calling a wrapped
+// function again on the same thread) see log() == null. Survives a longjmp out of the wrapper: a guard left behind by
+// an inner frame is recognised by its stack address.
+class Entry {
+ public:
+  Entry() noexcept;
+  ~Entry() noexcept;
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+  ThreadLog* log() const noexcept { return log_; }
+
+ private:
+  ThreadLog* log_;
+  bool outermost_;
+};
+
+// Bumped when a module or library is unloaded: per-thread caches keyed by its handles are void.
+extern std::atomic<std::uint32_t> g_module_epoch;
+
+// The driver's call table for the trace's meta chunk; set once by shim/interpose before anything is recorded.
+struct ApiRow {
+  const char* symbol;
+  std::uint8_t api_class;  // trace::ApiClass
+  const char* arguments;
+};
+void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept;
+
+// Called for the counts in End::unhandled: fills up to `room` names and counts, returns how many.
+using UnhandledSource = std::uint32_t (*)(const char** names, std::uint64_t* counts, std::uint32_t room);
+void set_unhandled_source(UnhandledSource source) noexcept;
+void set_driver_version(int version) noexcept;
+void set_python_version(const char* version) noexcept;  // copied
+
+}  // namespace grape::record
