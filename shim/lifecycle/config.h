@@ -16,10 +16,10 @@ struct Config {
   Mode mode = Mode::kObserve;
   Stacks stacks = Stacks::kPython;
   LogLevel log = LogLevel::kWarning;
-  bool replace = false;               // GRAPE_TRACE_REPLACE: write beside, rename at the end
-  char trace[4096] = {};              // GRAPE_TRACE, unexpanded
-  char regions[4096] = {};            // GRAPE_REGIONS: comma-separated patterns, checked
-  char exclude[4096] = {};            // GRAPE_EXCLUDE
+  bool replace = false;     // GRAPE_TRACE_REPLACE: write beside, rename at the end
+  char trace[4096] = {};    // GRAPE_TRACE, unexpanded
+  char regions[4096] = {};  // GRAPE_REGIONS: comma-separated patterns, checked
+  char exclude[4096] = {};  // GRAPE_EXCLUDE
 };
 
 // The process's configuration. Before the library's constructor ran: disabled. Read-only afterwards; any thread.

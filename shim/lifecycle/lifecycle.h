@@ -6,7 +6,7 @@
 namespace grape::lifecycle {
 
 enum class State : int {
-  kInert,     // disabled by the environment, a forked child, or given up after a fault
+  kInert,  // disabled by the environment, a forked child, or given up after a fault
   kActive,
   kFinished,  // exit has begun: wrappers pass through
 };
@@ -20,5 +20,13 @@ void give_up(const char* reason) noexcept;
 // The next definition of `symbol` after this library in the lookup order, else the one in `library` if that is loaded
 // (never loads it), else null. Not recursive into our own dlsym. Any thread.
 void* next_symbol(const char* symbol, const char* library) noexcept;
+
+// The arguments the process was started with, as the loader gave them; may be null.
+int argument_count() noexcept;
+const char* const* arguments() noexcept;
+
+// Called once when the process ends in order (exit, return from main, _exit), in the process that was loaded, not in
+// its forked children. Set before the first thread is recorded.
+void set_finish(void (*finish)()) noexcept;
 
 }  // namespace grape::lifecycle

@@ -21,10 +21,10 @@ struct Node {
   NodeKind kind = NodeKind::kKernel;
   std::uint64_t stream = 0;
   std::uint64_t sequence = 0;
-  std::uint32_t function = 0;      // file-wide id; 0 where not a kernel
-  std::uint32_t api = 0;           // id of the driver call
-  std::uint32_t frame = 0;         // Python frame id
-  std::uint32_t scope = 0;         // innermost scope id
+  std::uint32_t function = 0;        // file-wide id; 0 where not a kernel
+  std::uint32_t api = 0;             // id of the driver call
+  std::uint32_t frame = 0;           // Python frame id
+  std::uint32_t scope = 0;           // innermost scope id
   std::vector<std::uint64_t> words;  // the event's payload, whole: launch or call
   std::vector<std::uint32_t> after;  // nodes that it directly follows, ascending
 };
@@ -32,7 +32,7 @@ struct Node {
 // Things of the host's side that stand between nodes, in the same order: allocator events and host reads.
 struct HostEvent {
   trace::EventKind kind;
-  std::uint32_t api = 0;        // kCall: synchronisations and copies to the host
+  std::uint32_t api = 0;          // kCall: synchronisations and copies to the host
   std::uint32_t before_node = 0;  // index of the first node that came later
   std::vector<std::uint64_t> words;
 };
@@ -40,8 +40,8 @@ struct HostEvent {
 struct Graph {
   std::vector<Node> nodes;
   std::vector<HostEvent> host_events;
-  // Same for graphs with the same nodes (kind, function name, dimensions, parameter size) and edges; addresses, streams'
-  // handles and parameter values do not count.
+  // Same for graphs with the same nodes (kind, function name, dimensions, parameter size) and edges; addresses,
+  // streams' handles and parameter values do not count.
   std::uint64_t shape_hash = 0;
 };
 

@@ -47,14 +47,27 @@ class ThreadLog {
 
  private:
   friend class Recorder;
-  std::uint64_t* begin_in_new_block(trace::EventKind, std::uint32_t, std::uint32_t, Stamp, std::uint16_t,
-                                    std::uint32_t) noexcept;
+  std::uint64_t* begin_in_new_block(trace::EventKind kind, std::uint32_t key, std::uint32_t payload_words, Stamp stamp,
+                                    std::uint16_t flags, std::uint32_t duration) noexcept;
+  bool next_block() noexcept;
+  std::uint64_t* place(trace::EventKind kind, std::uint32_t key, std::uint32_t bytes, Stamp stamp, std::uint16_t flags,
+                       std::uint32_t duration) noexcept;
+
   Block* block_ = nullptr;
   std::uint32_t used_ = 0;     // bytes of the current block, committed
   std::uint32_t pending_ = 0;  // bytes of the event between begin() and commit()
+  std::uint64_t last_sequence_ = 0;
+  std::uint64_t last_ticks_ = 0;
+  std::uint64_t lost_ = 0;  // since the last kLost event
   std::uint32_t number_ = 0;
   std::uint32_t os_thread_ = 0;
-  std::uint64_t lost_ = 0;
+
+  // Shared with the writer.
+  enum class Phase : std::uint32_t { kFree, kRunning, kEnded };
+  std::atomic<Phase> phase_{Phase::kFree};
+  std::atomic<Block*> first_{nullptr};  // set by the thread with its first block, then the writer's
+  ThreadLog* next_log_ = nullptr;       // list of all logs; never unlinked, but reused
+  void* encoder_ = nullptr;             // the writer's own
 };
 
 // This thread's log; null: not recording (inert, finished, out of memory, thread already torn down).

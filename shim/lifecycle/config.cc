@@ -1,0 +1,199 @@
+#include "shim/lifecycle/config.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace grape {
+namespace {
+
+constexpr std::size_t kShown = 48;  // bytes of a bad value that a warning repeats
+
+struct Choice {
+  const char* word;
+  int value;
+};
+
+constexpr Choice kModes[] = {{"off", static_cast<int>(Mode::kOff)}, {"observe", static_cast<int>(Mode::kObserve)}};
+constexpr Choice kStackChoices[] = {{"off", static_cast<int>(Stacks::kOff)},
+                                    {"leaf", static_cast<int>(Stacks::kLeaf)},
+                                    {"python", static_cast<int>(Stacks::kPython)},
+                                    {"native", static_cast<int>(Stacks::kNative)}};
+constexpr Choice kLevels[] = {{"error", static_cast<int>(LogLevel::kError)},
+                              {"warning", static_cast<int>(LogLevel::kWarning)},
+                              {"info", static_cast<int>(LogLevel::kInfo)},
+                              {"debug", static_cast<int>(LogLevel::kDebug)}};
+constexpr Choice kSwitch[] = {{"0", 0}, {"1", 1}, {"false", 0}, {"true", 1}, {"no", 0}, {"yes", 1}, {"", 0}};
+
+using Warn = void (*)(const char*);
+
+// Printable ASCII only, cut: a value may be a megabyte of anything.
+void show(const char* value, char* out) {
+  std::size_t i = 0;
+  for (; value[i] != '\0' && i < kShown; ++i) out[i] = value[i] >= 0x20 && value[i] < 0x7f ? value[i] : '?';
+  std::memcpy(out + i, value[i] == '\0' ? "" : "...", value[i] == '\0' ? 1 : 4);
+}
+
+template <std::size_t N>
+int choose(const char* name, const char* value, const Choice (&choices)[N], int otherwise, Warn warn) {
+  for (const Choice& choice : choices) {
+    if (std::strcmp(choice.word, value) == 0) return choice.value;
+  }
+  char shown[kShown + 4], line[512], allowed[128] = "";
+  show(value, shown);
+  const char* fallback = "";
+  for (const Choice& choice : choices) {
+    if (*choice.word == '\0') continue;
+    if (*allowed != '\0') std::strncat(allowed, ", ", sizeof allowed - std::strlen(allowed) - 1);
+    std::strncat(allowed, choice.word, sizeof allowed - std::strlen(allowed) - 1);
+    if (choice.value == otherwise && *fallback == '\0') fallback = choice.word;
+  }
+  std::snprintf(line, sizeof line, "%s=%s is not one of %s; using %s", name, shown, allowed, fallback);
+  warn(line);
+  return otherwise;
+}
+
+void copy_text(const char* name, const char* value, char* out, std::size_t room, Warn warn) {
+  const std::size_t bytes = std::strlen(value);
+  char line[256];
+  if (bytes >= room) {
+    std::snprintf(line, sizeof line, "%s is %zu bytes long, more than %zu; ignored", name, bytes, room - 1);
+    warn(line);
+    return;
+  }
+  for (std::size_t i = 0; i < bytes; ++i) {
+    if (static_cast<unsigned char>(value[i]) < 0x20) {
+      std::snprintf(line, sizeof line, "%s has a control character; ignored", name);
+      warn(line);
+      return;
+    }
+  }
+  std::memcpy(out, value, bytes + 1);
+}
+
+// package.module:Qualified.name, each part of identifier characters, dots and the wildcards * ? [ ] !
+bool is_pattern(const char* begin, const char* end) {
+  int colons = 0;
+  for (const char* p = begin; p != end; ++p) {
+    const auto c = static_cast<unsigned char>(*p);
+    const bool word =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c >= 0x80;
+    if (*p == ':') ++colons;
+    if (!word && std::strchr(".:*?[]!-<>", *p) == nullptr) return false;
+  }
+  return colons == 1 && *begin != ':' && end[-1] != ':';
+}
+
+void copy_patterns(const char* name, const char* value, char* out, std::size_t room, Warn warn) {
+  char raw[sizeof(Config::regions)] = "";
+  copy_text(name, value, raw, room < sizeof raw ? room : sizeof raw, warn);
+  std::size_t used = 0;
+  for (const char* p = raw; *p != '\0';) {
+    const char* end = p + std::strcspn(p, ",");
+    const char* first = p + std::strspn(p, " ");
+    const char* last = end;
+    while (last > first && last[-1] == ' ') --last;
+    p = *end == ',' ? end + 1 : end;
+    if (first >= last) continue;
+    if (!is_pattern(first, last)) {
+      char shown[kShown + 4], line[256], item[sizeof raw];
+      std::memcpy(item, first, static_cast<std::size_t>(last - first));
+      item[last - first] = '\0';
+      show(item, shown);
+      std::snprintf(line, sizeof line, "%s: %s is not a pattern package.module:Qualified.name; ignored", name, shown);
+      warn(line);
+      continue;
+    }
+    if (used != 0) out[used++] = ',';
+    std::memcpy(out + used, first, static_cast<std::size_t>(last - first));
+    used += static_cast<std::size_t>(last - first);
+  }
+  out[used] = '\0';
+}
+
+constexpr const char* kNames[] = {"GRAPE_MODE",    "GRAPE_TRACE",   "GRAPE_TRACE_REPLACE", "GRAPE_LOG",
+                                  "GRAPE_REGIONS", "GRAPE_EXCLUDE", "GRAPE_STACKS",        "GRAPE_DISABLE"};
+
+// Edit distance, capped: enough to tell a slip of the finger.
+std::size_t distance(const char* a, const char* b) {
+  constexpr std::size_t kMost = 32;
+  const std::size_t rows = std::strlen(a), columns = std::strlen(b);
+  if (rows > kMost || columns > kMost) return kMost;
+  std::size_t previous[kMost + 1], current[kMost + 1];
+  for (std::size_t j = 0; j <= columns; ++j) previous[j] = j;
+  for (std::size_t i = 1; i <= rows; ++i) {
+    current[0] = i;
+    for (std::size_t j = 1; j <= columns; ++j) {
+      std::size_t best = previous[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      if (previous[j] + 1 < best) best = previous[j] + 1;
+      if (current[j - 1] + 1 < best) best = current[j - 1] + 1;
+      current[j] = best;
+    }
+    std::memcpy(previous, current, sizeof previous);
+  }
+  return previous[columns];
+}
+
+void warn_unknown(const char* name, Warn warn) {
+  const char* nearest = nullptr;
+  std::size_t best = 4;
+  for (const char* known : kNames) {
+    const std::size_t d = distance(name, known);
+    if (d < best) {
+      best = d;
+      nearest = known;
+    }
+  }
+  char shown[kShown + 4], line[256];
+  show(name, shown);
+  if (nearest != nullptr) {
+    std::snprintf(line, sizeof line, "%s is not a setting of Grape; did you mean %s?", shown, nearest);
+  } else {
+    std::snprintf(line, sizeof line, "%s is not a setting of Grape; ignored", shown);
+  }
+  warn(line);
+}
+
+void apply(const char* name, const char* value, Config& out, Warn warn) {
+  const auto is = [name](const char* known) { return std::strcmp(name, known) == 0; };
+  if (is("GRAPE_MODE")) {
+    out.mode = static_cast<Mode>(choose(name, value, kModes, static_cast<int>(Mode::kObserve), warn));
+  } else if (is("GRAPE_STACKS")) {
+    out.stacks = static_cast<Stacks>(choose(name, value, kStackChoices, static_cast<int>(Stacks::kPython), warn));
+  } else if (is("GRAPE_LOG")) {
+    out.log = static_cast<LogLevel>(choose(name, value, kLevels, static_cast<int>(LogLevel::kWarning), warn));
+  } else if (is("GRAPE_DISABLE")) {
+    // Whoever sets it wants Grape out of the way: a value that is not understood disables too.
+    out.disabled = choose(name, value, kSwitch, 1, warn) != 0;
+  } else if (is("GRAPE_TRACE_REPLACE")) {
+    out.replace = choose(name, value, kSwitch, 0, warn) != 0;
+  } else if (is("GRAPE_TRACE")) {
+    copy_text(name, value, out.trace, sizeof out.trace, warn);
+  } else if (is("GRAPE_REGIONS")) {
+    copy_patterns(name, value, out.regions, sizeof out.regions, warn);
+  } else if (is("GRAPE_EXCLUDE")) {
+    copy_patterns(name, value, out.exclude, sizeof out.exclude, warn);
+  } else {
+    warn_unknown(name, warn);
+  }
+}
+
+}  // namespace
+
+void parse_environment(const char* const* environment, Config& out, void (*warn)(const char* line)) noexcept {
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    if (std::strncmp(*environment, "GRAPE_", 6) != 0) continue;
+    const char* equals = std::strchr(*environment, '=');
+    char name[kShown];
+    const std::size_t bytes = equals == nullptr ? 0 : static_cast<std::size_t>(equals - *environment);
+    if (bytes == 0 || bytes >= sizeof name) {
+      warn_unknown(bytes == 0 ? *environment : "GRAPE_ with a name longer than any", warn);
+      continue;
+    }
+    std::memcpy(name, *environment, bytes);
+    name[bytes] = '\0';
+    apply(name, equals + 1, out, warn);
+  }
+}
+
+}  // namespace grape

@@ -1,0 +1,22 @@
+// The dynamic loader's own functions, behind our definitions of them. dlsym cannot be asked for dlsym when we are
+// dlsym, so the loaded objects' symbol tables are read directly.
+#pragma once
+
+namespace grape::lifecycle {
+
+using DlsymFunction = void* (*)(void* handle, const char* symbol);
+using DlvsymFunction = void* (*)(void* handle, const char* symbol, const char* version);
+
+// The next definitions after this library in load order (libc's, or those of another interposer that is preloaded
+// behind us). Resolved at the first call; null only in a process without libc. Any thread, before constructors too.
+DlsymFunction real_dlsym() noexcept;
+DlvsymFunction real_dlvsym() noexcept;
+
+// The definition of `symbol` in the loaded object whose file name is `library` (with or without a folder), or null.
+// Reads tables only: takes no lock but the loader's, loads nothing.
+void* symbol_in(const char* library, const char* symbol) noexcept;
+
+// Is an object of that file name loaded?
+bool loaded(const char* library) noexcept;
+
+}  // namespace grape::lifecycle

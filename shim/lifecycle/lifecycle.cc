@@ -1,0 +1,97 @@
+#include "shim/lifecycle/lifecycle.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "shim/lifecycle/config.h"
+#include "shim/lifecycle/elf_lookup.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape {
+namespace {
+
+Config g_config{true};  // disabled until the constructor has run
+
+}  // namespace
+
+const Config& config() noexcept { return g_config; }
+
+namespace lifecycle {
+
+std::atomic<State> g_state{State::kInert};
+
+namespace {
+
+std::atomic<void (*)()> g_finish{nullptr};
+pid_t g_process = 0;
+int g_argument_count = 0;
+const char* const* g_arguments = nullptr;
+
+void warn(const char* line) { log_line(LogLevel::kWarning, "%s", line); }
+
+// A child shares the parent's file and none of its threads: it records nothing and touches nothing.
+void in_child() { g_state.store(State::kInert, std::memory_order_relaxed); }
+
+// Runs at most once. Not in a vfork child, which shares our memory but is another process.
+void finish() noexcept {
+  if (getpid() != g_process) return;
+  State expected = State::kActive;
+  if (!g_state.compare_exchange_strong(expected, State::kFinished)) return;
+  if (auto* function = g_finish.load()) function();
+}
+
+__attribute__((constructor(101))) void load(int count, char** argument_list, char** environment) {
+  g_argument_count = count;
+  g_arguments = argument_list;
+  g_process = getpid();
+  // Twice: the first pass learns how much the second may say.
+  Config quiet;
+  parse_environment(environment, quiet, [](const char*) {});
+  g_config.log = quiet.log;
+  Config parsed;
+  parse_environment(environment, parsed, quiet.disabled ? [](const char*) {} : warn);
+  g_config = parsed;
+  if (parsed.disabled || parsed.mode == Mode::kOff) return;
+  if (pthread_atfork(nullptr, nullptr, in_child) != 0) {
+    log_line(LogLevel::kWarning, "cannot watch for forks; not recording");
+    return;
+  }
+  g_state.store(State::kActive, std::memory_order_relaxed);
+}
+
+__attribute__((destructor(101))) void unload() { finish(); }
+
+}  // namespace
+
+void give_up(const char* reason) noexcept {
+  State expected = State::kActive;
+  if (g_state.compare_exchange_strong(expected, State::kInert)) {
+    log_line(LogLevel::kError, "disabled: %s; the program runs on without Grape", reason);
+  }
+}
+
+void* next_symbol(const char* symbol, const char* library) noexcept {
+  void* found = nullptr;
+  if (auto* dlsym_function = real_dlsym()) found = dlsym_function(reinterpret_cast<void*>(-1L) /* RTLD_NEXT */, symbol);
+  if (found == nullptr && library != nullptr) found = symbol_in(library, symbol);
+  return found;
+}
+
+int argument_count() noexcept { return g_argument_count; }
+const char* const* arguments() noexcept { return g_arguments; }
+void set_finish(void (*function)()) noexcept { g_finish.store(function); }
+
+}  // namespace lifecycle
+}  // namespace grape
+
+// os._exit and _Exit run no destructors: what was recorded is written here.
+extern "C" __attribute__((visibility("default"), noreturn)) void _exit(int status) {
+  grape::lifecycle::finish();
+  for (;;) syscall(SYS_exit_group, status);
+}
+
+extern "C" __attribute__((visibility("default"), noreturn)) void _Exit(int status) {
+  grape::lifecycle::finish();
+  for (;;) syscall(SYS_exit_group, status);
+}

@@ -1,0 +1,236 @@
+#include "shim/record/recorder.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <type_traits>
+
+#include "shim/lifecycle/log.h"
+#include "shim/record/trace_session.h"
+
+namespace grape::record {
+namespace {
+
+constexpr int kDrainMilliseconds = 50;
+constexpr int kCloseMilliseconds = 10'000;              // at exit, the longest wait for the disk
+constexpr std::uint32_t kBusyBlocks = kBlockCount / 8;  // from here on the writer is woken early
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, int milliseconds) noexcept {
+  const timespec timeout{milliseconds / 1000, (milliseconds % 1000) * 1'000'000L};
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, &timeout, nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+Recorder Recorder::g_recorder;
+static_assert(std::is_trivially_destructible_v<Recorder>);
+
+void Recorder::set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
+  apis_.store(rows);
+  api_count_.store(count);
+}
+
+void Recorder::set_python_version(const char* version) noexcept {
+  if (python_known_.exchange(true)) return;
+  std::snprintf(python_version_, sizeof python_version_, "%s", version);
+}
+
+bool Recorder::start() noexcept {
+  Started expected = Started::kNo;
+  if (started_.compare_exchange_strong(expected, Started::kStarting)) {
+    const bool ok = start_writer();
+    started_.store(ok ? Started::kYes : Started::kFailed, std::memory_order_release);
+    return ok;
+  }
+  // Another thread is starting the writer: it does not wait for anything, so neither do we for long.
+  while ((expected = started_.load(std::memory_order_acquire)) == Started::kStarting) sched_yield();
+  return expected == Started::kYes;
+}
+
+bool Recorder::start_writer() noexcept {
+  pthread_key_t key;
+  if (!pool_.open() || pthread_key_create(&key, &Recorder::end_thread) != 0) {
+    lifecycle::give_up("no memory for its buffers");
+    return false;
+  }
+  key_ = key;
+  recording_.store(true, std::memory_order_relaxed);
+  lifecycle::set_finish(&Recorder::finish);
+  // The application's signal handlers must not run on a thread that it does not know.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t writer;
+  const int failed = pthread_create(&writer, nullptr, &Recorder::run_writer, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (failed != 0) {
+    recording_.store(false, std::memory_order_relaxed);
+    lifecycle::give_up("cannot start its writer thread");
+    return false;
+  }
+  pthread_setname_np(writer, "grape-writer");
+  pthread_detach(writer);
+  return true;
+}
+
+ThreadLog* Recorder::start_thread() noexcept {
+  if (!start()) return nullptr;
+  ThreadLog* log = logs_.load(std::memory_order_acquire);
+  for (; log != nullptr; log = log->next_log_) {
+    auto expected = ThreadLog::Phase::kFree;
+    if (log->phase_.compare_exchange_strong(expected, ThreadLog::Phase::kRunning)) break;
+  }
+  const bool fresh = log == nullptr;
+  if (fresh) {
+    log = new (std::nothrow) ThreadLog;
+    if (log == nullptr) return nullptr;
+    log->phase_.store(ThreadLog::Phase::kRunning, std::memory_order_relaxed);
+  }
+  log->number_ = threads_.fetch_add(1) + 1;
+  log->os_thread_ = static_cast<std::uint32_t>(syscall(SYS_gettid));
+  if (fresh) {
+    log->next_log_ = logs_.load(std::memory_order_relaxed);
+    while (!logs_.compare_exchange_weak(log->next_log_, log, std::memory_order_release)) {
+    }
+  }
+  if (pthread_setspecific(key_, log) != 0) {
+    end_thread(log);
+    return nullptr;
+  }
+  return log;
+}
+
+void Recorder::end_thread(void* data) noexcept {
+  auto* log = static_cast<ThreadLog*>(data);
+  forget_thread_log();
+  for (ThreadLog::Slot* slot : {&log->functions, &log->python, &log->native}) {
+    if (slot->data != nullptr && slot->destroy != nullptr) slot->destroy(slot->data);
+    *slot = {};
+  }
+  log->phase_.store(ThreadLog::Phase::kEnded, std::memory_order_release);
+}
+
+Block* Recorder::take_block() noexcept {
+  Block* block = pool_.take();
+  if (block == nullptr || pool_.in_use() > kBusyBlocks) wake();
+  return block;
+}
+
+void Recorder::wake() noexcept {
+  if (sleeping_.load(std::memory_order_relaxed) == 0) return;
+  wakeups_.fetch_add(1);
+  futex_wake(wakeups_);
+}
+
+void Recorder::wait(int milliseconds) noexcept {
+  const std::uint32_t seen = wakeups_.load();
+  sleeping_.store(1);
+  if (!stop_.load()) futex_wait(wakeups_, seen, milliseconds);
+  sleeping_.store(0);
+}
+
+// Takes what one thread has committed. False: nothing was there.
+bool Recorder::drain_log(ThreadLog& log, TraceSession& session) {
+  // Read first: what was committed before the thread ended is then surely seen below.
+  const bool ended = log.phase_.load(std::memory_order_acquire) == ThreadLog::Phase::kEnded;
+  Block* block = log.first_.load(std::memory_order_acquire);
+  bool any = false;
+  while (block != nullptr) {
+    Block* next = block->next.load(std::memory_order_acquire);
+    const std::uint32_t committed = block->committed.load(std::memory_order_acquire);
+    while (block->consumed < committed) {
+      const auto* event = reinterpret_cast<const trace::EventHeader*>(block->data + block->consumed);
+      session.add(log.number_, log.os_thread_, log.encoder_, *event);
+      block->consumed += event->bytes;
+      any = true;
+    }
+    if (next == nullptr) break;
+    log.first_.store(next, std::memory_order_relaxed);
+    pool_.give_back(block);
+    block = next;
+  }
+  if (ended) {
+    session.close_thread(log.encoder_);
+    if (block != nullptr) pool_.give_back(block);
+    log.first_.store(nullptr, std::memory_order_relaxed);
+    log.block_ = nullptr;
+    log.used_ = log.pending_ = 0;
+    log.last_sequence_ = log.last_ticks_ = log.lost_ = 0;
+    log.phase_.store(ThreadLog::Phase::kFree, std::memory_order_release);
+  }
+  return any;
+}
+
+std::size_t Recorder::drain(TraceSession& session) {
+  std::size_t busy = 0;
+  for (ThreadLog* log = logs_.load(std::memory_order_acquire); log != nullptr; log = log->next_log_) {
+    if (log->phase_.load(std::memory_order_acquire) != ThreadLog::Phase::kFree && drain_log(*log, session)) ++busy;
+  }
+  return busy;
+}
+
+void Recorder::write_until_stopped() {
+  TraceSession session(*this);
+  bool stopping = false;
+  while (!stopping && session.ok()) {
+    if (pool_.in_use() <= kBusyBlocks) wait(kDrainMilliseconds);
+    stopping = stop_.load();
+    drain(session);
+    session.flush(stopping);
+  }
+  recording_.store(false, std::memory_order_relaxed);
+  session.close();
+}
+
+void* Recorder::run_writer(void* self) noexcept {
+  auto* recorder = static_cast<Recorder*>(self);
+  try {
+    recorder->write_until_stopped();
+  } catch (const std::bad_alloc&) {
+    lifecycle::give_up("out of memory while writing the trace");
+  }
+  recorder->recording_.store(false, std::memory_order_relaxed);
+  recorder->closed_.store(1);
+  futex_wake(recorder->closed_);
+  return nullptr;
+}
+
+// At the process's end: everything committed so far goes to the file.
+void Recorder::finish() noexcept {
+  Recorder& recorder = instance();
+  recorder.stop_.store(true);
+  recorder.wakeups_.fetch_add(1);
+  futex_wake(recorder.wakeups_);
+  timespec begin, now;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  while (recorder.closed_.load() == 0) {
+    futex_wait(recorder.closed_, 0, 100);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if ((now.tv_sec - begin.tv_sec) * 1000 > kCloseMilliseconds) {
+      log_line(LogLevel::kWarning, "the disk is slow; the trace is left incomplete");
+      return;
+    }
+  }
+}
+
+void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
+  Recorder::instance().set_api_table(rows, count);
+}
+void set_unhandled_source(UnhandledSource source) noexcept { Recorder::instance().set_unhandled_source(source); }
+void set_driver_version(int version) noexcept { Recorder::instance().set_driver_version(version); }
+void set_python_version(const char* version) noexcept { Recorder::instance().set_python_version(version); }
+
+}  // namespace grape::record
