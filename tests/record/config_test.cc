@@ -1,0 +1,101 @@
+#include "shim/lifecycle/config.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace grape {
+namespace {
+
+std::vector<std::string> g_warnings;
+
+Config parse(std::vector<std::string> variables) {
+  std::vector<const char*> environment;
+  for (const std::string& variable : variables) environment.push_back(variable.c_str());
+  environment.push_back(nullptr);
+  g_warnings.clear();
+  Config config;
+  parse_environment(environment.data(), config, [](const char* line) { g_warnings.emplace_back(line); });
+  return config;
+}
+
+TEST(Config, DefaultsWithoutVariables) {
+  const Config config = parse({"PATH=/bin", "GRAPEFRUIT=1"});
+  EXPECT_FALSE(config.disabled);
+  EXPECT_EQ(config.mode, Mode::kObserve);
+  EXPECT_EQ(config.stacks, Stacks::kPython);
+  EXPECT_TRUE(g_warnings.empty());
+}
+
+TEST(Config, ReadsEveryVariable) {
+  const Config config = parse({"GRAPE_MODE=off", "GRAPE_STACKS=native", "GRAPE_LOG=debug", "GRAPE_DISABLE=yes",
+                               "GRAPE_TRACE=run-%h-%p.grape", "GRAPE_TRACE_REPLACE=1",
+                               "GRAPE_REGIONS=my.models:Net.step, other:f*", "GRAPE_EXCLUDE=torch.nn:Linear"});
+  EXPECT_TRUE(g_warnings.empty()) << g_warnings.front();
+  EXPECT_TRUE(config.disabled);
+  EXPECT_EQ(config.mode, Mode::kOff);
+  EXPECT_EQ(config.stacks, Stacks::kNative);
+  EXPECT_EQ(config.log, LogLevel::kDebug);
+  EXPECT_STREQ(config.trace, "run-%h-%p.grape");
+  EXPECT_TRUE(config.replace);
+  EXPECT_STREQ(config.regions, "my.models:Net.step,other:f*");
+  EXPECT_STREQ(config.exclude, "torch.nn:Linear");
+}
+
+TEST(Config, OneWarningAndTheDefaultForABadValue) {
+  for (const char* bad : {"GRAPE_MODE=-1", "GRAPE_MODE=", "GRAPE_MODE=Observe", "GRAPE_MODE=\xff\xfe"}) {
+    EXPECT_EQ(parse({bad}).mode, Mode::kObserve);
+    ASSERT_EQ(g_warnings.size(), 1u) << bad;
+    EXPECT_NE(g_warnings[0].find("off, observe"), std::string::npos) << g_warnings[0];
+  }
+}
+
+TEST(Config, DisableThatIsNotUnderstoodDisables) {
+  EXPECT_TRUE(parse({"GRAPE_DISABLE=please"}).disabled);
+  EXPECT_EQ(g_warnings.size(), 1u);
+  EXPECT_FALSE(parse({"GRAPE_DISABLE=0"}).disabled);
+  EXPECT_FALSE(parse({"GRAPE_DISABLE="}).disabled);
+}
+
+TEST(Config, UnknownNameIsNamedWithASuggestion) {
+  parse({"GRAPE_TRCE=x"});
+  ASSERT_EQ(g_warnings.size(), 1u);
+  EXPECT_NE(g_warnings[0].find("did you mean GRAPE_TRACE?"), std::string::npos) << g_warnings[0];
+  parse({"GRAPE_SOMETHING_QUITE_ELSE=x"});
+  ASSERT_EQ(g_warnings.size(), 1u);
+  EXPECT_EQ(g_warnings[0].find("did you mean"), std::string::npos) << g_warnings[0];
+}
+
+TEST(Config, AMegabyteOfAnythingIsOneShortWarning) {
+  const std::string huge(1 << 20, 'x');
+  for (const char* name : {"GRAPE_MODE=", "GRAPE_TRACE=", "GRAPE_REGIONS=", "GRAPE_"}) {
+    const Config config = parse({name + huge});
+    ASSERT_EQ(g_warnings.size(), 1u) << name;
+    EXPECT_LT(g_warnings[0].size(), 400u);
+    EXPECT_STREQ(config.trace, "");
+    EXPECT_STREQ(config.regions, "");
+  }
+}
+
+TEST(Config, LongestValueThatFitsIsKept) {
+  const std::string longest(sizeof(Config::trace) - 1, 'x');
+  EXPECT_STREQ(parse({"GRAPE_TRACE=" + longest}).trace, longest.c_str());
+  EXPECT_TRUE(g_warnings.empty());
+}
+
+TEST(Config, ControlCharactersNeverReachTheTerminal) {
+  const Config config = parse({"GRAPE_TRACE=a\x1b[31mb", "GRAPE_MODE=\x1b[31m"});
+  EXPECT_STREQ(config.trace, "");
+  ASSERT_EQ(g_warnings.size(), 2u);
+  for (const std::string& line : g_warnings) EXPECT_EQ(line.find('\x1b'), std::string::npos);
+}
+
+TEST(Config, BadPatternsAreNamedAndTheRestKept) {
+  const Config config = parse({"GRAPE_REGIONS=a.b:c,no_colon,two:co:lons,:x,y:,d.e:F.g*,,"});
+  EXPECT_STREQ(config.regions, "a.b:c,d.e:F.g*");
+  EXPECT_EQ(g_warnings.size(), 4u);
+}
+
+}  // namespace
+}  // namespace grape
