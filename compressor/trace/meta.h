@@ -11,22 +11,22 @@ namespace grape::trace {
 enum class ApiClass : std::uint8_t {
   kOther = 0,
   kLaunch,
-  kHostFunction,   // cuLaunchHostFunc, cuStreamAddCallback
-  kCopy,           // device to device, or of unknown direction
-  kCopyToDevice,   // host to device
-  kCopyToHost,     // device to host: a host read
+  kHostFunction,  // cuLaunchHostFunc, cuStreamAddCallback
+  kCopy,          // device to device, or of unknown direction
+  kCopyToDevice,  // host to device
+  kCopyToHost,    // device to host: a host read
   kMemset,
   kEventRecord,
-  kEventWait,      // cuStreamWaitEvent
-  kStreamSync,     // the host waits for a stream, event, context: a host read point
-  kQuery,          // cuStreamQuery, cuEventQuery: the host looks, without waiting
-  kMemoryOp,       // cuStreamWriteValue, WaitValue, BatchMemOp
+  kEventWait,   // cuStreamWaitEvent
+  kStreamSync,  // the host waits for a stream, event, context: a host read point
+  kQuery,       // cuStreamQuery, cuEventQuery: the host looks, without waiting
+  kMemoryOp,    // cuStreamWriteValue, WaitValue, BatchMemOp
   kAlloc,
   kFree,
-  kStream,         // create, destroy, attributes
-  kEvent,          // create, destroy
-  kModule,         // modules, libraries, kernels, functions
-  kGraph,          // create, add, capture, instantiate, update, set parameters, destroy
+  kStream,  // create, destroy, attributes
+  kEvent,   // create, destroy
+  kModule,  // modules, libraries, kernels, functions
+  kGraph,   // create, add, capture, instantiate, update, set parameters, destroy
   kGraphLaunch,
   kContext,
   kTensorMap,
@@ -49,11 +49,11 @@ struct Meta {
   std::uint64_t start_unix_ns = 0;
   std::uint32_t pid = 0;
   std::string host;
-  std::string command;         // argv joined by spaces, control characters escaped
+  std::string command;  // argv joined by spaces, control characters escaped
   std::string grape_version;
-  std::string python_version;  // "" where there is no Python (or it was not known yet)
+  std::string python_version;       // "" where there is no Python (or it was not known yet)
   std::int32_t driver_version = 0;  // as cuDriverGetVersion gives it: 13000
-  std::vector<ApiInfo> apis;   // api id N is apis[N - 1]
+  std::vector<ApiInfo> apis;        // api id N is apis[N - 1]
 };
 
 struct NamedCount {

@@ -66,6 +66,7 @@ struct Tables {
 
 struct ReaderLimits {
   std::uint64_t max_chunk_bytes = 256u << 20;  // decoded size of one chunk
+  std::uint64_t max_active_bytes = 1u << 30;   // memory of all chunks that are being decoded at one time
   std::uint64_t max_definitions = 64u << 20;   // bytes of all tables together, times sixteen at most in memory
   std::uint32_t max_stack_depth = 4096;
 };
@@ -90,11 +91,14 @@ class Reader {
   bool complete() const;        // has its end chunk, and nothing was damaged before it
   const Error& damage() const;  // first damage found (truncation, checksum), if any
   std::uint64_t file_bytes() const;
-  std::uint32_t format_version() const;
+  std::uint32_t format_version() const;  // major * 65536 + minor
   const std::vector<ThreadInfo>& threads() const;
 
   // Walks all events of all threads, ordered by sequence, definitions included, ids mapped to file-wide ones (in
-  // definitions as well). The view is valid until the next call. False at the end, or at damage (see damage()).
+  // definitions as well; 0 for what nothing defined). The view is valid until the next call, and its payload fits the
+  // layout of its kind: counts may be trusted, but a launch may have fewer parameter bytes than its function's layout.
+  // Damaged chunks are passed over: a kLost event with their number of events stands for each whose checksum is wrong.
+  // False at the end; damage() then says whether anything was passed over.
   bool next(EventView& event, std::uint32_t& thread);
   void rewind();
 
