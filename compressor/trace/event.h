@@ -67,23 +67,25 @@ constexpr std::size_t words_for(std::size_t bytes) { return (bytes + 7) / 8; }
 //
 // kDefFunction      w0 id|kind (0 CUfunction, 1 CUkernel)  w1 handle  w2 module or library handle, 0 unknown
 //                   w3 parameter count|name bytes  then per parameter offset|size  then the name (mangled)
-// kDefCode          w0 id|first line  w1 content hash  w2 file bytes|qualname bytes  then file, then qualname, each
-// padded kDefFrame         w0 id|parent frame id (0: outermost)  w1 code id|line  w2 instruction offset in bytes|0
-// kDefNativeFrame   w0 id|parent id  w1 offset in the object file  w2 object path bytes|symbol bytes  then both, each
-// padded kDefScope         w0 id|ScopeKind  w1 address of the object, 0 none  w2 name bytes|type bytes  then both, each
-// padded
-//                   name: the module's path in its root ("transformer.h.0.attn", "" for a root); type:
-//                   "package.module:Qual.name"
+// kDefCode          w0 id|first line  w1 content hash  w2 file bytes|qualname bytes
+//                   then file, then qualname, each padded
+// kDefFrame         w0 id|parent frame id (0: outermost)  w1 code id|line  w2 instruction offset in bytes|0
+// kDefNativeFrame   w0 id|parent id  w1 offset in the object file  w2 object path bytes|symbol bytes
+//                   then both, each padded
+// kDefScope         w0 id|ScopeKind  w1 address of the object, 0 none  w2 name bytes|type bytes
+//                   then both, each padded; name: the module's path in its root ("transformer.h.0.attn", "" for a
+//                   root); type: "package.module:Qual.name"
 // kLaunch           see LaunchWords
 // kCall             w0 api id|result (CUresult)  w1 Python frame id|native frame id  w2 argument count|blob bytes
 //                   then one word per argument (meaning: ApiInfo::arguments), then the blob (structs and text that
 //                   pointer arguments led to, in argument order, each: u32 argument index, u32 bytes, bytes padded)
 // kBlockAlloc       w0 address  w1 bytes  w2 Python frame id|device   (the frame may be a leaf without parents)
 // kBlockFree        w0 address  w1 bytes  w2 0|device
-// kScopeBegin       w0 scope id|Python frame id of the caller  w1 region call number: process-wide, from 1; 0 where
-// nested kScopeEnd         w0 scope id|status (0 returned, 1 raised)  w1 as in its kScopeBegin kScopeAttach      w0
-// region call number, 0: detached kExecNode         w0 exec handle  w1 node index|node type (CUgraphNodeType)  w2
-// function id|parameter bytes
+// kScopeBegin       w0 scope id|Python frame id of the caller
+//                   w1 region call number: process-wide, from 1; 0 where nested
+// kScopeEnd         w0 scope id|status (0 returned, 1 raised)  w1 as in its kScopeBegin
+// kScopeAttach      w0 region call number, 0: detached
+// kExecNode         w0 exec handle  w1 node index|node type (CUgraphNodeType)  w2 function id|parameter bytes
 //                   w3 gridX|gridY  w4 gridZ|blockX  w5 blockY|blockZ  w6 shared bytes|flags
 //                   then parameter bytes (kernel nodes) or the node's parameter struct (others)
 // kExecEdges        w0 exec handle  w1 edge count|0  then per edge from|to (node indices)
