@@ -23,8 +23,3 @@ find_path(GRAPE_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 add_library(grape_xxhash INTERFACE)
 target_include_directories(grape_xxhash SYSTEM INTERFACE ${GRAPE_XXHASH_INCLUDE_DIR})
 target_compile_definitions(grape_xxhash INTERFACE XXH_INLINE_ALL)
-
-# Native stacks: absent, GRAPE_STACKS=native says so at run time.
-find_library(GRAPE_UNWIND_LIBRARY NAMES libunwind.a)
-find_library(GRAPE_LZMA_LIBRARY NAMES liblzma.a)
-find_path(GRAPE_UNWIND_INCLUDE_DIR libunwind.h)

@@ -1,24 +1,17 @@
 #include "shim/record/native_stack.h"
 
-#include <errno.h>
-
-#include "shim/lifecycle/config.h"
-#include "shim/lifecycle/log.h"
-
-#if GRAPE_HAVE_UNWIND
-#define UNW_LOCAL_ONLY
 #include <dlfcn.h>
-#include <libunwind.h>
+#include <errno.h>
+#include <unwind.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#endif
+
+#include "shim/lifecycle/config.h"
 
 namespace grape::record {
-
-#if GRAPE_HAVE_UNWIND
 namespace {
 
 constexpr int kMaxDepth = 128;
@@ -102,6 +95,18 @@ bool define(ThreadLog& log, std::uint32_t id, std::uint32_t parent, std::uint64_
   return true;
 }
 
+struct Addresses {
+  std::uint64_t at[kMaxDepth];
+  int count = 0;
+};
+
+_Unwind_Reason_Code collect(_Unwind_Context* context, void* data) {
+  auto* addresses = static_cast<Addresses*>(data);
+  if (addresses->count == kMaxDepth) return _URC_END_OF_STACK;
+  addresses->at[addresses->count++] = _Unwind_GetIP(context);
+  return _URC_NO_REASON;
+}
+
 bool in_this_library(void* address) {
   static const void* const base = [] {
     Dl_info info{};
@@ -116,15 +121,15 @@ bool in_this_library(void* address) {
 std::uint32_t current_native_stack(ThreadLog& log) noexcept {
   if (config().stacks != Stacks::kNative) return 0;
   const int saved = errno;
-  void* addresses[kMaxDepth];
-  const int depth = unw_backtrace(addresses, kMaxDepth);
+  Addresses addresses;
+  _Unwind_Backtrace(collect, &addresses);
   Tree* tree = tree_of(log);
   int own = 0;
-  while (own < depth && in_this_library(addresses[own])) ++own;
+  while (own < addresses.count && in_this_library(reinterpret_cast<void*>(addresses.at[own]))) ++own;
   std::uint32_t parent = 0;
-  for (int i = depth - 1; i >= own && tree != nullptr; --i) {
+  for (int i = addresses.count - 1; i >= own && tree != nullptr; --i) {
     if (tree->count * 2 >= tree->capacity && !grow(*tree)) break;
-    const auto address = reinterpret_cast<std::uint64_t>(addresses[i]);
+    const std::uint64_t address = addresses.at[i];
     Tree::Entry& entry = tree->entries[position(*tree, address, parent)];
     if (entry.id == 0) {
       if (!define(log, tree->count + 1, parent, address)) break;
@@ -135,14 +140,5 @@ std::uint32_t current_native_stack(ThreadLog& log) noexcept {
   errno = saved;
   return parent;
 }
-
-#else
-
-std::uint32_t current_native_stack(ThreadLog&) noexcept {
-  if (config().stacks == Stacks::kNative) notice("built without libunwind: no native stacks");
-  return 0;
-}
-
-#endif
 
 }  // namespace grape::record

@@ -1,4 +1,5 @@
-// Native stacks, on request (GRAPE_STACKS=native), by libunwind.
+// Native stacks, on request (GRAPE_STACKS=native), by the unwinder of libgcc, which is linked statically. (libunwind's
+// static library cannot go into a shared one: Debian builds it without -fPIC.)
 #pragma once
 
 #include <cstdint>
