@@ -1,0 +1,93 @@
+#include "shim/interpose/allocator.h"
+
+#include <errno.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "compressor/trace/event.h"
+#include "python_hooks/python_hooks.h"
+#include "shim/lifecycle/config.h"
+#include "shim/lifecycle/elf_lookup.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/lifecycle/log.h"
+#include "shim/record/thread_log.h"
+
+namespace grape::interpose {
+
+// c10::Device: two signed bytes, passed by value.
+struct Device {
+  std::int8_t type;
+  std::int8_t index;
+};
+
+namespace {
+
+constexpr std::int8_t kCuda = 1;  // c10::DeviceType::CUDA
+
+constexpr char kReport[] = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE";
+constexpr char kLibrary[] = "libc10.so";
+
+using Report = void (*)(void*, std::int64_t, std::size_t, std::size_t, Device);
+std::atomic<Report> g_report{nullptr};
+std::atomic<bool> g_checked{false};
+
+Report real_report() noexcept {
+  Report report = g_report.load(std::memory_order_relaxed);
+  if (__builtin_expect(report == nullptr, 0)) {
+    const int saved_errno = errno;
+    report = reinterpret_cast<Report>(lifecycle::next_symbol(kReport, kLibrary));
+    errno = saved_errno;
+    g_report.store(report, std::memory_order_relaxed);
+  }
+  return report;
+}
+
+void record_block(record::ThreadLog& log, void* address, std::int64_t bytes, Device device) noexcept {
+  const auto place = static_cast<std::uint32_t>(static_cast<std::uint8_t>(device.index));
+  const bool taken = bytes > 0;
+  std::uint32_t frame = 0;
+  if (taken) {
+    python::attach(log);
+    if (config().stacks != Stacks::kOff) frame = python::current_leaf(log);
+  }
+  std::uint64_t* out =
+      log.begin(taken ? trace::EventKind::kBlockAlloc : trace::EventKind::kBlockFree, place, 3, {record::ticks(), 0});
+  if (out == nullptr) return;
+  out[0] = reinterpret_cast<std::uint64_t>(address);
+  out[1] = static_cast<std::uint64_t>(taken ? bytes : -bytes);
+  out[2] = trace::pack(frame, place);
+  log.commit();
+}
+
+}  // namespace
+
+void check_allocator() noexcept {
+  if (__builtin_expect(g_checked.load(std::memory_order_relaxed), 1)) return;
+  if (!lifecycle::loaded(kLibrary)) return;  // not yet, or never
+  g_checked.store(true, std::memory_order_relaxed);
+  if (lifecycle::symbol_in(kLibrary, kReport) == nullptr) {
+    notice("this PyTorch does not report its allocator's blocks: the trace will have none");
+  }
+}
+
+// void c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device)
+void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
+                         Device device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")
+    __attribute__((visibility("default")));
+
+void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
+                         Device device) {
+  if (device.type == kCuda && bytes != 0 && lifecycle::active()) {
+    record::Entry entry;
+    if (record::ThreadLog* log = entry.log()) {
+      const int saved_errno = errno;
+      record_block(*log, address, bytes, device);
+      errno = saved_errno;
+    }
+  }
+  if (Report report = real_report()) report(address, bytes, allocated, reserved, device);
+}
+
+}  // namespace grape::interpose

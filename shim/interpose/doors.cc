@@ -1,0 +1,111 @@
+// The doors to the driver that hand out addresses: dlsym and dlvsym (behind dlsym.S), and cuGetProcAddress.
+#include <dlfcn.h>
+
+#include <cstring>
+
+#include "shim/interpose/recording.h"
+#include "shim/interpose/rows.h"
+#include "shim/interpose/unhandled.h"
+#include "shim/lifecycle/elf_lookup.h"
+#include "shim/lifecycle/lifecycle.h"
+
+namespace grape::interpose {
+
+namespace {
+
+constexpr char kDriver[] = "libcuda.so.1";
+
+bool is_driver_function_name(const char* name) noexcept {
+  return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+// What to hand out for `real`, which the real dlsym found under `symbol`.
+void* exchange_symbol(const char* symbol, void* real) noexcept {
+  if (!lifecycle::active() || !in_driver(real)) return real;
+  const std::uint32_t row = find_symbol(symbol);
+  if (row != kRowCount) return adopt(row, real) ? *kRows[row].wrapper : real;
+  return is_query(symbol) ? real : counted(symbol, real);
+}
+
+// The search came upon our own export. Without us it would have found what comes after us, or nothing.
+void* behind_export(const char* symbol, void* found) noexcept {
+  void* next = lifecycle::next_symbol(symbol, kDriver);
+  if (next == nullptr) return nullptr;
+  return lifecycle::active() ? found : next;
+}
+
+// The addresses that the real cuGetProcAddress gives for the rows' own versions; &g_none: none.
+std::atomic<void*> g_by_version[kRowCount];
+char g_none;
+
+void* by_version(void* real, AskDriver ask, std::uint32_t row) noexcept {
+  void* known = g_by_version[row].load(std::memory_order_relaxed);
+  if (known != nullptr) return known;
+  constexpr cuuint64_t kLegacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+  constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  void* function = nullptr;
+  const CUresult result =
+      ask(real, kRows[row].base, &function, kRows[row].version, kRows[row].per_thread ? kPerThread : kLegacy);
+  if (result != CUDA_SUCCESS || function == nullptr) function = &g_none;
+  g_by_version[row].store(function, std::memory_order_relaxed);
+  return function;
+}
+
+}  // namespace
+
+// Which signature lies behind `*function`? Never guessed from the version that was asked for: the row is the one for
+// whose own version the driver gives the very same address, the oldest where it does so for several (a driver that is
+// older than what was asked for gives what it has). An address of no row is a signature that Grape does not know.
+void exchange_proc_address(void* real, AskDriver ask, const char* name, void** function) noexcept {
+  if (!is_driver_function_name(name) || !in_driver(*function)) return;
+  std::uint32_t match = kRowCount;
+  for (std::uint32_t row = 0; row < kRowCount; ++row) {
+    if (std::strcmp(kRows[row].base, name) != 0 && std::strcmp(kRows[row].symbol, name) != 0) continue;
+    if (match != kRowCount && kRows[match].version <= kRows[row].version) continue;
+    if (by_version(real, ask, row) == *function) match = row;
+  }
+  if (match != kRowCount) {
+    if (adopt(match, *function)) *function = *kRows[match].wrapper;
+  } else if (!is_query(name)) {
+    *function = counted(name, *function);
+  }
+}
+
+}  // namespace grape::interpose
+
+// Called from dlsym.S only.
+extern "C" {
+
+__attribute__((visibility("hidden"))) void* grape_find_dlsym() {
+  return reinterpret_cast<void*>(grape::lifecycle::real_dlsym());
+}
+
+__attribute__((visibility("hidden"))) void* grape_find_dlvsym() {
+  return reinterpret_cast<void*>(grape::lifecycle::real_dlvsym());
+}
+
+__attribute__((visibility("hidden"))) int grape_exports_symbol(const char* symbol) {
+  return grape::interpose::find_symbol(symbol) != grape::interpose::kRowCount ? 1 : 0;
+}
+
+__attribute__((visibility("hidden"))) void* grape_dlsym_driver(void* handle, const char* symbol) {
+  auto* real_dlsym = grape::lifecycle::real_dlsym();
+  if (real_dlsym == nullptr) return nullptr;
+  void* real = real_dlsym(handle, symbol);
+  if (real == nullptr) return nullptr;
+  if (!grape::interpose::is_export(real)) return grape::interpose::exchange_symbol(symbol, real);
+  void* next = grape::interpose::behind_export(symbol, real);
+  // Nothing there but us: the loader itself shall say so, for dlerror.
+  return next != nullptr ? next : real_dlsym(RTLD_NEXT, symbol);
+}
+
+__attribute__((visibility("hidden"))) void* grape_dlvsym_driver(void* handle, const char* symbol, const char* version) {
+  auto* real_dlvsym = grape::lifecycle::real_dlvsym();
+  if (real_dlvsym == nullptr) return nullptr;
+  void* real = real_dlvsym(handle, symbol, version);
+  if (real == nullptr) return nullptr;
+  if (!grape::interpose::is_export(real)) return grape::interpose::exchange_symbol(symbol, real);
+  void* next = grape::interpose::behind_export(symbol, real);
+  return next != nullptr ? next : real_dlvsym(RTLD_NEXT, symbol, version);
+}
+}

@@ -1,0 +1,9 @@
+// CUDA's headers with all versions of all types. The function names in them are macros here: never use them.
+#pragma once
+
+#define __CUDA_API_VERSION_INTERNAL
+#include <cudaTypedefs.h>
+
+#if CUDA_VERSION < 13000
+#error "Grape's list of driver functions is that of CUDA 13.0: newer headers do, older ones lack some types."
+#endif

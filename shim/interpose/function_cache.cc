@@ -1,0 +1,264 @@
+#include "shim/interpose/function_cache.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "compressor/trace/event.h"
+#include "shim/interpose/real_driver.h"
+
+namespace grape::interpose {
+
+namespace {
+
+constexpr std::uint32_t kMaxParameters = 4096;
+constexpr std::uint32_t kMaxParameterBytes = 64 * 1024;  // twice what any device takes
+constexpr std::uint32_t kMaxNameBytes = 32 * 1024;
+
+// Open addressing, at most half full.
+struct Cache {
+  Function* places = nullptr;
+  std::uint32_t room = 0;  // a power of two
+  std::uint32_t used = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t last_id = 0;
+
+  static std::uint32_t hash(CUfunction handle) noexcept {
+    return static_cast<std::uint32_t>((reinterpret_cast<std::uint64_t>(handle) * 0x9E3779B97F4A7C15ull) >> 32);
+  }
+
+  Function& place_of(CUfunction handle) const noexcept {
+    std::uint32_t i = hash(handle) & (room - 1);
+    while (places[i].handle != nullptr && places[i].handle != handle) i = (i + 1) & (room - 1);
+    return places[i];
+  }
+
+  bool grow() noexcept {
+    const std::uint32_t larger = room == 0 ? 256 : room * 2;
+    auto* fresh = static_cast<Function*>(std::calloc(larger, sizeof(Function)));
+    if (fresh == nullptr) return false;
+    Function* old = places;
+    const std::uint32_t old_room = room;
+    places = fresh;
+    room = larger;
+    for (std::uint32_t i = 0; i < old_room; ++i) {
+      if (old[i].handle != nullptr) place_of(old[i].handle) = old[i];
+    }
+    std::free(old);
+    return true;
+  }
+
+  void clear() noexcept {
+    for (std::uint32_t i = 0; i < room; ++i) {
+      std::free(places[i].parameters);
+      places[i] = Function{};
+    }
+    used = 0;
+  }
+};
+
+void destroy_cache(void* data) {
+  auto* cache = static_cast<Cache*>(data);
+  cache->clear();
+  std::free(cache->places);
+  std::free(cache);
+}
+
+// What the driver says about a handle, be it a function or a kernel.
+struct Description {
+  const char* name = nullptr;
+  bool kernel = false;
+  std::uint64_t owner = 0;
+};
+
+Description describe(CUfunction handle) noexcept {
+  Description result;
+  auto* function_name = real::get_cuFuncGetName();
+  if (function_name == nullptr) return result;
+  auto* as_kernel = reinterpret_cast<CUkernel>(handle);
+  if (function_name(&result.name, handle) == CUDA_SUCCESS) {
+    CUmodule module = nullptr;
+    auto* owner = real::get_cuFuncGetModule();
+    if (owner != nullptr && owner(&module, handle) == CUDA_SUCCESS) {
+      result.owner = reinterpret_cast<std::uint64_t>(module);
+    }
+    return result;
+  }
+  result.name = nullptr;
+  auto* kernel_name = real::get_cuKernelGetName();
+  if (kernel_name == nullptr || kernel_name(&result.name, as_kernel) != CUDA_SUCCESS) {
+    result.name = nullptr;
+    return result;
+  }
+  result.kernel = true;
+  CUlibrary library = nullptr;
+  auto* owner = real::get_cuKernelGetLibrary();
+  if (owner != nullptr && owner(&library, as_kernel) == CUDA_SUCCESS) {
+    result.owner = reinterpret_cast<std::uint64_t>(library);
+  }
+  return result;
+}
+
+CUresult parameter_info(CUfunction handle, bool kernel, std::uint32_t index, std::size_t* offset,
+                        std::size_t* bytes) noexcept {
+  if (kernel) {
+    auto* get = real::get_cuKernelGetParamInfo();
+    return get != nullptr ? get(reinterpret_cast<CUkernel>(handle), index, offset, bytes) : CUDA_ERROR_NOT_SUPPORTED;
+  }
+  auto* get = real::get_cuFuncGetParamInfo();
+  return get != nullptr ? get(handle, index, offset, bytes) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void read_layout(Function& function, bool kernel) noexcept {
+  std::uint32_t room = 0;
+  for (std::uint32_t index = 0; index <= kMaxParameters; ++index) {
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+    const CUresult result = parameter_info(function.handle, kernel, index, &offset, &bytes);
+    if (result == CUDA_ERROR_INVALID_VALUE) {  // no such parameter: the end
+      function.has_layout = true;
+      return;
+    }
+    if (result != CUDA_SUCCESS || index == kMaxParameters || offset > kMaxParameterBytes ||
+        bytes > kMaxParameterBytes - offset) {
+      return;
+    }
+    if (index == room) {
+      room = room == 0 ? 16 : room * 2;
+      auto* larger = static_cast<ParameterSlot*>(std::realloc(function.parameters, room * sizeof(ParameterSlot)));
+      if (larger == nullptr) return;
+      function.parameters = larger;
+    }
+    function.parameters[index] = {static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(bytes)};
+    function.parameter_count = index + 1;
+    function.parameter_bytes = std::max(function.parameter_bytes, static_cast<std::uint32_t>(offset + bytes));
+  }
+}
+
+// False: no room for the definition.
+bool define(record::ThreadLog& log, const Function& function, const Description& description, std::uint32_t id,
+            std::uint32_t name_bytes) noexcept {
+  const std::uint32_t count = function.has_layout ? function.parameter_count : 0;
+  const auto words = static_cast<std::uint32_t>(4 + count + trace::words_for(name_bytes));
+  std::uint64_t* out = log.begin(trace::EventKind::kDefFunction, function.key, words, {record::ticks(), 0},
+                                 function.has_layout ? 0 : trace::kFlagNoLayout);
+  if (out == nullptr) return false;
+  out[words - 1] = 0;  // padding
+  out[0] = trace::pack(id, description.kernel ? 1 : 0);
+  out[1] = reinterpret_cast<std::uint64_t>(function.handle);
+  out[2] = description.owner;
+  out[3] = trace::pack(count, name_bytes);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    out[4 + i] = trace::pack(function.parameters[i].offset, function.parameters[i].bytes);
+  }
+  if (name_bytes != 0) std::memcpy(out + 4 + count, description.name, name_bytes);
+  log.commit();
+  return true;
+}
+
+__attribute__((noinline)) const Function* learn(record::ThreadLog& log, Cache& cache, CUfunction handle) noexcept {
+  if (cache.used * 2 >= cache.room && !cache.grow()) return nullptr;
+  Function& place = cache.place_of(handle);
+  const Description description = describe(handle);
+  const auto name_bytes =
+      description.name != nullptr ? static_cast<std::uint32_t>(strnlen(description.name, kMaxNameBytes)) : 0;
+  if (place.handle == nullptr) {
+    ++cache.used;
+    place.handle = handle;
+    place.key = static_cast<std::uint32_t>(XXH3_64bits(description.name, name_bytes));
+    read_layout(place, description.kernel);
+    if (!place.has_layout) place.parameter_count = place.parameter_bytes = 0;
+  }
+  if (define(log, place, description, cache.last_id + 1, name_bytes)) place.id = ++cache.last_id;
+  return &place;
+}
+
+Cache* cache_of(record::ThreadLog& log) noexcept {
+  if (log.functions.data == nullptr) {
+    auto* cache = static_cast<Cache*>(std::calloc(1, sizeof(Cache)));
+    if (cache == nullptr || !cache->grow()) {
+      std::free(cache);
+      return nullptr;
+    }
+    log.functions.data = cache;
+    log.functions.destroy = destroy_cache;
+  }
+  return static_cast<Cache*>(log.functions.data);
+}
+
+}  // namespace
+
+const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept {
+  Cache* cache = cache_of(log);
+  if (cache == nullptr || handle == nullptr) return nullptr;
+  const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
+  if (cache->epoch != epoch) {
+    cache->clear();
+    cache->epoch = epoch;
+  }
+  const Function& place = cache->place_of(handle);
+  if (__builtin_expect(place.handle == handle && place.id != 0, 1)) return &place;
+  return learn(log, *cache, handle);
+}
+
+PackedParameters packed_parameters(const Function* function, void* const* parameters, void* const* extra) noexcept {
+  PackedParameters result;
+  result.function = function;
+  if (parameters != nullptr && function != nullptr && function->has_layout) {
+    result.parameters = parameters;
+    result.bytes = function->parameter_bytes;
+    return result;
+  }
+  if (extra != nullptr) {
+    const void* buffer = nullptr;
+    std::size_t bytes = 0;
+    for (int i = 0; i < 16 && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+      if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[i + 1];
+      if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1] != nullptr) {
+        bytes = *static_cast<const std::size_t*>(extra[i + 1]);
+      }
+    }
+    if (buffer != nullptr) {
+      result.packed = buffer;
+      result.bytes = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, kMaxParameterBytes));
+      result.flags = static_cast<std::uint16_t>(trace::kFlagPackedExtra |
+                                                (bytes > kMaxParameterBytes ? trace::kFlagTruncated : 0));
+      return result;
+    }
+  }
+  if (function == nullptr || !function->has_layout) result.flags = trace::kFlagNoLayout;
+  return result;
+}
+
+void PackedParameters::copy_to(std::uint8_t* destination) const noexcept {
+  const std::uint32_t padded = static_cast<std::uint32_t>(trace::words_for(bytes)) * 8;
+  if (packed != nullptr) {
+    std::memcpy(destination, packed, bytes);
+    std::memset(destination + bytes, 0, padded - bytes);
+    return;
+  }
+  if (parameters == nullptr || padded == 0) return;
+  std::uint32_t end = 0;
+  for (std::uint32_t i = 0; i < function->parameter_count; ++i) {
+    const ParameterSlot slot = function->parameters[i];
+    // The gaps between parameters are nobody's: zeros.
+    if (slot.offset > end) std::memset(destination + end, 0, slot.offset - end);
+    if (parameters[i] != nullptr) {
+      if (slot.bytes == 8) {
+        std::memcpy(destination + slot.offset, parameters[i], 8);
+      } else if (slot.bytes == 4) {
+        std::memcpy(destination + slot.offset, parameters[i], 4);
+      } else {
+        std::memcpy(destination + slot.offset, parameters[i], slot.bytes);
+      }
+    } else {
+      std::memset(destination + slot.offset, 0, slot.bytes);
+    }
+    end = std::max(end, slot.offset + slot.bytes);
+  }
+  std::memset(destination + end, 0, padded - end);
+}
+
+}  // namespace grape::interpose

@@ -1,0 +1,46 @@
+// What a thread knows about the kernels that it launches: the id under which the trace knows them, and where their
+// parameters lie. Belongs to one thread, in its log's slot; nothing here locks.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/interpose/driver_api.h"
+#include "shim/record/thread_log.h"
+
+namespace grape::interpose {
+
+struct ParameterSlot {
+  std::uint32_t offset;
+  std::uint32_t bytes;
+};
+
+struct Function {
+  CUfunction handle = nullptr;  // or a CUkernel; null: a free place
+  std::uint32_t id = 0;         // 0: its definition was lost, to be tried again
+  std::uint32_t key = 0;        // hash of the name
+  std::uint32_t parameter_count = 0;
+  std::uint32_t parameter_bytes = 0;  // of the packed buffer
+  ParameterSlot* parameters = nullptr;
+  bool has_layout = false;
+};
+
+// The function behind a handle; on first sight its name and layout are asked of the driver, and defined in the log.
+// Null: out of memory. The result stays valid until the next call on this thread.
+const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept;
+
+// Parameters as one packed buffer.
+struct PackedParameters {
+  const Function* function = nullptr;
+  void* const* parameters = nullptr;  // by layout
+  const void* packed = nullptr;       // or as they are
+  std::uint32_t bytes = 0;
+  std::uint16_t flags = 0;  // trace::EventFlags
+
+  // Writes `bytes` bytes, and zeros up to a whole word.
+  void copy_to(std::uint8_t* destination) const noexcept;
+};
+
+// How the parameters of a launch are to be copied. `extra`: as cuLaunchKernel has it.
+PackedParameters packed_parameters(const Function* function, void* const* parameters, void* const* extra) noexcept;
+
+}  // namespace grape::interpose

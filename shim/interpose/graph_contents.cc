@@ -1,0 +1,302 @@
+// What is in a graph that the application instantiated: its nodes and edges, children flattened. A child-graph node
+// stands as a node of its own before its contents; what followed it follows the contents' last nodes.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <type_traits>
+
+#include "shim/interpose/function_cache.h"
+#include "shim/interpose/real_driver.h"
+#include "shim/interpose/recording.h"
+
+namespace grape::interpose {
+
+namespace {
+
+constexpr std::uint32_t kMaxNodes = 4u << 20;
+constexpr int kMaxDepth = 16;
+constexpr std::uint32_t kEdgesPerEvent = 8192;
+
+// A list in malloc'ed memory: no exception when there is none left, the rest of the walk is given up.
+template <class T>
+class List {
+ public:
+  List() = default;
+  ~List() { std::free(items_); }
+  List(const List&) = delete;
+  List& operator=(const List&) = delete;
+
+  bool resize(std::size_t count) noexcept {
+    static_assert(std::is_trivially_copyable_v<T>, "grown by realloc");
+    if (count > room_) {
+      const std::size_t room = std::max(count, room_ * 2);
+      auto* larger = static_cast<T*>(std::realloc(items_, room * sizeof(T)));
+      if (larger == nullptr) return false;
+      items_ = larger;
+      room_ = room;
+    }
+    count_ = count;
+    return true;
+  }
+  bool push(const T& item) noexcept {
+    if (!resize(count_ + 1)) return false;
+    items_[count_ - 1] = item;
+    return true;
+  }
+  T* data() noexcept { return items_; }
+  T& operator[](std::size_t i) noexcept { return items_[i]; }
+  std::size_t size() const noexcept { return count_; }
+  T* begin() noexcept { return items_; }
+  T* end() noexcept { return items_ + count_; }
+
+ private:
+  T* items_ = nullptr;
+  std::size_t count_ = 0;
+  std::size_t room_ = 0;
+};
+
+struct Edge {
+  std::uint32_t from;
+  std::uint32_t to;
+};
+
+// Where edges into a node end and those out of it begin: [first_exit, last_exit) of Walk::exits for a child graph.
+struct Place {
+  CUgraphNode handle;
+  std::uint32_t index;
+  std::uint32_t first_exit;
+  std::uint32_t last_exit;
+};
+
+bool by_handle(const Place& a, const Place& b) noexcept { return a.handle < b.handle; }
+
+class Walk {
+ public:
+  Walk(record::ThreadLog& log, CUgraphExec exec) noexcept : log_(log), exec_(reinterpret_cast<std::uint64_t>(exec)) {}
+
+  // Emits the graph's nodes; `after`: a node that those without predecessors follow, kNone for none. Appends the
+  // nodes that nothing in the graph follows to exits_.
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  bool graph(CUgraph graph, std::uint32_t after, int depth) noexcept;
+  void emit_edges() noexcept;
+
+ private:
+  bool node(CUgraphNode handle, int depth, Place* place) noexcept;
+  bool edges(CUgraph graph, List<Place>& places, std::uint32_t after) noexcept;
+  bool read_edges(CUgraph graph, List<CUgraphNode>& from, List<CUgraphNode>& to) noexcept;
+  void emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept;
+  void emit(std::uint32_t index, CUgraphNodeType type, const void* bytes, std::uint32_t size) noexcept;
+  std::uint64_t* begin_node(std::uint32_t index, CUgraphNodeType type, std::uint32_t function, std::uint32_t bytes,
+                            std::uint32_t key, std::uint16_t flags) noexcept;
+
+  template <class Params, class Get>
+  void emit_params(Get get, CUgraphNode handle, std::uint32_t index, CUgraphNodeType type) noexcept {
+    Params params;
+    std::memset(&params, 0, sizeof(params));
+    const bool known = get != nullptr && get(handle, &params) == CUDA_SUCCESS;
+    emit(index, type, &params, known ? sizeof(params) : 0);
+  }
+
+  record::ThreadLog& log_;
+  std::uint64_t exec_;
+  std::uint32_t next_index_ = 0;
+  List<Edge> edges_;
+  List<std::uint32_t> exits_;
+};
+
+std::uint64_t* Walk::begin_node(std::uint32_t index, CUgraphNodeType type, std::uint32_t function, std::uint32_t bytes,
+                                std::uint32_t key, std::uint16_t flags) noexcept {
+  const auto words = static_cast<std::uint32_t>(7 + trace::words_for(bytes));
+  std::uint64_t* out = log_.begin(trace::EventKind::kExecNode, key, words, {record::ticks(), 0}, flags);
+  if (out == nullptr) return nullptr;
+  out[words - 1] = 0;
+  out[0] = exec_;
+  out[1] = trace::pack(index, static_cast<std::uint32_t>(type));
+  out[2] = trace::pack(function, bytes);
+  out[3] = out[4] = out[5] = out[6] = 0;
+  return out;
+}
+
+void Walk::emit(std::uint32_t index, CUgraphNodeType type, const void* bytes, std::uint32_t size) noexcept {
+  std::uint64_t* out = begin_node(index, type, 0, size, static_cast<std::uint32_t>(type), 0);
+  if (out == nullptr) return;
+  if (size != 0) std::memcpy(out + 7, bytes, size);
+  log_.commit();
+}
+
+void Walk::emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept {
+  CUDA_KERNEL_NODE_PARAMS_v2 params;
+  std::memset(&params, 0, sizeof(params));
+  CUDA_KERNEL_NODE_PARAMS_v1 older;
+  std::memset(&older, 0, sizeof(older));
+  auto* get = real::get_cuGraphKernelNodeGetParams_v2();
+  auto* get_older = real::get_cuGraphKernelNodeGetParams();
+  bool known = get != nullptr && get(handle, &params) == CUDA_SUCCESS;
+  if (!known && get_older != nullptr && get_older(handle, &older) == CUDA_SUCCESS) {
+    static_assert(sizeof(older) <= sizeof(params), "the newer struct begins like the older one");
+    std::memcpy(&params, &older, sizeof(older));
+    known = true;
+  }
+  if (!known) {
+    emit(index, CU_GRAPH_NODE_TYPE_KERNEL, nullptr, 0);
+    return;
+  }
+  const KernelNode kernel = kernel_node(params);
+  const Function* function = find_function(log_, kernel.function);
+  const PackedParameters parameters = packed_parameters(function, kernel.parameters, kernel.extra);
+  std::uint64_t* out = begin_node(index, CU_GRAPH_NODE_TYPE_KERNEL, function != nullptr ? function->id : 0,
+                                  parameters.bytes, function != nullptr ? function->key : 0, parameters.flags);
+  if (out == nullptr) return;
+  out[3] = trace::pack(params.gridDimX, params.gridDimY);
+  out[4] = trace::pack(params.gridDimZ, params.blockDimX);
+  out[5] = trace::pack(params.blockDimY, params.blockDimZ);
+  out[6] = trace::pack(params.sharedMemBytes, 0);
+  parameters.copy_to(reinterpret_cast<std::uint8_t*>(out + 7));
+  log_.commit();
+}
+
+bool Walk::node(CUgraphNode handle, int depth, Place* place) noexcept {
+  if (next_index_ >= kMaxNodes) return false;
+  const std::uint32_t index = next_index_++;
+  *place = {handle, index, 0, 0};
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  auto* get_type = real::get_cuGraphNodeGetType();
+  if (get_type == nullptr || get_type(handle, &type) != CUDA_SUCCESS) return false;
+  switch (type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      emit_kernel(handle, index);
+      return true;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+      emit_params<CUDA_MEMCPY3D_v2>(real::get_cuGraphMemcpyNodeGetParams(), handle, index, type);
+      return true;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      emit_params<CUDA_MEMSET_NODE_PARAMS_v1>(real::get_cuGraphMemsetNodeGetParams(), handle, index, type);
+      return true;
+    case CU_GRAPH_NODE_TYPE_HOST:
+      emit_params<CUDA_HOST_NODE_PARAMS_v1>(real::get_cuGraphHostNodeGetParams(), handle, index, type);
+      return true;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+      emit_params<CUevent>(real::get_cuGraphEventWaitNodeGetEvent(), handle, index, type);
+      return true;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      emit_params<CUevent>(real::get_cuGraphEventRecordNodeGetEvent(), handle, index, type);
+      return true;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+      emit_params<CUDA_MEM_ALLOC_NODE_PARAMS_v1>(real::get_cuGraphMemAllocNodeGetParams(), handle, index, type);
+      return true;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+      emit_params<CUdeviceptr>(real::get_cuGraphMemFreeNodeGetParams(), handle, index, type);
+      return true;
+    case CU_GRAPH_NODE_TYPE_GRAPH: {
+      CUgraph child = nullptr;
+      auto* get_child = real::get_cuGraphChildGraphNodeGetGraph();
+      const bool known = get_child != nullptr && get_child(handle, &child) == CUDA_SUCCESS;
+      emit(index, type, &child, known ? sizeof(child) : 0);
+      place->first_exit = static_cast<std::uint32_t>(exits_.size());
+      if (known && depth < kMaxDepth && !graph(child, index, depth + 1)) return false;
+      place->last_exit = static_cast<std::uint32_t>(exits_.size());
+      return true;
+    }
+    default:
+      emit(index, type, nullptr, 0);
+      return true;
+  }
+}
+
+bool Walk::read_edges(CUgraph graph, List<CUgraphNode>& from, List<CUgraphNode>& to) noexcept {
+  std::size_t count = 0;
+  // The newer one first: the older one fails where edges carry data (programmatic launches).
+  if (auto* get = real::get_cuGraphGetEdges_v2()) {
+    if (get(graph, nullptr, nullptr, nullptr, &count) == CUDA_SUCCESS) {
+      List<CUgraphEdgeData> data;
+      if (count > kMaxNodes || !from.resize(count) || !to.resize(count) || !data.resize(count)) return false;
+      return count == 0 || get(graph, from.data(), to.data(), data.data(), &count) == CUDA_SUCCESS;
+    }
+  }
+  auto* get = real::get_cuGraphGetEdges();
+  if (get == nullptr || get(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
+  if (count > kMaxNodes || !from.resize(count) || !to.resize(count)) return false;
+  return count == 0 || get(graph, from.data(), to.data(), &count) == CUDA_SUCCESS;
+}
+
+// `places` of one graph. Adds its edges, and to exits_ the nodes that nothing follows.
+bool Walk::edges(CUgraph graph, List<Place>& places, std::uint32_t after) noexcept {
+  List<CUgraphNode> from;
+  List<CUgraphNode> to;
+  List<std::uint8_t> links;  // bit 0: something precedes it; bit 1: something follows it
+  if (!read_edges(graph, from, to) || !links.resize(places.size())) return false;
+  std::fill(links.begin(), links.end(), std::uint8_t{0});
+  std::sort(places.begin(), places.end(), by_handle);
+  const auto find = [&](CUgraphNode handle) noexcept -> Place* {
+    Place* at = std::lower_bound(places.begin(), places.end(), Place{handle, 0, 0, 0}, by_handle);
+    return at != places.end() && at->handle == handle ? at : nullptr;
+  };
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    Place* source = find(from[i]);
+    Place* target = find(to[i]);
+    if (source == nullptr || target == nullptr) continue;
+    links[static_cast<std::size_t>(target - places.begin())] |= 1;
+    links[static_cast<std::size_t>(source - places.begin())] |= 2;
+    if (source->first_exit == source->last_exit && !edges_.push({source->index, target->index})) return false;
+    for (std::uint32_t exit = source->first_exit; exit < source->last_exit; ++exit) {
+      if (!edges_.push({exits_[exit], target->index})) return false;
+    }
+  }
+  // The exits of the children stay where they are, before this graph's own.
+  const std::size_t first_own = exits_.size();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
+    if ((links[i] & 1) == 0 && after != kNone && !edges_.push({after, place.index})) return false;
+    if ((links[i] & 2) != 0) continue;
+    if (place.first_exit == place.last_exit && !exits_.push(place.index)) return false;
+    for (std::uint32_t exit = place.first_exit; exit < place.last_exit; ++exit) {
+      if (!exits_.push(std::uint32_t{exits_[exit]})) return false;
+    }
+  }
+  // Only this graph's own exits are of interest from here on.
+  const std::size_t own = exits_.size() - first_own;
+  std::size_t begin = first_own;
+  for (Place& place : places) {
+    if (place.first_exit != place.last_exit) begin = std::min<std::size_t>(begin, place.first_exit);
+  }
+  std::memmove(exits_.data() + begin, exits_.data() + first_own, own * sizeof(std::uint32_t));
+  return exits_.resize(begin + own);
+}
+
+bool Walk::graph(CUgraph graph, std::uint32_t after, int depth) noexcept {
+  auto* get_nodes = real::get_cuGraphGetNodes();
+  std::size_t count = 0;
+  if (get_nodes == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS || count > kMaxNodes) return false;
+  List<CUgraphNode> handles;
+  List<Place> places;
+  if (!handles.resize(count) || !places.resize(count)) return false;
+  if (count == 0) return true;
+  if (get_nodes(graph, handles.data(), &count) != CUDA_SUCCESS) return false;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!node(handles[i], depth, &places[i])) return false;
+  }
+  return edges(graph, places, after);
+}
+
+void Walk::emit_edges() noexcept {
+  for (std::size_t first = 0; first < edges_.size(); first += kEdgesPerEvent) {
+    const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kEdgesPerEvent, edges_.size() - first));
+    std::uint64_t* out = log_.begin(trace::EventKind::kExecEdges, 0, 2 + count, {record::ticks(), 0});
+    if (out == nullptr) return;
+    out[0] = exec_;
+    out[1] = trace::pack(count, 0);
+    for (std::uint32_t i = 0; i < count; ++i) out[2 + i] = trace::pack(edges_[first + i].from, edges_[first + i].to);
+    log_.commit();
+  }
+}
+
+}  // namespace
+
+void record_graph_contents(record::ThreadLog& log, CUgraphExec exec, CUgraph graph) noexcept {
+  Walk walk(log, exec);
+  // Where the walk was given up, the nodes seen so far stand in the trace with the edges between them.
+  (void)walk.graph(graph, Walk::kNone, 0);
+  walk.emit_edges();
+}
+
+}  // namespace grape::interpose

@@ -1,0 +1,97 @@
+// What the wrappers share: code positions, captures, and the two shapes of events.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "compressor/trace/event.h"
+#include "compressor/trace/meta.h"
+#include "shim/interpose/capture_arguments.h"
+#include "shim/interpose/driver_api.h"
+#include "shim/record/thread_log.h"
+
+namespace grape::interpose {
+
+struct Position {
+  std::uint32_t frame = 0;
+  std::uint32_t native_frame = 0;
+};
+
+// Calls of these classes carry the code position that caused them.
+constexpr bool has_position(trace::ApiClass api_class) noexcept {
+  switch (api_class) {
+    case trace::ApiClass::kLaunch:
+    case trace::ApiClass::kHostFunction:
+    case trace::ApiClass::kCopy:
+    case trace::ApiClass::kCopyToDevice:
+    case trace::ApiClass::kCopyToHost:
+    case trace::ApiClass::kMemset:
+    case trace::ApiClass::kMemoryOp:
+    case trace::ApiClass::kStreamSync:
+    case trace::ApiClass::kAlloc:
+    case trace::ApiClass::kGraphLaunch:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Joins this thread to its region and reads its position, as the configuration asks. Before an event is begun.
+Position current_position(record::ThreadLog& log) noexcept;
+
+// Once, as soon as the driver answers: its version; and whether PyTorch's allocator can be seen.
+void note_environment(trace::ApiClass api_class) noexcept;
+
+// Stream captures of the whole process that have begun and not ended.
+extern std::atomic<int> g_captures;
+
+// Is work on this stream being captured rather than executed? `per_thread`: stream 0 is the thread's own. Asks the
+// driver only while some capture is active.
+bool is_captured(CUstream stream, bool per_thread) noexcept;
+
+inline std::uint32_t elapsed(std::uint64_t begin) noexcept {
+  const std::uint64_t ticks = record::ticks() - begin;
+  return ticks < UINT32_MAX ? static_cast<std::uint32_t>(ticks) : UINT32_MAX;
+}
+
+struct CallRecord {
+  std::uint32_t row;
+  trace::ApiClass api_class;
+  CUresult result;
+  record::Stamp stamp;
+  std::uint32_t duration;
+  std::uint16_t flags;
+  const std::uint64_t* words;
+  std::uint32_t word_count;
+  const BlobEntry* entries;  // one per argument; null: none of this call
+};
+
+// A kCall event, behind whatever must be defined first.
+void record_call(record::ThreadLog& log, const CallRecord& call) noexcept;
+
+// What a kernel launch consists of, whichever function launched it.
+struct Launch {
+  CUfunction function;  // or a CUkernel
+  std::uint32_t grid[3];
+  std::uint32_t block[3];
+  std::uint32_t shared_bytes;
+  CUstream stream;
+  void* const* parameters;
+  void* const* extra;
+  const CUlaunchAttribute* attributes;
+  std::uint32_t attribute_count;
+  std::uint16_t flags;
+};
+
+// A kLaunch event.
+void record_launch(record::ThreadLog& log, std::uint32_t row, bool per_thread, const Launch& launch, CUresult result,
+                   record::Stamp stamp, std::uint32_t duration) noexcept;
+
+// The nodes and edges of a graph that has just been instantiated as `exec`.
+void record_graph_contents(record::ThreadLog& log, CUgraphExec exec, CUgraph graph) noexcept;
+
+// In what the real cuGetProcAddress found, exchanges driver functions for their wrappers. `ask` is that real function.
+using AskDriver = CUresult (*)(void* real, const char* base, void** function, int version, cuuint64_t flags);
+void exchange_proc_address(void* real, AskDriver ask, const char* name, void** function) noexcept;
+
+}  // namespace grape::interpose

@@ -1,0 +1,137 @@
+#include "shim/interpose/rows.h"
+
+#include <link.h>
+
+#include <cstring>
+
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/record/thread_log.h"
+
+// Defined with the wrappers, one pair per row.
+extern "C" {
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
+  extern void* const grape_wrapper_##symbol __attribute__((visibility("hidden")));     \
+  extern void* grape_linked_##symbol __attribute__((visibility("hidden")));
+#include "shim/interpose/hooks.def"
+#undef GRAPE_HOOK
+extern const char grape_exports_begin[] __attribute__((visibility("hidden")));
+extern const char grape_exports_end[] __attribute__((visibility("hidden")));
+}
+
+namespace grape::interpose {
+
+const Row kRows[kRowCount] = {
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
+  {#base,                                                                              \
+   #symbol,                                                                            \
+   version,                                                                            \
+   per_thread != 0,                                                                    \
+   trace::ApiClass::k##class_,                                                         \
+   arguments,                                                                          \
+   &grape_wrapper_##symbol,                                                            \
+   &grape_linked_##symbol},
+#include "shim/interpose/hooks.def"
+#undef GRAPE_HOOK
+};
+
+std::atomic<void*> g_real[kRowCount];
+
+namespace {
+
+constexpr const char* kQueries[] = {
+#define GRAPE_QUERY(base) #base,
+#include "shim/interpose/queries.def"
+#undef GRAPE_QUERY
+};
+
+// The address range of the driver seen last.
+struct Range {
+  std::atomic<std::uintptr_t> begin{0};
+  std::atomic<std::uintptr_t> end{0};
+};
+Range g_driver;
+
+bool is_driver_name(const char* path) noexcept {
+  const char* slash = std::strrchr(path, '/');
+  return std::strncmp(slash != nullptr ? slash + 1 : path, "libcuda.so", 10) == 0;
+}
+
+int find_driver(dl_phdr_info* info, std::size_t, void* data) {
+  if (info->dlpi_name == nullptr || !is_driver_name(info->dlpi_name)) return 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  std::uintptr_t begin = UINTPTR_MAX;
+  std::uintptr_t end = 0;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& segment = info->dlpi_phdr[i];
+    if (segment.p_type != PT_LOAD) continue;
+    const std::uintptr_t first = info->dlpi_addr + segment.p_vaddr;
+    if (first < begin) begin = first;
+    if (first + segment.p_memsz > end) end = first + segment.p_memsz;
+  }
+  if (address < begin || address >= end) return 0;
+  g_driver.begin.store(begin, std::memory_order_relaxed);
+  g_driver.end.store(end, std::memory_order_relaxed);
+  return 1;
+}
+
+}  // namespace
+
+bool in_driver(const void* pointer) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(pointer);
+  if (address == 0) return false;
+  if (address >= g_driver.begin.load(std::memory_order_relaxed) &&
+      address < g_driver.end.load(std::memory_order_relaxed)) {
+    return true;
+  }
+  return dl_iterate_phdr(find_driver, const_cast<void*>(pointer)) != 0;
+}
+
+bool is_export(const void* address) noexcept {
+  const auto* byte = static_cast<const char*>(address);
+  return byte >= grape_exports_begin && byte < grape_exports_end;
+}
+
+std::uint32_t find_symbol(const char* symbol) noexcept {
+  for (std::uint32_t row = 0; row < kRowCount; ++row) {
+    if (std::strcmp(kRows[row].symbol, symbol) == 0) return row;
+  }
+  return kRowCount;
+}
+
+bool is_query(const char* name) noexcept {
+  std::size_t length = std::strlen(name);
+  if (length > 5 && (std::strcmp(name + length - 5, "_ptsz") == 0 || std::strcmp(name + length - 5, "_ptds") == 0)) {
+    length -= 5;
+  }
+  if (length > 3 && name[length - 3] == '_' && name[length - 2] == 'v') length -= 3;
+  for (const char* query : kQueries) {
+    if (std::strncmp(query, name, length) == 0 && query[length] == '\0') return true;
+  }
+  return false;
+}
+
+void* find_real(std::uint32_t row) noexcept {
+  void* real = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
+  if (real == nullptr || is_export(real)) return nullptr;
+  void* expected = nullptr;
+  return g_real[row].compare_exchange_strong(expected, real) ? real : expected;
+}
+
+bool adopt(std::uint32_t row, void* real) noexcept {
+  void* known = g_real[row].load(std::memory_order_relaxed);
+  if (known == real) return true;
+  if (known != nullptr && !in_driver(known)) {
+    // Another library's function, found by the linked route, or a driver that has been unloaded since.
+    void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
+    if (next == known) return false;
+  }
+  if (known == nullptr) {
+    // A program that links the driver must still reach a library that is preloaded behind us.
+    void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
+    if (next != nullptr && !in_driver(next)) *kRows[row].linked = next;
+  }
+  g_real[row].store(real, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace grape::interpose

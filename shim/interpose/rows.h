@@ -1,0 +1,76 @@
+// The rows of hooks.def at run time: names, wrappers, and where the real functions are.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "compressor/trace/meta.h"
+
+namespace grape::interpose {
+
+// What a wrapper does besides recording the call.
+enum class Action : std::uint8_t {
+  kMake,        // nothing; the event's sequence is taken after the real call
+  kUnmake,      // the sequence is taken before: the name may be reused at once
+  kUnmakeCode,  // and the per-thread function caches are void
+  kLaunchKernel,
+  kLaunchKernelEx,
+  kLaunchCooperativeKernel,
+  kLaunchCooperativeKernelMultiDevice,
+  kInstantiate,  // a graph became executable: its contents are recorded
+  kCaptureBegin,
+  kCaptureEnd,
+  kGetProcAddress,
+};
+
+enum RowIndex : std::uint32_t {
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) kRow_##symbol,
+#include "shim/interpose/hooks.def"
+#undef GRAPE_HOOK
+  kRowCount
+};
+
+struct Row {
+  const char* base;
+  const char* symbol;
+  int version;
+  bool per_thread;
+  trace::ApiClass api_class;
+  const char* arguments;  // with the suffixes that hooks.def explains
+  void* const* wrapper;
+  void** linked;  // where the exported symbol jumps: the wrapper, or what another library put below us
+};
+
+extern const Row kRows[kRowCount];
+
+constexpr std::uint32_t api_id(std::uint32_t row) { return row + 1; }
+
+// The row with exactly this symbol; kRowCount: none.
+std::uint32_t find_symbol(const char* symbol) noexcept;
+
+// Does the name, without its version and stream suffixes, belong to a function of queries.def?
+bool is_query(const char* name) noexcept;
+
+// The real functions, by row; null where not yet known.
+extern std::atomic<void*> g_real[kRowCount];
+
+// Looks for the real function behind an exported symbol that was called before any door gave it out. Null: the process
+// has no driver.
+void* find_real(std::uint32_t row) noexcept;
+
+inline void* real_function(std::uint32_t row) noexcept {
+  void* real = g_real[row].load(std::memory_order_relaxed);
+  return __builtin_expect(real != nullptr, 1) ? real : find_real(row);
+}
+
+// Takes `real`, a function of the driver, as the one behind the row's wrapper. False: the wrapper already stands before
+// another library's function, so this one must be handed out as it is.
+bool adopt(std::uint32_t row, void* real) noexcept;
+
+// Does the address lie in a loaded libcuda?
+bool in_driver(const void* address) noexcept;
+
+// Is it one of the functions that this library exports in the driver's place?
+bool is_export(const void* address) noexcept;
+
+}  // namespace grape::interpose

@@ -1,0 +1,260 @@
+// The wrapper of a row, with exactly the driver function's signature: calls the real function once, records what it
+// did, and returns its result and errno as they were.
+#pragma once
+
+#include <errno.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "shim/interpose/recording.h"
+#include "shim/interpose/rows.h"
+#include "shim/lifecycle/lifecycle.h"
+
+namespace grape::interpose {
+
+// The arguments of the launch functions, in one shape.
+inline Launch launch_of(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,
+                        void** extra) noexcept {
+  return {function,
+          {grid_x, grid_y, grid_z},
+          {block_x, block_y, block_z},
+          shared_bytes,
+          stream,
+          parameters,
+          extra,
+          nullptr,
+          0,
+          0};
+}
+
+inline Launch launch_of(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                        unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream,
+                        void** parameters) noexcept {
+  Launch launch =
+      launch_of(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, parameters, nullptr);
+  launch.flags = trace::kFlagCooperative;
+  return launch;
+}
+
+inline Launch launch_of(const CUlaunchConfig* config, CUfunction function, void** parameters, void** extra) noexcept {
+  if (config == nullptr) return launch_of(function, 0, 0, 0, 0, 0, 0, 0, nullptr, parameters, extra);
+  return {function,
+          {config->gridDimX, config->gridDimY, config->gridDimZ},
+          {config->blockDimX, config->blockDimY, config->blockDimZ},
+          config->sharedMemBytes,
+          config->hStream,
+          parameters,
+          extra,
+          config->attrs,
+          config->numAttrs,
+          0};
+}
+
+inline Launch launch_of(const CUDA_LAUNCH_PARAMS& one) noexcept {
+  return launch_of(one.function, one.gridDimX, one.gridDimY, one.gridDimZ, one.blockDimX, one.blockDimY, one.blockDimZ,
+                   one.sharedMemBytes, one.hStream, one.kernelParams);
+}
+
+constexpr bool is_launch(Action action) noexcept {
+  return action == Action::kLaunchKernel || action == Action::kLaunchKernelEx ||
+         action == Action::kLaunchCooperativeKernel;
+}
+
+// Does the capture end with this result? A capture that went wrong ends as well.
+constexpr bool ends_capture(CUresult result) noexcept {
+  return result == CUDA_SUCCESS || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED ||
+         result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+}
+
+constexpr bool may_have_blob(const char* arguments) {
+  for (; *arguments != '\0'; ++arguments) {
+    if (arguments[0] == ':' && (arguments[1] == 'b' || arguments[1] == 't')) return true;
+  }
+  return false;
+}
+
+template <class Row, class Type = typename Row::Type>
+struct Wrapper;
+
+template <class Row, class... A>
+struct Wrapper<Row, CUresult (*)(A...)> {
+  using Real = CUresult (*)(A...);
+  using Captured = Arguments<Row, A...>;
+
+  static CUresult call(A... arguments) {
+    auto real = reinterpret_cast<Real>(real_function(Row::kIndex));
+    // A process without a driver that calls its functions all the same has got ours in place of an unresolved weak
+    // symbol: what NVIDIA's stub library answers.
+    if (__builtin_expect(real == nullptr, 0)) return CUDA_ERROR_STUB_LIBRARY;
+    if (!lifecycle::active()) return real(arguments...);
+    if constexpr (Row::kAction == Action::kGetProcAddress) {
+      return get_proc_address(real, arguments...);
+    } else {
+      return recorded(real, arguments...);
+    }
+  }
+
+ private:
+  static CUresult recorded(Real real, A... arguments) {
+    record::Entry entry;
+    record::ThreadLog* log = entry.log();
+    if constexpr (Row::kAction == Action::kUnmakeCode) {
+      // Before the handles can be given anew.
+      record::g_module_epoch.fetch_add(1, std::memory_order_acq_rel);
+    }
+    if (log == nullptr) {
+      const CUresult result = real(arguments...);
+      count_captures(result);
+      return result;
+    }
+    record::Stamp stamp{record::ticks(), 0};
+    if constexpr (Row::kAction == Action::kUnmake || Row::kAction == Action::kUnmakeCode) {
+      stamp.sequence = record::next_sequence();
+    }
+    const CUresult result = real(arguments...);
+    const int saved_errno = errno;
+    const std::uint32_t duration = elapsed(stamp.ticks);
+    count_captures(result);
+    if constexpr (is_launch(Row::kAction)) {
+      if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
+        record_launch(*log, Row::kIndex, Row::kPerThread, launch_of(arguments...), result, stamp, duration);
+      } else {
+        record_failed_launch(*log, result, stamp, duration, arguments...);
+      }
+    } else if constexpr (Row::kAction == Action::kLaunchCooperativeKernelMultiDevice) {
+      record_launches(*log, result, stamp, duration, arguments...);
+    } else {
+      record_arguments(*log, result, stamp, duration, typename Captured::Tuple(arguments...),
+                       std::index_sequence_for<A...>{});
+      if constexpr (Row::kAction == Action::kInstantiate) {
+        if (result == CUDA_SUCCESS) record_instantiated(*log, arguments...);
+      }
+    }
+    errno = saved_errno;
+    return result;
+  }
+
+  static void count_captures(CUresult result) noexcept {
+    if constexpr (Row::kAction == Action::kCaptureBegin) {
+      if (result == CUDA_SUCCESS) g_captures.fetch_add(1, std::memory_order_relaxed);
+    } else if constexpr (Row::kAction == Action::kCaptureEnd) {
+      if (ends_capture(result)) g_captures.fetch_sub(1, std::memory_order_relaxed);
+    }
+    (void)result;
+  }
+
+  static void record_failed_launch(record::ThreadLog& log, CUresult result, record::Stamp stamp, std::uint32_t duration,
+                                   A... arguments) noexcept {
+    if constexpr (Row::kAction == Action::kLaunchKernelEx) {
+      // The configuration is behind a pointer, which may be what was wrong.
+      (void)std::tuple<A...>(arguments...);
+      record_launch(log, Row::kIndex, Row::kPerThread, Launch{}, result, stamp, duration);
+    } else {
+      record_launch(log, Row::kIndex, Row::kPerThread, launch_of(arguments...), result, stamp, duration);
+    }
+  }
+
+  static void record_launches(record::ThreadLog& log, CUresult result, record::Stamp stamp, std::uint32_t duration,
+                              CUDA_LAUNCH_PARAMS* list, unsigned count, unsigned) noexcept {
+    if (result != CUDA_SUCCESS || list == nullptr) {
+      record_launch(log, Row::kIndex, Row::kPerThread, Launch{}, result, stamp, duration);
+      return;
+    }
+    for (unsigned i = 0; i < count; ++i) {
+      record_launch(log, Row::kIndex, Row::kPerThread, launch_of(list[i]), result, stamp, i == 0 ? duration : 0);
+    }
+  }
+
+  template <class... Rest>
+  static void record_instantiated(record::ThreadLog& log, CUgraphExec* exec, CUgraph graph, Rest...) noexcept {
+    if (exec != nullptr && *exec != nullptr) record_graph_contents(log, *exec, graph);
+  }
+
+  // The stream among the arguments, if work was put on one.
+  static bool captured(const typename Captured::Tuple& arguments) noexcept {
+    if constexpr (!has_position(Row::kClass) && Row::kClass != trace::ApiClass::kEventRecord &&
+                  Row::kClass != trace::ApiClass::kEventWait && Row::kClass != trace::ApiClass::kFree) {
+      return false;
+    } else {
+      return captured_stream(arguments, std::index_sequence_for<A...>{});
+    }
+  }
+
+  template <std::size_t... I>
+  static bool captured_stream(const typename Captured::Tuple& arguments, std::index_sequence<I...>) noexcept {
+    bool result = false;
+    (void)std::initializer_list<int>{(captured_argument(std::get<I>(arguments), result), 0)...};
+    return result;
+  }
+  static void captured_argument(CUstream stream, bool& result) noexcept {
+    result = result || is_captured(stream, Row::kPerThread);
+  }
+  template <class T>
+  static void captured_argument(const T&, bool&) noexcept {}
+
+  template <std::size_t... I>
+  static void record_arguments(record::ThreadLog& log, CUresult result, record::Stamp stamp, std::uint32_t duration,
+                               const typename Captured::Tuple& arguments, std::index_sequence<I...>) noexcept {
+    const bool succeeded = result == CUDA_SUCCESS;
+    const std::uint64_t words[sizeof...(A) + 1] = {Captured::template word<I>(arguments, succeeded)..., 0};
+    const auto flags = static_cast<std::uint16_t>(succeeded && captured(arguments) ? trace::kFlagCaptured : 0);
+    CallRecord call{Row::kIndex, Row::kClass, result, stamp, duration, flags, words, sizeof...(A), nullptr};
+    if constexpr (may_have_blob(Row::kArguments)) {
+      if (succeeded) {
+        const BlobEntry entries[sizeof...(A) + 1] = {Captured::template entry<I>(arguments)..., BlobEntry{}};
+        call.entries = entries;
+        record_call(log, call);
+        return;
+      }
+    }
+    record_call(log, call);
+  }
+
+  // cuGetProcAddress itself is no event; it is a door.
+  template <class... Rest>
+  static CUresult get_proc_address(Real real, const char* name, void** function, int version, cuuint64_t flags,
+                                   Rest... rest) {
+    const CUresult result = real(name, function, version, flags, rest...);
+    if (result == CUDA_SUCCESS && name != nullptr && function != nullptr && *function != nullptr) {
+      const int saved_errno = errno;
+      exchange_proc_address(reinterpret_cast<void*>(real), ask, name, function);
+      errno = saved_errno;
+    }
+    return result;
+  }
+
+  static CUresult ask(void* real, const char* base, void** function, int version, cuuint64_t flags) {
+    if constexpr (sizeof...(A) == 4) {
+      return reinterpret_cast<PFN_cuGetProcAddress_v11030>(real)(base, function, version, flags);
+    } else {
+      CUdriverProcAddressQueryResult status{};
+      return reinterpret_cast<PFN_cuGetProcAddress_v12000>(real)(base, function, version, flags, &status);
+    }
+  }
+};
+
+// A family's rows as types, and their wrappers under the names that rows.cc and exports.S know.
+#define GRAPE_DEFINE_ROW(base, symbol, version, type, per_thread, class_, action, arguments)     \
+  namespace grape::interpose {                                                                   \
+  struct Row_##symbol {                                                                          \
+    using Type = type;                                                                           \
+    static constexpr RowIndex kIndex = kRow_##symbol;                                            \
+    static constexpr bool kPerThread = per_thread != 0;                                          \
+    static constexpr trace::ApiClass kClass = trace::ApiClass::k##class_;                        \
+    static constexpr Action kAction = Action::k##action;                                         \
+    static constexpr char kArguments[] = arguments;                                              \
+  };                                                                                             \
+  }                                                                                              \
+  extern "C" {                                                                                   \
+  extern void* const grape_wrapper_##symbol __attribute__((visibility("hidden")));               \
+  void* const grape_wrapper_##symbol =                                                           \
+      reinterpret_cast<void*>(&grape::interpose::Wrapper<grape::interpose::Row_##symbol>::call); \
+  extern void* grape_linked_##symbol __attribute__((visibility("hidden")));                      \
+  void* grape_linked_##symbol =                                                                  \
+      reinterpret_cast<void*>(&grape::interpose::Wrapper<grape::interpose::Row_##symbol>::call); \
+  }
+
+}  // namespace grape::interpose
