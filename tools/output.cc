@@ -1,0 +1,57 @@
+#include "tools/output.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/failure.h"
+
+namespace grape::tools {
+
+Output::Output(const std::string& path, bool pager) : name_(path.empty() ? "standard output" : path) {
+  if (!path.empty() && path != "-") {
+    file_ = std::fopen(path.c_str(), "we");
+    owned_ = true;
+  } else if (pager && isatty(STDOUT_FILENO) != 0) {
+    const char* command = std::getenv("PAGER");
+    setenv("LESS", "FRX", 0);
+    file_ = popen(command != nullptr && *command != '\0' ? command : "less", "we");
+    piped_ = true;
+  } else {
+    file_ = stdout;
+    winsize size{};
+    if (isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns_ = size.ws_col;
+  }
+  if (file_ == nullptr) throw Failure(fmt::format("{}: {}", name_, std::strerror(errno)));
+}
+
+Output::~Output() {
+  if (file_ == nullptr) return;
+  if (piped_) {
+    pclose(file_);
+  } else if (owned_) {
+    std::fclose(file_);
+  }
+}
+
+void Output::flush() {
+  const std::size_t bytes = buffer_.size();
+  const bool good = std::fwrite(buffer_.data(), 1, bytes, file_) == bytes;
+  buffer_.clear();
+  if (!good) throw Failure(fmt::format("{}: {}", name_, std::strerror(errno)));
+}
+
+void Output::close() {
+  flush();
+  std::FILE* file = file_;
+  file_ = nullptr;
+  const bool flushed = std::fflush(file) == 0;
+  const int error = errno;
+  const bool closed = piped_ ? pclose(file) >= 0 : !owned_ || std::fclose(file) == 0;
+  if ((!flushed && !piped_) || !closed) throw Failure(fmt::format("{}: {}", name_, std::strerror(error)));
+}
+
+}  // namespace grape::tools
