@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+"""What Grape costs on a GPU, in fresh processes that take turns, one at a time:
+
+  generate   GPT-2 greedy `generate`: ms a token, plain, observe (with a trace), off; ratios of the pairs of one round
+  launch     one cuLaunchKernel: plain, off, observe without stacks
+  operator   one tiny PyTorch operator: plain, off, observe without stacks, with the innermost frame, with whole stacks
+  trace      size of the trace of 1,000 GPT-2 tokens, and the time `grape dump` takes on it
+
+Prints a table and writes bench.json and bench.txt to --out. Exit status: 0 measured (or no GPU), 1 a run failed.
+Ratios and costs are reported, not judged: run it on a machine with nothing else on it.
+"""
+
+import argparse
+import json
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gpu_machine import HERE, Build, environment, find_build, gpu_problem, observed, preloaded, run, table
+from trace_compare import read_trace
+
+Numbers = dict[str, float]
+Start = tuple[list[str], dict[str, str]]
+
+
+class Bench:
+    def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:
+        self.options, self.build, self.scratch = options, build, scratch
+        self.deadline = time.monotonic() + options.budget
+        self.failures: list[str] = []
+        self.results: dict[str, Any] = {}
+        self.traces = 0
+
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def start(self, mode: str, command: list[str]) -> Start:
+        """Command and environment for a mode: plain, off, observe, or observe with GRAPE_STACKS=: `observe:off`."""
+        if mode == "plain":
+            return command, environment()
+        if mode == "off":
+            return command, preloaded(self.build, GRAPE_MODE="off")
+        stacks = mode.partition(":")[2]
+        self.traces += 1
+        trace = self.scratch / f"bench-{self.traces}.grape"
+        return observed(self.build, trace, command, **({"GRAPE_STACKS": stacks} if stacks else {}))
+
+    def once(self, label: str, mode: str, command: list[str]) -> Optional[Numbers]:
+        """One process's JSON line; None if it failed, or no time is left."""
+        if self.left() < 5:
+            return None
+        result = run(*self.start(mode, command), min(self.left(), 240), self.scratch)
+        lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
+        for trace in self.scratch.glob("bench-*.grape"):
+            trace.unlink()
+        if result.status != 0 or not lines:
+            self.failures.append(f"{label} {mode}: status {result.status}: {result.stderr.strip()[-600:]}")
+            return None
+        return json.loads(lines[-1])
+
+    def rounds(
+        self, label: str, modes: list[str], command: list[str], count: int, until: float
+    ) -> list[dict[str, Numbers]]:
+        """Rounds in which each mode runs once, in turning order; whole rounds only, until the time share is spent."""
+        rounds: list[dict[str, Numbers]] = []
+        end = time.monotonic() + until
+        for index in range(count):
+            begin = time.monotonic()
+            turn = modes[index % len(modes) :] + modes[: index % len(modes)]
+            round_results = {mode: self.once(label, mode, command) for mode in turn}
+            if any(numbers is None for numbers in round_results.values()):
+                break
+            rounds.append({mode: numbers for mode, numbers in round_results.items() if numbers is not None})
+            if time.monotonic() + (time.monotonic() - begin) > end:
+                break
+        return rounds
+
+    def script(self, *arguments: str) -> list[str]:
+        return [self.options.python, str(HERE / "measure.py"), *arguments]
+
+    def generate(self) -> list[list[str]]:
+        command = self.script("generate", "--tokens", "100", "--repeats", str(self.options.repeats))
+        modes = ["plain", "observe", "off"]
+        rounds = self.rounds("generate", modes, command, self.options.pairs, 0.6 * self.options.budget)
+        self.results["generate"] = rounds
+        rows = [["GPT-2 generate", "median ms/token", "ratio to plain: median", "least", "most", "pairs"]]
+        for mode in modes:
+            if not rounds:
+                break
+            times = [numbers[mode]["median_ms"] for numbers in rounds]
+            ratios = [numbers[mode]["median_ms"] / numbers["plain"]["median_ms"] for numbers in rounds]
+            rows.append(
+                [mode, f"{statistics.median(times):.3f}"]
+                + [f"{value:.4f}" for value in (statistics.median(ratios), min(ratios), max(ratios))]
+                + [str(len(ratios))]
+            )
+        busy = self.once("busy", "plain", self.script("generate", "--tokens", "50", "--repeats", "3", "--busy"))
+        if busy is not None:
+            self.results["busy"] = busy
+            rows.append(["GPU busy", f"{busy['gpu_busy_ms']:.3f}", "", "", "", ""])
+        return rows
+
+    def cost(self, label: str, modes: list[str], command: list[str], keys: list[str]) -> list[list[str]]:
+        """Nanoseconds over plain for each mode: the median over rounds of the difference in one round."""
+        rounds = self.rounds(label, modes, command, self.options.rounds, 0.15 * self.options.budget)
+        self.results[label] = rounds
+        rows = [[label, *(f"{key} (over plain)" for key in keys), "rounds"]]
+        for mode in modes if rounds else []:
+            cells = []
+            for key in keys:
+                value = statistics.median(numbers[mode][key] for numbers in rounds)
+                over = statistics.median(numbers[mode][key] - numbers["plain"][key] for numbers in rounds)
+                cells.append(f"{value:.0f}" if mode == "plain" else f"{value:.0f} ({over:+.0f})")
+            rows.append([mode, *cells, str(len(rounds))])
+        return rows
+
+    def launch(self) -> list[list[str]]:
+        program = self._compile_launch_bench()
+        if program is None:
+            return [["launch"], ["not measured"]]
+        keys = ["launch_min_ns", "launch_median_ns", "refused_min_ns"]
+        return self.cost("launch", ["plain", "off", "observe:off"], [str(program)], keys)
+
+    def _compile_launch_bench(self) -> Optional[Path]:
+        program = self.build.folder / "bin" / "launch_bench"
+        if program.exists():
+            return program
+        compiler = shutil.which("g++") or shutil.which("clang++")
+        if compiler is None:
+            self.failures.append("launch: no C++ compiler")
+            return None
+        program = self.scratch / "launch_bench"
+        nvcc = shutil.which("nvcc")
+        folders = [Path(nvcc).resolve().parent.parent] if nvcc else []
+        folders.append(Path("/usr/local/cuda"))
+        includes = [
+            f"-I{path}"
+            for f in folders
+            for path in (f / "include", f / "targets/x86_64-linux/include")
+            if path.is_dir()
+        ]
+        command = [compiler, "-O2", "-std=c++17", *includes, str(HERE / "launch_bench.cc"), "-o", str(program), "-ldl"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            self.failures.append(f"launch: {done.stderr.strip()[-600:]}")
+            return None
+        return program
+
+    def operator(self) -> list[list[str]]:
+        modes = ["plain", "off", "observe:off", "observe:leaf", "observe:python"]
+        return self.cost("operator", modes, self.script("operator"), ["min_ns", "median_ns"])
+
+    def trace(self) -> list[list[str]]:
+        rows = [["trace of 1,000 GPT-2 tokens", "value"]]
+        if self.left() < 20:
+            return [*rows, ["not measured", "no time left"]]
+        path = self.scratch / "long.grape"
+        command = self.script("long", "--tokens", "1000")
+        result = run(*observed(self.build, path, command), min(self.left(), 120), self.scratch)
+        trace, reason = read_trace(self.build, path)
+        if result.status != 0 or not path.exists():
+            self.failures.append(f"trace: status {result.status}: {result.stderr.strip()[-600:]} {reason}")
+            return [*rows, ["failed", ""]]
+        self.results["trace"] = {"file_bytes": path.stat().st_size}
+        rows.append(["file", f"{path.stat().st_size / 1e6:.3f} MB"])
+        if trace is not None:
+            numbers = {name: trace.data[name] for name in ("events", "lost", "complete", "block_allocs", "regions")}
+            self.results["trace"].update(numbers, launches=sum(trace.executed().values()))
+            rows += [[name, str(value)] for name, value in numbers.items()]
+            rows.append(["launches", str(self.results["trace"]["launches"])])
+        rows += self._dump_times(path)
+        return rows
+
+    def _dump_times(self, path: Path) -> list[list[str]]:
+        rows = []
+        for view in ("summary", "regions", "graphs", "kernels") if self.build.tool is not None else ():
+            result = run([str(self.build.tool), "dump", str(path), view], environment(), 60)
+            self.results["trace"][f"dump {view} s"] = result.seconds
+            rows.append([f"grape dump {view}", f"{result.seconds:.3f} s, {len(result.stdout)} characters"])
+            if result.status != 0:
+                self.failures.append(f"dump {view}: status {result.status}: {result.stderr.strip()[-300:]}")
+        return rows
+
+
+def machine(python: str) -> str:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    gpu = subprocess.run(query, capture_output=True, text=True).stdout.strip()
+    program = "import torch, transformers; print('torch', torch.__version__, 'transformers', transformers.__version__)"
+    versions = subprocess.run([python, "-c", program], capture_output=True, text=True, env=environment()).stdout.strip()
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    cpu = models[0].partition(":")[2].strip() if models else platform.processor()
+    return f"{gpu}; {cpu}, {len(models)} cores; Python {platform.python_version()}, {versions}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measures what Grape costs on a GPU.")
+    parser.add_argument("--only", action="append", choices=("generate", "launch", "operator", "trace"), metavar="NAME")
+    parser.add_argument("--pairs", type=int, default=7, help="rounds of GPT-2 generate")
+    parser.add_argument("--repeats", type=int, default=9, help="timed generations in one process")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of the micro-benchmarks")
+    parser.add_argument("--budget", type=float, default=480, help="seconds for everything")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"))
+    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    options = parser.parse_args()
+    problem = gpu_problem(options.python)
+    if problem is not None:
+        print(f"skipped: {problem}")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="grape-bench-") as scratch:
+        try:
+            build = find_build(Path(scratch))
+        except FileNotFoundError as error:
+            print(error)
+            return 2
+        bench = Bench(options, build, Path(scratch))
+        parts = [machine(options.python)]
+        sections: dict[str, Callable[[], list[list[str]]]] = {
+            "trace": bench.trace,
+            "launch": bench.launch,
+            "operator": bench.operator,
+            "generate": bench.generate,
+        }
+        options.out.mkdir(parents=True, exist_ok=True)
+        for name, section in sections.items():
+            if options.only and name not in options.only:
+                continue
+            parts.append(table(section()))
+            report = {"machine": parts[0], "results": bench.results, "failures": bench.failures}
+            (options.out / "bench.json").write_text(json.dumps(report, indent=1))
+            (options.out / "bench.txt").write_text("\n\n".join(parts) + "\n")
+        parts += bench.failures
+        (options.out / "bench.txt").write_text("\n\n".join(parts) + "\n")
+        print("\n\n".join(parts))
+        return 1 if bench.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
