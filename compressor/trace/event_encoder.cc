@@ -30,8 +30,9 @@ unsigned tick_shift(std::uint64_t ticks_per_second) {
   return shift;
 }
 
-void put_residual(Bytes& column, Bytes& overflow, std::int64_t residual) {
-  const std::uint64_t number = zigzag(static_cast<std::uint64_t>(residual));
+void put_residual(Bytes& column, Bytes& overflow, std::int64_t value, std::int64_t guess) {
+  // Unsigned, since ticks that step back far may wrap.
+  const std::uint64_t number = zigzag(static_cast<std::uint64_t>(value) - static_cast<std::uint64_t>(guess));
   column.push_back(static_cast<std::uint8_t>(std::min<std::uint64_t>(number, 255)));
   if (number >= 255) put_varint(overflow, number - 255);
 }
@@ -53,11 +54,13 @@ void EventEncoder::add(const EventHeader& event) {
 
   const std::uint64_t index = history_.size();
   if (index == 0) {
-    first_sequence_ = event.sequence;
-    last_sequence_ = event.sequence - 1;
+    first_sequence_ = std::max<std::uint64_t>(event.sequence, 1);
+    last_sequence_ = first_sequence_ - 1;
   }
-  put_varint(columns_[kSequences], event.sequence - last_sequence_ - 1);
-  last_sequence_ = event.sequence;
+  // A caller that breaks the order gets its events in the order of adding, not a chunk that no reader takes.
+  const std::uint64_t sequence = std::max(event.sequence, last_sequence_ + 1);
+  put_varint(columns_[kSequences], sequence - last_sequence_ - 1);
+  last_sequence_ = sequence;
   event_bytes_ += event.bytes;
 
   const Contexts contexts = contexts_of(entry);
@@ -255,8 +258,8 @@ void EventEncoder::finish(std::uint64_t ticks_per_second) {
     last = now;
     const bool known = timing.reference != 0;
     const Clock clock = known ? clocks[timing.reference - 1] : Clock{};
-    put_residual(columns_[kIntervals], columns_[kOverflow], interval - expected(clock.interval));
-    put_residual(columns_[kDurations], columns_[kOverflow], duration - expected(clock.duration));
+    put_residual(columns_[kIntervals], columns_[kOverflow], interval, expected(clock.interval));
+    put_residual(columns_[kDurations], columns_[kOverflow], duration, expected(clock.duration));
     clocks[i] = {updated(known, clock.interval, interval), updated(known, clock.duration, duration)};
   }
 }
