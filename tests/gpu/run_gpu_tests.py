@@ -20,7 +20,7 @@ import tempfile
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 import fault_checks
 from gpu_machine import (
@@ -82,9 +82,14 @@ class Session:
 
         return self.pool.submit(work)
 
-    def caches(self, folder: Path) -> dict[str, str]:
-        """Compilers' caches of the run's own: each run compiles all that it needs."""
-        return {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    def variables(self, folder: Path) -> dict[str, str]:
+        """Compilers' caches of the run's own, so that each run compiles all that it needs, and few CPU threads, since
+        several runs share the machine."""
+        return {
+            "OMP_NUM_THREADS": "4",
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+        }
 
     def script(self, folder: Path, name: str, arguments: list[str], wrapper: Optional[list[str]] = None) -> list[str]:
         return [
@@ -99,7 +104,7 @@ class Session:
         return self.start(
             label,
             lambda folder, limit: run(
-                self.script(folder, name, arguments), environment(**self.caches(folder)), limit, folder
+                self.script(folder, name, arguments), environment(**self.variables(folder)), limit, folder
             ),
         )
 
@@ -108,7 +113,7 @@ class Session:
             label,
             lambda folder, limit: run(
                 self.script(folder, name, arguments),
-                preloaded(self.build, GRAPE_MODE="off", **self.caches(folder)),
+                preloaded(self.build, GRAPE_MODE="off", **self.variables(folder)),
                 limit,
                 folder,
             ),
@@ -122,11 +127,17 @@ class Session:
         def action(folder: Path, limit: float) -> Result:
             inner = [str(HERE / wrapper[0]), *wrapper[1:], str(folder / "result.json")] if wrapper else None
             command, env = observed(
-                self.build, folder / "run.grape", self.script(folder, name, arguments, inner), **self.caches(folder)
+                self.build, folder / "run.grape", self.script(folder, name, arguments, inner), **self.variables(folder)
             )
             return run(command, env, limit, folder)
 
         return self.start(label, action)
+
+
+def last_line(result: Result) -> str:
+    """The last line of stderr that is not Grape's summary: an exception's message."""
+    lines = [line for line in result.stderr.splitlines() if line.strip() and not line.startswith("grape")]
+    return lines[-1][-300:] if lines else "nothing on stderr"
 
 
 def same_bytes(a: Path, b: Path) -> bool:
@@ -235,9 +246,9 @@ class WorkloadTest:
             if result.status is None:
                 problems.append(f"{label}: {'timeout' if result.seconds else result.stderr}")
             elif result.status != plain.status:
-                problems.append(f"{label}: exit status {result.status}, plain {plain.status}")
+                problems.append(f"{label}: exit status {result.status}, plain {plain.status}: {last_line(result)}")
         if plain.status != 0:
-            problems.append(f"plain: exit status {plain.status}")
+            problems.append(f"plain: exit status {plain.status}: {last_line(plain)}")
         repeatable = "plain2" not in results or same_bytes(expected, self.folder / "plain2" / "output.bin")
         different = [
             label
@@ -344,7 +355,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="without the second plain run and without GRAPE_MODE=off")
     parser.add_argument(
-        "--jobs", type=int, default=max(1, min(6, (os.cpu_count() or 2) // 2)), help="processes at a time"
+        "--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 2) // 2)), help="processes at a time"
     )
     parser.add_argument("--timeout", type=float, default=150, help="seconds for one process")
     parser.add_argument("--budget", type=float, default=480, help="seconds after which no process is started")
@@ -361,7 +372,8 @@ def run_all(options: argparse.Namespace, build: Build, scratch: Path) -> int:
     fault_tests = [fault_checks.FaultTest(session, name) for name in fault_checks.names() if name in chosen]
     reports: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
-    for test in [*tests, *fault_tests]:
+    every: list[Union[WorkloadTest, fault_checks.FaultTest]] = [*tests, *fault_tests]
+    for test in every:
         try:
             report = test.finish()
         except Exception as error:  # a fault of this program must not hide what the other tests found

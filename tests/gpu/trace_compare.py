@@ -60,7 +60,7 @@ class Trace:
 
     def stack(self, frame: int) -> list[Frame]:
         """Innermost first."""
-        frames = []
+        frames: list[Frame] = []
         while frame != 0 and len(frames) < 10000:
             parent, code, line = self.data["frames"][frame]
             file, qualname, _ = self.data["codes"][code]
