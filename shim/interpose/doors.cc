@@ -73,6 +73,9 @@ void exchange_proc_address(void* real, AskDriver ask, const char* name, void** f
 
 }  // namespace grape::interpose
 
+// RTLD_NEXT asks who called: that must be this library, so the call may not become a jump out of it.
+#define GRAPE_NO_TAIL_CALL(value) __asm__ volatile("" : "+r"(value))
+
 // Called from dlsym.S only.
 extern "C" {
 
@@ -96,7 +99,9 @@ __attribute__((visibility("hidden"))) void* grape_dlsym_driver(void* handle, con
   if (!grape::interpose::is_export(real)) return grape::interpose::exchange_symbol(symbol, real);
   void* next = grape::interpose::behind_export(symbol, real);
   // Nothing there but us: the loader itself shall say so, for dlerror.
-  return next != nullptr ? next : real_dlsym(RTLD_NEXT, symbol);
+  if (next == nullptr) next = real_dlsym(RTLD_NEXT, symbol);
+  GRAPE_NO_TAIL_CALL(next);
+  return next;
 }
 
 __attribute__((visibility("hidden"))) void* grape_dlvsym_driver(void* handle, const char* symbol, const char* version) {
@@ -106,6 +111,8 @@ __attribute__((visibility("hidden"))) void* grape_dlvsym_driver(void* handle, co
   if (real == nullptr) return nullptr;
   if (!grape::interpose::is_export(real)) return grape::interpose::exchange_symbol(symbol, real);
   void* next = grape::interpose::behind_export(symbol, real);
-  return next != nullptr ? next : real_dlvsym(RTLD_NEXT, symbol, version);
+  if (next == nullptr) next = real_dlvsym(RTLD_NEXT, symbol, version);
+  GRAPE_NO_TAIL_CALL(next);
+  return next;
 }
 }

@@ -53,9 +53,12 @@ std::uint32_t unhandled_calls(const char** names, std::uint64_t* counts, std::ui
   for (std::uint32_t slot = 0; slot < used && filled < room; ++slot) {
     const std::uint64_t count = __atomic_load_n(&grape_thunk_counts[slot], __ATOMIC_RELAXED);
     if (count == 0) continue;
-    names[filled] = g_names[slot];
-    counts[filled] = count;
-    ++filled;
+    // One name can stand for several functions: its versions, or what different doors gave.
+    std::uint32_t same = 0;
+    while (same < filled && std::strcmp(names[same], g_names[slot]) != 0) ++same;
+    counts[same] = (same < filled ? counts[same] : 0) + count;
+    names[same] = g_names[slot];
+    if (same == filled) ++filled;
   }
   return filled;
 }

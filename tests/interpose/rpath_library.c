@@ -1,0 +1,1 @@
+int interpose_rpath_library = 1;
