@@ -1,0 +1,219 @@
+// The one door to CPython. Symbols are found at run time, since this library also lands in processes without Python;
+// structures are read by tables of offsets, one row per version. No other file knows a version or an offset.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace grape::python {
+
+struct Object;       // PyObject
+struct ThreadState;  // PyThreadState
+using Vectorcall = Object* (*)(Object* callable, Object* const* arguments, std::size_t count, Object* keyword_names);
+using Destructor = void (*)(Object*);
+using MethodWithKeywords = Object* (*)(Object* self, Object* arguments, Object* keywords);
+
+// PyMethodDef, the same in every version.
+struct MethodDefinition {
+  const char* name;
+  void* method;
+  int flags;
+  const char* documentation;
+};
+
+// One row per function: needed (1) or not (0), result, name, arguments.
+#define GRAPE_PYTHON_FUNCTIONS(X)                                         \
+  X(1, const char*, Py_GetVersion, ())                                    \
+  X(1, int, Py_IsInitialized, ())                                         \
+  X(0, int, Py_IsFinalizing, ())  /* 3.13 */                              \
+  X(0, int, _Py_IsFinalizing, ()) /* up to 3.12 */                        \
+  X(1, int, Py_AddPendingCall, (int (*)(void*), void*))                   \
+  X(1, void, Py_IncRef, (Object*))                                        \
+  X(1, void, Py_DecRef, (Object*))                                        \
+  X(1, ThreadState*, PyGILState_GetThisThreadState, ())                   \
+  X(1, ThreadState*, PyThreadState_Get, ())                               \
+  X(1, void*, PyInterpreterState_Get, ())                                 \
+  X(1, void*, PyInterpreterState_Main, ())                                \
+  X(0, void*, _PyInterpreterState_GetEvalFrameFunc, (void*))              \
+  X(0, Object*, _PyEval_EvalFrameDefault, (ThreadState*, void*, int))     \
+  X(1, Object*, PyThreadState_GetFrame, (ThreadState*))                   \
+  X(1, Object*, PyFrame_GetBack, (Object*))                               \
+  X(1, Object*, PyFrame_GetCode, (Object*))                               \
+  X(1, int, PyFrame_GetLineNumber, (Object*))                             \
+  X(1, void, PyErr_Fetch, (Object**, Object**, Object**))                 \
+  X(1, void, PyErr_Restore, (Object*, Object*, Object*))                  \
+  X(1, void, PyErr_Clear, ())                                             \
+  X(1, int, PyErr_ExceptionMatches, (Object*))                            \
+  X(1, Object*, PyEval_GetBuiltins, ())                                   \
+  X(1, Object*, PyEval_EvalCode, (Object*, Object*, Object*))             \
+  X(1, Object*, Py_CompileString, (const char*, const char*, int))        \
+  X(1, Object*, PyImport_GetModuleDict, ())                               \
+  X(1, Object*, PyModule_GetDict, (Object*))                              \
+  X(1, Object*, PyCFunction_NewEx, (MethodDefinition*, Object*, Object*)) \
+  X(1, Vectorcall, PyVectorcall_Function, (Object*))                      \
+  X(0, void, PyFunction_SetVectorcall, (Object*, Vectorcall)) /* 3.12 */  \
+  X(1, Object*, PyObject_CallObject, (Object*, Object*))                  \
+  X(1, Object*, PyObject_GetAttrString, (Object*, const char*))           \
+  X(1, Object*, PyObject_GenericGetDict, (Object*, void*))                \
+  X(1, Object*, PyDict_New, ())                                           \
+  X(1, std::ptrdiff_t, PyDict_Size, (Object*))                            \
+  X(1, void, PyDict_Clear, (Object*))                                     \
+  X(1, int, PyDict_SetItemString, (Object*, const char*, Object*))        \
+  X(1, Object*, PyDict_GetItemWithError, (Object*, Object*))              \
+  X(1, Object*, PyDict_Items, (Object*))                                  \
+  X(1, Object*, PyMapping_Items, (Object*))                               \
+  X(1, std::ptrdiff_t, PyList_Size, (Object*))                            \
+  X(1, Object*, PyList_GetItem, (Object*, std::ptrdiff_t))                \
+  X(1, Object*, PyTuple_GetItem, (Object*, std::ptrdiff_t))               \
+  X(1, Object*, PyTuple_New, (std::ptrdiff_t))                            \
+  X(1, int, PyTuple_SetItem, (Object*, std::ptrdiff_t, Object*))          \
+  X(1, Object*, PyUnicode_InternFromString, (const char*))                \
+  X(1, Object*, PyUnicode_FromString, (const char*))                      \
+  X(1, const char*, PyUnicode_AsUTF8AndSize, (Object*, std::ptrdiff_t*))  \
+  X(1, unsigned long, PyType_GetFlags, (Object*))                         \
+  X(1, int, PyType_IsSubtype, (Object*, Object*))                         \
+  X(1, Object*, PyWeakref_NewRef, (Object*, Object*))
+
+// Objects of the interpreter that are used by address.
+#define GRAPE_PYTHON_OBJECTS(X) \
+  X(1, PyCode_Type)             \
+  X(1, PyFunction_Type)         \
+  X(1, PyMethodDescr_Type)      \
+  X(1, PyModule_Type)           \
+  X(1, _Py_NoneStruct)          \
+  X(1, PyExc_RecursionError)    \
+  X(1, PyExc_MemoryError)       \
+  X(0, _PyRuntime)
+
+struct Api {
+#define GRAPE_PYTHON_FIELD(needed, result, name, arguments) result(*name) arguments = nullptr;
+  GRAPE_PYTHON_FUNCTIONS(GRAPE_PYTHON_FIELD)
+#undef GRAPE_PYTHON_FIELD
+#define GRAPE_PYTHON_FIELD(needed, name) Object* name = nullptr;
+  GRAPE_PYTHON_OBJECTS(GRAPE_PYTHON_FIELD)
+#undef GRAPE_PYTHON_FIELD
+};
+
+// How a code object maps instructions to lines.
+enum class LineFormat : std::uint8_t { kPairs, kRanges, kLocations };  // 3.9; 3.10 (PEP 626); from 3.11
+
+// Where things stand, in bytes from the start of their structure.
+struct Layout {
+  int minor = 0;               // 3.minor; 0: unknown
+  bool frame_objects = false;  // 3.9, 3.10: frames are objects and hold an instruction number, not an address
+  LineFormat line_format = LineFormat::kPairs;
+  std::uint32_t thread_frame = 0;    // thread state: innermost frame, or the _PyCFrame that holds it
+  std::int32_t cframe_frame = -1;    // _PyCFrame: innermost frame; -1: thread_frame is the frame itself
+  std::uint32_t frame_previous = 0;  // the caller's frame
+  std::uint32_t frame_code = 0;
+  std::uint32_t frame_instruction = 0;
+  std::uint32_t frame_owner = 0;       // a byte; not where frame_objects
+  std::uint32_t instruction_unit = 1;  // what frame_instruction counts, in bytes
+  std::uint32_t code_file = 0;
+  std::uint32_t code_name = 0;  // qualified from 3.11
+  std::uint32_t code_first_line = 0;
+  std::uint32_t code_lines = 0;            // the line table, a bytes object
+  std::uint32_t code_first_traceable = 0;  // instruction at which a frame is complete; not where frame_objects
+  std::uint32_t code_instructions = 0;     // the first instruction; not where frame_objects
+  std::uint32_t ascii_text = 48;           // text of an ASCII str
+  std::uint32_t compact_text = 72;         // text of any other compact str
+  std::uint32_t text_kind_shift = 2;       // bits of a str's state below its kind; found by check_text()
+};
+
+constexpr std::uint8_t kFirstShimOwner = 3;  // from 3.12: frames with this owner or a higher one run no Python code
+
+extern Api g_api;
+extern Layout g_layout;
+
+// Finds the interpreter's symbols. False: there is no interpreter, or (with one notice) one of an unknown version or
+// without a GIL; `permanent` tells which. Any thread, one at a time.
+bool load_api(bool& permanent) noexcept;
+
+// Is the interpreter going away (or did note_shutdown run)? Then nothing of it may be read any more. Any thread.
+extern std::atomic<bool> g_shutdown;
+bool shutting_down() noexcept;
+
+// Raw reads, valid for every version in the table.
+template <typename T>
+inline T field(const void* object, std::size_t offset) noexcept {
+  return *reinterpret_cast<const T*>(static_cast<const char*>(object) + offset);
+}
+inline Object* type_of(const Object* object) noexcept { return field<Object*>(object, 8); }
+bool is_text(Object* object) noexcept;
+bool is_dict(Object* object) noexcept;
+bool is_type(Object* object) noexcept;
+inline bool is_function(Object* object) noexcept { return type_of(object) == g_api.PyFunction_Type; }
+
+// The bytes of a bytes object.
+inline const std::uint8_t* bytes_data(const Object* object) noexcept {
+  return reinterpret_cast<const std::uint8_t*>(object) + 32;
+}
+inline std::size_t bytes_size(const Object* object) noexcept { return field<std::size_t>(object, 16); }
+
+// Copies a str as UTF-8 into `out`, at most `room` bytes, whole characters only; needs no GIL. Returns the bytes.
+std::size_t copy_text(const Object* text, char* out, std::size_t room) noexcept;
+// With the GIL: finds how this interpreter marks the width of a str's characters. False: unknown.
+bool check_text() noexcept;
+
+// The object that a weak reference still refers to (None when it is gone).
+inline Object* referent(const Object* reference) noexcept { return field<Object*>(reference, 16); }
+
+// A type's destructor slot.
+inline Destructor& destructor_of(Object* type) noexcept {
+  return *reinterpret_cast<Destructor*>(reinterpret_cast<char*>(type) + 48);
+}
+
+// With the GIL: replaces what is called when Python calls `function` (a Python function). The former one is returned;
+// null, and nothing changed: the function's layout is not what was expected.
+Vectorcall replace_vectorcall(Object* function, Vectorcall with) noexcept;
+
+// The definition behind a method descriptor of a C type; null: it is none.
+MethodDefinition* method_of(Object* descriptor) noexcept;
+
+// Keeps the exception that is set, if any, over calls of the API, and leaves none that was not there.
+class KeepException {
+ public:
+  KeepException() noexcept { g_api.PyErr_Fetch(&type_, &value_, &traceback_); }
+  ~KeepException() noexcept { g_api.PyErr_Restore(type_, value_, traceback_); }
+  KeepException(const KeepException&) = delete;
+  KeepException& operator=(const KeepException&) = delete;
+
+ private:
+  Object *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
+};
+
+// A reference that is given up at the end; null after an error, which is cleared.
+class Reference {
+ public:
+  explicit Reference(Object* owned) noexcept : object_(owned) {
+    if (owned == nullptr) g_api.PyErr_Clear();
+  }
+  ~Reference() noexcept {
+    if (object_ != nullptr) g_api.Py_DecRef(object_);
+  }
+  Reference(const Reference&) = delete;
+  Reference& operator=(const Reference&) = delete;
+  Object* get() const noexcept { return object_; }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+
+ private:
+  Object* object_;
+};
+
+// An exception of the interpreter by its symbol (which is a variable that holds it).
+inline Object* exception(Object* const symbol) noexcept { return *reinterpret_cast<Object**>(symbol); }
+
+// Does the interpreter run Python code as it came, or has somebody hooked its frame evaluation just now?
+bool runs_plainly() noexcept;
+
+// The module of that name, if it is imported; borrowed. With the GIL.
+Object* imported_module(const char* name) noexcept;
+// `dict[key]` without running Python code; borrowed, null: none. With the GIL.
+Object* dict_item(Object* dict, const char* key) noexcept;
+// The dictionary of a module object, borrowed; null: it is no plain module.
+Object* module_dict(Object* module) noexcept;
+// "package.module:Qualified.name" of a class or function; false: it has no such names. With the GIL.
+bool qualified_name(Object* object, char* out, std::size_t room) noexcept;
+
+}  // namespace grape::python

@@ -1,0 +1,88 @@
+#include "python_hooks/named_functions.h"
+
+#include <cstring>
+
+#include "python_hooks/patterns.h"
+
+namespace grape::python {
+namespace {
+
+constexpr std::size_t kMaxName = 1000;
+constexpr int kMaxNesting = 4;  // of classes
+
+struct Search {
+  const char* patterns;
+  void (*found)(Object*, const char*);
+  char name[kMaxName];
+};
+
+void look_into(Search& search, Object* items, std::size_t length, int nesting);
+
+void look_into_class(Search& search, Object* type, std::size_t length, int nesting) {
+  const Reference attributes(g_api.PyObject_GetAttrString(type, "__dict__"));
+  const Reference items(attributes ? g_api.PyMapping_Items(attributes.get()) : nullptr);
+  if (!items || length + 2 >= kMaxName) return;
+  search.name[length] = '.';
+  look_into(search, items.get(), length + 1, nesting + 1);
+}
+
+void look_at(Search& search, Object* value, std::size_t length, int nesting) {
+  if (is_function(value)) {
+    if (matches(search.patterns, search.name)) search.found(value, search.name);
+  } else if (is_type(value)) {
+    if (nesting < kMaxNesting) look_into_class(search, value, length, nesting);
+  } else if (nesting > 0 && matches(search.patterns, search.name)) {
+    // In a class: a static or a class method holds its function.
+    const Reference inner(g_api.PyObject_GetAttrString(value, "__func__"));
+    if (inner && is_function(inner.get())) search.found(inner.get(), search.name);
+  }
+}
+
+// `items`: a list of (name, value). The name so far is search.name[0, length).
+void look_into(Search& search, Object* items, std::size_t length, int nesting) {
+  const std::ptrdiff_t count = g_api.PyList_Size(items);
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    Object* pair = g_api.PyList_GetItem(items, i);
+    Object* key = g_api.PyTuple_GetItem(pair, 0);
+    if (!is_text(key)) continue;
+    const std::size_t used = length + copy_text(key, search.name + length, kMaxName - length - 1);
+    search.name[used] = 0;
+    look_at(search, g_api.PyTuple_GetItem(pair, 1), used, nesting);
+  }
+}
+
+void look_into_module(Search& search, Object* key, Object* module) {
+  if (!is_text(key)) return;
+  const std::size_t length = copy_text(key, search.name, kMaxName - 2);
+  search.name[length] = 0;
+  if (!may_match_module(search.patterns, search.name)) return;
+  Object* dict = module_dict(module);
+  const Reference items(dict != nullptr ? g_api.PyDict_Items(dict) : nullptr);
+  if (!items) return;
+  search.name[length] = ':';
+  look_into(search, items.get(), length + 1, 0);
+}
+
+}  // namespace
+
+void find_named_functions(const char* patterns, void (*found)(Object* function, const char* name)) noexcept {
+  static std::ptrdiff_t seen = 0;
+  static int looks_left = 0;
+  Object* modules = g_api.PyImport_GetModuleDict();
+  if (modules == nullptr || !is_dict(modules)) return;
+  const std::ptrdiff_t count = g_api.PyDict_Size(modules);
+  // A module stands in sys.modules before its body has run: look a few times more after the last one came.
+  if (count != seen) looks_left = 20;
+  if (looks_left == 0) return;
+  --looks_left;
+  seen = count;
+  const Reference items(g_api.PyDict_Items(modules));
+  const std::ptrdiff_t length = items ? g_api.PyList_Size(items.get()) : 0;
+  Search search{patterns, found, {}};
+  for (std::ptrdiff_t i = 0; i < length; ++i) {
+    Object* pair = g_api.PyList_GetItem(items.get(), i);
+    look_into_module(search, g_api.PyTuple_GetItem(pair, 0), g_api.PyTuple_GetItem(pair, 1));
+  }
+}
+
+}  // namespace grape::python

@@ -1,0 +1,34 @@
+// What this room keeps for each recorded thread, in its log.
+#pragma once
+
+#include "python_hooks/flat_map.h"
+#include "python_hooks/stack_tree.h"
+#include "shim/record/thread_log.h"
+
+namespace grape::python {
+
+struct ScopeEntry;
+
+// A scope that this thread has defined in its log. Valid while `version` is the entry's.
+struct KnownScope {
+  ScopeEntry* entry;
+  std::uint32_t version;
+  std::uint32_t id;
+};
+
+struct PythonThread {
+  StackTree stacks;
+  FlatMap<AddressKey, KnownScope> scopes;  // by the object's address
+  std::uint32_t scope_count = 0;           // scope ids given out
+  std::uint32_t open = 0;                  // scopes that are open on this thread
+  std::uint64_t region = 0;                // the region call of the outermost of them
+  std::uint64_t attached = 0;              // the region call that this thread works for; 0: none
+  const ScopeEntry* innermost = nullptr;   // the innermost open scope
+  Object* root = nullptr;                  // the outermost module that is being called, borrowed
+  bool without_frames = false;             // a driver call came while no Python ran here: no thread of Python's
+};
+
+// Null: no memory.
+PythonThread* python_thread(record::ThreadLog& log) noexcept;
+
+}  // namespace grape::python

@@ -1,0 +1,76 @@
+// One thread's Python stacks as a tree of frames, each written once as a definition into the thread's log.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "python_hooks/cpython.h"
+#include "python_hooks/flat_map.h"
+#include "shim/record/thread_log.h"
+
+namespace grape::python {
+
+constexpr std::size_t kMaxDepth = 512;  // deeper stacks lose their outermost frames
+
+// A frame as read: the code object's address, and the instruction's address (3.9, 3.10: its number).
+struct RawFrame {
+  std::uintptr_t code;
+  std::uintptr_t instruction;
+  bool operator==(const RawFrame& other) const noexcept {
+    return code == other.code && instruction == other.instruction;
+  }
+};
+
+// Where a frame stands; needs the frame's code object alive, but no GIL.
+struct Position {
+  std::int64_t offset = -1;  // bytes from the code's first instruction; negative: nothing was executed yet
+  int line = 0;              // 0: none
+};
+
+// False: the frame runs no Python code (yet), and Python's own stacks leave it out too.
+bool position_of(const RawFrame& frame, Position& out) noexcept;
+
+// Belongs to one thread. Frames given to it are the thread's own, and live during the call.
+class StackTree {
+ public:
+  // Room for reading the next stack, innermost frame first.
+  RawFrame* buffer() noexcept { return buffer_; }
+
+  // The id of the `count` frames in buffer(). 0: none, or its definition found no room.
+  std::uint32_t stack(record::ThreadLog& log, std::size_t count) noexcept;
+
+  // The id of one frame without parent.
+  std::uint32_t leaf(record::ThreadLog& log, const RawFrame& frame) noexcept;
+
+ private:
+  struct NodeKey {
+    std::uint32_t parent, code, offset, used;
+    bool empty() const noexcept { return used == 0; }
+    std::uint64_t hash() const noexcept {
+      return mix((std::uint64_t{parent} << 32 | code) ^ mix(std::uint64_t{offset} + 1));
+    }
+    bool operator==(const NodeKey& other) const noexcept {
+      return parent == other.parent && code == other.code && offset == other.offset;
+    }
+  };
+  enum class Found { kFrame, kNothing, kFailed };  // kNothing: the frame runs no Python code (yet)
+
+  void forget_dead_codes() noexcept;
+  Found add(record::ThreadLog& log, std::uint32_t parent, const RawFrame& frame, std::uint32_t& id) noexcept;
+  std::uint32_t code_id(record::ThreadLog& log, std::uintptr_t address) noexcept;
+  std::uint32_t define_code(record::ThreadLog& log, const Object* code) noexcept;
+
+  std::uint32_t epoch_ = 0;
+  std::uint32_t codes_ = 0, nodes_ = 0;            // ids given out
+  FlatMap<AddressKey, std::uint32_t> by_address_;  // code objects; void when one of them has died
+  FlatMap<HashKey, std::uint32_t> by_content_;     // the same, for good
+  FlatMap<NodeKey, std::uint32_t> by_parent_;      // frames
+  std::size_t last_count_ = 0;                     // the last stack, outermost frame first, and its ids
+  RawFrame last_[kMaxDepth];
+  std::uint32_t last_ids_[kMaxDepth];
+  RawFrame last_leaf_ = {0, 0};
+  std::uint32_t last_leaf_id_ = 0;
+  RawFrame buffer_[kMaxDepth];
+};
+
+}  // namespace grape::python
