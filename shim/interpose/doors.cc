@@ -40,7 +40,7 @@ char g_none;
 
 void* by_version(void* real, AskDriver ask, std::uint32_t row) noexcept {
   void* known = g_by_version[row].load(std::memory_order_relaxed);
-  if (known != nullptr) return known;
+  if (known == &g_none || in_driver(known)) return known;
   constexpr cuuint64_t kLegacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
   constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
   void* function = nullptr;

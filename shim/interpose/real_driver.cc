@@ -2,7 +2,15 @@
 
 #include "shim/lifecycle/lifecycle.h"
 
-namespace grape::interpose::detail {
+namespace grape::interpose {
+
+void forget_real_functions() noexcept {
+#define GRAPE_X(symbol, type) real::slot_##symbol.store(nullptr, std::memory_order_relaxed);
+  GRAPE_REAL_DRIVER(GRAPE_X)
+#undef GRAPE_X
+}
+
+namespace detail {
 
 namespace {
 // Stands for "the driver has none", so that it is not looked for at every launch.
@@ -19,4 +27,5 @@ void* look_up(std::atomic<void*>& slot, const char* symbol) noexcept {
   return function == &g_none ? nullptr : function;
 }
 
-}  // namespace grape::interpose::detail
+}  // namespace detail
+}  // namespace grape::interpose

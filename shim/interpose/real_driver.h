@@ -47,4 +47,7 @@ GRAPE_REAL_DRIVER(GRAPE_X)
 #undef GRAPE_X
 }  // namespace real
 
+// Looks them all up anew: the driver was unloaded, and another one has taken its place.
+void forget_real_functions() noexcept;
+
 }  // namespace grape::interpose

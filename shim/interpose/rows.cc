@@ -1,9 +1,11 @@
 #include "shim/interpose/rows.h"
 
+#include <errno.h>
 #include <link.h>
 
 #include <cstring>
 
+#include "shim/interpose/real_driver.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/record/thread_log.h"
 
@@ -56,6 +58,17 @@ bool is_driver_name(const char* path) noexcept {
   return std::strncmp(slash != nullptr ? slash + 1 : path, "libcuda.so", 10) == 0;
 }
 
+// The driver that lay at [begin, end) is gone, and with it all that is known of its functions and kernels.
+void forget_driver(std::uintptr_t begin, std::uintptr_t end) noexcept {
+  for (auto& real : g_real) {
+    void* known = real.load(std::memory_order_relaxed);
+    const auto address = reinterpret_cast<std::uintptr_t>(known);
+    if (address >= begin && address < end) real.compare_exchange_strong(known, nullptr);
+  }
+  forget_real_functions();
+  record::g_module_epoch.fetch_add(1, std::memory_order_acq_rel);
+}
+
 int find_driver(dl_phdr_info* info, std::size_t, void* data) {
   if (info->dlpi_name == nullptr || !is_driver_name(info->dlpi_name)) return 0;
   const auto address = reinterpret_cast<std::uintptr_t>(data);
@@ -69,6 +82,8 @@ int find_driver(dl_phdr_info* info, std::size_t, void* data) {
     if (first + segment.p_memsz > end) end = first + segment.p_memsz;
   }
   if (address < begin || address >= end) return 0;
+  const std::uintptr_t known = g_driver.begin.load(std::memory_order_relaxed);
+  if (known != 0 && known != begin) forget_driver(known, g_driver.end.load(std::memory_order_relaxed));
   g_driver.begin.store(begin, std::memory_order_relaxed);
   g_driver.end.store(end, std::memory_order_relaxed);
   return 1;
@@ -111,7 +126,9 @@ bool is_query(const char* name) noexcept {
 }
 
 void* find_real(std::uint32_t row) noexcept {
+  const int saved_errno = errno;
   void* real = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
+  errno = saved_errno;
   if (real == nullptr || is_export(real)) return nullptr;
   void* expected = nullptr;
   return g_real[row].compare_exchange_strong(expected, real) ? real : expected;

@@ -133,6 +133,14 @@ FAKE CUresult fake_instantiate(CUgraphExec* exec, CUgraph, unsigned long long) {
   return static_cast<CUresult>(fake_result);
 }
 
+// As a driver might: the function runs before the call returns, on the same thread.
+FAKE CUresult fake_launch_host(CUstream, CUhostFn function, void* data) __asm__("cuLaunchHostFunc");
+FAKE CUresult fake_launch_host(CUstream, CUhostFn function, void* data) {
+  ++fake_counts[grape::interpose::kRow_cuLaunchHostFunc];
+  if (function != nullptr && fake_result == 0) function(data);
+  return static_cast<CUresult>(fake_result);
+}
+
 FAKE CUresult cuQuiteUnknown(int value) { return unknown_function(value); }
 FAKE CUresult cuCtxGetCurrent(CUcontext* context) { return query_function(context); }
 FAKE CUresult cuDriverGetVersion(int* version) {

@@ -186,6 +186,16 @@ TEST(Neighbours, AnotherPreloadedLibraryBeforeAndBehind) {
   }
 }
 
+TEST(Neighbours, TheDriverCallsBackAndIsLoadedAgain) {
+  const Outcome result = run("interpose_reentry");
+  EXPECT_EQ(result.status, 0) << result.output;
+  ASSERT_NE(result.trace, nullptr) << result.output;
+  EXPECT_EQ(result.calls("cuLaunchHostFunc").size(), 1u);
+  EXPECT_EQ(result.calls("cuCtxSynchronize").size(), 1u) << "the one within another call is the driver's affair";
+  ASSERT_EQ(result.of_kind(EventKind::kLaunch).size(), 1u);
+  EXPECT_EQ(result.function(grape::trace::low(result.of_kind(EventKind::kLaunch)[0]->words[0])), "after_reload");
+}
+
 TEST(Neighbours, DeepBindingAndSearchPaths) {
   const Outcome result = run("interpose_preload", {DEEP_LIBRARY});
   EXPECT_EQ(result.status, 0) << result.output;
