@@ -50,6 +50,7 @@ constexpr const char* kQueries[] = {
 struct Range {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
+  std::atomic<unsigned long long> unloads{0};  // of the process, when it was found
 };
 Range g_driver;
 
@@ -86,6 +87,13 @@ int find_driver(dl_phdr_info* info, std::size_t, void* data) {
   if (known != 0 && known != begin) forget_driver(known, g_driver.end.load(std::memory_order_relaxed));
   g_driver.begin.store(begin, std::memory_order_relaxed);
   g_driver.end.store(end, std::memory_order_relaxed);
+  g_driver.unloads.store(info->dlpi_subs, std::memory_order_relaxed);
+  return 1;
+}
+
+// The loader tells each visitor how many objects it has unloaded; the first visit will do.
+int count_unloads(dl_phdr_info* info, std::size_t, void* data) {
+  *static_cast<unsigned long long*>(data) = info->dlpi_subs;
   return 1;
 }
 
@@ -94,7 +102,11 @@ int find_driver(dl_phdr_info* info, std::size_t, void* data) {
 bool in_driver(const void* pointer) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   if (address == 0) return false;
-  if (address >= g_driver.begin.load(std::memory_order_relaxed) &&
+  // What was found once holds until something is unloaded.
+  unsigned long long unloads = 0;
+  dl_iterate_phdr(count_unloads, &unloads);
+  if (unloads == g_driver.unloads.load(std::memory_order_relaxed) &&
+      address >= g_driver.begin.load(std::memory_order_relaxed) &&
       address < g_driver.end.load(std::memory_order_relaxed)) {
     return true;
   }
