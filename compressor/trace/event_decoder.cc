@@ -198,17 +198,4 @@ void EventDecoder::take_timing(EventHeader& header, Entry& entry, std::uint64_t 
   header.ticks = time_ << shift_;
 }
 
-std::size_t EventDecoder::memory() const {
-  std::size_t bytes = history_.memory() + sizeof tables_;
-  for (const Bytes& column : columns_) bytes += column.capacity();
-  return bytes;
-}
-
-void EventDecoder::release() {
-  history_.release();
-  columns_ = {};
-  for (ByteCursor& cursor : cursors_) cursor = ByteCursor();
-  chunk_ = ChunkHeader();
-}
-
 }  // namespace grape::trace

@@ -24,9 +24,6 @@ class EventDecoder {
   Result next(EventHeader& header, const std::uint64_t*& words);
   const char* message() const { return message_; }
 
-  std::size_t memory() const;
-  void release();  // gives all memory back
-
  private:
   bool take_literal(Entry& entry, std::uint64_t*& payload);
   bool take_changes(unsigned op, std::uint64_t& reference, Entry& entry, std::uint64_t*& payload);

@@ -9,6 +9,7 @@ constexpr std::size_t kSmallTable = 1u << 10;  // slots per context; grows with 
 constexpr std::size_t kLargeTable = 1u << 16;
 constexpr std::uint64_t kTrackSearch = 16;  // events of a track that may have been left out
 constexpr std::size_t kRecallHints = 4096;
+constexpr std::size_t kKeptMemory = 1u << 20;  // from chunk to chunk
 
 std::uint64_t mixed(std::uint64_t value) {
   value *= 0x9E3779B97F4A7C15u;
@@ -272,6 +273,11 @@ std::size_t EventEncoder::memory() const {
 }
 
 void EventEncoder::clear() {
+  // A program may have many threads: what a large chunk took goes back, so that memory is what unwritten events need.
+  if (memory() > kKeptMemory) {
+    *this = EventEncoder();
+    return;
+  }
   for (Bytes& column : columns_) column.clear();
   history_.clear();
   tables_.clear();

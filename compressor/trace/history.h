@@ -91,8 +91,9 @@ class SlidingBuffer {
 
   std::uint64_t end() const { return base_ + used_; }
   std::size_t memory() const { return capacity_ * sizeof(Element); }
-  Element& operator[](std::uint64_t index) { return data_[index - base_]; }
-  const Element& operator[](std::uint64_t index) const { return data_[index - base_]; }
+  // A pointer, not a reference: nothing may stand there yet.
+  Element* at(std::uint64_t index) { return data_.get() + (index - base_); }
+  const Element* at(std::uint64_t index) const { return data_.get() + (index - base_); }
 
   // Makes room for `count` elements at the end; moves what is kept.
   Element* extend(std::size_t count) {
@@ -103,11 +104,6 @@ class SlidingBuffer {
   }
 
   void clear() { base_ = used_ = 0; }
-  void release() {
-    clear();
-    data_.reset();
-    capacity_ = 0;
-  }
 
  private:
   void make_room(std::size_t count) {
@@ -137,9 +133,9 @@ class History {
  public:
   std::uint64_t size() const { return entries_.end(); }
   std::size_t memory() const { return words_.memory() + entries_.memory(); }
-  const Entry& entry(std::uint64_t index) const { return entries_[index]; }
-  Entry& entry(std::uint64_t index) { return entries_[index]; }
-  const std::uint64_t* words(const Entry& entry) const { return &words_[entry.position]; }
+  const Entry& entry(std::uint64_t index) const { return *entries_.at(index); }
+  Entry& entry(std::uint64_t index) { return *entries_.at(index); }
+  const std::uint64_t* words(const Entry& entry) const { return words_.at(entry.position); }
 
   // May `index` be the reference of the event that is next to be appended?
   bool in_window(std::uint64_t index) const { return in_window_at(index, size(), words_.end()); }
@@ -154,26 +150,22 @@ class History {
 
   // The words of the reference's own reference, for the event that was appended last; null if there is none.
   const std::uint64_t* older(std::uint64_t reference) const {
-    const Entry& middle = entries_[reference];
+    const Entry& middle = *entries_.at(reference);
     if (middle.distance == 0) return nullptr;
     const std::uint64_t index = reference - middle.distance;
-    const Entry& last = entries_[size() - 1];
-    return in_window_at(index, size() - 1, last.position) ? words(entries_[index]) : nullptr;
+    const Entry& last = *entries_.at(size() - 1);
+    return in_window_at(index, size() - 1, last.position) ? words(*entries_.at(index)) : nullptr;
   }
 
   void clear() {
     entries_.clear();
     words_.clear();
   }
-  void release() {
-    entries_.release();
-    words_.release();
-  }
 
  private:
   bool in_window_at(std::uint64_t index, std::uint64_t number, std::uint64_t position) const {
     // The first test keeps the second from looking at an entry that is gone.
-    return index < number && number - index <= kWindowEvents && position - entries_[index].position <= kWindowWords;
+    return index < number && number - index <= kWindowEvents && position - entries_.at(index)->position <= kWindowWords;
   }
 
   // Slack: the appended event itself must not push its reference out.

@@ -32,7 +32,7 @@ class ThreadEncoder {
   // Copies the event. Precondition: a well-formed event of at most kMaxEventBytes; sequence and ticks ascend.
   void add(const EventHeader& event);
   std::size_t raw_bytes() const;  // bytes of the current chunk's events
-  std::size_t memory() const;     // bytes that the encoder holds, about; kept from chunk to chunk
+  std::size_t memory() const;     // bytes that the encoder holds, about: 2 to 4 times raw_bytes() for a small chunk
   std::size_t events() const;     // events in the current chunk
 
  private:
@@ -42,7 +42,8 @@ class ThreadEncoder {
 };
 
 // Write a chunk when ThreadEncoder::raw_bytes() reaches this: larger chunks compress better, since each starts anew;
-// memory stays below about 24 MiB per busy thread whatever the chunk's size. Precondition: never above kMostChunkBytes.
+// memory stays below about 32 MiB per busy thread whatever the chunk's size, and goes back when the chunk is written.
+// Precondition: never above kMostChunkBytes.
 constexpr std::size_t kGoodChunkBytes = 32u << 20;
 constexpr std::size_t kMostChunkBytes = 128u << 20;
 

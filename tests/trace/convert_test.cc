@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <ostream>
 
 #include "tests/trace/convert_stream.h"
 #include "tests/trace/trace_builder.h"
@@ -14,6 +15,9 @@ struct Expected {
   std::uint64_t launches;
   std::uint64_t regions;
 };
+
+// Names the test; without it, the parameter's bytes would.
+void PrintTo(const Expected& expected, std::ostream* out) { *out << expected.name; }
 
 class Streams : public testing::TestWithParam<Expected> {};
 

@@ -314,6 +314,20 @@ TEST(Hostile, PayloadsThatDoNotFit) {
   }
 }
 
+// Found by the fuzzer: a reference without payload, where no event before it has one either.
+TEST(Hostile, EventsWithoutPayload) {
+  std::vector<OwnedEvent> events(3, make_event(static_cast<EventKind>(77), {}));
+  for (std::size_t i = 0; i < 3; ++i) events[i].header.sequence = i + 1;
+  Bytes file = write_trace(events);
+  std::unique_ptr<Reader> reader;
+  Error error;
+  EXPECT_TRUE(read_whatever(file, reader, error).empty());
+  EXPECT_FALSE(reader->complete());
+  file[10] = 1;  // of a newer minor version, an unknown kind is no damage
+  EXPECT_TRUE(read_whatever(file, reader, error).empty());
+  EXPECT_TRUE(reader->complete());
+}
+
 // ---- Versions ----
 
 TEST(Versions, ANewerMajorIsRefusedNamingBoth) {
