@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "tools/output.h"
@@ -20,7 +22,8 @@ struct Column {
 
 // A value, and how text shows it; "" shows the value itself.
 struct Cell {
-  Cell(Json json) : value(std::move(json)) {}  // NOLINT: a plain value is a cell
+  template <class Value, class = std::enable_if_t<!std::is_same_v<std::decay_t<Value>, Cell>>>
+  Cell(Value&& plain) : value(std::forward<Value>(plain)) {}  // NOLINT: a plain value is a cell
   Cell(Json json, std::string shown) : value(std::move(json)), text(std::move(shown)) {}
   Json value;
   std::string text;

@@ -77,7 +77,10 @@ class GraphBuilder {
   // kBlockAlloc and kBlockFree are ignored. `scope`: the innermost scope of the event's thread.
   void add(const trace::EventView& event, std::uint32_t thread, std::uint32_t scope);
   Graph finish();  // and starts anew
+  // So far:
   std::size_t size() const { return graph_.nodes.size(); }
+  std::uint32_t host_reads() const { return graph_.host_reads; }
+  std::uint32_t syncs() const { return graph_.syncs; }
 
  private:
   using Nodes = std::vector<std::uint32_t>;  // ascending

@@ -1,0 +1,41 @@
+// What `grape dump` can show. Each view walks the trace itself and writes in the chosen format.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/filter.h"
+#include "tools/output.h"
+#include "tools/table.h"
+#include "tools/trace_input.h"
+
+namespace grape::tools {
+
+struct DumpOptions {
+  std::string file, view = "summary";
+  std::vector<std::string> arguments;  // of the view
+  Format format = Format::kText;
+  FilterOptions filter;
+  std::size_t limit = 0;  // rows; 0: all
+  std::size_t depth = 0;  // levels of nested modules; 0: all
+  bool full_names = false, params = false, blocks = false, calls = false, tree = false, pager = false;
+  std::string output;
+};
+
+// Each returns the exit status, kOk or kDifferent.
+int view_summary(TraceInput& input, const DumpOptions& options, Output& out);
+int view_regions(TraceInput& input, const DumpOptions& options, Output& out);
+int view_graphs(TraceInput& input, const DumpOptions& options, Output& out);
+int view_kernels(TraceInput& input, const DumpOptions& options, Output& out);
+int view_graph(TraceInput& input, const DumpOptions& options, Output& out);
+int view_diff(TraceInput& input, const DumpOptions& options, Output& out);
+int view_calls(TraceInput& input, const DumpOptions& options, Output& out);
+int view_threads(TraceInput& input, const DumpOptions& options, Output& out);
+int view_chrome(TraceInput& input, const DumpOptions& options, Output& out);
+
+// {"file": …, "view": …, <content>, "records": …, "complete": …}, for a view that has read what it needs.
+void print_json(Output& out, TraceInput& input, const DumpOptions& options, Json content);
+// A view that is one table: JSON under `key`.
+void print_table(Output& out, TraceInput& input, const DumpOptions& options, const Table& table, const char* key);
+
+}  // namespace grape::tools
