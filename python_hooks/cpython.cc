@@ -264,17 +264,26 @@ bool check_text() noexcept {
   return false;
 }
 
-Vectorcall replace_vectorcall(Object* function, Vectorcall with) noexcept {
-  const Vectorcall former = g_api.PyVectorcall_Function(function);
+// Where functions keep their vectorcall: their type says it. 0: nonsense.
+static std::size_t vectorcall_offset() {
   const auto offset = field<std::ptrdiff_t>(g_api.PyFunction_Type, 56);  // tp_vectorcall_offset
-  if (former == nullptr || offset < 16 || offset > 512) return nullptr;
-  if (field<Vectorcall>(function, static_cast<std::size_t>(offset)) != former) return nullptr;
+  return offset >= 16 && offset <= 512 && offset % 8 == 0 ? static_cast<std::size_t>(offset) : 0;
+}
+
+Vectorcall vectorcall_of(Object* function) noexcept {
+  const std::size_t offset = vectorcall_offset();
+  const auto call = offset != 0 ? field<Vectorcall>(function, offset) : nullptr;
+  const Vectorcall expected =
+      g_api.PyVectorcall_Function != nullptr ? g_api.PyVectorcall_Function(function) : g_api._PyFunction_Vectorcall;
+  return call == expected ? call : nullptr;
+}
+
+void set_vectorcall(Object* function, Vectorcall call) noexcept {
   if (g_api.PyFunction_SetVectorcall != nullptr) {
-    g_api.PyFunction_SetVectorcall(function, with);  // also makes the interpreter stop inlining calls of it
+    g_api.PyFunction_SetVectorcall(function, call);  // also makes the interpreter stop inlining calls of it
   } else {
-    *reinterpret_cast<Vectorcall*>(reinterpret_cast<char*>(function) + offset) = with;
+    *reinterpret_cast<Vectorcall*>(reinterpret_cast<char*>(function) + vectorcall_offset()) = call;
   }
-  return former;
 }
 
 MethodDefinition* method_of(Object* descriptor) noexcept {

@@ -23,56 +23,57 @@ struct MethodDefinition {
 };
 
 // One row per function: needed (1) or not (0), result, name, arguments.
-#define GRAPE_PYTHON_FUNCTIONS(X)                                         \
-  X(1, const char*, Py_GetVersion, ())                                    \
-  X(1, int, Py_IsInitialized, ())                                         \
-  X(0, int, Py_IsFinalizing, ())  /* 3.13 */                              \
-  X(0, int, _Py_IsFinalizing, ()) /* up to 3.12 */                        \
-  X(1, int, Py_AddPendingCall, (int (*)(void*), void*))                   \
-  X(1, void, Py_IncRef, (Object*))                                        \
-  X(1, void, Py_DecRef, (Object*))                                        \
-  X(1, ThreadState*, PyGILState_GetThisThreadState, ())                   \
-  X(1, ThreadState*, PyThreadState_Get, ())                               \
-  X(1, void*, PyInterpreterState_Get, ())                                 \
-  X(1, void*, PyInterpreterState_Main, ())                                \
-  X(0, void*, _PyInterpreterState_GetEvalFrameFunc, (void*))              \
-  X(0, Object*, _PyEval_EvalFrameDefault, (ThreadState*, void*, int))     \
-  X(1, Object*, PyThreadState_GetFrame, (ThreadState*))                   \
-  X(1, Object*, PyFrame_GetBack, (Object*))                               \
-  X(1, Object*, PyFrame_GetCode, (Object*))                               \
-  X(1, int, PyFrame_GetLineNumber, (Object*))                             \
-  X(1, void, PyErr_Fetch, (Object**, Object**, Object**))                 \
-  X(1, void, PyErr_Restore, (Object*, Object*, Object*))                  \
-  X(1, void, PyErr_Clear, ())                                             \
-  X(1, int, PyErr_ExceptionMatches, (Object*))                            \
-  X(1, Object*, PyEval_GetBuiltins, ())                                   \
-  X(1, Object*, PyEval_EvalCode, (Object*, Object*, Object*))             \
-  X(1, Object*, Py_CompileString, (const char*, const char*, int))        \
-  X(1, Object*, PyImport_GetModuleDict, ())                               \
-  X(1, Object*, PyModule_GetDict, (Object*))                              \
-  X(1, Object*, PyCFunction_NewEx, (MethodDefinition*, Object*, Object*)) \
-  X(1, Vectorcall, PyVectorcall_Function, (Object*))                      \
-  X(0, void, PyFunction_SetVectorcall, (Object*, Vectorcall)) /* 3.12 */  \
-  X(1, Object*, PyObject_CallObject, (Object*, Object*))                  \
-  X(1, Object*, PyObject_GetAttrString, (Object*, const char*))           \
-  X(1, Object*, PyObject_GenericGetDict, (Object*, void*))                \
-  X(1, Object*, PyDict_New, ())                                           \
-  X(1, std::ptrdiff_t, PyDict_Size, (Object*))                            \
-  X(1, void, PyDict_Clear, (Object*))                                     \
-  X(1, int, PyDict_SetItemString, (Object*, const char*, Object*))        \
-  X(1, Object*, PyDict_GetItemWithError, (Object*, Object*))              \
-  X(1, Object*, PyDict_Items, (Object*))                                  \
-  X(1, Object*, PyMapping_Items, (Object*))                               \
-  X(1, std::ptrdiff_t, PyList_Size, (Object*))                            \
-  X(1, Object*, PyList_GetItem, (Object*, std::ptrdiff_t))                \
-  X(1, Object*, PyTuple_GetItem, (Object*, std::ptrdiff_t))               \
-  X(1, Object*, PyTuple_New, (std::ptrdiff_t))                            \
-  X(1, int, PyTuple_SetItem, (Object*, std::ptrdiff_t, Object*))          \
-  X(1, Object*, PyUnicode_InternFromString, (const char*))                \
-  X(1, Object*, PyUnicode_FromString, (const char*))                      \
-  X(1, const char*, PyUnicode_AsUTF8AndSize, (Object*, std::ptrdiff_t*))  \
-  X(1, unsigned long, PyType_GetFlags, (Object*))                         \
-  X(1, int, PyType_IsSubtype, (Object*, Object*))                         \
+#define GRAPE_PYTHON_FUNCTIONS(X)                                                                         \
+  X(1, const char*, Py_GetVersion, ())                                                                    \
+  X(1, int, Py_IsInitialized, ())                                                                         \
+  X(0, int, Py_IsFinalizing, ())  /* 3.13 */                                                              \
+  X(0, int, _Py_IsFinalizing, ()) /* up to 3.12 */                                                        \
+  X(1, int, Py_AddPendingCall, (int (*)(void*), void*))                                                   \
+  X(1, void, Py_IncRef, (Object*))                                                                        \
+  X(1, void, Py_DecRef, (Object*))                                                                        \
+  X(1, ThreadState*, PyGILState_GetThisThreadState, ())                                                   \
+  X(1, ThreadState*, PyThreadState_Get, ())                                                               \
+  X(1, void*, PyInterpreterState_Get, ())                                                                 \
+  X(1, void*, PyInterpreterState_Main, ())                                                                \
+  X(0, void*, _PyInterpreterState_GetEvalFrameFunc, (void*))                                              \
+  X(0, Object*, _PyEval_EvalFrameDefault, (ThreadState*, void*, int))                                     \
+  X(1, Object*, PyThreadState_GetFrame, (ThreadState*))                                                   \
+  X(1, Object*, PyFrame_GetBack, (Object*))                                                               \
+  X(1, Object*, PyFrame_GetCode, (Object*))                                                               \
+  X(1, int, PyFrame_GetLineNumber, (Object*))                                                             \
+  X(1, void, PyErr_Fetch, (Object**, Object**, Object**))                                                 \
+  X(1, void, PyErr_Restore, (Object*, Object*, Object*))                                                  \
+  X(1, void, PyErr_Clear, ())                                                                             \
+  X(1, int, PyErr_ExceptionMatches, (Object*))                                                            \
+  X(1, Object*, PyEval_GetBuiltins, ())                                                                   \
+  X(1, Object*, PyEval_EvalCode, (Object*, Object*, Object*))                                             \
+  X(1, Object*, Py_CompileString, (const char*, const char*, int))                                        \
+  X(1, Object*, PyImport_GetModuleDict, ())                                                               \
+  X(1, Object*, PyModule_GetDict, (Object*))                                                              \
+  X(1, Object*, PyCFunction_NewEx, (MethodDefinition*, Object*, Object*))                                 \
+  X(0, Vectorcall, PyVectorcall_Function, (Object*))                                     /* 3.11 */       \
+  X(0, Object*, _PyFunction_Vectorcall, (Object*, Object* const*, std::size_t, Object*)) /* up to 3.12 */ \
+  X(0, void, PyFunction_SetVectorcall, (Object*, Vectorcall))                            /* 3.12 */       \
+  X(1, Object*, PyObject_CallObject, (Object*, Object*))                                                  \
+  X(1, Object*, PyObject_GetAttrString, (Object*, const char*))                                           \
+  X(1, Object*, PyObject_GenericGetDict, (Object*, void*))                                                \
+  X(1, Object*, PyDict_New, ())                                                                           \
+  X(1, std::ptrdiff_t, PyDict_Size, (Object*))                                                            \
+  X(1, void, PyDict_Clear, (Object*))                                                                     \
+  X(1, int, PyDict_SetItemString, (Object*, const char*, Object*))                                        \
+  X(1, Object*, PyDict_GetItemWithError, (Object*, Object*))                                              \
+  X(1, Object*, PyDict_Items, (Object*))                                                                  \
+  X(1, Object*, PyMapping_Items, (Object*))                                                               \
+  X(1, std::ptrdiff_t, PyList_Size, (Object*))                                                            \
+  X(1, Object*, PyList_GetItem, (Object*, std::ptrdiff_t))                                                \
+  X(1, Object*, PyTuple_GetItem, (Object*, std::ptrdiff_t))                                               \
+  X(1, Object*, PyTuple_New, (std::ptrdiff_t))                                                            \
+  X(1, int, PyTuple_SetItem, (Object*, std::ptrdiff_t, Object*))                                          \
+  X(1, Object*, PyUnicode_InternFromString, (const char*))                                                \
+  X(1, Object*, PyUnicode_FromString, (const char*))                                                      \
+  X(1, const char*, PyUnicode_AsUTF8AndSize, (Object*, std::ptrdiff_t*))                                  \
+  X(1, unsigned long, PyType_GetFlags, (Object*))                                                         \
+  X(1, int, PyType_IsSubtype, (Object*, Object*))                                                         \
   X(1, Object*, PyWeakref_NewRef, (Object*, Object*))
 
 // Objects of the interpreter that are used by address.
@@ -164,9 +165,10 @@ inline Destructor& destructor_of(Object* type) noexcept {
   return *reinterpret_cast<Destructor*>(reinterpret_cast<char*>(type) + 48);
 }
 
-// With the GIL: replaces what is called when Python calls `function` (a Python function). The former one is returned;
-// null, and nothing changed: the function's layout is not what was expected.
-Vectorcall replace_vectorcall(Object* function, Vectorcall with) noexcept;
+// What is called when Python calls `function` (a Python function); null: its layout is not what was expected.
+Vectorcall vectorcall_of(Object* function) noexcept;
+// With the GIL, after vectorcall_of() gave one: replaces it.
+void set_vectorcall(Object* function, Vectorcall call) noexcept;
 
 // The definition behind a method descriptor of a C type; null: it is none.
 MethodDefinition* method_of(Object* descriptor) noexcept;

@@ -95,11 +95,12 @@ bool hook_function(Object* function, ScopeEntry* entry) noexcept {
   HookedFunctions* functions = hooked_functions();
   if (functions == nullptr) return false;
   if (functions->find(AddressKey{function}) != nullptr) return true;
-  const Vectorcall before = g_api.PyVectorcall_Function(function);
+  const Vectorcall before = vectorcall_of(function);
   if (before == nullptr || before == call_module) return false;
   if (!functions->put(AddressKey{function}, HookedFunction{before, entry})) return false;
   g_api.Py_IncRef(function);
-  return replace_vectorcall(function, call_function) != nullptr;
+  set_vectorcall(function, call_function);
+  return true;
 }
 
 // The function that a decorator made with functools.wraps calls; the function itself where it wraps none.
@@ -141,9 +142,12 @@ bool hook_module_calls() noexcept {
   const Reference call(g_api.PyObject_GetAttrString(module, "__call__"));
   done = true;
   if (call && is_function(call.get())) {
-    g_call_module = g_api.PyVectorcall_Function(call.get());
-    g_api.Py_IncRef(call.get());
-    if (g_call_module != nullptr && replace_vectorcall(call.get(), call_module) != nullptr) return true;
+    g_call_module = vectorcall_of(call.get());
+    if (g_call_module != nullptr) {
+      g_api.Py_IncRef(call.get());
+      set_vectorcall(call.get(), call_module);
+      return true;
+    }
   }
   notice("no module regions: torch.nn.Module.__call__ is no plain Python function");
   return true;
