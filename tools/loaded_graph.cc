@@ -7,6 +7,7 @@
 
 #include "tools/attributes.h"
 #include "tools/failure.h"
+#include "tools/filter.h"
 
 namespace grape::tools {
 namespace {

@@ -19,6 +19,7 @@ struct DumpOptions {
   std::size_t limit = 0;  // rows; 0: all
   std::size_t depth = 0;  // levels of nested modules; 0: all
   bool full_names = false, params = false, blocks = false, calls = false, tree = false, pager = false;
+  bool ignore_moved = false;  // diff: pointers that moved with their block are no difference
   std::string output;
 };
 

@@ -1,0 +1,66 @@
+// The view "calls": all events, one after the other. Written as it is read; nothing is kept.
+#include "tools/escape.h"
+#include "tools/event_text.h"
+#include "tools/views/views.h"
+
+namespace grape::tools {
+namespace {
+
+void print_row(Output& out, TraceInput& input, const Step& step, Format format, bool first) {
+  const trace::EventHeader& header = *step.event.header;
+  const double seconds = input.seconds_since_start(header.ticks);
+  const double microseconds = input.seconds(header.duration) * 1e6;
+  const std::string name = event_name(input, step), detail = event_detail(input, step);
+  const std::string line = input.position(event_frame(step));
+  if (format == Format::kText) {
+    out.print("{:>8} {:>12.6f} {:>3} {:>5} {:>8.1f}  {:<11}  {}{}{}{}{}\n", header.sequence, seconds, step.thread,
+              step.call == 0 ? "" : fmt::format("{}", step.call), microseconds, event_kind_name(header.kind),
+              escape_text(name), name.empty() || detail.empty() ? "" : "  ", escape_text(detail),
+              line.empty() ? "" : "  at ", escape_text(line));
+  } else if (format == Format::kCsv) {
+    out.print("{},{:.9f},{},{},{:.3f},{},{},{},{}\n", header.sequence, seconds, step.thread, step.call, microseconds,
+              event_kind_name(header.kind), escape_csv(name), escape_csv(detail), escape_csv(line));
+  } else {
+    Json json;
+    json["sequence"] = header.sequence;
+    json["seconds"] = seconds;
+    json["thread"] = step.thread;
+    json["call"] = step.call;
+    json["microseconds"] = microseconds;
+    json["kind"] = event_kind_name(header.kind);
+    json["name"] = text_value(name);
+    json["detail"] = text_value(detail);
+    json["line"] = text_value(line);
+    out.print("{}\n    {}", first ? "" : ",", dump_json(json));
+  }
+}
+
+}  // namespace
+
+int view_calls(TraceInput& input, const DumpOptions& options, Output& out) {
+  Filter filter(options.filter, input);
+  if (options.format == Format::kText) {
+    out.print("{:>8} {:>12} {:>3} {:>5} {:>8}  {:<11}  what\n", "sequence", "seconds", "thr", "call", "us", "event");
+  } else if (options.format == Format::kCsv) {
+    out.write("sequence,seconds,thread,call,microseconds,kind,name,detail,line\n");
+  } else {
+    out.print("{{\n  \"file\": {},\n  \"view\": \"calls\",\n  \"calls\": [", dump_json(text_value(input.path())));
+  }
+  std::size_t printed = 0;
+  Step step;
+  input.rewind();
+  while (input.next(step)) {
+    filter.see(step);
+    if (is_definition(step.event.header->kind) || !filter.event(step)) continue;
+    if (options.limit != 0 && printed == options.limit) break;
+    print_row(out, input, step, options.format, printed++ == 0);
+  }
+  if (options.format == Format::kJson) {
+    input.drain();
+    out.print("\n  ],\n  \"records\": {},\n  \"complete\": {}\n}}\n", input.events_read(),
+              input.reader().complete() ? "true" : "false");
+  }
+  return 0;
+}
+
+}  // namespace grape::tools
