@@ -2,9 +2,9 @@
 
 #include <zlib.h>
 
-#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <sstream>
 #include <unordered_map>
@@ -92,6 +92,12 @@ ApiInfo describe(const std::string& name) {
 
 std::uint32_t key_of(std::uint64_t value) { return static_cast<std::uint32_t>(checksum(&value, sizeof value)); }
 std::uint32_t key_of(const std::string& text) { return static_cast<std::uint32_t>(checksum(text.data(), text.size())); }
+
+double cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
 
 class Converter {
  public:
@@ -253,7 +259,7 @@ class Converter {
 
   // Events are handed to the encoder in batches, so that its time can be told from the converter's.
   void encode() {
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = cpu_seconds();
     for (std::size_t at = 0; at < pending_.size();) {
       const auto* header = reinterpret_cast<const EventHeader*>(&pending_[at]);
       encoder_.add(*header);
@@ -261,14 +267,14 @@ class Converter {
       if (encoder_.raw_bytes() >= options_.chunk_bytes) writer_->write_events(1, kOsThread, encoder_);
     }
     pending_.clear();
-    counts_.encode_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    counts_.encode_seconds += cpu_seconds() - begin;
   }
 
   void flush() {
     encode();
-    const auto begin = std::chrono::steady_clock::now();
+    const double begin = cpu_seconds();
     writer_->write_events(1, kOsThread, encoder_);
-    counts_.encode_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    counts_.encode_seconds += cpu_seconds() - begin;
   }
 
   static constexpr std::size_t kBatchWords = 1u << 19;

@@ -30,7 +30,7 @@ struct ConvertCounts {
   std::uint64_t parameter_bytes = 0;
   std::uint64_t event_bytes = 0;
   std::uint64_t file_bytes = 0;
-  double encode_seconds = 0;  // in ThreadEncoder and Writer
+  double encode_seconds = 0;  // CPU time in ThreadEncoder and Writer
 };
 
 // False: `error` says what is wrong with the stream, or that the sink failed.
