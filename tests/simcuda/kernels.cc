@@ -1,0 +1,243 @@
+#include "kernels.h"
+
+#include <time.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "memory.h"
+
+namespace simcuda {
+
+namespace {
+
+// A device pointer parameter. at(n) is the host's view of n elements, or null if they are not the device's.
+template <typename T>
+struct Pointer {
+  CUdeviceptr address;
+  T* at(std::int64_t count) const {
+    if (count <= 0 || address % alignof(T) != 0) return nullptr;
+    return static_cast<T*>(Memory::instance().translate(address, static_cast<std::size_t>(count) * sizeof(T)));
+  }
+};
+using Floats = Pointer<float>;
+using Ints = Pointer<std::int32_t>;
+using Longs = Pointer<std::uint64_t>;
+
+constexpr CUresult kFault = CUDA_ERROR_ILLEGAL_ADDRESS;
+
+CUresult copy(Floats to, Floats from, int n) {
+  if (n <= 0) return CUDA_SUCCESS;
+  float* y = to.at(n);
+  const float* x = from.at(n);
+  if (y == nullptr || x == nullptr) return kFault;
+  std::memmove(y, x, static_cast<std::size_t>(n) * sizeof(float));
+  return CUDA_SUCCESS;
+}
+
+CUresult fill(Floats to, float value, int n) {
+  if (n <= 0) return CUDA_SUCCESS;
+  float* y = to.at(n);
+  if (y == nullptr) return kFault;
+  for (int i = 0; i < n; ++i) y[i] = value;
+  return CUDA_SUCCESS;
+}
+
+// y += a x
+CUresult axpy(Floats to, Floats from, float a, int n) {
+  if (n <= 0) return CUDA_SUCCESS;
+  float* y = to.at(n);
+  const float* x = from.at(n);
+  if (y == nullptr || x == nullptr) return kFault;
+  for (int i = 0; i < n; ++i) y[i] += a * x[i];
+  return CUDA_SUCCESS;
+}
+
+// c[m, n] = a[m, k] b[k, n], row by row
+CUresult matmul(Floats c_pointer, Floats a_pointer, Floats b_pointer, int m, int n, int k) {
+  if (m <= 0 || n <= 0 || k <= 0) return CUDA_SUCCESS;
+  float* c = c_pointer.at(std::int64_t{m} * n);
+  const float* a = a_pointer.at(std::int64_t{m} * k);
+  const float* b = b_pointer.at(std::int64_t{k} * n);
+  if (c == nullptr || a == nullptr || b == nullptr) return kFault;
+  for (std::int64_t row = 0; row < m; ++row) {
+    for (std::int64_t column = 0; column < n; ++column) {
+      float sum = 0;
+      for (std::int64_t i = 0; i < k; ++i) sum += a[row * k + i] * b[i * n + column];
+      c[row * n + column] = sum;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult reduce_sum(Floats to, Floats from, int n) {
+  float* y = to.at(1);
+  const float* x = n > 0 ? from.at(n) : nullptr;
+  if (y == nullptr || (n > 0 && x == nullptr)) return kFault;
+  float sum = 0;
+  for (int i = 0; i < n; ++i) sum += x[i];
+  *y = sum;
+  return CUDA_SUCCESS;
+}
+
+// x[row, column] = max(0, x[row, column] + bias[column])
+CUresult bias_relu(Floats x_pointer, Floats bias_pointer, int rows, int columns) {
+  if (rows <= 0 || columns <= 0) return CUDA_SUCCESS;
+  float* x = x_pointer.at(std::int64_t{rows} * columns);
+  const float* bias = bias_pointer.at(columns);
+  if (x == nullptr || bias == nullptr) return kFault;
+  for (std::int64_t i = 0; i < std::int64_t{rows} * columns; ++i) x[i] = std::fmax(0.0F, x[i] + bias[i % columns]);
+  return CUDA_SUCCESS;
+}
+
+// By value, with three holes: after mode, after steps, and at the end.
+struct AffineParams {
+  char mode;  // 'r': relu after
+  double scale;
+  short steps;
+  float bias;
+  char last;
+};
+static_assert(sizeof(AffineParams) == 32, "as the tests and the README have it");
+
+CUresult affine(Floats to, Floats from, AffineParams p, int n) {
+  if (n <= 0) return CUDA_SUCCESS;
+  float* y = to.at(n);
+  const float* x = from.at(n);
+  if (y == nullptr || x == nullptr) return kFault;
+  for (int i = 0; i < n; ++i) {
+    float value = x[i];
+    for (int step = 0; step < p.steps; ++step) value = static_cast<float>(p.scale * value + p.bias);
+    y[i] = p.mode == 'r' ? std::fmax(0.0F, value) : value;
+  }
+  return CUDA_SUCCESS;
+}
+
+struct GatherDesc {
+  Floats source;
+  Ints index;
+  int source_count;
+  int count;
+};
+
+// y[i] = source[index[i]]
+CUresult gather(Floats to, GatherDesc d) {
+  if (d.count <= 0) return CUDA_SUCCESS;
+  float* y = to.at(d.count);
+  const float* x = d.source.at(d.source_count);
+  const std::int32_t* index = d.index.at(d.count);
+  if (y == nullptr || x == nullptr || index == nullptr) return kFault;
+  for (int i = 0; i < d.count; ++i) {
+    if (index[i] < 0 || index[i] >= d.source_count) return kFault;
+    y[i] = x[index[i]];
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult delay(unsigned microseconds) {
+  timespec left = {static_cast<time_t>(microseconds / 1000000), static_cast<long>(microseconds % 1000000) * 1000};
+  while (nanosleep(&left, &left) != 0) {
+  }
+  return CUDA_SUCCESS;
+}
+
+// *p = *p a + b: what comes out tells the order in which several ran.
+CUresult mix(Longs to, std::uint64_t a, std::uint64_t b) {
+  std::uint64_t* p = to.at(1);
+  if (p == nullptr) return kFault;
+  *p = *p * a + b;
+  return CUDA_SUCCESS;
+}
+
+CUresult atomic_add(Longs to, std::uint64_t b) {
+  std::uint64_t* p = to.at(1);
+  if (p == nullptr) return kFault;
+  __atomic_fetch_add(p, b, __ATOMIC_RELAXED);
+  return CUDA_SUCCESS;
+}
+
+// Copies from where a tensor map (cuTensorMapEncode*) points to.
+CUresult tile_copy(Floats to, CUtensorMap map, int n) { return copy(to, Floats{map.opaque[0]}, n); }
+
+// An integer in global memory is raised to one and lowered again around a sleep: CUDA_ERROR_ASSERT if another kernel
+// is inside. It shows that kernels which must not overlap do not.
+CUresult exclusive(Ints flag, unsigned microseconds) {
+  std::int32_t* p = flag.at(1);
+  if (p == nullptr) return kFault;
+  if (__atomic_exchange_n(p, 1, __ATOMIC_ACQ_REL) != 0) return CUDA_ERROR_ASSERT;
+  delay(microseconds);
+  __atomic_store_n(p, 0, __ATOMIC_RELEASE);
+  return CUDA_SUCCESS;
+}
+
+CUresult trap() { return CUDA_ERROR_LAUNCH_FAILED; }
+CUresult nothing() { return CUDA_SUCCESS; }
+
+// Lays out the parameters of a C++ function as the ABI of kernels does, and reads them from there.
+template <typename... P>
+std::vector<ParameterLayout> layout_of() {
+  std::vector<ParameterLayout> layout;
+  std::size_t offset = 0;
+  [[maybe_unused]] const auto add = [&](std::size_t size, std::size_t alignment) {
+    offset = (offset + alignment - 1) / alignment * alignment;
+    layout.push_back({offset, size});
+    offset += size;
+  };
+  (add(sizeof(P), alignof(P)), ...);
+  return layout;
+}
+
+template <auto F>
+struct Kernelized;
+template <typename... P, CUresult (*F)(P...)>
+struct Kernelized<F> {
+  template <std::size_t... I>
+  static CUresult apply(const unsigned char* bytes, std::index_sequence<I...>) {
+    static const std::vector<ParameterLayout>& layout = *new std::vector<ParameterLayout>(layout_of<P...>());
+    std::tuple<P...> values;
+    (std::memcpy(static_cast<void*>(&std::get<I>(values)), bytes + layout[I].offset, sizeof(P)), ...);
+    (void)bytes;
+    return std::apply(F, values);
+  }
+  static CUresult run(const KernelArguments& arguments) {
+    return apply(arguments.parameters, std::index_sequence_for<P...>{});
+  }
+  static BuiltinKernel make(const char* name) { return {name, layout_of<P...>(), &run}; }
+};
+
+}  // namespace
+
+const std::vector<BuiltinKernel>& builtin_kernels() {
+  static const std::vector<BuiltinKernel>& kernels = *new std::vector<BuiltinKernel>{
+      Kernelized<copy>::make("_Z4copyPfPKfi"),
+      Kernelized<fill>::make("_Z4fillPffi"),
+      Kernelized<axpy>::make("_Z4axpyPfPKffi"),
+      Kernelized<matmul>::make("_Z6matmulPfPKfS1_iii"),
+      Kernelized<reduce_sum>::make("_Z10reduce_sumPfPKfi"),
+      Kernelized<bias_relu>::make("_Z9bias_reluPfPKfii"),
+      Kernelized<affine>::make("_Z6affinePfPKf12AffineParamsi"),
+      Kernelized<gather>::make("_Z6gatherPf10GatherDesc"),
+      Kernelized<delay>::make("_Z5delayj"),
+      Kernelized<mix>::make("_Z3mixPmmm"),
+      Kernelized<atomic_add>::make("_Z10atomic_addPmm"),
+      Kernelized<tile_copy>::make("_Z9tile_copyPf14CUtensorMap_sti"),
+      Kernelized<exclusive>::make("_Z9exclusivePij"),
+      Kernelized<trap>::make("_Z4trapv"),
+      Kernelized<nothing>::make("_Z7nothingv"),
+  };
+  return kernels;
+}
+
+const BuiltinKernel* find_builtin(const std::string& name) {
+  for (const BuiltinKernel& kernel : builtin_kernels()) {
+    if (name == kernel.name) return &kernel;
+  }
+  return nullptr;
+}
+
+}  // namespace simcuda
