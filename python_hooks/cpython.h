@@ -55,6 +55,7 @@ struct MethodDefinition {
   X(0, Object*, _PyFunction_Vectorcall, (Object*, Object* const*, std::size_t, Object*)) /* up to 3.12 */ \
   X(0, void, PyFunction_SetVectorcall, (Object*, Vectorcall))                            /* 3.12 */       \
   X(1, Object*, PyObject_CallObject, (Object*, Object*))                                                  \
+  X(1, long, PyLong_AsLong, (Object*))                                                                    \
   X(1, Object*, PyObject_GetAttrString, (Object*, const char*))                                           \
   X(1, Object*, PyObject_GenericGetDict, (Object*, void*))                                                \
   X(1, Object*, PyDict_New, ())                                                                           \

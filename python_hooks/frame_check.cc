@@ -75,18 +75,33 @@ struct Comparison {
 Comparison g_comparison;  // with the GIL
 RawFrame g_frames[kMaxDepth];
 
-bool compare_name(Object* code) {
-  char ours[512];
-  Object* name = field<Object*>(code, g_layout.code_name);
-  if (!is_text(name)) return false;
-  const std::size_t bytes = copy_text(name, ours, sizeof(ours));
+// Is the text that we read from `code` what its attribute says?
+bool compare_text(Object* code, std::uint32_t offset, const char* attribute) {
+  const Reference text(g_api.PyObject_GetAttrString(code, attribute));
+  if (!text || !is_text(text.get())) return false;
   std::ptrdiff_t size = 0;
-  const char* theirs = g_api.PyUnicode_AsUTF8AndSize(name, &size);
-  if (theirs == nullptr) {
+  const char* theirs = g_api.PyUnicode_AsUTF8AndSize(text.get(), &size);
+  if (theirs == nullptr) {  // it holds lone surrogates
     g_api.PyErr_Clear();
     return true;
   }
-  return bytes + 4 > sizeof(ours) || (bytes == static_cast<std::size_t>(size) && std::memcmp(ours, theirs, bytes) == 0);
+  char ours[512];
+  const std::size_t bytes = copy_text(field<Object*>(code, offset), ours, sizeof(ours));
+  const bool cut = bytes + 4 > sizeof(ours);
+  return (cut || bytes == static_cast<std::size_t>(size)) && std::memcmp(ours, theirs, bytes) == 0;
+}
+
+bool compare_code(Object* code) {
+  return compare_text(code, g_layout.code_file, "co_filename") &&
+         compare_text(code, g_layout.code_name, g_layout.minor >= 11 ? "co_qualname" : "co_name");
+}
+
+// Do we stand at the same line and instruction as the frame object says?
+bool compare_position(Object* frame, const Position& position) {
+  const int line = g_api.PyFrame_GetLineNumber(frame);
+  const Reference instruction(g_api.PyObject_GetAttrString(frame, "f_lasti"));
+  return instruction && position.offset == g_api.PyLong_AsLong(instruction.get()) &&
+         position.line == (line > 0 ? line : 0);
 }
 
 bool compare_with_api() {
@@ -98,9 +113,8 @@ bool compare_with_api() {
     if (!position_of(g_frames[i], position)) continue;
     if (frame == nullptr) return false;
     const Reference code(g_api.PyFrame_GetCode(frame));
-    const int line = g_api.PyFrame_GetLineNumber(frame);
-    same = reinterpret_cast<std::uintptr_t>(code.get()) == g_frames[i].code && position.line == (line > 0 ? line : 0) &&
-           compare_name(code.get());
+    same = reinterpret_cast<std::uintptr_t>(code.get()) == g_frames[i].code && compare_position(frame, position) &&
+           compare_code(code.get());
     Object* caller = g_api.PyFrame_GetBack(frame);
     g_api.Py_DecRef(frame);
     frame = caller;
@@ -147,7 +161,7 @@ bool run_source() {
 FrameCheck check_frames() noexcept {
   if (!runs_plainly()) return FrameCheck::kLater;
   g_comparison = Comparison{};
-  if (!check_text() || !compare_with_api()) return FrameCheck::kDiffers;
+  if (!check_text() || !frames_are_sensible() || !compare_with_api()) return FrameCheck::kDiffers;
   if (!run_source()) {
     const bool short_of_room = g_api.PyErr_ExceptionMatches(exception(g_api.PyExc_RecursionError)) != 0 ||
                                g_api.PyErr_ExceptionMatches(exception(g_api.PyExc_MemoryError)) != 0;

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <new>
 
+#include "python_hooks/memory_map.h"
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/python_thread.h"
 #include "shim/lifecycle/config.h"
@@ -45,6 +46,27 @@ std::size_t read_interpreter_frames(const char* frame, RawFrame* out, std::size_
   return count;
 }
 
+// Does `address` hold an object of that type, with all that is read of it?
+bool holds(const CarefulReader& reader, const Object* address, const Object* type, std::size_t bytes) noexcept {
+  return address != nullptr && reader.readable(address, bytes) && (type == nullptr || type_of(address) == type);
+}
+
+bool is_sensible_text(const CarefulReader& reader, const Object* text) noexcept {
+  if (!holds(reader, text, nullptr, 80) || !reader.readable(type_of(text), 256)) return false;
+  const auto length = field<std::size_t>(text, 16);
+  return length < 65536 && is_text(const_cast<Object*>(text)) && reader.readable(text, 40 + length);
+}
+
+bool is_sensible_code(const CarefulReader& reader, const Object* code) noexcept {
+  constexpr std::size_t kRead = 208;  // farther than any offset in the table
+  if (!holds(reader, code, g_api.PyCode_Type, kRead)) return false;
+  const Object* lines = field<const Object*>(code, g_layout.code_lines);
+  return is_sensible_text(reader, field<const Object*>(code, g_layout.code_file)) &&
+         is_sensible_text(reader, field<const Object*>(code, g_layout.code_name)) &&
+         holds(reader, lines, nullptr, 40) && bytes_size(lines) < (1U << 24) &&
+         reader.readable(lines, 32 + bytes_size(lines));
+}
+
 void destroy(void* thread) { delete static_cast<PythonThread*>(thread); }
 
 }  // namespace
@@ -52,6 +74,26 @@ void destroy(void* thread) { delete static_cast<PythonThread*>(thread); }
 std::size_t read_frames(RawFrame* out, std::size_t most) noexcept {
   const char* frame = innermost_frame();
   return g_layout.frame_objects ? read_frame_objects(frame, out, most) : read_interpreter_frames(frame, out, most);
+}
+
+bool frames_are_sensible() noexcept {
+  const CarefulReader reader;
+  const auto* thread = reinterpret_cast<const char*>(g_api.PyGILState_GetThisThreadState());
+  if (thread == nullptr) return true;
+  if (!reader.readable(thread, g_layout.thread_frame + 8)) return false;
+  if (g_layout.cframe_frame >= 0) {
+    const char* cframe = field<const char*>(thread, g_layout.thread_frame);
+    if (!reader.readable(cframe, static_cast<std::size_t>(g_layout.cframe_frame) + 8)) return false;
+  }
+  std::size_t count = 0;
+  for (const char* frame = innermost_frame(); frame != nullptr && count < kMaxDepth; ++count) {
+    if (!reader.readable(frame, 112)) return false;
+    const bool shim = !g_layout.frame_objects && field<std::uint8_t>(frame, g_layout.frame_owner) >= kFirstShimOwner;
+    const auto code = field<std::uintptr_t>(frame, g_layout.frame_code) & ~std::uintptr_t{3};
+    if (!shim && !is_sensible_code(reader, reinterpret_cast<const Object*>(code))) return false;
+    frame = field<const char*>(frame, g_layout.frame_previous);
+  }
+  return true;
 }
 
 PythonThread* python_thread(record::ThreadLog& log) noexcept {

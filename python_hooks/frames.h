@@ -15,6 +15,10 @@ extern std::atomic<bool> g_frames_checked;
 // Precondition: load_api() succeeded, the interpreter is not shutting down.
 std::size_t read_frames(RawFrame* out, std::size_t most) noexcept;
 
+// The same way through the frames as read_frames(), but every address is asked for before it is followed. False: the
+// way leads out of mapped memory or to something that is no code, so the layout is not this interpreter's.
+bool frames_are_sensible() noexcept;
+
 enum class FrameCheck {
   kPassed,
   kDiffers,  // the layout is not what the table says

@@ -55,4 +55,31 @@ bool is_writable(const void* address) noexcept {
   return scanner.writable();
 }
 
+CarefulReader::CarefulReader() noexcept {
+  const int saved = errno;
+  descriptor_ = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+  errno = saved;
+}
+
+CarefulReader::~CarefulReader() {
+  const int saved = errno;
+  if (descriptor_ >= 0) close(descriptor_);
+  errno = saved;
+}
+
+bool CarefulReader::readable(const void* address, std::size_t bytes) const noexcept {
+  if (descriptor_ < 0) return true;
+  const int saved = errno;
+  char buffer[512];
+  bool all = true;
+  for (std::size_t done = 0; done < bytes && all;) {
+    const std::size_t part = bytes - done < sizeof(buffer) ? bytes - done : sizeof(buffer);
+    const auto at = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(address) + done);
+    all = at > 0 && pread(descriptor_, buffer, part, at) == static_cast<ssize_t>(part);
+    done += part;
+  }
+  errno = saved;
+  return all;
+}
+
 }  // namespace grape::python

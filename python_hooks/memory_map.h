@@ -1,9 +1,26 @@
 // What the process's memory may be used for.
 #pragma once
 
+#include <cstddef>
+
 namespace grape::python {
 
 // May the page at `address` be written? Reads /proc/self/maps: not for hot paths.
 bool is_writable(const void* address) noexcept;
+
+// Reads this process's memory without ever faulting: a wrong address is an error of the kernel's, not a signal.
+class CarefulReader {
+ public:
+  CarefulReader() noexcept;
+  ~CarefulReader();
+  CarefulReader(const CarefulReader&) = delete;
+  CarefulReader& operator=(const CarefulReader&) = delete;
+
+  // Are these bytes mapped? True as well where the system does not let us ask.
+  bool readable(const void* address, std::size_t bytes) const noexcept;
+
+ private:
+  int descriptor_;  // of /proc/self/mem; -1: not allowed
+};
 
 }  // namespace grape::python

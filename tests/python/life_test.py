@@ -165,6 +165,24 @@ class LifeTest(unittest.TestCase):
             "True\n",
         )
 
+    def test_unexpected_layouts_turn_positions_off(self):
+        for which in range(9):
+            for by in (-8, 8, 16):
+                with self.subTest(which=which, by=by):
+                    done = run(
+                        """
+                        import probe
+                        moved = probe.HOLDING.probe_move_offset(%d, %d)
+                        probe.settle(0.15)
+                        print(moved, probe.LIBRARY.probe_stack())
+                        """
+                        % (which, by)
+                    )
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    if done.stdout.startswith("1"):
+                        self.assertEqual(done.stdout, "1 0\n")
+                        self.assertIn("no Python positions", done.stderr)
+
     def test_python_without_torch(self):
         self.check(
             "import probe, sys; probe.settle(0.3); print(probe.LIBRARY.probe_stack() != 0, 'torch' in sys.modules)",

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "python_hooks/cpython.h"
 #include "python_hooks/python_hooks.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/record/thread_log.h"
@@ -176,6 +177,20 @@ PROBE double probe_time(int calls, int leaf) {
   }
   const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
   return sum == 0 ? -1 : time.count() / calls;
+}
+
+// As if this interpreter were laid out otherwise than the table says: finds it, then moves one offset by `by` bytes
+// before the pending call compares. Call with the GIL held. False: there is no such offset in this version.
+PROBE int probe_move_offset(int which, int by) {
+  grape::python::on_driver_call();
+  grape::python::Layout& layout = grape::python::g_layout;
+  std::uint32_t* const offsets[] = {&layout.thread_frame,      &layout.frame_previous, &layout.frame_code,
+                                    &layout.frame_instruction, &layout.code_file,      &layout.code_name,
+                                    &layout.code_first_line,   &layout.code_lines,     &layout.code_instructions,
+                                    &layout.frame_owner};
+  if ((layout.frame_objects && which >= 8) || static_cast<int>(*offsets[which]) + by < 0) return 0;
+  *offsets[which] += static_cast<std::uint32_t>(by);
+  return 1;
 }
 
 // The method of the engine of the test double of PyTorch: calls each function of the tuple that is its first argument.
