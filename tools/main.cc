@@ -1,0 +1,79 @@
+// The command line of `grape`.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "compressor/trace/chunk.h"
+#include "tools/doctor.h"
+#include "tools/dump.h"
+#include "tools/failure.h"
+#include "tools/run.h"
+
+namespace grape::tools {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  grape run -- python train.py         record a program
+  grape dump grape-host-1234.grape     see what it did
+  grape doctor                         does it work here?
+
+Exit status: 0 done, 1 a difference or something does not work, 2 wrong usage or an unreadable file,
+3 an incomplete trace; run: the program's own. See grape COMMAND --help.)";
+
+int parse_and_run(std::vector<std::string> arguments) {
+  CLI::App app("Grape records the CUDA calls of an unmodified PyTorch process, and shows them as graphs.", "grape");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", fmt::format("grape {} (trace format {}.{})", GRAPE_VERSION, trace::kFormatMajor,
+                                                trace::kFormatMinor));
+  DumpOptions dump_options;
+  RunOptions run_options;
+  DoctorOptions doctor_options;
+  CLI::App* dump = add_dump(app, dump_options);
+  CLI::App* run = add_run(app, run_options);
+  CLI::App* doctor = add_doctor(app, doctor_options);
+  if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "doctor")) {
+    const std::string command = arguments[0];
+    arguments.erase(arguments.begin());
+    const std::vector<std::string> with_value = {"-o",        "--output",  "--mode",    "--stacks",
+                                                 "--regions", "--exclude", "--library", "--python"};
+    auto& program = command == "run" ? run_options.program : doctor_options.program;
+    program = split_program(arguments, with_value);
+    arguments.insert(arguments.begin(), command);
+  }
+  try {
+    // CLI11 takes them in reverse order.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kOk : kTrouble;
+  }
+  if (dump->parsed()) return run_dump(dump_options);
+  if (run->parsed()) return run_program(run_options);
+  return doctor->parsed() ? run_doctor(doctor_options) : kTrouble;
+}
+
+}  // namespace
+}  // namespace grape::tools
+
+int main(int count, char** values) {
+  using namespace grape::tools;
+  std::vector<std::string> arguments(values + (count > 0 ? 1 : 0), values + count);
+  try {
+    // Started by this tool itself, under the library.
+    if (arguments.size() == 1 && arguments[0] == "--probe-driver") return probe_driver();
+    if (arguments.size() == 2 && arguments[0] == "--is-loaded") return is_loaded(arguments[1]);
+    return parse_and_run(std::move(arguments));
+  } catch (const Failure& failure) {
+    fmt::print(stderr, "grape: {}\n", failure.what());
+    return failure.status;
+  } catch (const std::bad_alloc&) {
+    std::fputs("grape: out of memory\n", stderr);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "grape: {}\n", error.what());
+  }
+  return kTrouble;
+}
