@@ -52,8 +52,9 @@ void record_block(record::ThreadLog& log, void* address, std::int64_t bytes, Dev
     python::attach(log);
     if (config().stacks != Stacks::kOff) frame = python::current_leaf(log);
   }
+  // No time is kept for blocks: they stand at the thread's last.
   std::uint64_t* out =
-      log.begin(taken ? trace::EventKind::kBlockAlloc : trace::EventKind::kBlockFree, place, 3, {record::ticks(), 0});
+      log.begin(taken ? trace::EventKind::kBlockAlloc : trace::EventKind::kBlockFree, place, 3, record::Stamp{});
   if (out == nullptr) return;
   out[0] = reinterpret_cast<std::uint64_t>(address);
   out[1] = static_cast<std::uint64_t>(taken ? bytes : -bytes);

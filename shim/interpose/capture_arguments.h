@@ -73,6 +73,7 @@ struct BlobEntry {
   KernelNode kernel;
 };
 
+// NOLINTBEGIN(bugprone-sizeof-expression): handles are pointers, and arrays of them arrays of pointers
 template <class Row, class... A>
 struct Arguments {
   static constexpr std::size_t kCount = sizeof...(A);
@@ -125,5 +126,6 @@ struct Arguments {
     return result;
   }
 };
+// NOLINTEND(bugprone-sizeof-expression)
 
 }  // namespace grape::interpose

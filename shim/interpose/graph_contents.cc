@@ -9,6 +9,9 @@
 #include "shim/interpose/real_driver.h"
 #include "shim/interpose/recording.h"
 
+// Handles are pointers, and lists of them are lists of pointers.
+// NOLINTBEGIN(bugprone-sizeof-expression)
+
 namespace grape::interpose {
 
 namespace {
@@ -300,3 +303,5 @@ void record_graph_contents(record::ThreadLog& log, CUgraphExec exec, CUgraph gra
 }
 
 }  // namespace grape::interpose
+
+// NOLINTEND(bugprone-sizeof-expression)

@@ -38,6 +38,7 @@ void* look_up(std::atomic<void*>& slot, const char* symbol) noexcept;
 }
 
 namespace real {
+// NOLINTBEGIN(bugprone-macro-parentheses): the parameters are types and names
 #define GRAPE_X(symbol, type)                                                                 \
   inline std::atomic<void*> slot_##symbol{nullptr};                                           \
   inline type get_##symbol() noexcept {                                                       \
@@ -45,6 +46,7 @@ namespace real {
   }
 GRAPE_REAL_DRIVER(GRAPE_X)
 #undef GRAPE_X
+// NOLINTEND(bugprone-macro-parentheses)
 }  // namespace real
 
 // Looks them all up anew: the driver was unloaded, and another one has taken its place.

@@ -22,6 +22,7 @@ extern const char grape_exports_end[] __attribute__((visibility("hidden")));
 
 namespace grape::interpose {
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the parameters are numbers and names
 const Row kRows[kRowCount] = {
 #define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
   {#base,                                                                              \
@@ -35,6 +36,7 @@ const Row kRows[kRowCount] = {
 #include "shim/interpose/hooks.def"
 #undef GRAPE_HOOK
 };
+// NOLINTEND(bugprone-macro-parentheses)
 
 std::atomic<void*> g_real[kRowCount];
 

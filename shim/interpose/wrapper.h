@@ -236,6 +236,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   }
 };
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the parameters are types and names
 // A family's rows as types, and their wrappers under the names that rows.cc and exports.S know.
 #define GRAPE_DEFINE_ROW(base, symbol, version, type, per_thread, class_, action, arguments)     \
   namespace grape::interpose {                                                                   \
@@ -256,5 +257,6 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   void* grape_linked_##symbol =                                                                  \
       reinterpret_cast<void*>(&grape::interpose::Wrapper<grape::interpose::Row_##symbol>::call); \
   }
+// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace grape::interpose

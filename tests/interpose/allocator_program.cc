@@ -1,6 +1,7 @@
 #include "tests/interpose/program.h"
 
-using namespace grape::interpose::test;
+using grape::interpose::test::finish;
+using grape::interpose::test::open_driver;
 
 int main(int, char** arguments) {
   void* library = dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL);

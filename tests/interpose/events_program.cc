@@ -2,7 +2,13 @@
 #include "shim/interpose/driver_api.h"
 #include "tests/interpose/program.h"
 
-using namespace grape::interpose::test;
+using grape::interpose::test::fake_state_of;
+using grape::interpose::test::FakeFunction;
+using grape::interpose::test::FakeGraph;
+using grape::interpose::test::FakeNode;
+using grape::interpose::test::FakeState;
+using grape::interpose::test::finish;
+using grape::interpose::test::open_driver;
 
 namespace {
 

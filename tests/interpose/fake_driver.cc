@@ -5,7 +5,10 @@
 #include "shim/interpose/driver_api.h"
 
 using grape::interpose::kRowCount;
-using namespace grape::interpose::test;
+using grape::interpose::test::FakeFunction;
+using grape::interpose::test::FakeGraph;
+using grape::interpose::test::FakeNode;
+using grape::interpose::test::FakeState;
 
 extern "C" {
 __attribute__((visibility("hidden"))) std::uint64_t fake_counts[kRowCount];
@@ -27,12 +30,14 @@ struct Entry {
   const void* function;
 };
 
+// NOLINTBEGIN(bugprone-macro-parentheses): the parameters are numbers and names
 const Entry kEntries[] = {
 #define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
   {#base, version, per_thread != 0, fake_address_of_##symbol},
 #include "shim/interpose/hooks.def"
 #undef GRAPE_HOOK
 };
+// NOLINTEND(bugprone-macro-parentheses)
 
 CUresult unknown_function(int) {
   ++g_state.unknown_calls;

@@ -1,7 +1,9 @@
 // A program that links the driver: its references must bind to the library's symbols, and reach the driver.
 #include "tests/interpose/program.h"
 
-using namespace grape::interpose::test;
+using grape::interpose::test::FakeState;
+using grape::interpose::test::finish;
+using grape::interpose::test::in_grape;
 
 extern "C" {
 #define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments)                          \

@@ -2,7 +2,11 @@
 #include "shim/interpose/driver_api.h"
 #include "tests/interpose/program.h"
 
-using namespace grape::interpose::test;
+using grape::interpose::test::fake_state_of;
+using grape::interpose::test::FakeState;
+using grape::interpose::test::finish;
+using grape::interpose::test::in_grape;
+using grape::interpose::test::open_driver;
 
 int main() {
   void* driver = open_driver();

@@ -3,7 +3,9 @@
 
 #include "tests/interpose/program.h"
 
-using namespace grape::interpose::test;
+using grape::interpose::test::FakeState;
+using grape::interpose::test::finish;
+using grape::interpose::test::open_driver;
 
 extern "C" int linked_init(unsigned) __asm__("cuInit");
 extern "C" FakeState* fake_state();

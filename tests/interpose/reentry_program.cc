@@ -3,7 +3,12 @@
 
 #include "tests/interpose/program.h"
 
-using namespace grape::interpose::test;
+using grape::interpose::test::fake_state_of;
+using grape::interpose::test::FakeFunction;
+using grape::interpose::test::FakeState;
+using grape::interpose::test::finish;
+using grape::interpose::test::in_grape;
+using grape::interpose::test::open_driver;
 
 namespace {
 

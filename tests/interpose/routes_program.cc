@@ -7,8 +7,14 @@
 #include "shim/interpose/driver_api.h"
 #include "tests/interpose/program.h"
 
-using namespace grape::interpose::test;
 using grape::interpose::kRowCount;
+using grape::interpose::test::fake_state_of;
+using grape::interpose::test::FakeState;
+using grape::interpose::test::finish;
+using grape::interpose::test::in_grape;
+using grape::interpose::test::kListed;
+using grape::interpose::test::ListedRow;
+using grape::interpose::test::open_driver;
 
 namespace {
 
