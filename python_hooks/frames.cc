@@ -1,5 +1,6 @@
 #include "python_hooks/frames.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <new>
 
@@ -16,34 +17,20 @@ namespace {
 
 bool readable() noexcept { return g_frames_checked.load(std::memory_order_acquire) && !shutting_down(); }
 
-const char* innermost_frame() noexcept {
-  const ThreadState* thread = g_api.PyGILState_GetThisThreadState();
-  if (thread == nullptr) return nullptr;
-  const char* frame = field<const char*>(thread, g_layout.thread_frame);
-  if (g_layout.cframe_frame < 0 || frame == nullptr) return frame;
-  return field<const char*>(frame, static_cast<std::size_t>(g_layout.cframe_frame));
-}
+const char* outer_frame(const char* frame) noexcept { return field<const char*>(frame, g_layout.frame_previous); }
 
-std::size_t read_frame_objects(const char* frame, RawFrame* out, std::size_t most) noexcept {
-  const Layout layout = g_layout;
-  std::size_t count = 0;
-  for (; frame != nullptr && count < most; frame = field<const char*>(frame, layout.frame_previous)) {
-    out[count++] = {field<std::uintptr_t>(frame, layout.frame_code),
-                    static_cast<std::uintptr_t>(field<int>(frame, layout.frame_instruction))};
+// One frame's code and instruction. False: a shim of the interpreter's, no frame of Python code.
+bool read_frame(const char* frame, RawFrame& out) noexcept {
+  if (g_layout.frame_objects) {
+    out = {field<std::uintptr_t>(frame, g_layout.frame_code),
+           static_cast<std::uintptr_t>(field<int>(frame, g_layout.frame_instruction))};
+    return true;
   }
-  return count;
-}
-
-std::size_t read_interpreter_frames(const char* frame, RawFrame* out, std::size_t most) noexcept {
-  const std::size_t previous = g_layout.frame_previous, code = g_layout.frame_code;
-  const std::size_t instruction = g_layout.frame_instruction, owner = g_layout.frame_owner;
-  std::size_t count = 0;
-  for (; frame != nullptr && count < most; frame = field<const char*>(frame, previous)) {
-    if (field<std::uint8_t>(frame, owner) >= kFirstShimOwner) continue;
-    // From 3.14 the low bits of a reference are marks.
-    out[count++] = {field<std::uintptr_t>(frame, code) & ~std::uintptr_t{3}, field<std::uintptr_t>(frame, instruction)};
-  }
-  return count;
+  if (field<std::uint8_t>(frame, g_layout.frame_owner) >= kFirstShimOwner) return false;
+  // From 3.14 the low bits of a reference are marks.
+  out = {field<std::uintptr_t>(frame, g_layout.frame_code) & ~std::uintptr_t{3},
+         field<std::uintptr_t>(frame, g_layout.frame_instruction)};
+  return true;
 }
 
 // Does `address` hold an object of that type, with all that is read of it?
@@ -71,9 +58,22 @@ void destroy(void* thread) { delete static_cast<PythonThread*>(thread); }
 
 }  // namespace
 
+const char* innermost_frame() noexcept {
+  const ThreadState* thread = g_api.PyGILState_GetThisThreadState();
+  if (thread == nullptr) return nullptr;
+  const char* frame = field<const char*>(thread, g_layout.thread_frame);
+  if (g_layout.cframe_frame < 0 || frame == nullptr) return frame;
+  return field<const char*>(frame, static_cast<std::size_t>(g_layout.cframe_frame));
+}
+
+const char* waiting_frame() noexcept { return readable() ? innermost_frame() : nullptr; }
+
 std::size_t read_frames(RawFrame* out, std::size_t most) noexcept {
-  const char* frame = innermost_frame();
-  return g_layout.frame_objects ? read_frame_objects(frame, out, most) : read_interpreter_frames(frame, out, most);
+  std::size_t count = 0;
+  for (const char* frame = innermost_frame(); frame != nullptr && count < most; frame = outer_frame(frame)) {
+    if (read_frame(frame, out[count])) ++count;
+  }
+  return count;
 }
 
 bool frames_are_sensible() noexcept {
@@ -106,12 +106,37 @@ PythonThread* python_thread(record::ThreadLog& log) noexcept {
   return static_cast<PythonThread*>(log.python.data);
 }
 
+// Only as far out as the innermost frame whose stack is known: that one waits for a scope which this thread has open.
 std::uint32_t current_stack(record::ThreadLog& log) noexcept {
   if (!readable()) return 0;
   if (config().stacks == Stacks::kLeaf) return current_leaf(log);
   PythonThread* thread = config().stacks == Stacks::kOff ? nullptr : python_thread(log);
   if (thread == nullptr) return 0;
-  return thread->stacks.stack(log, read_frames(thread->stacks.buffer(), kMaxDepth));
+  RawFrame* frames = thread->stacks.buffer();
+  const std::uint32_t open = std::min(thread->open, kMaxWaiting);
+  std::uint32_t passed = 0;  // innermost scopes whose waiting frame was met, its stack not known
+  std::size_t place[kMaxWaiting];
+  WaitingFrame base;
+  std::size_t count = 0;
+  for (const char* frame = innermost_frame(); frame != nullptr && count < kMaxDepth; frame = outer_frame(frame)) {
+    while (passed < open && thread->waiting[open - 1 - passed].frame == frame) {
+      const WaitingFrame& waiting = thread->waiting[open - 1 - passed];
+      if (waiting.id != 0 && waiting.depth + count <= kMaxDepth) {
+        base = waiting;
+        break;
+      }
+      place[passed++] = count;
+    }
+    if (base.id != 0) break;
+    if (read_frame(frame, frames[count])) ++count;
+  }
+  const std::uint32_t id = thread->stacks.stack(log, base.id, count);
+  for (std::uint32_t i = 0; id != 0 && i < passed && place[i] < count; ++i) {
+    WaitingFrame& waiting = thread->waiting[open - 1 - i];
+    waiting.id = thread->stacks.id_at(place[i]);
+    waiting.depth = base.depth + static_cast<std::uint32_t>(count - place[i]);
+  }
+  return id;
 }
 
 std::uint32_t current_leaf(record::ThreadLog& log) noexcept {

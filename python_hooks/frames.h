@@ -15,6 +15,9 @@ extern std::atomic<bool> g_frames_checked;
 // Precondition: load_api() succeeded, the interpreter is not shutting down.
 std::size_t read_frames(RawFrame* out, std::size_t most) noexcept;
 
+// The frame that is calling out of Python now, in a hook; null: not known. As in WaitingFrame.
+const char* waiting_frame() noexcept;
+
 // The same way through the frames as read_frames(), but every address is asked for before it is followed. False: the
 // way leads out of mapped memory or to something that is no code, so the layout is not this interpreter's.
 bool frames_are_sensible() noexcept;

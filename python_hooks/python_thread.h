@@ -16,8 +16,18 @@ struct KnownScope {
   std::uint32_t id;
 };
 
+// The frame that called into an open scope. While the scope is open, that frame and all outer ones wait for the call to
+// return, so their positions, once read, hold until then.
+struct WaitingFrame {
+  const char* frame = nullptr;  // null: not known
+  std::uint32_t id = 0;         // its stack; 0: not read yet
+  std::uint32_t depth = 0;      // frames of that stack
+};
+constexpr std::uint32_t kMaxWaiting = 64;  // scopes nested deeper have none
+
 struct PythonThread {
   StackTree stacks;
+  WaitingFrame waiting[kMaxWaiting];       // by scope, outermost first; the first `open` of them hold
   FlatMap<AddressKey, KnownScope> scopes;  // by the object's address
   std::uint32_t scope_count = 0;           // scope ids given out
   std::uint32_t open = 0;                  // scopes that are open on this thread

@@ -1,9 +1,11 @@
 #include "python_hooks/scopes.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "python_hooks/frames.h"
 #include "python_hooks/python_hooks.h"
@@ -88,6 +90,7 @@ void open(record::ThreadLog& log, PythonThread& thread, const KnownScope& known,
     thread.region = thread.attached == 0 ? scope.number : thread.attached;
     frame = current_stack(log);
   }
+  if (thread.open < kMaxWaiting) thread.waiting[thread.open] = {waiting_frame(), 0, 0};
   ++thread.open;
   thread.innermost = known.entry;
   std::uint64_t* words = log.begin(EventKind::kScopeBegin, known.id, 2, record::Stamp{record::ticks(), 0});
@@ -141,6 +144,9 @@ void close(const OpenScope& scope, bool raised) noexcept {
   if (log == nullptr || log->python.data == nullptr) return;
   const int saved = errno;
   PythonThread& thread = *static_cast<PythonThread*>(log->python.data);
+  // Closed in another order than opened (greenlets that share a thread): nobody knows who waits for whom.
+  if (thread.open != scope.open_before + 1)
+    std::fill(std::begin(thread.waiting), std::end(thread.waiting), WaitingFrame{});
   thread.open = scope.open_before;
   thread.root = scope.root_before;
   thread.innermost = scope.innermost_before;

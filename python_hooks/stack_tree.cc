@@ -68,13 +68,13 @@ void StackTree::forget_dead_codes() noexcept {
   last_leaf_ = {0, 0};
 }
 
-std::uint32_t StackTree::stack(record::ThreadLog& log, std::size_t count) noexcept {
+std::uint32_t StackTree::stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept {
   forget_dead_codes();
-  if (count == 0) return 0;
-  const std::size_t most = std::min(count, last_count_);
+  const std::size_t most = base == last_base_ ? std::min(count, last_count_) : 0;
+  last_base_ = base;
   std::size_t common = 0;
   while (common < most && buffer_[count - 1 - common] == last_[common]) ++common;
-  std::uint32_t id = common == 0 ? 0 : last_ids_[common - 1];
+  std::uint32_t id = common == 0 ? base : last_ids_[common - 1];
   for (std::size_t i = common; i < count; ++i) {
     const RawFrame& frame = buffer_[count - 1 - i];
     if (add(log, id, frame, id) == Found::kFailed) {

@@ -36,8 +36,12 @@ class StackTree {
   // Room for reading the next stack, innermost frame first.
   RawFrame* buffer() noexcept { return buffer_; }
 
-  // The id of the `count` frames in buffer(). 0: none, or its definition found no room.
-  std::uint32_t stack(record::ThreadLog& log, std::size_t count) noexcept;
+  // The id of the `count` frames in buffer() inside the stack `base` (0: whole stacks). 0: none, or its definition
+  // found no room.
+  std::uint32_t stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept;
+
+  // After stack() gave an id: that of the stack whose innermost frame is buffer()[index].
+  std::uint32_t id_at(std::size_t index) const noexcept { return last_ids_[last_count_ - 1 - index]; }
 
   // The id of one frame without parent.
   std::uint32_t leaf(record::ThreadLog& log, const RawFrame& frame) noexcept;
@@ -65,7 +69,8 @@ class StackTree {
   FlatMap<AddressKey, std::uint32_t> by_address_;  // code objects; void when one of them has died
   FlatMap<HashKey, std::uint32_t> by_content_;     // the same, for good
   FlatMap<NodeKey, std::uint32_t> by_parent_;      // frames
-  std::size_t last_count_ = 0;                     // the last stack, outermost frame first, and its ids
+  std::uint32_t last_base_ = 0;                    // the last stack: what it is inside of,
+  std::size_t last_count_ = 0;                     // its frames, outermost first, and their ids
   RawFrame last_[kMaxDepth];
   std::uint32_t last_ids_[kMaxDepth];
   RawFrame last_leaf_ = {0, 0};

@@ -56,6 +56,7 @@ class ThreadLog {
   Block* block_ = nullptr;
   std::uint32_t used_ = 0;     // bytes of the current block, committed
   std::uint32_t pending_ = 0;  // bytes of the event between begin() and commit()
+  std::uint32_t ahead_ = 0;    // up to here the block's cache lines were asked for
   std::uint64_t last_sequence_ = 0;
   std::uint64_t last_ticks_ = 0;
   std::uint64_t lost_ = 0;  // since the last kLost event

@@ -181,6 +181,61 @@ class RegionsTest(unittest.TestCase):
         names = [line.split(" ")[0] for line in recording.lines if line[0] != " "]
         self.assertEqual(names, ["module", "end", "module", "end", "call", "module", "end"])
 
+    def test_positions_inside_open_modules(self):
+        """Inside a module call only the frames below it are read anew: every stack must still be whole, and right."""
+        taken = []
+
+        def take():
+            taken.append((LIBRARY.probe_stack(), probe.python_stack(sys._getframe())))
+
+        def indirect():
+            take()
+
+        class Inner(torch.nn.Module):
+            def forward(self, way):
+                take()
+                way()
+                return [way() for _ in range(2)]
+
+        class Outer(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = Inner()
+
+            def forward(self):
+                take()
+                self.inner(take)
+                self.inner(indirect)
+                for way in (indirect, take):
+                    self.inner(
+                        way,
+                    )
+                    way()
+
+        class Again(torch.nn.Module):
+            def forward(self, depth):
+                take()
+                if depth:
+                    self(depth - 1)
+                    take()
+
+        outer, again = Outer(), Again()
+        for _ in range(2):
+            take()
+            outer()
+            again(3)
+            again(100)
+            take()
+        with self.assertRaises(RecursionError):
+            again(10**6)
+        del taken[800:]
+        outer()
+        take()
+        thread = Thread()
+        self.assertGreater(len(taken), 500)
+        for frame, expected in taken:
+            self.assertEqual(thread.stack(frame), expected[:512] if len(expected) > 512 else expected)
+
     def test_part_called_alone_keeps_its_path(self):
         model = self.model()
         with Recording() as recording:
