@@ -5,7 +5,7 @@
 #include <string_view>
 
 // The demangler behind abi::__cxa_demangle, in the form that hands its output over piece by piece and holds no memory,
-// so that it can be left at any time. Exported by libstdc++ for this use (cp-demangle.c).
+// so that it can be left at any time. In libstdc++.a (cp-demangle.c), not in the shared library.
 extern "C" int __gcclibcxx_demangle_callback(const char* mangled, void (*callback)(const char*, std::size_t, void*),
                                              void* opaque);
 
@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::size_t kLongestMangled = 16 * 1024;
 constexpr std::size_t kLongestDemangled = 64 * 1024;
+constexpr std::size_t kLongestShortened = 16 * 1024;
 constexpr std::size_t kShortName = 96;
 constexpr std::size_t kShortArguments = 56;
 
@@ -102,7 +103,7 @@ std::string demangle(const std::string& mangled) {
 }
 
 std::string short_name(const std::string& demangled) {
-  if (demangled.size() > 4096) return demangled.substr(0, kShortName) + "…";
+  if (demangled.size() > kLongestShortened) return demangled.substr(0, kShortName) + "…";
   std::string name = demangled;
   erase_all(name, "(anonymous namespace)::");
   const std::size_t parameters = parameters_begin(name);

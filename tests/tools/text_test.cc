@@ -1,7 +1,7 @@
 // Escaping, names, alignment, and other small parts of the tool.
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
 #include <random>
 
 #include "tools/align.h"
@@ -88,9 +88,15 @@ std::vector<std::pair<std::size_t, std::size_t>> paired(const std::vector<std::u
   auto pairs = align(a, b, most);
   std::size_t i = 0, j = 0;
   for (const auto& [x, y] : pairs) {  // each element once, in order
-    if (x != kNoPartner) EXPECT_EQ(x, i++);
-    if (y != kNoPartner) EXPECT_EQ(y, j++);
-    if (x != kNoPartner && y != kNoPartner) EXPECT_EQ(a[x], b[y]);
+    if (x != kNoPartner) {
+      EXPECT_EQ(x, i++);
+    }
+    if (y != kNoPartner) {
+      EXPECT_EQ(y, j++);
+    }
+    if (x != kNoPartner && y != kNoPartner) {
+      EXPECT_EQ(a[x], b[y]);
+    }
   }
   EXPECT_EQ(i, a.size());
   EXPECT_EQ(j, b.size());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,13 +35,13 @@ class TraceMaker {
   struct Launch {
     std::uint32_t function = 1;
     std::uint64_t stream = 0;
-    std::vector<std::uint8_t> parameters;
+    std::vector<std::uint8_t> parameters = {};
     std::uint32_t frame = 0;
     std::uint32_t grid = 1, block = 32;
     std::int32_t result = 0;
     std::uint16_t flags = 0;
     std::uint32_t api = kLaunchKernel;
-    std::vector<std::vector<std::uint8_t>> attributes;  // kAttributeBytes each
+    std::vector<std::vector<std::uint8_t>> attributes = {};  // kAttributeBytes each
   };
 
   // The thread that the following events stand on.
@@ -87,8 +88,9 @@ template <class... Values>
 std::vector<std::uint8_t> packed(Values... values) {
   std::vector<std::uint8_t> bytes;
   const auto add = [&bytes](auto value) {
-    const auto* data = reinterpret_cast<const std::uint8_t*>(&value);
-    bytes.insert(bytes.end(), data, data + sizeof value);
+    const std::size_t at = bytes.size();
+    bytes.resize(at + sizeof value);
+    std::memcpy(bytes.data() + at, &value, sizeof value);
   };
   (add(values), ...);
   return bytes;
