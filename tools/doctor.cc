@@ -33,7 +33,15 @@ import json, sys
 result = {"version": sys.version.split()[0], "implementation": sys.implementation.name, "executable": sys.executable}
 def call_driver():
     import ctypes
-    ctypes.CDLL("libcuda.so.1").cuInit(0)
+    driver = ctypes.CDLL("libcuda.so.1")
+    context, memory = ctypes.c_void_p(), ctypes.c_uint64()
+    driver.cuInit(0)
+    if driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0:
+        driver.cuCtxSetCurrent(context)
+        for _ in range(8):  # the first calls install the hooks
+            if driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)) == 0:
+                driver.cuMemFree_v2(memory)
+        driver.cuDevicePrimaryCtxRelease_v2(0)
 try:
     import torch
     result["torch"] = torch.__version__
@@ -275,8 +283,9 @@ class Doctor {
     }
     const std::uint64_t lines = seen.with_line + seen.calls_with_line;
     add("Python lines", lines > 0 ? State::kGood : State::kMissing,
-        lines > 0 ? fmt::format("{} of {} calls and launches have one", lines, seen.calls + seen.launches)
-                  : "this Python's frames are not known: launches are shown without their line");
+        lines > 0
+            ? fmt::format("known; {} of the probe's {} calls and launches have one", lines, seen.calls + seen.launches)
+            : "this Python's frames are not known: launches are shown without their line");
   }
 
   void check_program_run() {

@@ -89,74 +89,103 @@ std::string host_line(const trace::EventView& event, const TraceInput& input, co
   return fmt::format("{}: {}", waits ? "host waits" : "host read", layout.symbol);
 }
 
-LoadedGraph load_call(TraceInput& input, const CallEntry& call, bool words) {
-  LoadedGraph loaded;
-  loaded.call = call;
-  loaded.title = call.number == 0 ? "launches outside of region calls"
-                                  : fmt::format("call {} of region {} {} (call:{})", call.ordinal, call.region_number,
-                                                input.scope_name(call.region), call.number);
-  BlockTable blocks(input.apis());
-  record::StreamModes modes;
-  record::GraphBuilder builder(input.apis(), &TraceInput::function_name, &input, &modes, record::GraphDetail::kShape);
-  Step step;
-  input.rewind();
-  while (input.next(step)) {
-    const trace::EventView& event = step.event;
-    const EventKind kind = event.header->kind;
-    if (kind == EventKind::kCall) {
-      const record::CallView driver_call(event);
-      modes.add(input.apis()[driver_call.api()], driver_call);
-    }
-    const bool mine = step.call == call.number;
-    // A block is named before it goes and after it came.
-    if (mine && kind == EventKind::kBlockFree) {
-      loaded.host_lines.push_back({static_cast<std::uint32_t>(builder.size()), true, host_line(event, input, blocks)});
-    }
-    blocks.see(event);
-    if (!mine) continue;
-    if (call.number != 0 && RegionNumbers::closes_region(step)) break;
-    const std::size_t before = builder.size();
-    const std::uint64_t host_events = builder.host_reads() + builder.syncs();
-    builder.add(event, step.thread, step.scope);
-    if (builder.size() != before) {
-      LoadedNode node;
-      if (kind == EventKind::kLaunch) {
-        fill_launch(node, event);
-        const trace::LaunchView launch(event);
-        if (words) {
-          node.words =
-              parameter_words(input.function(launch.function()), launch.parameters(), launch.parameter_bytes(), blocks);
-        }
-      } else if (words) {
-        const record::CallView driver_call(event);
-        node.words = argument_words(driver_call, input.apis()[driver_call.api()], blocks);
+// Loads one region call: its nodes by the graph builder, beside them what the builder does not keep.
+class CallLoader {
+ public:
+  CallLoader(TraceInput& input, const CallEntry& call, bool words)
+      : input_(input),
+        words_(words),
+        blocks_(input.apis()),
+        builder_(input.apis(), &TraceInput::function_name, &input, &modes_, record::GraphDetail::kShape) {
+    loaded_.call = call;
+    loaded_.title = call.number == 0 ? "launches outside of region calls"
+                                     : fmt::format("call {} of region {} {} (call:{})", call.ordinal,
+                                                   call.region_number, input.scope_name(call.region), call.number);
+  }
+
+  LoadedGraph run() {
+    const std::uint64_t number = loaded_.call.number;
+    Step step;
+    input_.rewind();
+    while (input_.next(step)) {
+      const EventKind kind = step.event.header->kind;
+      if (kind == EventKind::kCall) {
+        const record::CallView call(step.event);
+        modes_.add(input_.apis()[call.api()], call);
       }
-      loaded.nodes.push_back(std::move(node));
+      const bool mine = step.call == number;
+      // A block is named before it goes and after it came.
+      if (mine && kind == EventKind::kBlockFree) add_host_line(step.event);
+      blocks_.see(step.event);
+      if (!mine) continue;
+      if (number != 0 && RegionNumbers::closes_region(step)) break;
+      see(step);
     }
-    if (kind == EventKind::kBlockAlloc || builder.host_reads() + builder.syncs() != host_events) {
-      loaded.host_lines.push_back({static_cast<std::uint32_t>(builder.size()), kind == EventKind::kBlockAlloc,
-                                   host_line(event, input, blocks)});
+    finish();
+    return std::move(loaded_);
+  }
+
+ private:
+  void see(const Step& step) {
+    const EventKind kind = step.event.header->kind;
+    const std::size_t nodes = builder_.size();
+    const std::uint64_t host_events = builder_.host_reads() + builder_.syncs();
+    builder_.add(step.event, step.thread, step.scope);
+    if (builder_.size() != nodes) add_node(step.event);
+    if (kind == EventKind::kBlockAlloc || builder_.host_reads() + builder_.syncs() != host_events) {
+      add_host_line(step.event);
     }
   }
-  const record::Graph graph = builder.finish();
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    const record::Node& from = graph.nodes[i];
-    LoadedNode& node = loaded.nodes[i];
-    node.kind = from.kind;
-    node.function = from.function;
-    node.api = from.api;
-    node.frame = from.frame;
-    node.scope = from.scope;
-    node.thread = from.thread;
-    node.stream = from.stream;
-    node.bytes = from.bytes;
-    node.sequence = from.sequence;
-    node.after.assign(graph.after.begin() + from.after_at, graph.after.begin() + from.after_at + from.after_count);
+
+  void add_node(const trace::EventView& event) {
+    LoadedNode node;
+    if (event.header->kind == EventKind::kLaunch) {
+      fill_launch(node, event);
+      const trace::LaunchView launch(event);
+      if (words_) {
+        node.words =
+            parameter_words(input_.function(launch.function()), launch.parameters(), launch.parameter_bytes(), blocks_);
+      }
+    } else if (words_) {
+      const record::CallView call(event);
+      node.words = argument_words(call, input_.apis()[call.api()], blocks_);
+    }
+    loaded_.nodes.push_back(std::move(node));
   }
-  loaded.edges = graph.after.size();
-  loaded.dropped_edges = graph.dropped_edges;
-  return loaded;
-}
+
+  void add_host_line(const trace::EventView& event) {
+    const bool allocator = event.header->kind != EventKind::kCall;
+    loaded_.host_lines.push_back(
+        {static_cast<std::uint32_t>(builder_.size()), allocator, host_line(event, input_, blocks_)});
+  }
+
+  void finish() {
+    const record::Graph graph = builder_.finish();
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+      const record::Node& from = graph.nodes[i];
+      LoadedNode& node = loaded_.nodes[i];
+      node.kind = from.kind;
+      node.function = from.function;
+      node.api = from.api;
+      node.frame = from.frame;
+      node.scope = from.scope;
+      node.thread = from.thread;
+      node.stream = from.stream;
+      node.bytes = from.bytes;
+      node.sequence = from.sequence;
+      node.after.assign(graph.after.begin() + from.after_at, graph.after.begin() + from.after_at + from.after_count);
+    }
+    loaded_.edges = graph.after.size();
+    loaded_.dropped_edges = graph.dropped_edges;
+  }
+
+  TraceInput& input_;
+  bool words_;
+  BlockTable blocks_;
+  record::StreamModes modes_;
+  record::GraphBuilder builder_;
+  LoadedGraph loaded_;
+};
 
 NodeKind kind_of(std::uint32_t type) {
   switch (type) {
@@ -231,11 +260,11 @@ LoadedGraph load_exec(TraceInput& input, const GraphEntry& entry, bool words) {
 LoadedGraph load_graph(TraceInput& input, const GraphIndex& index, const std::string& selector, bool words) {
   std::uint64_t number = 0;
   const std::string text = selector.compare(0, 6, "graph:") == 0 ? selector.substr(6) : selector;
-  if (!parse_number(text, number)) return load_call(input, index.call(selector), words);
+  if (!parse_number(text, number)) return CallLoader(input, index.call(selector), words).run();
   const GraphEntry* entry = index.find(number);
   if (entry == nullptr) throw Failure(fmt::format("no graph {}; the trace has {}", number, index.entries().size()));
   if (entry->application) return load_exec(input, *entry, words);
-  return load_call(input, index.call(fmt::format("call:{}", entry->first_call)), words);
+  return CallLoader(input, index.call(fmt::format("call:{}", entry->first_call)), words).run();
 }
 
 std::string node_key(const TraceInput& input, const LoadedNode& node) {

@@ -321,8 +321,10 @@ void print_text(const Facts& facts, TraceInput& input, Output& out) {
   row("process", fmt::format("{} on {}, from {}", meta.pid, meta.host, start_time(meta.start_unix_ns)));
   row("duration",
       fmt::format("{:.3f} s, {} threads, {} records", facts.duration, input.reader().threads().size(), facts.events));
-  row("software", fmt::format("driver {}, Python {}, Grape {}", driver_version(meta.driver_version),
-                              meta.python_version.empty() ? "none" : meta.python_version, meta.grape_version));
+  row("software",
+      fmt::format("driver {}, Python {}, Grape {}", driver_version(meta.driver_version),
+                  meta.python_version.empty() ? "none" : meta.python_version.substr(0, meta.python_version.find(' ')),
+                  meta.grape_version));
   print_work(facts, out);
   if (const trace::End* end = input.reader().end()) {
     for (const auto& entry : end->unhandled) row("not handled", fmt::format("{} ({} calls)", entry.name, entry.count));
