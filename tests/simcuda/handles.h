@@ -14,6 +14,9 @@
 #include <new>
 #include <vector>
 
+// Where LeakSanitizer is: it does not look for pointers in memory of mmap unless it is told to.
+extern "C" void __lsan_register_root_region(const void* begin, std::size_t bytes) __attribute__((weak));
+
 namespace simcuda {
 
 template <typename T>
@@ -32,6 +35,10 @@ class HandleTable {
       free_.pop_back();
     } else {
       if (used_ == kSlots) throw std::bad_alloc();
+      constexpr std::size_t kChunk = 1024;
+      if (used_ % kChunk == 0 && __lsan_register_root_region != nullptr) {
+        __lsan_register_root_region(slots_ + used_, kChunk * sizeof(Slot));
+      }
       slot = new (slots_ + used_) Slot;
       ++used_;
     }

@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-#include <atomic>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -180,12 +180,15 @@ CUresult nothing() { return CUDA_SUCCESS; }
 
 // Lays out the parameters of a C++ function as the ABI of kernels does, and reads them from there.
 template <typename... P>
-std::vector<ParameterLayout> layout_of() {
-  std::vector<ParameterLayout> layout;
-  std::size_t offset = 0;
+constexpr std::array<ParameterLayout, sizeof...(P)> layout_of() {
+  std::array<ParameterLayout, sizeof...(P)> layout{};
+  [[maybe_unused]] std::size_t offset = 0;
+  [[maybe_unused]] std::size_t index = 0;
   [[maybe_unused]] const auto add = [&](std::size_t size, std::size_t alignment) {
     offset = (offset + alignment - 1) / alignment * alignment;
-    layout.push_back({offset, size});
+    layout[index].offset = offset;
+    layout[index].size = size;
+    ++index;
     offset += size;
   };
   (add(sizeof(P), alignof(P)), ...);
@@ -198,7 +201,7 @@ template <typename... P, CUresult (*F)(P...)>
 struct Kernelized<F> {
   template <std::size_t... I>
   static CUresult apply(const unsigned char* bytes, std::index_sequence<I...>) {
-    static const std::vector<ParameterLayout>& layout = *new std::vector<ParameterLayout>(layout_of<P...>());
+    [[maybe_unused]] constexpr auto layout = layout_of<P...>();
     std::tuple<P...> values;
     (std::memcpy(static_cast<void*>(&std::get<I>(values)), bytes + layout[I].offset, sizeof(P)), ...);
     (void)bytes;
@@ -207,7 +210,10 @@ struct Kernelized<F> {
   static CUresult run(const KernelArguments& arguments) {
     return apply(arguments.parameters, std::index_sequence_for<P...>{});
   }
-  static BuiltinKernel make(const char* name) { return {name, layout_of<P...>(), &run}; }
+  static BuiltinKernel make(const char* name) {
+    constexpr auto layout = layout_of<P...>();
+    return {name, std::vector<ParameterLayout>(layout.begin(), layout.end()), &run};
+  }
 };
 
 }  // namespace
