@@ -1,0 +1,96 @@
+// Forks after the driver was used. The parent computes before, during and after the children's lives.
+//   fork WAY: how the children end
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <thread>
+
+#include "client.h"
+
+namespace {
+
+// What a data loader's worker does: allocate, start threads, fork again; and a driver call, which must fail.
+void work_without_cuda() {
+  std::vector<std::unique_ptr<std::string>> kept;
+  for (int i = 0; i < 2000; ++i) kept.push_back(std::make_unique<std::string>(static_cast<std::size_t>(i), 'x'));
+  std::thread([&kept] { kept.clear(); }).join();
+}
+
+[[noreturn]] void end_child(const char* way) {
+  const auto is = [way](const char* name) { return std::strcmp(way, name) == 0; };
+  work_without_cuda();
+  if (is("cuda")) {
+    CUdeviceptr address = 0;
+    const CUresult result = cuMemAlloc(&address, 64);
+    for (int i = 0; i < 1000; ++i) (void)cuCtxSynchronize();
+    std::_Exit(result == CUDA_ERROR_NOT_INITIALIZED ? 0 : 9);
+  }
+  if (is("grandchild")) {
+    const pid_t pid = fork();
+    if (pid == 0) std::exit(5);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    std::exit(WIFEXITED(status) && WEXITSTATUS(status) == 5 ? 0 : 9);
+  }
+  if (is("exit")) std::exit(0);
+  if (is("_exit")) _exit(0);
+  if (is("quick_exit")) std::quick_exit(0);
+  if (is("abort")) std::abort();
+  if (is("kill")) raise(SIGKILL);
+  if (is("exec")) execl("/bin/true", "true", static_cast<char*>(nullptr));
+  if (is("syscall")) syscall(SYS_exit_group, 0);
+  _exit(8);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const char* way = argc > 1 ? argv[1] : "exit";
+  const long children = client::number(argc, argv, 2, 8);
+  client::open_context();
+  client::Chain chain;
+  chain.run(50);
+  // Threads of the application's own that are in the middle of launches when the process forks.
+  std::atomic<bool> stop{false};
+  std::atomic<long> launched{0};
+  CUcontext context = nullptr;
+  CHECK(cuCtxGetCurrent(&context));
+  auto& busy = *new std::thread([&] {  // on the heap: a child that returns from main does not end it
+    CHECK(cuCtxSetCurrent(context));
+    client::Chain own;
+    while (!stop.load()) {
+      CHECK(own.step(1));
+      launched.fetch_add(1);
+    }
+    (void)own.result();
+  });
+  while (launched.load() == 0) sched_yield();
+  int wrong = 0;
+  for (long i = 0; i < children; ++i) {
+    std::fflush(nullptr);
+    const bool raw = std::strcmp(way, "raw") == 0;  // past the C library and its handlers
+    const auto pid = static_cast<pid_t>(raw ? syscall(SYS_fork) : fork());
+    if (pid == 0) {
+      if (raw) _exit(0);
+      if (std::strcmp(way, "return") == 0) return 0;
+      end_child(way);
+    }
+    int status = 0;
+    if (waitpid(pid, &status, 0) != pid) return 7;
+    const bool killed = std::strcmp(way, "kill") == 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    const bool aborted = std::strcmp(way, "abort") == 0 && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+    if (!killed && !aborted && !(WIFEXITED(status) && WEXITSTATUS(status) == 0)) ++wrong;
+    chain.run(10);
+  }
+  stop.store(true);
+  busy.join();
+  const auto launches = 50 + 10 * children + launched.load();
+  std::fprintf(stderr, "launches %ld\n", launches);
+  std::printf("wrong %d result %llu\n", wrong, static_cast<unsigned long long>(chain.result()));
+  return wrong == 0 ? 0 : 1;
+}
