@@ -126,6 +126,14 @@ int visit(dl_phdr_info* info, std::size_t, void* data) {
   return search->result != nullptr ? 1 : 0;
 }
 
+// Stops at this library or at the C library, whichever was loaded first; *data: it was the C library.
+int find_first(dl_phdr_info* info, std::size_t, void* data) {
+  if (contains(info, reinterpret_cast<const void*>(&visit))) return 1;
+  if (!is_named(info, "libc.so.6")) return 0;
+  *static_cast<bool*>(data) = true;
+  return 1;
+}
+
 void* next_definition(const char* symbol) {
   Search search{nullptr, symbol};
   dl_iterate_phdr(visit, &search);
@@ -164,6 +172,12 @@ bool loaded(const char* library) noexcept {
   Search search{library, nullptr};
   dl_iterate_phdr(visit, &search);
   return search.seen;
+}
+
+bool loaded_late() noexcept {
+  bool late = false;
+  dl_iterate_phdr(find_first, &late);
+  return late;
 }
 
 }  // namespace grape::lifecycle

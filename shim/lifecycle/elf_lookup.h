@@ -19,4 +19,7 @@ void* symbol_in(const char* library, const char* symbol) noexcept;
 // Is an object of that file name loaded?
 bool loaded(const char* library) noexcept;
 
+// Was this library loaded behind the C library, as by a dlopen? It then stands before nothing: too late to be of use.
+bool loaded_late() noexcept;
+
 }  // namespace grape::lifecycle

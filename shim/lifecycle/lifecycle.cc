@@ -4,6 +4,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/log.h"
@@ -30,6 +33,11 @@ const char* const* g_arguments = nullptr;
 
 void warn(const char* line) { log_line(LogLevel::kWarning, "%s", line); }
 
+// Where Grape is disabled it says nothing, unless it is a mistake in the very setting that disables it.
+void warn_if_disabling(const char* line) {
+  if (std::strncmp(line, "GRAPE_DISABLE=", 14) == 0) warn(line);
+}
+
 // A child shares the parent's file and none of its threads: it records nothing and touches nothing.
 void in_child() { g_state.store(State::kInert, std::memory_order_relaxed); }
 
@@ -50,13 +58,19 @@ __attribute__((constructor(101))) void load(int count, char** argument_list, cha
   parse_environment(environment, quiet, [](const char*) {});
   g_config.log = quiet.log;
   Config parsed;
-  parse_environment(environment, parsed, quiet.disabled ? [](const char*) {} : warn);
+  parse_environment(environment, parsed, quiet.disabled ? warn_if_disabling : warn);
   g_config = parsed;
   if (parsed.disabled || parsed.mode == Mode::kOff) return;
+  if (loaded_late()) {
+    log_line(LogLevel::kWarning,
+             "loaded after the program had started, too late to see it; not recording (preload it)");
+    return;
+  }
   if (pthread_atfork(nullptr, nullptr, in_child) != 0) {
     log_line(LogLevel::kWarning, "cannot watch for forks; not recording");
     return;
   }
+  std::at_quick_exit(finish);  // runs no destructors; the handlers of the program come before this one
   g_state.store(State::kActive, std::memory_order_relaxed);
 }
 

@@ -10,6 +10,7 @@
 
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <type_traits>
@@ -20,6 +21,7 @@
 namespace grape::record {
 namespace {
 
+constexpr std::size_t kProbeBytes = 64 * 1024;
 constexpr int kDrainMilliseconds = 50;
 constexpr int kCloseMilliseconds = 10'000;              // at exit, the longest wait for the disk
 constexpr std::uint32_t kBusyBlocks = kBlockCount / 8;  // from here on the writer is woken early
@@ -49,34 +51,38 @@ void Recorder::set_python_version(const char* version) noexcept {
 }
 
 bool Recorder::start() noexcept {
-  Started expected = Started::kNo;
-  if (started_.compare_exchange_strong(expected, Started::kStarting)) {
-    const bool ok = start_writer();
-    started_.store(ok ? Started::kYes : Started::kFailed, std::memory_order_release);
-    return ok;
-  }
+  Started expected = started_.load(std::memory_order_acquire);
+  if (expected == Started::kYes) return true;
+  // The application's signal handlers must not run on a thread that it does not know, and none may jump out of here.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  expected = Started::kNo;
+  const bool first = started_.compare_exchange_strong(expected, Started::kStarting);
+  const bool ok = first && start_writer();
+  if (first) started_.store(ok ? Started::kYes : Started::kFailed, std::memory_order_release);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (first) return ok;
   // Another thread is starting the writer: it does not wait for anything, so neither do we for long.
   while ((expected = started_.load(std::memory_order_acquire)) == Started::kStarting) sched_yield();
   return expected == Started::kYes;
 }
 
 bool Recorder::start_writer() noexcept {
+  // With no memory at all no exception can be made either, which ends the program: better found out now.
+  void* volatile probe = std::malloc(kProbeBytes);
+  const bool memory = probe != nullptr;
+  std::free(probe);
   pthread_key_t key;
-  if (!pool_.open() || pthread_key_create(&key, &Recorder::end_thread) != 0) {
+  if (!memory || !pool_.open() || pthread_key_create(&key, &Recorder::end_thread) != 0) {
     lifecycle::give_up("no memory for its buffers");
     return false;
   }
   key_ = key;
   recording_.store(true, std::memory_order_relaxed);
   lifecycle::set_finish(&Recorder::finish);
-  // The application's signal handlers must not run on a thread that it does not know.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t writer;
-  const int failed = pthread_create(&writer, nullptr, &Recorder::run_writer, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (failed != 0) {
+  if (pthread_create(&writer, nullptr, &Recorder::run_writer, this) != 0) {
     recording_.store(false, std::memory_order_relaxed);
     lifecycle::give_up("cannot start its writer thread");
     return false;

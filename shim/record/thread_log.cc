@@ -1,6 +1,8 @@
 #include "shim/record/thread_log.h"
 
 #include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -11,14 +13,16 @@ namespace grape::record {
 namespace {
 
 constexpr std::uint32_t kCacheLine = 64;
-constexpr std::uint32_t kPrefetchBytes = 2048;  // one launch with its parameters, mostly
+constexpr std::uint64_t kMarkFactor = 0x9e3779b97f4a7c15u;  // odd: marks look like nothing else on a stack
+constexpr std::uint32_t kPrefetchBytes = 2048;              // one launch with its parameters, mostly
 
 std::atomic<std::uint64_t> g_sequence{0};
 
 // A library that is loaded at start has its thread-local variables at a fixed offset: no call to find them.
 #define GRAPE_INITIAL_EXEC __attribute__((tls_model("initial-exec")))
 GRAPE_INITIAL_EXEC thread_local ThreadLog* t_log = nullptr;
-GRAPE_INITIAL_EXEC thread_local std::uintptr_t t_guard = 0;
+GRAPE_INITIAL_EXEC thread_local const Entry* t_outermost = nullptr;
+GRAPE_INITIAL_EXEC thread_local std::uint64_t t_mark = 0;
 GRAPE_INITIAL_EXEC thread_local bool t_refused = false;
 
 }  // namespace
@@ -117,16 +121,29 @@ void forget_thread_log() noexcept {
   t_refused = true;
 }
 
+// Is the outermost entry, which should be further up the stack, no longer there? Asked only on the rare nested call.
+__attribute__((no_sanitize("address"))) bool Entry::left_behind(const Entry* entry) noexcept {
+  const int saved = errno;
+  // It may have been on a stack that is gone. A call with an invalid `how` does nothing but read the set.
+  const bool gone =
+      syscall(SYS_rt_sigprocmask, -1, &entry->mark_, nullptr, sizeof entry->mark_) != 0 && errno == EFAULT;
+  errno = saved;
+  return gone || *static_cast<const volatile std::uint64_t*>(&entry->mark_) != t_mark;
+}
+
 Entry::Entry() noexcept {
-  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  // The stack grows down: a wrapper entered from within another one lies below it.
-  outermost_ = t_guard == 0 || here >= t_guard;
-  if (outermost_) t_guard = here;
+  // The stack grows down: a wrapper entered from within another one lies below it, with its whole frame.
+  const void* frame = *static_cast<void* const*>(__builtin_frame_address(0));  // of the wrapper
+  outermost_ = t_outermost == nullptr || t_outermost < frame || left_behind(t_outermost);
+  if (outermost_) {
+    t_outermost = this;
+    mark_ = t_mark = (t_mark + 1) * kMarkFactor;
+  }
   log_ = outermost_ ? thread_log() : nullptr;
 }
 
 Entry::~Entry() noexcept {
-  if (outermost_) t_guard = 0;
+  if (outermost_) t_outermost = nullptr;
 }
 
 }  // namespace grape::record

@@ -75,18 +75,21 @@ class ThreadLog {
 ThreadLog* thread_log() noexcept;
 
 // Entered by every wrapper around what it does. Nested calls (the driver, or a library under us, calling a wrapped
-// function again on the same thread) see log() == null. Survives a longjmp out of the wrapper: a guard left behind by
-// an inner frame is recognised by its stack address.
+// function again on the same thread) see log() == null. Survives a longjmp out of the wrapper: an entry left behind is
+// recognised by its stack address, or by what has been written over it since.
 class Entry {
  public:
-  Entry() noexcept;
+  __attribute__((noinline)) Entry() noexcept;  // reads the frame pointer of its caller
   ~Entry() noexcept;
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
   ThreadLog* log() const noexcept { return log_; }
 
  private:
+  static bool left_behind(const Entry* entry) noexcept;
+
   ThreadLog* log_;
+  std::uint64_t mark_ = 0;  // of the outermost one: equal to its thread's, as long as the entry is alive
   bool outermost_;
 };
 

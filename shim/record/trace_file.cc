@@ -87,6 +87,12 @@ bool TraceFile::create(const char* pattern, bool replace) noexcept {
       return false;
     }
     descriptor_ = open_new(partial_);
+    // A run that was killed, or an earlier image of this process, may have left one of the same name.
+    const auto stem = static_cast<std::size_t>(bytes);
+    for (int number = 2; descriptor_ < 0 && (errno == EEXIST || errno == ELOOP) && number <= kNameTries; ++number) {
+      std::snprintf(partial_ + stem, sizeof partial_ - stem, "-%d", number);
+      descriptor_ = open_new(partial_);
+    }
     return descriptor_ >= 0;
   }
   descriptor_ = open_new(path_);
