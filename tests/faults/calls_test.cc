@@ -62,6 +62,10 @@ struct Failure {
   int result;
 };
 
+std::ostream& operator<<(std::ostream& stream, const Failure& failure) {
+  return stream << failure.symbol << " " << failure.nth << " " << failure.result;
+}
+
 class Row01_FailedCall : public testing::TestWithParam<Failure> {};
 
 TEST_P(Row01_FailedCall, ReachesTheCallerAndIsMadeOnce) {

@@ -12,6 +12,8 @@ struct Exit {
   int phases;  // that the program computes in, ten launches each
 };
 
+std::ostream& operator<<(std::ostream& stream, const Exit& one) { return stream << one.way; }
+
 class Row20_Exit : public testing::TestWithParam<Exit> {};
 
 TEST_P(Row20_Exit, WrappersWorkToTheEndAndTheTraceIsWhole) {

@@ -16,6 +16,8 @@ struct Neighbour {
   bool before;
 };
 
+std::ostream& operator<<(std::ostream& stream, const Neighbour& neighbour) { return stream << neighbour.name; }
+
 class Row14_Reentry : public testing::TestWithParam<Neighbour> {};
 
 TEST_P(Row14_Reentry, NeitherHangsNorRecurses) {

@@ -14,6 +14,8 @@ struct Setting {
   bool recorded;     // with the safe default
 };
 
+std::ostream& operator<<(std::ostream& stream, const Setting& setting) { return stream << setting.title; }
+
 class Row25_Garbage : public testing::TestWithParam<Setting> {};
 
 TEST_P(Row25_Garbage, GivesOneWarningAndTheSafeDefault) {

@@ -16,6 +16,8 @@ struct Crash {
   bool with_core = false;  // tried with core dumps as well, which take their time
 };
 
+std::ostream& operator<<(std::ostream& stream, const Crash& crash) { return stream << crash.way; }
+
 class Row17_Crash : public testing::TestWithParam<Crash> {};
 
 TEST_P(Row17_Crash, EndsAsItWouldHave) {

@@ -74,8 +74,10 @@ INSTANTIATE_TEST_SUITE_P(Calls, Row13_HeldCall, testing::Values("stream", "event
 TEST(Row10_OtherThread, DuringARegionIsNotPartOfIt) {
   if (std::string(PYTHON_PROGRAM).empty()) GTEST_SKIP() << "no Python here";
   Folder folder;
-  const Result result = same_as_without(folder, PYTHON_PROGRAM, {PROGRAM_SOURCES "/regions.py"},
-                                        [](Command& command) { command.set("PYTHONPATH", FAKE_TORCH); });
+  const Result result = same_as_without(folder, PYTHON_PROGRAM, {PROGRAM_SOURCES "/regions.py"}, [](Command& command) {
+    command.set("PYTHONPATH", FAKE_TORCH);
+    command.set("PROBE_LIBRARY", FAULT_PROGRAMS "/libengine.so");
+  });
   ASSERT_TRUE(result.exited(0)) << result;
   EXPECT_EQ(result.out, "60 200\n");
   const Trace trace = only_trace(folder);
