@@ -1,5 +1,8 @@
 #include "python_hooks/frames.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -17,19 +20,21 @@ namespace {
 
 bool readable() noexcept { return g_frames_checked.load(std::memory_order_acquire) && !shutting_down(); }
 
-const char* outer_frame(const char* frame) noexcept { return field<const char*>(frame, g_layout.frame_previous); }
+const char* outer_frame(const Layout& layout, const char* frame) noexcept {
+  return field<const char*>(frame, layout.frame_previous);
+}
 
 // One frame's code and instruction. False: a shim of the interpreter's, no frame of Python code.
-bool read_frame(const char* frame, RawFrame& out) noexcept {
-  if (g_layout.frame_objects) {
-    out = {field<std::uintptr_t>(frame, g_layout.frame_code),
-           static_cast<std::uintptr_t>(field<int>(frame, g_layout.frame_instruction))};
+bool read_frame(const Layout& layout, const char* frame, RawFrame& out) noexcept {
+  if (layout.frame_objects) {
+    out = {field<std::uintptr_t>(frame, layout.frame_code),
+           static_cast<std::uintptr_t>(field<int>(frame, layout.frame_instruction))};
     return true;
   }
-  if (field<std::uint8_t>(frame, g_layout.frame_owner) >= kFirstShimOwner) return false;
+  if (field<std::uint8_t>(frame, layout.frame_owner) >= kFirstShimOwner) return false;
   // From 3.14 the low bits of a reference are marks.
-  out = {field<std::uintptr_t>(frame, g_layout.frame_code) & ~std::uintptr_t{3},
-         field<std::uintptr_t>(frame, g_layout.frame_instruction)};
+  out = {field<std::uintptr_t>(frame, layout.frame_code) & ~std::uintptr_t{3},
+         field<std::uintptr_t>(frame, layout.frame_instruction)};
   return true;
 }
 
@@ -54,12 +59,28 @@ bool is_sensible_code(const CarefulReader& reader, const Object* code) noexcept 
          reader.readable(lines, 32 + bytes_size(lines));
 }
 
+// The main thread's state is one and the same as long as the interpreter lives: asked for once. Those of other threads
+// come and go.
+enum class ThreadRole : std::uint8_t { kUnknown, kMain, kOther };
+__thread ThreadRole t_role __attribute__((tls_model("initial-exec")));
+__thread const ThreadState* t_main_state __attribute__((tls_model("initial-exec")));
+
+const ThreadState* thread_state() noexcept {
+  if (t_main_state != nullptr) return t_main_state;
+  const ThreadState* state = g_api.PyGILState_GetThisThreadState();
+  if (t_role == ThreadRole::kUnknown) {
+    t_role = syscall(SYS_gettid) == getpid() ? ThreadRole::kMain : ThreadRole::kOther;
+  }
+  if (t_role == ThreadRole::kMain) t_main_state = state;
+  return state;
+}
+
 void destroy(void* thread) { delete static_cast<PythonThread*>(thread); }
 
 }  // namespace
 
 const char* innermost_frame() noexcept {
-  const ThreadState* thread = g_api.PyGILState_GetThisThreadState();
+  const ThreadState* thread = thread_state();
   if (thread == nullptr) return nullptr;
   const char* frame = field<const char*>(thread, g_layout.thread_frame);
   if (g_layout.cframe_frame < 0 || frame == nullptr) return frame;
@@ -69,9 +90,10 @@ const char* innermost_frame() noexcept {
 const char* waiting_frame() noexcept { return readable() ? innermost_frame() : nullptr; }
 
 std::size_t read_frames(RawFrame* out, std::size_t most) noexcept {
+  const Layout layout = g_layout;  // a copy: writing to `out` could change g_layout, for all that the compiler knows
   std::size_t count = 0;
-  for (const char* frame = innermost_frame(); frame != nullptr && count < most; frame = outer_frame(frame)) {
-    if (read_frame(frame, out[count])) ++count;
+  for (const char* frame = innermost_frame(); frame != nullptr && count < most; frame = outer_frame(layout, frame)) {
+    if (read_frame(layout, frame, out[count])) ++count;
   }
   return count;
 }
@@ -112,13 +134,15 @@ std::uint32_t current_stack(record::ThreadLog& log) noexcept {
   if (config().stacks == Stacks::kLeaf) return current_leaf(log);
   PythonThread* thread = config().stacks == Stacks::kOff ? nullptr : python_thread(log);
   if (thread == nullptr) return 0;
+  const Layout layout = g_layout;
   RawFrame* frames = thread->stacks.buffer();
   const std::uint32_t open = std::min(thread->open, kMaxWaiting);
   std::uint32_t passed = 0;  // innermost scopes whose waiting frame was met, its stack not known
   std::size_t place[kMaxWaiting];
   WaitingFrame base;
   std::size_t count = 0;
-  for (const char* frame = innermost_frame(); frame != nullptr && count < kMaxDepth; frame = outer_frame(frame)) {
+  for (const char* frame = innermost_frame(); frame != nullptr && count < kMaxDepth;
+       frame = outer_frame(layout, frame)) {
     while (passed < open && thread->waiting[open - 1 - passed].frame == frame) {
       const WaitingFrame& waiting = thread->waiting[open - 1 - passed];
       if (waiting.id != 0 && waiting.depth + count <= kMaxDepth) {
@@ -128,7 +152,7 @@ std::uint32_t current_stack(record::ThreadLog& log) noexcept {
       place[passed++] = count;
     }
     if (base.id != 0) break;
-    if (read_frame(frame, frames[count])) ++count;
+    if (read_frame(layout, frame, frames[count])) ++count;
   }
   const std::uint32_t id = thread->stacks.stack(log, base.id, count);
   for (std::uint32_t i = 0; id != 0 && i < passed && place[i] < count; ++i) {

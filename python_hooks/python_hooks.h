@@ -13,16 +13,16 @@ namespace grape::python {
 
 // Called from the driver's wrappers on the way (cheap when there is nothing to do): asks the interpreter for a pending
 // call that installs the hooks, once there is an interpreter and torch is imported.
-void on_driver_call() noexcept;
+__attribute__((hot)) void on_driver_call() noexcept;
 
 // This thread's Python stack as a frame id in `log`'s definitions (defining what is new); 0: none.
-std::uint32_t current_stack(record::ThreadLog& log) noexcept;
+__attribute__((hot)) std::uint32_t current_stack(record::ThreadLog& log) noexcept;
 
 // Only the innermost frame, as a frame without parent. Cheaper.
-std::uint32_t current_leaf(record::ThreadLog& log) noexcept;
+__attribute__((hot)) std::uint32_t current_leaf(record::ThreadLog& log) noexcept;
 
 // The region call that this thread's events belong to, where the thread itself has opened none (autograd's device
 // threads): emits a kScopeAttach event when it changed. Called before an event is begun.
-void attach(record::ThreadLog& log) noexcept;
+__attribute__((hot)) void attach(record::ThreadLog& log) noexcept;
 
 }  // namespace grape::python

@@ -14,6 +14,8 @@ struct KnownScope {
   ScopeEntry* entry;
   std::uint32_t version;
   std::uint32_t id;
+  // What finding the scope will touch that was opened after this one the last time. Asked for ahead, never followed.
+  const void* next[3] = {};
 };
 
 // The frame that called into an open scope. While the scope is open, that frame and all outer ones wait for the call to
@@ -34,6 +36,7 @@ struct PythonThread {
   std::uint64_t region = 0;                // the region call of the outermost of them
   std::uint64_t attached = 0;              // the region call that this thread works for; 0: none
   const ScopeEntry* innermost = nullptr;   // the innermost open scope
+  KnownScope* opened_last = nullptr;       // in `scopes`; null after `scopes` grew
   Object* root = nullptr;                  // the outermost module that is being called, borrowed
   bool without_frames = false;             // a driver call came while no Python ran here: no thread of Python's
 };

@@ -59,15 +59,27 @@ std::uint32_t define(record::ThreadLog& log, PythonThread& thread, const ScopeEn
 // What this thread knows of the scope from now on; id 0: excluded, or it cannot be told.
 KnownScope learn(record::ThreadLog& log, PythonThread& thread, ScopeEntry* entry) {
   if (entry == nullptr) return KnownScope{nullptr, 0, 0};
+  thread.opened_last = nullptr;
   const KnownScope scope{entry, entry->version, entry->excluded ? 0 : define(log, thread, *entry)};
   if (scope.id != 0 || entry->excluded) thread.scopes.put(AddressKey{entry->address}, scope);
   return scope;
 }
 
 // Null: not known to this thread, or no longer what it was.
-const KnownScope* find_known(const PythonThread& thread, const void* address) {
-  const KnownScope* scope = thread.scopes.find(AddressKey{address});
+KnownScope* find_known(PythonThread& thread, const void* address) {
+  KnownScope* scope = thread.scopes.find(AddressKey{address});
   return scope != nullptr && scope->version == scope->entry->version && scope->entry->alive() ? scope : nullptr;
+}
+
+// A model calls its modules in the same order again and again, each time so much later that they left the near caches.
+void fetch_ahead(PythonThread& thread, KnownScope& opened) {
+  if (KnownScope* before = thread.opened_last) {
+    before->next[0] = &opened;
+    before->next[1] = opened.entry;
+    before->next[2] = opened.entry->reference;
+  }
+  thread.opened_last = &opened;
+  for (const void* address : opened.next) __builtin_prefetch(address);
 }
 
 KnownScope learn_object(record::ThreadLog& log, PythonThread& thread, Object* object, ScopeKind kind) {
@@ -106,7 +118,8 @@ void open(record::ThreadLog& log, PythonThread& thread, const KnownScope& known,
 void open_module(record::ThreadLog& log, Object* module, OpenScope& scope) noexcept {
   const int saved = errno;
   if (PythonThread* thread = python_thread(log)) {
-    const KnownScope* found = find_known(*thread, module);
+    KnownScope* found = find_known(*thread, module);
+    if (found != nullptr) fetch_ahead(*thread, *found);
     const KnownScope known = found != nullptr ? *found : learn_object(log, *thread, module, ScopeKind::kModule);
     if (known.id != 0) {
       open(log, *thread, known, scope);

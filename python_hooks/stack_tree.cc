@@ -65,11 +65,37 @@ void StackTree::forget_dead_codes() noexcept {
   epoch_ = epoch;
   by_address_.clear();
   last_count_ = 0;
-  last_leaf_ = {0, 0};
+  for (Seen& one : seen_) one.count = 0;
+}
+
+StackTree::Seen& StackTree::seen(std::uint32_t base, const RawFrame* frames, std::size_t count) noexcept {
+  std::uint64_t hash = base + count;
+  for (std::size_t i = 0; i < count; ++i) hash = (hash ^ frames[i].instruction) * 0x9E3779B97F4A7C15u;
+  return seen_[(hash >> 40) % kSeenSlots];
 }
 
 std::uint32_t StackTree::stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept {
   forget_dead_codes();
+  hit_ = nullptr;
+  if (count == 0 || count > Seen::kMost) return whole_stack(log, base, count);
+  Seen& known = seen(base, buffer_, count);
+  if (__builtin_expect(known.base == base && known.count == count && std::equal(buffer_, buffer_ + count, known.frames),
+                       1)) {
+    hit_ = &known;
+    return known.ids[0];
+  }
+  const std::uint32_t id = whole_stack(log, base, count);
+  if (id == 0) return 0;
+  known.base = base;
+  known.count = static_cast<std::uint32_t>(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    known.frames[i] = buffer_[i];
+    known.ids[i] = id_at(i);
+  }
+  return id;
+}
+
+std::uint32_t StackTree::whole_stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept {
   const std::size_t most = base == last_base_ ? std::min(count, last_count_) : 0;
   last_base_ = base;
   std::size_t common = 0;
@@ -90,11 +116,14 @@ std::uint32_t StackTree::stack(record::ThreadLog& log, std::uint32_t base, std::
 
 std::uint32_t StackTree::leaf(record::ThreadLog& log, const RawFrame& frame) noexcept {
   forget_dead_codes();
-  if (frame == last_leaf_) return last_leaf_id_;
+  Seen& known = seen(kLeafBase, &frame, 1);
+  if (known.base == kLeafBase && known.count == 1 && known.frames[0] == frame) return known.ids[0];
   std::uint32_t id = 0;
   if (add(log, 0, frame, id) == Found::kFailed) return 0;
-  last_leaf_ = frame;
-  last_leaf_id_ = id;
+  known.base = kLeafBase;
+  known.count = 1;
+  known.frames[0] = frame;
+  known.ids[0] = id;
   return id;
 }
 

@@ -38,13 +38,15 @@ class StackTree {
 
   // The id of the `count` frames in buffer() inside the stack `base` (0: whole stacks). 0: none, or its definition
   // found no room.
-  std::uint32_t stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept;
+  __attribute__((hot)) std::uint32_t stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept;
 
   // After stack() gave an id: that of the stack whose innermost frame is buffer()[index].
-  std::uint32_t id_at(std::size_t index) const noexcept { return last_ids_[last_count_ - 1 - index]; }
+  std::uint32_t id_at(std::size_t index) const noexcept {
+    return hit_ != nullptr ? hit_->ids[index] : last_ids_[last_count_ - 1 - index];
+  }
 
   // The id of one frame without parent.
-  std::uint32_t leaf(record::ThreadLog& log, const RawFrame& frame) noexcept;
+  __attribute__((hot)) std::uint32_t leaf(record::ThreadLog& log, const RawFrame& frame) noexcept;
 
  private:
   struct NodeKey {
@@ -57,6 +59,21 @@ class StackTree {
       return parent == other.parent && code == other.code && offset == other.offset;
     }
   };
+  // A short run of frames that was seen before, whole in two cache lines: between two launches of a real program most
+  // else of this has left the near caches.
+  struct alignas(64) Seen {
+    static constexpr std::uint32_t kMost = 6;
+    std::uint32_t base = 0;
+    std::uint32_t count = 0;  // 0: empty
+    RawFrame frames[kMost] = {};
+    std::uint32_t ids[kMost] = {};
+  };
+  static constexpr std::size_t kSeenSlots = 512;
+  static constexpr std::uint32_t kLeafBase = ~0u;  // in Seen::base: a frame without parent
+
+  __attribute__((hot)) Seen& seen(std::uint32_t base, const RawFrame* frames, std::size_t count) noexcept;
+  std::uint32_t whole_stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept;
+
   enum class Found { kFrame, kNothing, kFailed };  // kNothing: the frame runs no Python code (yet)
 
   void forget_dead_codes() noexcept;
@@ -73,9 +90,9 @@ class StackTree {
   std::size_t last_count_ = 0;                     // its frames, outermost first, and their ids
   RawFrame last_[kMaxDepth];
   std::uint32_t last_ids_[kMaxDepth];
-  RawFrame last_leaf_ = {0, 0};
-  std::uint32_t last_leaf_id_ = 0;
+  const Seen* hit_ = nullptr;  // the last stack, where it was one of these
   RawFrame buffer_[kMaxDepth];
+  Seen seen_[kSeenSlots];
 };
 
 }  // namespace grape::python

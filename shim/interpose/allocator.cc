@@ -81,8 +81,7 @@ void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocate
 void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
                          Device device) {
   if (device.type == kCuda && bytes != 0 && lifecycle::active()) {
-    record::Entry entry;
-    if (record::ThreadLog* log = entry.log()) {
+    if (record::ThreadLog* log = record::thread_log()) {
       const int saved_errno = errno;
       record_block(*log, address, bytes, device);
       errno = saved_errno;

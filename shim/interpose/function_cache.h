@@ -26,7 +26,7 @@ struct Function {
 
 // The function behind a handle; on first sight its name and layout are asked of the driver, and defined in the log.
 // Null: out of memory. The result stays valid until the next call on this thread.
-const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept;
+__attribute__((hot)) const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept;
 
 // Parameters as one packed buffer.
 struct PackedParameters {
@@ -37,10 +37,11 @@ struct PackedParameters {
   std::uint16_t flags = 0;  // trace::EventFlags
 
   // Writes `bytes` bytes, and zeros up to a whole word.
-  void copy_to(std::uint8_t* destination) const noexcept;
+  __attribute__((hot)) void copy_to(std::uint8_t* destination) const noexcept;
 };
 
 // How the parameters of a launch are to be copied. `extra`: as cuLaunchKernel has it.
-PackedParameters packed_parameters(const Function* function, void* const* parameters, void* const* extra) noexcept;
+__attribute__((hot)) PackedParameters packed_parameters(const Function* function, void* const* parameters,
+                                                        void* const* extra) noexcept;
 
 }  // namespace grape::interpose

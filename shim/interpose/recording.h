@@ -37,7 +37,7 @@ constexpr bool has_position(trace::ApiClass api_class) noexcept {
 }
 
 // Joins this thread to its region and reads its position, as the configuration asks. Before an event is begun.
-Position current_position(record::ThreadLog& log) noexcept;
+__attribute__((hot)) Position current_position(record::ThreadLog& log) noexcept;
 
 // Once, as soon as the driver answers: its version; and whether PyTorch's allocator can be seen.
 void note_environment(trace::ApiClass api_class) noexcept;
@@ -84,8 +84,9 @@ struct Launch {
 };
 
 // A kLaunch event.
-void record_launch(record::ThreadLog& log, std::uint32_t row, bool per_thread, const Launch& launch, CUresult result,
-                   record::Stamp stamp, std::uint32_t duration) noexcept;
+__attribute__((hot)) void record_launch(record::ThreadLog& log, std::uint32_t row, bool per_thread,
+                                        const Launch& launch, CUresult result, record::Stamp stamp,
+                                        std::uint32_t duration) noexcept;
 
 // The nodes and edges of a graph that has just been instantiated as `exec`.
 void record_graph_contents(record::ThreadLog& log, CUgraphExec exec, CUgraph graph) noexcept;

@@ -69,6 +69,22 @@ constexpr bool ends_capture(CUresult result) noexcept {
          result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 }
 
+// Calls that put work on a stream and make nothing that another thread could see before they return.
+constexpr bool submits_work(trace::ApiClass api_class) noexcept {
+  switch (api_class) {
+    case trace::ApiClass::kLaunch:
+    case trace::ApiClass::kCopy:
+    case trace::ApiClass::kCopyToDevice:
+    case trace::ApiClass::kMemset:
+    case trace::ApiClass::kEventRecord:
+    case trace::ApiClass::kEventWait:
+    case trace::ApiClass::kGraphLaunch:
+      return true;
+    default:
+      return false;
+  }
+}
+
 constexpr bool may_have_blob(const char* arguments) {
   for (; *arguments != '\0'; ++arguments) {
     if (arguments[0] == ':' && (arguments[1] == 'b' || arguments[1] == 't')) return true;
@@ -111,7 +127,9 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       return result;
     }
     record::Stamp stamp{record::ticks(), 0};
-    if constexpr (Row::kAction == Action::kUnmake || Row::kAction == Action::kUnmakeCode) {
+    // Submitting work ends with a store to the device, which takes its time to leave the core. An atomic operation
+    // behind it would wait for that; so where the order of the calls is all that counts, it is taken ahead.
+    if constexpr (Row::kAction == Action::kUnmake || Row::kAction == Action::kUnmakeCode || submits_work(Row::kClass)) {
       stamp.sequence = record::next_sequence();
     }
     const CUresult result = real(arguments...);

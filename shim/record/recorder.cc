@@ -79,11 +79,11 @@ bool Recorder::start_writer() noexcept {
     return false;
   }
   key_ = key;
-  recording_.store(true, std::memory_order_relaxed);
+  g_recording.store(true, std::memory_order_relaxed);
   lifecycle::set_finish(&Recorder::finish);
   pthread_t writer;
   if (pthread_create(&writer, nullptr, &Recorder::run_writer, this) != 0) {
-    recording_.store(false, std::memory_order_relaxed);
+    g_recording.store(false, std::memory_order_relaxed);
     lifecycle::give_up("cannot start its writer thread");
     return false;
   }
@@ -197,7 +197,7 @@ void Recorder::write_until_stopped() {
     drain(session);
     session.flush(stopping);
   }
-  recording_.store(false, std::memory_order_relaxed);
+  g_recording.store(false, std::memory_order_relaxed);
   session.close();
 }
 
@@ -208,7 +208,7 @@ void* Recorder::run_writer(void* self) noexcept {
   } catch (const std::bad_alloc&) {
     lifecycle::give_up("out of memory while writing the trace");
   }
-  recorder->recording_.store(false, std::memory_order_relaxed);
+  g_recording.store(false, std::memory_order_relaxed);
   recorder->closed_.store(1);
   futex_wake(recorder->closed_);
   return nullptr;

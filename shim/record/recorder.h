@@ -20,7 +20,6 @@ class Recorder {
   ThreadLog* start_thread() noexcept;
   Block* take_block() noexcept;
   void count_lost() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
-  bool recording() const noexcept { return recording_.load(std::memory_order_relaxed); }
 
   void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept;
   void set_unhandled_source(UnhandledSource source) noexcept { unhandled_.store(source); }
@@ -43,7 +42,6 @@ class Recorder {
 
   enum class Started : int { kNo, kStarting, kYes, kFailed };
   std::atomic<Started> started_{Started::kNo};
-  std::atomic<bool> recording_{false};
   std::atomic<std::uint64_t> lost_{0};
   std::atomic<ThreadLog*> logs_{nullptr};
   std::atomic<std::uint32_t> threads_{0};

@@ -10,10 +10,9 @@
 
 #include "compressor/trace/event.h"
 #include "shim/lifecycle/lifecycle.h"
+#include "shim/record/block_pool.h"
 
 namespace grape::record {
-
-struct Block;
 
 // When something happened. `sequence` 0: taken when the event is begun (right for calls that make things); calls that
 // unmake things (free, destroy, unload) take it before the real call, since the name may be reused at once.
@@ -23,15 +22,30 @@ struct Stamp {
 };
 
 inline std::uint64_t ticks() noexcept { return __rdtsc(); }
-std::uint64_t next_sequence() noexcept;
+extern std::atomic<std::uint64_t> g_sequence;
+inline std::uint64_t next_sequence() noexcept { return g_sequence.fetch_add(1, std::memory_order_relaxed) + 1; }
 
 class ThreadLog {
  public:
   // Room for one event with `payload_words` words (uninitialised), header filled in. Null: no room, the event is lost
   // and counted. Each begin() that gave room is followed by commit() on the same thread, with no other begin() between.
   std::uint64_t* begin(trace::EventKind kind, std::uint32_t key, std::uint32_t payload_words, Stamp stamp,
-                       std::uint16_t flags = 0, std::uint32_t duration = 0) noexcept;
-  void commit() noexcept;
+                       std::uint16_t flags = 0, std::uint32_t duration = 0) noexcept {
+    const std::uint32_t bytes = static_cast<std::uint32_t>(sizeof(trace::EventHeader)) + payload_words * 8;
+    if (__builtin_expect(block_ == nullptr || lost_ != 0 || bytes > kBlockRoom - used_, 0)) {
+      return begin_in_new_block(kind, key, payload_words, stamp, flags, duration);
+    }
+    return place(kind, key, bytes, stamp, flags, duration);
+  }
+
+  void commit() noexcept {
+    used_ += pending_;
+    pending_ = 0;
+    block_->committed.store(used_, std::memory_order_release);
+    // The writer's core had these lines last: fetched only when they are written, each would cost a wait.
+    const std::uint32_t wanted = used_ + kPrefetchBytes < kBlockRoom ? used_ + kPrefetchBytes : kBlockRoom;
+    for (; ahead_ < wanted; ahead_ += kCacheLine) __builtin_prefetch(block_->data + ahead_, 1);
+  }
 
   // This thread's number in the trace, dense from 1.
   std::uint32_t number() const noexcept { return number_; }
@@ -47,11 +61,31 @@ class ThreadLog {
 
  private:
   friend class Recorder;
-  std::uint64_t* begin_in_new_block(trace::EventKind kind, std::uint32_t key, std::uint32_t payload_words, Stamp stamp,
-                                    std::uint16_t flags, std::uint32_t duration) noexcept;
+  static constexpr std::uint32_t kCacheLine = 64;
+  static constexpr std::uint32_t kPrefetchBytes = 2048;  // one launch with its parameters, mostly
+
+  __attribute__((cold)) std::uint64_t* begin_in_new_block(trace::EventKind kind, std::uint32_t key,
+                                                          std::uint32_t payload_words, Stamp stamp, std::uint16_t flags,
+                                                          std::uint32_t duration) noexcept;
   bool next_block() noexcept;
+
   std::uint64_t* place(trace::EventKind kind, std::uint32_t key, std::uint32_t bytes, Stamp stamp, std::uint16_t flags,
-                       std::uint32_t duration) noexcept;
+                       std::uint32_t duration) noexcept {
+    // A thread's events ascend in sequence and time, also where a definition was written after the stamp was taken.
+    if (stamp.sequence <= last_sequence_) stamp.sequence = next_sequence();
+    last_sequence_ = stamp.sequence;
+    if (stamp.ticks > last_ticks_) last_ticks_ = stamp.ticks;
+    auto* header = reinterpret_cast<trace::EventHeader*>(block_->data + used_);
+    header->bytes = bytes;
+    header->kind = kind;
+    header->flags = flags;
+    header->key = key;
+    header->duration = duration;
+    header->sequence = last_sequence_;
+    header->ticks = last_ticks_;
+    pending_ = bytes;
+    return reinterpret_cast<std::uint64_t*>(header + 1);
+  }
 
   Block* block_ = nullptr;
   std::uint32_t used_ = 0;     // bytes of the current block, committed
@@ -71,22 +105,55 @@ class ThreadLog {
   void* encoder_ = nullptr;             // the writer's own
 };
 
+class Entry;
+
+// What the hot path keeps of a thread, in one place. A library that is loaded at start has its thread-local variables
+// at a fixed offset: no call to find them.
+struct ThreadState {
+  ThreadLog* log;
+  const Entry* outermost;
+  std::uint64_t mark;  // of the outermost entry
+  bool refused;        // no log for this thread, and no use to ask again
+};
+extern __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
+extern std::atomic<bool> g_recording;
+
+__attribute__((cold)) ThreadLog* start_thread_log() noexcept;
+
 // This thread's log; null: not recording (inert, finished, out of memory, thread already torn down).
-ThreadLog* thread_log() noexcept;
+inline ThreadLog* thread_log() noexcept {
+  if (!lifecycle::active()) return nullptr;
+  if (__builtin_expect(t_thread.log == nullptr, 0)) return start_thread_log();
+  return g_recording.load(std::memory_order_relaxed) ? t_thread.log : nullptr;
+}
 
 // Entered by every wrapper around what it does. Nested calls (the driver, or a library under us, calling a wrapped
 // function again on the same thread) see log() == null. Survives a longjmp out of the wrapper: an entry left behind is
 // recognised by its stack address, or by what has been written over it since.
 class Entry {
  public:
-  __attribute__((noinline)) Entry() noexcept;  // reads the frame pointer of its caller
-  ~Entry() noexcept;
+  // Inlined always: the frame is that of the wrapper.
+  __attribute__((always_inline)) Entry() noexcept {
+    // The stack grows down: a wrapper entered from within another one lies below it, with its whole frame.
+    const void* frame = __builtin_frame_address(0);
+    outermost_ = t_thread.outermost == nullptr || static_cast<const void*>(t_thread.outermost) < frame ||
+                 left_behind(t_thread.outermost);
+    if (outermost_) {
+      t_thread.outermost = this;
+      mark_ = t_thread.mark = (t_thread.mark + 1) * kMarkFactor;
+    }
+    log_ = outermost_ ? thread_log() : nullptr;
+  }
+  ~Entry() noexcept {
+    if (outermost_) t_thread.outermost = nullptr;
+  }
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
   ThreadLog* log() const noexcept { return log_; }
 
  private:
-  static bool left_behind(const Entry* entry) noexcept;
+  static constexpr std::uint64_t kMarkFactor = 0x9e3779b97f4a7c15u;  // odd: marks look like nothing else on a stack
+  __attribute__((cold)) static bool left_behind(const Entry* entry) noexcept;
 
   ThreadLog* log_;
   std::uint64_t mark_ = 0;  // of the outermost one: equal to its thread's, as long as the entry is alive

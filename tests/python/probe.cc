@@ -14,9 +14,25 @@
 #include "shim/record/thread_log.h"
 
 namespace grape::record {
+
+std::atomic<std::uint64_t> g_sequence{0};
+std::atomic<bool> g_recording{true};
+__thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
+
+// The friend that a log knows: gives it a block that has no room, so that each event goes through the slow way below.
+class Recorder {
+ public:
+  static void fill(ThreadLog& log) {
+    static Block full;
+    log.block_ = &full;
+    log.used_ = log.ahead_ = kBlockRoom;
+  }
+};
+
 namespace {
 
 struct ThreadEvents {
+  ThreadEvents() { Recorder::fill(log); }
   ThreadLog log;
   std::vector<std::uint64_t> words;
   std::size_t pending = 0;
@@ -27,7 +43,6 @@ std::vector<ThreadEvents*>& all() {
   static auto* logs = new std::vector<ThreadEvents*>;
   return *logs;
 }
-std::atomic<std::uint64_t> g_sequence{0};
 std::atomic<bool> g_full{false};
 std::atomic<bool> g_discard{false};
 char g_version[64];
@@ -44,10 +59,8 @@ ThreadEvents* this_thread() {
 
 }  // namespace
 
-std::uint64_t next_sequence() noexcept { return ++g_sequence; }
-
-std::uint64_t* ThreadLog::begin(trace::EventKind kind, std::uint32_t key, std::uint32_t payload_words, Stamp stamp,
-                                std::uint16_t flags, std::uint32_t duration) noexcept {
+std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_t key, std::uint32_t payload_words,
+                                             Stamp stamp, std::uint16_t flags, std::uint32_t duration) noexcept {
   if (g_full) return nullptr;
   ThreadEvents& events = *this_thread();
   if (g_discard.load(std::memory_order_relaxed) && static_cast<int>(kind) >= 16) {
@@ -65,9 +78,7 @@ std::uint64_t* ThreadLog::begin(trace::EventKind kind, std::uint32_t key, std::u
   return &events.words[start + 4];
 }
 
-void ThreadLog::commit() noexcept {}
-
-ThreadLog* thread_log() noexcept { return lifecycle::active() ? &this_thread()->log : nullptr; }
+ThreadLog* start_thread_log() noexcept { return t_thread.log = &this_thread()->log; }
 
 void set_python_version(const char* version) noexcept { std::strncpy(g_version, version, sizeof(g_version) - 1); }
 
