@@ -154,8 +154,8 @@ bool set_layout(int minor) {
 // "3.11.7 (main, ...)", "3.13.0 experimental free-threading build (...)" → the minor version; 0: not supported.
 int supported_minor(const char* version) {
   if (std::strncmp(version, "3.", 2) != 0 || std::strstr(version, "free-threading") != nullptr) return 0;
-  const int minor = std::atoi(version + 2);
-  return minor >= kFirstMinor && minor <= kLastMinor ? minor : 0;
+  const long minor = std::strtol(version + 2, nullptr, 10);
+  return minor >= kFirstMinor && minor <= kLastMinor ? static_cast<int>(minor) : 0;
 }
 
 bool has_flag(Object* object, unsigned long flag) { return (g_api.PyType_GetFlags(type_of(object)) & flag) != 0; }

@@ -23,6 +23,7 @@ constexpr std::size_t kMostOutput = 1u << 20;
   }
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> list;
+  list.reserve(arguments.size() + 1);
   for (const std::string& argument : arguments) list.push_back(const_cast<char*>(argument.c_str()));
   list.push_back(nullptr);
   execvp(list[0], list.data());

@@ -25,12 +25,13 @@ struct Collector {
 
 void collect(const char* piece, std::size_t bytes, void* opaque) {
   auto* collector = static_cast<Collector*>(opaque);
-  if (collector->text.size() + bytes > kLongestDemangled) longjmp(collector->too_long, 1);
+  if (collector->text.size() + bytes > kLongestDemangled) longjmp(collector->too_long, 1);  // NOLINT(cert-err52-cpp)
   collector->text.append(piece, bytes);
 }
 
+// The demangler is C code, which an exception could not pass through.
 bool run_demangler(const char* mangled, Collector& collector) {
-  if (setjmp(collector.too_long) != 0) return false;
+  if (setjmp(collector.too_long) != 0) return false;  // NOLINT(cert-err52-cpp)
   return __gcclibcxx_demangle_callback(mangled, collect, &collector) == 0;
 }
 

@@ -205,7 +205,7 @@ void EventEncoder::put_word(std::uint64_t reference, std::uint64_t older, std::u
     how = kSameMove;
   } else if (move == tables_.move(reference)) {
     how = kLearntMove;
-  } else if (small < 128) {
+  } else if (small < 128) {  // NOLINT(bugprone-branch-clone): the order of the cases is what chooses the shortest
     how = kSmall;
     put_varint(columns_[kDeltas], small);
   } else if (low_move == 0 && high_move < 1u << 21) {
