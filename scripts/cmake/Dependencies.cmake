@@ -1,12 +1,17 @@
 # What Grape builds on: headers of CUDA, and Debian's packages. Libraries go into libgrape.so statically and hidden.
 find_package(Threads REQUIRED)
 
-# The CUDA driver API's headers: an installed toolkit's, else those that scripts/setup took from NVIDIA's wheel.
-find_path(GRAPE_CUDA_INCLUDE_DIR cudaTypedefs.h
-  HINTS ENV CUDA_HOME ENV CUDA_PATH
-  PATHS /usr/local/cuda /opt/cuda ${PROJECT_SOURCE_DIR}/build/deps/cuda
-  PATH_SUFFIXES include targets/x86_64-linux/include
-  DOC "Folder of cuda.h and cudaTypedefs.h")
+# The CUDA driver API's headers: an installed toolkit's, else those that scripts/setup took from NVIDIA's wheels. A
+# toolkit counts only if it has all of them (small ones lack the profiler's).
+set(GRAPE_CUDA_INCLUDE_DIR "" CACHE PATH "Folder of cuda.h, cudaTypedefs.h and cudaProfiler.h")
+foreach(root "$ENV{CUDA_HOME}" "$ENV{CUDA_PATH}" /usr/local/cuda /opt/cuda ${PROJECT_SOURCE_DIR}/build/deps/cuda)
+  foreach(folder ${root}/include ${root}/targets/x86_64-linux/include)
+    if(NOT GRAPE_CUDA_INCLUDE_DIR AND EXISTS ${folder}/cuda.h AND EXISTS ${folder}/cudaTypedefs.h
+       AND EXISTS ${folder}/cudaProfiler.h)
+      set(GRAPE_CUDA_INCLUDE_DIR ${folder} CACHE PATH "Folder of cuda.h, cudaTypedefs.h and cudaProfiler.h" FORCE)
+    endif()
+  endforeach()
+endforeach()
 if(NOT GRAPE_CUDA_INCLUDE_DIR)
   message(FATAL_ERROR "No CUDA headers found. Install a CUDA toolkit, or run ./scripts/setup, or set CUDA_HOME.")
 endif()
