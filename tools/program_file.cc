@@ -123,7 +123,7 @@ std::string find_program(const std::string& name, int& error) {
     const std::size_t end = std::min(folders.find(':', at), folders.size());
     const std::string folder = folders.substr(at, end - at);
     const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
-    if (usable(candidate)) return candidate;
+    if (usable(candidate)) return candidate;  // NOLINT(performance-no-automatic-move): a path
     at = end + 1;
   }
   return "";
@@ -157,7 +157,7 @@ std::string why_not_library(const std::string& path) {
   if (access(path.c_str(), R_OK) != 0) return std::strerror(errno);
   if (!read_header(path, header)) return "not a shared library";
   const std::string machine = why_not_this_machine(header);
-  if (!machine.empty()) return machine;
+  if (!machine.empty()) return machine;  // NOLINT(performance-no-automatic-move): a short text
   if (header.e_type != ET_DYN) return "not a shared library";
   if (path.find_first_of(" :") != std::string::npos)
     return "its path has a space or colon, which LD_PRELOAD cannot hold";
