@@ -1,0 +1,32 @@
+// Where a program's temporary blocks lie in its arena. Core: no CUDA, no Python.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compressor/program/program.h"
+
+namespace grape::program {
+
+constexpr std::uint64_t kArenaAlignment = 512;  // bytes; what PyTorch's allocator gives as well
+
+struct ArenaPlan {
+  std::vector<std::uint64_t> offsets;  // per temp, bytes from the arena's begin
+  std::uint64_t bytes = 0;
+};
+
+// Two temps share bytes only if one is dead before the other is born and every node that uses the later one comes after
+// (by edges) every node that uses the earlier one. Best fit by size; never more than the sum of all.
+ArenaPlan plan_arena(const Program& program);
+
+// Addresses for one run. Vectors are per block of the role.
+struct Bindings {
+  std::uint64_t arena = 0;
+  std::vector<std::uint64_t> inputs, outputs;
+  std::uint64_t seed = 0, offset = 0;  // random state before the call
+};
+
+// The program's words with addresses in them: into `out`, Program::words.size() long.
+void bind(const Program& program, const ArenaPlan& plan, const Bindings& bindings, std::uint64_t* out);
+
+}  // namespace grape::program

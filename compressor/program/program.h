@@ -1,0 +1,59 @@
+// A program: a region's work without addresses of its own, so that it can be compared, stored, and run with its memory
+// anywhere. Core: no CUDA, no Python. Plain data; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compressor/program/record.h"
+
+namespace grape::program {
+
+enum class Role : std::uint8_t {
+  kStatic,        // alive before the region and no argument: a weight, a workspace. Stays where it is
+  kInput,         // an argument's memory
+  kTemp,          // born and freed inside
+  kOutput,        // born inside, alive after
+  kRandomSeed,    // no memory: the generator's seed
+  kRandomOffset,  // no memory: the generator's offset at the region's begin, plus the word's value
+};
+
+// A parameter word that is not a plain value. Program::words[word] holds the offset in the block (the addend for
+// kRandomOffset, 0 for kRandomSeed).
+struct Reference {
+  std::uint32_t word = 0;  // index into Program::words
+  Role role = Role::kStatic;
+  std::uint32_t block = 0;  // index into the role's list of blocks; 0 for the random roles
+  bool operator==(const Reference& o) const { return word == o.word && role == o.role && block == o.block; }
+  bool operator!=(const Reference& o) const { return !(*this == o); }
+};
+
+struct StaticBlock {
+  std::uint64_t address = 0, bytes = 0, serial = 0;
+};
+
+constexpr std::uint32_t kNever = ~0u;
+
+// A block born inside. Temps and outputs are each numbered in the order of birth.
+struct BornBlock {
+  std::uint64_t bytes = 0;
+  std::uint32_t birth = 0;      // its number among all blocks born inside
+  std::uint32_t born = 0;       // alive from before this node
+  std::uint32_t died = kNever;  // to before this node; kNever: alive after the region (an output)
+};
+
+struct Program {
+  std::vector<RecordedNode> nodes;
+  std::vector<FunctionInfo> functions;  // only those used, in the order of first use
+  std::vector<std::uint64_t> words;
+  std::vector<Reference> references;  // ascending by word
+  std::vector<std::uint8_t> attributes;
+  std::vector<std::uint32_t> after;
+  std::vector<StaticBlock> statics;        // only those referred to, in the order of first use
+  std::vector<std::uint64_t> input_bytes;  // per extent of the record
+  std::vector<BornBlock> temps, outputs;
+  std::uint32_t stream_count = 0;      // nodes refer to streams by number
+  std::uint64_t random_increment = 0;  // of the generator's offset, by one call
+};
+
+}  // namespace grape::program

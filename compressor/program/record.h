@@ -1,0 +1,90 @@
+// One call of a region as it was observed, with addresses: what is symbolised. Core: no CUDA, no Python; handles and
+// addresses are plain u64. Plain data, owned by whoever holds it; one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace grape::program {
+
+enum class NodeKind : std::uint8_t { kKernel, kCopy, kMemset };
+
+struct Dimensions {
+  std::uint32_t x = 1, y = 1, z = 1;
+  bool operator==(const Dimensions& other) const { return x == other.x && y == other.y && z == other.z; }
+  bool operator!=(const Dimensions& other) const { return !(*this == other); }
+};
+
+struct Parameter {
+  std::uint32_t offset = 0;  // in bytes, in the packed buffer
+  std::uint32_t bytes = 0;
+};
+
+// A kernel, by handle: the same function has the same handle as long as its module stays loaded.
+struct FunctionInfo {
+  std::uint64_t handle = 0;  // CUfunction or CUkernel
+  std::string name;          // mangled
+  std::vector<Parameter> parameters;
+  bool has_layout = false;  // false: parameters came as one packed buffer and nobody knows what lies in it
+};
+
+// Parameter words by kind; a word is 8 bytes, the last one padded with zeros.
+//   kKernel  the packed parameter buffer
+//   kCopy    destination, source, bytes          (device to device, one row)
+//   kMemset  destination, value, element bytes, width in elements, height, pitch in bytes
+struct RecordedNode {
+  NodeKind kind = NodeKind::kKernel;
+  bool cooperative = false;
+  bool packed = false;         // parameters came packed (`extra`)
+  std::uint32_t function = 0;  // index into RegionRecord::functions; kernels only
+  std::uint32_t stream = 0;    // index into RegionRecord::streams
+  std::uint32_t frame = 0;     // Python frame id of the trace, 0 unknown; for reports only
+  Dimensions grid, block;
+  std::uint32_t shared_bytes = 0;  // dynamic
+  std::uint32_t parameter_bytes = 0;
+  std::uint32_t words_at = 0, word_count = 0;            // in RegionRecord::words
+  std::uint32_t attributes_at = 0, attribute_count = 0;  // in RegionRecord::attributes, in units of kAttributeBytes
+  std::uint32_t after_at = 0, after_count = 0;           // in RegionRecord::after: nodes that it directly follows
+};
+constexpr std::size_t kAttributeBytes = 72;  // sizeof(CUlaunchAttribute)
+
+// A block of device memory that was alive before the region began.
+struct LiveBlock {
+  std::uint64_t address = 0, bytes = 0;
+  std::uint64_t serial = 0;  // process-wide and unique: names this allocation, not its address
+};
+
+// A block's birth or death inside the region, before node `before_node` (== nodes.size(): after the last).
+struct BlockEvent {
+  bool alloc = false;
+  std::uint32_t before_node = 0;
+  std::uint64_t address = 0, bytes = 0;
+  std::uint64_t serial = 0;
+};
+
+// Memory of one of the call's tensor arguments. Extents do not overlap (aliasing arguments share one).
+struct Extent {
+  std::uint64_t address = 0, bytes = 0;
+};
+
+// The framework's random state for the device: words that hold the seed, or the offset plus a little, follow it.
+struct RandomState {
+  bool known = false;
+  std::uint64_t seed = 0, offset_before = 0, offset_after = 0;
+};
+
+struct RegionRecord {
+  std::vector<RecordedNode> nodes;  // in the order of the calls
+  std::vector<FunctionInfo> functions;
+  std::vector<std::uint64_t> streams;    // handles, in the order of first use
+  std::vector<std::uint64_t> words;      // of all nodes
+  std::vector<std::uint8_t> attributes;  // of all nodes
+  std::vector<std::uint32_t> after;      // of all nodes
+  std::vector<LiveBlock> before;         // ascending by address, disjoint
+  std::vector<BlockEvent> block_events;  // in order
+  std::vector<Extent> inputs;
+  RandomState random;
+};
+
+}  // namespace grape::program
