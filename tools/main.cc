@@ -56,24 +56,28 @@ int parse_and_run(std::vector<std::string> arguments) {
   return doctor->parsed() ? run_doctor(doctor_options) : kTrouble;
 }
 
+int run_command_line(int count, char** values) {
+  std::vector<std::string> arguments(values + (count > 0 ? 1 : 0), values + count);
+  // Started by this tool itself, under the library.
+  if (arguments.size() == 1 && arguments[0] == "--probe-driver") return probe_driver();
+  if (arguments.size() == 2 && arguments[0] == "--is-loaded") return is_loaded(arguments[1]);
+  return parse_and_run(std::move(arguments));
+}
+
 }  // namespace
 }  // namespace grape::tools
 
 int main(int count, char** values) {
-  using namespace grape::tools;
-  std::vector<std::string> arguments(values + (count > 0 ? 1 : 0), values + count);
+  // What goes wrong is said with stdio, which throws nothing.
   try {
-    // Started by this tool itself, under the library.
-    if (arguments.size() == 1 && arguments[0] == "--probe-driver") return probe_driver();
-    if (arguments.size() == 2 && arguments[0] == "--is-loaded") return is_loaded(arguments[1]);
-    return parse_and_run(std::move(arguments));
-  } catch (const Failure& failure) {
-    fmt::print(stderr, "grape: {}\n", failure.what());
+    return grape::tools::run_command_line(count, values);
+  } catch (const grape::tools::Failure& failure) {
+    std::fprintf(stderr, "grape: %s\n", failure.what());
     return failure.status;
   } catch (const std::bad_alloc&) {
     std::fputs("grape: out of memory\n", stderr);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "grape: {}\n", error.what());
+    std::fprintf(stderr, "grape: %s\n", error.what());
   }
-  return kTrouble;
+  return grape::tools::kTrouble;
 }

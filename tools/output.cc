@@ -18,6 +18,8 @@ Output::Output(const std::string& path, bool pager) : name_(path.empty() ? "stan
   } else if (pager && isatty(STDOUT_FILENO) != 0) {
     const char* command = std::getenv("PAGER");
     setenv("LESS", "FRX", 0);
+    // The pager is the user's own command line, with options or a pipe in it as in "less -R": a shell has to read it.
+    // NOLINTNEXTLINE(cert-env33-c)
     file_ = popen(command != nullptr && *command != '\0' ? command : "less", "we");
     piped_ = true;
   } else {

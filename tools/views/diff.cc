@@ -189,6 +189,11 @@ std::pair<std::string, std::string> sides(TraceInput& input, const Difference& d
   }
 }
 
+// The node that a difference is about: A's where A has it.
+const LoadedNode& node_of(const Difference& d, const LoadedGraph& a, const LoadedGraph& b) {
+  return d.a != kNoPartner ? a.nodes[d.a] : b.nodes[d.b];
+}
+
 struct Row {
   std::string node, name, place, left, right, position;
 };
@@ -196,7 +201,7 @@ struct Row {
 Row describe(TraceInput& input, const Difference& d, const LoadedGraph& graph_a, const LoadedGraph& graph_b) {
   const LoadedNode* a = d.a == kNoPartner ? nullptr : &graph_a.nodes[d.a];
   const LoadedNode* b = d.b == kNoPartner ? nullptr : &graph_b.nodes[d.b];
-  const LoadedNode& node = a != nullptr ? *a : *b;
+  const LoadedNode& node = node_of(d, graph_a, graph_b);
   Row row;
   row.node = a != nullptr && b != nullptr && d.a != d.b ? fmt::format("#{}/#{}", d.a, d.b)
                                                         : fmt::format("#{}", a != nullptr ? d.a : d.b);
@@ -224,7 +229,7 @@ Json difference_json(TraceInput& input, const Difference& d, const LoadedGraph& 
   json["change"] = kChangeKeys[static_cast<std::size_t>(d.change)];
   json["node_a"] = d.a == kNoPartner ? Json() : Json(d.a);
   json["node_b"] = d.b == kNoPartner ? Json() : Json(d.b);
-  json["name"] = text_value(node_key(input, d.a != kNoPartner ? a.nodes[d.a] : b.nodes[d.b]));
+  json["name"] = text_value(node_key(input, node_of(d, a, b)));
   json["line"] = text_value(row.position);
   if (d.word_a == nullptr) {
     json["a"] = text_value(row.left);
@@ -296,7 +301,7 @@ int view_diff(TraceInput& input, const DumpOptions& options, Output& out) {
   for (const Difference& d : comparison.differences()) {
     if (options.ignore_moved && d.change == Change::kMoved) continue;
     ++counted;
-    const LoadedNode& node = d.a != kNoPartner ? a.nodes[d.a] : b.nodes[d.b];
+    const LoadedNode& node = node_of(d, a, b);
     if (filter.node(node.function, node.kind == record::NodeKind::kKernel, node.stream, node.frame)) shown.push_back(d);
   }
   if (options.format == Format::kText) {

@@ -165,6 +165,7 @@ std::vector<Named> top_kernels(const Summary& sum, const ExecGraphs& execs, Trac
     any.emplace(name, f);
   }
   std::vector<Named> list;
+  list.reserve(by_name.size());
   for (const auto& [name, count] : by_name) list.push_back({std::string(name), count, any[name]});
   std::sort(list.begin(), list.end(), [](const Named& a, const Named& b) {
     return a.launches != b.launches ? a.launches > b.launches : a.name < b.name;
