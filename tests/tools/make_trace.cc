@@ -1,4 +1,4 @@
-// make_trace KIND OUT: writes a small trace for cli_test.py.
+// make_trace KIND OUT: writes a small trace for the Python tests here.
 //   sample      two calls of a module on two streams, blocks that move, a host read, graphs of the application
 //   hostile     names with control characters, quotes, formulas, invalid UTF-8, tags
 //   unended     sample without its end chunk

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Runs `grape dump` as a user would: the output's formats, hostile names, damaged files, wrong usage."""
+
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+from cli import TraceTest, grape
+
+
+class Formats(TraceTest):
+    VIEWS = (["summary"], ["regions"], ["regions", "--calls"], ["regions", "--tree"], ["graphs"], ["kernels"],
+             ["graph", "1"], ["diff", "call:1", "call:2"], ["calls"], ["threads"])
+
+    def test_csv_parses(self):
+        for trace in ("sample", "hostile"):
+            for view in self.VIEWS:
+                if trace == "hostile" and view[0] == "diff":
+                    continue
+                text = self.dump(*view, "--csv", trace=trace, status=1 if view[0] == "diff" else 0)
+                rows = list(csv.reader(io.StringIO(text)))
+                self.assertGreater(len(rows), 1, view)
+                self.assertEqual({len(row) for row in rows}, {len(rows[0])}, view)
+                for row in rows:
+                    for field in row:
+                        self.assertFalse(re.match(r"[=+@]|-[^0-9]", field), field)
+
+    def test_json_parses(self):
+        for trace in ("sample", "hostile"):
+            for view in self.VIEWS:
+                if trace == "hostile" and view[0] == "diff":
+                    continue
+                parsed = self.json(*view, trace=trace, status=1 if view[0] == "diff" else 0)
+                self.assertTrue(parsed["complete"])
+
+    def test_dot(self):
+        text = self.dump("graph", "1", "--format", "dot")
+        self.assertIn("n1 -> n3;", text)
+        self.assertEqual(text.count(" -> "), 5)
+        hostile = self.dump("graph", "1", "--format", "dot", trace="hostile")
+        for line in hostile.splitlines():
+            self.assertEqual(len(re.findall(r'(?<!\\)(?:\\\\)*"', line)) % 2, 0, line)
+        if shutil.which("dot"):
+            for source in (text, hostile):
+                subprocess.run(["dot", "-Tsvg"], input=source.encode(), stdout=subprocess.DEVNULL, check=True)
+
+    def test_chrome(self):
+        for trace in ("sample", "hostile"):
+            events = json.loads(self.dump("--format", "chrome", trace=trace))["traceEvents"]
+            self.assertEqual(sum(e["ph"] == "B" for e in events), sum(e["ph"] == "E" for e in events))
+            self.assertTrue(all("pid" in e for e in events))
+        slices = [e for e in json.loads(self.dump("--format", "chrome"))["traceEvents"] if e.get("ph") == "X"]
+        self.assertEqual(sum(e["name"] == "axpy" and e["pid"] == 42 for e in slices), 5)
+        self.assertTrue(any(e["pid"] != 42 for e in slices))
+
+    def test_hostile_text(self):
+        for view in self.VIEWS:
+            if view[0] == "diff":
+                continue
+            text = self.dump(*view, trace="hostile")
+            self.assertFalse(re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text), view)
+
+    def test_demangler_bomb(self):
+        result = grape("dump", self.root / "bomb.grape", "kernels", "--json", timeout=60)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (kernel,) = json.loads(result.stdout)["kernels"]
+        self.assertEqual(kernel["name"], kernel["mangled"][0], "left as it was")
+
+
+class Trouble(TraceTest):
+    def test_incomplete(self):
+        for view in (["summary"], ["calls", "--limit", "2"], ["graph", "1"]):
+            result = grape("dump", self.root / "unended.grape", *view)
+            self.assertEqual(result.returncode, 3, result.stderr)
+            self.assertRegex(result.stderr, r"incomplete, \d+ records")
+            self.assertTrue(result.stdout)
+
+    def test_cut_anywhere(self):
+        whole = (self.root / "sample.grape").read_bytes()
+        for size in range(0, len(whole), max(1, len(whole) // 25)):
+            path = self.root / "cut.grape"
+            path.write_bytes(whole[:size])
+            result = grape("dump", path)
+            self.assertIn(result.returncode, (2, 3), size)
+            self.assertTrue(result.stderr)
+
+    def test_usage(self):
+        trace = self.root / "sample.grape"
+        for arguments, text in (
+            (["dump"], "file"),
+            (["dump", self.root / "missing.grape"], "missing.grape"),
+            (["dump", trace, "sumary"], "did you mean summary?"),
+            (["dump", trace, "graph"], "one argument"),
+            (["dump", trace, "graph", "99"], "no graph 99"),
+            (["dump", trace, "graph", "call:99"], "no such region call"),
+            (["dump", trace, "graph", "x"], "not a graph"),
+            (["dump", trace, "diff", "1"], "two arguments"),
+            (["dump", trace, "diff", "Net#1", "Net#9"], "2 calls"),
+            (["dump", trace, "--kernel", "/(/"], "--kernel"),
+            (["dump", trace, "--stream", "x"], "--stream"),
+            (["dump", trace, "--format", "xml"], "--format"),
+            (["dump", trace, "--format", "dot"], "dot"),
+            (["dump", trace, "--limit", "-1"], "--limit"),
+            (["dump", trace, "-o", "/nonexistent/x"], "/nonexistent/x"),
+            (["nonsense"], ""),
+            ([], ""),
+        ):
+            result = grape(*arguments)
+            self.assertEqual(result.returncode, 2, (arguments, result.stderr))
+            self.assertIn(text, result.stderr + result.stdout, arguments)
+
+    def test_not_a_trace(self):
+        for content in (b"", b"hello", b"\x7fELF" * 100, os.urandom(4096)):
+            path = self.root / "junk.grape"
+            path.write_bytes(content)
+            self.assertEqual(grape("dump", path).returncode, 2)
+        self.assertEqual(grape("dump", self.root).returncode, 2)
+
+    def test_full_disk(self):
+        result = grape("dump", self.root / "sample.grape", "calls", "-o", "/dev/full")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("No space left", result.stderr)
+
+    def test_help_and_version(self):
+        self.assertRegex(grape("--version").stdout, r"^grape \d+\.\d+\.\d+ \(trace format \d+\.\d+\)\n$")
+        for command in ("run", "dump", "doctor"):
+            result = grape(command, "--help")
+            self.assertEqual(result.returncode, 0)
+            self.assertIn("Examples:", result.stdout)
+            self.assertIn("Exit status", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
