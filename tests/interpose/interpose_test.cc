@@ -177,7 +177,7 @@ TEST(Names, AnOlderDriverIsTakenForWhatItIs) {
 }
 
 TEST(Neighbours, AnotherPreloadedLibraryBeforeAndBehind) {
-  for (const std::string& preload : {LIBGRAPE ":" OTHER_LIBRARY, OTHER_LIBRARY ":" LIBGRAPE}) {
+  for (const char* preload : {LIBGRAPE ":" OTHER_LIBRARY, OTHER_LIBRARY ":" LIBGRAPE}) {
     const Outcome result = run("interpose_preload", {DEEP_LIBRARY}, {}, preload);
     EXPECT_EQ(result.status, 0) << preload << "\n" << result.output;
     // The other library stands in the linked route, and only there.

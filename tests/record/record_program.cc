@@ -68,9 +68,13 @@ __attribute__((noinline)) void inner_wrapper() {
   longjmp(g_back, 1);
 }
 
+__attribute__((noinline)) void jump_out() {
+  if (setjmp(g_back) == 0) inner_wrapper();
+}
+
 int jump() {
   for (std::uint32_t i = 0; i < 10; ++i) {
-    if (setjmp(g_back) == 0) inner_wrapper();
+    jump_out();
     record(1, i);
   }
   return 0;
