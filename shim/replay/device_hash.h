@@ -1,0 +1,25 @@
+// Hashes of device memory, to compare what two runs wrote without bringing it to the host. A 64-bit sum over mixed
+// (position, word) pairs: equal memory gives equal hashes; different memory does so once in 2^64.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace grape::replay {
+
+class DeviceHash {
+ public:
+  struct Range {
+    std::uint64_t address = 0, bytes = 0;  // any alignment, any length
+  };
+  // Loads the kernel into the current context (PTX from this library; the driver compiles it once). Null on failure.
+  static DeviceHash* of_current_context(std::string& error) noexcept;
+
+  // Enqueues hashes of all ranges on `stream`, waits, and gives one number per range.
+  CUresult hash(CUstream stream, const std::vector<Range>& ranges, std::vector<std::uint64_t>& out) noexcept;
+};
+
+}  // namespace grape::replay

@@ -1,0 +1,44 @@
+// A program on the driver: built node by node, bound to addresses, launched. Calls the driver's real functions
+// (shim/interpose/real_driver.h), never our wrappers. One thread at a time per object; contexts as PyTorch has them
+// (the device's primary context, current on the calling thread).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compressor/program/plan.h"
+#include "compressor/program/program.h"
+
+namespace grape::replay {
+
+class GraphExec {
+ public:
+  // Builds and instantiates with the given addresses. Null and one line in `error` if the driver refuses anything;
+  // whatever was made is destroyed again. `program` and `plan` must outlive the result and stay as they are.
+  static std::unique_ptr<GraphExec> build(const program::Program& program, const program::ArenaPlan& plan,
+                                          const program::Bindings& bindings, std::string& error) noexcept;
+  ~GraphExec();
+  GraphExec(const GraphExec&) = delete;
+  GraphExec& operator=(const GraphExec&) = delete;
+
+  // Sets the parameters of the nodes in which a word changed since the last bind, and no others. On an error the exec
+  // is unusable and must be dropped; nothing was launched.
+  CUresult bind(const program::Bindings& bindings) noexcept;
+  CUresult launch(CUstream stream) noexcept;
+
+  std::uint32_t patched() const noexcept;       // nodes set by the last bind()
+  std::uint64_t device_bytes() const noexcept;  // estimate of what the driver keeps for it: 2.2 KiB a kernel node
+  // After the context is gone: forget the handles without a driver call.
+  void abandon() noexcept;
+
+ private:
+  GraphExec();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace grape::replay

@@ -1,0 +1,40 @@
+// Every block of device memory that is alive: those of the framework's allocator and those the driver gave. Names each
+// allocation by a serial number, since addresses are reused, and tells when a block that somebody refers to is freed.
+// Any thread; holds its lock for the time of one tree operation, never across a driver call.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compressor/program/record.h"
+
+namespace grape::replay {
+
+// Blocks of the framework's allocator lie inside segments of the driver's: both are kept, the inner one is found first.
+enum class BlockSource : std::uint8_t { kFramework, kDriver };
+
+class LiveBlocks {
+ public:
+  static LiveBlocks& instance() noexcept;
+
+  // Returns the block's serial; 0: no memory (the block is then unknown, and `complete()` false from then on).
+  std::uint64_t add(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcept;
+  // The serial of what was there; 0: nothing known.
+  std::uint64_t remove(BlockSource source, std::uint64_t address) noexcept;
+  void clear() noexcept;  // a context is gone, and all its memory with it
+
+  // All blocks now alive, ascending and disjoint: the framework's, and of the driver's what holds none of them.
+  // False: no memory, or not complete.
+  bool snapshot(std::vector<program::LiveBlock>& out) const noexcept;
+
+  // References keep nothing alive; they make a free bump the epoch.
+  bool refer(std::uint64_t address, std::uint64_t serial) noexcept;  // false: it is gone already
+  void release(std::uint64_t address, std::uint64_t serial) noexcept;
+  // Is the block with this serial still alive?
+  bool alive(std::uint64_t address, std::uint64_t serial) const noexcept;
+  // Bumped whenever a block that is referred to is freed. One relaxed load: looked at before each replay.
+  std::uint32_t epoch() const noexcept;
+  bool complete() const noexcept;
+};
+
+}  // namespace grape::replay
