@@ -1,0 +1,43 @@
+// Is everything that can be reached from a module as it was? Walked once (walk.h, addresses kept), then watched by the
+// version numbers of dictionaries and classes, list items, and the addresses of tensors, parents before children, so
+// that no pointer is followed that may be dead. Keeps nothing alive: the module is held by a weak reference. With the
+// GIL.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "python_hooks/cpython.h"
+#include "python_hooks/state/walk.h"
+
+namespace grape::python::state {
+
+// Do this interpreter's dictionaries tell of changes? Checked once by changing some in every way there is (also by
+// specialised bytecode). Where not, holds() walks everything each time.
+bool versions_work() noexcept;
+
+class ModuleGuard {
+ public:
+  // Null: refused; `reason` says what (a hook on a submodule, an opaque attribute, ...) and where.
+  static std::unique_ptr<ModuleGuard> take(Object* module, std::string& reason) noexcept;
+  ~ModuleGuard();
+
+  // The budget for GPT-2 (150 modules, 148 parameters): 15 us when nothing has changed. If a version moved but the
+  // state is the same (walked again), true.
+  bool holds() noexcept;
+  // What changed, for the report; after holds() gave false.
+  const std::string& change() const noexcept;
+  // The bytes of the state: equal for guards taken of the same state.
+  const std::vector<std::uint8_t>& bytes() const noexcept;
+  // Weights and buffers on CUDA: (address, bytes) of their distinct storages.
+  const std::vector<StorageExtent>& extents() const noexcept;
+  const std::vector<Object*>& objects() const noexcept;  // borrowed; valid while holds()
+
+ private:
+  ModuleGuard();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace grape::python::state

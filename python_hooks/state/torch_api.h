@@ -1,0 +1,71 @@
+// The one door to PyTorch: tensors through its stable C interface (the aoti_torch_* functions of libtorch_cpu), found
+// at run time and checked against the Python attributes of a few tensors before first use. No other file knows a symbol
+// or an offset of PyTorch's. All functions: with the GIL; none leaves an exception set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "python_hooks/cpython.h"
+
+namespace grape::python::state {
+
+// A tensor's metadata, borrowed: valid as long as the tensor lives and is not changed.
+struct TensorView {
+  Object* object = nullptr;
+  void* handle = nullptr;     // AtenTensorHandle
+  std::uint64_t data = 0;     // address of the first element
+  std::uint64_t storage = 0;  // address of the storage
+  std::uint64_t storage_bytes = 0;
+  std::int64_t dimensions = 0;
+  const std::int64_t* sizes = nullptr;
+  const std::int64_t* strides = nullptr;  // in elements
+  std::int64_t offset = 0;                // in elements, from the storage
+  std::int32_t type = 0;                  // c10::ScalarType
+  std::int32_t device_type = 0;           // c10::DeviceType: 0 CPU, 1 CUDA
+  std::int32_t device_index = 0;
+  std::uint32_t item_bytes = 0;
+};
+
+// False: torch is not there, or one that is not understood (`notice` says so once). Cheap after the first success.
+bool load_torch_api() noexcept;
+
+// Exactly torch.Tensor or torch.nn.Parameter (or nn.Buffer's plain tensor); subclasses are not.
+bool is_plain_tensor(Object* object) noexcept;
+bool is_tensor_or_subclass(Object* object) noexcept;
+bool is_parameter(Object* object) noexcept;
+bool requires_grad(Object* tensor) noexcept;
+// False: not strided (sparse, quantised, conjugate or negative view, functorch wrapper, symbolic sizes, no storage).
+bool view_tensor(Object* plain_tensor, TensorView& out) noexcept;
+
+// A new tensor of uninitialised memory of the framework's allocator, on the current stream; null: no memory, or another
+// failure (cleared).
+Object* new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides, std::int32_t type,
+                   std::int32_t device_type, std::int32_t device_index) noexcept;
+// A tensor that shares `base`'s storage and is no view in autograd's eyes.
+Object* new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
+                  std::int64_t offset, std::int32_t type) noexcept;
+
+// Everything beside arguments and modules that decides which kernels run: grad and inference mode, autocast (enabled,
+// dtype, cache), deterministic algorithms, TF32 and reduced-precision switches, cuDNN/MIOpen flags, SDPA backends,
+// default dtype and device, current device and stream; whether a TorchFunctionMode, TorchDispatchMode, functorch
+// transform, tracing or a profiler's record-function callback is active. Appends canonical bytes. False: something
+// is active under which nothing may be replayed; `reason` says what.
+struct DispatchState {
+  bool grad_enabled = false;
+  bool inference_mode = false;
+  std::int32_t device = 0;
+  std::uint64_t stream = 0;  // CUstream
+  static constexpr std::size_t kMostBytes = 256;
+  std::uint8_t bytes[kMostBytes] = {};
+  std::size_t byte_count = 0;
+};
+bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept;
+
+// The device's default generator. False: not known.
+bool random_state(std::int32_t device, std::uint64_t& seed, std::uint64_t& offset) noexcept;
+bool set_random_offset(std::int32_t device, std::uint64_t offset) noexcept;
+// A hash over the states of Python's `random`, NumPy's global generator (if imported) and torch's CPU generator.
+std::uint64_t host_random_hash() noexcept;
+
+}  // namespace grape::python::state
