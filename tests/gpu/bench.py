@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What Grape costs on a GPU, in fresh processes that take turns, one at a time:
 
-  generate   GPT-2 greedy `generate`: ms a token, plain, observe (with a trace), off; ratios of the pairs of one round
+  generate   GPT-2 greedy `generate`: ms a token, plain, observe (with a trace), off, processes that take turns
   launch     one cuLaunchKernel: plain, off, observe without stacks
   operator   one tiny PyTorch operator: plain, off, observe without stacks, with the innermost frame, with whole stacks
   trace      size of the trace of 1,000 GPT-2 tokens, and the time `grape dump` takes on it
@@ -24,6 +24,7 @@ from typing import Any, Callable, Optional
 
 from gpu_machine import HERE, Build, environment, find_build, gpu_problem, observed, preloaded, run, table
 from trace_compare import read_trace
+from turns import Turns
 
 Numbers = dict[str, float]
 Start = tuple[list[str], dict[str, str]]
@@ -85,21 +86,29 @@ class Bench:
         return [self.options.python, str(HERE / "measure.py"), *arguments]
 
     def generate(self) -> list[list[str]]:
-        command = self.script("generate", "--tokens", "100", "--repeats", str(self.options.repeats))
+        """Several processes of each mode, alive side by side, that take turns."""
         modes = ["plain", "observe", "off"]
-        rounds = self.rounds("generate", modes, command, self.options.pairs, 0.6 * self.options.budget)
-        self.results["generate"] = rounds
-        rows = [["GPT-2 generate", "median ms/token", "ratio to plain: median", "least", "most", "pairs"]]
-        for mode in modes:
-            if not rounds:
-                break
-            times = [numbers[mode]["median_ms"] for numbers in rounds]
-            ratios = [numbers[mode]["median_ms"] / numbers["plain"]["median_ms"] for numbers in rounds]
-            rows.append(
-                [mode, f"{statistics.median(times):.3f}"]
-                + [f"{value:.4f}" for value in (statistics.median(ratios), min(ratios), max(ratios))]
-                + [str(len(ratios))]
-            )
+        command = [self.options.python, str(HERE / "speed.py"), "gpt2", "--calls", "100", "--serve"]
+        starts = [(mode, *self.start(mode, command)) for _ in range(self.options.processes) for mode in modes]
+        begin, share = time.monotonic(), 0.6 * self.options.budget
+        with Turns(starts, min(self.left(), 2 * share)) as turns:
+            for number in range(self.options.turns + 1):
+                turns.round(number, keep=number > 0)
+                if time.monotonic() - begin > share:
+                    break
+            turns.finish()
+            self.failures += [f"generate {failure}" for failure in turns.failures]
+            self.results["generate"] = [{"mode": p.kind, "ms": p.times, "summary": p.summary} for p in turns.players]
+            rows = [["GPT-2 generate", "median ms/token", "ratio to plain: median", "least", "most", "turns"]]
+            for mode in modes:
+                ratios = turns.ratios(mode, "plain")
+                if not ratios:
+                    continue
+                values = (turns.median(mode) / turns.median("plain"), min(ratios), max(ratios))
+                rows.append(
+                    [mode, f"{turns.median(mode):.3f}", *(f"{value:.4f}" for value in values)]
+                    + [f"{len(ratios)} of {len(turns.of(mode))} processes"]
+                )
         busy = self.once("busy", "plain", self.script("generate", "--tokens", "50", "--repeats", "3", "--busy"))
         if busy is not None:
             self.results["busy"] = busy
@@ -201,8 +210,8 @@ def machine(python: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measures what Grape costs on a GPU.")
     parser.add_argument("--only", action="append", choices=("generate", "launch", "operator", "trace"), metavar="NAME")
-    parser.add_argument("--pairs", type=int, default=7, help="rounds of GPT-2 generate")
-    parser.add_argument("--repeats", type=int, default=9, help="timed generations in one process")
+    parser.add_argument("--processes", type=int, default=4, help="processes of each mode for GPT-2 generate")
+    parser.add_argument("--turns", type=int, default=15, help="turns of each of them, 100 tokens each")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the micro-benchmarks")
     parser.add_argument("--budget", type=float, default=480, help="seconds for everything")
     parser.add_argument("--out", type=Path, default=Path("build/bench"))

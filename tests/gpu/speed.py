@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""One model in a plain loop: milliseconds a call, and a digest of every call's outputs. Prints one JSON line.
+
+speed.py WORKLOAD [--calls N] [--rounds N] [--how plain|graph|compile] [--busy] [--serve]
+
+A round is N calls (tokens, for `generate`) between two synchronisations. `graph` is a hand-written torch.cuda.graph around
+the model, `compile` is torch.compile(mode="reduce-overhead"), both where the workload allows it. The first round is
+reported on its own (`first_ms`), the median is over all but the first three. `busy_ms`: GPU time a call, by
+torch.profiler. With --serve a round is run for each line on standard input, and answered by its milliseconds a call; at
+the input's end comes the JSON line.
+"""
+
+import argparse
+import hashlib
+import json
+import statistics
+import sys
+import time
+from typing import Any, Callable
+
+import torch
+
+Step = Callable[[int], Any]  # the number of the call within its round → what the model returned
+
+
+def resnet50() -> tuple[Any, tuple[Any, ...]]:
+    import torchvision  # noqa: PLC0415
+
+    return torchvision.models.resnet50(weights=None).cuda().eval(), (torch.randn(1, 3, 224, 224).cuda(),)
+
+
+def vit() -> tuple[Any, tuple[Any, ...]]:
+    import torchvision  # noqa: PLC0415
+
+    model = torchvision.models.vit_b_16(weights=None).cuda().eval().half()
+    torch.nn.init.normal_(model.heads[0].weight, std=0.02)
+    return model, (torch.randn(1, 3, 224, 224).cuda().half(),)
+
+
+def bert() -> tuple[Any, tuple[Any, ...]]:
+    from transformers import BertConfig, BertModel  # noqa: PLC0415
+
+    return BertModel(BertConfig()).cuda().eval().half(), (torch.randint(0, 1000, (1, 128)).cuda(),)
+
+
+MODELS = {"resnet50": resnet50, "vit": vit, "bert": bert}
+
+
+def digest_of(value: Any, digest: "hashlib._Hash") -> None:
+    if isinstance(value, torch.Tensor):
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    elif isinstance(value, dict):
+        for key in value:
+            digest_of(value[key], digest)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            digest_of(part, digest)
+
+
+def by_hand(model: Any, inputs: tuple[Any, ...]) -> Step:
+    """The model as a graph that its author captured."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            model(*inputs)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        outputs = model(*inputs)
+
+    def step(_: int) -> Any:
+        graph.replay()
+        return outputs
+
+    return step
+
+
+def model_step(name: str, how: str) -> Step:
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    with torch.no_grad():
+        if how == "graph":
+            return by_hand(model, inputs)
+    called = torch.compile(model, mode="reduce-overhead") if how == "compile" else model
+
+    def step(_: int) -> Any:
+        with torch.no_grad():
+            return called(*inputs)
+
+    return step
+
+
+def generate_round(beams: int, calls: int) -> Callable[[], list[Any]]:
+    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config()).half().cuda().eval()
+    model.generation_config.eos_token_id = None
+    prompt = torch.randint(0, 50000, (1, 16)).cuda()
+    mask = torch.ones_like(prompt)
+
+    def run() -> list[Any]:
+        return [
+            model.generate(
+                prompt, attention_mask=mask, pad_token_id=50256, do_sample=False, num_beams=beams, max_new_tokens=calls
+            )
+        ]
+
+    return run
+
+
+def loop_round(step: Step, calls: int) -> Callable[[], list[Any]]:
+    return lambda: [step(i) for i in range(calls)]
+
+
+def gpu_busy_ms(run: Callable[[], list[Any]], calls: int) -> float:
+    from profiled import chrome_events  # noqa: PLC0415
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+        run()
+        torch.cuda.synchronize()
+    events, _ = chrome_events(profiler)
+    busy, end = 0.0, float("-inf")
+    for event in sorted(
+        (e for e in events if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")), key=lambda e: e["ts"]
+    ):
+        finish = event["ts"] + event["dur"]
+        busy += max(0.0, finish - max(event["ts"], end))
+        end = max(end, finish)
+    return busy / 1000 / calls
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workload", choices=[*MODELS, "gpt2", "gpt2_beams"])
+    parser.add_argument("--calls", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--how", choices=["plain", "graph", "compile"], default="plain")
+    parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--serve", action="store_true")
+    options = parser.parse_args()
+    if options.workload in MODELS:
+        run = loop_round(model_step(options.workload, options.how), options.calls)
+    else:
+        run = generate_round(5 if options.workload == "gpt2_beams" else 1, options.calls)
+    digest, times = hashlib.sha256(), []
+    for _ in sys.stdin if options.serve else range(options.rounds):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        results = run()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - begin) * 1000 / options.calls)
+        for result in results:
+            digest_of(result, digest)
+        del results
+        if options.serve:
+            print(times[-1], flush=True)
+    print(
+        json.dumps(
+            {
+                "workload": options.workload,
+                "how": options.how,
+                "first_ms": times[0] if times else None,
+                "rounds_ms": times,
+                "median_ms": statistics.median(times[3:] or times or [0.0]),
+                "digest": digest.hexdigest()[:16],
+                "memory_mib": torch.cuda.max_memory_allocated() >> 20,
+                **({"busy_ms": gpu_busy_ms(run, options.calls)} if options.busy else {}),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
