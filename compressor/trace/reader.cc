@@ -58,7 +58,8 @@ struct Reader::State {
   bool open(std::unique_ptr<FileBytes> source, Error& error);
   bool check_file_header(Error& error);
   bool read_meta(std::uint64_t& offset, Error& error);
-  bool read_chunk(std::uint64_t offset, Chunk& chunk, std::string& message);
+  enum class Found { kWhole, kCut, kBad };
+  Found find_chunk(std::uint64_t offset, Chunk& chunk, std::string& message);
   bool body_is_whole(const Chunk& chunk);
   void index_chunks(std::uint64_t offset);
   void index_events(Chunk chunk);
@@ -131,24 +132,24 @@ bool Reader::State::check_file_header(Error& error) {
   return true;
 }
 
-// The header of the chunk at `offset`, whose body is there whole (but not checked).
-bool Reader::State::read_chunk(std::uint64_t offset, Chunk& chunk, std::string& message) {
+// The header of the chunk at `offset`. Whole: its body is there (but not checked). Cut: by the end of the file.
+Reader::State::Found Reader::State::find_chunk(std::uint64_t offset, Chunk& chunk, std::string& message) {
   std::uint8_t start[kChunkHeaderBytes];
   chunk.offset = offset;
   if (file->size() - offset < sizeof start) {
     message = "the file ends within a chunk header";
-    return false;
+    return Found::kCut;
   }
   if (!file->read(offset, start, sizeof start)) {
     message = "the file cannot be read";
-    return false;
+    return Found::kBad;
   }
-  if (!parse_chunk_header(start, chunk.header, message)) return false;
+  if (!parse_chunk_header(start, chunk.header, message)) return Found::kBad;
   if (chunk.header.stored > file->size() - offset - sizeof start) {
     message = "the file ends within a chunk";
-    return false;
+    return Found::kCut;
   }
-  return true;
+  return Found::kWhole;
 }
 
 bool Reader::State::body_is_whole(const Chunk& chunk) {
@@ -178,7 +179,14 @@ bool Reader::State::read_meta(std::uint64_t& offset, Error& error) {
   Chunk chunk;
   std::string message;
   std::vector<Bytes> columns(1);
-  if (!read_chunk(offset, chunk, message)) {
+  const Found found = find_chunk(offset, chunk, message);
+  if (found == Found::kCut) {
+    // The process, or its disk, came to an end while the file began: an incomplete trace, of which nothing is known.
+    if (file->size() > offset) set_damage(message, offset);
+    offset = file->size();
+    return true;
+  }
+  if (found == Found::kBad) {
     error = {"the trace has no meta chunk: " + message, offset};
   } else if (chunk.header.type != static_cast<std::uint16_t>(ChunkType::kMeta)) {
     error = {"the trace does not begin with a meta chunk", offset};
@@ -230,7 +238,7 @@ void Reader::State::index_chunks(std::uint64_t offset) {
   for (bool ended = false; offset < file->size(); offset += kChunkHeaderBytes + chunk.header.stored) {
     if (ended) return set_damage("bytes after the end chunk", offset);
     chunk = Chunk();
-    if (!read_chunk(offset, chunk, message)) return set_damage(message, offset);
+    if (find_chunk(offset, chunk, message) != Found::kWhole) return set_damage(message, offset);
     const ChunkHeader& header = chunk.header;
     const bool events = header.type == static_cast<std::uint16_t>(ChunkType::kEvents);
     if (events && (header.thread == 0 || header.thread > kMaxThread || header.events == 0 ||

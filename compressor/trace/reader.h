@@ -80,7 +80,8 @@ struct ThreadInfo {
 class Reader {
  public:
   // Opens and indexes the file: reads chunk headers, meta and end. On error the result is null and `error` says why
-  // (not a trace, a newer version: both named). A truncated or damaged tail is no error here: see complete().
+  // (not a trace, a newer version: both named). A truncated or damaged tail is no error here: see complete(). Of a file
+  // that ends within its meta chunk nothing is known: meta() is empty, and there are no events.
   static std::unique_ptr<Reader> open(const std::string& path, Error& error, const ReaderLimits& limits = {});
   static std::unique_ptr<Reader> from_bytes(std::vector<std::uint8_t> bytes, Error& error,
                                             const ReaderLimits& limits = {});

@@ -51,8 +51,13 @@ struct Writer::State {
     packer.pack(columns, levels, header, body);
     std::uint8_t start[kChunkHeaderBytes];
     write_chunk_header(header, start);
-    // One write per chunk, so that a process that is killed leaves whole chunks if the sink can.
     body.insert(body.begin(), start, start + kChunkHeaderBytes);
+    if (bytes == 0) {
+      std::uint8_t file_start[kFileHeaderBytes];
+      write_file_header(file_start);
+      body.insert(body.begin(), file_start, file_start + kFileHeaderBytes);
+    }
+    // One write per chunk, so that a process that is killed leaves whole chunks if the sink can.
     return write(body.data(), body.size());
   }
 
@@ -65,9 +70,7 @@ struct Writer::State {
 
 Writer::Writer(Sink& sink, const Meta& meta) : state_(new State(sink)) {
   state_->ticks_per_second = meta.ticks_per_second;
-  std::uint8_t start[kFileHeaderBytes];
-  write_file_header(start);
-  if (state_->write(start, sizeof start)) state_->write_fields(ChunkType::kMeta, write_meta(meta));
+  state_->write_fields(ChunkType::kMeta, write_meta(meta));
 }
 
 Writer::~Writer() = default;

@@ -49,7 +49,7 @@ constexpr std::size_t kMostChunkBytes = 128u << 20;
 
 class Writer {
  public:
-  // Writes the file header and the meta chunk. `sink` must outlive the writer.
+  // Writes the file header and the meta chunk, in one piece. `sink` must outlive the writer.
   Writer(Sink& sink, const Meta& meta);
   ~Writer();
   bool ok() const;  // false after the first failed write; every later call does nothing and returns false

@@ -96,7 +96,7 @@ struct Called {
 struct Trace {
   bool readable = false;
   bool complete = false;
-  bool headless = false;  // cut before its first event could have been written: nothing to read, and it says so
+  bool headless = false;  // empty, or cut within the file's header: nothing to read, and it says so
   std::string error;      // why it is not readable
   std::string damage;     // or not whole
   std::uint64_t events = 0;

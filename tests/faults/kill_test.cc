@@ -75,6 +75,7 @@ TEST(Row15_Kill, AtAnyMomentLeavesAReadablePrefix) {
     const std::uint64_t size = fs::file_size(traces[0]);
     const Trace trace = read_trace(traces[0]);
     if (trace.headless) {
+      EXPECT_LT(size, 16u) << trace.error;
       ++headless;
       return;
     }
@@ -84,7 +85,7 @@ TEST(Row15_Kill, AtAnyMomentLeavesAReadablePrefix) {
     ++(trace.complete ? finished : partial);
   });
   RecordProperty("no file", none);
-  RecordProperty("no whole head", headless);
+  RecordProperty("no whole file header", headless);
   RecordProperty("prefix", partial);
   RecordProperty("complete", finished);
   EXPECT_GE(partial, count / 10) << "too few of the kills fell into the writing to say anything";
@@ -99,13 +100,11 @@ TEST(Row15_Truncation, AtAnyOffsetReadsUpToTheLastWholeChunk) {
   std::mt19937 random(27);
   std::uniform_int_distribution<std::size_t> offset(0, bytes.size() - 1);
   std::map<std::size_t, std::uint64_t> events;  // by length of what was left
-  int unreadable = 0;
   for (int i = 0; i < 1000; ++i) {
     const std::size_t left = offset(random);
     const Trace trace = read_trace(std::vector<std::uint8_t>(bytes.begin(), bytes.begin() + static_cast<long>(left)));
     EXPECT_FALSE(trace.complete) << left << " of " << bytes.size();
-    unreadable += trace.readable ? 0 : 1;
-    EXPECT_NE(trace.readable, trace.headless) << trace.error;
+    EXPECT_EQ(trace.readable, left >= 16) << left << " bytes, more than the file's header: " << trace.error;
     events[left] = trace.events;
   }
   std::uint64_t before = 0;
@@ -114,7 +113,6 @@ TEST(Row15_Truncation, AtAnyOffsetReadsUpToTheLastWholeChunk) {
     before = count;
   }
   EXPECT_GT(before, whole.events / 2);
-  EXPECT_LT(unreadable, 500) << "what the head of the file takes is not most of it";
 }
 
 TEST(Row15_Dump, SaysThatItIsIncompleteAndHasAStatusOfItsOwn) {

@@ -89,6 +89,20 @@ class Trouble(TraceTest):
             self.assertIn(result.returncode, (2, 3), size)
             self.assertTrue(result.stderr)
 
+    def test_cut_within_the_head(self):
+        whole = (self.root / "sample.grape").read_bytes()
+        path = self.root / "head.grape"
+        for size in (16, 17, 100):
+            path.write_bytes(whole[:size])
+            for view in ("summary", "regions", "graphs", "kernels", "calls", "threads"):
+                for form in ("text", "json", "csv"):
+                    result = grape("dump", path, view, "--format", form)
+                    self.assertEqual(result.returncode, 3, (size, view, form, result.stderr))
+                    self.assertIn("incomplete, 0 records", result.stderr)
+            self.assertEqual(grape("dump", path, "graph", "1").returncode, 2)
+        path.write_bytes(whole[:15])
+        self.assertEqual(grape("dump", path).returncode, 2)
+
     def test_usage(self):
         trace = self.root / "sample.grape"
         for arguments, text in (

@@ -51,16 +51,17 @@ TEST(Damage, CutAtEveryByte) {
     std::unique_ptr<Reader> reader;
     Error error;
     const std::vector<OwnedEvent> got = read_whatever(cut, reader, error);
-    if (size < first_end) {
+    if (size < kFileHeaderBytes) {
       ASSERT_EQ(reader, nullptr);
       continue;
     }
     ASSERT_NE(reader, nullptr) << error.message;
     ASSERT_FALSE(reader->complete());
     ASSERT_EQ(reader->end(), nullptr);
+    ASSERT_EQ(reader->meta().command.empty(), size < first_end);
     std::size_t expected = 0;
-    bool between_chunks = false;
-    std::uint64_t last_whole = 0;
+    bool between_chunks = size == kFileHeaderBytes;
+    std::uint64_t last_whole = kFileHeaderBytes;
     for (const ChunkPlace& chunk : chunks) {
       const std::size_t end = chunk.offset + kChunkHeaderBytes + chunk.header.stored;
       if (end <= size) expected += chunk.header.events;
