@@ -14,7 +14,9 @@ struct Choice {
   int value;
 };
 
-constexpr Choice kModes[] = {{"off", static_cast<int>(Mode::kOff)}, {"observe", static_cast<int>(Mode::kObserve)}};
+constexpr Choice kModes[] = {{"off", static_cast<int>(Mode::kOff)},
+                             {"observe", static_cast<int>(Mode::kObserve)},
+                             {"replay", static_cast<int>(Mode::kReplay)}};
 constexpr Choice kStackChoices[] = {{"off", static_cast<int>(Stacks::kOff)},
                                     {"leaf", static_cast<int>(Stacks::kLeaf)},
                                     {"python", static_cast<int>(Stacks::kPython)},

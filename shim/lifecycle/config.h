@@ -7,7 +7,7 @@
 
 namespace grape {
 
-enum class Mode : std::uint8_t { kOff, kObserve };
+enum class Mode : std::uint8_t { kOff, kObserve, kReplay };
 enum class Stacks : std::uint8_t { kOff, kLeaf, kPython, kNative };  // kNative: Python stacks as well
 enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
 
@@ -21,6 +21,11 @@ struct Config {
   char regions[4096] = {};  // GRAPE_REGIONS: comma-separated patterns, checked
   char exclude[4096] = {};  // GRAPE_EXCLUDE
 };
+
+// Is a trace to be written? In mode replay only where GRAPE_TRACE names one.
+inline bool writes_trace(const Config& settings) noexcept {
+  return settings.mode == Mode::kObserve || (settings.mode == Mode::kReplay && settings.trace[0] != '\0');
+}
 
 // The process's configuration. Before the library's constructor ran: disabled. Read-only afterwards; any thread.
 const Config& config() noexcept;

@@ -75,6 +75,7 @@ std::uint64_t stream_of(const ApiLayout& layout, const CallView& call);
 class StreamModes {
  public:
   void add(const ApiLayout& layout, const CallView& call);
+  void set(std::uint64_t handle, bool non_blocking) { non_blocking_[handle] = non_blocking; }
   bool blocking(std::uint64_t handle) const {
     const auto found = non_blocking_.find(handle);
     return found == non_blocking_.end() || !found->second;

@@ -15,6 +15,7 @@
 #include <new>
 #include <type_traits>
 
+#include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/trace_session.h"
 
@@ -45,6 +46,11 @@ void Recorder::set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
   api_count_.store(count);
 }
 
+const ApiRow* Recorder::api_table(std::uint32_t& count) const noexcept {
+  count = api_count_.load();
+  return apis_.load();
+}
+
 void Recorder::set_python_version(const char* version) noexcept {
   if (python_known_.exchange(true)) return;
   std::snprintf(python_version_, sizeof python_version_, "%s", version);
@@ -59,7 +65,7 @@ bool Recorder::start() noexcept {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   expected = Started::kNo;
   const bool first = started_.compare_exchange_strong(expected, Started::kStarting);
-  const bool ok = first && start_writer();
+  const bool ok = first && open() && (!writes_trace(config()) || start_writer());
   if (first) started_.store(ok ? Started::kYes : Started::kFailed, std::memory_order_release);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (first) return ok;
@@ -68,7 +74,7 @@ bool Recorder::start() noexcept {
   return expected == Started::kYes;
 }
 
-bool Recorder::start_writer() noexcept {
+bool Recorder::open() noexcept {
   // With no memory at all no exception can be made either, which ends the program: better found out now.
   void* volatile probe = std::malloc(kProbeBytes);
   const bool memory = probe != nullptr;
@@ -79,6 +85,11 @@ bool Recorder::start_writer() noexcept {
     return false;
   }
   key_ = key;
+  return true;
+}
+
+bool Recorder::start_writer() noexcept {
+  has_writer_.store(true);
   g_recording.store(true, std::memory_order_relaxed);
   lifecycle::set_finish(&Recorder::finish);
   pthread_t writer;
@@ -126,7 +137,18 @@ void Recorder::end_thread(void* data) noexcept {
     if (slot->data != nullptr && slot->destroy != nullptr) slot->destroy(slot->data);
     *slot = {};
   }
-  log->phase_.store(ThreadLog::Phase::kEnded, std::memory_order_release);
+  if (!g_recorder.has_writer_.load()) g_recorder.recycle(*log);
+  log->phase_.store(g_recorder.has_writer_.load() ? ThreadLog::Phase::kEnded : ThreadLog::Phase::kFree,
+                    std::memory_order_release);
+}
+
+// The log of a thread that has ended, for another thread.
+void Recorder::recycle(ThreadLog& log) noexcept {
+  if (Block* block = log.first_.load(std::memory_order_relaxed)) pool_.give_back(block);
+  log.first_.store(nullptr, std::memory_order_relaxed);
+  log.block_ = nullptr;
+  log.used_ = log.pending_ = 0;
+  log.last_sequence_ = log.last_ticks_ = log.lost_ = 0;
 }
 
 Block* Recorder::take_block() noexcept {
@@ -170,11 +192,7 @@ bool Recorder::drain_log(ThreadLog& log, TraceSession& session) {
   }
   if (ended) {
     session.close_thread(log.encoder_);
-    if (block != nullptr) pool_.give_back(block);
-    log.first_.store(nullptr, std::memory_order_relaxed);
-    log.block_ = nullptr;
-    log.used_ = log.pending_ = 0;
-    log.last_sequence_ = log.last_ticks_ = log.lost_ = 0;
+    recycle(log);
     log.phase_.store(ThreadLog::Phase::kFree, std::memory_order_release);
   }
   return any;
@@ -235,6 +253,7 @@ void Recorder::finish() noexcept {
 void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
   Recorder::instance().set_api_table(rows, count);
 }
+const ApiRow* api_table(std::uint32_t& count) noexcept { return Recorder::instance().api_table(count); }
 void set_unhandled_source(UnhandledSource source) noexcept { Recorder::instance().set_unhandled_source(source); }
 void set_driver_version(int version) noexcept { Recorder::instance().set_driver_version(version); }
 void set_python_version(const char* version) noexcept { Recorder::instance().set_python_version(version); }

@@ -22,6 +22,7 @@ class Recorder {
   void count_lost() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
 
   void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept;
+  const ApiRow* api_table(std::uint32_t& count) const noexcept;
   void set_unhandled_source(UnhandledSource source) noexcept { unhandled_.store(source); }
   void set_driver_version(int version) noexcept { driver_version_.store(version); }
   void set_python_version(const char* version) noexcept;
@@ -33,7 +34,9 @@ class Recorder {
   static void finish() noexcept;
   static void* run_writer(void* self) noexcept;
   bool start() noexcept;
+  bool open() noexcept;
   bool start_writer() noexcept;
+  void recycle(ThreadLog& log) noexcept;
   void write_until_stopped();
   std::size_t drain(TraceSession& session);
   bool drain_log(ThreadLog& log, TraceSession& session);
@@ -56,6 +59,7 @@ class Recorder {
   std::atomic<std::uint32_t> sleeping_{0};
   std::atomic<std::uint32_t> closed_{0};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> has_writer_{false};
   std::uint32_t key_ = 0;  // pthread_key_t of end_thread
   BlockPool pool_;
 };

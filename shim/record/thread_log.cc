@@ -4,6 +4,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstring>
+
+#include "shim/lifecycle/config.h"
 #include "shim/record/block_pool.h"
 #include "shim/record/recorder.h"
 
@@ -14,7 +17,26 @@ std::atomic<bool> g_recording{false};
 __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
 std::atomic<std::uint32_t> g_module_epoch{1};
 
+void EventSink::append(const trace::EventHeader& event) noexcept {
+  if (lost || (event.bytes > room - used && !grow(*this, used + event.bytes))) {
+    lost = true;
+    return;
+  }
+  std::memcpy(data + used, &event, event.bytes);
+  used += event.bytes;
+}
+
+void ThreadLog::commit_to_sink() noexcept {
+  t_thread.sink->append(*reinterpret_cast<const trace::EventHeader*>(block_->data + used_));
+  if (g_recording.load(std::memory_order_relaxed)) return publish();
+  pending_ = 0;
+}
+
 bool ThreadLog::next_block() noexcept {
+  if (block_ != nullptr && !g_recording.load(std::memory_order_relaxed)) {  // nobody takes what is in it
+    used_ = ahead_ = 0;
+    return true;
+  }
   const int saved = errno;
   Block* block = Recorder::instance().take_block();
   errno = saved;
@@ -38,6 +60,7 @@ std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_
   const bool fits = block_ != nullptr && needed <= kBlockRoom - used_;
   if (bytes > trace::kMaxEventBytes || (!fits && !next_block())) {
     ++lost_;
+    if (t_thread.sink != nullptr) t_thread.sink->lost = true;
     Recorder::instance().count_lost();
     return nullptr;
   }
@@ -51,17 +74,18 @@ std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_
 }
 
 ThreadLog* start_thread_log() noexcept {
-  if (t_thread.refused) return nullptr;
+  if (t_thread.refused || (t_thread.sink == nullptr && !writes_trace(config()))) return nullptr;
   const int saved = errno;
   t_thread.log = Recorder::instance().start_thread();
   errno = saved;
   // Not asked again: the thread is being torn down, or there is no memory for it.
   t_thread.refused = t_thread.log == nullptr;
-  return g_recording.load(std::memory_order_relaxed) ? t_thread.log : nullptr;
+  return g_recording.load(std::memory_order_relaxed) || t_thread.sink != nullptr ? t_thread.log : nullptr;
 }
 
 void forget_thread_log() noexcept {
   t_thread.log = nullptr;
+  t_thread.sink = nullptr;
   t_thread.refused = true;
 }
 

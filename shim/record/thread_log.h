@@ -25,6 +25,33 @@ inline std::uint64_t ticks() noexcept { return __rdtsc(); }
 extern std::atomic<std::uint64_t> g_sequence;
 inline std::uint64_t next_sequence() noexcept { return g_sequence.fetch_add(1, std::memory_order_relaxed) + 1; }
 
+// Where a thread's events are copied to while somebody collects them (shim/replay/region_sink.h). The thread's own.
+struct EventSink {
+  std::uint8_t* data = nullptr;
+  std::size_t used = 0, room = 0;  // bytes
+  bool lost = false;               // an event is missing: no memory, or too much of it
+  // Makes `room` at least `needed`. False: it cannot.
+  bool (*grow)(EventSink& sink, std::size_t needed) noexcept = nullptr;
+
+  // Copies one event, or counts it as lost.
+  void append(const trace::EventHeader& event) noexcept;
+};
+
+class ThreadLog;
+class Entry;
+
+// What the hot path keeps of a thread, in one place. A library that is loaded at start has its thread-local variables
+// at a fixed offset: no call to find them.
+struct ThreadState {
+  ThreadLog* log;
+  const Entry* outermost;
+  std::uint64_t mark;  // of the outermost entry
+  EventSink* sink;     // gets a copy of every event; null: nobody collects
+  bool refused;        // no log for this thread, and no use to ask again
+};
+extern __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
+extern std::atomic<bool> g_recording;
+
 class ThreadLog {
  public:
   // Room for one event with `payload_words` words (uninitialised), header filled in. Null: no room, the event is lost
@@ -39,12 +66,8 @@ class ThreadLog {
   }
 
   void commit() noexcept {
-    used_ += pending_;
-    pending_ = 0;
-    block_->committed.store(used_, std::memory_order_release);
-    // The writer's core had these lines last: fetched only when they are written, each would cost a wait.
-    const std::uint32_t wanted = used_ + kPrefetchBytes < kBlockRoom ? used_ + kPrefetchBytes : kBlockRoom;
-    for (; ahead_ < wanted; ahead_ += kCacheLine) __builtin_prefetch(block_->data + ahead_, 1);
+    if (__builtin_expect(t_thread.sink != nullptr, 0)) return commit_to_sink();
+    publish();
   }
 
   // This thread's number in the trace, dense from 1.
@@ -64,6 +87,17 @@ class ThreadLog {
   static constexpr std::uint32_t kCacheLine = 64;
   static constexpr std::uint32_t kPrefetchBytes = 2048;  // one launch with its parameters, mostly
 
+  void publish() noexcept {
+    used_ += pending_;
+    pending_ = 0;
+    block_->committed.store(used_, std::memory_order_release);
+    // The writer's core had these lines last: fetched only when they are written, each would cost a wait.
+    const std::uint32_t wanted = used_ + kPrefetchBytes < kBlockRoom ? used_ + kPrefetchBytes : kBlockRoom;
+    for (; ahead_ < wanted; ahead_ += kCacheLine) __builtin_prefetch(block_->data + ahead_, 1);
+  }
+
+  // Where no trace is written the event's place is free again at once.
+  __attribute__((cold)) void commit_to_sink() noexcept;
   __attribute__((cold)) std::uint64_t* begin_in_new_block(trace::EventKind kind, std::uint32_t key,
                                                           std::uint32_t payload_words, Stamp stamp, std::uint16_t flags,
                                                           std::uint32_t duration) noexcept;
@@ -105,26 +139,14 @@ class ThreadLog {
   void* encoder_ = nullptr;             // the writer's own
 };
 
-class Entry;
-
-// What the hot path keeps of a thread, in one place. A library that is loaded at start has its thread-local variables
-// at a fixed offset: no call to find them.
-struct ThreadState {
-  ThreadLog* log;
-  const Entry* outermost;
-  std::uint64_t mark;  // of the outermost entry
-  bool refused;        // no log for this thread, and no use to ask again
-};
-extern __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
-extern std::atomic<bool> g_recording;
-
 __attribute__((cold)) ThreadLog* start_thread_log() noexcept;
 
-// This thread's log; null: not recording (inert, finished, out of memory, thread already torn down).
+// This thread's log; null: not recording (inert, finished, out of memory, thread already torn down), or there is no
+// trace and this thread's events are not collected.
 inline ThreadLog* thread_log() noexcept {
   if (!lifecycle::active()) return nullptr;
   if (__builtin_expect(t_thread.log == nullptr, 0)) return start_thread_log();
-  return g_recording.load(std::memory_order_relaxed) ? t_thread.log : nullptr;
+  return g_recording.load(std::memory_order_relaxed) || t_thread.sink != nullptr ? t_thread.log : nullptr;
 }
 
 // Entered by every wrapper around what it does. Nested calls (the driver, or a library under us, calling a wrapped
@@ -170,6 +192,7 @@ struct ApiRow {
   const char* arguments;
 };
 void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept;
+const ApiRow* api_table(std::uint32_t& count) noexcept;  // null: not set
 
 // Called for the counts in End::unhandled: fills up to `room` names and counts, returns how many.
 using UnhandledSource = std::uint32_t (*)(const char** names, std::uint64_t* counts, std::uint32_t room);

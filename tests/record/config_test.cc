@@ -47,8 +47,17 @@ TEST(Config, OneWarningAndTheDefaultForABadValue) {
   for (const char* bad : {"GRAPE_MODE=-1", "GRAPE_MODE=", "GRAPE_MODE=Observe", "GRAPE_MODE=\xff\xfe"}) {
     EXPECT_EQ(parse({bad}).mode, Mode::kObserve);
     ASSERT_EQ(g_warnings.size(), 1u) << bad;
-    EXPECT_NE(g_warnings[0].find("off, observe"), std::string::npos) << g_warnings[0];
+    EXPECT_NE(g_warnings[0].find("off, observe, replay; using observe"), std::string::npos) << g_warnings[0];
   }
+}
+
+TEST(Config, ModeReplayWritesATraceOnlyWhereOneIsNamed) {
+  EXPECT_EQ(parse({"GRAPE_MODE=replay"}).mode, Mode::kReplay);
+  EXPECT_TRUE(g_warnings.empty());
+  EXPECT_FALSE(writes_trace(parse({"GRAPE_MODE=replay"})));
+  EXPECT_TRUE(writes_trace(parse({"GRAPE_MODE=replay", "GRAPE_TRACE=t.grape"})));
+  EXPECT_TRUE(writes_trace(parse({"GRAPE_MODE=observe"})));
+  EXPECT_FALSE(writes_trace(parse({"GRAPE_MODE=off", "GRAPE_TRACE=t.grape"})));
 }
 
 TEST(Config, DisableThatIsNotUnderstoodDisables) {
