@@ -8,11 +8,14 @@
 
 #include "compressor/trace/event.h"
 #include "python_hooks/python_hooks.h"
+#include "shim/interpose/memory_tracking.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/thread_log.h"
+#include "shim/replay/live_blocks.h"
+#include "shim/replay/region_sink.h"
 
 namespace grape::interpose {
 
@@ -70,6 +73,7 @@ void check_allocator() noexcept {
   g_checked.store(true, std::memory_order_relaxed);
   if (lifecycle::symbol_in(kLibrary, kReport) == nullptr) {
     notice("this PyTorch does not report its allocator's blocks: the trace will have none");
+    replay::LiveBlocks::instance().set_incomplete();
   }
 }
 
@@ -81,11 +85,16 @@ void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocate
 void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
                          Device device) {
   if (device.type == kCuda && bytes != 0 && lifecycle::active()) {
-    if (record::ThreadLog* log = record::thread_log()) {
-      const int saved_errno = errno;
-      record_block(*log, address, bytes, device);
-      errno = saved_errno;
+    const int saved_errno = errno;
+    std::uint64_t serial = 0;
+    if (g_tracks_memory.load(std::memory_order_relaxed)) {
+      serial = track_framework_block(reinterpret_cast<std::uint64_t>(address), bytes);
     }
+    if (record::ThreadLog* log = record::thread_log()) {
+      record_block(*log, address, bytes, device);
+      if (serial != 0) replay::note_block_serial(serial);
+    }
+    errno = saved_errno;
   }
   if (Report report = real_report()) report(address, bytes, allocated, reserved, device);
 }

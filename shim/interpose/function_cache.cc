@@ -53,6 +53,7 @@ struct Cache {
   void clear() noexcept {
     for (std::uint32_t i = 0; i < room; ++i) {
       std::free(places[i].parameters);
+      std::free(places[i].name);
       places[i] = Function{};
     }
     used = 0;
@@ -168,6 +169,7 @@ __attribute__((noinline)) const Function* learn(record::ThreadLog& log, Cache& c
     ++cache.used;
     place.handle = handle;
     place.key = static_cast<std::uint32_t>(XXH3_64bits(description.name, name_bytes));
+    if (description.name != nullptr) place.name = strndup(description.name, name_bytes);
     read_layout(place, description.kernel);
     if (!place.has_layout) place.parameter_count = place.parameter_bytes = 0;
   }
@@ -201,6 +203,17 @@ const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcep
   const Function& place = cache->place_of(handle);
   if (__builtin_expect(place.handle == handle && place.id != 0, 1)) return &place;
   return learn(log, *cache, handle);
+}
+
+const Function* function_of_id(record::ThreadLog& log, std::uint32_t id) noexcept {
+  const auto* cache = static_cast<const Cache*>(log.functions.data);
+  if (cache == nullptr || id == 0 || cache->epoch != record::g_module_epoch.load(std::memory_order_acquire)) {
+    return nullptr;
+  }
+  for (std::uint32_t i = 0; i < cache->room; ++i) {
+    if (cache->places[i].handle != nullptr && cache->places[i].id == id) return &cache->places[i];
+  }
+  return nullptr;
 }
 
 PackedParameters packed_parameters(const Function* function, void* const* parameters, void* const* extra) noexcept {

@@ -21,12 +21,16 @@ struct Function {
   std::uint32_t parameter_count = 0;
   std::uint32_t parameter_bytes = 0;  // of the packed buffer
   ParameterSlot* parameters = nullptr;
+  char* name = nullptr;  // mangled; null: the driver does not tell
   bool has_layout = false;
 };
 
 // The function behind a handle; on first sight its name and layout are asked of the driver, and defined in the log.
 // Null: out of memory. The result stays valid until the next call on this thread.
 __attribute__((hot)) const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept;
+
+// The function that this thread knows by that id; null: none, or code was unloaded since. Cold.
+const Function* function_of_id(record::ThreadLog& log, std::uint32_t id) noexcept;
 
 // Parameters as one packed buffer.
 struct PackedParameters {

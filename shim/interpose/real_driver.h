@@ -1,5 +1,5 @@
-// The driver's own functions that Grape itself calls, all of them queries. Looked up at their first use; null where
-// the driver is too old. Any thread.
+// The driver's own functions that Grape itself calls: queries, and what it replays with. Looked up at their first use;
+// null where the driver is too old. Any thread.
 #pragma once
 
 #include <atomic>
@@ -8,30 +8,60 @@
 
 namespace grape::interpose {
 
-#define GRAPE_REAL_DRIVER(X)                                                   \
-  X(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                          \
-  X(cuFuncGetName, PFN_cuFuncGetName_v12030)                                   \
-  X(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)                         \
-  X(cuFuncGetModule, PFN_cuFuncGetModule_v11000)                               \
-  X(cuKernelGetName, PFN_cuKernelGetName_v12030)                               \
-  X(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)                     \
-  X(cuKernelGetLibrary, PFN_cuKernelGetLibrary_v12050)                         \
-  X(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                       \
-  X(cuStreamIsCapturing_ptsz, PFN_cuStreamIsCapturing_v10000_ptsz)             \
-  X(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                               \
-  X(cuGraphGetEdges, PFN_cuGraphGetEdges_v10000)                               \
-  X(cuGraphGetEdges_v2, PFN_cuGraphGetEdges_v12030)                            \
-  X(cuGraphNodeGetType, PFN_cuGraphNodeGetType_v10000)                         \
-  X(cuGraphKernelNodeGetParams, PFN_cuGraphKernelNodeGetParams_v10000)         \
-  X(cuGraphKernelNodeGetParams_v2, PFN_cuGraphKernelNodeGetParams_v12000)      \
-  X(cuGraphMemcpyNodeGetParams, PFN_cuGraphMemcpyNodeGetParams_v10000)         \
-  X(cuGraphMemsetNodeGetParams, PFN_cuGraphMemsetNodeGetParams_v10000)         \
-  X(cuGraphHostNodeGetParams, PFN_cuGraphHostNodeGetParams_v10000)             \
-  X(cuGraphChildGraphNodeGetGraph, PFN_cuGraphChildGraphNodeGetGraph_v10000)   \
-  X(cuGraphEventRecordNodeGetEvent, PFN_cuGraphEventRecordNodeGetEvent_v11010) \
-  X(cuGraphEventWaitNodeGetEvent, PFN_cuGraphEventWaitNodeGetEvent_v11010)     \
-  X(cuGraphMemAllocNodeGetParams, PFN_cuGraphMemAllocNodeGetParams_v11040)     \
-  X(cuGraphMemFreeNodeGetParams, PFN_cuGraphMemFreeNodeGetParams_v11040)
+#define GRAPE_REAL_DRIVER(X)                                                         \
+  X(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                                \
+  X(cuFuncGetName, PFN_cuFuncGetName_v12030)                                         \
+  X(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)                               \
+  X(cuFuncGetModule, PFN_cuFuncGetModule_v11000)                                     \
+  X(cuKernelGetName, PFN_cuKernelGetName_v12030)                                     \
+  X(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)                           \
+  X(cuKernelGetLibrary, PFN_cuKernelGetLibrary_v12050)                               \
+  X(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                             \
+  X(cuStreamIsCapturing_ptsz, PFN_cuStreamIsCapturing_v10000_ptsz)                   \
+  X(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                                     \
+  X(cuGraphGetEdges, PFN_cuGraphGetEdges_v10000)                                     \
+  X(cuGraphGetEdges_v2, PFN_cuGraphGetEdges_v12030)                                  \
+  X(cuGraphNodeGetType, PFN_cuGraphNodeGetType_v10000)                               \
+  X(cuGraphKernelNodeGetParams, PFN_cuGraphKernelNodeGetParams_v10000)               \
+  X(cuGraphKernelNodeGetParams_v2, PFN_cuGraphKernelNodeGetParams_v12000)            \
+  X(cuGraphMemcpyNodeGetParams, PFN_cuGraphMemcpyNodeGetParams_v10000)               \
+  X(cuGraphMemsetNodeGetParams, PFN_cuGraphMemsetNodeGetParams_v10000)               \
+  X(cuGraphHostNodeGetParams, PFN_cuGraphHostNodeGetParams_v10000)                   \
+  X(cuGraphChildGraphNodeGetGraph, PFN_cuGraphChildGraphNodeGetGraph_v10000)         \
+  X(cuGraphEventRecordNodeGetEvent, PFN_cuGraphEventRecordNodeGetEvent_v11010)       \
+  X(cuGraphEventWaitNodeGetEvent, PFN_cuGraphEventWaitNodeGetEvent_v11010)           \
+  X(cuGraphMemAllocNodeGetParams, PFN_cuGraphMemAllocNodeGetParams_v11040)           \
+  X(cuGraphMemFreeNodeGetParams, PFN_cuGraphMemFreeNodeGetParams_v11040)             \
+  X(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                                      \
+  X(cuDevicePrimaryCtxGetState, PFN_cuDevicePrimaryCtxGetState_v7000)                \
+  X(cuMemGetAddressRange_v2, PFN_cuMemGetAddressRange_v3020)                         \
+  X(cuStreamGetFlags, PFN_cuStreamGetFlags_v5050)                                    \
+  X(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                                        \
+  X(cuGetErrorName, PFN_cuGetErrorName_v6000)                                        \
+  X(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010) \
+  X(cuModuleLoadData, PFN_cuModuleLoadData_v2000)                                    \
+  X(cuModuleGetFunction, PFN_cuModuleGetFunction_v2000)                              \
+  X(cuModuleUnload, PFN_cuModuleUnload_v2000)                                        \
+  X(cuMemAlloc_v2, PFN_cuMemAlloc_v3020)                                             \
+  X(cuMemGetInfo_v2, PFN_cuMemGetInfo_v3020)                                         \
+  X(cuMemcpyDtoDAsync_v2, PFN_cuMemcpyDtoDAsync_v3020)                               \
+  X(cuMemFree_v2, PFN_cuMemFree_v3020)                                               \
+  X(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                                      \
+  X(cuMemcpyDtoHAsync_v2, PFN_cuMemcpyDtoHAsync_v3020)                               \
+  X(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                              \
+  X(cuStreamWaitEvent, PFN_cuStreamWaitEvent_v3020)                                  \
+  X(cuEventCreate, PFN_cuEventCreate_v2000)                                          \
+  X(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                                     \
+  X(cuEventRecord, PFN_cuEventRecord_v2000)                                          \
+  X(cuLaunchKernel, PFN_cuLaunchKernel_v4000)                                        \
+  X(cuGraphCreate, PFN_cuGraphCreate_v10000)                                         \
+  X(cuGraphDestroy, PFN_cuGraphDestroy_v10000)                                       \
+  X(cuGraphAddKernelNode_v2, PFN_cuGraphAddKernelNode_v12000)                        \
+  X(cuGraphKernelNodeSetAttribute, PFN_cuGraphKernelNodeSetAttribute_v11000)         \
+  X(cuGraphInstantiateWithFlags, PFN_cuGraphInstantiateWithFlags_v11040)             \
+  X(cuGraphExecKernelNodeSetParams_v2, PFN_cuGraphExecKernelNodeSetParams_v12000)    \
+  X(cuGraphExecDestroy, PFN_cuGraphExecDestroy_v10000)                               \
+  X(cuGraphLaunch, PFN_cuGraphLaunch_v10000)
 
 namespace detail {
 void* look_up(std::atomic<void*>& slot, const char* symbol) noexcept;

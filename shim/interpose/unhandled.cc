@@ -63,4 +63,13 @@ std::uint32_t unhandled_calls(const char** names, std::uint64_t* counts, std::ui
   return filled;
 }
 
+std::uint64_t unhandled_total() noexcept {
+  const std::uint32_t used = g_used.load(std::memory_order_acquire);
+  std::uint64_t total = 0;
+  for (std::uint32_t slot = 0; slot < used; ++slot) {
+    total += __atomic_load_n(&grape_thunk_counts[slot], __ATOMIC_RELAXED);
+  }
+  return total;
+}
+
 }  // namespace grape::interpose

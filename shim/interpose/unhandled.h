@@ -11,4 +11,7 @@ void* counted(const char* name, void* real) noexcept;
 // The functions that were called, by name, for record::set_unhandled_source.
 std::uint32_t unhandled_calls(const char** names, std::uint64_t* counts, std::uint32_t room) noexcept;
 
+// How often any of them was called, by any thread.
+std::uint64_t unhandled_total() noexcept;
+
 }  // namespace grape::interpose

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "shim/interpose/memory_tracking.h"
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -122,8 +123,9 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       record::g_module_epoch.fetch_add(1, std::memory_order_acq_rel);
     }
     if (log == nullptr) {
-      const CUresult result = real(arguments...);
+      const CUresult result = call_real(real, arguments...);
       count_captures(result);
+      if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0)) note_unrecorded_call();
       return result;
     }
     record::Stamp stamp{record::ticks(), 0};
@@ -132,7 +134,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     if constexpr (Row::kAction == Action::kUnmake || Row::kAction == Action::kUnmakeCode || submits_work(Row::kClass)) {
       stamp.sequence = record::next_sequence();
     }
-    const CUresult result = real(arguments...);
+    const CUresult result = call_real(real, arguments...);
     const int saved_errno = errno;
     const std::uint32_t duration = elapsed(stamp.ticks);
     count_captures(result);
@@ -152,6 +154,28 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       }
     }
     errno = saved_errno;
+    return result;
+  }
+
+  // And what it does to memory is followed, where that is wanted.
+  static CUresult call_real(Real real, A... arguments) {
+    constexpr MemoryEffect kEffect = memory_effect(Row::kBase);
+    if constexpr (kEffect != MemoryEffect::kNone) {
+      if (g_tracks_memory.load(std::memory_order_relaxed)) {
+        return call_tracked(kEffect, real, typename Captured::Tuple(arguments...), std::index_sequence_for<A...>{});
+      }
+    }
+    return real(arguments...);
+  }
+
+  template <std::size_t... I>
+  static CUresult call_tracked(MemoryEffect effect, Real real, const typename Captured::Tuple& arguments,
+                               std::index_sequence<I...>) {
+    const std::uint64_t before[] = {Captured::template word<I>(arguments, false)...};
+    const Forgotten forgotten = before_memory_call(effect, before);
+    const CUresult result = real(std::get<I>(arguments)...);
+    const std::uint64_t after[] = {Captured::template word<I>(arguments, result == CUDA_SUCCESS)...};
+    after_memory_call(effect, after, result, forgotten);
     return result;
   }
 
@@ -260,6 +284,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   namespace grape::interpose {                                                                   \
   struct Row_##symbol {                                                                          \
     using Type = type;                                                                           \
+    static constexpr char kBase[] = #base;                                                       \
     static constexpr RowIndex kIndex = kRow_##symbol;                                            \
     static constexpr bool kPerThread = per_thread != 0;                                          \
     static constexpr trace::ApiClass kClass = trace::ApiClass::k##class_;                        \

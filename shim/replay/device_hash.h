@@ -15,10 +15,12 @@ class DeviceHash {
   struct Range {
     std::uint64_t address = 0, bytes = 0;  // any alignment, any length
   };
-  // Loads the kernel into the current context (PTX from this library; the driver compiles it once). Null on failure.
+  // Loads the kernel into the current context (PTX from this library; the driver compiles it once). Null, and one line
+  // in `error`, on failure. Belongs to the context; never freed. Any thread.
   static DeviceHash* of_current_context(std::string& error) noexcept;
 
-  // Enqueues hashes of all ranges on `stream`, waits, and gives one number per range.
+  // Enqueues hashes of all ranges on `stream`, waits, and gives one number per range. The context is current, and
+  // `stream` not under capture. On an error `out` is empty.
   CUresult hash(CUstream stream, const std::vector<Range>& ranges, std::vector<std::uint64_t>& out) noexcept;
 };
 

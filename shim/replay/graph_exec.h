@@ -18,7 +18,9 @@ namespace grape::replay {
 class GraphExec {
  public:
   // Builds and instantiates with the given addresses. Null and one line in `error` if the driver refuses anything;
-  // whatever was made is destroyed again. `program` and `plan` must outlive the result and stay as they are.
+  // whatever was made is destroyed again. `program` and `plan` must outlive the result and stay as they are; so must
+  // the modules of its kernels (record::g_module_epoch tells of unloads). Copies and memsets become kernels of our own,
+  // since nodes of their kinds keep a straight line from launching fast.
   static std::unique_ptr<GraphExec> build(const program::Program& program, const program::ArenaPlan& plan,
                                           const program::Bindings& bindings, std::string& error) noexcept;
   ~GraphExec();
@@ -26,9 +28,12 @@ class GraphExec {
   GraphExec& operator=(const GraphExec&) = delete;
 
   // Sets the parameters of the nodes in which a word changed since the last bind, and no others. On an error the exec
-  // is unusable and must be dropped; nothing was launched.
+  // is unusable and must be dropped; nothing was launched. Launches that are under way keep what they were bound to.
   CUresult bind(const program::Bindings& bindings) noexcept;
+  // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.
   CUresult launch(CUstream stream) noexcept;
+  // The same, for work that was on other streams besides: it follows what they had, and they wait for it.
+  CUresult launch(CUstream stream, const std::vector<CUstream>& others) noexcept;
 
   std::uint32_t patched() const noexcept;       // nodes set by the last bind()
   std::uint64_t device_bytes() const noexcept;  // estimate of what the driver keeps for it: 2.2 KiB a kernel node

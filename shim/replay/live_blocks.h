@@ -1,6 +1,6 @@
 // Every block of device memory that is alive: those of the framework's allocator and those the driver gave. Names each
 // allocation by a serial number, since addresses are reused, and tells when a block that somebody refers to is freed.
-// Any thread; holds its lock for the time of one tree operation, never across a driver call.
+// Any thread; holds its lock for the time of one table operation, never across a driver call.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,32 @@
 namespace grape::replay {
 
 // Blocks of the framework's allocator lie inside segments of the driver's: both are kept, the inner one is found first.
-enum class BlockSource : std::uint8_t { kFramework, kDriver };
+// kHost: memory that the device reaches and the host may change at any time (pinned, registered, managed).
+enum class BlockSource : std::uint8_t { kFramework, kDriver, kHost };
 
 class LiveBlocks {
  public:
   static LiveBlocks& instance() noexcept;
 
-  // Returns the block's serial; 0: no memory (the block is then unknown, and `complete()` false from then on).
-  std::uint64_t add(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcept;
-  // The serial of what was there; 0: nothing known.
-  std::uint64_t remove(BlockSource source, std::uint64_t address) noexcept;
-  void clear() noexcept;  // a context is gone, and all its memory with it
+  // Returns the block's serial; 0: no memory (the block is then unknown, and `complete()` false from then on). What was
+  // at the address counts as freed. `context`: with which the memory goes; 0: none in particular.
+  std::uint64_t add(BlockSource source, std::uint64_t address, std::uint64_t bytes, std::uint64_t context = 0) noexcept;
+  // The serial of what was there; 0: nothing known. `bytes`, if given, gets its size.
+  std::uint64_t remove(BlockSource source, std::uint64_t address, std::uint64_t* bytes = nullptr) noexcept;
+  // All blocks that begin in the range.
+  void remove_range(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcept;
+  // A context is gone: its blocks, and the framework's in them.
+  void remove_context(std::uint64_t context) noexcept;
+  void clear() noexcept;           // all of them
+  void set_incomplete() noexcept;  // there is memory that is not known here
 
-  // All blocks now alive, ascending and disjoint: the framework's, and of the driver's what holds none of them.
-  // False: no memory, or not complete.
+  // All blocks of device memory now alive, ascending and disjoint: the framework's, and of the driver's what holds none
+  // of them. False: no memory, or not complete.
   bool snapshot(std::vector<program::LiveBlock>& out) const noexcept;
+  // The same of kHost.
+  bool snapshot_host(std::vector<program::LiveBlock>& out) const noexcept;
 
-  // References keep nothing alive; they make a free bump the epoch.
+  // References keep nothing alive; they make a free bump the epoch. `address`: where the block begins.
   bool refer(std::uint64_t address, std::uint64_t serial) noexcept;  // false: it is gone already
   void release(std::uint64_t address, std::uint64_t serial) noexcept;
   // Is the block with this serial still alive?
@@ -35,6 +44,8 @@ class LiveBlocks {
   // Bumped whenever a block that is referred to is freed. One relaxed load: looked at before each replay.
   std::uint32_t epoch() const noexcept;
   bool complete() const noexcept;
+  // Has the framework's allocator ever told of a block? Without that its temporary memory looks like everlasting one.
+  bool has_framework() const noexcept;
 };
 
 }  // namespace grape::replay

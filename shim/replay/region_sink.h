@@ -7,25 +7,48 @@
 #include <vector>
 
 #include "compressor/program/record.h"
-#include "compressor/trace/event.h"
+#include "shim/record/thread_log.h"
 
 namespace grape::replay {
 
-// Copies of the thread's events (compressor/trace/event.h), as ThreadLog::commit() publishes them, definitions too. One
-// thread; grows as needed up to a cap (64 MiB), then is overfull and the call is not used.
+// Copies of the thread's events (compressor/trace/event.h), as ThreadLog::commit() publishes them, definitions too.
+// While it collects, the thread is recorded, whether there is a trace or not. One thread; grows as needed up to a cap
+// (64 MiB), then is overfull and the call is not used. Its memory is kept from call to call.
 class RegionSink {
  public:
-  void begin() noexcept;  // snapshots LiveBlocks
-  void append(const trace::EventHeader& event) noexcept;
-  // With the events of this call: null and a reason (one line for a user, naming the driver call and, where known, the
-  // Python frame id) if the call did what no program can hold: a read by the host, a wait of the host, an allocation of
-  // the driver, a host function, a graph of the application's, a capture, a call that failed, an unknown call...
+  RegionSink() noexcept;
+  ~RegionSink();  // on the thread that began; stops collecting
+  RegionSink(const RegionSink&) = delete;
+  RegionSink& operator=(const RegionSink&) = delete;
+
+  // Starts anew; snapshots LiveBlocks. False: this thread cannot be recorded, or another sink collects already; end()
+  // then says so.
+  bool begin() noexcept;
+
+  // With the events of this call: null and a reason (one line for a user, naming the driver call) if the call did what
+  // no program can hold: a read by the host, a wait of the host, an allocation of the driver, a host function, a graph
+  // of the application's, a capture, a call that failed, an unknown call... The record has neither inputs nor random
+  // state: they are the caller's to add.
   struct Result {
     std::unique_ptr<program::RegionRecord> record;
     std::string reason;
-    std::uint32_t frame = 0;
+    std::uint32_t frame =
+        0;               // Python frame id of the call that `reason` names, in this thread's definitions; 0 unknown
+    bool again = false;  // this observation does not count (kernels were loaded, ...): the next may be clean
   };
   Result end() noexcept;
+  // Stops collecting, without a result. Nothing if it does not collect.
+  void cancel() noexcept;
+
+ private:
+  record::EventSink sink_;
+  std::vector<program::LiveBlock> before_, host_;
+  std::uint64_t unhandled_ = 0;  // calls of unknown functions before
+  std::uint64_t context_ = 0;
+  bool complete_ = false;
 };
+
+// The serial of the block whose event this thread has just recorded, if its events are collected.
+void note_block_serial(std::uint64_t serial) noexcept;
 
 }  // namespace grape::replay

@@ -1,0 +1,129 @@
+#include "shim/interpose/memory_tracking.h"
+
+#include <errno.h>
+
+#include "shim/interpose/allocator.h"
+#include "shim/interpose/real_driver.h"
+#include "shim/lifecycle/config.h"
+#include "shim/replay/live_blocks.h"
+#include "shim/replay/own_kernels.h"
+
+namespace grape::interpose {
+
+std::atomic<bool> g_tracks_memory{false};
+
+namespace {
+
+using replay::BlockSource;
+using replay::LiveBlocks;
+
+constexpr std::uint64_t kDevices = 64;
+std::atomic<std::uint64_t> g_primary[kDevices];  // context by device
+
+__attribute__((constructor(102))) void choose() {
+  g_tracks_memory.store(config().mode == Mode::kReplay, std::memory_order_relaxed);
+}
+
+std::uint64_t current_context() noexcept {
+  CUcontext context = nullptr;
+  auto* get = real::get_cuCtxGetCurrent();
+  if (get == nullptr || get(&context) != CUDA_SUCCESS) return 0;
+  return reinterpret_cast<std::uint64_t>(context);
+}
+
+void add(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcept {
+  LiveBlocks::instance().add(source, address, bytes, current_context());
+}
+
+void add_unsized(std::uint64_t address) noexcept {
+  CUdeviceptr base = 0;
+  std::size_t bytes = 0;
+  auto* range = real::get_cuMemGetAddressRange_v2();
+  if (range == nullptr || range(&base, &bytes, address) != CUDA_SUCCESS) return LiveBlocks::instance().set_incomplete();
+  add(BlockSource::kDriver, base, bytes);
+}
+
+void context_gone(std::uint64_t context) noexcept {
+  LiveBlocks::instance().remove_context(context);
+  replay::forget_own_kernels(reinterpret_cast<CUcontext>(context));
+}
+
+// A context that was retained before this library saw it: no telling what was in it.
+void primary_gone(std::uint64_t device) noexcept {
+  const std::uint64_t context = device < kDevices ? g_primary[device].exchange(0) : 0;
+  if (context == 0) return LiveBlocks::instance().set_incomplete();
+  context_gone(context);
+}
+
+bool still_active(std::uint64_t device) noexcept {
+  unsigned flags = 0;
+  int active = 0;
+  auto* state = real::get_cuDevicePrimaryCtxGetState();
+  return state != nullptr && state(static_cast<CUdevice>(device), &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+void succeeded(MemoryEffect effect, const std::uint64_t* words) noexcept {
+  switch (effect) {
+    case MemoryEffect::kAlloc:
+      check_allocator();
+      return add(BlockSource::kDriver, words[0], words[1]);
+    case MemoryEffect::kAllocPitch:
+      return add(BlockSource::kDriver, words[0], words[1] * words[3]);
+    case MemoryEffect::kAllocUnsized:
+      return add_unsized(words[0]);
+    case MemoryEffect::kAllocHost:
+    case MemoryEffect::kRegisterHost:
+      return add(BlockSource::kHost, words[0], words[1]);
+    case MemoryEffect::kMap:  // belongs to the device, not to a context
+      LiveBlocks::instance().add(BlockSource::kDriver, words[0], words[1]);
+      return;
+    case MemoryEffect::kUnknownMemory:
+      return LiveBlocks::instance().set_incomplete();
+    case MemoryEffect::kRetainPrimary:
+      if (words[1] < kDevices) g_primary[words[1]].store(words[0]);
+      return;
+    case MemoryEffect::kReleasePrimary:
+      if (!still_active(words[0])) primary_gone(words[0]);
+      return;
+    case MemoryEffect::kResetPrimary:
+      return primary_gone(words[0]);
+    case MemoryEffect::kDestroyContext:
+      return context_gone(words[0]);
+    default:
+      return;
+  }
+}
+
+}  // namespace
+
+Forgotten before_memory_call(MemoryEffect effect, const std::uint64_t* words) noexcept {
+  Forgotten forgotten;
+  if (effect == MemoryEffect::kFree) {
+    LiveBlocks::instance().remove(BlockSource::kDriver, words[0], &forgotten.device_bytes);
+    LiveBlocks::instance().remove(BlockSource::kHost, words[0], &forgotten.host_bytes);
+  } else if (effect == MemoryEffect::kUnmap) {
+    LiveBlocks::instance().remove_range(BlockSource::kDriver, words[0], words[1]);
+  }
+  return forgotten;
+}
+
+void after_memory_call(MemoryEffect effect, const std::uint64_t* words, CUresult result, Forgotten forgotten) noexcept {
+  const int saved_errno = errno;
+  if (result == CUDA_SUCCESS) {
+    succeeded(effect, words);
+  } else if (effect == MemoryEffect::kFree) {
+    if (forgotten.device_bytes != 0) add(BlockSource::kDriver, words[0], forgotten.device_bytes);
+    if (forgotten.host_bytes != 0) add(BlockSource::kHost, words[0], forgotten.host_bytes);
+  } else if (effect == MemoryEffect::kUnmap) {
+    LiveBlocks::instance().set_incomplete();
+  }
+  errno = saved_errno;
+}
+
+std::uint64_t track_framework_block(std::uint64_t address, std::int64_t bytes) noexcept {
+  LiveBlocks& blocks = LiveBlocks::instance();
+  return bytes > 0 ? blocks.add(BlockSource::kFramework, address, static_cast<std::uint64_t>(bytes))
+                   : blocks.remove(BlockSource::kFramework, address);
+}
+
+}  // namespace grape::interpose

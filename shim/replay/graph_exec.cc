@@ -1,0 +1,368 @@
+#include "shim/replay/graph_exec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "shim/interpose/real_driver.h"
+#include "shim/replay/own_kernels.h"
+
+namespace grape::replay {
+namespace {
+
+namespace real = interpose::real;
+using program::NodeKind;
+using program::Program;
+using program::RecordedNode;
+
+constexpr std::uint64_t kDeviceBytesPerNode = 2253;  // measured: 2.2 KiB
+constexpr std::uint64_t kCopyBytesPerThread = 16;
+constexpr std::size_t kCopyWords = 3, kFillWords = 6;
+constexpr std::uint32_t kMostGridY = 65535;
+
+// A CUkernel where a CUfunction is meant: launches take both, graph nodes want to know. Asked as the driver's own
+// functions for each kind answer.
+bool is_kernel_handle(std::uint64_t handle) noexcept {
+  const char* name = nullptr;
+  auto* function_name = real::get_cuFuncGetName();
+  auto* kernel_name = real::get_cuKernelGetName();
+  if (function_name == nullptr || kernel_name == nullptr) return false;
+  return function_name(&name, reinterpret_cast<CUfunction>(handle)) != CUDA_SUCCESS &&
+         kernel_name(&name, reinterpret_cast<CUkernel>(handle)) == CUDA_SUCCESS;
+}
+
+// A node's parameters as the driver takes them, pointing into one buffer of words. Valid until the next fill().
+class Parameters {
+ public:
+  CUDA_KERNEL_NODE_PARAMS fill(CUDA_KERNEL_NODE_PARAMS shape, const Program& program, const RecordedNode& node,
+                               std::uint64_t* words) {
+    auto* bytes = reinterpret_cast<std::uint8_t*>(words + node.words_at);
+    if (node.kind != NodeKind::kKernel) {
+      pointers_.clear();
+      for (std::uint32_t i = 0; i < node.word_count; ++i) pointers_.push_back(bytes + std::size_t{i} * 8);
+    } else if (node.packed || !program.functions[node.function].has_layout) {
+      size_ = node.parameter_bytes;
+      extra_[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+      extra_[1] = bytes;
+      extra_[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+      extra_[3] = &size_;
+      extra_[4] = CU_LAUNCH_PARAM_END;
+      shape.extra = extra_;
+      return shape;
+    } else {
+      pointers_.clear();
+      for (const program::Parameter& parameter : program.functions[node.function].parameters) {
+        pointers_.push_back(bytes + parameter.offset);
+      }
+    }
+    pointers_.push_back(nullptr);  // some address for kernels without parameters
+    shape.kernelParams = pointers_.data();
+    return shape;
+  }
+
+ private:
+  std::vector<void*> pointers_;
+  void* extra_[5] = {};
+  std::size_t size_ = 0;
+};
+
+struct Node {
+  CUgraphNode handle = nullptr;
+  CUDA_KERNEL_NODE_PARAMS shape{};  // all but the parameters
+};
+
+}  // namespace
+
+struct GraphExec::State {
+  const Program* program = nullptr;
+  const program::ArenaPlan* plan = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  CUevent event = nullptr;  // orders other streams; made when first needed
+  std::vector<Node> nodes;
+  std::vector<std::uint32_t> moving;  // nodes with words that can change
+  std::vector<std::uint64_t> words;   // what the driver has: it gives none back
+  std::vector<std::uint64_t> fresh;
+  Parameters parameters;
+  std::uint32_t patched = 0;
+
+  bool build(const program::Bindings& bindings, std::string& error);
+  bool add_nodes(std::string& error);
+  bool add_node(std::uint32_t index, CUcontext context, const std::vector<bool>& kernel_handles, OwnKernels* own,
+                std::string& error);
+  bool set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const;
+  bool shape_own(const RecordedNode& node, const OwnKernels& own, CUDA_KERNEL_NODE_PARAMS& shape) const;
+  void find_moving();
+  void destroy() noexcept;
+  std::string name_of(std::uint32_t index) const;
+};
+
+void GraphExec::State::destroy() noexcept {
+  auto* destroy_exec = real::get_cuGraphExecDestroy();
+  auto* destroy_graph = real::get_cuGraphDestroy();
+  auto* destroy_event = real::get_cuEventDestroy_v2();
+  if (exec != nullptr && destroy_exec != nullptr) destroy_exec(exec);
+  if (graph != nullptr && destroy_graph != nullptr) destroy_graph(graph);
+  if (event != nullptr && destroy_event != nullptr) destroy_event(event);
+  exec = nullptr;
+  graph = nullptr;
+  event = nullptr;
+}
+
+// " at node 7 (the kernel's name)"
+std::string GraphExec::State::name_of(std::uint32_t index) const {
+  const RecordedNode& node = program->nodes[index];
+  std::string name = node.kind == NodeKind::kCopy ? "a copy" : "a memset";
+  if (node.kind == NodeKind::kKernel) name = program->functions[node.function].name;
+  return " at node " + std::to_string(index) + " (" + name + ")";
+}
+
+bool GraphExec::State::shape_own(const RecordedNode& node, const OwnKernels& own,
+                                 CUDA_KERNEL_NODE_PARAMS& shape) const {
+  const std::uint64_t* w = program->words.data() + node.words_at;
+  shape.blockDimX = kOwnKernelBlock;
+  if (node.kind == NodeKind::kCopy) {
+    if (node.word_count != kCopyWords) return false;
+    shape.func = own.copy;
+    shape.gridDimX = own_kernel_blocks(w[2], kCopyBytesPerThread);
+    return true;
+  }
+  if (node.word_count != kFillWords) return false;
+  shape.func = own.fill;
+  shape.gridDimX = own_kernel_blocks(w[2] * w[3], kCopyBytesPerThread);
+  shape.gridDimY = static_cast<unsigned>(std::clamp<std::uint64_t>(w[4], 1, kMostGridY));
+  return true;
+}
+
+bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const {
+  auto* set = real::get_cuGraphKernelNodeSetAttribute();
+  const auto apply = [&](CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {
+    const CUresult result = set != nullptr ? set(handle, id, &value) : CUDA_ERROR_NOT_SUPPORTED;
+    if (result != CUDA_SUCCESS) {
+      error = describe_error("cuGraphKernelNodeSetAttribute", result) + " for attribute " + std::to_string(id);
+    }
+    return result == CUDA_SUCCESS;
+  };
+  CUlaunchAttribute attribute{};
+  if (node.cooperative) {
+    attribute.value.cooperative = 1;
+    if (!apply(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, attribute.value)) return false;
+  }
+  for (std::uint32_t i = 0; i < node.attribute_count; ++i) {
+    static_assert(sizeof attribute == program::kAttributeBytes, "attributes are recorded as they are");
+    std::memcpy(&attribute, program->attributes.data() + (node.attributes_at + i) * program::kAttributeBytes,
+                sizeof attribute);
+    // A kernel that may begin before the one ahead has ended: beginning after it is always right.
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) continue;
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_IGNORE) continue;
+    // A property of streams, which launches may name and nodes may not.
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) continue;
+    if (!apply(attribute.id, attribute.value)) return false;
+  }
+  return true;
+}
+
+bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, const std::vector<bool>& kernel_handles,
+                                OwnKernels* own, std::string& error) {
+  const RecordedNode& recorded = program->nodes[index];
+  Node& node = nodes[index];
+  CUDA_KERNEL_NODE_PARAMS& shape = node.shape;
+  shape.gridDimX = shape.gridDimY = shape.gridDimZ = shape.blockDimX = shape.blockDimY = shape.blockDimZ = 1;
+  if (recorded.kind == NodeKind::kKernel) {
+    const std::uint64_t handle = program->functions[recorded.function].handle;
+    shape.gridDimX = recorded.grid.x;
+    shape.gridDimY = recorded.grid.y;
+    shape.gridDimZ = recorded.grid.z;
+    shape.blockDimX = recorded.block.x;
+    shape.blockDimY = recorded.block.y;
+    shape.blockDimZ = recorded.block.z;
+    shape.sharedMemBytes = recorded.shared_bytes;
+    if (kernel_handles[recorded.function]) {
+      shape.kern = reinterpret_cast<CUkernel>(handle);
+      shape.ctx = context;
+    } else {
+      shape.func = reinterpret_cast<CUfunction>(handle);
+    }
+  } else if (!shape_own(recorded, *own, shape)) {
+    error = "a copy or memset is not as it should be";
+    return false;
+  }
+  std::vector<CUgraphNode> after;
+  for (std::uint32_t i = 0; i < recorded.after_count; ++i) {
+    const std::uint32_t from = program->after[recorded.after_at + i];
+    if (from >= index) {
+      error = "a node comes before one that it follows";
+      return false;
+    }
+    after.push_back(nodes[from].handle);
+  }
+  const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(shape, *program, recorded, words.data());
+  const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
+  if (result != CUDA_SUCCESS) {
+    error = describe_error("cuGraphAddKernelNode", result);
+    return false;
+  }
+  return set_attributes(recorded, node.handle, error);
+}
+
+bool GraphExec::State::add_nodes(std::string& error) {
+  CUcontext context = nullptr;
+  if (real::get_cuCtxGetCurrent() == nullptr || real::get_cuCtxGetCurrent()(&context) != CUDA_SUCCESS) {
+    error = "no context is current";
+    return false;
+  }
+  OwnKernels* own = nullptr;
+  const bool all_kernels = std::all_of(program->nodes.begin(), program->nodes.end(),
+                                       [](const RecordedNode& node) { return node.kind == NodeKind::kKernel; });
+  if (!all_kernels) {
+    own = own_kernels(error);
+    if (own == nullptr) return false;
+  }
+  std::vector<bool> kernel_handles;
+  for (const program::FunctionInfo& function : program->functions) {
+    kernel_handles.push_back(is_kernel_handle(function.handle));
+  }
+  nodes.resize(program->nodes.size());
+  for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+    if (add_node(i, context, kernel_handles, own, error)) continue;
+    error += name_of(i);
+    return false;
+  }
+  return true;
+}
+
+// Addresses of static blocks stay; all other references may move.
+void GraphExec::State::find_moving() {
+  std::size_t next = 0;
+  const auto& references = program->references;
+  std::vector<std::uint32_t> moved;  // words
+  for (const program::Reference& reference : references) {
+    if (reference.role != program::Role::kStatic) moved.push_back(reference.word);
+  }
+  std::vector<std::uint32_t> order(nodes.size());
+  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
+    return program->nodes[a].words_at < program->nodes[b].words_at;
+  });
+  for (const std::uint32_t i : order) {
+    const RecordedNode& node = program->nodes[i];
+    while (next < moved.size() && moved[next] < node.words_at) ++next;
+    if (next < moved.size() && moved[next] < node.words_at + node.word_count) moving.push_back(i);
+  }
+}
+
+bool GraphExec::State::build(const program::Bindings& bindings, std::string& error) {
+  auto* create = real::get_cuGraphCreate();
+  auto* instantiate = real::get_cuGraphInstantiateWithFlags();
+  if (create == nullptr || instantiate == nullptr || real::get_cuGraphAddKernelNode_v2() == nullptr ||
+      real::get_cuGraphExecKernelNodeSetParams_v2() == nullptr || real::get_cuGraphLaunch() == nullptr) {
+    error = "the driver is too old: CUDA 12.0 is needed";
+    return false;
+  }
+  words.resize(program->words.size());
+  fresh.resize(program->words.size());
+  program::bind(*program, *plan, bindings, words.data());
+  const RelaxedCapture relaxed;
+  CUresult result = create(&graph, 0);
+  if (result != CUDA_SUCCESS) {
+    graph = nullptr;
+    error = describe_error("cuGraphCreate", result);
+    return false;
+  }
+  if (!add_nodes(error)) return false;
+  result = instantiate(&exec, graph, 0);
+  if (result != CUDA_SUCCESS) {
+    exec = nullptr;
+    error = describe_error("cuGraphInstantiate", result);
+    return false;
+  }
+  find_moving();
+  return true;
+}
+
+GraphExec::GraphExec() = default;
+
+GraphExec::~GraphExec() {
+  if (state_ != nullptr) state_->destroy();
+}
+
+std::unique_ptr<GraphExec> GraphExec::build(const program::Program& program, const program::ArenaPlan& plan,
+                                            const program::Bindings& bindings, std::string& error) noexcept {
+  try {
+    std::unique_ptr<GraphExec> result(new GraphExec);
+    result->state_ = std::make_unique<State>();
+    result->state_->program = &program;
+    result->state_->plan = &plan;
+    if (result->state_->build(bindings, error)) return result;
+  } catch (const std::bad_alloc&) {
+    error = "no memory";
+  }
+  return nullptr;
+}
+
+CUresult GraphExec::bind(const program::Bindings& bindings) noexcept {
+  State& state = *state_;
+  state.patched = 0;
+  if (state.exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  try {
+    program::bind(*state.program, *state.plan, bindings, state.fresh.data());
+    for (const std::uint32_t index : state.moving) {
+      const RecordedNode& recorded = state.program->nodes[index];
+      const std::size_t bytes = std::size_t{recorded.word_count} * sizeof(std::uint64_t);
+      std::uint64_t* old_words = state.words.data() + recorded.words_at;
+      const std::uint64_t* new_words = state.fresh.data() + recorded.words_at;
+      if (std::memcmp(old_words, new_words, bytes) == 0) continue;
+      const Node& node = state.nodes[index];
+      const CUDA_KERNEL_NODE_PARAMS full =
+          state.parameters.fill(node.shape, *state.program, recorded, state.fresh.data());
+      const CUresult result = real::get_cuGraphExecKernelNodeSetParams_v2()(state.exec, node.handle, &full);
+      if (result != CUDA_SUCCESS) return result;
+      std::memcpy(old_words, new_words, bytes);
+      ++state.patched;
+    }
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult GraphExec::launch(CUstream stream) noexcept {
+  return state_->exec != nullptr ? real::get_cuGraphLaunch()(state_->exec, stream) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult GraphExec::launch(CUstream stream, const std::vector<CUstream>& others) noexcept {
+  if (others.empty()) return launch(stream);
+  auto* create = real::get_cuEventCreate();
+  auto* record = real::get_cuEventRecord();
+  auto* wait = real::get_cuStreamWaitEvent();
+  if (create == nullptr || record == nullptr || wait == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  CUevent& event = state_->event;
+  CUresult result = event != nullptr ? CUDA_SUCCESS : create(&event, CU_EVENT_DISABLE_TIMING);
+  if (result != CUDA_SUCCESS) {
+    event = nullptr;
+    return result;
+  }
+  for (const CUstream other : others) {
+    result = record(event, other);
+    if (result == CUDA_SUCCESS) result = wait(stream, event, 0);
+    if (result != CUDA_SUCCESS) return result;
+  }
+  result = launch(stream);
+  if (result == CUDA_SUCCESS) result = record(event, stream);
+  for (const CUstream other : others) {
+    if (result == CUDA_SUCCESS) result = wait(other, event, 0);
+  }
+  return result;
+}
+
+std::uint32_t GraphExec::patched() const noexcept { return state_->patched; }
+std::uint64_t GraphExec::device_bytes() const noexcept { return state_->nodes.size() * kDeviceBytesPerNode; }
+
+void GraphExec::abandon() noexcept {
+  state_->exec = nullptr;
+  state_->graph = nullptr;
+  state_->event = nullptr;
+}
+
+}  // namespace grape::replay

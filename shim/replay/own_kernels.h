@@ -1,0 +1,58 @@
+// The kernels that Grape brings along: a copy, a fill and a hash. One small PTX text, which the driver compiles once
+// for each context.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace grape::replay {
+
+extern const char kOwnKernels[];  // PTX, null-terminated
+
+// Entries, and what their parameters are; each parameter is 8 bytes.
+constexpr char kCopyKernel[] = "grape_copy";  // destination, source, bytes: any alignment; must not overlap
+constexpr char kFillKernel[] = "grape_fill";  // destination, value, element bytes (1, 2, 4), width in elements, height,
+                                              // pitch in bytes; a row per block in y
+constexpr char kHashKernel[] = "grape_hash";  // address, bytes, address of the sum to add to
+constexpr std::uint32_t kOwnKernelBlock = 256;  // threads, of all of them; grids of any size do
+
+struct OwnKernels {
+  CUcontext context = nullptr;
+  CUmodule module = nullptr;
+  CUfunction copy = nullptr, fill = nullptr, hash = nullptr;
+  // For hashes; one user at a time.
+  static constexpr std::uint32_t kSlots = 1024;
+  CUdeviceptr slots = 0;
+  std::mutex mutex;
+  OwnKernels* next = nullptr;
+};
+
+// Those of the context that is current on this thread, loaded at the first use; null, and one line in `error`, if the
+// driver refuses. They stay until the context goes. Any thread.
+OwnKernels* own_kernels(std::string& error) noexcept;
+// The context is gone, and its modules and memory with it. The object stays, for who may still have it.
+void forget_own_kernels(CUcontext context) noexcept;
+
+// Blocks of kOwnKernelBlock threads, of which each has `bytes_per_thread` to do: at least one, at most enough.
+std::uint32_t own_kernel_blocks(std::uint64_t bytes, std::uint64_t bytes_per_thread) noexcept;
+
+// "cuGraphCreate: CUDA_ERROR_OUT_OF_MEMORY"
+std::string describe_error(const char* call, CUresult result);
+
+// While it lives, this thread's calls do not break a stream capture of another thread.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() noexcept;
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+  bool changed_ = false;
+};
+
+}  // namespace grape::replay

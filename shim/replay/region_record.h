@@ -1,0 +1,38 @@
+// Events of one region call become a program::RegionRecord, or a reason why not. Asks nobody but through its callbacks:
+// no driver, no thread state.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shim/record/api_table.h"
+#include "shim/replay/region_sink.h"
+
+namespace grape::replay {
+
+// The kind of a serial's note in a sink: one word, the serial of the block whose event stands before it.
+constexpr trace::EventKind kSerialNote = trace::EventKind::kNone;
+
+struct RegionEvents {
+  const std::uint8_t* data = nullptr;  // events back to back, as a RegionSink has them
+  std::size_t bytes = 0;
+  const record::ApiTable* apis = nullptr;
+  std::vector<program::LiveBlock> before;  // device memory alive at the begin
+  std::vector<program::LiveBlock> host;    // memory that the host may change at any time
+  std::uint64_t context = 0;               // current at the begin
+
+  // What the thread knows of a function; false: nothing any more.
+  bool (*function)(std::uint32_t id, program::FunctionInfo& out, void* user) = nullptr;
+  // A stream that is no default stream; false: the driver does not know it.
+  struct Stream {
+    bool non_blocking = false;
+    std::uint64_t context = 0;
+  };
+  bool (*stream)(std::uint64_t handle, Stream& out) = nullptr;
+  void* user = nullptr;
+};
+
+// May throw std::bad_alloc.
+RegionSink::Result make_region_record(RegionEvents events);
+
+}  // namespace grape::replay

@@ -1,0 +1,148 @@
+#include "shim/replay/region_sink.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "shim/interpose/function_cache.h"
+#include "shim/interpose/real_driver.h"
+#include "shim/interpose/unhandled.h"
+#include "shim/replay/live_blocks.h"
+#include "shim/replay/region_record.h"
+
+namespace grape::replay {
+namespace {
+
+constexpr std::size_t kFirstRoom = std::size_t{256} << 10;
+constexpr std::size_t kMostRoom = std::size_t{64} << 20;
+
+bool grow_sink(record::EventSink& sink, std::size_t needed) noexcept {
+  if (needed > kMostRoom) return false;
+  const std::size_t larger = std::max(std::min(sink.room * 2, kMostRoom), std::max(needed, kFirstRoom));
+  auto* data = static_cast<std::uint8_t*>(std::realloc(sink.data, larger));
+  if (data == nullptr) return false;
+  sink.data = data;
+  sink.room = larger;
+  return true;
+}
+
+// The driver's call table, parsed at the first use. Never destroyed.
+const record::ApiTable* apis() {
+  static const record::ApiTable* table = [] {
+    std::uint32_t count = 0;
+    const record::ApiRow* rows = record::api_table(count);
+    std::vector<trace::ApiInfo> infos;
+    for (std::uint32_t i = 0; rows != nullptr && i < count; ++i) {
+      infos.push_back({rows[i].symbol, static_cast<trace::ApiClass>(rows[i].api_class), rows[i].arguments});
+    }
+    return new record::ApiTable(infos);
+  }();
+  return table;
+}
+
+bool function_of_thread(std::uint32_t id, program::FunctionInfo& out, void* log) {
+  const interpose::Function* function = interpose::function_of_id(*static_cast<record::ThreadLog*>(log), id);
+  if (function == nullptr) return false;
+  out.handle = reinterpret_cast<std::uint64_t>(function->handle);
+  out.name = function->name != nullptr ? function->name : "";
+  out.has_layout = function->has_layout;
+  for (std::uint32_t i = 0; i < function->parameter_count; ++i) {
+    out.parameters.push_back({function->parameters[i].offset, function->parameters[i].bytes});
+  }
+  return true;
+}
+
+bool stream_of_driver(std::uint64_t handle, RegionEvents::Stream& out) {
+  auto* stream = reinterpret_cast<CUstream>(handle);
+  auto* get_flags = interpose::real::get_cuStreamGetFlags();
+  auto* get_context = interpose::real::get_cuStreamGetCtx();
+  unsigned flags = 0;
+  CUcontext context = nullptr;
+  if (get_flags == nullptr || get_flags(stream, &flags) != CUDA_SUCCESS || get_context == nullptr ||
+      get_context(stream, &context) != CUDA_SUCCESS) {
+    return false;
+  }
+  out.non_blocking = (flags & CU_STREAM_NON_BLOCKING) != 0;
+  out.context = reinterpret_cast<std::uint64_t>(context);
+  return true;
+}
+
+}  // namespace
+
+RegionSink::RegionSink() noexcept { sink_.grow = grow_sink; }
+
+RegionSink::~RegionSink() {
+  cancel();
+  std::free(sink_.data);
+}
+
+bool RegionSink::begin() noexcept {
+  record::ThreadState& thread = record::t_thread;
+  CUcontext context = nullptr;
+  auto* get_context = interpose::real::get_cuCtxGetCurrent();
+  if (thread.sink != nullptr || get_context == nullptr || get_context(&context) != CUDA_SUCCESS) return false;
+  sink_.used = 0;
+  sink_.lost = false;
+  thread.sink = &sink_;
+  if (record::thread_log() == nullptr) {
+    thread.sink = nullptr;
+    return false;
+  }
+  const LiveBlocks& blocks = LiveBlocks::instance();
+  complete_ = blocks.snapshot(before_) && blocks.snapshot_host(host_) && blocks.has_framework();
+  context_ = reinterpret_cast<std::uint64_t>(context);
+  unhandled_ = interpose::unhandled_total();
+  return true;
+}
+
+void RegionSink::cancel() noexcept {
+  if (record::t_thread.sink == &sink_) record::t_thread.sink = nullptr;
+}
+
+RegionSink::Result RegionSink::end() noexcept {
+  Result result;
+  record::ThreadLog* log = record::t_thread.log;
+  const bool collected = record::t_thread.sink == &sink_ && log != nullptr;
+  cancel();
+  try {
+    if (!collected) {
+      result.reason = "was not recorded: its thread has ended";
+    } else if (sink_.lost) {
+      result.reason = "does more than can be recorded";
+    } else if (!complete_ || !LiveBlocks::instance().complete()) {
+      result.reason = "uses memory that PyTorch's allocator does not report";
+    } else if (interpose::unhandled_total() != unhandled_) {
+      result.reason = "calls a driver function that Grape does not know";
+      result.again = true;  // it may have been another thread
+    } else {
+      RegionEvents events;
+      events.data = sink_.data;
+      events.bytes = sink_.used;
+      events.apis = apis();
+      events.before = std::move(before_);
+      events.host = std::move(host_);
+      events.context = context_;
+      events.function = function_of_thread;
+      events.stream = stream_of_driver;
+      events.user = log;
+      return make_region_record(std::move(events));
+    }
+  } catch (const std::bad_alloc&) {
+    result.record.reset();
+    result.reason = "no memory";  // short enough to need none
+    result.again = true;
+  }
+  return result;
+}
+
+void note_block_serial(std::uint64_t serial) noexcept {
+  record::EventSink* sink = record::t_thread.sink;
+  if (sink == nullptr) return;
+  struct {
+    trace::EventHeader header;
+    std::uint64_t serial;
+  } note = {{sizeof note, kSerialNote, 0, 0, 0, 0, 0}, serial};
+  sink->append(note.header);
+}
+
+}  // namespace grape::replay
