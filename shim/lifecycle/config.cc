@@ -113,8 +113,9 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
   out[used] = '\0';
 }
 
-constexpr const char* kNames[] = {"GRAPE_MODE",    "GRAPE_TRACE",   "GRAPE_TRACE_REPLACE", "GRAPE_LOG",
-                                  "GRAPE_REGIONS", "GRAPE_EXCLUDE", "GRAPE_STACKS",        "GRAPE_DISABLE"};
+constexpr const char* kNames[] = {"GRAPE_MODE",   "GRAPE_TRACE",   "GRAPE_TRACE_REPLACE",
+                                  "GRAPE_LOG",    "GRAPE_REGIONS", "GRAPE_EXCLUDE",
+                                  "GRAPE_STACKS", "GRAPE_REPORT",  "GRAPE_DISABLE"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
 std::size_t distance(const char* a, const char* b) {
@@ -171,6 +172,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.replace = choose(name, value, kSwitch, 0, warn) != 0;
   } else if (is("GRAPE_TRACE")) {
     copy_text(name, value, out.trace, sizeof out.trace, warn);
+  } else if (is("GRAPE_REPORT")) {
+    copy_text(name, value, out.report, sizeof out.report, warn);
   } else if (is("GRAPE_REGIONS")) {
     copy_patterns(name, value, out.regions, sizeof out.regions, warn);
   } else if (is("GRAPE_EXCLUDE")) {

@@ -18,6 +18,7 @@ struct Config {
   LogLevel log = LogLevel::kWarning;
   bool replace = false;     // GRAPE_TRACE_REPLACE: write beside, rename at the end
   char trace[4096] = {};    // GRAPE_TRACE, unexpanded
+  char report[4096] = {};   // GRAPE_REPORT: JSON on what became of each region; unexpanded
   char regions[4096] = {};  // GRAPE_REGIONS: comma-separated patterns, checked
   char exclude[4096] = {};  // GRAPE_EXCLUDE
 };

@@ -1,0 +1,14 @@
+// Decides for each call of a module: replay, observe, or run as always.
+#pragma once
+
+#include "python_hooks/cpython.h"
+
+namespace grape::python::replay {
+
+// Is GRAPE_MODE=replay in force, and all that it needs there?
+bool enabled() noexcept;
+
+// In place of Module.__call__: `eager` is what it ran before. Same arguments, same result, same exceptions.
+Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
+
+}  // namespace grape::python::replay

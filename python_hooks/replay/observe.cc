@@ -1,0 +1,274 @@
+#include "python_hooks/replay/observe.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "compressor/program/symbolise.h"
+#include "python_hooks/replay/recipes.h"
+#include "python_hooks/replay/run.h"
+#include "shim/lifecycle/log.h"
+#include "shim/replay/live_blocks.h"
+#include "shim/replay/region_sink.h"
+#include "shim/replay/shadow.h"
+
+namespace grape::python::replay {
+namespace {
+
+using Range = grape::replay::Shadow::Range;
+
+// All that the call can reach and that stays alive: arguments, the module's tensors, and what the first observed call's
+// kernels were given besides. Disjoint, ascending.
+std::vector<Range> reachable_memory(const Region& region, const Signature& signature, const Call& call) {
+  std::vector<Range> ranges;
+  for (const state::StorageExtent& extent : call.walk->extents()) ranges.push_back({extent.address, extent.bytes});
+  for (const state::StorageExtent& extent : region.guard->extents()) ranges.push_back({extent.address, extent.bytes});
+  for (const program::StaticBlock& block : signature.observation->program.statics) {
+    if (grape::replay::LiveBlocks::instance().alive(block.address, block.serial)) {
+      ranges.push_back({block.address, block.bytes});
+    }
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
+  std::vector<Range> merged;
+  for (const Range& range : ranges) {
+    if (range.bytes == 0) continue;
+    if (!merged.empty() && range.address < merged.back().address + merged.back().bytes) {
+      merged.back().bytes = std::max(merged.back().bytes, range.address + range.bytes - merged.back().address);
+    } else {
+      merged.push_back(range);
+    }
+  }
+  return merged;
+}
+
+// What one observed call was, and what became of it.
+struct Seen {
+  state::ExecutedCode code;
+  grape::replay::RegionSink sink;
+  grape::replay::Shadow shadow;
+  std::unique_ptr<state::Before> before;
+  program::RandomState random;
+  std::uint64_t host_random = 0;
+  bool shadowed = false;
+  std::string reason;
+};
+
+bool prepare(Region& region, const Signature& signature, const Call& call, Seen& seen) {
+  seen.before = state::Before::take(*call.walk, seen.reason);
+  if (seen.before == nullptr) return false;
+  auto& random = seen.random;
+  random.known = state::random_state(call.dispatch.device, random.seed, random.offset_before);
+  seen.host_random = state::host_random_hash();
+  if (signature.stage == Stage::kObserved) {
+    auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+    if (!seen.shadow.before(stream, reachable_memory(region, signature, call), seen.reason)) return false;
+    seen.shadowed = true;
+  }
+  if (!seen.code.begin()) {
+    seen.reason = "another profiler or debugger is at work on this thread";
+    return false;
+  }
+  seen.sink.begin();
+  return true;
+}
+
+// Null: `seen.reason` says why this call is of no use.
+std::unique_ptr<Observation> conclude(Region& region, const Call& call, Object* result, Seen& seen) {
+  auto recorded = seen.sink.end();
+  const bool clean = seen.code.end();
+  if (result == nullptr) {
+    seen.reason = "the call raised an exception";
+    return nullptr;
+  }
+  if (recorded.record == nullptr) seen.reason = std::move(recorded.reason);
+  if (!clean) seen.reason = seen.code.reason();
+  if (!clean || recorded.record == nullptr) return nullptr;
+  program::RandomState& random = seen.random;
+  if (random.known && !state::random_state(call.dispatch.device, random.seed, random.offset_after)) return nullptr;
+  state::DispatchState after;
+  const char* blocked = nullptr;
+  if (state::host_random_hash() != seen.host_random) {
+    seen.reason = "draws random numbers on the host";
+  } else if (!state::take_dispatch_state(after, blocked) || after.byte_count != call.dispatch.byte_count ||
+             !std::equal(after.bytes, after.bytes + after.byte_count, call.dispatch.bytes)) {
+    seen.reason = "changes PyTorch's global state (grad mode, autocast, stream, ...)";
+  } else if (!region.guard->holds()) {
+    seen.reason = "changes its module: " + region.guard->change();
+  } else {
+    auto observation = std::make_unique<Observation>();
+    observation->outcome = state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason);
+    if (observation->outcome == nullptr) return nullptr;
+    program::RegionRecord& record = *recorded.record;
+    for (const state::StorageExtent& extent : call.walk->extents())
+      record.inputs.push_back({extent.address, extent.bytes});
+    record.random = random;
+    if (!make_recipes(record, *observation->outcome, observation->recipes, observation->output_addresses,
+                      seen.reason)) {
+      return nullptr;
+    }
+    observation->program = program::symbolise(std::move(record));
+    return observation;
+  }
+  return nullptr;
+}
+
+// A word of padding that held an address in either run might be a pointer after all: it gets one to memory that nobody
+// uses, where a mistake shows in the outputs and hurts nobody. Other padding takes the donor's bytes.
+void settle_noise(program::Program& program, const program::Program& donor, const std::vector<std::uint32_t>& noise,
+                  std::uint64_t harmless) {
+  const auto refers = [](const program::Program& p, std::uint32_t word) {
+    const auto at = std::lower_bound(p.references.begin(), p.references.end(), word,
+                                     [](const program::Reference& r, std::uint32_t w) { return r.word < w; });
+    return at != p.references.end() && at->word == word;
+  };
+  for (const std::uint32_t word : noise) {
+    program.words[word] = refers(program, word) || refers(donor, word) ? harmless : donor.words[word];
+  }
+  program.references.erase(std::remove_if(program.references.begin(), program.references.end(),
+                                          [&](const program::Reference& r) {
+                                            return std::binary_search(noise.begin(), noise.end(), r.word);
+                                          }),
+                           program.references.end());
+}
+
+// Memory for pointers that should be padding: never freed, alive as long as the process.
+std::uint64_t harmless_memory(std::int32_t device) noexcept {
+  static std::unordered_map<std::int32_t, std::uint64_t> addresses;
+  std::uint64_t& address = addresses[device];
+  if (address != 0) return address;
+  const std::int64_t bytes = 1 << 20, stride = 1;
+  constexpr std::int32_t kByte = 0, kCuda = 1;
+  Object* memory = state::new_tensor(1, &bytes, &stride, kByte, kCuda, device);
+  state::TensorView view;
+  if (memory != nullptr && state::view_tensor(memory, view)) address = view.storage;
+  return address;
+}
+
+std::vector<Range> output_ranges(const program::Program& program, const std::vector<std::uint64_t>& addresses,
+                                 const Observation& observation) {
+  std::vector<Range> ranges;
+  for (const OutputRecipe& recipe : observation.recipes) {
+    if (!recipe.has_block) continue;
+    const std::uint64_t bytes = observation.outcome->made()[recipe.made.front()].storage_bytes;
+    ranges.push_back({addresses[recipe.block], std::min(bytes, program.outputs[recipe.block].bytes)});
+  }
+  return ranges;
+}
+
+// The second observed call told the same program: its graph runs in the shadow. Null: `seen.reason` says why not.
+std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& first, Observation& second,
+                              const std::vector<std::uint32_t>& noise, Seen& seen) {
+  auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+  if (!seen.shadow.after(stream, output_ranges(second.program, second.output_addresses, second), seen.reason)) {
+    return nullptr;
+  }
+  auto proven = std::make_unique<Proven>();
+  proven->program = second.program;
+  const std::uint64_t harmless = noise.empty() ? 1 : harmless_memory(call.dispatch.device);
+  if (harmless == 0) {
+    seen.reason = "no device memory";
+    return nullptr;
+  }
+  settle_noise(proven->program, first.program, noise, harmless);
+  proven->plan = program::plan_arena(proven->program);
+  program::Bindings& bindings = proven->bindings;
+  bindings.outputs.resize(proven->program.outputs.size());
+  for (const state::StorageExtent& extent : call.walk->extents()) bindings.inputs.push_back(extent.address);
+  bindings.seed = seen.random.seed;
+  bindings.offset = seen.random.offset_before;
+  std::vector<Object*> tensors;
+  if (!reserve_arena(region, proven->plan.bytes, call.dispatch.device) ||
+      !make_outputs(*second.outcome, second.recipes, tensors, bindings.outputs)) {
+    seen.reason = "no device memory";
+    return nullptr;
+  }
+  bindings.arena = region.arena_address;
+  proven->exec = grape::replay::GraphExec::build(proven->program, proven->plan, bindings, seen.reason);
+  std::string difference;
+  const bool ran = proven->exec != nullptr &&
+                   seen.shadow.compare(stream, *proven->exec, output_ranges(second.program, bindings.outputs, second),
+                                       difference, seen.reason);
+  for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
+  if (!ran) return nullptr;
+  if (!difference.empty()) {
+    seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
+    return nullptr;
+  }
+  return proven;
+}
+
+bool refer_to_statics(Proven& proven) {
+  auto& blocks = grape::replay::LiveBlocks::instance();
+  proven.block_epoch = blocks.epoch();
+  auto& statics = proven.program.statics;
+  for (std::size_t i = 0; i < statics.size(); ++i) {
+    if (blocks.refer(statics[i].address, statics[i].serial)) continue;
+    for (std::size_t k = 0; k < i; ++k) blocks.release(statics[k].address, statics[k].serial);
+    statics.clear();
+    return false;
+  }
+  return true;
+}
+
+std::string as_it_is(const std::string& name) { return name; }
+
+// From one observation to the next stage.
+void advance(Region& region, Signature& signature, const Call& call, std::unique_ptr<Observation> observation,
+             Seen& seen) {
+  if (signature.stage != Stage::kObserved) {
+    signature.observation = std::move(observation);
+    signature.stage = Stage::kObserved;
+    return;
+  }
+  Observation& first = *signature.observation;
+  const program::Comparison comparison = program::compare(first.program, observation->program);
+  std::unique_ptr<Proven> proven;
+  if (comparison.difference != program::Difference::kNone) {
+    seen.reason = program::describe(comparison, first.program, observation->program, as_it_is);
+  } else if (first.outcome->same_as(*observation->outcome, seen.reason)) {
+    auto globals = state::GlobalsGuard::take(seen.code, seen.reason);
+    if (globals != nullptr) proven = prove(region, call, first, *observation, comparison.noise, seen);
+    if (proven != nullptr) proven->globals = std::move(globals);
+  }
+  if (proven == nullptr || !refer_to_statics(*proven)) {
+    signature.observation = std::move(observation);
+    return;
+  }
+  proven->outcome = std::move(observation->outcome);
+  proven->recipes = std::move(observation->recipes);
+  signature.observation = nullptr;
+  signature.proven = std::move(proven);
+  signature.stage = Stage::kProven;
+}
+
+}  // namespace
+
+Object* observe(Region& region, Signature& signature, const Call& call) {
+  Seen seen;
+  if (!prepare(region, signature, call, seen)) {
+    region.reason = seen.reason;
+    ++signature.failures;
+    ++region.failures;
+    return call.eager(call.function, call.arguments, call.count, call.names);
+  }
+  ++region.observed;
+  Object* result = call.eager(call.function, call.arguments, call.count, call.names);
+  const KeepException keep;
+  try {
+    std::unique_ptr<Observation> observation = conclude(region, call, result, seen);
+    if (observation != nullptr) advance(region, signature, call, std::move(observation), seen);
+  } catch (const std::bad_alloc&) {
+    seen.reason = "no host memory";
+  }
+  if (seen.reason.empty()) {
+    signature.failures = region.failures = 0;
+  } else if (result != nullptr) {
+    ++signature.failures;
+    ++region.failures;
+    region.reason = seen.reason;
+    log_line(LogLevel::kDebug, "%s: not replayed: %s", region.name.c_str(), seen.reason.c_str());
+  }
+  return result;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,23 @@
+// A call that runs as always while everything about it is written down.
+#pragma once
+
+#include "python_hooks/replay/region.h"
+#include "python_hooks/state/torch_api.h"
+
+namespace grape::python::replay {
+
+struct Call {
+  Vectorcall eager;
+  Object* function;
+  Object* const* arguments;
+  std::size_t count;  // with the vectorcall's flag
+  Object* names;
+  state::DispatchState dispatch;
+  const state::Walk* walk;  // of the arguments without the module
+};
+
+// Runs the call eagerly, observed; moves the signature on as far as what was seen allows. Returns the call's result;
+// null with the program's exception.
+Object* observe(Region& region, Signature& signature, const Call& call);
+
+}  // namespace grape::python::replay

@@ -1,0 +1,69 @@
+#include "python_hooks/replay/recipes.h"
+
+#include <algorithm>
+
+namespace grape::python::replay {
+namespace {
+
+// Addresses of the blocks that were born inside and outlive the call, in the order of birth.
+std::vector<std::uint64_t> surviving_blocks(const program::RegionRecord& record) {
+  std::vector<std::uint64_t> alive;
+  for (const program::BlockEvent& event : record.block_events) {
+    if (event.alloc) {
+      alive.push_back(event.address);
+      continue;
+    }
+    const auto at = std::find(alive.rbegin(), alive.rend(), event.address);
+    if (at != alive.rend()) alive.erase(std::next(at).base());
+  }
+  return alive;
+}
+
+// Is the storage exactly as long as a new tensor of this shape would make it?
+bool is_whole(const state::MadeTensor& made) {
+  if (made.offset != 0) return false;
+  std::uint64_t last = 0, elements = 1;
+  for (std::size_t i = 0; i < made.sizes.size(); ++i) {
+    if (made.sizes[i] == 0) return made.storage_bytes == 0;
+    elements *= static_cast<std::uint64_t>(made.sizes[i]);
+    last += static_cast<std::uint64_t>(made.sizes[i] - 1) * static_cast<std::uint64_t>(made.strides[i]);
+  }
+  const std::uint64_t item_bytes = made.item_bytes;
+  return made.storage_bytes == (last + 1) * item_bytes && elements != 0;
+}
+
+}  // namespace
+
+bool make_recipes(const program::RegionRecord& record, const state::Outcome& outcome,
+                  std::vector<OutputRecipe>& recipes, std::vector<std::uint64_t>& addresses, std::string& reason) {
+  constexpr std::int32_t kCuda = 1;
+  addresses = surviving_blocks(record);
+  std::vector<bool> held(addresses.size(), false);
+  const auto& made = outcome.made();
+  for (std::uint32_t i = 0; i < made.size(); ++i) {
+    if (made[i].device_type != kCuda) {
+      reason = "returns a tensor on the CPU that it made";
+      return false;
+    }
+    if (made[i].group >= recipes.size()) recipes.resize(made[i].group + 1);
+    OutputRecipe& recipe = recipes[made[i].group];
+    recipe.made.push_back(i);
+    recipe.whole = recipe.made.size() == 1 && is_whole(made[i]);
+    if (made[i].storage_bytes == 0) continue;
+    const auto at = std::find(addresses.begin(), addresses.end(), made[i].storage);
+    if (at == addresses.end()) {
+      reason = "returns memory that was not allocated during the call";
+      return false;
+    }
+    recipe.has_block = true;
+    recipe.block = static_cast<std::uint32_t>(at - addresses.begin());
+    held[recipe.block] = true;
+  }
+  if (std::find(held.begin(), held.end(), false) != held.end()) {
+    reason = "keeps device memory that is not in its result";
+    return false;
+  }
+  return true;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,14 @@
+// Which blocks that a call left alive belong to which tensors that it made.
+#pragma once
+
+#include "compressor/program/record.h"
+#include "python_hooks/replay/region.h"
+
+namespace grape::python::replay {
+
+// Numbers the blocks born inside and alive at the end as program::symbolise() does. False: a block outlives the call
+// that no result holds, or a result lies in memory that the call did not make; `reason` says which.
+bool make_recipes(const program::RegionRecord& record, const state::Outcome& outcome,
+                  std::vector<OutputRecipe>& recipes, std::vector<std::uint64_t>& addresses, std::string& reason);
+
+}  // namespace grape::python::replay

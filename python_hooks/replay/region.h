@@ -1,0 +1,96 @@
+// What is known of one module's calls: per signature, how far its proof has come. All of it is touched with the GIL
+// only.
+//
+//   seen → observed (one program) → proven (a second observed call told the same program, and its graph, run in the
+//   shadow, left the same bytes) → replayed. Whatever breaks a guard starts the signature anew.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compressor/program/plan.h"
+#include "compressor/program/program.h"
+#include "compressor/program/prove.h"
+#include "python_hooks/cpython.h"
+#include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/outcome.h"
+#include "python_hooks/state/walk.h"
+#include "shim/replay/graph_exec.h"
+
+namespace grape::python::replay {
+
+// How the tensors of one storage that a call made are made anew.
+struct OutputRecipe {
+  std::vector<std::uint32_t> made;  // indices into Outcome::made()
+  std::uint32_t block = 0;          // index into Program::outputs
+  bool has_block = false;           // false: no bytes
+  bool whole = false;               // one tensor, as long as its storage
+};
+
+// One observed call, symbolised.
+struct Observation {
+  program::Program program;
+  std::unique_ptr<state::Outcome> outcome;
+  std::vector<OutputRecipe> recipes;
+  std::vector<std::uint64_t> output_addresses;  // per Program::outputs, of this call
+  std::uint64_t host_random = 0;
+};
+
+// A program that may stand in for the call.
+struct Proven {
+  program::Program program;
+  program::ArenaPlan plan;
+  std::unique_ptr<state::Outcome> outcome;
+  std::vector<OutputRecipe> recipes;
+  std::unique_ptr<state::GlobalsGuard> globals;
+  std::unique_ptr<grape::replay::GraphExec> exec;
+  program::Bindings bindings;     // of the last run; reused
+  std::uint32_t block_epoch = 0;  // LiveBlocks::epoch() when its statics were last seen alive
+
+  Proven() = default;
+  ~Proven();  // gives up its references to blocks
+  Proven(const Proven&) = delete;
+  Proven& operator=(const Proven&) = delete;
+};
+
+enum class Stage : std::uint8_t { kSeen, kObserved, kProven, kGivenUp };
+
+struct Signature {
+  std::vector<std::uint8_t> bytes;
+  Stage stage = Stage::kSeen;
+  std::uint32_t calls = 0;
+  std::uint32_t failures = 0;  // observations in a row that were of no use
+  std::uint32_t shadowed = 0;  // shadow replays passed
+  std::unique_ptr<Observation> observation;
+  std::unique_ptr<Proven> proven;
+};
+
+struct Region {
+  ~Region();
+
+  Object* weak_module = nullptr;  // owned weak reference
+  std::string name;               // "package.module:Class"
+  bool given_up = false;          // its children are regions then
+  bool busy = false;              // a thread is inside
+  std::string reason;             // the last one for which a call was not replayed
+  std::unique_ptr<state::ModuleGuard> guard;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Signature>> signatures;  // by hash of the bytes
+
+  Object* arena = nullptr;  // owned: a tensor of bytes, shared by the region's programs
+  std::uint64_t arena_address = 0, arena_bytes = 0;
+
+  // For the report.
+  std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;
+  std::uint32_t failures = 0;  // observations in a row that were of no use
+  double eager_seconds = 0, replay_seconds = 0;
+  std::uint64_t eager_timed = 0;
+};
+
+// The region of a module; null: no memory, or one that is never replayed.
+Region* region_of(Object* module) noexcept;
+
+}  // namespace grape::python::replay

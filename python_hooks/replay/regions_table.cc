@@ -1,0 +1,68 @@
+// The regions of this process, by their modules' addresses.
+#include <cstdio>
+#include <new>
+
+#include "python_hooks/replay/region.h"
+#include "python_hooks/replay/report.h"
+
+namespace grape::python::replay {
+namespace {
+
+constexpr std::size_t kMostRegions = 65536;
+
+using Table = std::unordered_map<Object*, std::unique_ptr<Region>>;
+
+// Never destroyed: calls may come until the very end.
+Table& table() {
+  static Table* regions = new Table;
+  return *regions;
+}
+
+bool is_of(const Region& region, Object* module) { return referent(region.weak_module) == module; }
+
+// Those whose modules are gone give back what they hold.
+void sweep() {
+  for (auto at = table().begin(); at != table().end();) {
+    const bool gone = !at->second->busy && !is_of(*at->second, at->first);
+    at = gone ? table().erase(at) : std::next(at);
+  }
+}
+
+}  // namespace
+
+Region::~Region() {
+  signatures.clear();
+  if (arena != nullptr) g_api.Py_DecRef(arena);
+  if (weak_module != nullptr) g_api.Py_DecRef(weak_module);
+}
+
+void for_each_region(void (*visit)(const Region& region, void* context), void* context) {
+  for (const auto& entry : table()) visit(*entry.second, context);
+}
+
+Region* region_of(Object* module) noexcept {
+  try {
+    const auto found = table().find(module);
+    if (found != table().end() && is_of(*found->second, module)) return found->second.get();
+    // Each time the table has doubled: the work per region stays the same.
+    static std::size_t next_sweep = 64;
+    if (table().size() >= next_sweep) {
+      sweep();
+      next_sweep = 2 * table().size() + 64;
+    }
+    if (table().size() >= kMostRegions) return nullptr;
+    auto region = std::make_unique<Region>();
+    region->weak_module = g_api.PyWeakref_NewRef(module, nullptr);
+    if (region->weak_module == nullptr) {
+      g_api.PyErr_Clear();
+      return nullptr;
+    }
+    char name[512];
+    region->name = qualified_name(type_of(module), name, sizeof name) ? name : "a module";
+    return (table()[module] = std::move(region)).get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,126 @@
+#include "python_hooks/replay/run.h"
+
+#include "shim/replay/live_blocks.h"
+
+namespace grape::python::replay {
+namespace {
+
+constexpr std::int32_t kCuda = 1;  // c10::DeviceType
+constexpr std::int32_t kByte = 0;  // c10::ScalarType
+
+void drop(std::vector<Object*>& tensors) noexcept {
+  for (Object* tensor : tensors) {
+    if (tensor != nullptr) g_api.Py_DecRef(tensor);
+  }
+  tensors.clear();
+}
+
+bool statics_alive(Proven& proven) noexcept {
+  auto& blocks = grape::replay::LiveBlocks::instance();
+  const std::uint32_t epoch = blocks.epoch();
+  if (epoch == proven.block_epoch) return true;
+  for (const program::StaticBlock& block : proven.program.statics) {
+    if (!blocks.alive(block.address, block.serial)) return false;
+  }
+  proven.block_epoch = epoch;
+  return true;
+}
+
+// One storage, and the tensors that share it.
+bool make_shared(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+                 std::uint64_t& address) noexcept {
+  const state::MadeTensor& first = outcome.made()[recipe.made.front()];
+  const auto bytes = static_cast<std::int64_t>(first.storage_bytes);
+  const std::int64_t stride = 1;
+  const Reference base(state::new_tensor(1, &bytes, &stride, kByte, first.device_type, first.device_index));
+  state::TensorView view;
+  if (!base || !state::view_tensor(base.get(), view)) return false;
+  address = view.storage;
+  for (const std::uint32_t i : recipe.made) {
+    const state::MadeTensor& made = outcome.made()[i];
+    tensors[i] = state::new_alias(base.get(), static_cast<std::int64_t>(made.sizes.size()), made.sizes.data(),
+                                  made.strides.data(), made.offset, made.type);
+    if (tensors[i] == nullptr) return false;
+  }
+  return true;
+}
+
+bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& address) noexcept {
+  tensor = state::new_tensor(static_cast<std::int64_t>(made.sizes.size()), made.sizes.data(), made.strides.data(),
+                             made.type, made.device_type, made.device_index);
+  state::TensorView view;
+  if (tensor == nullptr || !state::view_tensor(tensor, view)) return false;
+  address = view.storage;
+  return true;
+}
+
+}  // namespace
+
+Proven::~Proven() {
+  auto& blocks = grape::replay::LiveBlocks::instance();
+  for (const program::StaticBlock& block : program.statics) blocks.release(block.address, block.serial);
+}
+
+bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
+                  std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept {
+  tensors.assign(outcome.made().size(), nullptr);
+  for (const OutputRecipe& recipe : recipes) {
+    std::uint64_t address = 0;
+    const std::uint32_t first = recipe.made.front();
+    const bool made = recipe.whole ? make_whole(outcome.made()[first], tensors[first], address)
+                                   : make_shared(outcome, recipe, tensors, address);
+    if (!made) {
+      drop(tensors);
+      return false;
+    }
+    if (recipe.has_block) addresses[recipe.block] = address;
+  }
+  return true;
+}
+
+bool reserve_arena(Region& region, std::uint64_t bytes, std::int32_t device) noexcept {
+  if (bytes <= region.arena_bytes) return true;
+  const auto size = static_cast<std::int64_t>(bytes);
+  const std::int64_t stride = 1;
+  Object* arena = state::new_tensor(1, &size, &stride, kByte, kCuda, device);
+  state::TensorView view;
+  if (arena == nullptr || !state::view_tensor(arena, view)) {
+    if (arena != nullptr) g_api.Py_DecRef(arena);
+    return false;
+  }
+  // The allocator hands the old one's memory to work that comes later in this stream.
+  if (region.arena != nullptr) g_api.Py_DecRef(region.arena);
+  region.arena = arena;
+  region.arena_address = view.storage;
+  region.arena_bytes = bytes;
+  return true;
+}
+
+Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept {
+  if (!statics_alive(proven) || !region.guard->holds()) return Ran::kStale;
+  if (proven.globals != nullptr && !proven.globals->holds()) return Ran::kStale;
+  if (!reserve_arena(region, proven.plan.bytes, call.dispatch.device)) return Ran::kNotNow;
+
+  program::Bindings& bindings = proven.bindings;
+  bindings.arena = region.arena_address;
+  const auto& extents = call.walk->extents();
+  for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
+  const bool random = proven.program.random_increment != 0;
+  if (random && !state::random_state(call.dispatch.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
+
+  std::vector<Object*> tensors;
+  if (!make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs)) return Ran::kNotNow;
+  Ran ran = Ran::kFailed;
+  auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+  if (proven.exec->bind(bindings) == CUDA_SUCCESS && proven.exec->launch(stream) == CUDA_SUCCESS) {
+    if (random) state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.random_increment);
+    // The work is under way: there is no way back to eager from here.
+    result = proven.outcome->repeat(tensors.data(), *call.walk);
+    if (result == nullptr) g_api.PyErr_NoMemory();
+    ran = Ran::kReplayed;
+  }
+  drop(tensors);
+  return ran;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,23 @@
+// The replay itself.
+#pragma once
+
+#include "python_hooks/replay/observe.h"
+
+namespace grape::python::replay {
+
+enum class Ran : std::uint8_t {
+  kReplayed,  // `result` is the call's
+  kStale,     // a guard did not hold: nothing was done, the proof is void
+  kNotNow,    // nothing was done; may work next time (no memory)
+  kFailed,    // the driver refused the launch: nothing was done, the program is of no use
+};
+Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept;
+
+// Tensors for the outputs: `tensors[i]` for made()[i], owned by the caller; `addresses` per Program::outputs.
+bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
+                  std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
+
+// The region's arena, at least so large. False: no memory.
+bool reserve_arena(Region& region, std::uint64_t bytes, std::int32_t device) noexcept;
+
+}  // namespace grape::python::replay

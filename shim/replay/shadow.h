@@ -1,0 +1,53 @@
+// A replay beside an eager run: does the graph leave the same bytes everywhere that the region may write? Memory that
+// the call can reach is copied before and after the eager run, so that the graph starts from what eager started from,
+// and whatever it does, eager's result is what stays. One thread; the region's context is current.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shim/replay/device_hash.h"
+#include "shim/replay/graph_exec.h"
+
+namespace grape::replay {
+
+class Shadow {
+ public:
+  using Range = DeviceHash::Range;
+
+  Shadow() = default;
+  ~Shadow();
+  Shadow(const Shadow&) = delete;
+  Shadow& operator=(const Shadow&) = delete;
+
+  // Before the eager run. `watched`: disjoint ranges of memory that is alive before and after. False: not possible (no
+  // memory for the copies, the driver refuses); `error` is one line.
+  bool before(CUstream stream, std::vector<Range> watched, std::string& error) noexcept;
+  // After the eager run. `outputs`: what it made.
+  bool after(CUstream stream, std::vector<Range> outputs, std::string& error) noexcept;
+  // Starts from the memory of before(), launches, compares what it left in `outputs` (same order and sizes as
+  // after()'s) and in the watched ranges, and puts eager's bytes back. False: an error. `difference`: empty if all were
+  // equal.
+  bool compare(CUstream stream, GraphExec& exec, const std::vector<Range>& outputs, std::string& difference,
+               std::string& error) noexcept;
+  // Did the eager run change watched range `i`?
+  bool changed(std::size_t i) const noexcept { return before_hashes_[i] != after_hashes_[i]; }
+
+  // More than this many bytes are not copied: the call is then not shadowed, and its region not replayed.
+  static constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 30;
+
+ private:
+  bool allocate(std::uint64_t bytes, std::uint64_t& address, std::string& error) noexcept;
+  bool copy_all(CUstream stream, std::uint64_t copy, bool restore, std::string& error) noexcept;
+  void release() noexcept;
+
+  std::vector<Range> watched_;
+  std::vector<Range> outputs_;
+  std::vector<std::uint64_t> before_hashes_, after_hashes_, output_hashes_;
+  std::uint64_t before_copy_ = 0, after_copy_ = 0;  // device memory of ours, all ranges back to back
+};
+
+}  // namespace grape::replay
