@@ -5,6 +5,7 @@ For each script of tests/gpu/workloads:
   plain      twice, without the library: what the script does, and whether it does it twice alike
   observe    under `grape run`, with a trace
   off        preloaded with GRAPE_MODE=off
+  replay     preloaded with GRAPE_MODE=replay, its report read
   profiled   under `grape run` and torch.profiler, for the launch counts, kernel by kernel name
 Outputs must be bitwise equal, stdout and exit status the same, each trace complete with nothing lost and readable by
 `grape dump`. For GPT-2 two more runs check the Python positions. The fault scripts of tests/gpu/faults run as well.
@@ -108,16 +109,14 @@ class Session:
             ),
         )
 
-    def start_off(self, label: str, name: str, arguments: list[str]) -> "Future[Result]":
-        return self.start(
-            label,
-            lambda folder, limit: run(
-                self.script(folder, name, arguments),
-                preloaded(self.build, GRAPE_MODE="off", **self.variables(folder)),
-                limit,
-                folder,
-            ),
-        )
+    def start_preloaded(self, label: str, name: str, arguments: list[str], mode: str) -> "Future[Result]":
+        def action(folder: Path, limit: float) -> Result:
+            settings = {"GRAPE_MODE": mode, **self.variables(folder)}
+            if mode == "replay":
+                settings["GRAPE_REPORT"] = str(folder / "report.json")
+            return run(self.script(folder, name, arguments), preloaded(self.build, **settings), limit, folder)
+
+        return self.start(label, action)
 
     def start_observe(
         self, label: str, name: str, arguments: list[str], wrapper: Optional[list[str]] = None
@@ -206,7 +205,8 @@ class WorkloadTest:
         self.runs["profiled"] = session.start_observe(f"{name}/profiled", name, [], ["profiled.py"])
         if not session.options.quick:
             self.runs["plain2"] = session.start_plain(f"{name}/plain2", name, [])
-            self.runs["off"] = session.start_off(f"{name}/off", name, [])
+            for mode in ("off", "replay"):
+                self.runs[mode] = session.start_preloaded(f"{name}/{mode}", name, [], mode)
         if name == POSITION_WORKLOAD:
             self.runs["stacks"] = session.start_observe(
                 f"{name}/stacks", name, POSITION_ARGUMENTS, ["profiled.py", "--stacks"]
@@ -230,6 +230,8 @@ class WorkloadTest:
         }
         self._compare_runs(results, report)
         self._compare_traces(report)
+        if "replay" in results:
+            self._read_report(report)
         if self.name == POSITION_WORKLOAD:
             self._compare_positions(report)
         nondeterministic = report["bitwise"] == "self differs"
@@ -252,7 +254,7 @@ class WorkloadTest:
         repeatable = "plain2" not in results or same_bytes(expected, self.folder / "plain2" / "output.bin")
         different = [
             label
-            for label in ("observe", "off", "profiled")
+            for label in ("observe", "off", "replay", "profiled")
             if label in results and not same_bytes(expected, self.folder / label / "output.bin")
         ]
         if not repeatable:
@@ -260,7 +262,7 @@ class WorkloadTest:
             return
         report["bitwise"] = "differs: " + ",".join(different) if different else "equal"
         problems.extend(f"{label}: the output differs from plain" for label in different)
-        for label in ("observe", "off"):
+        for label in ("observe", "off", "replay"):
             if label in results and results[label].stdout != plain.stdout:
                 problems.append(f"{label}: stdout differs from plain")
 
@@ -282,6 +284,16 @@ class WorkloadTest:
         if report["differences"]:
             problems.append(f"launch counts differ from the profiler's for {len(report['differences'])} kernel names")
 
+    def _read_report(self, report: dict[str, Any]) -> None:
+        """What became of the regions; that something was replayed is not for this script to demand."""
+        try:
+            regions = json.loads((self.folder / "replay" / "report.json").read_text())["regions"]
+        except (OSError, ValueError, KeyError) as error:
+            report["problems"].append(f"replay: no report: {error}")
+            return
+        report["regions"] = sorted(regions, key=lambda r: -r["calls"])[:20]
+        report["replayed"] = sum(region["replayed"] for region in regions)
+
     def _compare_positions(self, report: dict[str, Any]) -> None:
         problems, traces = report["problems"], report["traces"]
         positions: dict[str, Any] = {}
@@ -302,7 +314,7 @@ class WorkloadTest:
 
 
 def workload_rows(reports: list[dict[str, Any]]) -> str:
-    rows = [["workload", "bitwise", "exit", "launches trace/profiler", "graphs", "trace MB", "verdict"]]
+    rows = [["workload", "bitwise", "exit", "launches trace/profiler", "graphs", "trace MB", "replayed", "verdict"]]
     for report in reports:
         profiled, observe = report["traces"].get("profiled", {}), report["traces"].get("observe", {})
         rows.append(
@@ -313,6 +325,7 @@ def workload_rows(reports: list[dict[str, Any]]) -> str:
                 f"{profiled.get('launches', '?')}/{report.get('profiler_launches', '?')}",
                 str(observe.get("graph_launches", "?")),
                 f"{observe['file_bytes'] / 1e6:.3f}" if "file_bytes" in observe else "?",
+                str(report.get("replayed", "?")),
                 report["verdict"],
             ]
         )
