@@ -1,4 +1,4 @@
-// Where a program's temporary blocks lie in its arena. Core: no CUDA, no Python.
+// Where a program's temporary blocks lie in its arena. Core: no CUDA, no Python. Throws std::bad_alloc only.
 #pragma once
 
 #include <cstdint>
@@ -11,22 +11,24 @@ namespace grape::program {
 constexpr std::uint64_t kArenaAlignment = 512;  // bytes; what PyTorch's allocator gives as well
 
 struct ArenaPlan {
-  std::vector<std::uint64_t> offsets;  // per temp, bytes from the arena's begin
+  std::vector<std::uint64_t> offsets;  // per temp, bytes from the arena's begin; multiples of kArenaAlignment
   std::uint64_t bytes = 0;
 };
 
 // Two temps share bytes only if one is dead before the other is born and every node that uses the later one comes after
-// (by edges) every node that uses the earlier one. Best fit by size; never more than the sum of all.
+// (by edges) every node that uses the earlier one. Best fit; never more than the sum of all, and the same for the same
+// program. A temp that no word refers to takes no room and lies at 0. O(temps^2), and O(nodes * chains) where the nodes
+// make that many chains: one for a single stream.
 ArenaPlan plan_arena(const Program& program);
 
-// Addresses for one run. Vectors are per block of the role.
+// Addresses for one run. Vectors are per block of the role, as long as the program's lists.
 struct Bindings {
-  std::uint64_t arena = 0;
+  std::uint64_t arena = 0;  // a multiple of kArenaAlignment
   std::vector<std::uint64_t> inputs, outputs;
   std::uint64_t seed = 0, offset = 0;  // random state before the call
 };
 
-// The program's words with addresses in them: into `out`, Program::words.size() long.
+// The program's words with addresses in them: into `out`, Program::words.size() long. Allocates nothing.
 void bind(const Program& program, const ArenaPlan& plan, const Bindings& bindings, std::uint64_t* out);
 
 }  // namespace grape::program

@@ -34,7 +34,7 @@ struct StaticBlock {
 
 constexpr std::uint32_t kNever = ~0u;
 
-// A block born inside. Temps and outputs are each numbered in the order of birth.
+// A block born inside, temp or output. Temps and outputs are each numbered in the order of birth.
 struct BornBlock {
   std::uint64_t bytes = 0;
   std::uint32_t birth = 0;      // its number among all blocks born inside
@@ -43,17 +43,19 @@ struct BornBlock {
 };
 
 struct Program {
-  std::vector<RecordedNode> nodes;
+  std::vector<RecordedNode> nodes;      // their words, attributes and edges lie in node order without gaps
   std::vector<FunctionInfo> functions;  // only those used, in the order of first use
   std::vector<std::uint64_t> words;
   std::vector<Reference> references;  // ascending by word
   std::vector<std::uint8_t> attributes;
-  std::vector<std::uint32_t> after;
+  std::vector<std::uint32_t> after;        // per node ascending
   std::vector<StaticBlock> statics;        // only those referred to, in the order of first use
   std::vector<std::uint64_t> input_bytes;  // per extent of the record
   std::vector<BornBlock> temps, outputs;
-  std::uint32_t stream_count = 0;      // nodes refer to streams by number
-  std::uint64_t random_increment = 0;  // of the generator's offset, by one call
+  std::uint32_t stream_count = 0;      // nodes refer to streams by number, in the order of first use
+  std::uint64_t random_increment = 0;  // of the generator's offset, by one call; 0 where the state is not known
+  // The generator's state as this run began: no part of the program, but evidence for compare().
+  std::uint64_t observed_seed = 0, observed_offset = 0;
 };
 
 }  // namespace grape::program

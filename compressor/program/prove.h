@@ -1,4 +1,4 @@
-// Do two observed runs of one signature tell the same program? Core: no CUDA, no Python.
+// Do two observed runs of one signature tell the same program? Core: no CUDA, no Python. Throws std::bad_alloc only.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,19 @@
 
 namespace grape::program {
 
-// Where two programs differ first, if they differ in what no hypothesis can explain.
+// Where two programs differ first, if they differ in what no hypothesis can explain. Nodes and their order are looked
+// at before blocks, blocks before the random state, and words last.
 enum class Difference : std::uint8_t {
   kNone,
   kNodeCount,
   kNodeKind,
-  kFunction,
-  kLaunchShape,  // grid, block, shared memory, cooperative, attributes
+  kFunction,     // another name, or the same name of another module
+  kLaunchShape,  // grid, block, shared memory, cooperative, attributes, size of the parameters
   kOrder,        // streams or edges
-  kScalar,       // a parameter of at most 8 bytes, or a copy's or memset's word: no place for padding
+  kScalar,       // a parameter of at most 8 bytes that is no leftover (see compare()), or a copy's or memset's word
   kPointer,      // symbols in both, not the same one
-  kBlocks,       // blocks born inside differ in number, size or life
-  kRandom,       // the generator moved by another amount
+  kBlocks,       // blocks born inside, or inputs, differ in number, size or life
+  kRandom,       // how the run depends on the random state cannot be told; see compare()
 };
 
 struct Comparison {
@@ -28,19 +29,39 @@ struct Comparison {
   std::uint32_t node = 0;       // of the difference
   std::uint32_t parameter = 0;  // kScalar, kPointer: its number, of a kernel with known layout
   std::uint32_t word = 0;       // in the node's words
-  // With kNone: words inside by-value structs of more than 8 bytes that differ: padding, by hypothesis. Indices into
-  // Program::words, ascending.
+  // With kNone: words that differ where there is room for padding: padding, by hypothesis. Indices into Program::words,
+  // ascending.
   std::vector<std::uint32_t> noise;
 };
 
+// Statics are the same if address and serial are, functions if handle and name are. Blocks are the same if they live
+// from the same node to the same node and their sizes could be what the allocator made of one request.
+//
+// There is room for padding, in a kernel with known layout, in by-value structs of more than 8 bytes and in the gaps
+// between parameters. Smaller parameters have none, but for leftovers of the host's as they were seen in real streams:
+//   - an object of one byte, of a closure's type or of a class template (so says the kernel's name), that is no boolean
+//     in one of the runs: an empty object, whose byte nobody set;
+//   - a pointer, or a closure of 8 bytes, that is an address of the host's heap or stack in both runs: cuBLASLt hands
+//   its
+//     kernels where alpha and beta lie, PyTorch's lambdas where a variable lies that they captured and do not use.
+//
+// A run that draws random numbers is compared with strictness, as a frozen seed or offset would repeat its numbers.
+// kRandom is, besides another amount drawn:
+//   - both runs began with the same state: then a constant cannot be told from what follows the state. Two runs with
+//     states of their own are needed.
+//   - a word that was taken for an offset in one run is a constant, as the other run shows; or the same word is two
+//     different offsets. The next pair of runs may do better.
+//   - a kernel takes at::PhiloxCudaState (its name says so), but not of a state that is known: a generator of the
+//   user's.
 Comparison compare(const Program& a, const Program& b);
 
-// One line for a PyTorch user: what differs, in which kernel (demangled by the caller's function), which parameter.
+// One line for a PyTorch user: what differs, in which kernel (demangled by the caller's function; null: names as they
+// are), which parameter. Nodes and parameters count from 0.
 std::string describe(const Comparison& comparison, const Program& a, const Program& b,
                      std::string (*readable)(const std::string& kernel));
 
 // The noise words of `program` take the values (or symbols) that `donor` has there. Both were compared equal but for
-// `noise`. Used for shadow replays: padding of another run must not change a result.
+// `noise`. Used for shadow replays: padding of another run must not change a result. Statics are numbered anew.
 void take_noise(Program& program, const Program& donor, const std::vector<std::uint32_t>& noise);
 
 }  // namespace grape::program

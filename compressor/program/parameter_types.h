@@ -1,0 +1,20 @@
+// What a kernel's mangled name says of its parameters' types. For prove.cc only. Core: no CUDA, no Python.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace grape::program {
+
+enum class ParameterType : std::uint8_t {
+  kOther,    // numbers, enumerations, classes by a plain name
+  kPointer,  // to anything
+  kClosure,  // of a lambda expression
+  kTemplate  // an instance of a class template
+};
+
+// One per parameter; empty where the name does not say, or cannot be read.
+std::vector<ParameterType> parameter_types(const std::string& mangled);
+
+}  // namespace grape::program

@@ -1,0 +1,294 @@
+#include "compressor/program/prove.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "compressor/program/parameter_types.h"
+
+namespace grape::program {
+namespace {
+
+constexpr std::uint32_t kMostWithoutPadding = 8;  // bytes of a parameter
+
+const FunctionInfo& function_of(const Program& program, const RecordedNode& node) {
+  return program.functions[node.function];
+}
+
+bool same_function(const FunctionInfo& a, const FunctionInfo& b) { return a.handle == b.handle && a.name == b.name; }
+
+// PyTorch's allocator hands out a large block whole if what is left of it would be small: the same request then gets
+// blocks of different sizes. Requests of up to 1 MiB get what they ask for; beyond that up to 1 MiB more, or 20 MiB
+// where PYTORCH_CUDA_ALLOC_CONF limits the splitting.
+bool same_request(std::uint64_t a, std::uint64_t b) {
+  constexpr std::uint64_t kExact = 1u << 20, kMostSlack = 20u << 20;
+  return a == b || (std::min(a, b) > kExact && std::max(a, b) - std::min(a, b) < kMostSlack);
+}
+
+bool same_block(const BornBlock& a, const BornBlock& b) {
+  return same_request(a.bytes, b.bytes) && a.birth == b.birth && a.born == b.born && a.died == b.died;
+}
+
+// An address in the program's own data or on its stack, where device memory never lies on x86-64 Linux.
+bool host_address(std::uint64_t value) {
+  const auto between = [&](std::uint64_t low, std::uint64_t high) { return value >= low && value < high; };
+  return value % 8 == 0 && (between(0x1'0000, 0x1'0000'0000) || between(0x5500'0000'0000, 0x5800'0000'0000) ||
+                            between(0x7ff0'0000'0000, 0x8000'0000'0000));
+}
+
+bool takes_random_state(const FunctionInfo& function) {
+  return function.name.find("PhiloxCudaState") != std::string::npos;
+}
+
+bool is_random(const Reference* reference) {
+  return reference != nullptr && (reference->role == Role::kRandomSeed || reference->role == Role::kRandomOffset);
+}
+
+// The bytes of a parameter that lie in the word that begins at `begin`, as a mask.
+std::uint64_t bytes_in_word(const Parameter& parameter, std::uint64_t begin) {
+  const std::uint64_t first = std::max<std::uint64_t>(parameter.offset, begin);
+  const std::uint64_t last = std::min<std::uint64_t>(std::uint64_t{parameter.offset} + parameter.bytes, begin + 8);
+  if (first >= last) return 0;
+  const std::uint64_t bytes = last - first;
+  const std::uint64_t mask = bytes == 8 ? ~std::uint64_t{0} : (std::uint64_t{1} << (bytes * 8)) - 1;
+  return mask << ((first - begin) * 8);
+}
+
+class Comparer {
+ public:
+  Comparer(const Program& a, const Program& b) : a_(a), b_(b) {}
+
+  Comparison run() {
+    if (same_nodes() && same_blocks() && same_random()) compare_words();
+    if (result_.difference != Difference::kNone) result_.noise.clear();
+    return std::move(result_);
+  }
+
+ private:
+  bool differ(Difference difference, std::uint32_t node) {
+    result_.difference = difference;
+    result_.node = node;
+    return false;
+  }
+
+  bool same_nodes();
+  Difference difference_of(std::uint32_t node) const;
+  bool same_order(const RecordedNode& a, const RecordedNode& b) const;
+  bool same_blocks();
+  bool same_births(const std::vector<BornBlock>& a, const std::vector<BornBlock>& b);
+  bool same_random();
+  bool compare_words();
+  bool compare_word(std::uint32_t node, std::uint32_t word, const Reference* a, const Reference* b);
+  bool same_symbol(const Reference& a, const Reference& b) const;
+  bool in_padding(const RecordedNode& node, std::uint32_t word, std::uint64_t bits, bool plain);
+  bool left_over(const FunctionInfo& function, std::uint32_t parameter, const RecordedNode& node) const;
+  std::uint64_t raw_random(const Program& program, const Reference& reference) const;
+
+  const Program& a_;
+  const Program& b_;
+  Comparison result_;
+};
+
+bool Comparer::same_nodes() {
+  const std::size_t both = std::min(a_.nodes.size(), b_.nodes.size());
+  const bool same_count = a_.nodes.size() == b_.nodes.size();
+  for (std::uint32_t i = 0; i < both; ++i) {
+    const Difference difference = difference_of(i);
+    if (difference != Difference::kNone) return differ(same_count ? difference : Difference::kNodeCount, i);
+  }
+  return same_count || differ(Difference::kNodeCount, static_cast<std::uint32_t>(both));
+}
+
+Difference Comparer::difference_of(std::uint32_t node) const {
+  const RecordedNode& a = a_.nodes[node];
+  const RecordedNode& b = b_.nodes[node];
+  if (a.kind != b.kind) return Difference::kNodeKind;
+  if (a.kind == NodeKind::kKernel && !same_function(function_of(a_, a), function_of(b_, b))) {
+    return Difference::kFunction;
+  }
+  if (a.grid != b.grid || a.block != b.block || a.shared_bytes != b.shared_bytes || a.cooperative != b.cooperative ||
+      a.packed != b.packed || a.parameter_bytes != b.parameter_bytes || a.word_count != b.word_count ||
+      a.attribute_count != b.attribute_count) {
+    return Difference::kLaunchShape;
+  }
+  const std::size_t bytes = std::size_t{a.attribute_count} * kAttributeBytes;
+  if (bytes != 0 && std::memcmp(a_.attributes.data() + std::size_t{a.attributes_at} * kAttributeBytes,
+                                b_.attributes.data() + std::size_t{b.attributes_at} * kAttributeBytes, bytes) != 0) {
+    return Difference::kLaunchShape;
+  }
+  return same_order(a, b) ? Difference::kNone : Difference::kOrder;
+}
+
+bool Comparer::same_order(const RecordedNode& a, const RecordedNode& b) const {
+  const auto after_a = a_.after.begin() + a.after_at;
+  const auto after_b = b_.after.begin() + b.after_at;
+  return a.stream == b.stream && std::equal(after_a, after_a + a.after_count, after_b, after_b + b.after_count);
+}
+
+bool Comparer::same_births(const std::vector<BornBlock>& a, const std::vector<BornBlock>& b) {
+  const auto last_node = static_cast<std::uint32_t>(a_.nodes.empty() ? 0 : a_.nodes.size() - 1);
+  const std::size_t both = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < both; ++i) {
+    if (same_block(a[i], b[i])) continue;
+    return differ(Difference::kBlocks, std::min({a[i].born, b[i].born, last_node}));
+  }
+  if (a.size() == b.size()) return true;
+  return differ(Difference::kBlocks, std::min((a.size() > both ? a : b)[both].born, last_node));
+}
+
+bool Comparer::same_blocks() {
+  if (a_.input_bytes != b_.input_bytes) return differ(Difference::kBlocks, 0);
+  return same_births(a_.temps, b_.temps) && same_births(a_.outputs, b_.outputs);
+}
+
+bool Comparer::same_random() {
+  if (a_.random_increment != b_.random_increment) return differ(Difference::kRandom, 0);
+  const bool same_state = a_.observed_seed == b_.observed_seed && a_.observed_offset == b_.observed_offset;
+  if (a_.random_increment != 0 && same_state) return differ(Difference::kRandom, 0);
+  std::vector<bool> draws;
+  for (const FunctionInfo& function : a_.functions) draws.push_back(takes_random_state(function));
+  if (std::find(draws.begin(), draws.end(), true) == draws.end()) return true;
+  for (const Program* program : {&a_, &b_}) {
+    auto reference = program->references.begin();
+    for (std::uint32_t i = 0; i < program->nodes.size(); ++i) {
+      const RecordedNode& node = program->nodes[i];
+      bool found = false;
+      for (; reference != program->references.end() && reference->word < node.words_at + node.word_count; ++reference) {
+        found = found || reference->role == Role::kRandomOffset;
+      }
+      if (node.kind == NodeKind::kKernel && draws[a_.nodes[i].function] && !found) {
+        return differ(Difference::kRandom, i);
+      }
+    }
+  }
+  return true;
+}
+
+bool Comparer::compare_words() {
+  auto next_a = a_.references.begin();
+  auto next_b = b_.references.begin();
+  for (std::uint32_t i = 0; i < a_.nodes.size(); ++i) {
+    const RecordedNode& node = a_.nodes[i];
+    for (std::uint32_t word = node.words_at; word < node.words_at + node.word_count; ++word) {
+      const Reference* a = next_a != a_.references.end() && next_a->word == word ? &*next_a++ : nullptr;
+      const Reference* b = next_b != b_.references.end() && next_b->word == word ? &*next_b++ : nullptr;
+      if (!compare_word(i, word, a, b)) return false;
+    }
+  }
+  return true;
+}
+
+bool Comparer::compare_word(std::uint32_t node, std::uint32_t word, const Reference* a, const Reference* b) {
+  const std::uint64_t bits = a_.words[word] ^ b_.words[word];
+  const bool symbols = a != nullptr && b != nullptr;
+  if (a == nullptr && b == nullptr ? bits == 0 : symbols && bits == 0 && same_symbol(*a, *b)) return true;
+  result_.word = word - a_.nodes[node].words_at;
+  if (is_random(a) && is_random(b)) return differ(Difference::kRandom, node);
+  // Of a pair only the offset tells: equal seeds are no surprise.
+  if (a != nullptr && b == nullptr && a->role == Role::kRandomOffset && raw_random(a_, *a) == b_.words[word]) {
+    return differ(Difference::kRandom, node);
+  }
+  if (b != nullptr && a == nullptr && b->role == Role::kRandomOffset && raw_random(b_, *b) == a_.words[word]) {
+    return differ(Difference::kRandom, node);
+  }
+  // A symbol is a whole word, whatever its bytes were.
+  const bool plain = a == nullptr && b == nullptr;
+  if (!in_padding(a_.nodes[node], word, plain ? bits : ~std::uint64_t{0}, plain)) {
+    return differ(symbols ? Difference::kPointer : Difference::kScalar, node);
+  }
+  result_.noise.push_back(word);
+  return true;
+}
+
+bool Comparer::same_symbol(const Reference& a, const Reference& b) const {
+  if (a.role != b.role) return false;
+  if (a.role != Role::kStatic) return a.block == b.block;
+  const StaticBlock& block_a = a_.statics[a.block];
+  const StaticBlock& block_b = b_.statics[b.block];
+  return block_a.address == block_b.address && block_a.serial == block_b.serial;
+}
+
+// Do these bits of the word belong to what has room for padding, or to no parameter at all? `plain`: no symbol in it.
+bool Comparer::in_padding(const RecordedNode& node, std::uint32_t word, std::uint64_t bits, bool plain) {
+  result_.parameter = 0;
+  if (node.kind != NodeKind::kKernel) return false;
+  const FunctionInfo& function = function_of(a_, node);
+  const FunctionInfo& other = function_of(b_, b_.nodes[static_cast<std::size_t>(&node - a_.nodes.data())]);
+  if (!function.has_layout || !other.has_layout || function.parameters.size() != other.parameters.size()) return false;
+  const std::uint64_t begin = std::uint64_t{word - node.words_at} * 8;
+  for (std::uint32_t i = 0; i < function.parameters.size(); ++i) {
+    const Parameter& parameter = function.parameters[i];
+    if (parameter.bytes > kMostWithoutPadding || (bytes_in_word(parameter, begin) & bits) == 0) continue;
+    if (plain && left_over(function, i, node)) continue;
+    result_.parameter = i;
+    return false;
+  }
+  return true;
+}
+
+// Does a parameter of at most a word hold what the host left there, by type and by value? See compare().
+bool Comparer::left_over(const FunctionInfo& function, std::uint32_t parameter, const RecordedNode& node) const {
+  const Parameter& place = function.parameters[parameter];
+  if (place.offset % place.bytes != 0 || place.offset + place.bytes > node.parameter_bytes) return false;
+  std::uint64_t a = 0, b = 0;
+  const std::size_t at = std::size_t{node.words_at} * 8 + place.offset;
+  std::memcpy(&a, reinterpret_cast<const std::uint8_t*>(a_.words.data()) + at, place.bytes);
+  std::memcpy(&b, reinterpret_cast<const std::uint8_t*>(b_.words.data()) + at, place.bytes);
+  const bool no_boolean = place.bytes == 1 && (a > 1 || b > 1);
+  const bool addresses = place.bytes == 8 && host_address(a) && host_address(b);
+  if (!no_boolean && !addresses) return false;
+  const std::vector<ParameterType> types = parameter_types(function.name);
+  if (types.size() != function.parameters.size()) return false;
+  const ParameterType type = types[parameter];
+  return type == ParameterType::kClosure || type == (addresses ? ParameterType::kPointer : ParameterType::kTemplate);
+}
+
+std::uint64_t Comparer::raw_random(const Program& program, const Reference& reference) const {
+  return program.observed_offset + program.words[reference.word];
+}
+
+// Statics of a program, renumbered in the order in which they are asked for.
+class StaticNumbers {
+ public:
+  std::uint32_t number_of(const StaticBlock& block) {
+    const auto next = static_cast<std::uint32_t>(blocks_.size());
+    const auto place = numbers_.emplace(std::make_pair(block.address, block.serial), next);
+    if (place.second) blocks_.push_back(block);
+    return place.first->second;
+  }
+  std::vector<StaticBlock> take() { return std::move(blocks_); }
+
+ private:
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> numbers_;
+  std::vector<StaticBlock> blocks_;
+};
+
+}  // namespace
+
+Comparison compare(const Program& a, const Program& b) { return Comparer(a, b).run(); }
+
+void take_noise(Program& program, const Program& donor, const std::vector<std::uint32_t>& noise) {
+  std::vector<Reference> references;
+  references.reserve(program.references.size() + noise.size());
+  StaticNumbers statics;
+  const auto take = [&](const Program& from, Reference reference) {
+    if (reference.role == Role::kStatic) reference.block = statics.number_of(from.statics[reference.block]);
+    references.push_back(reference);
+  };
+  const auto by_word = [](const Reference& reference, std::uint32_t word) { return reference.word < word; };
+  auto own = program.references.cbegin();
+  auto theirs = donor.references.cbegin();
+  for (const std::uint32_t word : noise) {
+    for (; own != program.references.cend() && own->word < word; ++own) take(program, *own);
+    if (own != program.references.cend() && own->word == word) ++own;
+    theirs = std::lower_bound(theirs, donor.references.cend(), word, by_word);
+    if (theirs != donor.references.cend() && theirs->word == word) take(donor, *theirs);
+    program.words[word] = donor.words[word];
+  }
+  for (; own != program.references.cend(); ++own) take(program, *own);
+  program.references = std::move(references);
+  program.statics = statics.take();
+}
+
+}  // namespace grape::program

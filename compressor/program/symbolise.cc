@@ -1,0 +1,228 @@
+#include "compressor/program/symbolise.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "compressor/program/launch_attributes.h"
+#include "compressor/program/live_memory.h"
+
+namespace grape::program {
+namespace {
+
+constexpr std::size_t kRandomWords = 3;  // of at::PhiloxCudaState that are looked at
+constexpr std::uint64_t kNotCapturedMask = (std::uint64_t{1} << 40) - 1;
+
+class Symboliser {
+ public:
+  explicit Symboliser(RegionRecord& record)
+      : record_(record), memory_(record), static_of_(record.before.size(), kNever) {
+    const RandomState& random = record.random;
+    draws_ = random.known && random.offset_after > random.offset_before;
+  }
+
+  Program run() {
+    take_nodes();
+    for (std::uint32_t i = 0; i < program_.nodes.size(); ++i) {
+      memory_.advance_to(i);
+      symbolise_node(program_.nodes[i]);
+    }
+    memory_.advance_to(static_cast<std::uint32_t>(program_.nodes.size()));
+    take_births();
+    take_random();
+    for (const Extent& input : record_.inputs) program_.input_bytes.push_back(input.bytes);
+    // Layouts ascend, so this is so but for a driver that lists parameters in another order.
+    const auto by_word = [](const Reference& a, const Reference& b) { return a.word < b.word; };
+    if (!std::is_sorted(program_.references.begin(), program_.references.end(), by_word)) {
+      std::sort(program_.references.begin(), program_.references.end(), by_word);
+    }
+    return std::move(program_);
+  }
+
+ private:
+  void take_nodes();
+  template <typename Item>
+  void take_items(std::vector<Item>& from, std::vector<Item>& to, std::uint32_t RecordedNode::*at,
+                  std::uint32_t RecordedNode::*count, std::size_t unit);
+  void take_functions_and_streams();
+  void symbolise_node(const RecordedNode& node);
+  void symbolise_parameters(const RecordedNode& node, const FunctionInfo& function);
+  void symbolise_words(std::uint32_t begin, std::uint32_t end, bool random_too);
+  void symbolise_word(std::uint32_t word);
+  bool take_random_words(std::uint32_t word);
+  void take_births();
+  void take_random();
+
+  RegionRecord& record_;
+  LiveMemory memory_;
+  Program program_;
+  std::vector<std::uint32_t> static_of_;  // by block of RegionRecord::before
+  bool draws_ = false;
+};
+
+// The items of all nodes, in node order and without gaps: then programs are equal where their items are.
+template <typename Item>
+void Symboliser::take_items(std::vector<Item>& from, std::vector<Item>& to, std::uint32_t RecordedNode::*at,
+                            std::uint32_t RecordedNode::*count, std::size_t unit) {
+  bool in_order = true;
+  std::size_t next = 0;
+  for (const RecordedNode& node : program_.nodes) {
+    in_order = in_order && node.*at * unit == next;
+    next += node.*count * unit;
+  }
+  if (in_order && next == from.size()) {
+    to = std::move(from);
+    return;
+  }
+  to.reserve(next);
+  for (RecordedNode& node : program_.nodes) {
+    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(node.*at * unit);
+    node.*at = static_cast<std::uint32_t>(to.size() / unit);
+    to.insert(to.end(), begin, begin + static_cast<std::ptrdiff_t>(node.*count * unit));
+  }
+}
+
+void Symboliser::take_nodes() {
+  program_.nodes = std::move(record_.nodes);
+  take_items(record_.words, program_.words, &RecordedNode::words_at, &RecordedNode::word_count, 1);
+  take_items(record_.attributes, program_.attributes, &RecordedNode::attributes_at, &RecordedNode::attribute_count,
+             kAttributeBytes);
+  take_items(record_.after, program_.after, &RecordedNode::after_at, &RecordedNode::after_count, 1);
+  for (std::size_t at = 0; at + kAttributeBytes <= program_.attributes.size(); at += kAttributeBytes) {
+    clean_attribute(program_.attributes.data() + at);
+  }
+  for (const RecordedNode& node : program_.nodes) {
+    const auto begin = program_.after.begin() + node.after_at;
+    std::sort(begin, begin + node.after_count);
+  }
+  take_functions_and_streams();
+}
+
+// Only what is used, in the order of first use; a function that several threads defined is one function.
+void Symboliser::take_functions_and_streams() {
+  std::vector<std::uint32_t> function_of(record_.functions.size(), kNever), stream_of;
+  std::unordered_multimap<std::uint64_t, std::uint32_t> by_handle;
+  const auto number_of = [&](FunctionInfo& function) {
+    const auto same = by_handle.equal_range(function.handle);
+    for (auto each = same.first; each != same.second; ++each) {
+      if (program_.functions[each->second].name == function.name) return each->second;
+    }
+    const auto number = static_cast<std::uint32_t>(program_.functions.size());
+    by_handle.emplace(function.handle, number);
+    program_.functions.push_back(std::move(function));
+    return number;
+  };
+  for (RecordedNode& node : program_.nodes) {
+    if (node.stream >= stream_of.size()) stream_of.resize(node.stream + std::size_t{1}, kNever);
+    std::uint32_t& stream = stream_of[node.stream];
+    if (stream == kNever) stream = program_.stream_count++;
+    node.stream = stream;
+    if (node.kind != NodeKind::kKernel) {
+      node.function = 0;
+      continue;
+    }
+    std::uint32_t& function = function_of[node.function];
+    if (function == kNever) function = number_of(record_.functions[node.function]);
+    node.function = function;
+  }
+}
+
+void Symboliser::symbolise_node(const RecordedNode& node) {
+  const std::uint32_t begin = node.words_at;
+  switch (node.kind) {
+    case NodeKind::kCopy:
+      symbolise_words(begin, begin + std::min(node.word_count, 2u), false);
+      return;
+    case NodeKind::kMemset:
+      symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
+      return;
+    case NodeKind::kKernel:
+      break;
+  }
+  const FunctionInfo& function = program_.functions[node.function];
+  if (function.has_layout) {
+    symbolise_parameters(node, function);
+  } else {
+    // The padding of the last word makes no pointer of what is shorter than one.
+    symbolise_words(begin, begin + std::min(node.word_count, node.parameter_bytes / 8), false);
+  }
+}
+
+void Symboliser::symbolise_parameters(const RecordedNode& node, const FunctionInfo& function) {
+  for (const Parameter& parameter : function.parameters) {
+    if (parameter.bytes < 8) continue;
+    const std::uint32_t whole = std::min(node.word_count, node.parameter_bytes / 8);
+    const std::uint32_t begin = (parameter.offset + 7) / 8;
+    const std::uint32_t end = std::min((parameter.offset + parameter.bytes) / 8, whole);
+    if (begin < end) symbolise_words(node.words_at + begin, node.words_at + end, draws_);
+  }
+}
+
+void Symboliser::symbolise_words(std::uint32_t begin, std::uint32_t end, bool random_too) {
+  for (std::uint32_t word = begin; word < end; ++word) {
+    if (random_too && end - word >= kRandomWords && take_random_words(word)) {
+      ++word;
+    } else {
+      symbolise_word(word);
+    }
+  }
+}
+
+void Symboliser::symbolise_word(std::uint32_t word) {
+  std::uint64_t& value = program_.words[word];
+  LiveMemory::Place place;
+  if (!memory_.find(value, place)) return;
+  if (place.role == Role::kStatic) {
+    std::uint32_t& number = static_of_[place.block];
+    if (number == kNever) {
+      number = static_cast<std::uint32_t>(program_.statics.size());
+      const LiveBlock& block = record_.before[place.block];
+      program_.statics.push_back({block.address, block.bytes, block.serial});
+    }
+    place.block = number;
+  }
+  program_.references.push_back({word, place.role, place.block});
+  value -= place.address;
+}
+
+bool Symboliser::take_random_words(std::uint32_t word) {
+  std::uint64_t* words = program_.words.data() + word;
+  const RandomState& random = record_.random;
+  if (words[0] != random.seed || words[1] < random.offset_before || words[1] >= random.offset_after) return false;
+  if ((words[2] & kNotCapturedMask) != 0) return false;
+  words[0] = 0;
+  words[1] -= random.offset_before;
+  program_.references.push_back({word, Role::kRandomSeed, 0});
+  program_.references.push_back({word + 1, Role::kRandomOffset, 0});
+  return true;
+}
+
+// Whether a block was a temp or an output is known at the end only.
+void Symboliser::take_births() {
+  const std::vector<BornBlock>& births = memory_.births();
+  std::vector<std::uint32_t> number_of(births.size());
+  for (const BornBlock& block : births) {
+    std::vector<BornBlock>& list = block.died == kNever ? program_.outputs : program_.temps;
+    number_of[block.birth] = static_cast<std::uint32_t>(list.size());
+    list.push_back(block);
+  }
+  for (Reference& reference : program_.references) {
+    if (reference.role != Role::kTemp) continue;
+    if (births[reference.block].died == kNever) reference.role = Role::kOutput;
+    reference.block = number_of[reference.block];
+  }
+}
+
+void Symboliser::take_random() {
+  if (!record_.random.known) return;
+  program_.observed_seed = record_.random.seed;
+  program_.observed_offset = record_.random.offset_before;
+  program_.random_increment = record_.random.offset_after - record_.random.offset_before;
+}
+
+}  // namespace
+
+Program symbolise(RegionRecord record) { return Symboliser(record).run(); }
+
+}  // namespace grape::program
