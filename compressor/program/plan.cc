@@ -109,8 +109,9 @@ std::uint64_t least_bytes(const Program& program, const std::vector<std::uint32_
   std::vector<std::int64_t> changes(program.nodes.size() + 1, 0);  // before each node
   for (const std::uint32_t temp : temps) {
     const BornBlock& block = program.temps[temp];
-    changes[block.born] += static_cast<std::int64_t>(aligned(block.bytes));
-    changes[block.died] -= static_cast<std::int64_t>(aligned(block.bytes));
+    const auto bytes = static_cast<std::int64_t>(aligned(block.bytes));
+    changes[std::min<std::size_t>(block.born, program.nodes.size())] += bytes;
+    changes[std::min<std::size_t>(block.died, program.nodes.size())] -= bytes;
   }
   std::int64_t now = 0, most = 0;
   for (const std::int64_t change : changes) most = std::max(most, now += change);
