@@ -126,6 +126,7 @@ bool set_debug_offsets(Layout& layout, std::size_t thread_group, std::size_t fra
 bool set_layout(int minor) {
   Layout layout;
   layout.minor = minor;
+  if (minor >= 14) layout.tuple_items = 32;  // behind its hash
   if (minor >= 12) {
     layout.ascii_text = 40;
     layout.compact_text = 56;
@@ -133,6 +134,10 @@ bool set_layout(int minor) {
   switch (minor) {
     case 9:
       set_frame_objects(layout, 104, 1, LineFormat::kPairs);
+      layout.function_globals = 24;
+      layout.function_code = 16;
+      layout.function_defaults = 32;
+      layout.function_attributes = 72;
       break;
     case 10:
       set_frame_objects(layout, 96, 2, LineFormat::kRanges);

@@ -23,6 +23,14 @@ struct MethodDefinition {
   const char* documentation;
 };
 
+// Py_buffer, the same in every version.
+struct Buffer {
+  void* data;
+  Object* object;
+  std::ptrdiff_t bytes;
+  std::ptrdiff_t rest[10];  // not used here
+};
+
 // One row per function: needed (1) or not (0), result, name, arguments.
 #define GRAPE_PYTHON_FUNCTIONS(X)                                                                         \
   X(1, const char*, Py_GetVersion, ())                                                                    \
@@ -89,7 +97,19 @@ struct MethodDefinition {
   X(1, Object*, PyFunction_GetClosure, (Object*))                                                         \
   X(1, Object*, PyCell_Get, (Object*))                                                                    \
   X(1, int, PyThreadState_SetAsyncExc, (unsigned long, Object*))                                          \
-  X(1, unsigned long, PyThread_get_thread_ident, ())
+  X(1, unsigned long, PyThread_get_thread_ident, ())                                                      \
+  X(1, long long, PyLong_AsLongLongAndOverflow, (Object*, int*))                                          \
+  X(1, unsigned long long, PyLong_AsUnsignedLongLong, (Object*))                                          \
+  X(1, Object*, PyLong_FromUnsignedLongLong, (unsigned long long))                                        \
+  X(1, int, PyObject_GetBuffer, (Object*, Buffer*, int))                                                  \
+  X(1, void, PyBuffer_Release, (Buffer*))                                                                 \
+  X(1, Object*, PyNumber_ToBase, (Object*, int))                                                          \
+  X(1, Object*, PyNumber_Index, (Object*))                                                                \
+  X(0, Object**, _PyObject_GetDictPtr, (Object*))                                                         \
+  X(0, Object*, _PyType_Lookup, (Object*, Object*))                                                       \
+  X(0, int, PyUnstable_Type_AssignVersionTag, (Object*)) /* 3.12 */                                       \
+  X(0, int, PyGC_Enable, ())                             /* 3.10 */                                       \
+  X(0, int, PyGC_Disable, ())                            /* 3.10 */
 
 // Objects of the interpreter that are used by address.
 #define GRAPE_PYTHON_OBJECTS(X) \
@@ -104,7 +124,32 @@ struct MethodDefinition {
   X(1, PyCFunction_Type)        \
   X(1, PyCell_Type)             \
   X(1, PyTuple_Type)            \
-  X(1, PyWrapperDescr_Type)
+  X(1, PyWrapperDescr_Type)     \
+  X(1, _Py_EllipsisObject)      \
+  X(1, _Py_TrueStruct)          \
+  X(1, _Py_FalseStruct)         \
+  X(1, PyBaseObject_Type)       \
+  X(1, PyType_Type)             \
+  X(1, PyUnicode_Type)          \
+  X(1, PyBytes_Type)            \
+  X(1, PyLong_Type)             \
+  X(1, PyFloat_Type)            \
+  X(1, PyComplex_Type)          \
+  X(1, PyList_Type)             \
+  X(1, PyDict_Type)             \
+  X(1, PySet_Type)              \
+  X(1, PyFrozenSet_Type)        \
+  X(1, PyRange_Type)            \
+  X(1, PySlice_Type)            \
+  X(1, PyMethod_Type)           \
+  X(1, PyMemberDescr_Type)      \
+  X(1, PyGetSetDescr_Type)      \
+  X(1, PyClassMethodDescr_Type) \
+  X(1, PyProperty_Type)         \
+  X(1, PyStaticMethod_Type)     \
+  X(1, PyClassMethod_Type)      \
+  X(1, _PyWeakref_RefType)      \
+  X(0, PyODict_Type)
 
 struct Api {
 #define GRAPE_PYTHON_FIELD(needed, result, name, arguments) result(*name) arguments = nullptr;
@@ -143,6 +188,11 @@ struct Layout {
   std::uint32_t ascii_text = 48;         // text of an ASCII str
   std::uint32_t compact_text = 72;       // text of any other compact str
   std::uint32_t text_kind_shift = 2;     // bits of a str's state below its kind; found by check_text()
+  std::uint32_t function_globals = 16;   // of a function object
+  std::uint32_t function_code = 48;
+  std::uint32_t function_defaults = 56;    // behind them: keyword defaults, closure
+  std::uint32_t function_attributes = 88;  // its __dict__
+  std::uint32_t tuple_items = 24;
 };
 
 constexpr std::uint8_t kFirstShimOwner = 3;  // from 3.12: frames with this owner or a higher one run no Python code
@@ -212,7 +262,7 @@ inline Object* type_bases(Object* type) noexcept { return field<Object*>(type, 3
 // A tuple's items.
 inline std::size_t tuple_size(const Object* tuple) noexcept { return field<std::size_t>(tuple, 16); }
 inline Object* tuple_item(const Object* tuple, std::size_t index) noexcept {
-  return field<Object*>(tuple, 24 + index * 8);
+  return field<Object*>(tuple, g_layout.tuple_items + index * 8);
 }
 
 // A frame as the interpreter's frame evaluation gets it (also a frame object's, by frame_of()).
