@@ -50,9 +50,20 @@ CUresult add_kernel(const std::string& line, Image* image) {
   return CUDA_SUCCESS;
 }
 
+// PTX is not executed: its entries must be built-in kernels, by name.
+CUresult parse_ptx(const std::string& text, Image* image) {
+  const std::string entry = ".entry ";
+  for (std::size_t at = text.find(entry); at != std::string::npos; at = text.find(entry, at)) {
+    at += entry.size();
+    if (add_kernel(text.substr(at, text.find('(', at) - at), image) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_PTX;
+  }
+  return image->kernels.empty() ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult parse_image(const char* text, CUcontext context, Image* image) {
+  if (std::strncmp(text, ".version ", 9) == 0) return parse_ptx(text, image);
   const std::size_t magic = std::strlen(kMagic);
   if (std::strncmp(text, kMagic, magic) != 0 || (text[magic] != '\n' && text[magic] != '\0')) {
     return CUDA_ERROR_INVALID_IMAGE;  // a cubin, say

@@ -175,6 +175,42 @@ CUresult exclusive(Ints flag, unsigned microseconds) {
   return CUDA_SUCCESS;
 }
 
+// Those of shim/replay/own_kernels_ptx.cc.
+CUresult grape_copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  auto* y = Pointer<unsigned char>{to}.at(static_cast<std::int64_t>(bytes));
+  const auto* x = Pointer<unsigned char>{from}.at(static_cast<std::int64_t>(bytes));
+  if (y == nullptr || x == nullptr) return kFault;
+  std::memmove(y, x, bytes);
+  return CUDA_SUCCESS;
+}
+
+CUresult grape_fill(CUdeviceptr to, std::uint64_t value, std::uint64_t element, std::uint64_t width,
+                    std::uint64_t height, std::uint64_t pitch) {
+  if (width == 0) return CUDA_SUCCESS;
+  for (std::uint64_t row = 0; row < height; ++row) {
+    auto* y = Pointer<unsigned char>{to + row * pitch}.at(static_cast<std::int64_t>(width * element));
+    if (y == nullptr) return kFault;
+    for (std::uint64_t i = 0; i < width; ++i) std::memcpy(y + i * element, &value, element);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult grape_hash(CUdeviceptr at, std::uint64_t bytes, Longs sum) {
+  std::uint64_t* result = sum.at(1);
+  const auto* x = Pointer<unsigned char>{at}.at(static_cast<std::int64_t>(bytes));
+  if (result == nullptr || x == nullptr) return kFault;
+  for (std::uint64_t i = 0; i * 8 < bytes; ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, x + i * 8, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
+    word ^= (i + 1) * 0x9E3779B97F4A7C15;
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
+    __atomic_fetch_add(result, word ^ (word >> 31), __ATOMIC_RELAXED);
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult trap() { return CUDA_ERROR_LAUNCH_FAILED; }
 CUresult nothing() { return CUDA_SUCCESS; }
 
@@ -233,6 +269,9 @@ const std::vector<BuiltinKernel>& builtin_kernels() {
       Kernelized<atomic_add>::make("_Z10atomic_addPmm"),
       Kernelized<tile_copy>::make("_Z9tile_copyPf14CUtensorMap_sti"),
       Kernelized<exclusive>::make("_Z9exclusivePij"),
+      Kernelized<grape_copy>::make("grape_copy"),
+      Kernelized<grape_fill>::make("grape_fill"),
+      Kernelized<grape_hash>::make("grape_hash"),
       Kernelized<trap>::make("_Z4trapv"),
       Kernelized<nothing>::make("_Z7nothingv"),
   };
