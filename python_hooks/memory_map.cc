@@ -3,22 +3,18 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdint>
-#include <iterator>
 
 namespace grape::python {
 namespace {
 
-// Reads "start-end perms ..." lines character by character, so that no line is too long, and calls
-// `found(start, end, writable)` for each.
-template <typename Found>
+// Reads "start-end perms ..." lines character by character, so that no line is too long.
 class MapScanner {
  public:
-  explicit MapScanner(Found found) noexcept : found_(found) {}
+  explicit MapScanner(std::uintptr_t address) noexcept : address_(address) {}
 
-  void take(char c) {
+  void take(char c) noexcept {
     if (c == '\n') {
       part_ = 0;
       start_ = end_ = 0;
@@ -31,20 +27,22 @@ class MapScanner {
       value = value * 16 + static_cast<std::uintptr_t>(c <= '9' ? c - '0' : c - 'a' + 10);
     } else if (part_ < 4) {
       // The permissions: "rw-p"; the second letter counts.
-      if (++part_ == 4) found_(start_, end_, c == 'w');
+      if (++part_ == 4 && start_ <= address_ && address_ < end_) writable_ = c == 'w';
     }
   }
+  bool writable() const noexcept { return writable_; }
 
  private:
-  Found found_;
-  std::uintptr_t start_ = 0, end_ = 0;
+  std::uintptr_t address_, start_ = 0, end_ = 0;
   int part_ = 0;
+  bool writable_ = false;
 };
 
-template <typename Found>
-void scan_maps(Found found) {
+}  // namespace
+
+bool is_writable(const void* address) noexcept {
   const int saved = errno;
-  MapScanner<Found> scanner(found);
+  MapScanner scanner(reinterpret_cast<std::uintptr_t>(address));
   const int descriptor = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (descriptor >= 0) {
     char buffer[4096];
@@ -54,34 +52,7 @@ void scan_maps(Found found) {
     close(descriptor);
   }
   errno = saved;
-}
-
-}  // namespace
-
-bool is_writable(const void* address) noexcept {
-  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
-  bool writable = false;
-  scan_maps([&](std::uintptr_t start, std::uintptr_t end, bool may_write) {
-    if (start <= wanted && wanted < end) writable = may_write;
-  });
-  return writable;
-}
-
-WritableMemory::WritableMemory() {
-  scan_maps([this](std::uintptr_t start, std::uintptr_t end, bool writable) {
-    if (!writable) return;
-    if (!ranges_.empty() && ranges_.back().second == start) {
-      ranges_.back().second = end;
-    } else {
-      ranges_.emplace_back(start, end);
-    }
-  });
-}
-
-bool WritableMemory::has(const void* address, std::size_t bytes) const noexcept {
-  const auto start = reinterpret_cast<std::uintptr_t>(address);
-  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), std::make_pair(start, ~std::uintptr_t{0}));
-  return after != ranges_.begin() && start + bytes <= std::prev(after)->second;
+  return scanner.writable();
 }
 
 CarefulReader::CarefulReader() noexcept {

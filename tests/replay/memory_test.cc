@@ -1,0 +1,145 @@
+// The driver's and the allocator's calls as LiveBlocks hears of them.
+#include <algorithm>
+#include <vector>
+
+#include "tests/replay/region_fixture.h"
+
+namespace grape::replay_test {
+namespace {
+
+using replay::LiveBlocks;
+
+class MemoryTest : public RegionTest {
+ protected:
+  static bool known(CUdeviceptr address, std::uint64_t bytes) {
+    std::vector<program::LiveBlock> all;
+    EXPECT_TRUE(LiveBlocks::instance().snapshot(all));
+    return std::any_of(all.begin(), all.end(),
+                       [&](const auto& block) { return block.address == address && block.bytes == bytes; });
+  }
+  static std::size_t host_blocks() {
+    std::vector<program::LiveBlock> all;
+    EXPECT_TRUE(LiveBlocks::instance().snapshot_host(all));
+    return all.size();
+  }
+};
+
+TEST_F(MemoryTest, PlainPitchedAndPooled) {
+  CUdeviceptr plain = 0, pitched = 0, pooled = 0;
+  std::size_t pitch = 0;
+  const CUstream s = stream();
+  ASSERT_CU(cuMemAlloc(&plain, 1000));
+  ASSERT_CU(cuMemAllocPitch(&pitched, &pitch, 100, 7, 4));
+  ASSERT_CU(cuMemAllocAsync(&pooled, 2000, s));
+  EXPECT_TRUE(known(plain, 1000));
+  EXPECT_TRUE(known(pitched, pitch * 7));
+  EXPECT_TRUE(known(pooled, 2000));
+  ASSERT_CU(cuMemFree(plain));
+  ASSERT_CU(cuMemFree(pitched));
+  ASSERT_CU(cuMemFreeAsync(pooled, s));
+  EXPECT_FALSE(known(plain, 1000));
+  EXPECT_FALSE(known(pitched, pitch * 7));
+  EXPECT_FALSE(known(pooled, 2000));
+}
+
+TEST_F(MemoryTest, MappedAddresses) {
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  constexpr std::size_t kPage = std::size_t{2} << 20;
+  CUdeviceptr range = 0;
+  CUmemGenericAllocationHandle first = 0, second = 0;
+  ASSERT_CU(cuMemAddressReserve(&range, 2 * kPage, 0, 0, 0));
+  ASSERT_CU(cuMemCreate(&first, kPage, &properties, 0));
+  ASSERT_CU(cuMemCreate(&second, kPage, &properties, 0));
+  EXPECT_FALSE(known(range, 2 * kPage));
+  ASSERT_CU(cuMemMap(range, kPage, 0, first, 0));
+  ASSERT_CU(cuMemMap(range + kPage, kPage, 0, second, 0));
+  EXPECT_TRUE(known(range, kPage));
+  EXPECT_TRUE(known(range + kPage, kPage));
+  ASSERT_CU(cuMemUnmap(range, 2 * kPage));
+  EXPECT_FALSE(known(range, kPage));
+  EXPECT_FALSE(known(range + kPage, kPage));
+  ASSERT_CU(cuMemRelease(first));
+  ASSERT_CU(cuMemRelease(second));
+  ASSERT_CU(cuMemAddressFree(range, 2 * kPage));
+}
+
+TEST_F(MemoryTest, AFreeThatFailsFreesNothing) {
+  CUdeviceptr plain = 0;
+  ASSERT_CU(cuMemAlloc(&plain, 1000));
+  simcuda_set_fault("cuMemFree_v2", 1, CUDA_ERROR_INVALID_VALUE);
+  EXPECT_RESULT(cuMemFree(plain), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(known(plain, 1000));
+  simcuda_set_fault("cuMemAlloc_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  CUdeviceptr refused = 0x1234;
+  EXPECT_RESULT(cuMemAlloc(&refused, 1000), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_FALSE(known(0x1234, 1000));
+  ASSERT_CU(cuMemFree(plain));
+}
+
+TEST_F(MemoryTest, PinnedAndRegisteredMemoryIsTheHosts) {
+  const std::size_t before = host_blocks();
+  void* pinned = nullptr;
+  void* mapped = nullptr;
+  alignas(4096) static char page[4096];
+  ASSERT_CU(cuMemAllocHost(&pinned, 4096));
+  ASSERT_CU(cuMemHostAlloc(&mapped, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+  ASSERT_CU(cuMemHostRegister(page, sizeof page, 0));
+  EXPECT_EQ(host_blocks(), before + 3);
+  ASSERT_CU(cuMemFreeHost(pinned));
+  ASSERT_CU(cuMemFreeHost(mapped));
+  ASSERT_CU(cuMemHostUnregister(page));
+  EXPECT_EQ(host_blocks(), before);
+}
+
+TEST_F(MemoryTest, BlocksOfTheAllocatorComeAndGo) {
+  const CUdeviceptr block = torch_alloc(512);
+  EXPECT_TRUE(known(block, 512));
+  EXPECT_FALSE(known(segment_, kSegment)) << "it holds one";
+  report_to_profiler(reinterpret_cast<void*>(block + 512), 64, 0, 0, {0, 0});  // the host's
+  EXPECT_FALSE(known(block + 512, 64));
+  torch_free(block, 512);
+  EXPECT_FALSE(known(block, 512));
+  EXPECT_TRUE(known(segment_, kSegment));
+}
+
+TEST_F(MemoryTest, AContextThatGoesTakesItsBlocks) {
+  const CUdeviceptr block = torch_alloc(512);
+  ASSERT_TRUE(known(block, 512));
+  CUcontext other = nullptr;
+  CUdeviceptr in_other = 0;
+  ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
+  ASSERT_CU(cuMemAlloc(&in_other, 300));
+  EXPECT_TRUE(known(in_other, 300));
+  ASSERT_CU(cuCtxDestroy(other));
+  EXPECT_FALSE(known(in_other, 300));
+  EXPECT_TRUE(known(block, 512));
+  ASSERT_CU(cuCtxSetCurrent(context_));
+  // Retained twice: still there after the first release.
+  ASSERT_CU(cuDevicePrimaryCtxRetain(&context_, 0));
+  ASSERT_CU(cuDevicePrimaryCtxRelease_v2(0));
+  EXPECT_TRUE(known(block, 512));
+  const std::uint32_t epoch = LiveBlocks::instance().epoch();
+  std::vector<program::LiveBlock> all;
+  ASSERT_TRUE(LiveBlocks::instance().snapshot(all));
+  ASSERT_TRUE(LiveBlocks::instance().refer(block, all.front().serial));
+  ASSERT_CU(cuDevicePrimaryCtxReset_v2(0));
+  EXPECT_FALSE(known(block, 512));
+  EXPECT_FALSE(known(segment_, kSegment));
+  EXPECT_NE(LiveBlocks::instance().epoch(), epoch);
+  ASSERT_CU(cuDevicePrimaryCtxRetain(&context_, 0));
+  ASSERT_CU(cuCtxSetCurrent(context_));
+}
+
+TEST_F(MemoryTest, TheCallsResultAndErrnoAreTheDrivers) {
+  errno = 77;
+  CUdeviceptr plain = 0;
+  ASSERT_CU(cuMemAlloc(&plain, 1000));
+  ASSERT_CU(cuMemFree(plain));
+  torch_alloc(8);
+  EXPECT_EQ(errno, 77);
+}
+
+}  // namespace
+}  // namespace grape::replay_test
