@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kFirstMinor = 9;
 constexpr int kLastMinor = 14;
-constexpr unsigned long kTextFlag = 1UL << 28, kDictFlag = 1UL << 29, kTypeFlag = 1UL << 31;
+constexpr unsigned long kTextFlag = 1UL << 28, kDictFlag = 1UL << 29, kTypeFlag = 1UL << 31, kHeapFlag = 1UL << 9;
 
 void* find_symbol(const char* library, const char* symbol) {
   if (library != nullptr) return lifecycle::symbol_in(library, symbol);
@@ -66,6 +66,8 @@ void set_frame_objects(Layout& layout, std::uint32_t instruction, std::uint32_t 
   layout.frame_code = 32;
   layout.frame_instruction = instruction;
   layout.instruction_unit = unit;
+  layout.frame_globals = 48;
+  layout.frame_locals = instruction == 104 ? 360 : 352;
   layout.code_first_line = 40;
   layout.code_file = 104;
   layout.code_name = 112;
@@ -76,12 +78,20 @@ void set_interpreter_frames(Layout& layout, std::uint32_t first_line, std::uint3
   layout.line_format = LineFormat::kLocations;
   layout.thread_frame = 56;
   layout.frame_instruction = 56;
+  layout.frame_locals = 72;
+  layout.frame_object_frame = 24;
   layout.code_first_line = first_line;
   layout.code_file = 112;
   layout.code_name = 128;
   layout.code_lines = 136;
   layout.code_first_traceable = instructions - 16;
   layout.code_instructions = instructions;
+}
+
+// From 3.12.
+void set_function(Layout& layout) {
+  layout.frame_function = 16;
+  layout.frame_globals = 24;
 }
 
 // From 3.13 the interpreter says itself where things stand (_Py_DebugOffsets, the first thing in _PyRuntime). Only
@@ -97,7 +107,10 @@ bool set_debug_offsets(Layout& layout, std::size_t thread_group, std::size_t fra
   layout.frame_previous = offset(frame_group + 1);
   layout.frame_code = offset(frame_group + 2);
   layout.frame_instruction = offset(frame_group + 3);
+  layout.frame_locals = offset(frame_group + 4);
   layout.frame_owner = offset(frame_group + 5);
+  layout.frame_object_frame = 24;
+  set_function(layout);
   layout.code_file = offset(code_group + 1);
   layout.code_name = offset(code_group + 3);
   layout.code_lines = offset(code_group + 4);
@@ -113,6 +126,7 @@ bool set_debug_offsets(Layout& layout, std::size_t thread_group, std::size_t fra
 bool set_layout(int minor) {
   Layout layout;
   layout.minor = minor;
+  if (minor >= 14) layout.tuple_items = 32;  // behind its hash
   if (minor >= 12) {
     layout.ascii_text = 40;
     layout.compact_text = 56;
@@ -120,6 +134,10 @@ bool set_layout(int minor) {
   switch (minor) {
     case 9:
       set_frame_objects(layout, 104, 1, LineFormat::kPairs);
+      layout.function_globals = 24;
+      layout.function_code = 16;
+      layout.function_defaults = 32;
+      layout.function_attributes = 72;
       break;
     case 10:
       set_frame_objects(layout, 96, 2, LineFormat::kRanges);
@@ -130,6 +148,8 @@ bool set_layout(int minor) {
       layout.frame_code = 32;
       layout.frame_previous = 48;
       layout.frame_owner = 69;
+      layout.frame_function = 0;
+      layout.frame_globals = 8;
       break;
     case 12:
       set_interpreter_frames(layout, 68, 192);
@@ -137,6 +157,7 @@ bool set_layout(int minor) {
       layout.frame_code = 0;
       layout.frame_previous = 8;
       layout.frame_owner = 70;
+      set_function(layout);
       break;
     case 13:
       if (!set_debug_offsets(layout, 19, 28, 34)) return false;
@@ -217,6 +238,7 @@ bool shutting_down() noexcept {
 bool is_text(Object* object) noexcept { return has_flag(object, kTextFlag); }
 bool is_dict(Object* object) noexcept { return has_flag(object, kDictFlag); }
 bool is_type(Object* object) noexcept { return has_flag(object, kTypeFlag); }
+bool is_heap_type(Object* type) noexcept { return (g_api.PyType_GetFlags(type) & kHeapFlag) != 0; }
 
 std::size_t copy_text(const Object* text, char* out, std::size_t room) noexcept {
   // A str's state: ... kind (1, 2 or 4 bytes a character; 3 bits), compact (1), ascii (1), ...
@@ -288,6 +310,31 @@ void set_vectorcall(Object* function, Vectorcall call) noexcept {
 
 MethodDefinition* method_of(Object* descriptor) noexcept {
   return type_of(descriptor) == g_api.PyMethodDescr_Type ? field<MethodDefinition*>(descriptor, 40) : nullptr;
+}
+
+MethodDefinition* definition_of(Object* callable) noexcept {
+  Object* type = type_of(callable);
+  if (type == g_api.PyMethodDescr_Type) return method_of(callable);
+  // Cython's functions begin as builtin functions do.
+  if (g_api.PyType_IsSubtype(type, g_api.PyCFunction_Type) == 0 &&
+      std::strstr(field<const char*>(type, 24), "cython_function_or_method") == nullptr) {
+    return nullptr;
+  }
+  return field<MethodDefinition*>(callable, 16);
+}
+
+void** init_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 296); }
+void** next_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 224); }
+
+void** wrapped_slot(Object* method) noexcept {
+  return type_of(method) == g_api.PyWrapperDescr_Type ? reinterpret_cast<void**>(reinterpret_cast<char*>(method) + 48)
+                                                      : nullptr;
+}
+
+Object* frame_function(const void* frame) noexcept {
+  if (g_layout.frame_function < 0) return nullptr;
+  Object* function = unmarked(field<std::uintptr_t>(frame, static_cast<std::size_t>(g_layout.frame_function)));
+  return function != nullptr && is_function(function) ? function : nullptr;
 }
 
 bool runs_plainly() noexcept {

@@ -12,6 +12,7 @@ struct Object;       // PyObject
 struct ThreadState;  // PyThreadState
 using Vectorcall = Object* (*)(Object* callable, Object* const* arguments, std::size_t count, Object* keyword_names);
 using Destructor = void (*)(Object*);
+using ProfileFunction = int (*)(Object* object, Object* frame, int event, Object* argument);
 using MethodWithKeywords = Object* (*)(Object* self, Object* arguments, Object* keywords);
 
 // PyMethodDef, the same in every version.
@@ -20,6 +21,14 @@ struct MethodDefinition {
   void* method;
   int flags;
   const char* documentation;
+};
+
+// Py_buffer, the same in every version.
+struct Buffer {
+  void* data;
+  Object* object;
+  std::ptrdiff_t bytes;
+  std::ptrdiff_t rest[10];  // not used here
 };
 
 // One row per function: needed (1) or not (0), result, name, arguments.
@@ -75,7 +84,32 @@ struct MethodDefinition {
   X(1, const char*, PyUnicode_AsUTF8AndSize, (Object*, std::ptrdiff_t*))                                  \
   X(1, unsigned long, PyType_GetFlags, (Object*))                                                         \
   X(1, int, PyType_IsSubtype, (Object*, Object*))                                                         \
-  X(1, Object*, PyWeakref_NewRef, (Object*, Object*))
+  X(1, Object*, PyWeakref_NewRef, (Object*, Object*))                                                     \
+  X(0, void, _PyInterpreterState_SetEvalFrameFunc, (void*, void*))                                        \
+  X(1, void, PyEval_SetProfile, (ProfileFunction, Object*))                                               \
+  X(1, Object*, PyErr_Occurred, ())                                                                       \
+  X(1, Object*, PyLong_FromLong, (long))                                                                  \
+  X(1, int, PyDict_Next, (Object*, std::ptrdiff_t*, Object**, Object**))                                  \
+  X(1, Object*, PyFunction_GetCode, (Object*))                                                            \
+  X(1, Object*, PyFunction_GetGlobals, (Object*))                                                         \
+  X(1, Object*, PyFunction_GetDefaults, (Object*))                                                        \
+  X(1, Object*, PyFunction_GetKwDefaults, (Object*))                                                      \
+  X(1, Object*, PyFunction_GetClosure, (Object*))                                                         \
+  X(1, Object*, PyCell_Get, (Object*))                                                                    \
+  X(1, int, PyThreadState_SetAsyncExc, (unsigned long, Object*))                                          \
+  X(1, unsigned long, PyThread_get_thread_ident, ())                                                      \
+  X(1, long long, PyLong_AsLongLongAndOverflow, (Object*, int*))                                          \
+  X(1, unsigned long long, PyLong_AsUnsignedLongLong, (Object*))                                          \
+  X(1, Object*, PyLong_FromUnsignedLongLong, (unsigned long long))                                        \
+  X(1, int, PyObject_GetBuffer, (Object*, Buffer*, int))                                                  \
+  X(1, void, PyBuffer_Release, (Buffer*))                                                                 \
+  X(1, Object*, PyNumber_ToBase, (Object*, int))                                                          \
+  X(1, Object*, PyNumber_Index, (Object*))                                                                \
+  X(0, Object**, _PyObject_GetDictPtr, (Object*))                                                         \
+  X(0, Object*, _PyType_Lookup, (Object*, Object*))                                                       \
+  X(0, int, PyUnstable_Type_AssignVersionTag, (Object*)) /* 3.12 */                                       \
+  X(0, int, PyGC_Enable, ())                             /* 3.10 */                                       \
+  X(0, int, PyGC_Disable, ())                            /* 3.10 */
 
 // Objects of the interpreter that are used by address.
 #define GRAPE_PYTHON_OBJECTS(X) \
@@ -86,7 +120,36 @@ struct MethodDefinition {
   X(1, _Py_NoneStruct)          \
   X(1, PyExc_RecursionError)    \
   X(1, PyExc_MemoryError)       \
-  X(0, _PyRuntime)
+  X(0, _PyRuntime)              \
+  X(1, PyCFunction_Type)        \
+  X(1, PyCell_Type)             \
+  X(1, PyTuple_Type)            \
+  X(1, PyWrapperDescr_Type)     \
+  X(1, _Py_EllipsisObject)      \
+  X(1, _Py_TrueStruct)          \
+  X(1, _Py_FalseStruct)         \
+  X(1, PyBaseObject_Type)       \
+  X(1, PyType_Type)             \
+  X(1, PyUnicode_Type)          \
+  X(1, PyBytes_Type)            \
+  X(1, PyLong_Type)             \
+  X(1, PyFloat_Type)            \
+  X(1, PyComplex_Type)          \
+  X(1, PyList_Type)             \
+  X(1, PyDict_Type)             \
+  X(1, PySet_Type)              \
+  X(1, PyFrozenSet_Type)        \
+  X(1, PyRange_Type)            \
+  X(1, PySlice_Type)            \
+  X(1, PyMethod_Type)           \
+  X(1, PyMemberDescr_Type)      \
+  X(1, PyGetSetDescr_Type)      \
+  X(1, PyClassMethodDescr_Type) \
+  X(1, PyProperty_Type)         \
+  X(1, PyStaticMethod_Type)     \
+  X(1, PyClassMethod_Type)      \
+  X(1, _PyWeakref_RefType)      \
+  X(0, PyODict_Type)
 
 struct Api {
 #define GRAPE_PYTHON_FIELD(needed, result, name, arguments) result(*name) arguments = nullptr;
@@ -118,9 +181,18 @@ struct Layout {
   std::uint32_t code_lines = 0;            // the line table, a bytes object
   std::uint32_t code_first_traceable = 0;  // instruction at which a frame is complete; not where frame_objects
   std::uint32_t code_instructions = 0;     // the first instruction; not where frame_objects
-  std::uint32_t ascii_text = 48;           // text of an ASCII str
-  std::uint32_t compact_text = 72;         // text of any other compact str
-  std::uint32_t text_kind_shift = 2;       // bits of a str's state below its kind; found by check_text()
+  std::uint32_t frame_globals = 0;
+  std::uint32_t frame_locals = 0;        // the first local variable
+  std::int32_t frame_function = -1;      // the function that runs; -1: frames do not say
+  std::uint32_t frame_object_frame = 0;  // from 3.11: a frame object's frame
+  std::uint32_t ascii_text = 48;         // text of an ASCII str
+  std::uint32_t compact_text = 72;       // text of any other compact str
+  std::uint32_t text_kind_shift = 2;     // bits of a str's state below its kind; found by check_text()
+  std::uint32_t function_globals = 16;   // of a function object
+  std::uint32_t function_code = 48;
+  std::uint32_t function_defaults = 56;    // behind them: keyword defaults, closure
+  std::uint32_t function_attributes = 88;  // its __dict__
+  std::uint32_t tuple_items = 24;
 };
 
 constexpr std::uint8_t kFirstShimOwner = 3;  // from 3.12: frames with this owner or a higher one run no Python code
@@ -145,6 +217,7 @@ inline Object* type_of(const Object* object) noexcept { return field<Object*>(ob
 bool is_text(Object* object) noexcept;
 bool is_dict(Object* object) noexcept;
 bool is_type(Object* object) noexcept;
+bool is_heap_type(Object* type) noexcept;  // made by a class statement, or as if by one: its attributes can change
 inline bool is_function(Object* object) noexcept { return type_of(object) == g_api.PyFunction_Type; }
 
 // The bytes of a bytes object.
@@ -173,6 +246,43 @@ void set_vectorcall(Object* function, Vectorcall call) noexcept;
 
 // The definition behind a method descriptor of a C type; null: it is none.
 MethodDefinition* method_of(Object* descriptor) noexcept;
+// The definition behind a builtin function, a bound builtin method, a method descriptor or a function compiled by
+// Cython; null: it is none of these.
+MethodDefinition* definition_of(Object* callable) noexcept;
+
+// A type's slot for initialisation, and for the next item of an iterator; for what only replaces it and puts it back.
+void** init_slot(Object* type) noexcept;
+void** next_slot(Object* type) noexcept;
+// What a slot's method, as `type.__init__`, calls; null: it is no such method.
+void** wrapped_slot(Object* method) noexcept;
+// A heap type's own attributes, and the types that it looks its attributes up in (a tuple); borrowed, or null.
+inline Object* type_dict(Object* type) noexcept { return field<Object*>(type, 264); }
+inline Object* type_bases(Object* type) noexcept { return field<Object*>(type, 344); }
+
+// A tuple's items.
+inline std::size_t tuple_size(const Object* tuple) noexcept { return field<std::size_t>(tuple, 16); }
+inline Object* tuple_item(const Object* tuple, std::size_t index) noexcept {
+  return field<Object*>(tuple, g_layout.tuple_items + index * 8);
+}
+
+// A frame as the interpreter's frame evaluation gets it (also a frame object's, by frame_of()).
+using EvaluateFrame = Object* (*)(ThreadState*, void* frame, int thrown);
+inline Object* unmarked(std::uintptr_t reference) noexcept {  // from 3.14 the low bits of a reference are marks
+  return reinterpret_cast<Object*>(reference & ~std::uintptr_t{3});
+}
+inline Object* frame_code(const void* frame) noexcept {
+  return unmarked(field<std::uintptr_t>(frame, g_layout.frame_code));
+}
+inline Object* frame_globals(const void* frame) noexcept { return field<Object*>(frame, g_layout.frame_globals); }
+// The function that runs, or null: not known, or it is no plain function.
+Object* frame_function(const void* frame) noexcept;
+// May be null, or a cell.
+inline Object* frame_local(const void* frame, std::size_t index) noexcept {
+  return unmarked(field<std::uintptr_t>(frame, g_layout.frame_locals + index * 8));
+}
+inline const void* frame_of(const Object* frame_object) noexcept {
+  return g_layout.frame_objects ? frame_object : field<const void*>(frame_object, g_layout.frame_object_frame);
+}
 
 // Keeps the exception that is set, if any, over calls of the API, and leaves none that was not there.
 class KeepException {

@@ -33,7 +33,8 @@ class FlatMap {
 
   // Adds or replaces. False: no memory.
   bool put(const Key& key, const Value& value) noexcept {
-    if ((used_ + 1) * 4 > (slots_ == nullptr ? 0 : mask_ + 1) * 3 && !grow()) return false;
+    const bool full = slots_ == nullptr || (used_ + 1) * 4 > (mask_ + 1) * 3;
+    if (full && !grow()) return false;
     Slot& slot = probe(slots_, mask_, key);
     if (slot.key.empty()) ++used_;
     slot.key = key;

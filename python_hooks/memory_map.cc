@@ -3,18 +3,22 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <iterator>
 
 namespace grape::python {
 namespace {
 
-// Reads "start-end perms ..." lines character by character, so that no line is too long.
+// Reads "start-end perms ..." lines character by character, so that no line is too long, and calls
+// `found(start, end, writable)` for each.
+template <typename Found>
 class MapScanner {
  public:
-  explicit MapScanner(std::uintptr_t address) noexcept : address_(address) {}
+  explicit MapScanner(Found found) noexcept : found_(found) {}
 
-  void take(char c) noexcept {
+  void take(char c) {
     if (c == '\n') {
       part_ = 0;
       start_ = end_ = 0;
@@ -27,22 +31,20 @@ class MapScanner {
       value = value * 16 + static_cast<std::uintptr_t>(c <= '9' ? c - '0' : c - 'a' + 10);
     } else if (part_ < 4) {
       // The permissions: "rw-p"; the second letter counts.
-      if (++part_ == 4 && start_ <= address_ && address_ < end_) writable_ = c == 'w';
+      if (++part_ == 4) found_(start_, end_, c == 'w');
     }
   }
-  bool writable() const noexcept { return writable_; }
 
  private:
-  std::uintptr_t address_, start_ = 0, end_ = 0;
+  Found found_;
+  std::uintptr_t start_ = 0, end_ = 0;
   int part_ = 0;
-  bool writable_ = false;
 };
 
-}  // namespace
-
-bool is_writable(const void* address) noexcept {
+template <typename Found>
+void scan_maps(Found found) {
   const int saved = errno;
-  MapScanner scanner(reinterpret_cast<std::uintptr_t>(address));
+  MapScanner<Found> scanner(found);
   const int descriptor = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (descriptor >= 0) {
     char buffer[4096];
@@ -52,7 +54,34 @@ bool is_writable(const void* address) noexcept {
     close(descriptor);
   }
   errno = saved;
-  return scanner.writable();
+}
+
+}  // namespace
+
+bool is_writable(const void* address) noexcept {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  bool writable = false;
+  scan_maps([&](std::uintptr_t start, std::uintptr_t end, bool may_write) {
+    if (start <= wanted && wanted < end) writable = may_write;
+  });
+  return writable;
+}
+
+WritableMemory::WritableMemory() {
+  scan_maps([this](std::uintptr_t start, std::uintptr_t end, bool writable) {
+    if (!writable) return;
+    if (!ranges_.empty() && ranges_.back().second == start) {
+      ranges_.back().second = end;
+    } else {
+      ranges_.emplace_back(start, end);
+    }
+  });
+}
+
+bool WritableMemory::has(const void* address, std::size_t bytes) const noexcept {
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), std::make_pair(start, ~std::uintptr_t{0}));
+  return after != ranges_.begin() && start + bytes <= std::prev(after)->second;
 }
 
 CarefulReader::CarefulReader() noexcept {

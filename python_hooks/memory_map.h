@@ -2,11 +2,24 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace grape::python {
 
 // May the page at `address` be written? Reads /proc/self/maps: not for hot paths.
 bool is_writable(const void* address) noexcept;
+
+// What could be written when this was made: for many questions at once.
+class WritableMemory {
+ public:
+  WritableMemory();
+  bool has(const void* address, std::size_t bytes) const noexcept;
+
+ private:
+  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges_;  // ascending; neighbours are one
+};
 
 // Reads this process's memory without ever faulting: a wrong address is an error of the kernel's, not a signal.
 class CarefulReader {

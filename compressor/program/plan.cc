@@ -153,28 +153,7 @@ ArenaPlan plan_arena(const Program& program) {
 void bind(const Program& program, const ArenaPlan& plan, const Bindings& bindings, std::uint64_t* out) {
   if (!program.words.empty()) std::memcpy(out, program.words.data(), program.words.size() * sizeof *out);
   for (const Reference& reference : program.references) {
-    std::uint64_t base = 0;
-    switch (reference.role) {
-      case Role::kStatic:
-        base = program.statics[reference.block].address;
-        break;
-      case Role::kInput:
-        base = bindings.inputs[reference.block];
-        break;
-      case Role::kTemp:
-        base = bindings.arena + plan.offsets[reference.block];
-        break;
-      case Role::kOutput:
-        base = bindings.outputs[reference.block];
-        break;
-      case Role::kRandomSeed:
-        base = bindings.seed;
-        break;
-      case Role::kRandomOffset:
-        base = bindings.offset;
-        break;
-    }
-    out[reference.word] += base;
+    out[reference.word] += base_of(program, plan, bindings, reference);
   }
 }
 

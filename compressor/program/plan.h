@@ -28,6 +28,26 @@ struct Bindings {
   std::uint64_t seed = 0, offset = 0;  // random state before the call
 };
 
+// What a reference's word holds: the base address (or random state) of its block.
+inline std::uint64_t base_of(const Program& program, const ArenaPlan& plan, const Bindings& bindings,
+                             const Reference& reference) {
+  switch (reference.role) {
+    case Role::kStatic:
+      return program.statics[reference.block].address;
+    case Role::kInput:
+      return bindings.inputs[reference.block];
+    case Role::kTemp:
+      return bindings.arena + plan.offsets[reference.block];
+    case Role::kOutput:
+      return bindings.outputs[reference.block];
+    case Role::kRandomSeed:
+      return bindings.seed;
+    case Role::kRandomOffset:
+      return bindings.offset;
+  }
+  return 0;
+}
+
 // The program's words with addresses in them: into `out`, Program::words.size() long. Allocates nothing.
 void bind(const Program& program, const ArenaPlan& plan, const Bindings& bindings, std::uint64_t* out);
 

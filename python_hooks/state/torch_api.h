@@ -25,6 +25,7 @@ struct TensorView {
   std::int32_t device_type = 0;           // c10::DeviceType: 0 CPU, 1 CUDA
   std::int32_t device_index = 0;
   std::uint32_t item_bytes = 0;
+  std::uint64_t keys = 0;  // its dispatch keys: inference tensors have others than the rest
 };
 
 // False: torch is not there, or one that is not understood (`notice` says so once). Cheap after the first success.
@@ -37,6 +38,35 @@ bool is_parameter(Object* object) noexcept;
 bool requires_grad(Object* tensor) noexcept;
 // False: not strided (sparse, quantised, conjugate or negative view, functorch wrapper, symbolic sizes, no storage).
 bool view_tensor(Object* plain_tensor, TensorView& out) noexcept;
+
+// Where the data of tensors lies that count as being on a GPU: CUDA's. Tests say that the CPU's do, too.
+bool is_on_device(const TensorView& view) noexcept;
+void treat_cpu_as_device(bool treat) noexcept;  // tests only
+
+// What a guard compares of a tensor that it knows, in few reads: which memory it uses, and how.
+struct TensorMark {
+  std::uint64_t data = 0, storage = 0, storage_bytes = 0, shape = 0, keys = 0;
+  bool operator==(const TensorMark& other) const noexcept {
+    return data == other.data && storage == other.storage && storage_bytes == other.storage_bytes &&
+           shape == other.shape && keys == other.keys;
+  }
+};
+// False: as for view_tensor.
+bool mark_tensor(Object* plain_tensor, TensorMark& out) noexcept;
+
+// Which of PyTorch's own types this is; kOther before torch is loaded.
+enum class TorchType : std::uint8_t {
+  kOther,
+  kTensor,    // torch.Tensor or torch.nn.Parameter, exactly
+  kConstant,  // torch.dtype, layout, memory_format: their objects are never freed
+  kDevice,    // torch.device: see device_value()
+  kSize,      // torch.Size: a tuple
+};
+TorchType torch_type(Object* type) noexcept;
+std::uint16_t device_value(Object* device) noexcept;  // type and, in the upper byte, index
+
+// torch.nn.Module; null: torch is not loaded.
+Object* module_class() noexcept;
 
 // A new tensor of uninitialised memory of the framework's allocator, on the current stream; null: no memory, or another
 // failure (cleared).

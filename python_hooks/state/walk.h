@@ -3,16 +3,24 @@
 //
 //   by value     None, bool, int, float, complex, str, bytes, range, slice, Ellipsis, torch.Size, torch.device, dtype,
 //                layout, memory_format; tuple, list, dict (in order), set, frozenset, OrderedDict, defaultdict, deque;
-//                instances of Python classes whose base in C is object, one of these containers, or torch.nn.Module
-//                (attributes in __dict__ and in __slots__, then the container's content); functools.partial;
-//                bound methods; Python functions of the user's (code object by identity, defaults, closure cells)
-//   by identity  classes, enum members, modules, builtin functions, Python functions of installed libraries
-//   tensors      CUDA: type, sizes, strides, offset, device, requires_grad, alignment (address modulo 512), which
-//   storage
-//                of the walk it shares; CPU: the same and, up to 64 KiB, the content
-//   refused      everything else: reason() names the type and the path to it
+//                instances of Python classes whose base in C is object, a number, str, bytes or one of these containers
+//                (attributes in __dict__ and in __slots__, then the base's content); functools.partial; bound methods;
+//                cells, weak references without a callback, staticmethod, classmethod, property; Python functions of
+//                the user's (code object by identity, defaults, closure cells, attributes), and of libraries where they
+//                have a closure
+//   by identity  classes, with a digest of what they and their bases define: of the user's classes functions and
+//                mutable attributes by value, of libraries' by identity; enum members by class and name; modules,
+//                builtin functions, other Python functions of installed libraries
+//   tensors      on the device: type, sizes, strides, offset, device, requires_grad, alignment (address modulo 512),
+//                which storage of the walk it shares, Python attributes; CPU: the same and the content, up to 64 KiB
+//   left out     of modules: the hooks of state_dict and load_state_dict, and _non_persistent_buffers_set, which a call
+//                does not look at; of tensors: grad and backward hooks
+//   refused      everything else, and: a forward or backward hook on a module, larger tensors on the CPU, tensors that
+//                are not dense (sparse, conjugate, ...), more than a million objects, more than 200 levels; reason()
+//                names it and the path to it
 //
-// An object met a second time is a reference back, so aliasing is part of the form; cycles are fine.
+// An object met a second time is a reference back, so aliasing is part of the form; cycles are fine. Tuples, bound
+// methods and other immutable values have no identity of their own. Sets are in the order in which they are iterated.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +28,23 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
+#include "python_hooks/state/seen_table.h"
 #include "python_hooks/state/torch_api.h"
 
 namespace grape::python::state {
 
 struct WalkedTensor {
-  TensorView view;  // borrowed
-  std::uint32_t extent =
-      0;  // CUDA: number of its storage among the distinct ones of the walk, in order; CPU: kNoExtent
+  TensorView view;           // borrowed
+  std::uint32_t extent = 0;  // device: number of its storage among the distinct ones of the walk, in order;
+                             // CPU: kNoExtent
 };
 constexpr std::uint32_t kNoExtent = ~0u;
 
 struct StorageExtent {
   std::uint64_t address = 0, bytes = 0;
 };
+
+class Watch;
 
 class Walk {
  public:
@@ -47,19 +58,36 @@ class Walk {
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   const std::vector<WalkedTensor>& tensors() const { return tensors_; }
   const std::vector<StorageExtent>& extents() const { return extents_; }
-  // Every object walked that is not an immutable value, tensors too, in the order met; borrowed. Two walks with equal
-  // bytes have the same number of them, and they correspond one to one.
+  // Every object walked that is not an immutable value, tensors and classes too, in the order met; borrowed. Two walks
+  // with equal bytes have the same number of them, and they correspond one to one.
   const std::vector<Object*>& objects() const { return objects_; }
   const std::string& reason() const { return reason_; }
   void clear() noexcept;  // keeps memory: for the hot path
-                          // ... private parts are the implementer's
+
+  // For ModuleGuard. Everything walked is told to `watch`, a container before what it holds. Null: nobody.
+  void set_watch(Watch* watch) { watch_ = watch; }
+  // For reports: while walking, compares with these bytes; the first place that differs is then in difference().
+  void compare_with(const std::vector<std::uint8_t>* expected) { expected_ = expected; }
+  const std::string& difference() const { return difference_; }
+
  private:
+  friend class Walker;
+
   bool keep_addresses_;
   std::vector<std::uint8_t> bytes_;
   std::vector<WalkedTensor> tensors_;
   std::vector<StorageExtent> extents_;
   std::vector<Object*> objects_;
   std::string reason_;
+
+  SeenTable seen_;      // objects, by address: their number is their index in objects_
+  SeenTable storages_;  // of tensors, by address
+  std::vector<std::uint32_t> storage_extents_;
+  std::uint32_t values_ = 0;  // walked so far
+  Watch* watch_ = nullptr;
+  const std::vector<std::uint8_t>* expected_ = nullptr;
+  std::size_t compared_ = 0;
+  std::string difference_;
 };
 
 }  // namespace grape::python::state

@@ -72,6 +72,35 @@ struct Node {
   CUDA_KERNEL_NODE_PARAMS shape{};  // all but the parameters
 };
 
+struct MovingWord {
+  program::Reference reference;
+  std::uint32_t node = 0;
+};
+
+bool same_shape(const CUDA_KERNEL_NODE_PARAMS& a, const CUDA_KERNEL_NODE_PARAMS& b) {
+  return a.func == b.func && a.kern == b.kern && a.gridDimX == b.gridDimX && a.gridDimY == b.gridDimY &&
+         a.gridDimZ == b.gridDimZ && a.blockDimX == b.blockDimX && a.blockDimY == b.blockDimY &&
+         a.blockDimZ == b.blockDimZ && a.sharedMemBytes == b.sharedMemBytes;
+}
+
+// What a node cannot change once it is instantiated: edges and attributes.
+bool same_fixed(const Program& a, const RecordedNode& x, const Program& b, const RecordedNode& y) {
+  return x.after_count == y.after_count && x.attribute_count == y.attribute_count && x.cooperative == y.cooperative &&
+         std::equal(a.after.begin() + x.after_at, a.after.begin() + x.after_at + x.after_count,
+                    b.after.begin() + y.after_at) &&
+         std::memcmp(a.attributes.data() + x.attributes_at * program::kAttributeBytes,
+                     b.attributes.data() + y.attributes_at * program::kAttributeBytes,
+                     x.attribute_count * program::kAttributeBytes) == 0;
+}
+
+bool same_fixed(const Program& a, const Program& b) {
+  if (a.nodes.size() != b.nodes.size()) return false;
+  for (std::size_t i = 0; i < a.nodes.size(); ++i) {
+    if (!same_fixed(a, a.nodes[i], b, b.nodes[i])) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 struct GraphExec::State {
@@ -81,16 +110,20 @@ struct GraphExec::State {
   CUgraphExec exec = nullptr;
   CUevent event = nullptr;  // orders other streams; made when first needed
   std::vector<Node> nodes;
-  std::vector<std::uint32_t> moving;  // nodes with words that can change
-  std::vector<std::uint64_t> words;   // what the driver has: it gives none back
-  std::vector<std::uint64_t> fresh;
+  std::vector<MovingWord> moving;    // ascending by node
+  std::vector<std::uint64_t> words;  // what the driver has: it gives none back
+  std::vector<bool> kernel_handles;  // per function of the program
   Parameters parameters;
   std::uint32_t patched = 0;
 
   bool build(const program::Bindings& bindings, std::string& error);
   bool add_nodes(std::string& error);
-  bool add_node(std::uint32_t index, CUcontext context, const std::vector<bool>& kernel_handles, OwnKernels* own,
-                std::string& error);
+  bool look_up(CUcontext& context, OwnKernels*& own, std::string& error);
+  bool shape_node(const RecordedNode& recorded, CUcontext context, OwnKernels* own, CUDA_KERNEL_NODE_PARAMS& shape,
+                  std::string& error) const;
+  bool add_node(std::uint32_t index, CUcontext context, OwnKernels* own, std::string& error);
+  bool adopt(const Program& next, const program::ArenaPlan& next_plan, const program::Bindings& bindings);
+  bool set_node(std::uint32_t index, std::uint64_t* from);
   bool set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const;
   bool shape_own(const RecordedNode& node, const OwnKernels& own, CUDA_KERNEL_NODE_PARAMS& shape) const;
   void find_moving();
@@ -163,31 +196,36 @@ bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode hand
   return true;
 }
 
-bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, const std::vector<bool>& kernel_handles,
-                                OwnKernels* own, std::string& error) {
-  const RecordedNode& recorded = program->nodes[index];
-  Node& node = nodes[index];
-  CUDA_KERNEL_NODE_PARAMS& shape = node.shape;
+bool GraphExec::State::shape_node(const RecordedNode& recorded, CUcontext context, OwnKernels* own,
+                                  CUDA_KERNEL_NODE_PARAMS& shape, std::string& error) const {
+  shape = {};
   shape.gridDimX = shape.gridDimY = shape.gridDimZ = shape.blockDimX = shape.blockDimY = shape.blockDimZ = 1;
-  if (recorded.kind == NodeKind::kKernel) {
-    const std::uint64_t handle = program->functions[recorded.function].handle;
-    shape.gridDimX = recorded.grid.x;
-    shape.gridDimY = recorded.grid.y;
-    shape.gridDimZ = recorded.grid.z;
-    shape.blockDimX = recorded.block.x;
-    shape.blockDimY = recorded.block.y;
-    shape.blockDimZ = recorded.block.z;
-    shape.sharedMemBytes = recorded.shared_bytes;
-    if (kernel_handles[recorded.function]) {
-      shape.kern = reinterpret_cast<CUkernel>(handle);
-      shape.ctx = context;
-    } else {
-      shape.func = reinterpret_cast<CUfunction>(handle);
-    }
-  } else if (!shape_own(recorded, *own, shape)) {
+  if (recorded.kind != NodeKind::kKernel) {
+    if (shape_own(recorded, *own, shape)) return true;
     error = "a copy or memset is not as it should be";
     return false;
   }
+  const std::uint64_t handle = program->functions[recorded.function].handle;
+  shape.gridDimX = recorded.grid.x;
+  shape.gridDimY = recorded.grid.y;
+  shape.gridDimZ = recorded.grid.z;
+  shape.blockDimX = recorded.block.x;
+  shape.blockDimY = recorded.block.y;
+  shape.blockDimZ = recorded.block.z;
+  shape.sharedMemBytes = recorded.shared_bytes;
+  if (kernel_handles[recorded.function]) {
+    shape.kern = reinterpret_cast<CUkernel>(handle);
+    shape.ctx = context;
+  } else {
+    shape.func = reinterpret_cast<CUfunction>(handle);
+  }
+  return true;
+}
+
+bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, OwnKernels* own, std::string& error) {
+  const RecordedNode& recorded = program->nodes[index];
+  Node& node = nodes[index];
+  if (!shape_node(recorded, context, own, node.shape, error)) return false;
   std::vector<CUgraphNode> after;
   for (std::uint32_t i = 0; i < recorded.after_count; ++i) {
     const std::uint32_t from = program->after[recorded.after_at + i];
@@ -197,7 +235,7 @@ bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, const st
     }
     after.push_back(nodes[from].handle);
   }
-  const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(shape, *program, recorded, words.data());
+  const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(node.shape, *program, recorded, words.data());
   const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
   if (result != CUDA_SUCCESS) {
     error = describe_error("cuGraphAddKernelNode", result);
@@ -206,26 +244,31 @@ bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, const st
   return set_attributes(recorded, node.handle, error);
 }
 
-bool GraphExec::State::add_nodes(std::string& error) {
-  CUcontext context = nullptr;
+bool GraphExec::State::look_up(CUcontext& context, OwnKernels*& own, std::string& error) {
   if (real::get_cuCtxGetCurrent() == nullptr || real::get_cuCtxGetCurrent()(&context) != CUDA_SUCCESS) {
     error = "no context is current";
     return false;
   }
-  OwnKernels* own = nullptr;
   const bool all_kernels = std::all_of(program->nodes.begin(), program->nodes.end(),
                                        [](const RecordedNode& node) { return node.kind == NodeKind::kKernel; });
   if (!all_kernels) {
     own = own_kernels(error);
     if (own == nullptr) return false;
   }
-  std::vector<bool> kernel_handles;
+  kernel_handles.clear();
   for (const program::FunctionInfo& function : program->functions) {
     kernel_handles.push_back(is_kernel_handle(function.handle));
   }
+  return true;
+}
+
+bool GraphExec::State::add_nodes(std::string& error) {
+  CUcontext context = nullptr;
+  OwnKernels* own = nullptr;
+  if (!look_up(context, own, error)) return false;
   nodes.resize(program->nodes.size());
   for (std::uint32_t i = 0; i < nodes.size(); ++i) {
-    if (add_node(i, context, kernel_handles, own, error)) continue;
+    if (add_node(i, context, own, error)) continue;
     error += name_of(i);
     return false;
   }
@@ -234,21 +277,12 @@ bool GraphExec::State::add_nodes(std::string& error) {
 
 // Addresses of static blocks stay; all other references may move.
 void GraphExec::State::find_moving() {
-  std::size_t next = 0;
-  const auto& references = program->references;
-  std::vector<std::uint32_t> moved;  // words
-  for (const program::Reference& reference : references) {
-    if (reference.role != program::Role::kStatic) moved.push_back(reference.word);
-  }
-  std::vector<std::uint32_t> order(nodes.size());
-  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [this](std::uint32_t a, std::uint32_t b) {
-    return program->nodes[a].words_at < program->nodes[b].words_at;
-  });
-  for (const std::uint32_t i : order) {
-    const RecordedNode& node = program->nodes[i];
-    while (next < moved.size() && moved[next] < node.words_at) ++next;
-    if (next < moved.size() && moved[next] < node.words_at + node.word_count) moving.push_back(i);
+  moving.clear();
+  std::uint32_t node = 0;  // words lie in node order
+  for (const program::Reference& reference : program->references) {
+    if (reference.role == program::Role::kStatic) continue;
+    while (reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
+    moving.push_back({reference, node});
   }
 }
 
@@ -261,7 +295,6 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
     return false;
   }
   words.resize(program->words.size());
-  fresh.resize(program->words.size());
   program::bind(*program, *plan, bindings, words.data());
   const RelaxedCapture relaxed;
   CUresult result = create(&graph, 0);
@@ -279,6 +312,42 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
   }
   find_moving();
   return true;
+}
+
+bool GraphExec::State::set_node(std::uint32_t index, std::uint64_t* from) {
+  const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(nodes[index].shape, *program, program->nodes[index], from);
+  ++patched;
+  return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index].handle, &full) == CUDA_SUCCESS;
+}
+
+// The driver's state is known word by word, so only what differs is set.
+bool GraphExec::State::adopt(const Program& next, const program::ArenaPlan& next_plan,
+                             const program::Bindings& bindings) {
+  const Program& old = *program;
+  std::vector<std::uint64_t> next_words(next.words.size());
+  program::bind(next, next_plan, bindings, next_words.data());
+  std::vector<CUDA_KERNEL_NODE_PARAMS> shapes(nodes.size());
+  CUcontext context = nullptr;
+  OwnKernels* own = nullptr;
+  std::string error;
+  program = &next;
+  bool good = look_up(context, own, error);
+  for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
+    good = shape_node(next.nodes[i], context, own, shapes[i], error);
+  }
+  for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
+    const RecordedNode &before = old.nodes[i], &after = next.nodes[i];
+    const bool same = before.word_count == after.word_count && before.parameter_bytes == after.parameter_bytes &&
+                      same_shape(nodes[i].shape, shapes[i]) &&
+                      std::memcmp(words.data() + before.words_at, next_words.data() + after.words_at,
+                                  std::size_t{after.word_count} * sizeof(std::uint64_t)) == 0;
+    nodes[i].shape = shapes[i];
+    if (!same) good = set_node(i, next_words.data());
+  }
+  plan = &next_plan;
+  words = std::move(next_words);
+  find_moving();
+  return good;
 }
 
 GraphExec::GraphExec() = default;
@@ -306,26 +375,42 @@ CUresult GraphExec::bind(const program::Bindings& bindings) noexcept {
   state.patched = 0;
   if (state.exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   try {
-    program::bind(*state.program, *state.plan, bindings, state.fresh.data());
-    for (const std::uint32_t index : state.moving) {
-      const RecordedNode& recorded = state.program->nodes[index];
-      const std::size_t bytes = std::size_t{recorded.word_count} * sizeof(std::uint64_t);
-      std::uint64_t* old_words = state.words.data() + recorded.words_at;
-      const std::uint64_t* new_words = state.fresh.data() + recorded.words_at;
-      if (std::memcmp(old_words, new_words, bytes) == 0) continue;
-      const Node& node = state.nodes[index];
-      const CUDA_KERNEL_NODE_PARAMS full =
-          state.parameters.fill(node.shape, *state.program, recorded, state.fresh.data());
-      const CUresult result = real::get_cuGraphExecKernelNodeSetParams_v2()(state.exec, node.handle, &full);
-      if (result != CUDA_SUCCESS) return result;
-      std::memcpy(old_words, new_words, bytes);
-      ++state.patched;
+    const Program& program = *state.program;
+    for (auto at = state.moving.begin(); at != state.moving.end();) {
+      const std::uint32_t node = at->node;
+      bool moved = false;
+      for (; at != state.moving.end() && at->node == node; ++at) {
+        const program::Reference& reference = at->reference;
+        const std::uint64_t value =
+            program.words[reference.word] + program::base_of(program, *state.plan, bindings, reference);
+        moved = moved || state.words[reference.word] != value;
+        state.words[reference.word] = value;
+      }
+      if (moved && !state.set_node(node, state.words.data())) return CUDA_ERROR_UNKNOWN;
     }
   } catch (const std::bad_alloc&) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   return CUDA_SUCCESS;
 }
+
+bool GraphExec::adopt(const program::Program& program, const program::ArenaPlan& plan,
+                      const program::Bindings& bindings) noexcept {
+  State& state = *state_;
+  state.patched = 0;
+  if (state.exec == nullptr || !same_fixed(*state.program, program)) return false;
+  bool good = false;
+  try {
+    good = state.adopt(program, plan, bindings);
+  } catch (const std::bad_alloc&) {
+  }
+  // Half of one program and half of another is nothing to launch.
+  if (!good) state.destroy();
+  return good;
+}
+
+bool GraphExec::usable() const noexcept { return state_->exec != nullptr; }
+const program::Program* GraphExec::holds() const noexcept { return state_->program; }
 
 CUresult GraphExec::launch(CUstream stream) noexcept {
   return state_->exec != nullptr ? real::get_cuGraphLaunch()(state_->exec, stream) : CUDA_ERROR_INVALID_HANDLE;

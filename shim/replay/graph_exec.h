@@ -30,6 +30,14 @@ class GraphExec {
   // Sets the parameters of the nodes in which a word changed since the last bind, and no others. On an error the exec
   // is unusable and must be dropped; nothing was launched. Launches that are under way keep what they were bound to.
   CUresult bind(const program::Bindings& bindings) noexcept;
+  // Takes another program of the same shape (nodes, edges, attributes; kernels, grids and words may differ) in place of
+  // the one it holds, so that thousands of programs share a few execs: sets the nodes that differ from what the driver
+  // has, and no others. False: not the same shape, and nothing was done; or an error, and the exec is unusable (then
+  // usable() is false). The rules of build() hold for the new program from then on; the old one may go.
+  bool adopt(const program::Program& program, const program::ArenaPlan& plan,
+             const program::Bindings& bindings) noexcept;
+  bool usable() const noexcept;
+  const program::Program* holds() const noexcept;
   // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.
   CUresult launch(CUstream stream) noexcept;
   // The same, for work that was on other streams besides: it follows what they had, and they wait for it.

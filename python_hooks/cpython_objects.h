@@ -1,0 +1,156 @@
+// The part of the door to CPython (cpython.h) that reads objects: where each built-in type keeps what it holds. Plain
+// reads that run no code of anybody's; check_objects() compares them with the public API before first use. With the
+// GIL.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "python_hooks/cpython.h"
+
+namespace grape::python {
+
+// Are built-in objects laid out as below, and is every function of the API there that is needed? Asked once,
+// remembered.
+bool check_objects() noexcept;
+
+// Types that have no symbol; null: their module is not imported.
+struct NamedTypes {
+  Object* ordered_dict = nullptr;
+  Object* default_dict = nullptr;
+  Object* deque = nullptr;
+  Object* partial = nullptr;
+  Object* enum_meta = nullptr;
+};
+extern NamedTypes g_named_types;  // after check_objects()
+
+// Keeps the collector of cycles, and so finalizers, from running while objects are looked at.
+class NoCollection {
+ public:
+  NoCollection() noexcept;
+  ~NoCollection() noexcept;
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+
+ private:
+  bool enable_;
+};
+
+inline std::size_t item_count(const Object* sized) noexcept { return field<std::size_t>(sized, 16); }
+inline bool is_exactly(const Object* object, const Object* type) noexcept { return type_of(object) == type; }
+
+// Types.
+namespace type {
+constexpr unsigned long kHeap = 1UL << 9;
+inline const char* name(const Object* type) noexcept { return field<const char*>(type, 24); }
+inline std::ptrdiff_t basic_size(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 32); }
+inline const void* deallocate(const Object* type) noexcept { return field<const void*>(type, 48); }
+inline unsigned long flags(const Object* type) noexcept { return field<unsigned long>(type, 168); }
+inline std::ptrdiff_t weak_list_offset(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 208); }
+inline const void* methods(const Object* type) noexcept { return field<const void*>(type, 232); }
+inline Object* base(const Object* type) noexcept { return field<Object*>(type, 256); }
+inline Object* dict(const Object* type) noexcept { return field<Object*>(type, 264); }
+inline std::ptrdiff_t dict_offset(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 288); }
+inline Object* mro(const Object* type) noexcept { return field<Object*>(type, 344); }
+inline bool is_heap(const Object* type) noexcept { return (flags(type) & kHeap) != 0; }
+// A number that is another one after every change of the class or of one of its bases, and that no other class has or
+// had; 0: none now (see renew_version).
+std::uint32_t version(const Object* type) noexcept;
+// Lets the interpreter give the class a version if it has none. 0: it gives none any more.
+std::uint32_t renew_version(Object* type) noexcept;
+// Was the class made by a class statement (or by calling type), so that its instances hold nothing but references in
+// __slots__, their __dict__, and what its base holds?
+bool made_in_python(const Object* type) noexcept;
+// The attributes in __slots__ of a class made in Python, its bases' not: calls `found(name, offset, data)` for each.
+void own_slots(const Object* type, void (*found)(const char* name, std::size_t offset, void* data),
+               void* data) noexcept;
+// What the type's sequence protocol gives for an index, a new reference; for a built-in type's own protocol only.
+Object* sequence_item(const Object* type, Object* object, std::ptrdiff_t index) noexcept;
+}  // namespace type
+
+// The attributes of an instance; null: it has none, or none yet. Gives attributes that the interpreter keeps inside of
+// the instance a dictionary of their own, as reading __dict__ does. Call under NoCollection.
+Object* instance_dict(Object* object) noexcept;
+// Where the instance keeps that dictionary; null: nowhere.
+Object** instance_dict_place(Object* object) noexcept;
+
+// Dictionaries: a number that is another one after every change, where the dictionary keeps one (module_guard.h).
+inline std::uint64_t dict_version(const Object* dict) noexcept { return field<std::uint64_t>(dict, 24); }
+
+// Does the dictionary keep its values apart from its table, maybe inside of the instance whose attributes they are?
+inline bool has_split_values(const Object* dict) noexcept { return field<const void*>(dict, 40) != nullptr; }
+
+struct OrderedNode {
+  Object* key;
+  std::ptrdiff_t hash;
+  const OrderedNode* next;
+  const OrderedNode* previous;
+};
+inline const OrderedNode* first_node(const Object* ordered) noexcept { return field<const OrderedNode*>(ordered, 48); }
+inline std::uint64_t order_version(const Object* ordered) noexcept { return field<std::uint64_t>(ordered, 88); }
+inline Object* default_factory(const Object* default_dict) noexcept { return field<Object*>(default_dict, 48); }
+
+// The most that a deque holds; -1: no limit.
+inline std::ptrdiff_t deque_limit(const Object* deque) noexcept { return field<std::ptrdiff_t>(deque, 64); }
+
+// Tuples and lists.
+inline Object* const* tuple_data(const Object* tuple) noexcept {
+  return reinterpret_cast<Object* const*>(reinterpret_cast<const char*>(tuple) + g_layout.tuple_items);
+}
+inline Object* const* list_data(const Object* list) noexcept { return field<Object* const*>(list, 24); }
+
+// Sets: a table with gaps.
+struct SetEntry {
+  Object* key;          // null: never used
+  std::ptrdiff_t hash;  // -1: a removed one
+  bool used() const noexcept { return key != nullptr && hash != -1; }
+};
+inline std::size_t set_size(const Object* set) noexcept { return field<std::size_t>(set, 24); }
+inline std::size_t set_table_size(const Object* set) noexcept { return field<std::size_t>(set, 32) + 1; }
+inline const SetEntry* set_table(const Object* set) noexcept { return field<const SetEntry*>(set, 40); }
+
+// Numbers.
+inline std::uint64_t float_bits(const Object* number) noexcept { return field<std::uint64_t>(number, 16); }
+inline std::uint64_t imaginary_bits(const Object* number) noexcept { return field<std::uint64_t>(number, 24); }
+
+// Text as it is kept: `width` bytes a character, the fewest that hold all of them.
+struct Text {
+  const void* data = nullptr;
+  std::size_t characters = 0;
+  std::uint32_t width = 0;
+};
+bool text_of(const Object* text, Text& out) noexcept;  // false: of a kind that is made no more
+bool text_is(const Object* text, const char* ascii) noexcept;
+
+// Ranges and slices: start, stop, step.
+inline Object* const* three_parts(const Object* object) noexcept {
+  return reinterpret_cast<Object* const*>(reinterpret_cast<const char*>(object) + 16);
+}
+
+// Callables.
+struct FunctionParts {
+  Object *code, *globals, *defaults, *keyword_defaults, *closure, *attributes;  // null: none
+};
+inline FunctionParts function_parts(const Object* function) noexcept {
+  const auto at = [function](std::uint32_t offset) { return field<Object*>(function, offset); };
+  const Layout& layout = g_layout;
+  return {at(layout.function_code),         at(layout.function_globals),       at(layout.function_defaults),
+          at(layout.function_defaults + 8), at(layout.function_defaults + 16), at(layout.function_attributes)};
+}
+inline Object* method_function(const Object* method) noexcept { return field<Object*>(method, 16); }
+inline Object* method_self(const Object* method) noexcept { return field<Object*>(method, 24); }
+inline const void* builtin_definition(const Object* builtin) noexcept { return field<const void*>(builtin, 16); }
+inline Object* builtin_self(const Object* builtin) noexcept { return field<Object*>(builtin, 24); }
+inline Object* cell_content(const Object* cell) noexcept { return field<Object*>(cell, 16); }
+struct PartialParts {
+  Object *function, *arguments, *keywords, *attributes;
+};
+inline PartialParts partial_parts(const Object* partial) noexcept { return field<PartialParts>(partial, 16); }
+// staticmethod, classmethod: the function; property: getter, setter, deleter.
+inline Object* wrapped_function(const Object* descriptor) noexcept { return field<Object*>(descriptor, 16); }
+inline Object* property_part(const Object* property, unsigned index) noexcept {
+  return field<Object*>(property, 16 + 8 * std::size_t{index});
+}
+inline Object* weak_callback(const Object* reference) noexcept { return field<Object*>(reference, 24); }
+
+}  // namespace grape::python

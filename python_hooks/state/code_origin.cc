@@ -1,0 +1,80 @@
+#include "python_hooks/state/code_origin.h"
+
+#include <cstring>
+#include <string>
+#include <string_view>
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::size_t kMostPath = 1024;
+
+std::string_view copy_path(Object* text, char (&out)[kMostPath]) {
+  return {out, text != nullptr && is_text(text) ? copy_text(text, out, sizeof(out)) : 0};
+}
+
+// The folder that a module's file lies in, with a slash at the end; for a package's `levels` more folders are taken
+// off. Empty: not imported.
+std::string folder_of(const char* module_name, int levels) {
+  Object* module = imported_module(module_name);
+  Object* dict = module != nullptr ? module_dict(module) : nullptr;
+  char path[kMostPath];
+  std::string_view file = dict != nullptr ? copy_path(dict_item(dict, "__file__"), path) : std::string_view();
+  for (int i = 0; i <= levels; ++i) file = file.substr(0, file.rfind('/') + (i == levels ? 1 : 0));
+  return std::string(file);
+}
+
+struct Folders {
+  std::string standard, torch;
+};
+
+const Folders& folders() {
+  static auto* found = new Folders;
+  if (found->standard.empty()) found->standard = folder_of("os", 0);
+  if (found->torch.empty()) found->torch = folder_of("torch", 0);
+  return *found;
+}
+
+bool begins(std::string_view text, std::string_view start) {
+  return !start.empty() && text.substr(0, start.size()) == start;
+}
+
+CodeOrigin origin_of_path(std::string_view path) {
+  if (begins(path, "<frozen ")) return CodeOrigin::kStandard;
+  for (const char* folder : {"/site-packages/", "/dist-packages/"}) {
+    if (path.find(folder) != std::string_view::npos) return CodeOrigin::kInstalled;
+  }
+  if (begins(path, folders().torch)) return CodeOrigin::kInstalled;
+  return begins(path, folders().standard) ? CodeOrigin::kStandard : CodeOrigin::kUser;
+}
+
+}  // namespace
+
+CodeOrigin origin_of(Object* code, Object* globals) noexcept {
+  try {
+    char path[kMostPath];
+    const std::string_view file = copy_path(field<Object*>(code, g_layout.code_file), path);
+    if (globals != nullptr && begins(file, "<") && !begins(file, "<frozen ")) return origin_of_globals(globals);
+    return origin_of_path(file);
+  } catch (...) {  // no memory
+    return CodeOrigin::kUser;
+  }
+}
+
+CodeOrigin origin_of_globals(Object* globals) noexcept {
+  try {
+    char path[kMostPath];
+    Object* file = dict_item(globals, "__file__");
+    if (file != nullptr) return origin_of_path(copy_path(file, path));
+    // Builtin and frozen modules have none.
+    Object* spec = dict_item(globals, "__spec__");
+    if (spec == nullptr || spec == g_api._Py_NoneStruct) return CodeOrigin::kUser;
+    const Reference origin(g_api.PyObject_GetAttrString(spec, "origin"));
+    const std::string_view text = origin ? copy_path(origin.get(), path) : std::string_view();
+    return text == "built-in" || text == "frozen" ? CodeOrigin::kStandard : CodeOrigin::kUser;
+  } catch (...) {
+    return CodeOrigin::kUser;
+  }
+}
+
+}  // namespace grape::python::state

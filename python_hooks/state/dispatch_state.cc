@@ -1,0 +1,262 @@
+// The switches beside arguments and modules that decide which kernels run.
+#include <cstring>
+#include <iterator>
+
+#include "python_hooks/state/torch_api.h"
+#include "python_hooks/state/torch_symbols.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::int8_t kCpu = 0, kCuda = 1;
+
+// Functions of torch._C without arguments that tell a switch; those that a version lacks are left out.
+constexpr const char* kSwitches[] = {
+    "_get_cudnn_enabled",
+    "_get_cudnn_benchmark",
+    "_get_cudnn_deterministic",
+    "_get_cudnn_allow_tf32",
+    "_get_cublas_allow_tf32",
+    "_get_float32_matmul_precision",
+    "_get_cublas_allow_fp16_reduced_precision_reduction",
+    "_get_cublas_allow_bf16_reduced_precision_reduction",
+    "_get_cublas_allow_fp16_accumulation",
+    "_get_flash_sdp_enabled",
+    "_get_mem_efficient_sdp_enabled",
+    "_get_math_sdp_enabled",
+    "_get_cudnn_sdp_enabled",
+    "_get_overrideable_sdp_enabled",
+    "_get_math_sdp_allow_fp16_bf16_reduction",
+    "_get_sdp_priority_order",
+    "_get_deterministic_algorithms",
+    "_get_deterministic_algorithms_warn_only",
+    "_get_deterministic_fill_uninitialized_memory",
+    "_get_linalg_preferred_backend",
+    "_get_mkldnn_enabled",
+    "_get_nnpack_enabled",
+    "_cuda_get_cudnn_benchmark_limit",
+    "_get_sm_carveout_experimental",
+};
+// Arguments of torch._C._get_fp32_precision_getter.
+constexpr const char* kPrecisions[][2] = {
+    {"generic", "all"}, {"cuda", "all"}, {"cuda", "matmul"}, {"cuda", "conv"}, {"cuda", "rnn"}};
+
+constexpr std::size_t kMostSwitches = std::size(kSwitches) + std::size(kPrecisions) + 2;
+
+struct Getter {
+  Object* function = nullptr;
+  Object* arguments = nullptr;  // null: none
+};
+
+// What is called for each state, references held for good.
+struct Getters {
+  Getter switches[kMostSwitches];
+  std::size_t count = 0;
+  Object* cuda_dict = nullptr;    // torch.cuda's
+  Object* initialized = nullptr;  // "_initialized"
+  Object *device = nullptr, *stream = nullptr, *mode_at = nullptr, *device_mode = nullptr, *trace = nullptr;
+  Object* zero = nullptr;  // (0,)
+};
+
+Object* held(Object* object) noexcept {
+  if (object != nullptr) g_api.Py_IncRef(object);
+  return object;
+}
+
+// A tuple of the items, which it takes over; null if one is null.
+Object* tuple_of(Object* first, Object* second) noexcept {
+  Object* tuple = first != nullptr ? g_api.PyTuple_New(second != nullptr ? 2 : 1) : nullptr;
+  if (tuple == nullptr) return nullptr;
+  g_api.PyTuple_SetItem(tuple, 0, first);
+  if (second != nullptr) g_api.PyTuple_SetItem(tuple, 1, second);
+  return tuple;
+}
+
+Getters make_getters() noexcept {
+  Getters getters;
+  const auto add = [&](Object* function, Object* arguments) {
+    if (function != nullptr) getters.switches[getters.count++] = {held(function), arguments};
+  };
+  for (const char* name : kSwitches) add(torch_member("torch._C", name), nullptr);
+  Object* precision = torch_member("torch._C", "_get_fp32_precision_getter");
+  for (const auto& names : kPrecisions) {
+    if (precision == nullptr) break;
+    add(precision, tuple_of(g_api.PyUnicode_FromString(names[0]), g_api.PyUnicode_FromString(names[1])));
+  }
+  add(torch_member("torch", "get_default_dtype"), nullptr);
+  Object* cuda = imported_module("torch.cuda");
+  getters.cuda_dict = cuda != nullptr ? held(module_dict(cuda)) : nullptr;
+  getters.initialized = g_api.PyUnicode_InternFromString("_initialized");
+  getters.device = held(torch_member("torch._C", "_cuda_getDevice"));
+  getters.stream = held(torch_member("torch._C", "_cuda_getCurrentRawStream"));
+  getters.mode_at = held(torch_member("torch._C", "_get_function_stack_at"));
+  getters.device_mode = held(torch_member("torch.utils._device", "DeviceContext"));
+  getters.trace = held(torch_member("sys", "gettrace"));
+  getters.zero = g_api.PyTuple_New(1);
+  Object* number = g_api.PyNumber_Index(g_api._Py_FalseStruct);
+  if (getters.zero != nullptr && number != nullptr) g_api.PyTuple_SetItem(getters.zero, 0, number);
+  g_api.PyErr_Clear();
+  return getters;
+}
+
+const Getters& getters() noexcept {
+  static const Getters made = make_getters();
+  return made;
+}
+
+// Appends to a state; too much of it is noted.
+class Writer {
+ public:
+  explicit Writer(DispatchState& state) noexcept : state_(state) { state_.byte_count = 0; }
+  void put(const void* data, std::size_t size) noexcept {
+    if (state_.byte_count + size > DispatchState::kMostBytes) {
+      full_ = true;
+      return;
+    }
+    std::memcpy(state_.bytes + state_.byte_count, data, size);
+    state_.byte_count += size;
+  }
+  template <typename T>
+  void put(T value) noexcept {
+    put(&value, sizeof value);
+  }
+  void put_value(Object* value) noexcept;
+  bool full() const noexcept { return full_; }
+
+ private:
+  DispatchState& state_;
+  bool full_ = false;
+};
+
+void Writer::put_value(Object* value) noexcept {
+  const auto tag = [this](char letter) { put(letter); };
+  if (value == nullptr) {
+    g_api.PyErr_Clear();
+    tag('!');  // the switches contradict each other: the same each time
+  } else if (value == g_api._Py_NoneStruct || value == g_api._Py_TrueStruct || value == g_api._Py_FalseStruct) {
+    tag(value == g_api._Py_NoneStruct ? 'n' : value == g_api._Py_TrueStruct ? 't' : 'f');
+  } else if (torch_type(type_of(value)) == TorchType::kConstant) {
+    tag('c');
+    put(value);
+  } else if (is_text(value)) {
+    char text[16];
+    const auto bytes = static_cast<std::uint8_t>(copy_text(value, text, sizeof text));
+    tag('s');
+    put(bytes);
+    put(text, bytes);
+  } else if (is_exactly(value, g_api.PyTuple_Type) || is_exactly(value, g_api.PyList_Type)) {
+    tag('l');
+    put(static_cast<std::uint8_t>(item_count(value)));
+    Object* const* items = is_exactly(value, g_api.PyTuple_Type) ? tuple_data(value) : list_data(value);
+    for (std::size_t i = 0; i < item_count(value); ++i) put_value(items[i]);
+  } else {
+    const Reference index(g_api.PyNumber_Index(value));
+    int overflow = 0;
+    tag('i');
+    put(index ? g_api.PyLong_AsLongLongAndOverflow(index.get(), &overflow) : -1LL);
+  }
+}
+
+// torch.set_default_device is a mode, too; any other mode sees every call of torch.
+bool put_function_modes(Writer& writer, const char*& reason) noexcept {
+  const std::int64_t modes = g_torch.function_modes();
+  writer.put(static_cast<std::uint8_t>(modes));
+  writer.put(static_cast<std::uint8_t>(g_torch.functions_disabled()));
+  if (modes == 0) return true;
+  const Getters& get = getters();
+  const Reference mode(modes == 1 && get.mode_at != nullptr && get.zero != nullptr
+                           ? g_api.PyObject_CallObject(get.mode_at, get.zero)
+                           : nullptr);
+  if (mode && is_exactly(mode.get(), get.device_mode)) {
+    Object* attributes = instance_dict(mode.get());
+    Object* device = attributes != nullptr ? dict_item(attributes, "device") : nullptr;
+    if (device != nullptr && torch_type(type_of(device)) == TorchType::kDevice) {
+      writer.put(device_value(device));
+      return true;
+    }
+  }
+  reason = "a TorchFunctionMode is active, which sees every call of torch";
+  return false;
+}
+
+bool put_modes(Writer& writer, DispatchState& out, const char*& reason) noexcept {
+  const std::uint8_t* autograd = g_torch.autograd_state();
+  out.grad_enabled = g_torch.aoti_torch_grad_mode_is_enabled();
+  out.inference_mode = (*autograd & 2) != 0;
+  writer.put(*autograd);
+  const std::uint64_t* keys = local_keys();
+  if (keys == nullptr || g_torch.any_dispatch_modes(false)) {
+    reason = "a TorchDispatchMode is active, which sees every operation";
+    return false;
+  }
+  writer.put(keys, 16);
+  // Inference mode takes keys away; what adds keys watches operations or changes them.
+  const std::uint64_t ordinary = g_torch.allowed_keys;
+  if ((keys[0] & ~ordinary) != 0) {
+    reason = "a transform (torch.func, tracing, a key of dispatch) is active";
+    return false;
+  }
+  if (g_torch.has_callbacks()) {
+    reason = "a profiler watches the operations (torch.profiler, record_function)";
+    return false;
+  }
+  for (const std::int8_t device : {kCpu, kCuda}) {
+    const bool enabled = g_torch.autocast_enabled(device);
+    writer.put(enabled);
+    writer.put(enabled ? g_torch.autocast_type(device) : std::int8_t{-1});
+  }
+  writer.put(g_torch.autocast_cache());
+  return put_function_modes(writer, reason);
+}
+
+// Current device and stream, without waking up a CUDA that the program has not used.
+bool put_device(Writer& writer, DispatchState& out, const char*& reason) noexcept {
+  out.device = 0;
+  out.stream = 0;
+  const Getters& get = getters();
+  Object* ready = get.cuda_dict != nullptr && get.initialized != nullptr
+                      ? g_api.PyDict_GetItemWithError(get.cuda_dict, get.initialized)
+                      : nullptr;
+  if (ready == g_api._Py_TrueStruct && get.device != nullptr && get.stream != nullptr) {
+    int overflow = 0;
+    Object* number = g_api.PyObject_CallObject(get.device, nullptr);
+    const Reference arguments(tuple_of(number, nullptr));
+    const Reference stream(arguments ? g_api.PyObject_CallObject(get.stream, arguments.get()) : nullptr);
+    if (!stream) {
+      g_api.PyErr_Clear();
+      reason = "the current CUDA stream is not known";
+      return false;
+    }
+    out.device = static_cast<std::int32_t>(g_api.PyLong_AsLongLongAndOverflow(number, &overflow));
+    out.stream = static_cast<std::uint64_t>(g_api.PyLong_AsLongLongAndOverflow(stream.get(), &overflow));
+  }
+  writer.put(out.device);
+  writer.put(out.stream);
+  return true;
+}
+
+}  // namespace
+
+bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
+  const KeepException keep;
+  Writer writer(out);
+  const Getters& get = getters();
+  if (!put_modes(writer, out, reason) || !put_device(writer, out, reason)) return false;
+  if (get.trace != nullptr) {
+    const Reference trace(g_api.PyObject_CallObject(get.trace, nullptr));
+    if (trace && trace.get() != g_api._Py_NoneStruct) {
+      reason = "a debugger or tracer follows each line (sys.settrace)";
+      return false;
+    }
+  }
+  for (std::size_t i = 0; i < get.count; ++i) {
+    const Getter& getter = get.switches[i];
+    Object* value = g_api.PyObject_CallObject(getter.function, getter.arguments);
+    writer.put_value(value);
+    if (value != nullptr) g_api.Py_DecRef(value);
+  }
+  if (writer.full()) reason = "more switches of torch are set than expected";
+  return !writer.full();
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,53 @@
+// What an observation collects; for the files of this room that make it and read it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "python_hooks/flat_map.h"
+#include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/traps.h"
+
+namespace grape::python::state {
+
+// Code with the globals that it ran on.
+struct CodeKey {
+  Object* code;
+  Object* globals;
+  bool empty() const noexcept { return code == nullptr; }
+  std::uint64_t hash() const noexcept {
+    return mix((reinterpret_cast<std::uintptr_t>(code) >> 4) * 31 + (reinterpret_cast<std::uintptr_t>(globals) >> 4));
+  }
+  bool operator==(const CodeKey& other) const noexcept { return code == other.code && globals == other.globals; }
+};
+
+struct ExecutedCode::State {
+  struct Note {
+    const Effect* effect;                  // null: none
+    std::uint32_t first_cell, cell_count;  // among the local variables; where frames do not name their functions
+    bool takes_arguments;                  // the first local variable is the first argument
+  };
+  std::vector<CodeKey> codes;  // references
+  FlatMap<CodeKey, Note> code_notes;
+
+  // Weak references: what closures hold lives no longer for our sake.
+  std::vector<Object*> functions;
+  FlatMap<AddressKey, Object*> function_notes;  // the latest weak reference to what is, or was, at that address
+  std::vector<Object*> cells;                   // references; only where frames do not name their functions
+  FlatMap<AddressKey, char> cell_notes;
+
+  std::vector<Object*> types;  // references; heap types: of first arguments, or themselves first arguments
+  FlatMap<AddressKey, char> type_notes;
+
+  static constexpr std::size_t kMostLoggers = 4096;
+  std::vector<Object*> loggers;  // references; one for each question
+
+  bool reads_environment = false;
+  bool lost = false;  // something could not be noted
+  std::string reason;
+
+  void clear() noexcept;  // gives all references up
+  ~State() { clear(); }
+};
+
+}  // namespace grape::python::state

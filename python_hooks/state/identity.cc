@@ -1,0 +1,33 @@
+#include "python_hooks/state/identity.h"
+
+#include "python_hooks/cpython_objects.h"
+#include "python_hooks/flat_map.h"
+
+namespace grape::python::state {
+namespace {
+
+struct Known {
+  Object* reference;
+  std::uint64_t number;
+};
+
+}  // namespace
+
+std::uint64_t identity_of(Object* object) noexcept {
+  static auto& known = *new FlatMap<AddressKey, Known>;
+  static std::uint64_t last = 0;
+  const AddressKey key{object};
+  const Known* entry = known.find(key);
+  if (entry != nullptr && referent(entry->reference) == object) return entry->number;
+  Object* before = entry != nullptr ? entry->reference : nullptr;
+  Object* reference = g_api.PyWeakref_NewRef(object, nullptr);
+  if (reference == nullptr || !known.put(key, {reference, last + 1})) {
+    g_api.PyErr_Clear();
+    if (reference != nullptr) g_api.Py_DecRef(reference);
+    return 0;
+  }
+  if (before != nullptr) g_api.Py_DecRef(before);
+  return ++last;
+}
+
+}  // namespace grape::python::state

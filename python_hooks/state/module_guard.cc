@@ -1,0 +1,131 @@
+#include "python_hooks/state/module_guard.h"
+
+#include <new>
+
+#include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/watch.h"
+
+namespace grape::python::state {
+namespace {
+
+// Hooks that every module's call runs; of torch.nn.modules.module.
+constexpr const char* kGlobalHooks[] = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks",
+                                        "_global_backward_pre_hooks", "_global_forward_hooks_always_called"};
+constexpr std::size_t kGlobalHookCount = sizeof kGlobalHooks / sizeof *kGlobalHooks;
+
+// The dictionaries of those hooks as they stand in torch's module; looked up again only when that has changed.
+class GlobalHooks {
+ public:
+  // Null: there are none; else the name of one that has some.
+  const char* find() noexcept {
+    if (module_ == nullptr) {
+      Object* module = imported_module("torch.nn.modules.module");
+      module_ = module != nullptr ? module_dict(module) : nullptr;
+      if (module_ == nullptr) return nullptr;
+      g_api.Py_IncRef(module_);
+    }
+    if (!tells_of_changes(module_) || version_ != dict_version(module_)) {
+      for (std::size_t i = 0; i < kGlobalHookCount; ++i) hooks_[i] = dict_item(module_, kGlobalHooks[i]);
+      version_ = dict_version(module_);
+    }
+    for (std::size_t i = 0; i < kGlobalHookCount; ++i) {
+      if (hooks_[i] != nullptr && is_dict(hooks_[i]) && g_api.PyDict_Size(hooks_[i]) != 0) return kGlobalHooks[i];
+    }
+    return nullptr;
+  }
+
+ private:
+  Object* module_ = nullptr;  // its dictionary, a reference held
+  std::uint64_t version_ = 0;
+  Object* hooks_[kGlobalHookCount] = {};  // borrowed from it
+};
+
+GlobalHooks& global_hooks() noexcept {
+  static GlobalHooks hooks;
+  return hooks;
+}
+
+}  // namespace
+
+struct ModuleGuard::State {
+  Object* module = nullptr;  // weak
+  Walk walk{true};
+  Walk again{true};  // to look a second time
+  Watch watch;
+  std::string change;
+
+  // Walks into `into`, with a new watch. False: refused.
+  bool look(Walk& into, Object* object, const std::vector<std::uint8_t>* expected) {
+    watch.clear();
+    into.clear();
+    into.set_watch(&watch);
+    into.compare_with(expected);
+    return into.add(object, "module");
+  }
+};
+
+ModuleGuard::ModuleGuard() : state_(new State) {}
+ModuleGuard::~ModuleGuard() {
+  if (state_->module != nullptr) g_api.Py_DecRef(state_->module);
+}
+
+std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* module, std::string& reason) noexcept {
+  const KeepException keep;
+  try {
+    if (const char* hooks = global_hooks().find()) {
+      reason = std::string("a hook for all modules is registered (torch.nn.modules.module.") + hooks + ")";
+      return nullptr;
+    }
+    std::unique_ptr<ModuleGuard> guard(new ModuleGuard);
+    State& state = *guard->state_;
+    const NoCollection no_collection;
+    state.module = g_api.PyWeakref_NewRef(module, nullptr);
+    if (state.module == nullptr) {
+      g_api.PyErr_Clear();
+      reason = "an object that cannot be referred to weakly";
+      return nullptr;
+    }
+    if (state.look(state.walk, module, nullptr)) return guard;
+    reason = state.walk.reason();
+  } catch (const std::bad_alloc&) {
+    reason.clear();
+  }
+  return nullptr;
+}
+
+bool ModuleGuard::holds() noexcept {
+  State& state = *state_;
+  Object* module = referent(state.module);
+  try {
+    if (module == g_api._Py_NoneStruct) {
+      state.change = "the module is gone";
+      return false;
+    }
+    if (const char* hooks = global_hooks().find()) {
+      state.change = std::string("a hook for all modules was registered (torch.nn.modules.module.") + hooks + ")";
+      return false;
+    }
+    if (state.watch.holds()) return true;
+    if (!state.look(state.again, module, &state.walk.bytes())) {
+      state.change = state.again.reason();
+    } else if (state.again.bytes() == state.walk.bytes()) {
+      // The objects may be others than before: the same in all that can be read.
+      std::swap(state.walk, state.again);
+      return true;
+    } else {
+      state.change = state.again.difference().empty() ? "there is less than before" : state.again.difference();
+    }
+  } catch (const std::bad_alloc&) {
+    state.change.clear();
+  }
+  state.watch.clear();
+  state.watch.give_up();  // what it knew is void; should all be as before again, the next walk says so
+  return false;
+}
+
+const std::string& ModuleGuard::change() const noexcept { return state_->change; }
+const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walk.bytes(); }
+const std::vector<StorageExtent>& ModuleGuard::extents() const noexcept { return state_->walk.extents(); }
+const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walk.objects(); }
+
+}  // namespace grape::python::state

@@ -1,0 +1,148 @@
+#include "python_hooks/state/torch_api.h"
+
+#include "python_hooks/state/torch_symbols.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::int32_t kCpu = 0, kCuda = 1;
+constexpr std::size_t kKnownTypes = 64;  // c10::ScalarType has fewer
+
+bool g_cpu_is_device = false;
+
+std::uint32_t item_bytes(std::int32_t type) noexcept {
+  static std::uint8_t known[kKnownTypes] = {};
+  const auto index = static_cast<std::size_t>(type);
+  if (type < 0 || index >= kKnownTypes) return 0;
+  if (known[index] == 0) known[index] = static_cast<std::uint8_t>(g_torch.aoti_torch_dtype_element_size(type));
+  return known[index];
+}
+
+bool has_plain_keys(std::uint64_t keys) noexcept {
+  return (keys & ~g_torch.allowed_keys) == 0 && (keys & g_torch.needed_keys) == g_torch.needed_keys;
+}
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
+  return hash ^ (hash >> 29);
+}
+
+// Takes the handle's tensor into a Python object, and the handle away.
+Object* wrapped(void* handle) noexcept {
+  Object* object = g_torch.wrap(handle);
+  g_torch.aoti_torch_delete_tensor_object(handle);
+  if (object == nullptr) g_api.PyErr_Clear();
+  return object;
+}
+
+}  // namespace
+
+bool is_plain_tensor(Object* object) noexcept {
+  return is_exactly(object, g_torch.tensor) || is_exactly(object, g_torch.parameter);
+}
+bool is_parameter(Object* object) noexcept { return is_exactly(object, g_torch.parameter); }
+bool is_tensor_or_subclass(Object* object) noexcept {
+  return is_plain_tensor(object) || g_api.PyType_IsSubtype(type_of(object), g_torch.tensor) != 0;
+}
+bool requires_grad(Object* tensor) noexcept { return g_torch.requires_grad(impl_of(tensor)); }
+
+bool view_tensor(Object* plain_tensor, TensorView& out) noexcept {
+  const void* impl = impl_of(plain_tensor);
+  if (impl == nullptr) return false;
+  out.keys = field<std::uint64_t>(impl, g_torch.keys);
+  if (!has_plain_keys(out.keys)) return false;
+  void* handle = handle_of(plain_tensor);
+  void* data = nullptr;
+  std::int64_t *sizes = nullptr, *strides = nullptr, bytes = 0;
+  const int failures =
+      g_torch.aoti_torch_get_data_ptr(handle, &data) | g_torch.aoti_torch_get_storage_size(handle, &bytes) |
+      g_torch.aoti_torch_get_dim(handle, &out.dimensions) | g_torch.aoti_torch_get_sizes(handle, &sizes) |
+      g_torch.aoti_torch_get_strides(handle, &strides) | g_torch.aoti_torch_get_storage_offset(handle, &out.offset) |
+      g_torch.aoti_torch_get_dtype(handle, &out.type) | g_torch.aoti_torch_get_device_type(handle, &out.device_type) |
+      g_torch.aoti_torch_get_device_index(handle, &out.device_index);
+  if (failures != 0) return false;
+  out.object = plain_tensor;
+  out.handle = handle;
+  out.data = reinterpret_cast<std::uint64_t>(data);
+  out.storage = storage_address(impl);
+  out.storage_bytes = static_cast<std::uint64_t>(bytes);
+  out.sizes = sizes;
+  out.strides = strides;
+  out.item_bytes = item_bytes(out.type);
+  return out.item_bytes != 0;
+}
+
+bool is_on_device(const TensorView& view) noexcept {
+  return view.device_type == kCuda || (g_cpu_is_device && view.device_type == kCpu);
+}
+void treat_cpu_as_device(bool treat) noexcept { g_cpu_is_device = treat; }
+
+bool mark_tensor(Object* plain_tensor, TensorMark& out) noexcept {
+  const void* impl = impl_of(plain_tensor);
+  if (impl == nullptr) return false;
+  out.keys = field<std::uint64_t>(impl, g_torch.keys);
+  if (!has_plain_keys(out.keys)) return false;
+  void* handle = handle_of(plain_tensor);
+  void* data = nullptr;
+  std::int64_t *sizes = nullptr, *strides = nullptr, bytes = 0, dimensions = 0;
+  std::int32_t type = 0;
+  const int failures = g_torch.aoti_torch_get_data_ptr(handle, &data) |
+                       g_torch.aoti_torch_get_storage_size(handle, &bytes) |
+                       g_torch.aoti_torch_get_dim(handle, &dimensions) | g_torch.aoti_torch_get_sizes(handle, &sizes) |
+                       g_torch.aoti_torch_get_strides(handle, &strides) | g_torch.aoti_torch_get_dtype(handle, &type);
+  if (failures != 0) return false;
+  out.data = reinterpret_cast<std::uint64_t>(data);
+  out.storage = storage_address(impl);
+  out.storage_bytes = static_cast<std::uint64_t>(bytes);
+  std::uint64_t shape = static_cast<std::uint64_t>(type) << 16 | static_cast<std::uint64_t>(dimensions) << 1 |
+                        static_cast<std::uint64_t>(requires_grad(plain_tensor));
+  for (std::int64_t i = 0; i < dimensions; ++i) {
+    shape = mixed(mixed(shape, static_cast<std::uint64_t>(sizes[i])), static_cast<std::uint64_t>(strides[i]));
+  }
+  out.shape = shape;
+  return true;
+}
+
+TorchType torch_type(Object* type) noexcept {
+  const TorchSymbols& torch = g_torch;
+  if (!torch.loaded) return TorchType::kOther;
+  if (type == torch.tensor || type == torch.parameter) return TorchType::kTensor;
+  if (type == torch.type || type == torch.layout || type == torch.memory_format) return TorchType::kConstant;
+  if (type == torch.device) return TorchType::kDevice;
+  return type == torch.size ? TorchType::kSize : TorchType::kOther;
+}
+std::uint16_t device_value(Object* device) noexcept { return field<std::uint16_t>(device, 16); }
+
+Object* module_class() noexcept { return g_torch.loaded ? g_torch.module : nullptr; }
+
+Object* new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides, std::int32_t type,
+                   std::int32_t device_type, std::int32_t device_index) noexcept {
+  void* handle = nullptr;
+  if (g_torch.aoti_torch_empty_strided(dimensions, sizes, strides, type, device_type, device_index, &handle) != 0) {
+    return nullptr;
+  }
+  return wrapped(handle);
+}
+
+Object* new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
+                  std::int64_t offset, std::int32_t type) noexcept {
+  TensorView view;
+  if (!view_tensor(base, view)) return nullptr;
+  void* handle = nullptr;
+  if (view.type == type) {
+    const std::int64_t ahead = offset - view.offset;
+    return g_torch.aoti_torch__reinterpret_tensor(view.handle, dimensions, sizes, strides, ahead, &handle) == 0
+               ? wrapped(handle)
+               : nullptr;
+  }
+  // Of another type, by bytes from the storage's start: wants a tensor that starts there.
+  void* start = nullptr;
+  const std::int64_t none = 0;
+  if (g_torch.aoti_torch__reinterpret_tensor(view.handle, 1, &none, &none, -view.offset, &start) != 0) return nullptr;
+  const std::int64_t bytes = offset * static_cast<std::int64_t>(item_bytes(type));
+  const int failed = g_torch.aoti_torch__alloc_from_pool(start, bytes, type, dimensions, sizes, strides, &handle);
+  g_torch.aoti_torch_delete_tensor_object(start);
+  return failed == 0 ? wrapped(handle) : nullptr;
+}
+
+}  // namespace grape::python::state

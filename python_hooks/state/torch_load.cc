@@ -1,0 +1,267 @@
+// Finds PyTorch's symbols and types, and checks what is read from inside of its tensors.
+#include <dlfcn.h>
+
+#include <cstring>
+#include <initializer_list>
+
+#include "python_hooks/memory_map.h"
+#include "python_hooks/state/torch_api.h"
+#include "python_hooks/state/torch_symbols.h"
+#include "shim/lifecycle/elf_lookup.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape::python::state {
+
+TorchSymbols g_torch;
+
+namespace {
+
+// Tensors that differ in everything that is read from them, with what Python says of each.
+constexpr char kSamples[] =
+    "def make():\n"
+    "  with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():\n"
+    "    base = torch.arange(48, dtype=torch.float32, device='cpu').reshape(4, 3, 4)\n"
+    "    plain = [base, base[1:, :, 1:3], base.t() if base.dim() == 2 else base.transpose(0, 2),\n"
+    "             torch.zeros((), dtype=torch.int16, device='cpu'), torch.zeros(2, 0, dtype=torch.bool, "
+    "device='cpu'),\n"
+    "             torch.zeros(5, dtype=torch.float64, device='cpu', requires_grad=True),\n"
+    "             torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.bfloat16, device='cpu'))]\n"
+    "    other = [torch.zeros(2, dtype=torch.complex64, device='cpu').conj(),\n"
+    "             torch.zeros(2, 2, dtype=torch.float32, device='cpu').to_sparse()]\n"
+    "    with torch.inference_mode():\n"
+    "      plain.append(torch.zeros(3, dtype=torch.float32, device='cpu'))\n"
+    "    def facts(x):\n"
+    "      storage = x.untyped_storage()\n"
+    "      return (x.data_ptr(), storage.data_ptr(), storage.nbytes(), storage._cdata, x.storage_offset(),\n"
+    "              x.element_size(), int(x.requires_grad), torch._C._dispatch_keys(x).raw_repr(), tuple(x.shape),\n"
+    "              x.stride())\n"
+    "    keys = lambda name: torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)).raw_repr()\n"
+    "    return (plain, [facts(x) for x in plain], other,\n"
+    "            [torch._C._dispatch_keys(x).raw_repr() for x in other],\n"
+    "            [keys('CPU'), keys('CUDA'), keys('AutocastCPU'), keys('AutocastCUDA'), keys('Dense')],\n"
+    "            torch.device('cuda:3'))\n"
+    "samples = make()\n";
+
+enum Fact { kData, kStorage, kStorageBytes, kStorageImpl, kOffset, kItemBytes, kGrad, kKeys, kSizes, kStrides };
+
+std::uint64_t number(Object* integer) noexcept {
+  int overflow = 0;
+  const long long value = g_api.PyLong_AsLongLongAndOverflow(integer, &overflow);
+  if (overflow == 0) return static_cast<std::uint64_t>(value);
+  const Reference text(g_api.PyNumber_ToBase(integer, 16));  // addresses and keys with the highest bit set
+  char digits[24] = {};
+  if (text) copy_text(text.get(), digits, sizeof(digits) - 1);
+  std::uint64_t result = 0;
+  for (const char* digit = digits + 2; digits[0] == '0' && *digit != '\0'; ++digit) {
+    result = result * 16 + static_cast<std::uint64_t>(*digit <= '9' ? *digit - '0' : *digit - 'a' + 10);
+  }
+  return result;
+}
+
+Object* list_item(Object* list, std::size_t index) noexcept { return list_data(list)[index]; }
+
+bool same_numbers(const std::int64_t* numbers, Object* tuple) noexcept {
+  for (std::size_t i = 0; i < item_count(tuple); ++i) {
+    if (numbers[i] != static_cast<std::int64_t>(number(tuple_item(tuple, i)))) return false;
+  }
+  return true;
+}
+
+// Where the tensor's handle stands: 16, or 24 where a flag stands in front of it.
+bool find_handle(Object* tensor, std::uint64_t storage_impl) noexcept {
+  const CarefulReader reader;
+  for (const std::size_t offset : {16U, 24U}) {
+    const auto* impl = field<const char*>(tensor, offset);
+    const auto address = reinterpret_cast<std::uintptr_t>(impl);
+    if (address < 4096 || address % 8 != 0 || !reader.readable(impl, 256)) continue;
+    if (field<std::uint64_t>(impl, kImplStorage) != storage_impl) continue;
+    g_torch.handle = offset;
+    return true;
+  }
+  return false;
+}
+
+// The one place in all of these tensors that holds their dispatch keys.
+bool find_keys(Object* plain, Object* facts, Object* others, Object* other_keys) noexcept {
+  int found = 0;
+  for (std::size_t offset = 24; offset < 256; offset += 8) {
+    bool right = true;
+    for (std::size_t i = 0; i < item_count(plain) && right; ++i) {
+      right =
+          field<std::uint64_t>(impl_of(list_item(plain, i)), offset) == number(tuple_item(list_item(facts, i), kKeys));
+    }
+    for (std::size_t i = 0; i < item_count(others) && right; ++i) {
+      right = field<std::uint64_t>(impl_of(list_item(others, i)), offset) == number(list_item(other_keys, i));
+    }
+    if (!right) continue;
+    g_torch.keys = offset;
+    ++found;
+  }
+  return found == 1;
+}
+
+bool is_as_said(Object* tensor, Object* facts) noexcept {
+  const auto fact = [facts](Fact which) { return number(tuple_item(facts, which)); };
+  TensorView view;
+  if (!is_plain_tensor(tensor) || !view_tensor(tensor, view)) return false;
+  const auto dimensions = static_cast<std::size_t>(view.dimensions);
+  return view.data == fact(kData) && view.storage == fact(kStorage) && view.storage_bytes == fact(kStorageBytes) &&
+         static_cast<std::uint64_t>(view.offset) == fact(kOffset) && view.item_bytes == fact(kItemBytes) &&
+         view.device_type == 0 && view.keys == fact(kKeys) && requires_grad(tensor) == (fact(kGrad) != 0) &&
+         dimensions == item_count(tuple_item(facts, kSizes)) && same_numbers(view.sizes, tuple_item(facts, kSizes)) &&
+         same_numbers(view.strides, tuple_item(facts, kStrides));
+}
+
+bool check_tensors(Object* samples) noexcept {
+  Object *plain = tuple_item(samples, 0), *facts = tuple_item(samples, 1), *others = tuple_item(samples, 2);
+  Object *other_keys = tuple_item(samples, 3), *keys = tuple_item(samples, 4);
+  if (!find_handle(list_item(plain, 0), number(tuple_item(list_item(facts, 0), kStorageImpl)))) return false;
+  for (std::size_t i = 0; i < item_count(plain); ++i) {
+    if (field<std::uint64_t>(impl_of(list_item(plain, i)), kImplStorage) !=
+        number(tuple_item(list_item(facts, i), kStorageImpl))) {
+      return false;
+    }
+  }
+  if (!find_keys(plain, facts, others, other_keys)) return false;
+  g_torch.needed_keys = number(list_item(keys, 4));  // Dense
+  g_torch.allowed_keys = number(tuple_item(list_item(facts, 0), kKeys));
+  for (std::size_t i = 0; i < 4; ++i) g_torch.allowed_keys |= number(list_item(keys, i));
+  for (std::size_t i = 0; i < item_count(plain); ++i) {
+    if (!is_as_said(list_item(plain, i), list_item(facts, i))) return false;
+  }
+  for (std::size_t i = 0; i < item_count(others); ++i) {
+    TensorView view;
+    if (view_tensor(list_item(others, i), view)) return false;
+  }
+  Object* device = tuple_item(samples, 5);
+  return is_exactly(device, g_torch.device) && device_value(device) == 0x0301;
+}
+
+bool check_samples(Object* torch) noexcept {
+  const Reference globals(g_api.PyDict_New());
+  const Reference code(g_api.Py_CompileString(kSamples, "<grape>", 257));
+  if (!globals || !code) return false;
+  if (g_api.PyDict_SetItemString(globals.get(), "__builtins__", g_api.PyEval_GetBuiltins()) != 0 ||
+      g_api.PyDict_SetItemString(globals.get(), "torch", torch) != 0) {
+    return false;
+  }
+  const Reference done(g_api.PyEval_EvalCode(code.get(), globals.get(), globals.get()));
+  if (!done) return false;
+  Object* samples = dict_item(globals.get(), "samples");
+  const bool right = samples != nullptr && check_tensors(samples);
+  g_api.PyDict_Clear(globals.get());
+  return right;
+}
+
+const char* find_functions() noexcept {
+  const char* missing = nullptr;
+#define GRAPE_TORCH_FIND(result, name, arguments)                                                       \
+  g_torch.name = reinterpret_cast<result(*) arguments>(lifecycle::symbol_in("libtorch_cpu.so", #name)); \
+  if (g_torch.name == nullptr) missing = #name;
+  GRAPE_TORCH_FUNCTIONS(GRAPE_TORCH_FIND)
+#undef GRAPE_TORCH_FIND
+#define GRAPE_TORCH_FIND(result, name, library, symbol, arguments)                             \
+  g_torch.name = reinterpret_cast<result(*) arguments>(lifecycle::symbol_in(library, symbol)); \
+  if (g_torch.name == nullptr) missing = symbol;
+  GRAPE_TORCH_CXX_FUNCTIONS(GRAPE_TORCH_FIND)
+#undef GRAPE_TORCH_FIND
+  // By reference, or (older) by value, which is passed by reference too.
+  for (const char* symbol : {"_Z16THPVariable_WrapRKN2at10TensorBaseE", "_Z16THPVariable_WrapN2at10TensorBaseE"}) {
+    void* wrap = lifecycle::symbol_in("libtorch_python.so", symbol);
+    if (wrap != nullptr && g_torch.wrap == nullptr) g_torch.wrap = reinterpret_cast<Object* (*)(void*)>(wrap);
+  }
+  if (g_torch.wrap == nullptr) missing = "THPVariable_Wrap";
+  g_torch.local_keys_library = dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
+  if (g_torch.local_keys_library == nullptr) missing = "libc10.so";
+  return missing;
+}
+
+bool hold(Object*& place, const char* module, const char* name) noexcept {
+  place = torch_member(module, name);
+  if (place == nullptr) return false;
+  g_api.Py_IncRef(place);
+  return true;
+}
+
+const char* find_types() noexcept {
+  const bool found =
+      hold(g_torch.tensor, "torch", "Tensor") && hold(g_torch.parameter, "torch.nn.parameter", "Parameter") &&
+      hold(g_torch.module, "torch.nn.modules.module", "Module") && hold(g_torch.device, "torch", "device") &&
+      hold(g_torch.size, "torch", "Size") && hold(g_torch.type, "torch", "dtype") &&
+      hold(g_torch.layout, "torch", "layout") && hold(g_torch.memory_format, "torch", "memory_format");
+  return found ? nullptr : "one of its classes";
+}
+
+bool is_being_imported(Object* module) noexcept {
+  const Reference spec(g_api.PyObject_GetAttrString(module, "__spec__"));
+  if (!spec) return false;
+  const Reference initializing(g_api.PyObject_GetAttrString(spec.get(), "_initializing"));
+  return initializing.get() == g_api._Py_TrueStruct;
+}
+
+// The thread's own keys against what Python says of them: the difference is what every thread begins with.
+bool check_local_keys() noexcept {
+  const std::uint64_t* local = local_keys();
+  Object* include = torch_member("torch._C", "_dispatch_tls_local_include_set");
+  if (local == nullptr || include == nullptr) return false;
+  const Reference set(g_api.PyObject_CallObject(include, nullptr));
+  if (!set) return false;
+  const Reference method(g_api.PyObject_GetAttrString(set.get(), "raw_repr"));
+  if (!method) return false;
+  const Reference raw(g_api.PyObject_CallObject(method.get(), nullptr));
+  return raw && (number(raw.get()) ^ local[0]) != 0;
+}
+
+enum class Loaded { kNotYet, kYes, kNo };
+
+Loaded try_to_load() noexcept {
+  if (!lifecycle::loaded("libtorch_python.so")) return Loaded::kNotYet;
+  Object* torch = imported_module("torch");
+  if (torch == nullptr || is_being_imported(torch)) return Loaded::kNotYet;
+  const char* missing = check_objects() ? nullptr : "a Python whose objects are laid out as expected";
+  if (missing == nullptr) missing = find_functions();
+  if (missing == nullptr) missing = find_types();
+  if (missing != nullptr) {
+    notice("no replay: PyTorch lacks %s", missing);
+    return Loaded::kNo;
+  }
+  // Under a mode that makes other tensors than the ordinary ones nothing can be said yet.
+  if (g_torch.any_dispatch_modes(false)) return Loaded::kNotYet;
+  if (!check_samples(torch) || !check_local_keys()) {
+    notice("no replay: this PyTorch's tensors are laid out in a way that is not known");
+    return Loaded::kNo;
+  }
+  return Loaded::kYes;
+}
+
+}  // namespace
+
+Object* torch_member(const char* module, const char* name) noexcept {
+  Object* found = imported_module(module);
+  Object* dict = found != nullptr ? module_dict(found) : nullptr;
+  return dict != nullptr ? dict_item(dict, name) : nullptr;
+}
+
+const std::uint64_t* local_keys() noexcept {
+  static thread_local const std::uint64_t* keys = nullptr;
+  if (keys == nullptr && g_torch.local_keys_library != nullptr) {
+    auto* lookup = lifecycle::real_dlsym();
+    if (lookup == nullptr) return nullptr;
+    keys = static_cast<const std::uint64_t*>(
+        lookup(g_torch.local_keys_library, "_ZN3c104impl26raw_local_dispatch_key_setE"));
+  }
+  return keys;
+}
+
+bool load_torch_api() noexcept {
+  static Loaded loaded = Loaded::kNotYet;
+  if (loaded == Loaded::kNotYet) {
+    const KeepException keep;
+    loaded = try_to_load();
+    g_torch.loaded = loaded == Loaded::kYes;
+    g_api.PyErr_Clear();
+  }
+  return loaded == Loaded::kYes;
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,86 @@
+#include "python_hooks/state/traps.h"
+
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include "python_hooks/flat_map.h"
+
+namespace grape::python::state {
+
+__thread bool t_observing __attribute__((tls_model("initial-exec")));
+
+namespace {
+
+constexpr std::size_t kMostTraps = 1024;
+
+// All C functions behind methods and slots take at most six words and give one back, whatever their types: on this
+// processor they travel in the same registers, so one function can stand in for any of them.
+using AnyFunction = void* (*)(void*, void*, void*, void*, void*, void*);
+
+struct Trap {
+  void** place = nullptr;
+  AnyFunction function = nullptr;
+  bool kept = false;  // somebody has put a function of his own over ours, and calls ours from there
+  Effect effect = {};
+};
+
+Trap g_traps[kMostTraps];
+std::size_t g_trap_count = 0;
+unsigned g_armed = 0;
+
+FlatMap<AddressKey, std::uint32_t>& known_places() {
+  static auto* places = new FlatMap<AddressKey, std::uint32_t>;
+  return *places;
+}
+
+template <std::size_t index>
+void* tell_and_call(void* a, void* b, void* c, void* d, void* e, void* f) {
+  const Trap& trap = g_traps[index];
+  if (t_observing) on_effect(trap.effect, a);
+  return trap.function(a, b, c, d, e, f);
+}
+
+template <std::size_t... index>
+constexpr std::array<AnyFunction, sizeof...(index)> all_functions(std::index_sequence<index...>) {
+  return {{tell_and_call<index>...}};
+}
+constexpr auto kFunctions = all_functions(std::make_index_sequence<kMostTraps>());
+
+}  // namespace
+
+bool add_trap(void** place, const char* name, EffectKind kind) noexcept {
+  if (*place == nullptr || known_places().find({place}) != nullptr) return true;
+  if (g_trap_count == kMostTraps || !known_places().put({place}, 1)) return false;
+  Trap& trap = g_traps[g_trap_count];
+  trap.place = place;
+  trap.function = reinterpret_cast<AnyFunction>(*place);
+  trap.effect.kind = kind;
+  std::snprintf(trap.effect.name, sizeof(trap.effect.name), "%s", name);
+  if (g_armed != 0) *place = reinterpret_cast<void*>(kFunctions[g_trap_count]);
+  ++g_trap_count;
+  return true;
+}
+
+void arm_traps() noexcept {
+  if (g_armed++ != 0) return;
+  for (std::size_t i = 0; i < g_trap_count; ++i) {
+    if (g_traps[i].kept) continue;
+    g_traps[i].function = reinterpret_cast<AnyFunction>(*g_traps[i].place);  // may be another one by now
+    *g_traps[i].place = reinterpret_cast<void*>(kFunctions[i]);
+  }
+}
+
+void disarm_traps() noexcept {
+  if (--g_armed != 0) return;
+  for (std::size_t i = 0; i < g_trap_count; ++i) {
+    if (g_traps[i].kept) continue;
+    if (*g_traps[i].place == reinterpret_cast<void*>(kFunctions[i])) {
+      *g_traps[i].place = reinterpret_cast<void*>(g_traps[i].function);
+    } else {
+      g_traps[i].kept = true;
+    }
+  }
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,77 @@
+// What the walk knows of a class: how to read its instances, and in few bytes what the class itself is like now. Kept
+// for the process, and made anew when the class or one of its bases has changed. With the GIL.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "python_hooks/cpython.h"
+
+namespace grape::python::state {
+
+enum class Kind : std::uint8_t {
+  kOpaque,  // refused
+  kNone,
+  kEllipsis,
+  kBool,
+  kInt,
+  kFloat,
+  kComplex,
+  kStr,
+  kBytes,
+  kRange,
+  kSlice,
+  kTuple,
+  kList,
+  kDict,
+  kSet,
+  kFrozenSet,
+  kOrderedDict,
+  kDefaultDict,
+  kDeque,
+  kPlain,  // nothing but attributes
+  kEnum,
+  kType,
+  kModule,
+  kFunction,
+  kMethod,
+  kBuiltin,
+  kDescriptor,
+  kStaticMethod,
+  kClassMethod,
+  kProperty,
+  kPartial,
+  kCell,
+  kWeakReference,
+  kTensor,
+  kTorchConstant,  // torch.dtype, layout, memory_format
+  kTorchDevice,
+  kTorchSize,
+};
+
+struct TypeInfo {
+  struct Slot {
+    const char* name;
+    std::uint32_t offset;
+  };
+  // An attribute of a class of the user's that counts by value. Borrowed, valid as long as this TypeInfo is.
+  struct Attribute {
+    Object *name, *value;
+  };
+
+  Object* type = nullptr;
+  Object* reference = nullptr;  // weak; null: the type lives for good
+  std::uint64_t identity = 0;
+  std::uint32_t version = 0;
+  Kind kind = Kind::kOpaque;        // what instances hold
+  bool made_in_python = false;      // instances have attributes beside that
+  bool is_module_class = false;     // torch.nn.Module or a class below it
+  std::uint64_t digest[2] = {};     // the class, its bases and what they define
+  std::vector<Slot> slots;          // its own and its bases'
+  std::vector<Attribute> by_value;  // its own and its bases'
+};
+
+// Null: no memory. Valid until the next call for the same type. Call under NoCollection.
+const TypeInfo* type_info(Object* type);
+
+}  // namespace grape::python::state

@@ -1,0 +1,211 @@
+#include "python_hooks/state/walk.h"
+
+#include <cstring>
+#include <new>
+
+#include "python_hooks/state/identity.h"
+#include "python_hooks/state/walker.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::uint32_t kMostValues = 1'000'000;
+constexpr int kDeepest = 200;
+
+}  // namespace
+
+bool Walk::add(Object* root, const char* name) noexcept {
+  if (!check_objects()) {
+    reason_ = "this Python's objects are laid out in a way that is not known";
+    return false;
+  }
+  const KeepException keep;
+  const NoCollection no_collection;
+  Path path;
+  path.text = name;
+  try {
+    return Walker(*this).value(root, path);
+  } catch (const std::bad_alloc&) {
+    reason_.clear();  // no memory for words either
+    return false;
+  }
+}
+
+void Walk::add_bytes(const void* data, std::size_t size) noexcept {
+  const auto* bytes = static_cast<const std::uint8_t*>(data);
+  bytes_.insert(bytes_.end(), bytes, bytes + size);
+}
+
+void Walk::clear() noexcept {
+  bytes_.clear();
+  tensors_.clear();
+  extents_.clear();
+  objects_.clear();
+  reason_.clear();
+  seen_.clear();
+  storages_.clear();
+  storage_extents_.clear();
+  values_ = 0;
+  compared_ = 0;
+  difference_.clear();
+}
+
+void Walker::put(const void* data, std::size_t size) {
+  const auto* bytes = static_cast<const std::uint8_t*>(data);
+  walk_.bytes_.insert(walk_.bytes_.end(), bytes, bytes + size);
+}
+
+void Walker::put_text(Object* text) {
+  Text parts;
+  if (!text_of(text, parts)) parts = {};
+  put(static_cast<std::uint32_t>(parts.characters) << 3 | parts.width);
+  put(parts.data, parts.characters * parts.width);
+}
+
+void Walker::put_int(Object* number) {
+  int overflow = 0;
+  const long long value = g_api.PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (overflow == 0) {
+    put(Tag::kInt);
+    put(value);
+    return;
+  }
+  const Reference digits(g_api.PyNumber_ToBase(number, 16));
+  if (!digits) throw std::bad_alloc();
+  put(Tag::kLongInt);
+  put_text(digits.get());
+}
+
+bool Walker::refuse(const Path& path, const std::string& why) {
+  walk_.reason_ = render(path) + ": " + why;
+  return false;
+}
+
+bool Walker::again(Object* object) {
+  bool added = false;
+  const std::uint32_t number = walk_.seen_.number_of(object, added);
+  if (!added) {
+    put(Tag::kBack);
+    put(number);
+    return true;
+  }
+  walk_.objects_.push_back(object);
+  return false;
+}
+
+// The innermost value whose bytes differ is named: it is the first that ends behind the difference.
+void Walker::compare(const Path& path) {
+  const std::vector<std::uint8_t>& bytes = walk_.bytes_;
+  const std::vector<std::uint8_t>& expected = *walk_.expected_;
+  const std::size_t begin = walk_.compared_, end = bytes.size();
+  walk_.compared_ = end;
+  if (!walk_.difference_.empty() || begin >= end) return;
+  if (end <= expected.size() && std::memcmp(&bytes[begin], &expected[begin], end - begin) == 0) return;
+  walk_.difference_ = render(path);
+}
+
+bool Walker::value(Object* object, const Path& path) {
+  if (++walk_.values_ > kMostValues) return refuse(path, "more than a million objects");
+  if (depth_ >= kDeepest) return refuse(path, "more than 200 levels deep");
+  const TypeInfo* info = type_info(type_of(object));
+  if (info == nullptr) throw std::bad_alloc();
+  ++depth_;
+  const bool taken = value_of_kind(object, *info, path);
+  --depth_;
+  if (walk_.expected_ != nullptr && taken) compare(path);
+  return taken;
+}
+
+bool Walker::optional(Object* object, const Path& path) {
+  if (object != nullptr) return value(object, path);
+  put(Tag::kNull);
+  return true;
+}
+
+bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& path) {
+  if (info.made_in_python && info.kind != Kind::kModule && info.kind != Kind::kOpaque) {
+    return again(object) || instance(object, info, path);
+  }
+  switch (info.kind) {
+    case Kind::kNone:
+      put(Tag::kNone);
+      return true;
+    case Kind::kEllipsis:
+      put(Tag::kEllipsis);
+      return true;
+    case Kind::kBool:
+      put(object == g_api._Py_TrueStruct ? Tag::kTrue : Tag::kFalse);
+      return true;
+    case Kind::kInt:
+    case Kind::kFloat:
+    case Kind::kComplex:
+    case Kind::kStr:
+    case Kind::kBytes:
+    case Kind::kTuple:
+    case Kind::kTorchSize:
+      return content(object, info.kind, path);
+    case Kind::kRange:
+    case Kind::kSlice:
+      put(info.kind == Kind::kRange ? Tag::kRange : Tag::kSlice);
+      if (watch_ != nullptr) {
+        for (std::size_t i = 0; i < 3; ++i) watch_->reference(object, 16 + 8 * i);
+      }
+      return items(three_parts(object), 3, path);
+    case Kind::kMethod:
+      put(Tag::kMethod);
+      if (watch_ != nullptr) {
+        for (std::size_t i = 0; i < 2; ++i) watch_->reference(object, 16 + 8 * i);
+      }
+      return value(method_function(object), path.attribute("__func__")) &&
+             value(method_self(object), path.attribute("__self__"));
+    case Kind::kTorchConstant:
+      put(Tag::kConstant);
+      put(object);
+      return true;
+    case Kind::kTorchDevice:
+      put(Tag::kDevice);
+      put(device_value(object));
+      return true;
+    case Kind::kModule:
+      put(Tag::kModule);
+      put(identity_of(object));
+      if (watch_ != nullptr) watch_->identity(object);
+      return true;
+    case Kind::kDescriptor:
+      return descriptor(object);
+    case Kind::kBuiltin:
+      return builtin(object, path);
+    case Kind::kType:
+      return class_reference(object, path);
+    case Kind::kOpaque:
+      return refuse(path, "a " + full_type_name(info.type));
+    default:
+      break;
+  }
+  if (again(object)) return true;
+  switch (info.kind) {
+    case Kind::kEnum:
+      return enum_member(object, path);
+    case Kind::kFunction:
+      return function(object, path);
+    case Kind::kPartial:
+      return partial(object, path);
+    case Kind::kStaticMethod:
+    case Kind::kClassMethod:
+      return wrapper(object, 1, path);
+    case Kind::kProperty:
+      return wrapper(object, 3, path);
+    case Kind::kCell:
+      put(Tag::kCell);
+      if (watch_ != nullptr) watch_->reference(object, 16);
+      return optional(cell_content(object), path);
+    case Kind::kWeakReference:
+      return weak_reference(object, path);
+    case Kind::kTensor:
+      return tensor(object, info, path);
+    default:
+      return content(object, info.kind, path);
+  }
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,83 @@
+// Functions and what wraps them; weak references.
+#include "python_hooks/state/code_origin.h"
+#include "python_hooks/state/identity.h"
+#include "python_hooks/state/walker.h"
+
+namespace grape::python::state {
+
+bool Walker::function(Object* function, const Path& path) {
+  const FunctionParts parts = function_parts(function);
+  if (parts.closure == nullptr && origin_of(parts.code, parts.globals) != CodeOrigin::kUser) {
+    put(Tag::kLibraryFunction);
+    put(identity_of(function));
+    if (watch_ != nullptr) watch_->identity(function);
+    return true;
+  }
+  put(Tag::kFunction);
+  put(identity_of(parts.code));
+  put(parts.globals);
+  if (watch_ != nullptr) {
+    watch_->function(function);
+    watch_->keep(parts.code);
+  }
+  return optional(parts.defaults, path.attribute("__defaults__")) &&
+         optional(parts.keyword_defaults, path.attribute("__kwdefaults__")) &&
+         optional(parts.closure, path.attribute("__closure__")) && attributes(parts.attributes, path);
+}
+
+bool Walker::partial(Object* partial, const Path& path) {
+  const PartialParts parts = partial_parts(partial);
+  put(Tag::kPartial);
+  if (watch_ != nullptr) {
+    for (std::size_t i = 0; i < 4; ++i) watch_->reference(partial, 16 + 8 * i);
+  }
+  return optional(parts.function, path.attribute("func")) && optional(parts.arguments, path.attribute("args")) &&
+         optional(parts.keywords, path.attribute("keywords")) && attributes(parts.attributes, path);
+}
+
+// Functions of C: of a module, or methods of the object that they are bound to.
+bool Walker::builtin(Object* builtin, const Path& path) {
+  Object* self = builtin_self(builtin);
+  const TypeInfo* info = self != nullptr ? type_info(type_of(self)) : nullptr;
+  if (self != nullptr && info == nullptr) throw std::bad_alloc();
+  if (info != nullptr && info->kind == Kind::kOpaque) {  // what pybind11 keeps about a function
+    put(Tag::kBuiltinObject);
+    put(identity_of(builtin));
+    if (watch_ != nullptr) watch_->identity(builtin);
+    return true;
+  }
+  put(Tag::kBuiltin);
+  put(builtin_definition(builtin));
+  if (watch_ != nullptr) {
+    for (std::size_t i = 0; i < 2; ++i) watch_->word(builtin, 16 + 8 * i);
+  }
+  return optional(self, path.attribute("__self__"));
+}
+
+// Of a class of C's, for which it stands; it cannot change.
+bool Walker::descriptor(Object* descriptor) {
+  put(Tag::kDescriptor);
+  put(identity_of(field<Object*>(descriptor, 16)));
+  put(field<const void*>(descriptor, 40));
+  if (watch_ != nullptr) watch_->keep(descriptor);
+  return true;
+}
+
+bool Walker::wrapper(Object* wrapper, unsigned parts, const Path& path) {
+  put(Tag::kWrapper);
+  put(type_of(wrapper));
+  for (unsigned part = 0; part < parts; ++part) {
+    if (watch_ != nullptr) watch_->reference(wrapper, 16 + 8 * std::size_t{part});
+    if (!optional(property_part(wrapper, part), path)) return false;
+  }
+  return true;
+}
+
+bool Walker::weak_reference(Object* reference, const Path& path) {
+  if (weak_callback(reference) != nullptr) return refuse(path, "a weak reference with a callback");
+  put(Tag::kWeakReference);
+  if (watch_ != nullptr) watch_->word(reference, 16);
+  return value(referent(reference), path);
+}
+
+}  // namespace grape::python::state

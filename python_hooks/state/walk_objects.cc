@@ -1,0 +1,251 @@
+// Containers, instances and classes.
+#include <unordered_map>
+
+#include "python_hooks/state/identity.h"
+#include "python_hooks/state/walker.h"
+
+namespace grape::python::state {
+namespace {
+
+// Of torch.nn.Module: what makes a call of it do something else than its class says.
+constexpr const char* kHooks[] = {
+    "_forward_hooks",      "_forward_hooks_with_kwargs",     "_forward_hooks_always_called",
+    "_forward_pre_hooks",  "_forward_pre_hooks_with_kwargs", "_backward_hooks",
+    "_backward_pre_hooks",
+};
+// And what a call does not look at.
+constexpr const char* kLeftOut[] = {
+    "_state_dict_hooks",           "_state_dict_pre_hooks",       "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks", "_non_persistent_buffers_set",
+};
+
+template <std::size_t count>
+bool is_one_of(Object* key, const char* const (&names)[count]) noexcept {
+  for (const char* name : names) {
+    if (text_is(key, name)) return true;
+  }
+  return false;
+}
+
+bool starts_with_underscore(Object* key) noexcept {
+  Text text;
+  return is_exactly(key, g_api.PyUnicode_Type) && text_of(key, text) && text.width == 1 && text.characters > 10 &&
+         *static_cast<const char*>(text.data) == '_';
+}
+
+}  // namespace
+
+bool Walker::content(Object* object, Kind kind, const Path& path) {
+  switch (kind) {
+    case Kind::kPlain:
+      return true;
+    case Kind::kInt:
+      put_int(object);
+      return true;
+    case Kind::kFloat:
+      put(Tag::kFloat);
+      put(float_bits(object));
+      return true;
+    case Kind::kComplex:
+      put(Tag::kComplex);
+      put(float_bits(object));
+      put(imaginary_bits(object));
+      return true;
+    case Kind::kStr: {
+      Text text;
+      if (!text_of(object, text)) return refuse(path, "a str of a kind that is made no more");
+      put(Tag::kText);
+      put_text(object);
+      return true;
+    }
+    case Kind::kBytes:
+      put(Tag::kBytes);
+      put(bytes_size(object));
+      put(bytes_data(object), bytes_size(object));
+      return true;
+    case Kind::kTuple:
+    case Kind::kTorchSize:
+      put(kind == Kind::kTuple ? Tag::kTuple : Tag::kSize);
+      if (watch_ != nullptr) watch_->tuple(object);
+      return items(tuple_data(object), item_count(object), path);
+    case Kind::kList:
+      put(Tag::kList);
+      if (watch_ != nullptr) watch_->list(object);
+      return items(list_data(object), item_count(object), path);
+    case Kind::kDict:
+      put(Tag::kDict);
+      if (watch_ != nullptr) watch_->dict(object, false);
+      return dict_items(object, path);
+    case Kind::kDefaultDict:
+      put(Tag::kDefaultDict);
+      if (watch_ != nullptr) {
+        watch_->dict(object, false);
+        watch_->reference(object, 48);
+      }
+      return optional(default_factory(object), path.attribute("default_factory")) && dict_items(object, path);
+    case Kind::kOrderedDict:
+      put(Tag::kOrderedDict);
+      if (watch_ != nullptr) watch_->dict(object, true);
+      return ordered_items(object, path);
+    case Kind::kSet:
+    case Kind::kFrozenSet:
+      put(kind == Kind::kSet ? Tag::kSet : Tag::kFrozenSet);
+      if (watch_ != nullptr) watch_->set(object);
+      return set_items(object, path);
+    case Kind::kDeque:
+      put(Tag::kDeque);
+      if (watch_ != nullptr) watch_->give_up();
+      return deque_items(object, path);
+    default:
+      return refuse(path, "a " + full_type_name(type_of(object)));
+  }
+}
+
+bool Walker::items(Object* const* data, std::size_t count, const Path& path) {
+  put(static_cast<std::uint32_t>(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!optional(data[i], path.item(i))) return false;
+  }
+  return true;
+}
+
+bool Walker::dict_items(Object* dict, const Path& path) {
+  std::ptrdiff_t position = 0;
+  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+    if (!value(key, path.note("a key")) || !value(item, path.key(key))) return false;
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
+// In the order of its own list, which need not be that of its table. No key is looked up: that might run its __eq__.
+bool Walker::ordered_items(Object* dict, const Path& path) {
+  std::unordered_map<const Object*, Object*> items;
+  const OrderedNode* node = first_node(dict);
+  bool in_step = true;
+  std::ptrdiff_t position = 0;
+  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+    in_step = in_step && node != nullptr && node->key == key;
+    if (in_step) {
+      if (!value(key, path.note("a key")) || !value(item, path.key(key))) return false;
+      node = node->next;
+    } else {
+      items.emplace(key, item);
+    }
+  }
+  for (; node != nullptr; node = node->next) {
+    const auto found = items.find(node->key);
+    if (found == items.end()) return refuse(path, "an OrderedDict that was changed behind its back");
+    if (!value(node->key, path.note("a key")) || !value(found->second, path.key(node->key))) return false;
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
+bool Walker::set_items(Object* set, const Path& path) {
+  const SetEntry* table = set_table(set);
+  const std::size_t size = set_table_size(set);
+  put(static_cast<std::uint32_t>(set_size(set)));
+  for (std::size_t i = 0; i < size; ++i) {
+    if (table[i].used() && !value(table[i].key, path.note("an element"))) return false;
+  }
+  return true;
+}
+
+bool Walker::deque_items(Object* deque, const Path& path) {
+  const std::size_t count = item_count(deque);
+  put(static_cast<std::uint32_t>(count));
+  put(deque_limit(deque));
+  for (std::size_t i = 0; i < count; ++i) {
+    const Reference item(type::sequence_item(g_named_types.deque, deque, static_cast<std::ptrdiff_t>(i)));
+    if (!item) return refuse(path, "a deque that cannot be read");
+    if (!value(item.get(), path.item(i))) return false;
+  }
+  return true;
+}
+
+bool Walker::attributes(Object* dict, const Path& path) {
+  if (dict != nullptr) {
+    if (watch_ != nullptr) watch_->dict(dict, false);
+    std::ptrdiff_t position = 0;
+    for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+      if (!value(key, path.note("a name")) || !value(item, is_text(key) ? path.attribute(key) : path.key(key))) {
+        return false;
+      }
+    }
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
+bool Walker::module_attributes(Object* dict, const Path& path) {
+  if (dict != nullptr) {
+    if (watch_ != nullptr) watch_->dict(dict, false);
+    std::ptrdiff_t position = 0;
+    for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+      if (starts_with_underscore(key)) {
+        if (is_one_of(key, kLeftOut)) continue;
+        const bool filled = is_dict(item) && g_api.PyDict_Size(item) != 0;
+        if (filled && is_one_of(key, kHooks)) return refuse(path, "has hooks (" + render(Path().attribute(key)) + ")");
+      }
+      if (!value(key, path.note("a name")) || !value(item, is_text(key) ? path.attribute(key) : path.key(key))) {
+        return false;
+      }
+    }
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
+bool Walker::instance(Object* object, const TypeInfo& info, const Path& path) {
+  // What `info` says may be made anew while the object's content is walked.
+  const Kind kind = info.kind;
+  const bool is_module = info.is_module_class;
+  const std::vector<TypeInfo::Slot> slots = info.slots;
+  put(Tag::kInstance);
+  if (watch_ != nullptr) {
+    if (kind == Kind::kTuple || kind == Kind::kInt || kind == Kind::kBytes) watch_->word(object, 16);
+    watch_->object(object);
+  }
+  if (!class_reference(type_of(object), path)) return false;
+  Object* dict = instance_dict(object);
+  if (!(is_module ? module_attributes(dict, path) : attributes(dict, path))) return false;
+  for (const TypeInfo::Slot& slot : slots) {
+    if (watch_ != nullptr) watch_->reference(object, slot.offset);
+    if (!optional(field<Object*>(object, slot.offset), path.attribute(slot.name))) return false;
+  }
+  return content(object, kind, path);
+}
+
+bool Walker::class_reference(Object* type, const Path& path) {
+  if (again(type)) return true;
+  const TypeInfo* info = type_info(type);
+  if (info == nullptr) throw std::bad_alloc();
+  put(info->reference == nullptr ? Tag::kBuiltinClass : Tag::kClass);
+  put(info->identity);
+  if (info->reference == nullptr) return true;
+  if (watch_ != nullptr) watch_->type(type);
+  put(info->digest);
+  if (info->by_value.empty()) return true;
+  const std::vector<TypeInfo::Attribute> by_value = info->by_value;
+  const Path class_path = path.note(type::name(type));
+  for (const TypeInfo::Attribute& attribute : by_value) {
+    if (!value(attribute.value, class_path.attribute(attribute.name))) return false;
+  }
+  return true;
+}
+
+bool Walker::enum_member(Object* member, const Path& path) {
+  put(Tag::kEnum);
+  if (watch_ != nullptr) watch_->object(member);
+  if (!class_reference(type_of(member), path)) return false;
+  Object* dict = instance_dict(member);
+  Object* name = dict != nullptr ? dict_item(dict, "_name_") : nullptr;
+  const bool named = name != nullptr && is_text(name);
+  put(named);
+  if (named) return value(name, path);
+  put(member);  // a combination of flags: its class keeps it
+  return true;
+}
+
+}  // namespace grape::python::state

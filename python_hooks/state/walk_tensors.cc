@@ -1,0 +1,81 @@
+#include <xxhash.h>
+
+#include "python_hooks/state/walker.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::uint64_t kMostContent = 64 << 10;  // bytes of a tensor on the CPU
+constexpr std::uint64_t kAlignment = 512;         // what kernels may depend on
+
+// The bytes from the first to behind the last element.
+std::uint64_t span_of(const TensorView& view) noexcept {
+  std::uint64_t elements = 1;
+  for (std::int64_t i = 0; i < view.dimensions; ++i) {
+    if (view.sizes[i] == 0) return 0;
+    elements += static_cast<std::uint64_t>(view.sizes[i] - 1) * static_cast<std::uint64_t>(view.strides[i]);
+  }
+  return elements * view.item_bytes;
+}
+
+}  // namespace
+
+bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
+  WalkedTensor walked;
+  TensorView& view = walked.view;
+  if (!view_tensor(tensor, view)) {
+    return refuse(path, "a tensor that is not a dense one on the CPU or on CUDA (sparse, conjugate, functorch, ...)");
+  }
+  put(Tag::kTensor);
+  if (watch_ != nullptr) watch_->object(tensor);
+  if (!class_reference(type_of(tensor), path)) return false;
+  if (watch_ != nullptr) watch_->tensor(tensor);
+  const bool on_device = is_on_device(view);
+  const struct {
+    std::int32_t type, device_type, device_index;
+    std::uint32_t requires_grad;
+    std::uint64_t keys;
+    std::int64_t dimensions, offset;
+  } facts = {view.type, view.device_type, view.device_index, requires_grad(tensor),
+             view.keys, view.dimensions,  view.offset};
+  put(facts);
+  put(view.sizes, static_cast<std::size_t>(view.dimensions) * sizeof *view.sizes);
+  put(view.strides, static_cast<std::size_t>(view.dimensions) * sizeof *view.strides);
+
+  bool added = true;
+  // Without memory there is nothing to share.
+  const void* storage = view.storage != 0 ? reinterpret_cast<const void*>(view.storage) : tensor;
+  const std::uint32_t number = walk_.storages_.number_of(storage, added);
+  if (added) {
+    const bool extent = on_device && view.storage != 0;
+    walk_.storage_extents_.push_back(extent ? static_cast<std::uint32_t>(walk_.extents_.size()) : kNoExtent);
+    if (extent) walk_.extents_.push_back({view.storage, view.storage_bytes});
+  }
+  put(number);
+  walked.extent = walk_.storage_extents_[number];
+  walk_.tensors_.push_back(walked);
+  if (walk_.keep_addresses_) {
+    put(view.data);
+    put(view.storage);
+    put(view.storage_bytes);
+  } else if (on_device) {
+    put(static_cast<std::uint32_t>(view.data % kAlignment));
+  }
+  if (!on_device && !tensor_content(view, path)) return false;
+  return attributes(instance_dict(tensor), path);
+}
+
+bool Walker::tensor_content(const TensorView& view, const Path& path) {
+  const std::uint64_t bytes = span_of(view);
+  if (bytes > kMostContent) {
+    return refuse(path, "a tensor on the CPU of " + std::to_string(bytes) + " bytes, too many to compare");
+  }
+  const auto* data = reinterpret_cast<const void*>(view.data);
+  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  put(hash.low64);
+  put(hash.high64);
+  if (watch_ != nullptr && bytes != 0) watch_->memory(data, bytes);
+  return true;
+}
+
+}  // namespace grape::python::state

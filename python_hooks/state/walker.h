@@ -1,0 +1,130 @@
+// One way through an object graph: the working part of Walk.
+#pragma once
+
+#include <cstdint>
+
+#include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/type_info.h"
+#include "python_hooks/state/walk.h"
+#include "python_hooks/state/watch.h"
+
+namespace grape::python::state {
+
+// How an object was reached, for reasons: a chain on the stack, innermost first.
+struct Path {
+  enum class Step : std::uint8_t { kRoot, kAttribute, kKey, kIndex, kNote };
+  const Path* from = nullptr;
+  Step step = Step::kRoot;
+  const char* text = nullptr;  // kRoot, kAttribute (unless by object), kNote
+  Object* object = nullptr;    // kKey, kAttribute: the key
+  std::size_t index = 0;       // kIndex
+
+  Path attribute(Object* name) const noexcept { return {this, Step::kAttribute, nullptr, name, 0}; }
+  Path attribute(const char* name) const noexcept { return {this, Step::kAttribute, name, nullptr, 0}; }
+  Path key(Object* name) const noexcept { return {this, Step::kKey, nullptr, name, 0}; }
+  Path item(std::size_t at) const noexcept { return {this, Step::kIndex, nullptr, nullptr, at}; }
+  Path note(const char* note_text) const noexcept { return {this, Step::kNote, note_text, nullptr, 0}; }
+};
+// "model.transformer.h.0.scale['x'][2]"; modules' children as Python code names them.
+std::string render(const Path& path);
+// "torch.nn.modules.linear.Linear", "_thread.lock"
+std::string full_type_name(Object* type);
+
+class Walker {
+ public:
+  explicit Walker(Walk& walk) noexcept : walk_(walk), watch_(walk.watch_) {}
+
+  // All false: refused. May throw std::bad_alloc.
+  bool value(Object* object, const Path& path);
+  bool refuse(const Path& path, const std::string& why);
+
+ private:
+  enum class Tag : std::uint8_t;
+
+  void put(const void* data, std::size_t size);
+  template <typename T>
+  void put(T number) {
+    put(&number, sizeof number);
+  }
+  void put(Tag tag) { put(static_cast<std::uint8_t>(tag)); }
+  void put_text(Object* text);
+  void put_int(Object* number);
+
+  // Was the object met before? Then it is written as a reference back; else it is counted from now on.
+  bool again(Object* object);
+  void compare(const Path& path);
+
+  bool value_of_kind(Object* object, const TypeInfo& info, const Path& path);
+  bool content(Object* object, Kind kind, const Path& path);
+  bool class_reference(Object* type, const Path& path);
+  bool instance(Object* object, const TypeInfo& info, const Path& path);
+  bool module_attributes(Object* dict, const Path& path);
+  bool attributes(Object* dict, const Path& path);
+  bool items(Object* const* data, std::size_t count, const Path& path);
+  bool dict_items(Object* dict, const Path& path);
+  bool ordered_items(Object* dict, const Path& path);
+  bool set_items(Object* set, const Path& path);
+  bool deque_items(Object* deque, const Path& path);
+  bool function(Object* function, const Path& path);
+  bool partial(Object* partial, const Path& path);
+  bool builtin(Object* builtin, const Path& path);
+  bool descriptor(Object* descriptor);
+  bool wrapper(Object* wrapper, unsigned parts, const Path& path);
+  bool weak_reference(Object* reference, const Path& path);
+  bool enum_member(Object* member, const Path& path);
+  bool tensor(Object* tensor, const TypeInfo& info, const Path& path);
+  bool tensor_content(const TensorView& view, const Path& path);
+  bool optional(Object* object, const Path& path);  // null as well
+
+  Walk& walk_;
+  Watch* watch_;
+  int depth_ = 0;
+};
+
+enum class Walker::Tag : std::uint8_t {
+  kEnd,
+  kNull,
+  kBack,
+  kNone,
+  kEllipsis,
+  kFalse,
+  kTrue,
+  kInt,
+  kLongInt,
+  kFloat,
+  kComplex,
+  kText,
+  kBytes,
+  kRange,
+  kSlice,
+  kTuple,
+  kList,
+  kDict,
+  kSet,
+  kFrozenSet,
+  kOrderedDict,
+  kDefaultDict,
+  kDeque,
+  kInstance,
+  kContent,
+  kEnum,
+  kClass,
+  kBuiltinClass,
+  kModule,
+  kFunction,
+  kLibraryFunction,
+  kMethod,
+  kBuiltin,
+  kBuiltinObject,
+  kDescriptor,
+  kWrapper,
+  kPartial,
+  kCell,
+  kWeakReference,
+  kTensor,
+  kConstant,
+  kDevice,
+  kSize,
+};
+
+}  // namespace grape::python::state

@@ -1,0 +1,216 @@
+#include "python_hooks/state/watch.h"
+
+#include <xxhash.h>
+
+#include <cstring>
+
+#include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/module_guard.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::size_t kAhead = 12;  // entries whose memory is asked for ahead
+constexpr std::size_t kMarkWords = sizeof(TensorMark) / sizeof(std::uint64_t);
+static_assert(kMarkWords * sizeof(std::uint64_t) == sizeof(TensorMark), "compared as words");
+
+template <typename T>
+std::uint64_t bits(T* pointer) noexcept {
+  return reinterpret_cast<std::uint64_t>(pointer);
+}
+
+// Is it an immutable value that holds nothing but such?
+bool is_plain(Object* object, int depth) noexcept {
+  Object* type = type_of(object);
+  if (type == g_api.PyUnicode_Type || type == g_api.PyLong_Type || type == g_api.PyFloat_Type ||
+      type == g_api.PyBytes_Type || type == g_api.PyComplex_Type || type == g_api.PyRange_Type ||
+      object == g_api._Py_NoneStruct || type == type_of(g_api._Py_TrueStruct)) {
+    return true;
+  }
+  const TorchType torch = torch_type(type);
+  if (torch == TorchType::kConstant || torch == TorchType::kDevice) return true;
+  if ((type != g_api.PyTuple_Type && torch != TorchType::kSize) || depth > 4) return false;
+  for (std::size_t i = 0; i < item_count(object); ++i) {
+    if (!is_plain(tuple_data(object)[i], depth + 1)) return false;
+  }
+  return true;
+}
+
+bool same_items(const Object* dict, const std::uint64_t* words, std::size_t count) noexcept {
+  if (item_count(dict) * 2 != count) return false;
+  std::ptrdiff_t position = 0;
+  for (Object *key, *item; g_api.PyDict_Next(const_cast<Object*>(dict), &position, &key, &item) != 0; words += 2) {
+    if (bits(key) != words[0] || bits(item) != words[1]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void Watch::keep(Object* immutable) {
+  kept_.push_back(immutable);
+  g_api.Py_IncRef(immutable);
+}
+
+void Watch::object(Object* object) {
+  Object** place = instance_dict_place(object);
+  entries_.push_back({What::kObject, 0, object, bits(type_of(object)), bits(place)});
+  words_.push_back(place != nullptr ? bits(*place) : 0);
+  entries_.back().count = static_cast<std::uint32_t>(words_.size() - 1);
+}
+
+void Watch::dict(Object* dict, bool ordered) {
+  if (ordered && g_api.PyDict_Size(dict) > 1) {
+    entries_.push_back({What::kOrder, 0, dict, order_version(dict), 0});
+  }
+  if (tells_of_changes(dict)) {
+    entries_.push_back({What::kDict, 0, dict, dict_version(dict), 0});
+    return;
+  }
+  std::vector<Object*> items_now;
+  std::ptrdiff_t position = 0;
+  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+    items_now.push_back(key);
+    items_now.push_back(item);
+  }
+  items(What::kDictItems, dict, items_now.data(), items_now.size());
+}
+
+void Watch::items(What what, const Object* object, Object* const* data, std::size_t count) {
+  entries_.push_back({what, static_cast<std::uint32_t>(count), object, words_.size(), 0});
+  for (std::size_t i = 0; i < count; ++i) {
+    words_.push_back(bits(data[i]));
+    if (data[i] != nullptr && is_plain(data[i], 0)) keep(data[i]);
+  }
+}
+
+void Watch::list(Object* list) { items(What::kList, list, list_data(list), item_count(list)); }
+
+void Watch::tuple(Object* tuple) {
+  if (type_of(tuple) == g_api.PyTuple_Type && is_plain(tuple, 0)) return;  // whoever holds it keeps it
+  items(What::kTuple, tuple, tuple_data(tuple), item_count(tuple));
+}
+
+void Watch::set(Object* set) {
+  std::vector<Object*> keys;
+  const SetEntry* table = set_table(set);
+  for (std::size_t i = 0; i < set_table_size(set); ++i) {
+    if (table[i].used()) keys.push_back(table[i].key);
+  }
+  items(What::kSet, set, keys.data(), keys.size());
+}
+
+void Watch::word(const Object* object, std::size_t offset) {
+  auto* content = field<Object*>(object, offset);
+  entries_.push_back({What::kWord, static_cast<std::uint32_t>(offset), object, bits(content), 0});
+}
+
+void Watch::reference(const Object* object, std::size_t offset) {
+  word(object, offset);
+  auto* content = field<Object*>(object, offset);
+  if (content != nullptr && is_plain(content, 0)) keep(content);
+}
+
+void Watch::function(Object* function) {
+  reference(function, g_layout.function_code);
+  for (std::size_t i = 0; i < 3; ++i) reference(function, g_layout.function_defaults + 8 * i);
+  word(function, g_layout.function_attributes);
+}
+
+void Watch::type(Object* type) {
+  const std::uint32_t version = type::renew_version(type);
+  if (version == 0) give_up();
+  entries_.push_back({What::kType, 0, type, version, 0});
+}
+
+void Watch::identity(Object* object) {
+  Object* reference = g_api.PyWeakref_NewRef(object, nullptr);
+  if (reference == nullptr) {
+    g_api.PyErr_Clear();
+    give_up();
+    return;
+  }
+  entries_.push_back({What::kIdentity, 0, object, bits(reference), 0});
+  kept_.push_back(reference);
+}
+
+void Watch::tensor(Object* tensor) {
+  TensorMark mark;
+  if (!mark_tensor(tensor, mark)) give_up();
+  std::uint64_t words[kMarkWords];
+  std::memcpy(words, &mark, sizeof mark);
+  entries_.push_back({What::kTensor, 0, tensor, words_.size(), 0});
+  words_.insert(words_.end(), words, words + kMarkWords);
+}
+
+void Watch::memory(const void* data, std::size_t bytes) {
+  entries_.push_back({What::kMemory, static_cast<std::uint32_t>(bytes), static_cast<const Object*>(data),
+                      XXH3_64bits(data, bytes), 0});
+}
+
+bool Watch::entry_holds(const Entry& entry) const noexcept {
+  switch (entry.what) {
+    case What::kDict:
+      return dict_version(entry.object) == entry.a;
+    case What::kObject: {
+      if (bits(type_of(entry.object)) != entry.a) return false;
+      Object* const* place = reinterpret_cast<Object* const*>(entry.b);
+      return place == nullptr || bits(*place) == words_[entry.count];
+    }
+    case What::kWord:
+      return field<std::uint64_t>(entry.object, entry.count) == entry.a;
+    case What::kType:
+      return type::version(entry.object) == entry.a;
+    case What::kTensor: {
+      TensorMark mark;
+      return mark_tensor(const_cast<Object*>(entry.object), mark) &&
+             std::memcmp(&mark, &words_[entry.a], sizeof mark) == 0;
+    }
+    case What::kOrder:
+      return order_version(entry.object) == entry.a;
+    case What::kDictItems:
+      return same_items(entry.object, &words_[entry.a], entry.count);
+    case What::kList:
+    case What::kTuple: {
+      if (item_count(entry.object) != entry.count) return false;
+      Object* const* data = entry.what == What::kList ? list_data(entry.object) : tuple_data(entry.object);
+      return entry.count == 0 || std::memcmp(data, &words_[entry.a], entry.count * sizeof *data) == 0;
+    }
+    case What::kSet: {
+      if (set_size(entry.object) != entry.count) return false;
+      const SetEntry* table = set_table(entry.object);
+      const std::size_t size = entry.count != 0 ? set_table_size(entry.object) : 0;
+      std::size_t at = entry.a;
+      for (std::size_t i = 0; i < size; ++i) {
+        if (table[i].used() && bits(table[i].key) != words_[at++]) return false;
+      }
+      return true;
+    }
+    case What::kIdentity:
+      return referent(reinterpret_cast<const Object*>(entry.a)) == entry.object;
+    case What::kMemory:
+      return XXH3_64bits(entry.object, entry.count) == entry.a;
+  }
+  return false;
+}
+
+bool Watch::holds() const noexcept {
+  if (!complete_) return false;
+  const std::size_t count = entries_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    // Only asked for: an address that is no more does no harm.
+    if (i + kAhead < count) __builtin_prefetch(reinterpret_cast<const char*>(entries_[i + kAhead].object) + 8);
+    if (!entry_holds(entries_[i])) return false;
+  }
+  return true;
+}
+
+void Watch::clear() noexcept {
+  entries_.clear();
+  words_.clear();
+  for (Object* object : kept_) g_api.Py_DecRef(object);
+  kept_.clear();
+  complete_ = true;
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,77 @@
+// The quick check of what a walk has seen: versions of dictionaries and classes, the items of lists, the memory of
+// tensors, one after the other as the walk met them. What holds something comes before what it holds, so that no
+// pointer is followed that may be dead: as long as all before it is as it was, an object is alive. With the GIL.
+//
+// Only immutable plain values are kept alive (and code objects, weak references, tuples of such), so that an equal
+// address means the same value.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "python_hooks/cpython.h"
+#include "python_hooks/state/torch_api.h"
+
+namespace grape::python::state {
+
+class Watch {
+ public:
+  Watch() = default;
+  ~Watch() { clear(); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Filled by a Walk. All may throw std::bad_alloc.
+  void object(Object* object);            // its class and its attributes' dictionary
+  void dict(Object* dict, bool ordered);  // its content; ordered: an OrderedDict
+  void list(Object* list);
+  void tuple(Object* tuple);
+  void set(Object* set);
+  void word(const Object* object, std::size_t offset);       // a pointer or number inside of an object
+  void reference(const Object* object, std::size_t offset);  // a pointer to what may be a plain value
+  void function(Object* function);
+  void type(Object* type);
+  void identity(Object* object);  // that it is this one: refers to it weakly
+  void tensor(Object* tensor);
+  void memory(const void* data, std::size_t bytes);
+  void keep(Object* immutable);                   // alive
+  void give_up() noexcept { complete_ = false; }  // something that shows no changes: walk each time
+
+  // False: something is not as it was, or may not be: walk to know.
+  bool holds() const noexcept;
+  void clear() noexcept;
+  std::size_t size() const noexcept { return entries_.size(); }
+  bool complete() const noexcept { return complete_; }
+
+ private:
+  enum class What : std::uint32_t {
+    kObject,
+    kDict,
+    kDictItems,
+    kOrder,
+    kList,
+    kTuple,
+    kSet,
+    kWord,
+    kType,
+    kIdentity,
+    kTensor,
+    kMemory,
+  };
+  struct Entry {
+    What what;
+    std::uint32_t count;
+    const Object* object;
+    std::uint64_t a, b;
+  };
+
+  bool entry_holds(const Entry& entry) const noexcept;
+  void items(What what, const Object* object, Object* const* data, std::size_t count);
+
+  std::vector<Entry> entries_;
+  std::vector<std::uint64_t> words_;  // items, marks
+  std::vector<Object*> kept_;
+  bool complete_ = true;
+};
+
+}  // namespace grape::python::state

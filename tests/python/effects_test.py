@@ -1,0 +1,560 @@
+"""What code may reach for that no state shows is found, by whichever way it is called; what is harmless is not."""
+import asyncio
+import builtins
+import collections
+import concurrent.futures
+import contextlib
+import copy
+import cProfile
+import ctypes
+import dataclasses
+import datetime
+import enum
+import functools
+import gc
+import io
+import itertools
+import json
+import logging
+import math
+import mmap
+import operator
+import os
+import queue
+import random
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import typing
+import unittest
+import uuid
+import warnings
+import weakref
+
+import probe
+from state_probe import Observation
+
+NULL = open(os.devnull, "r+")
+NULL_BYTES = open(os.devnull, "rb", buffering=0)
+SOCKETS = socket.socketpair()
+POOL = concurrent.futures.ThreadPoolExecutor(1)
+POOL.submit(int).result()
+QUEUE = queue.SimpleQueue()
+EVENT = threading.Event()
+LOCK = threading.Lock()
+LOGGER = logging.getLogger("grape.test")
+LOGGER.propagate = False
+LOGGER.addHandler(logging.NullHandler())
+AWAKE = logging.getLogger("grape.awake")
+AWAKE.propagate = False
+AWAKE.addHandler(logging.NullHandler())
+AWAKE.setLevel(logging.DEBUG)
+RECORD = logging.makeLogRecord({"levelno": logging.INFO})
+PROFILE = cProfile.Profile()
+DIRECTORY = os.path.dirname(os.path.abspath(__file__))
+OTHER_RANDOM = random.Random(4)
+
+
+class Sink:
+    """A stream that is no stream of the interpreter's."""
+
+    def write(self, text):
+        pass
+
+    def flush(self):
+        pass
+
+
+class Printer:
+    def __getattr__(self, name):
+        print(name, file=Sink())
+        return name
+
+    def __del__(self):
+        time.time()
+
+
+def printing_generator():
+    yield 1
+    print("", file=Sink())
+    yield 2
+
+
+def one_and_two():
+    generator = printing_generator()
+    return next(generator), next(generator)
+
+
+async def sleeper():
+    time.monotonic()
+
+
+def run_coroutine():
+    try:
+        sleeper().send(None)
+    except StopIteration:
+        pass
+
+
+def caught():
+    try:
+        print("", file=Sink())
+        raise ValueError
+    except ValueError:
+        pass
+
+
+def warn_always():
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        stream, sys.stderr = sys.stderr, Sink()
+        try:
+            warnings.warn("grape")
+        finally:
+            sys.stderr = stream
+
+
+def start_thread():
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+
+
+def import_anew():
+    sys.modules.pop("this_is_imported_anew", None)
+    import this_is_imported_anew  # noqa: F401
+
+
+def next_line():
+    for _ in NULL:
+        pass
+
+
+def set_profile():
+    sys.setprofile(lambda *_: None)
+    sys.setprofile(None)
+
+
+REFUSED = [
+    # Output.
+    ("print", lambda: print("", file=Sink()), "print"),
+    ("print by map", lambda: list(map(functools.partial(print, file=Sink()), [1])), "print"),
+    ("print by partial", functools.partial(print, "", file=Sink()), "print"),
+    ("print by another name", lambda say=builtins.__dict__["print"]: say("", file=Sink()), "print"),
+    ("print as a callback", lambda: sorted([1], key=lambda _: print("", file=Sink()) or 0), "print"),
+    ("print in __getattr__", lambda: Printer().name, "print"),
+    ("print in a generator", one_and_two, "print"),
+    ("print before an exception that is caught", caught, "print"),
+    ("write", lambda: NULL.write("x"), "write"),
+    ("flush", lambda: NULL.flush(), "flush"),
+    ("stdout", lambda: sys.stdout.write(""), "write"),
+    ("StringIO kept outside", lambda stream=io.StringIO(): stream.write("x"), "write"),
+    ("os.write", lambda: os.write(NULL.fileno(), b""), "os.write"),
+    # Logging and warnings.
+    ("logging", lambda: LOGGER.warning("x"), "Logger._log"),
+    ("logging at a low level", lambda: AWAKE.debug("x"), "Logger._log"),
+    ("a log record", lambda: AWAKE.handle(RECORD), "Logger.handle"),
+    ("a warning that is shown", warn_always, "_showwarnmsg"),
+    # Files.
+    ("open", lambda: open(os.devnull).close(), "open"),
+    ("FileIO", lambda: io.FileIO(os.devnull).close(), "FileIO"),
+    ("os.open", lambda: os.close(os.open(os.devnull, os.O_RDONLY)), "os.open"),
+    ("read", lambda: NULL.read(), "read"),
+    ("read bytes", lambda: NULL_BYTES.read(1), "FileIO.read"),
+    ("lines of a file", next_line, "TextIOWrapper.__next__"),
+    ("exists", lambda: os.path.exists("/"), "os.stat"),
+    ("listdir", lambda: os.listdir("/"), "os.listdir"),
+    ("getcwd", lambda: os.getcwd(), "os.getcwd"),
+    ("temporary file", lambda: tempfile.TemporaryFile().close(), "calls "),
+    ("mmap", lambda area=mmap.mmap(-1, 4096): area.write(b"x"), "mmap.write"),
+    # Clocks.
+    ("time", lambda: time.time(), "time.time"),
+    ("time by from-import", lambda now=time.perf_counter: now(), "time.perf_counter"),
+    ("time by map", lambda: [f() for f in map(operator.itemgetter(0), [(time.monotonic_ns,)])], "time.monotonic_ns"),
+    ("time in a finaliser", lambda: Printer() and None, "time.time"),
+    ("time in a coroutine", run_coroutine, "time.monotonic"),
+    ("sleep", lambda: time.sleep(0), "time.sleep"),
+    ("now", lambda: datetime.datetime.now(), "datetime.now"),
+    ("today", lambda: datetime.date.today(), "today"),
+    # Environment: reading can be guarded, writing cannot.
+    ("setting the environment", lambda: os.environ.__setitem__("GRAPE_TEST_X", "1"), "os.putenv"),
+    ("removing from it", lambda: os.unsetenv("GRAPE_TEST_X"), "os.unsetenv"),
+    # Randomness.
+    ("random", lambda: random.random(), "Random.random"),
+    ("randint", lambda: random.randint(0, 9), "Random."),
+    ("shuffle", lambda: random.shuffle([1, 2, 3]), "Random."),
+    ("another generator", lambda: OTHER_RANDOM.random(), "Random.random"),
+    ("seed", lambda: random.seed(1), "Random.seed"),
+    ("urandom", lambda: os.urandom(4), "os.urandom"),
+    ("uuid4", lambda: uuid.uuid4(), "os.urandom"),
+    ("SystemRandom", lambda: random.SystemRandom().random(), "SystemRandom.random"),
+    # Threads, processes, sockets, signals.
+    ("thread", start_thread, "Thread.start"),
+    ("pool", lambda: POOL.submit(int).result(), "ThreadPoolExecutor.submit"),
+    ("simple queue", lambda: QUEUE.put(1), "SimpleQueue.put"),
+    ("event", lambda: EVENT.set(), "Event.set"),
+    ("event asked", lambda: EVENT.is_set(), "Event.is_set"),
+    ("process", lambda: subprocess.call([sys.executable, "-S", "-c", ""]), "os."),
+    ("socket", lambda: socket.socket().close(), "socket.__init__"),
+    ("send", lambda: SOCKETS[0].send(b"x"), "socket.send"),
+    ("select", lambda: select.select([], [], [], 0), "select.select"),
+    ("signal", lambda: signal.signal(signal.SIGUSR1, signal.SIG_DFL), "signal.signal"),
+    ("alarm", lambda: signal.alarm(0), "signal.alarm"),
+    ("event loop", lambda: asyncio.new_event_loop().close(), "socket.socketpair"),
+    ("another event loop", lambda: select.epoll().poll(0), "epoll.poll"),
+    # The interpreter.
+    ("input", lambda: input(), "input"),
+    ("import", import_anew, "imports this_is_imported_anew"),
+    ("gc", lambda: gc.collect(), "gc.collect"),
+    ("gc switched", lambda: (gc.disable(), gc.enable()), "gc.disable"),
+    ("profile function", set_profile, "sys.setprofile"),
+    ("cProfile", lambda: (PROFILE.enable(), PROFILE.disable()), "enable"),
+    ("recursion limit", lambda: sys.setrecursionlimit(sys.getrecursionlimit()), "sys.setrecursionlimit"),
+    ("globals by name", lambda: globals()["REFUSED"], "globals"),
+    ("library opened", lambda: ctypes.CDLL(None), "ctypes.dlopen"),
+]
+
+
+@dataclasses.dataclass
+class Data:
+    first: int = 1
+    second: typing.Optional[str] = None
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+@contextlib.contextmanager
+def manager():
+    yield 1
+
+
+@functools.lru_cache(None)
+def cached(value):
+    return value
+
+
+class Slots:
+    __slots__ = ("value",)
+
+    def __init__(self):
+        self.value = 1
+
+
+def with_manager():
+    with manager() as value, contextlib.suppress(KeyError), contextlib.ExitStack() as stack:
+        stack.callback(int)
+        return {}[value]
+
+
+def local_class():
+    class Local(collections.namedtuple("Pair", "a b")):
+        pass
+
+    return Local(1, 2)
+
+
+def exceptions():
+    try:
+        raise ValueError("x")
+    except ValueError as error:
+        return str(error), sys.exc_info()[0]
+
+
+def warn_once():
+    warnings.warn("only once", stacklevel=1)
+
+
+def asks_for_imported():
+    import os.path
+    from json import dumps
+
+    return os.path.join("a", "b"), dumps([1])
+
+
+HARMLESS = [
+    ("arithmetic", lambda: sum(math.sqrt(i) for i in range(4))),
+    ("containers", lambda: (sorted({3, 1}), dict(a=1), collections.OrderedDict(a=1), collections.deque([1], 2))),
+    ("dataclass", lambda: dataclasses.replace(Data(), first=2)),
+    ("enum", lambda: Colour(1) is Colour["RED"]),
+    ("slots", lambda: Slots().value),
+    ("context managers", with_manager),
+    ("cached", lambda: cached(1)),
+    ("partial and reduce", lambda: functools.reduce(functools.partial(operator.add), [1, 2])),
+    ("itertools", lambda: list(itertools.chain([1], itertools.islice(itertools.count(), 2)))),
+    ("exceptions", exceptions),
+    ("a class is made", local_class),
+    ("logger that is not enabled", lambda: LOGGER.debug("x")),
+    ("a level is asked for", lambda: LOGGER.isEnabledFor(logging.INFO) or LOGGER.getEffectiveLevel()),
+    ("a warning that was shown before", warn_once),
+    ("import of what is imported", asks_for_imported),
+    ("paths", lambda: os.path.normpath(os.path.join("/a", "..", "b")) + os.path.basename("c/d") + os.fspath("e")),
+    ("environment read", lambda: os.environ.get("HOME", "") + os.getenv("GRAPE_NONE", "")),
+    ("process id", lambda: os.getpid() + (os.cpu_count() or 0)),
+    ("json", lambda: json.loads(json.dumps({"a": [1, None]}))),
+    ("regular expressions", lambda: re.sub(r"a(b)", r"\1", "ab")),
+    ("deep copy", lambda: copy.deepcopy({"a": [Data()]})),
+    ("weak references", lambda: weakref.ref(Slots)()),
+    ("current thread", lambda: (threading.current_thread().name, threading.get_ident())),
+    ("a lock taken and given back", lambda: LOCK.acquire() and LOCK.release()),
+    ("time that is no clock", lambda: datetime.timedelta(seconds=1) + datetime.timedelta(days=1)),
+    ("text", lambda: "{:>5}{!r}".format(1, "a") + "%s" % 2 + repr([Data()])),
+    ("attributes", lambda: (getattr(math, "pi"), hasattr(math, "nothing"), isinstance(1, typing.Hashable))),
+    ("code that is compiled", lambda: eval("1 + 1") + len(compile("1", "x", "eval").co_consts)),
+    ("generators", lambda: list(i for i in (yield_two()))),
+    ("identity and hash", lambda: id(1) + hash("a")),
+]
+
+
+def yield_two():
+    yield 1
+    yield from [2]
+
+
+def tearDownModule():
+    POOL.shutdown()
+    for resource in (NULL, NULL_BYTES, *SOCKETS):
+        resource.close()
+
+
+class EffectsTest(unittest.TestCase):
+    def setUp(self):
+        self.observation = Observation()
+
+    def check_refused(self, function, expected):
+        self.observation.run(function)
+        self.assertIn(expected, self.observation.reason)
+
+    def test_refused(self):
+        path = os.path.join(tempfile.mkdtemp(), "")
+        with open(path + "this_is_imported_anew.py", "w"):
+            pass
+        sys.path.insert(0, path)
+        os.environ["GRAPE_TEST_X"] = "0"
+        stdin, sys.stdin = sys.stdin, io.StringIO("a line\n" * 9)
+        try:
+            for name, function, expected in REFUSED:
+                with self.subTest(name):
+                    for _ in range(3):
+                        self.check_refused(function, expected)
+                        self.assertIn("calls " if name != "import" else "imports ", self.observation.reason)
+        finally:
+            sys.stdin = stdin
+            sys.path.remove(path)
+
+    def test_harmless(self):
+        with contextlib.redirect_stderr(io.StringIO()):
+            for name, function in HARMLESS:
+                function()
+        for name, function in HARMLESS:
+            with self.subTest(name):
+                for _ in range(3):
+                    self.observation.run(function)
+                    self.assertEqual(self.observation.reason, "")
+
+    def test_enough(self):
+        self.assertGreaterEqual(len(REFUSED), 25)
+        self.assertGreaterEqual(len(HARMLESS), 15)
+
+    def test_nothing_stays(self):
+        """After the observation the same functions are called as before, on this thread and others."""
+        definitions = [time.time, print, os.getcwd, random.random, datetime.datetime.now, NULL.read]
+        before = [function_address(function) for function in definitions]
+        seen = []
+        self.observation.run(lambda: seen.extend(function_address(function) for function in definitions))
+        self.assertEqual([function_address(function) for function in definitions], before)
+        self.assertTrue(all(during != was for during, was in zip(seen, before)), (seen, before))
+
+    def test_place(self):
+        line = sys._getframe().f_lineno + 1
+        self.observation.run(lambda: print("", file=Sink()))
+        self.assertEqual(self.observation.reason, "calls print() at python/effects_test.py:%d" % line)
+        self.observation.run(lambda: LOGGER.warning("x"))
+        self.assertEqual(self.observation.reason, "calls Logger._log() at python/effects_test.py:%d" % (line + 2))
+
+    def test_first_effect_is_the_reason(self):
+        self.observation.run(lambda: (time.time(), print("", file=Sink())))
+        self.assertIn("time.time", self.observation.reason)
+
+    def test_other_threads_do_not_count(self):
+        stop, turns = threading.Event(), []
+
+        def work():
+            while not stop.is_set():
+                turns.append(time.time())
+                print("", file=Sink())
+
+        def spin():
+            start = len(turns)
+            while len(turns) < start + 3:
+                sum(range(1000))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            for _ in range(5):
+                self.observation.run(spin)
+                self.assertEqual(self.observation.reason, "")
+        finally:
+            stop.set()
+            thread.join()
+
+    def test_two_threads_observe(self):
+        barrier, reasons = threading.Barrier(2), {}
+
+        def work(name, function):
+            observation = Observation()
+            self.assertTrue(observation.begin())
+            for _ in range(200):
+                function()
+            observation.end()
+            reasons[name] = observation.reason
+            barrier.wait()
+
+        functions = {"clean": lambda: sum(range(999)), "prints": lambda: print("", file=Sink())}
+        threads = [threading.Thread(target=work, args=item) for item in functions.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(reasons["clean"], "")
+        self.assertIn("print", reasons["prints"])
+
+    def test_exception_that_leaves(self):
+        with self.assertRaises(KeyError) as caught_error:
+            self.observation.run(lambda: {}["absent"])
+        self.assertEqual(str(caught_error.exception), "'absent'")
+        observation = self.observation
+        observation.begin()
+        observation.end()
+        self.assertEqual(observation.reason, "")
+
+    def test_reused(self):
+        self.observation.run(lambda: time.time())
+        self.observation.run(lambda: 1)
+        self.assertEqual(self.observation.reason, "")
+
+    def test_nested_is_not_observed(self):
+        inner = Observation()
+        self.observation.run(lambda: self.assertFalse(inner.begin()))
+        self.assertEqual(self.observation.reason, "")
+
+
+def function_address(function):
+    """Where the C function of a builtin function lies: in its definition, behind the name."""
+    definition = ctypes.c_void_p.from_address(id(function) + 16).value
+    return ctypes.c_void_p.from_address(definition + 8).value
+
+
+class OthersTest(unittest.TestCase):
+    """Who profiles or traces is not disturbed, and what they set in the call stays."""
+
+    def setUp(self):
+        self.observation = Observation()
+
+    def tearDown(self):
+        sys.setprofile(None)
+        sys.settrace(None)
+
+    def test_nobody_is_seen(self):
+        seen = []
+        self.observation.run(lambda: seen.append((sys.getprofile(), sys.gettrace())))
+        self.assertEqual(seen, [(None, None)])
+        self.assertIsNone(sys.getprofile())
+
+    def test_after_return_and_exception(self):
+        for function, error in ((int, None), (lambda: 1 / 0, ZeroDivisionError)):
+            try:
+                self.observation.run(function)
+            except ZeroDivisionError as raised:
+                self.assertIs(type(raised), error)
+            self.assertIsNone(sys.getprofile())
+            self.assertIsNone(sys.gettrace())
+            self.assertTrue(self.observation.begin())
+            self.observation.end()
+
+    def test_profile_function(self):
+        calls = []
+
+        def profile(frame, event, argument):
+            calls.append(event)
+
+        sys.setprofile(profile)
+        self.assertFalse(self.observation.begin())
+        self.assertIs(sys.getprofile(), profile)
+        len(calls)
+        sys.setprofile(None)
+        self.assertTrue(calls)
+        self.assertTrue(self.observation.begin())
+        self.observation.end()
+
+    def test_trace_function(self):
+        def trace(frame, event, argument):
+            return None
+
+        sys.settrace(trace)
+        began = self.observation.begin()
+        kept = sys.gettrace() is trace
+        sys.settrace(None)
+        self.assertEqual((began, kept), (False, True))
+
+    def test_threads_to_come_are_traced(self):
+        threading.settrace(lambda *_: None)
+        try:
+            self.assertFalse(self.observation.begin())
+        finally:
+            threading.settrace(None)
+        self.assertTrue(self.observation.begin())
+        self.observation.end()
+
+    def test_cprofile(self):
+        profile = cProfile.Profile()
+        profile.enable()
+        try:
+            self.assertFalse(self.observation.begin())
+            len([])
+        finally:
+            profile.disable()
+        self.assertTrue(any("len" in str(entry.code) for entry in profile.getstats()))
+        self.assertTrue(self.observation.begin())
+        self.observation.end()
+
+    def test_profile_set_in_the_call_stays(self):
+        def profile(frame, event, argument):
+            pass
+
+        self.observation.begin()
+        sys.setprofile(profile)
+        self.observation.end()
+        self.assertIs(sys.getprofile(), profile)
+        sys.setprofile(None)
+        self.assertIn("sys.setprofile", self.observation.reason)
+
+    @unittest.skipIf(sys.version_info < (3, 12), "sys.monitoring came with 3.12")
+    def test_monitoring(self):
+        monitoring = sys.monitoring
+        for tool, events, expected in ((0, 0, False), (1, 0, False), (2, 0, True), (3, 1, False), (5, 0, True)):
+            monitoring.use_tool_id(tool, "grape test")
+            monitoring.set_events(tool, events)
+            try:
+                began = self.observation.begin()
+                if began:
+                    self.observation.end()
+                self.assertEqual(began, expected, (tool, events))
+            finally:
+                monitoring.set_events(tool, 0)
+                monitoring.free_tool_id(tool)
+
+
+if __name__ == "__main__":
+    probe.settle()
+    with warnings.catch_warnings():
+        pass
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,118 @@
+// Lets Python scripts call python_hooks/state by ctypes: preloaded into an interpreter, called with the GIL held.
+#include <chrono>
+#include <cstring>
+
+#include "python_hooks/cpython.h"
+#include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/torch_api.h"
+#include "python_hooks/state/walk.h"
+#include "python_hooks/state/watch.h"
+
+#define PROBE extern "C" __attribute__((visibility("default")))
+
+using grape::python::Object;
+using grape::python::state::ModuleGuard;
+using grape::python::state::Walk;
+
+namespace {
+
+std::string g_reason;
+
+template <typename Call>
+double microseconds(int calls, Call call) {
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+  return time.count() / calls;
+}
+
+}  // namespace
+
+PROBE int state_load() {
+  bool permanent = false;
+  return grape::python::load_api(permanent) && grape::python::check_objects() ? 1 : 0;
+}
+PROBE int state_load_torch() { return grape::python::state::load_torch_api() ? 1 : 0; }
+PROBE int state_tells_of_changes(Object* dict) { return grape::python::state::tells_of_changes(dict) ? 1 : 0; }
+PROBE void state_cpu_is_device(int yes) { grape::python::state::treat_cpu_as_device(yes != 0); }
+
+PROBE Walk* walk_new(int keep_addresses) { return new Walk(keep_addresses != 0); }
+PROBE void walk_delete(Walk* walk) { delete walk; }
+PROBE void walk_clear(Walk* walk) { walk->clear(); }
+PROBE int walk_add(Walk* walk, Object* root, const char* name) { return walk->add(root, name) ? 1 : 0; }
+PROBE const void* walk_bytes(Walk* walk, std::size_t* size) {
+  *size = walk->bytes().size();
+  return walk->bytes().data();
+}
+PROBE const char* walk_reason(Walk* walk) { return walk->reason().c_str(); }
+PROBE std::size_t walk_objects(Walk* walk) { return walk->objects().size(); }
+PROBE Object* walk_object(Walk* walk, std::size_t index) {
+  grape::python::g_api.Py_IncRef(walk->objects()[index]);
+  return walk->objects()[index];
+}
+PROBE std::size_t walk_tensors(Walk* walk) { return walk->tensors().size(); }
+PROBE std::uint32_t walk_extent_of(Walk* walk, std::size_t index) { return walk->tensors()[index].extent; }
+PROBE std::size_t walk_extents(Walk* walk, std::uint64_t* pairs, std::size_t room) {
+  for (std::size_t i = 0; i < walk->extents().size() && i < room; ++i) {
+    pairs[2 * i] = walk->extents()[i].address;
+    pairs[2 * i + 1] = walk->extents()[i].bytes;
+  }
+  return walk->extents().size();
+}
+PROBE double walk_time(Walk* walk, Object* root, int calls) {
+  return microseconds(calls, [&] {
+    walk->clear();
+    walk->add(root, "root");
+  });
+}
+
+PROBE ModuleGuard* guard_take(Object* module) {
+  g_reason.clear();
+  return ModuleGuard::take(module, g_reason).release();
+}
+PROBE const char* guard_reason() { return g_reason.c_str(); }
+PROBE void guard_delete(ModuleGuard* guard) { delete guard; }
+PROBE int guard_holds(ModuleGuard* guard) { return guard->holds() ? 1 : 0; }
+PROBE const char* guard_change(ModuleGuard* guard) { return guard->change().c_str(); }
+PROBE const void* guard_bytes(ModuleGuard* guard, std::size_t* size) {
+  *size = guard->bytes().size();
+  return guard->bytes().data();
+}
+PROBE std::size_t guard_objects(ModuleGuard* guard) { return guard->objects().size(); }
+PROBE std::size_t guard_extents(ModuleGuard* guard) { return guard->extents().size(); }
+// The mean of `calls` calls, with a buffer of `trash` bytes run through in between, outside of the time.
+PROBE double guard_time(ModuleGuard* guard, int calls, std::size_t trash) {
+  std::vector<char> buffer(trash);
+  double sum = 0;
+  for (int i = 0; i < calls; ++i) {
+    for (std::size_t at = 0; at < trash; at += 64) buffer[at] = static_cast<char>(buffer[at] + i);
+    sum += microseconds(1, [&] { guard->holds(); });
+  }
+  return sum / calls;
+}
+
+PROBE int dispatch_state(std::uint8_t* bytes, std::size_t* size) {
+  grape::python::state::DispatchState state;
+  const char* reason = "";
+  const bool taken = grape::python::state::take_dispatch_state(state, reason);
+  g_reason = taken ? "" : reason;
+  std::memcpy(bytes, state.bytes, state.byte_count);
+  *size = state.byte_count;
+  return taken ? 1 : 0;
+}
+PROBE double dispatch_time(int calls) {
+  grape::python::state::DispatchState state;
+  const char* reason = "";
+  return microseconds(calls, [&] { grape::python::state::take_dispatch_state(state, reason); });
+}
+PROBE std::uint64_t host_random_hash() { return grape::python::state::host_random_hash(); }
+
+PROBE Object* torch_new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
+                               std::int32_t type) {
+  return grape::python::state::new_tensor(dimensions, sizes, strides, type, 0, 0);
+}
+PROBE Object* torch_new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes,
+                              const std::int64_t* strides, std::int64_t offset, std::int32_t type) {
+  return grape::python::state::new_alias(base, dimensions, sizes, strides, offset, type);
+}
