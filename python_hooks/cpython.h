@@ -87,6 +87,7 @@ struct Buffer {
   X(1, Object*, PyWeakref_NewRef, (Object*, Object*))                                                     \
   X(0, void, _PyInterpreterState_SetEvalFrameFunc, (void*, void*))                                        \
   X(1, void, PyEval_SetProfile, (ProfileFunction, Object*))                                               \
+  X(1, Object*, PyErr_NoMemory, ())                                                                       \
   X(1, Object*, PyErr_Occurred, ())                                                                       \
   X(1, Object*, PyLong_FromLong, (long))                                                                  \
   X(1, int, PyDict_Next, (Object*, std::ptrdiff_t*, Object**, Object**))                                  \

@@ -7,7 +7,7 @@
 
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/run.h"
-#include "shim/interpose/recording.h"
+#include "shim/interpose/captures.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
@@ -72,7 +72,7 @@ bool write_signature(const Call& call, state::Walk& walk) {
   }
   if (call.names == nullptr) return true;
   if (!walk.add(call.names, "keywords")) return false;
-  const std::ptrdiff_t keywords = g_api.PyTuple_Size(call.names);
+  const std::ptrdiff_t keywords = static_cast<std::ptrdiff_t>(tuple_size(call.names));
   for (std::ptrdiff_t i = 0; i < keywords; ++i) {
     if (!walk.add(call.arguments[positional + static_cast<std::size_t>(i)], "keyword argument")) return false;
   }

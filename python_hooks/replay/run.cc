@@ -99,6 +99,7 @@ bool reserve_arena(Region& region, std::uint64_t bytes, std::int32_t device) noe
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept {
   if (!statics_alive(proven) || !region.guard->holds()) return Ran::kStale;
   if (proven.globals != nullptr && !proven.globals->holds()) return Ran::kStale;
+  if (!proven.outcome->fits(*call.walk)) return Ran::kStale;
   if (!reserve_arena(region, proven.plan.bytes, call.dispatch.device)) return Ran::kNotNow;
 
   program::Bindings& bindings = proven.bindings;

@@ -7,6 +7,7 @@
 #include "compressor/trace/event.h"
 #include "compressor/trace/meta.h"
 #include "shim/interpose/capture_arguments.h"
+#include "shim/interpose/captures.h"
 #include "shim/interpose/driver_api.h"
 #include "shim/record/thread_log.h"
 
@@ -41,9 +42,6 @@ __attribute__((hot)) Position current_position(record::ThreadLog& log) noexcept;
 
 // Once, as soon as the driver answers: its version; and whether PyTorch's allocator can be seen.
 void note_environment(trace::ApiClass api_class) noexcept;
-
-// Stream captures of the whole process that have begun and not ended.
-extern std::atomic<int> g_captures;
 
 // Is work on this stream being captured rather than executed? `per_thread`: stream 0 is the thread's own. Asks the
 // driver only while some capture is active.

@@ -1,0 +1,10 @@
+// Stream captures of the whole process that have begun and not ended.
+#pragma once
+
+#include <atomic>
+
+namespace grape::interpose {
+
+extern std::atomic<int> g_captures;
+
+}  // namespace grape::interpose
