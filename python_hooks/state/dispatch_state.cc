@@ -1,6 +1,7 @@
 // The switches beside arguments and modules that decide which kernels run.
 #include <cstring>
 #include <iterator>
+#include <type_traits>
 
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/torch_symbols.h"
@@ -117,7 +118,8 @@ class Writer {
     state_.byte_count += size;
   }
   template <typename T>
-  void put(T value) noexcept {
+  void put(const T& value) noexcept {
+    static_assert(!std::is_pointer_v<T>, "its value is meant");
     put(&value, sizeof value);
   }
   void put_value(Object* value) noexcept;
@@ -137,7 +139,7 @@ void Writer::put_value(Object* value) noexcept {
     tag(value == g_api._Py_NoneStruct ? 'n' : value == g_api._Py_TrueStruct ? 't' : 'f');
   } else if (torch_type(type_of(value)) == TorchType::kConstant) {
     tag('c');
-    put(value);
+    put(reinterpret_cast<std::uint64_t>(value));
   } else if (is_text(value)) {
     char text[16];
     const auto bytes = static_cast<std::uint8_t>(copy_text(value, text, sizeof text));

@@ -62,7 +62,7 @@ std::string render(const Path& path) {
 }
 
 std::string full_type_name(Object* type) {
-  const std::string name = type::name(type);
+  std::string name = type::name(type);
   if (!type::is_heap(type) || name.find('.') != std::string::npos) return name;
   Object* dict = type::dict(type);
   Object* module = dict != nullptr ? dict_item(dict, "__module__") : nullptr;

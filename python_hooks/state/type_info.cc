@@ -63,7 +63,7 @@ class ClassDigest {
       const bool deep = by_identity ? is_users_function(value) : counts_by_value(name, value);
       put(deep);
       if (deep) {
-        put(type::name(type_of(value)));
+        put_address(type_of(value));
         info_.by_value.push_back({name, value});
       } else {
         put_value(value, 0);
@@ -83,9 +83,11 @@ class ClassDigest {
 
  private:
   template <typename T>
-  void put(T value) {
+  void put(const T& value) {
+    static_assert(!std::is_pointer_v<T>, "see put_address");
     put_bytes(&value, sizeof value);
   }
+  void put_address(const void* address) { put(reinterpret_cast<std::uint64_t>(address)); }
   void put_bytes(const void* data, std::size_t size) {
     const auto* bytes = static_cast<const std::uint8_t*>(data);
     bytes_.insert(bytes_.end(), bytes, bytes + size);
@@ -133,10 +135,10 @@ void ClassDigest::put_value(Object* value, int depth) {
   put(value != nullptr);
   if (value == nullptr) return;
   Object* type = type_of(value);
-  put(type);
+  put_address(type);
   Text text;
   if (depth > kDeepest) {
-    put(value);
+    put_address(value);
   } else if (type == g_api.PyUnicode_Type && text_of(value, text)) {
     put(text.characters * text.width);
     put_bytes(text.data, text.characters * text.width);
@@ -145,7 +147,7 @@ void ClassDigest::put_value(Object* value, int depth) {
   } else if (type == g_api.PyLong_Type) {
     int overflow = 0;
     put(g_api.PyLong_AsLongLongAndOverflow(value, &overflow));
-    put(overflow == 0 ? nullptr : value);
+    put_address(overflow == 0 ? nullptr : value);
   } else if (type == g_api.PyTuple_Type) {
     put_items(tuple_data(value), item_count(value), depth);
   } else if (type == g_api.PyList_Type) {
@@ -162,13 +164,13 @@ void ClassDigest::put_value(Object* value, int depth) {
   } else if (type == g_api.PyProperty_Type) {
     for (unsigned part = 0; part < 3; ++part) put_value(property_part(value, part), depth + 1);
   } else if (type == g_api.PyCFunction_Type) {
-    put(builtin_definition(value));
+    put_address(builtin_definition(value));
   } else if (is_c_descriptor(type)) {
-    put(field<const void*>(value, 40));
+    put_address(field<const void*>(value, 40));
   } else {
     const std::uint64_t identity = type::is_heap(type) || is_function(value) || is_type(value) ? identity_of(value) : 0;
     put(identity);
-    if (identity == 0) put(value);
+    if (identity == 0) put_address(value);
   }
 }
 

@@ -15,6 +15,7 @@ constexpr int kDeepest = 200;
 }  // namespace
 
 bool Walk::add(Object* root, const char* name) noexcept {
+  if (incomplete_) return false;
   if (!check_objects()) {
     reason_ = "this Python's objects are laid out in a way that is not known";
     return false;
@@ -27,13 +28,18 @@ bool Walk::add(Object* root, const char* name) noexcept {
     return Walker(*this).value(root, path);
   } catch (const std::bad_alloc&) {
     reason_.clear();  // no memory for words either
+    incomplete_ = true;
     return false;
   }
 }
 
 void Walk::add_bytes(const void* data, std::size_t size) noexcept {
-  const auto* bytes = static_cast<const std::uint8_t*>(data);
-  bytes_.insert(bytes_.end(), bytes, bytes + size);
+  try {
+    const auto* bytes = static_cast<const std::uint8_t*>(data);
+    bytes_.insert(bytes_.end(), bytes, bytes + size);
+  } catch (const std::bad_alloc&) {
+    incomplete_ = true;
+  }
 }
 
 void Walk::clear() noexcept {
@@ -46,6 +52,7 @@ void Walk::clear() noexcept {
   storages_.clear();
   storage_extents_.clear();
   values_ = 0;
+  incomplete_ = false;
   compared_ = 0;
   difference_.clear();
 }
@@ -160,7 +167,7 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
              value(method_self(object), path.attribute("__self__"));
     case Kind::kTorchConstant:
       put(Tag::kConstant);
-      put(object);
+      put_address(object);
       return true;
     case Kind::kTorchDevice:
       put(Tag::kDevice);

@@ -53,7 +53,7 @@ class Walk {
 
   // False: refused, see reason(). May be called for several roots; `name` opens the path in reasons ("args[0]").
   bool add(Object* root, const char* name) noexcept;
-  void add_bytes(const void* data, std::size_t size) noexcept;
+  void add_bytes(const void* data, std::size_t size) noexcept;  // without memory the next add() is false
 
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   const std::vector<WalkedTensor>& tensors() const { return tensors_; }
@@ -84,6 +84,7 @@ class Walk {
   SeenTable storages_;  // of tensors, by address
   std::vector<std::uint32_t> storage_extents_;
   std::uint32_t values_ = 0;  // walked so far
+  bool incomplete_ = false;   // there was no memory: refused from then on
   Watch* watch_ = nullptr;
   const std::vector<std::uint8_t>* expected_ = nullptr;
   std::size_t compared_ = 0;

@@ -15,7 +15,7 @@ bool Walker::function(Object* function, const Path& path) {
   }
   put(Tag::kFunction);
   put(identity_of(parts.code));
-  put(parts.globals);
+  put_address(parts.globals);
   if (watch_ != nullptr) {
     watch_->function(function);
     watch_->keep(parts.code);
@@ -47,7 +47,7 @@ bool Walker::builtin(Object* builtin, const Path& path) {
     return true;
   }
   put(Tag::kBuiltin);
-  put(builtin_definition(builtin));
+  put_address(builtin_definition(builtin));
   if (watch_ != nullptr) {
     for (std::size_t i = 0; i < 2; ++i) watch_->word(builtin, 16 + 8 * i);
   }
@@ -58,14 +58,14 @@ bool Walker::builtin(Object* builtin, const Path& path) {
 bool Walker::descriptor(Object* descriptor) {
   put(Tag::kDescriptor);
   put(identity_of(field<Object*>(descriptor, 16)));
-  put(field<const void*>(descriptor, 40));
+  put_address(field<const void*>(descriptor, 40));
   if (watch_ != nullptr) watch_->keep(descriptor);
   return true;
 }
 
 bool Walker::wrapper(Object* wrapper, unsigned parts, const Path& path) {
   put(Tag::kWrapper);
-  put(type_of(wrapper));
+  put_address(type_of(wrapper));
   for (unsigned part = 0; part < parts; ++part) {
     if (watch_ != nullptr) watch_->reference(wrapper, 16 + 8 * std::size_t{part});
     if (!optional(property_part(wrapper, part), path)) return false;

@@ -244,7 +244,7 @@ bool Walker::enum_member(Object* member, const Path& path) {
   const bool named = name != nullptr && is_text(name);
   put(named);
   if (named) return value(name, path);
-  put(member);  // a combination of flags: its class keeps it
+  put_address(member);  // a combination of flags: its class keeps it
   return true;
 }
 

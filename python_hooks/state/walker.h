@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/type_info.h"
@@ -43,9 +44,11 @@ class Walker {
 
   void put(const void* data, std::size_t size);
   template <typename T>
-  void put(T number) {
+  void put(const T& number) {
+    static_assert(!std::is_pointer_v<T>, "see put_address");
     put(&number, sizeof number);
   }
+  void put_address(const void* address) { put(reinterpret_cast<std::uint64_t>(address)); }
   void put(Tag tag) { put(static_cast<std::uint8_t>(tag)); }
   void put_text(Object* text);
   void put_int(Object* number);

@@ -174,7 +174,7 @@ bool Watch::entry_holds(const Entry& entry) const noexcept {
     case What::kTuple: {
       if (item_count(entry.object) != entry.count) return false;
       Object* const* data = entry.what == What::kList ? list_data(entry.object) : tuple_data(entry.object);
-      return entry.count == 0 || std::memcmp(data, &words_[entry.a], entry.count * sizeof *data) == 0;
+      return entry.count == 0 || std::memcmp(data, &words_[entry.a], entry.count * sizeof(std::uint64_t)) == 0;
     }
     case What::kSet: {
       if (set_size(entry.object) != entry.count) return false;
