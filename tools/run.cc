@@ -47,7 +47,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("program", options.program, "The program and its arguments, after -- or as they are");
   run->add_option("-o,--output", options.output, "The trace (default: grape-%h-%p.grape)");
   run->add_flag("-f,--force", options.force, "Replace an existing trace, when the program ends");
-  run->add_option("--mode", options.mode, "off or observe")->check(CLI::IsMember({"off", "observe"}));
+  run->add_option("--mode", options.mode, "off, observe or replay")->check(CLI::IsMember({"off", "observe", "replay"}));
   run->add_option("--stacks", options.stacks, "Code positions: off, leaf, python or native")
       ->check(CLI::IsMember({"off", "leaf", "python", "native"}));
   run->add_option("--regions", options.regions, "Functions that are regions: package.module:Qualified.name, ...");

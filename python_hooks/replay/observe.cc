@@ -1,6 +1,9 @@
 #include "python_hooks/replay/observe.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <utility>
 
@@ -16,6 +19,8 @@ namespace grape::python::replay {
 namespace {
 
 using Range = grape::replay::Shadow::Range;
+
+constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
 // All that the call can reach and that stays alive: arguments, the module's tensors, and what the first observed call's
 // kernels were given besides. Disjoint, ascending.
@@ -49,7 +54,7 @@ struct Seen {
   std::unique_ptr<state::Before> before;
   program::RandomState random;
   std::uint64_t host_random = 0;
-  bool shadowed = false;
+  bool again = false;  // of no use this time, but maybe next time: kernels were loaded, ...
   std::string reason;
 };
 
@@ -62,14 +67,15 @@ bool prepare(Region& region, const Signature& signature, const Call& call, Seen&
   if (signature.stage == Stage::kObserved) {
     auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
     if (!seen.shadow.before(stream, reachable_memory(region, signature, call), seen.reason)) return false;
-    seen.shadowed = true;
   }
   if (!seen.code.begin()) {
     seen.reason = "another profiler or debugger is at work on this thread";
     return false;
   }
-  seen.sink.begin();
-  return true;
+  if (seen.sink.begin()) return true;
+  seen.code.end();
+  seen.reason = seen.sink.end().reason;
+  return false;
 }
 
 // Null: `seen.reason` says why this call is of no use.
@@ -81,6 +87,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Call& call, Object* 
     return nullptr;
   }
   if (recorded.record == nullptr) seen.reason = std::move(recorded.reason);
+  seen.again = recorded.again;
   if (!clean) seen.reason = seen.code.reason();
   if (!clean || recorded.record == nullptr) return nullptr;
   program::RandomState& random = seen.random;
@@ -183,11 +190,12 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
     return nullptr;
   }
   bindings.arena = region.arena_address;
-  proven->exec = grape::replay::GraphExec::build(proven->program, proven->plan, bindings, seen.reason);
+  proven->pool = &region.execs;
+  grape::replay::GraphExec* exec = region.execs.take(proven->program, proven->plan, bindings, seen.reason);
   std::string difference;
-  const bool ran = proven->exec != nullptr &&
-                   seen.shadow.compare(stream, *proven->exec, output_ranges(second.program, bindings.outputs, second),
-                                       difference, seen.reason);
+  const bool ran =
+      exec != nullptr && seen.shadow.compare(stream, *exec, output_ranges(second.program, bindings.outputs, second),
+                                             difference, seen.reason);
   for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
   if (!ran) return nullptr;
   if (!difference.empty()) {
@@ -210,7 +218,23 @@ bool refer_to_statics(Proven& proven) {
   return true;
 }
 
-std::string as_it_is(const std::string& name) { return name; }
+// The kernel's name as its author wrote it.
+std::string readable(const std::string& name) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  std::string result = status == 0 && text != nullptr ? text : name;
+  std::free(text);
+  return result;
+}
+
+// With several streams: is there one last node, which all others come before? Then whoever waits for the stream that
+// the graph is launched on waits for all of it, as in the eager call.
+bool joins(const program::Program& program) {
+  if (program.stream_count <= 1) return true;
+  std::vector<bool> followed(program.nodes.size(), false);
+  for (const std::uint32_t node : program.after) followed[node] = true;
+  return std::count(followed.begin(), followed.end(), false) == 1;
+}
 
 // From one observation to the next stage.
 void advance(Region& region, Signature& signature, const Call& call, std::unique_ptr<Observation> observation,
@@ -224,7 +248,9 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   const program::Comparison comparison = program::compare(first.program, observation->program);
   std::unique_ptr<Proven> proven;
   if (comparison.difference != program::Difference::kNone) {
-    seen.reason = program::describe(comparison, first.program, observation->program, as_it_is);
+    seen.reason = program::describe(comparison, first.program, observation->program, readable);
+  } else if (!joins(observation->program)) {
+    seen.reason = "leaves work on another stream that the current one does not wait for";
   } else if (first.outcome->same_as(*observation->outcome, seen.reason)) {
     auto globals = state::GlobalsGuard::take(seen.code, seen.reason);
     if (globals != nullptr) proven = prove(region, call, first, *observation, comparison.noise, seen);
@@ -263,8 +289,10 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   if (seen.reason.empty()) {
     signature.failures = region.failures = 0;
   } else if (result != nullptr) {
-    ++signature.failures;
-    ++region.failures;
+    if (!seen.again || ++signature.postponed > kMostPostponed) {
+      ++signature.failures;
+      ++region.failures;
+    }
     region.reason = seen.reason;
     log_line(LogLevel::kDebug, "%s: not replayed: %s", region.name.c_str(), seen.reason.c_str());
   }

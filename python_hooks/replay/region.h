@@ -19,7 +19,7 @@
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/outcome.h"
 #include "python_hooks/state/walk.h"
-#include "shim/replay/graph_exec.h"
+#include "shim/replay/exec_pool.h"
 
 namespace grape::python::replay {
 
@@ -47,9 +47,9 @@ struct Proven {
   std::unique_ptr<state::Outcome> outcome;
   std::vector<OutputRecipe> recipes;
   std::unique_ptr<state::GlobalsGuard> globals;
-  std::unique_ptr<grape::replay::GraphExec> exec;
-  program::Bindings bindings;     // of the last run; reused
-  std::uint32_t block_epoch = 0;  // LiveBlocks::epoch() when its statics were last seen alive
+  grape::replay::ExecPool* pool = nullptr;  // the region's
+  program::Bindings bindings;               // of the last run; reused
+  std::uint32_t block_epoch = 0;            // LiveBlocks::epoch() when its statics were last seen alive
 
   Proven() = default;
   ~Proven();  // gives up its references to blocks
@@ -78,8 +78,8 @@ struct Region {
   bool busy = false;              // a thread is inside
   std::string reason;             // the last one for which a call was not replayed
   std::unique_ptr<state::ModuleGuard> guard;
+  grape::replay::ExecPool execs;
   std::unordered_map<std::uint64_t, std::unique_ptr<Signature>> signatures;  // by hash of the bytes
-
   Object* arena = nullptr;  // owned: a tensor of bytes, shared by the region's programs
   std::uint64_t arena_address = 0, arena_bytes = 0;
 

@@ -57,6 +57,7 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
 }  // namespace
 
 Proven::~Proven() {
+  if (pool != nullptr) pool->forget(program);
   auto& blocks = grape::replay::LiveBlocks::instance();
   for (const program::StaticBlock& block : program.statics) blocks.release(block.address, block.serial);
 }
@@ -113,7 +114,9 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexc
   if (!make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs)) return Ran::kNotNow;
   Ran ran = Ran::kFailed;
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
-  if (proven.exec->bind(bindings) == CUDA_SUCCESS && proven.exec->launch(stream) == CUDA_SUCCESS) {
+  std::string error;
+  grape::replay::GraphExec* exec = region.execs.take(proven.program, proven.plan, bindings, error);
+  if (exec != nullptr && exec->launch(stream) == CUDA_SUCCESS) {
     if (random) state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.random_increment);
     // The work is under way: there is no way back to eager from here.
     result = proven.outcome->repeat(tensors.data(), *call.walk);

@@ -55,6 +55,25 @@ int choose(const char* name, const char* value, const Choice (&choices)[N], int 
   return otherwise;
 }
 
+// A size: digits, and K, M or G (powers of 1024) behind them.
+std::uint64_t size_of(const char* name, const char* value, std::uint64_t otherwise, Warn warn) {
+  std::uint64_t size = 0;
+  const char* p = value;
+  for (; *p >= '0' && *p <= '9' && size < (std::uint64_t{1} << 50); ++p) {
+    size = size * 10 + static_cast<std::uint64_t>(*p - '0');
+  }
+  const bool digits = p != value;
+  int shift = 0;
+  if (*p == 'K' || *p == 'M' || *p == 'G') shift = *p++ == 'K' ? 10 : p[-1] == 'M' ? 20 : 30;
+  if (digits && *p == '\0' && size < (std::uint64_t{1} << (60 - shift))) return size << shift;
+  char shown[kShown + 4], line[256];
+  show(value, shown);
+  std::snprintf(line, sizeof line, "%s=%s is not a size such as 256M; using %lluM", name, shown,
+                static_cast<unsigned long long>(otherwise >> 20));
+  warn(line);
+  return otherwise;
+}
+
 void copy_text(const char* name, const char* value, char* out, std::size_t room, Warn warn) {
   const std::size_t bytes = std::strlen(value);
   char line[256];
@@ -113,9 +132,9 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
   out[used] = '\0';
 }
 
-constexpr const char* kNames[] = {"GRAPE_MODE",   "GRAPE_TRACE",   "GRAPE_TRACE_REPLACE",
-                                  "GRAPE_LOG",    "GRAPE_REGIONS", "GRAPE_EXCLUDE",
-                                  "GRAPE_STACKS", "GRAPE_REPORT",  "GRAPE_DISABLE"};
+constexpr const char* kNames[] = {"GRAPE_MODE",          "GRAPE_TRACE",   "GRAPE_TRACE_REPLACE", "GRAPE_LOG",
+                                  "GRAPE_REGIONS",       "GRAPE_EXCLUDE", "GRAPE_STACKS",        "GRAPE_REPORT",
+                                  "GRAPE_MEMORY_BUDGET", "GRAPE_DISABLE"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
 std::size_t distance(const char* a, const char* b) {
@@ -172,6 +191,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.replace = choose(name, value, kSwitch, 0, warn) != 0;
   } else if (is("GRAPE_TRACE")) {
     copy_text(name, value, out.trace, sizeof out.trace, warn);
+  } else if (is("GRAPE_MEMORY_BUDGET")) {
+    out.memory_budget = size_of(name, value, out.memory_budget, warn);
   } else if (is("GRAPE_REPORT")) {
     copy_text(name, value, out.report, sizeof out.report, warn);
   } else if (is("GRAPE_REGIONS")) {

@@ -409,6 +409,10 @@ bool GraphExec::adopt(const program::Program& program, const program::ArenaPlan&
   return good;
 }
 
+bool GraphExec::fits(const program::Program& program) const noexcept {
+  return state_->exec != nullptr && same_fixed(*state_->program, program);
+}
+
 bool GraphExec::usable() const noexcept { return state_->exec != nullptr; }
 const program::Program* GraphExec::holds() const noexcept { return state_->program; }
 

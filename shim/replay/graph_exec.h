@@ -36,6 +36,7 @@ class GraphExec {
   // usable() is false). The rules of build() hold for the new program from then on; the old one may go.
   bool adopt(const program::Program& program, const program::ArenaPlan& plan,
              const program::Bindings& bindings) noexcept;
+  bool fits(const program::Program& program) const noexcept;  // could it adopt it?
   bool usable() const noexcept;
   const program::Program* holds() const noexcept;
   // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.
