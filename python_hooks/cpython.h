@@ -110,7 +110,18 @@ struct Buffer {
   X(0, Object*, _PyType_Lookup, (Object*, Object*))                                                       \
   X(0, int, PyUnstable_Type_AssignVersionTag, (Object*)) /* 3.12 */                                       \
   X(0, int, PyGC_Enable, ())                             /* 3.10 */                                       \
-  X(0, int, PyGC_Disable, ())                            /* 3.10 */
+  X(0, int, PyGC_Disable, ())                            /* 3.10 */                                       \
+  X(1, int, PyDict_SetItem, (Object*, Object*, Object*))                                                  \
+  X(1, int, PyDict_DelItem, (Object*, Object*))                                                           \
+  X(0, int, PyODict_SetItem, (Object*, Object*, Object*))                                                 \
+  X(0, int, PyODict_DelItem, (Object*, Object*))                                                          \
+  X(1, Object*, PyList_New, (std::ptrdiff_t))                                                             \
+  X(1, int, PyList_SetItem, (Object*, std::ptrdiff_t, Object*))                                           \
+  X(1, int, PyList_Append, (Object*, Object*))                                                            \
+  X(1, Object*, PyList_GetSlice, (Object*, std::ptrdiff_t, std::ptrdiff_t))                               \
+  X(1, int, PyList_SetSlice, (Object*, std::ptrdiff_t, std::ptrdiff_t, Object*))                          \
+  X(1, int, PySet_Add, (Object*, Object*))                                                                \
+  X(1, int, PyObject_RichCompareBool, (Object*, Object*, int))
 
 // Objects of the interpreter that are used by address.
 #define GRAPE_PYTHON_OBJECTS(X) \
@@ -215,6 +226,8 @@ inline T field(const void* object, std::size_t offset) noexcept {
   return *reinterpret_cast<const T*>(static_cast<const char*>(object) + offset);
 }
 inline Object* type_of(const Object* object) noexcept { return field<Object*>(object, 8); }
+// References to the object; of an immortal one very many.
+inline std::uint32_t reference_count(const Object* object) noexcept { return field<std::uint32_t>(object, 0); }
 bool is_text(Object* object) noexcept;
 bool is_dict(Object* object) noexcept;
 bool is_type(Object* object) noexcept;

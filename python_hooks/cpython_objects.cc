@@ -276,6 +276,17 @@ void type::own_slots(const Object* type, void (*found)(const char* name, std::si
   }
 }
 
+Object* type::new_tuple(Object* type, std::size_t items) noexcept {
+  using Allocate = Object* (*)(Object*, std::ptrdiff_t);
+  Object* tuple = field<Allocate>(type, 304)(type, static_cast<std::ptrdiff_t>(items));
+  if (tuple == nullptr) {
+    g_api.PyErr_Clear();
+  } else if (g_layout.tuple_items > 24) {  // from 3.14 a tuple keeps its hash; -1: not known yet
+    *reinterpret_cast<std::ptrdiff_t*>(reinterpret_cast<char*>(tuple) + 24) = -1;
+  }
+  return tuple;
+}
+
 Object* type::sequence_item(const Object* type, Object* object, std::ptrdiff_t index) noexcept {
   const void* protocol = field<const void*>(type, 104);
   if (protocol == nullptr) return nullptr;

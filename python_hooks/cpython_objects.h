@@ -42,15 +42,24 @@ inline bool is_exactly(const Object* object, const Object* type) noexcept { retu
 // Types.
 namespace type {
 constexpr unsigned long kHeap = 1UL << 9;
+constexpr unsigned long kCollected = 1UL << 14;  // by the collector of cycles
+using Traverse = int (*)(Object*, int (*)(Object*, void*), void*);
+using Make = Object* (*)(Object* type, Object* arguments, Object* keywords);
+using Initialise = int (*)(Object* object, Object* arguments, Object* keywords);
 inline const char* name(const Object* type) noexcept { return field<const char*>(type, 24); }
 inline std::ptrdiff_t basic_size(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 32); }
 inline const void* deallocate(const Object* type) noexcept { return field<const void*>(type, 48); }
+inline const void* hash(const Object* type) noexcept { return field<const void*>(type, 120); }
 inline unsigned long flags(const Object* type) noexcept { return field<unsigned long>(type, 168); }
+inline Traverse traverse(const Object* type) noexcept { return field<Traverse>(type, 184); }
+inline const void* comparison(const Object* type) noexcept { return field<const void*>(type, 200); }
 inline std::ptrdiff_t weak_list_offset(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 208); }
 inline const void* methods(const Object* type) noexcept { return field<const void*>(type, 232); }
 inline Object* base(const Object* type) noexcept { return field<Object*>(type, 256); }
 inline Object* dict(const Object* type) noexcept { return field<Object*>(type, 264); }
 inline std::ptrdiff_t dict_offset(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 288); }
+inline Initialise initialise(const Object* type) noexcept { return field<Initialise>(type, 296); }  // __init__
+inline Make make(const Object* type) noexcept { return field<Make>(type, 312); }                    // __new__
 inline Object* mro(const Object* type) noexcept { return field<Object*>(type, 344); }
 inline bool is_heap(const Object* type) noexcept { return (flags(type) & kHeap) != 0; }
 // A number that is another one after every change of the class or of one of its bases, and that no other class has or
@@ -64,6 +73,8 @@ bool made_in_python(const Object* type) noexcept;
 // The attributes in __slots__ of a class made in Python, its bases' not: calls `found(name, offset, data)` for each.
 void own_slots(const Object* type, void (*found)(const char* name, std::size_t offset, void* data),
                void* data) noexcept;
+// A tuple of a class made in Python over tuple, its items empty; null (exception cleared): no memory.
+Object* new_tuple(Object* type, std::size_t items) noexcept;
 // What the type's sequence protocol gives for an index, a new reference; for a built-in type's own protocol only.
 Object* sequence_item(const Object* type, Object* object, std::ptrdiff_t index) noexcept;
 }  // namespace type
@@ -88,7 +99,10 @@ struct OrderedNode {
 };
 inline const OrderedNode* first_node(const Object* ordered) noexcept { return field<const OrderedNode*>(ordered, 48); }
 inline std::uint64_t order_version(const Object* ordered) noexcept { return field<std::uint64_t>(ordered, 88); }
-inline Object* default_factory(const Object* default_dict) noexcept { return field<Object*>(default_dict, 48); }
+constexpr std::size_t kDefaultFactory = 48;  // of a defaultdict: where its factory is
+inline Object* default_factory(const Object* default_dict) noexcept {
+  return field<Object*>(default_dict, kDefaultFactory);
+}
 
 // The most that a deque holds; -1: no limit.
 inline std::ptrdiff_t deque_limit(const Object* deque) noexcept { return field<std::ptrdiff_t>(deque, 64); }
@@ -96,6 +110,10 @@ inline std::ptrdiff_t deque_limit(const Object* deque) noexcept { return field<s
 // Tuples and lists.
 inline Object* const* tuple_data(const Object* tuple) noexcept {
   return reinterpret_cast<Object* const*>(reinterpret_cast<const char*>(tuple) + g_layout.tuple_items);
+}
+// Of a tuple that is just being made: its items, empty, to be filled with references.
+inline Object** new_tuple_data(Object* tuple) noexcept {
+  return reinterpret_cast<Object**>(reinterpret_cast<char*>(tuple) + g_layout.tuple_items);
 }
 inline Object* const* list_data(const Object* list) noexcept { return field<Object* const*>(list, 24); }
 

@@ -13,7 +13,11 @@
 
 namespace grape::python::state {
 
-// The arguments' mutable objects before the call: shallow copies of their attributes and items, references held.
+struct BeforeState;
+struct OutcomeState;
+
+// The arguments' mutable objects before the call: shallow copies of their attributes and items. Holds what is in them,
+// but no tensor: these are watched by weak references, so that what eager frees during the call is freed.
 class Before {
  public:
   // `arguments`: the walk of the call's arguments, just taken.
@@ -23,29 +27,36 @@ class Before {
  private:
   friend class Outcome;
   Before();
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<BeforeState> state_;
 };
 
-// A tensor that the call made: where its memory lies, and its shape.
+// A tensor that the call made: where its memory lies, and its shape. Whether the storage was allocated during the call
+// is for the caller to ask: also a global one, or the memory of an argument's tensor that the call dropped, comes here.
 struct MadeTensor {
-  std::uint64_t storage = 0, storage_bytes = 0;  // as observed
+  std::uint64_t storage = 0, storage_bytes = 0;  // as observed; an empty one is shared with nobody
   std::int64_t offset = 0;                       // elements
   std::vector<std::int64_t> sizes, strides;
   std::int32_t type = 0, device_type = 0, device_index = 0;
+  std::uint32_t item_bytes = 0;
   std::uint32_t group = 0;  // tensors with the same number share one storage; numbered in order
 };
 
 class Outcome {
  public:
-  // After the call returned `result`. Compares arguments with `before`. Null: refused; `reason`: the call changed
-  // something that cannot be repeated (an opaque object in the result, a tensor that requires grad, a generator,
-  // a plain value that ..., an object of the module that moved, ...).
-  //   the result: tensors made; argument objects and module objects by place (walks' objects()); views of arguments'
-  //   tensors; tuple, list, dict, OrderedDict, dataclasses, ModelOutput-like and other plain instances, rebuilt without
-  //   calling their __init__; immutable values; None.
+  // After the call returned `result`, to which the caller holds the one reference that a call returns. Compares
+  // arguments with `before`. Null: refused; `reason` says what the call did that cannot be repeated, and where
+  // ("result.logits: a tensor that requires grad"); no reason: no memory.
+  //
+  // The result: tensors made; objects of the arguments and of the module; views of the tensors of either; tuple, list,
+  // dict, OrderedDict, defaultdict, deque and instances of classes over these or over object (dataclasses, named tuples,
+  // ModelOutput), made without calling any of their code; immutable values, classes, functions.
+  //
+  // Effects: attributes (in __dict__ and __slots__), items of lists and entries of dictionaries of the arguments that
+  // were replaced, added or taken out.
+  //
+  // Refused: what is also referred to from elsewhere, since repeating would make a second one; whatever else changed.
   static std::unique_ptr<Outcome> learn(Object* result, const Walk& arguments, const Before& before,
-                                        const ModuleGuard& module, std::string& reason) noexcept;
+                                        ModuleGuard& module, std::string& reason) noexcept;
   ~Outcome();
 
   // Two observed calls of one signature must have done the same: structure, places, shapes, plain values.
@@ -54,15 +65,19 @@ class Outcome {
   // Tensors made, each once, in the order met (effects first, then the result).
   const std::vector<MadeTensor>& made() const noexcept;
 
-  // Repeats: `tensors[i]` stands for made()[i] (references are not stolen); `arguments` is a walk of this call's
-  // arguments with bytes equal to the learned one's. First builds everything, then applies the replaced attributes and
-  // items, which cannot fail half way but for memory. Returns the result, a new reference; null: nothing was changed.
+  // Is everything in place that repeat() puts to use? Asked before the work is launched, since then there is no way
+  // back. `arguments` as in repeat().
+  bool fits(const Walk& arguments) const noexcept;
+
+  // Repeats, while the module's guard holds: `tensors[i]` stands for made()[i] (references are not stolen); `arguments`
+  // is a walk of this call's arguments with bytes equal to the learned one's. First builds everything, then applies the
+  // replaced attributes and items. Returns the result, a new reference; null: no memory, or !fits(); nothing was
+  // changed. Runs no Python code before all is done (the end of a replaced object may run some then).
   Object* repeat(Object* const* tensors, const Walk& arguments) const noexcept;
 
  private:
   Outcome();
-  struct State;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<OutcomeState> state_;
 };
 
 }  // namespace grape::python::state

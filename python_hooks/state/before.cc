@@ -1,0 +1,165 @@
+#include <new>
+
+#include "python_hooks/state/before_state.h"
+
+namespace grape::python::state {
+namespace {
+
+class Taker {
+ public:
+  explicit Taker(BeforeState& state, std::string& reason) : state_(state), reason_(reason) {}
+
+  bool take(const std::vector<Object*>& objects) {
+    state_.objects.resize(objects.size());
+    for (std::uint32_t i = 0; i < objects.size(); ++i) {
+      state_.objects[i].object = objects[i];
+      state_.places.emplace(objects[i], i);
+    }
+    for (std::uint32_t i = 0; i < objects.size(); ++i) {
+      if (!take_object(i)) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool take_object(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    Object* const type = type_of(known.object);
+    known.type = Held(type);
+    if (is_tensor_or_subclass(known.object)) return take_tensor(place);
+    known.held = Held(known.object);
+    if (is_type(known.object)) return take_class(place);
+    if (!shape_of(type, known.shape, known.slot_places)) {
+      known.kept = Kept::kReferents;
+      return take_referents(place);
+    }
+    known.kept = Kept::kInstance;
+    take_slots(place);
+    return take_attributes(place) && take_items(place);
+  }
+
+  bool take_tensor(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    known.kept = Kept::kTensor;
+    known.tensor = static_cast<std::uint32_t>(state_.tensors.size());
+    state_.tensors.emplace_back();
+    TensorBefore& tensor = state_.tensors.back();
+    const Reference watch(g_api.PyWeakref_NewRef(known.object, nullptr));
+    if (!watch || !view_tensor(known.object, tensor.view)) return refuse(place, "a tensor that is not understood");
+    tensor.watch = Held(watch.get());
+    tensor.sizes.assign(tensor.view.sizes, tensor.view.sizes + tensor.view.dimensions);
+    tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
+    tensor.requires_grad = requires_grad(known.object);
+    return take_attributes(place);
+  }
+
+  bool take_class(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    known.kept = Kept::kClass;
+    std::vector<Item> definitions;
+    definitions_of(known.object, definitions);
+    keep_items(place, definitions);
+    return true;
+  }
+
+  void take_slots(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    for (const TypeInfo::Slot& slot : known.slot_places) {
+      Object* const value = slot_at(known.object, slot.offset);
+      known.slots.push_back(entry(nullptr, value));
+      adopt(place, value, [&] { return std::string(".") + slot.name; });
+    }
+  }
+
+  bool take_attributes(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    std::vector<Item> entries;
+    if (!read_attributes(known.object, entries)) return refuse(place, "an object whose __dict__ is no plain one");
+    for (const Item& item : entries) {
+      known.attributes.push_back(entry(item.key, item.value));
+      adopt(place, item.value, [&] { return attribute_label(item.key); });
+    }
+    return true;
+  }
+
+  bool take_items(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    std::vector<Item> items;
+    if (!items_of(known.object, known.shape.content, items))
+      return refuse(place, "a container whose items cannot be read");
+    keep_items(place, items);
+    return true;
+  }
+
+  bool take_referents(std::uint32_t place) {
+    std::vector<Item> referents;
+    if (!referents_of(state_.objects[place].object, referents)) {
+      return refuse(place, "an object that does not show what it refers to");
+    }
+    keep_items(place, referents);
+    return true;
+  }
+
+  void keep_items(std::uint32_t place, const std::vector<Item>& items) {
+    ObjectBefore& known = state_.objects[place];
+    known.items.reserve(items.size());
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      known.items.push_back(entry(items[i].key, items[i].value));
+      adopt(place, items[i].value, [&] { return item_label(items[i], i); });
+    }
+  }
+
+  Entry entry(Object* key, Object* value) const {
+    Entry entry;
+    entry.key = Held(key);
+    entry.value = value;
+    const bool watched = value != nullptr && is_tensor_or_subclass(value) && state_.places.count(value) != 0;
+    if (!watched) entry.held = Held(value);
+    return entry;
+  }
+
+  // The object at `place` is where `value` was met first, if it was met there and not before.
+  template <typename Label>
+  void adopt(std::uint32_t place, const Object* value, const Label& label) {
+    const auto found = state_.places.find(value);
+    if (found == state_.places.end() || found->second <= place) return;
+    ObjectBefore& child = state_.objects[found->second];
+    if (child.parent != ~0U) return;
+    child.parent = place;
+    child.label = label();
+  }
+
+  bool refuse(std::uint32_t place, const char* what) {
+    reason_ = state_.path(place) + ": " + what;
+    return false;
+  }
+
+  BeforeState& state_;
+  std::string& reason_;
+};
+
+}  // namespace
+
+std::string BeforeState::path(std::uint32_t place) const {
+  const ObjectBefore& known = objects[place];
+  if (known.parent != ~0U) return path(known.parent) + known.label;
+  return std::string("argument ") + type::name(known.type.get());
+}
+
+Before::Before() = default;
+Before::~Before() = default;
+
+std::unique_ptr<Before> Before::take(const Walk& arguments, std::string& reason) noexcept {
+  try {
+    const KeepException keep;
+    const NoCollection no_collection;
+    std::unique_ptr<Before> before(new Before);
+    before->state_ = std::make_unique<BeforeState>();
+    Taker taker(*before->state_, reason);
+    return taker.take(arguments.objects()) ? std::move(before) : nullptr;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+}  // namespace grape::python::state

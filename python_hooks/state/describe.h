@@ -1,0 +1,68 @@
+// Describes values that a call left behind, so that they can be made again. Internal to python_hooks/state.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "python_hooks/state/outcome_state.h"
+
+namespace grape::python::state {
+
+class Describer {
+ public:
+  Describer(const BeforeState& before, const std::vector<Object*>& module_objects, OutcomeState& out,
+            std::string& reason);
+
+  // Each call stands for one reference to `object` that is known: whoever calls twice for the same object knows two.
+  // `path` is what people call it. kNoNode: refused.
+  std::uint32_t describe(Object* object, std::string path);
+  // After all values: is what is to be made anew referred to by nobody but the values described?
+  bool held_by_nobody_else();
+
+ private:
+  // Memory that was there before the call.
+  struct Memory {
+    std::uint64_t address = 0, bytes = 0;
+    Object* module_tensor = nullptr;
+    std::uint32_t place = 0;
+  };
+  // What is to be compared with the object's references at the end.
+  struct Made {
+    Object* object = nullptr;
+    std::uint32_t references = 0;
+    std::string path;
+  };
+
+  std::uint32_t describe_at_path(Object* object);
+  std::uint32_t describe_new(Object* object);
+  std::uint32_t describe_tensor(Object* tensor);
+  std::uint32_t describe_view(const TensorView& view, const Memory& memory);
+  std::uint32_t describe_instance(Object* object, const Shape& shape, const std::vector<TypeInfo::Slot>& slots);
+  std::uint32_t describe_other(Object* object, Kind kind);
+  bool describe_attributes(Object* object, std::vector<Link>& links);
+  bool describe_slots(Object* object, const std::vector<TypeInfo::Slot>& slots, std::vector<Link>& links);
+  bool describe_items(Object* object, Content content, std::vector<Link>& links);
+  bool describe_part(Object* value, const std::string& label, Link& link);
+  bool describe_key(Object* key, Link& link);
+  Range append(std::vector<Link>& links);
+
+  bool find_memory(const TensorView& view, const Memory*& found);
+  std::uint32_t add(ValueKind kind, Object* held, std::uint32_t index);
+  void expect(std::uint32_t node, Object* object);
+  bool has_made_parts(const Node& node) const;
+  std::uint32_t refuse(const std::string& what);
+
+  const BeforeState& before_;
+  OutcomeState& out_;
+  std::string& reason_;
+  std::string path_;
+  int depth_ = 0;
+  std::vector<Memory> memory_;
+  std::unordered_map<const Object*, std::uint32_t> known_;  // objects described, each its node
+  std::unordered_map<std::uint32_t, Made> made_;            // by node
+  std::unordered_map<const Object*, bool> of_module_;
+  std::unordered_map<std::uint64_t, std::uint32_t> groups_;  // storages made
+};
+
+}  // namespace grape::python::state

@@ -1,0 +1,182 @@
+#include "python_hooks/state/effects.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace grape::python::state {
+bool EffectFinder::find() {
+  for (place_ = 0; place_ < before_.objects.size(); ++place_) {
+    if (before_.alive(place_) && !find_in_object()) return false;
+  }
+  return true;
+}
+
+bool EffectFinder::refuse(const std::string& what) {
+  if (reason_.empty()) reason_ = before_.path(place_) + ": " + what;
+  return false;
+}
+
+bool EffectFinder::find_in_object() {
+  if (type_of(known().object) != known().type.get()) return refuse("the call changed its class");
+  switch (known().kept) {
+    case Kept::kNothing:
+      return true;
+    case Kept::kTensor:
+      return find_in_tensor() && find_in_attributes();
+    case Kept::kInstance:
+      return find_in_slots() && find_in_attributes() && find_in_items();
+    case Kept::kClass: {
+      std::vector<Item> definitions;
+      definitions_of(known().object, definitions);
+      return unchanged(definitions) || refuse("the call changed the class");
+    }
+    case Kept::kReferents: {
+      std::vector<Item> referents;
+      return (referents_of(known().object, referents) && unchanged(referents)) ||
+             refuse("the call changed it, which cannot be repeated");
+    }
+  }
+  return false;
+}
+
+bool EffectFinder::find_in_tensor() {
+  const TensorBefore& tensor = before_.tensors[known().tensor];
+  const TensorView& then = tensor.view;
+  TensorView now;
+  const bool same = view_tensor(known().object, now) && now.data == then.data && now.storage == then.storage &&
+                    now.storage_bytes == then.storage_bytes && now.offset == then.offset && now.type == then.type &&
+                    now.device_type == then.device_type && now.device_index == then.device_index &&
+                    now.dimensions == then.dimensions &&
+                    std::equal(tensor.sizes.begin(), tensor.sizes.end(), now.sizes) &&
+                    std::equal(tensor.strides.begin(), tensor.strides.end(), now.strides);
+  if (!same) return refuse("the call gave the tensor another shape or other memory");
+  if (requires_grad(known().object) != tensor.requires_grad) return refuse("the call changed its requires_grad");
+  return true;
+}
+
+bool EffectFinder::unchanged(const std::vector<Item>& items) const {
+  const std::vector<Entry>& then = known().items;
+  if (items.size() != then.size()) return false;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (then[i].key.get() != items[i].key || !before_.same(then[i], items[i].value)) return false;
+  }
+  return true;
+}
+
+bool EffectFinder::add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value) {
+  Effect effect;
+  effect.action = action;
+  effect.place = place_;
+  effect.type = known().type;
+  effect.key = Held(key);
+  effect.offset = offset;
+  effect.path = before_.path(place_) + label;
+  if (value != nullptr) {
+    effect.node = describer_.describe(value, effect.path);
+    if (effect.node == kNoNode) return false;
+  }
+  out_.effects.push_back(std::move(effect));
+  return true;
+}
+
+bool EffectFinder::find_in_slots() {
+  const ObjectBefore& then = known();
+  for (std::size_t i = 0; i < then.slots.size(); ++i) {
+    const TypeInfo::Slot& slot = then.slot_places[i];
+    Object* const value = slot_at(then.object, slot.offset);
+    if (before_.same(then.slots[i], value)) continue;
+    if (!add(Action::kSetSlot, nullptr, slot.offset, std::string(".") + slot.name, value)) return false;
+  }
+  return true;
+}
+
+bool EffectFinder::find_in_attributes() {
+  std::vector<Item> entries;
+  if (!read_attributes(known().object, entries)) return refuse("the call replaced its __dict__");
+  return find_in_dictionary(known().attributes, entries, Action::kSetAttribute, Action::kDeleteAttribute);
+}
+
+bool EffectFinder::find_in_items() {
+  const Content content = known().shape.content;
+  if (content == Content::kNothing || content == Content::kTuple) return true;
+  std::vector<Item> items;
+  if (!items_of(known().object, content, items)) return refuse("a container whose items cannot be read");
+  switch (content) {
+    case Content::kList:
+      return find_in_list(items);
+    case Content::kDict:
+      return find_in_dictionary(known().items, items, Action::kSetEntry, Action::kDeleteEntry);
+    case Content::kOrderedDict:
+      return find_in_dictionary(known().items, items, Action::kSetOrdered, Action::kDeleteOrdered);
+    default:
+      return unchanged(items) || refuse("the call changed it, which cannot be repeated");
+  }
+}
+
+bool EffectFinder::find_in_list(const std::vector<Item>& items) {
+  const std::vector<Entry>& then = known().items;
+  const std::size_t common = std::min(items.size(), then.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    if (before_.same(then[i], items[i].value)) continue;
+    if (!add(Action::kSetItem, nullptr, i, item_label(items[i], i), items[i].value)) return false;
+  }
+  if (items.size() < then.size()) {
+    return add(Action::kTruncate, nullptr, items.size(), "[" + std::to_string(items.size()) + ":]", nullptr);
+  }
+  for (std::size_t i = common; i < items.size(); ++i) {
+    if (!add(Action::kAppend, nullptr, i, item_label(items[i], i), items[i].value)) return false;
+  }
+  return true;
+}
+
+// Entries that stay in their order keep their place; all others are taken out and put behind them, in their new order.
+bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Action set,
+                                      Action remove) {
+  const bool attributes = set == Action::kSetAttribute;
+  const auto label = [&](Object* key) { return attributes ? attribute_label(key) : item_label({key, nullptr}, 0); };
+  std::unordered_map<const Object*, const Entry*> then;
+  std::unordered_set<const Object*> now;
+  for (const Entry& entry : entries) then.emplace(entry.key.get(), &entry);
+  for (const Item& item : items) now.insert(item.key);
+  std::vector<const Object*> left;  // what is still there, in the order that it was in
+  for (const Entry& entry : entries) {
+    if (now.count(entry.key.get()) != 0) left.push_back(entry.key.get());
+  }
+  std::size_t stay = 0;
+  while (stay < items.size() && stay < left.size() && items[stay].key == left[stay]) ++stay;
+  const std::unordered_set<const Object*> staying(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(stay));
+
+  std::vector<Object*> keys;  // that effects name
+  for (const Entry& entry : entries) {
+    Object* const key = entry.key.get();
+    if (staying.count(key) != 0) continue;
+    keys.push_back(key);
+    if (!add(remove, key, 0, label(key), nullptr)) return false;
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (i < stay && before_.same(*then.at(items[i].key), items[i].value)) continue;
+    keys.push_back(items[i].key);
+    if (!add(set, items[i].key, 0, label(items[i].key), items[i].value)) return false;
+  }
+  return keys.empty() || good_keys(items, keys, attributes);
+}
+
+// To put something into a dictionary may compare its keys, which must not run Python code; and those that are named
+// are kept as they are, so they must be such that the next call's dictionary has them too.
+bool EffectFinder::good_keys(const std::vector<Item>& items, const std::vector<Object*>& named, bool attributes) {
+  const auto bad = [&](const Object* key) {
+    return refuse("the call changed a dictionary with a key of type " + std::string(type::name(type_of(key))));
+  };
+  for (const Item& item : items) {
+    if (attributes ? type_of(item.key) != g_api.PyUnicode_Type : !is_plain_key(item.key)) return bad(item.key);
+  }
+  for (Object* key : named) {
+    if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) return bad(key);
+  }
+  return true;
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,42 @@
+// What a call changed in its arguments. Internal to python_hooks/state.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "python_hooks/state/describe.h"
+#include "python_hooks/state/outcome_state.h"
+
+namespace grape::python::state {
+
+class EffectFinder {
+ public:
+  EffectFinder(const BeforeState& before, Describer& describer, OutcomeState& out, std::string& reason)
+      : before_(before), describer_(describer), out_(out), reason_(reason) {}
+
+  // Compares every object of the arguments with what it was. False: something changed that cannot be repeated.
+  bool find();
+
+ private:
+  bool find_in_object();
+  bool find_in_tensor();
+  bool find_in_attributes();
+  bool find_in_slots();
+  bool find_in_items();
+  bool find_in_list(const std::vector<Item>& items);
+  bool find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Action set, Action remove);
+  bool good_keys(const std::vector<Item>& items, const std::vector<Object*>& named, bool attributes);
+  bool unchanged(const std::vector<Item>& items) const;
+  bool add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value);
+  bool refuse(const std::string& what);
+
+  const ObjectBefore& known() const { return before_.objects[place_]; }
+
+  const BeforeState& before_;
+  Describer& describer_;
+  OutcomeState& out_;
+  std::string& reason_;
+  std::uint32_t place_ = 0;
+};
+
+}  // namespace grape::python::state

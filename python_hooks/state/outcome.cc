@@ -1,0 +1,61 @@
+#include "python_hooks/state/outcome.h"
+
+#include <new>
+
+#include "python_hooks/state/describe.h"
+#include "python_hooks/state/effects.h"
+#include "python_hooks/state/outcome_state.h"
+
+namespace grape::python::state {
+
+Outcome::Outcome() = default;
+Outcome::~Outcome() = default;
+
+std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, const Before& before,
+                                        ModuleGuard& module, std::string& reason) noexcept {
+  try {
+    const KeepException keep;
+    const NoCollection no_collection;
+    reason.clear();
+    if (!module.holds()) {
+      reason = "the call changed the module: " + module.change();
+      return nullptr;
+    }
+    const BeforeState& then = *before.state_;
+    if (arguments.objects().size() != then.objects.size()) {
+      reason = "the arguments were walked anew";
+      return nullptr;
+    }
+    std::unique_ptr<Outcome> outcome(new Outcome);
+    outcome->state_ = std::make_unique<OutcomeState>();
+    OutcomeState& state = *outcome->state_;
+    state.argument_objects = then.objects.size();
+    Describer describer(then, module.objects(), state, reason);
+    EffectFinder effects(then, describer, state, reason);
+    if (!effects.find()) return nullptr;
+    state.result = describer.describe(result, "result");
+    return state.result != kNoNode && describer.held_by_nobody_else() ? std::move(outcome) : nullptr;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+bool Outcome::same_as(const Outcome& other, std::string& difference) const noexcept {
+  try {
+    const KeepException keep;
+    difference = outcome_difference(*state_, *other.state_);
+    return difference.empty();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+const std::vector<MadeTensor>& Outcome::made() const noexcept { return state_->made; }
+
+bool Outcome::fits(const Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
+
+Object* Outcome::repeat(Object* const* tensors, const Walk& arguments) const noexcept {
+  return repeat_outcome(*state_, tensors, arguments);
+}
+
+}  // namespace grape::python::state

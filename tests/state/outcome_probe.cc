@@ -1,0 +1,161 @@
+// Lets a test script watch calls and repeat them: python_hooks/state/outcome.h by ctypes (PyDLL: with the GIL).
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/outcome.h"
+#include "python_hooks/state/torch_api.h"
+#include "python_hooks/state/walk.h"
+
+namespace python = grape::python;
+namespace state = grape::python::state;
+using python::g_api;
+using python::Object;
+
+#define PROBE extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+struct Observed {
+  Object* result = nullptr;
+  std::unique_ptr<state::Outcome> outcome;
+  std::vector<std::uint8_t> walked;
+  std::string reason;
+};
+
+bool walk_arguments(Object* arguments, state::Walk& walk) {
+  for (std::size_t i = 0; i < python::item_count(arguments); ++i) {
+    const std::string name = "args[" + std::to_string(i) + "]";
+    if (!walk.add(python::tuple_data(arguments)[i], name.c_str())) return false;
+  }
+  return true;
+}
+
+std::vector<Object*> items(Object* list) {
+  std::vector<Object*> out;
+  for (std::ptrdiff_t i = 0; i < g_api.PyList_Size(list); ++i) {
+    Object* item = g_api.PyList_GetItem(list, i);
+    out.push_back(item == g_api._Py_NoneStruct ? nullptr : item);
+  }
+  return out;
+}
+
+}  // namespace
+
+PROBE int probe_load() {
+  bool permanent = false;
+  state::treat_cpu_as_device(true);
+  return python::load_api(permanent) && python::check_objects() && state::load_torch_api() ? 1 : 0;
+}
+
+// Calls `function` and learns what it did. To be ended by probe_forget().
+PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
+  auto observed = std::make_unique<Observed>();
+  std::string& reason = observed->reason;
+  auto guard = state::ModuleGuard::take(module, reason);
+  state::Walk walk(false);
+  if (guard == nullptr || !walk_arguments(arguments, walk)) {
+    if (reason.empty()) reason = walk.reason();
+    return observed.release();
+  }
+  auto before = state::Before::take(walk, reason);
+  if (before == nullptr) return observed.release();
+  observed->result = g_api.PyObject_CallObject(function, arguments);
+  if (observed->result == nullptr) {
+    reason = "the function raised an exception";
+    g_api.PyErr_Clear();
+    return observed.release();
+  }
+  observed->walked = walk.bytes();
+  observed->outcome = state::Outcome::learn(observed->result, walk, *before, *guard, reason);
+  return observed.release();
+}
+
+PROBE void probe_forget(void* observed) {
+  auto* known = static_cast<Observed*>(observed);
+  if (known->result != nullptr) g_api.Py_DecRef(known->result);
+  delete known;
+}
+
+// The observed call's own result; a new reference.
+PROBE Object* probe_result(void* observed) {
+  Object* result = static_cast<Observed*>(observed)->result;
+  if (result == nullptr) result = g_api._Py_NoneStruct;
+  g_api.Py_IncRef(result);
+  return result;
+}
+
+// Gives the result up, and keeps what was learned.
+PROBE void probe_drop_result(void* observed) {
+  auto* known = static_cast<Observed*>(observed);
+  if (known->result != nullptr) g_api.Py_DecRef(known->result);
+  known->result = nullptr;
+}
+
+// Null: learned. Else why not.
+PROBE const char* probe_reason(void* observed) {
+  auto* known = static_cast<Observed*>(observed);
+  if (known->outcome != nullptr) return nullptr;
+  return known->reason.empty() ? "no reason given" : known->reason.c_str();
+}
+
+// Null: the same. Else what differs; valid until the next call.
+PROBE const char* probe_difference(void* a, void* b) {
+  static std::string difference;
+  const auto *left = static_cast<Observed*>(a), *right = static_cast<Observed*>(b);
+  if (left->walked != right->walked) return "the arguments differ";
+  if (left->outcome->same_as(*right->outcome, difference)) return nullptr;
+  return difference.empty() ? "no difference given" : difference.c_str();
+}
+
+PROBE int probe_made_count(void* observed) {
+  return static_cast<int>(static_cast<Observed*>(observed)->outcome->made().size());
+}
+
+// group, storage, storage bytes, type, item bytes, offset, dimensions, sizes, strides. Returns how many words.
+PROBE int probe_made(void* observed, int index, std::int64_t* out) {
+  const state::MadeTensor& made = static_cast<Observed*>(observed)->outcome->made()[static_cast<std::size_t>(index)];
+  int used = 0;
+  for (const std::int64_t word :
+       {std::int64_t{made.group}, static_cast<std::int64_t>(made.storage),
+        static_cast<std::int64_t>(made.storage_bytes), std::int64_t{made.type}, std::int64_t{made.item_bytes},
+        made.offset, static_cast<std::int64_t>(made.sizes.size())}) {
+    out[used++] = word;
+  }
+  for (const std::int64_t size : made.sizes) out[used++] = size;
+  for (const std::int64_t stride : made.strides) out[used++] = stride;
+  return used;
+}
+
+// The result of doing it again with these tensors (None: a null) for these arguments; `refused`: nothing came back.
+PROBE Object* probe_repeat(void* observed, Object* tensors, Object* arguments, Object* refused) {
+  auto* known = static_cast<Observed*>(observed);
+  state::Walk walk(false);
+  const bool same = walk_arguments(arguments, walk) && walk.bytes() == known->walked;
+  Object* result = same ? known->outcome->repeat(items(tensors).data(), walk) : nullptr;
+  if (result != nullptr) return result;
+  g_api.Py_IncRef(refused);
+  return refused;
+}
+
+// Nanoseconds that repeat() takes, on average. `cycle`: lists of tensors that are taken in turn, and kept.
+PROBE double probe_time(void* observed, Object* cycle, Object* arguments, int count) {
+  auto* known = static_cast<Observed*>(observed);
+  state::Walk walk(false);
+  if (!walk_arguments(arguments, walk)) return -1;
+  std::vector<std::vector<Object*>> lists;
+  for (Object* list : items(cycle)) lists.push_back(items(list));
+  std::chrono::duration<double, std::nano> time{};
+  for (int i = 0; i < count; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    Object* result = known->outcome->repeat(lists[static_cast<std::size_t>(i) % lists.size()].data(), walk);
+    time += std::chrono::steady_clock::now() - start;
+    if (result == nullptr) return -1;
+    g_api.Py_DecRef(result);
+  }
+  return time.count() / count;
+}
