@@ -123,7 +123,7 @@ struct GraphExec::State {
                   std::string& error) const;
   bool add_node(std::uint32_t index, CUcontext context, OwnKernels* own, std::string& error);
   bool adopt(const Program& next, const program::ArenaPlan& next_plan, const program::Bindings& bindings);
-  bool set_node(std::uint32_t index, std::uint64_t* from);
+  CUresult set_node(std::uint32_t index, std::uint64_t* from);
   bool set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const;
   bool shape_own(const RecordedNode& node, const OwnKernels& own, CUDA_KERNEL_NODE_PARAMS& shape) const;
   void find_moving();
@@ -314,10 +314,10 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
   return true;
 }
 
-bool GraphExec::State::set_node(std::uint32_t index, std::uint64_t* from) {
+CUresult GraphExec::State::set_node(std::uint32_t index, std::uint64_t* from) {
   const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(nodes[index].shape, *program, program->nodes[index], from);
   ++patched;
-  return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index].handle, &full) == CUDA_SUCCESS;
+  return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index].handle, &full);
 }
 
 // The driver's state is known word by word, so only what differs is set.
@@ -342,7 +342,7 @@ bool GraphExec::State::adopt(const Program& next, const program::ArenaPlan& next
                       std::memcmp(words.data() + before.words_at, next_words.data() + after.words_at,
                                   std::size_t{after.word_count} * sizeof(std::uint64_t)) == 0;
     nodes[i].shape = shapes[i];
-    if (!same) good = set_node(i, next_words.data());
+    if (!same) good = set_node(i, next_words.data()) == CUDA_SUCCESS;
   }
   plan = &next_plan;
   words = std::move(next_words);
@@ -386,7 +386,8 @@ CUresult GraphExec::bind(const program::Bindings& bindings) noexcept {
         moved = moved || state.words[reference.word] != value;
         state.words[reference.word] = value;
       }
-      if (moved && !state.set_node(node, state.words.data())) return CUDA_ERROR_UNKNOWN;
+      const CUresult result = moved ? state.set_node(node, state.words.data()) : CUDA_SUCCESS;
+      if (result != CUDA_SUCCESS) return result;
     }
   } catch (const std::bad_alloc&) {
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -125,6 +125,71 @@ TEST_F(GraphExecTest, ALaunchUnderWayKeepsItsMemory) {
   expect_sample(second, 2);
 }
 
+// Another kernel, another grid, another copy; the same edges.
+TEST_F(GraphExecTest, TakesAnotherProgramOfItsShape) {
+  const ProgramBuilder first = sample();
+  const program::ArenaPlan first_plan = first.plan();
+  const Bindings bindings = memory(first_plan, floats(kCount, 7), floats(kCount));
+  std::string error;
+  auto exec = GraphExec::build(first.program(), first_plan, bindings, error);
+  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_CU(exec->launch(nullptr));
+
+  ProgramBuilder second;
+  const CUdeviceptr weight = floats(kCount, 2);
+  const auto output = second.add_output(kBytes);
+  const auto temp = second.add_temp(kBytes);
+  const auto axpy = second.add_function(handle("_Z4axpyPfPKffi"), "_Z4axpyPfPKffi", {8, 8, 4, 4});
+  const auto relu = second.add_function(handle("_Z9bias_reluPfPKfii"), "_Z9bias_reluPfPKfii", {8, 8, 4, 4});
+  const auto one = ProgramBuilder::plain(0x3f800000), count = ProgramBuilder::plain(kCount);
+  second.fill(output.at(0), 0xc0800000, 4, kCount);  // -4
+  second.copy(temp.at(0), second.add_static(weight, kBytes).at(0), kBytes);
+  second.kernel(axpy, {output.at(0), temp.at(0), one, count}).grid = {2, 1, 1};                          // -2
+  second.kernel(relu, {output.at(0), temp.at(0), ProgramBuilder::plain(1), ProgramBuilder::plain(32)});  // 0
+  const program::ArenaPlan second_plan = second.plan();
+  const Bindings others = memory(second_plan, 0, floats(kCount, 9));
+  ASSERT_TRUE(exec->adopt(second.program(), second_plan, others));
+  EXPECT_EQ(exec->holds(), &second.program());
+  EXPECT_EQ(exec->patched(), 4u);
+  ASSERT_CU(exec->launch(nullptr));
+  EXPECT_EQ(read(others.outputs[0], 31), 0.0f);
+  EXPECT_EQ(read(others.outputs[0], 32), -2.0f);
+  expect_sample(bindings.outputs[0], 7);
+
+  ASSERT_TRUE(exec->adopt(second.program(), second_plan, others));
+  EXPECT_EQ(exec->patched(), 0u) << "all is as the driver has it";
+  ASSERT_TRUE(exec->adopt(first.program(), first_plan, bindings));
+  ASSERT_CU(cuMemsetD8(bindings.outputs[0], 0, kBytes));
+  ASSERT_CU(exec->launch(nullptr));
+  expect_sample(bindings.outputs[0], 7);
+}
+
+TEST_F(GraphExecTest, AProgramOfAnotherShapeIsNotTaken) {
+  const ProgramBuilder first = sample();
+  const program::ArenaPlan plan = first.plan();
+  const Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
+  std::string error;
+  auto exec = GraphExec::build(first.program(), plan, bindings, error);
+  ASSERT_NE(exec, nullptr) << error;
+  ProgramBuilder longer = sample();
+  longer.fill(ProgramBuilder::plain(bindings.outputs[0]), 0, 1, 1);
+  EXPECT_FALSE(exec->adopt(longer.program(), plan, bindings));
+  program::Program branched = first.program();
+  branched.after[branched.nodes[3].after_at] = 1;
+  EXPECT_FALSE(exec->adopt(branched, plan, bindings));
+  program::Program cooperative = first.program();
+  cooperative.nodes[2].cooperative = true;
+  EXPECT_FALSE(exec->adopt(cooperative, plan, bindings));
+  ASSERT_TRUE(exec->usable());
+  ASSERT_CU(exec->launch(nullptr));
+  expect_sample(bindings.outputs[0], 7);
+
+  ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_INVALID_VALUE), 0);
+  EXPECT_FALSE(exec->adopt(first.program(), plan, memory(plan, floats(kCount, 7), floats(kCount))));
+  EXPECT_FALSE(exec->usable()) << "half of one, half of the other";
+  EXPECT_NE(exec->launch(nullptr), CUDA_SUCCESS);
+}
+
 TEST_F(GraphExecTest, RandomWordsFollowTheGenerator) {
   ProgramBuilder builder;
   const auto p = builder.add_output(8);
