@@ -88,9 +88,9 @@ bool same_fixed(const Program& a, const RecordedNode& x, const Program& b, const
   return x.after_count == y.after_count && x.attribute_count == y.attribute_count && x.cooperative == y.cooperative &&
          std::equal(a.after.begin() + x.after_at, a.after.begin() + x.after_at + x.after_count,
                     b.after.begin() + y.after_at) &&
-         std::memcmp(a.attributes.data() + x.attributes_at * program::kAttributeBytes,
-                     b.attributes.data() + y.attributes_at * program::kAttributeBytes,
-                     x.attribute_count * program::kAttributeBytes) == 0;
+         std::equal(a.attributes.begin() + x.attributes_at * program::kAttributeBytes,
+                    a.attributes.begin() + (x.attributes_at + x.attribute_count) * program::kAttributeBytes,
+                    b.attributes.begin() + y.attributes_at * program::kAttributeBytes);
 }
 
 bool same_fixed(const Program& a, const Program& b) {
@@ -201,7 +201,7 @@ bool GraphExec::State::shape_node(const RecordedNode& recorded, CUcontext contex
   shape = {};
   shape.gridDimX = shape.gridDimY = shape.gridDimZ = shape.blockDimX = shape.blockDimY = shape.blockDimZ = 1;
   if (recorded.kind != NodeKind::kKernel) {
-    if (shape_own(recorded, *own, shape)) return true;
+    if (own != nullptr && shape_own(recorded, *own, shape)) return true;
     error = "a copy or memset is not as it should be";
     return false;
   }
