@@ -1,3 +1,4 @@
+#include <functional>
 #include <new>
 
 #include "python_hooks/state/before_state.h"
@@ -34,6 +35,7 @@ class Taker {
       return take_referents(place);
     }
     known.kept = Kept::kInstance;
+    adopt(place, type, [] { return std::string("'s class"); });
     take_slots(place);
     return take_attributes(place) && take_items(place);
   }
@@ -58,7 +60,7 @@ class Taker {
     known.kept = Kept::kClass;
     std::vector<Item> definitions;
     definitions_of(known.object, definitions);
-    keep_items(place, definitions);
+    keep_items(place, definitions, [&](std::size_t i) { return attribute_label(definitions[i].key); });
     return true;
   }
 
@@ -87,7 +89,7 @@ class Taker {
     std::vector<Item> items;
     if (!items_of(known.object, known.shape.content, items))
       return refuse(place, "a container whose items cannot be read");
-    keep_items(place, items);
+    keep_items(place, items, [&](std::size_t i) { return item_label(items[i], i); });
     return true;
   }
 
@@ -96,16 +98,17 @@ class Taker {
     if (!referents_of(state_.objects[place].object, referents)) {
       return refuse(place, "an object that does not show what it refers to");
     }
-    keep_items(place, referents);
+    keep_items(place, referents, [](std::size_t) { return std::string("'s own object"); });
     return true;
   }
 
-  void keep_items(std::uint32_t place, const std::vector<Item>& items) {
+  template <typename Label>
+  void keep_items(std::uint32_t place, const std::vector<Item>& items, const Label& label) {
     ObjectBefore& known = state_.objects[place];
     known.items.reserve(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
       known.items.push_back(entry(items[i].key, items[i].value));
-      adopt(place, items[i].value, [&] { return item_label(items[i], i); });
+      adopt(place, items[i].value, [&] { return label(i); });
     }
   }
 
@@ -118,9 +121,18 @@ class Taker {
     return entry;
   }
 
-  // The object at `place` is where `value` was met first, if it was met there and not before.
+  // The object at `place` is where `value` was met first, if it was met there and not before. What is in a tuple is in
+  // the object that the tuple is in.
   template <typename Label>
-  void adopt(std::uint32_t place, const Object* value, const Label& label) {
+  void adopt(std::uint32_t place, Object* value, const Label& label, int depth = 0) {
+    constexpr int kDeepest = 8;
+    if (value != nullptr && is_exactly(value, g_api.PyTuple_Type) && depth < kDeepest) {
+      for (std::size_t i = 0; i < item_count(value); ++i) {
+        const std::function<std::string()> item = [&] { return label() + item_label({}, i); };
+        adopt(place, tuple_data(value)[i], item, depth + 1);
+      }
+      return;
+    }
     const auto found = state_.places.find(value);
     if (found == state_.places.end() || found->second <= place) return;
     ObjectBefore& child = state_.objects[found->second];

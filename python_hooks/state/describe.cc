@@ -22,6 +22,14 @@ std::uint64_t end_of(const TensorView& view) {
   return static_cast<std::uint64_t>(last + 1) * view.item_bytes;
 }
 
+// The dispatch keys of what new_tensor() makes here and now.
+std::uint64_t keys_of_new(const TensorView& like) {
+  const std::int64_t size = 0, stride = 1;
+  const Reference empty(new_tensor(1, &size, &stride, like.type, like.device_type, like.device_index));
+  TensorView view;
+  return empty && view_tensor(empty.get(), view) ? view.keys : 0;
+}
+
 bool has_attributes(Object* tensor) {
   Object* dict = instance_dict(tensor);
   return dict != nullptr && g_api.PyDict_Size(dict) != 0;
@@ -37,13 +45,13 @@ Describer::Describer(const BeforeState& before, const std::vector<Object*>& modu
     // The memory of a tensor that is gone may be another's by now: whose it is, only the allocator's events tell.
     if (known.kept != Kept::kTensor || !before.alive(place)) continue;
     const TensorView& view = before.tensors[known.tensor].view;
-    memory_.push_back({view.storage, view.storage_bytes, nullptr, place});
+    memory_.push_back({view.storage, view.storage_bytes, view.keys, nullptr, place});
   }
   for (Object* object : module_objects) {
     of_module_.emplace(object, true);
     TensorView view;
     if (is_plain_tensor(object) && view_tensor(object, view)) {
-      memory_.push_back({view.storage, view.storage_bytes, object, 0});
+      memory_.push_back({view.storage, view.storage_bytes, view.keys, object, 0});
     }
   }
 }
@@ -123,10 +131,11 @@ std::uint32_t Describer::describe_tensor(Object* tensor) {
   if (!find_memory(view, memory)) return kNoNode;
   if (memory != nullptr) {
     const std::uint32_t node = describe_view(view, *memory);
-    expect(node, tensor);
+    if (node != kNoNode) expect(node, tensor);
     return node;
   }
   MadeTensor made;
+  if (view.keys != keys_of_new(view)) return refuse("a tensor of another inference mode than the call's");
   made.storage = view.storage;
   made.storage_bytes = view.storage_bytes;
   made.offset = view.offset;
@@ -165,6 +174,7 @@ bool Describer::find_memory(const TensorView& view, const Memory*& found) {
 }
 
 std::uint32_t Describer::describe_view(const TensorView& view, const Memory& memory) {
+  if (view.keys != memory.keys) return refuse("a view of another inference mode than the tensor that it is of");
   View made;
   made.module_tensor = memory.module_tensor;
   made.place = memory.place;
@@ -317,8 +327,9 @@ bool Describer::held_by_nobody_else() {
   for (std::uint32_t i = 0; i < out_.nodes.size(); ++i) {
     const auto made = made_.find(i);
     if (made == made_.end() || !has_made_parts(out_.nodes[i])) continue;
-    // PyTorch holds one more reference to a tensor that native code (a view's base) holds as well.
-    const std::uint32_t native = out_.nodes[i].kind == ValueKind::kBuilt ? 0 : 1;
+    // From 2.10 PyTorch holds one more reference to a tensor that native code (a view's base) holds as well.
+    const bool tensor = out_.nodes[i].kind != ValueKind::kBuilt;
+    const std::uint32_t native = tensor && held_by_native_code(made->second.object) ? 1 : 0;
     if (reference_count(made->second.object) > made->second.references + native) {
       path_ = made->second.path;
       refuse(a_type(made->second.object) + " that is also referred to from elsewhere");

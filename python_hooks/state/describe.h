@@ -23,7 +23,7 @@ class Describer {
  private:
   // Memory that was there before the call.
   struct Memory {
-    std::uint64_t address = 0, bytes = 0;
+    std::uint64_t address = 0, bytes = 0, keys = 0;
     Object* module_tensor = nullptr;
     std::uint32_t place = 0;
   };

@@ -11,6 +11,7 @@ bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     if (before_.alive(place_) && !find_in_object()) return false;
   }
+  for (Effect& effect : last_) out_.effects.push_back(std::move(effect));
   return true;
 }
 
@@ -66,7 +67,8 @@ bool EffectFinder::unchanged(const std::vector<Item>& items) const {
   return true;
 }
 
-bool EffectFinder::add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value) {
+bool EffectFinder::add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value,
+                       Order order) {
   Effect effect;
   effect.action = action;
   effect.place = place_;
@@ -78,7 +80,7 @@ bool EffectFinder::add(Action action, Object* key, std::size_t offset, const std
     effect.node = describer_.describe(value, effect.path);
     if (effect.node == kNoNode) return false;
   }
-  out_.effects.push_back(std::move(effect));
+  (order == Order::kLast ? last_ : out_.effects).push_back(std::move(effect));
   return true;
 }
 
@@ -124,7 +126,8 @@ bool EffectFinder::find_in_list(const std::vector<Item>& items) {
     if (!add(Action::kSetItem, nullptr, i, item_label(items[i], i), items[i].value)) return false;
   }
   if (items.size() < then.size()) {
-    return add(Action::kTruncate, nullptr, items.size(), "[" + std::to_string(items.size()) + ":]", nullptr);
+    const std::string label = "[" + std::to_string(items.size()) + ":]";
+    return add(Action::kTruncate, nullptr, items.size(), label, nullptr, Order::kLast);
   }
   for (std::size_t i = common; i < items.size(); ++i) {
     if (!add(Action::kAppend, nullptr, i, item_label(items[i], i), items[i].value)) return false;
@@ -154,7 +157,8 @@ bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const s
     Object* const key = entry.key.get();
     if (staying.count(key) != 0) continue;
     keys.push_back(key);
-    if (!add(remove, key, 0, label(key), nullptr)) return false;
+    const Order order = now.count(key) != 0 ? Order::kNow : Order::kLast;
+    if (!add(remove, key, 0, label(key), nullptr, order)) return false;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (i < stay && before_.same(*then.at(items[i].key), items[i].value)) continue;

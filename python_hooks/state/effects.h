@@ -27,7 +27,10 @@ class EffectFinder {
   bool find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Action set, Action remove);
   bool good_keys(const std::vector<Item>& items, const std::vector<Object*>& named, bool attributes);
   bool unchanged(const std::vector<Item>& items) const;
-  bool add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value);
+  // What only takes away needs no memory: it comes last, when nothing can fail any more.
+  enum class Order : std::uint8_t { kNow, kLast };
+  bool add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value,
+           Order order = Order::kNow);
   bool refuse(const std::string& what);
 
   const ObjectBefore& known() const { return before_.objects[place_]; }
@@ -37,6 +40,7 @@ class EffectFinder {
   OutcomeState& out_;
   std::string& reason_;
   std::uint32_t place_ = 0;
+  std::vector<Effect> last_;
 };
 
 }  // namespace grape::python::state

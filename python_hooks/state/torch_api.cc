@@ -46,6 +46,12 @@ bool is_tensor_or_subclass(Object* object) noexcept {
 }
 bool requires_grad(Object* tensor) noexcept { return g_torch.requires_grad(impl_of(tensor)); }
 
+bool held_by_native_code(Object* plain_tensor) noexcept {
+  const Reference count_owners(g_api.PyObject_GetAttrString(plain_tensor, "_use_count"));
+  const Reference owners(count_owners ? g_api.PyObject_CallObject(count_owners.get(), nullptr) : nullptr);
+  return !owners || g_api.PyLong_AsLong(owners.get()) > 1;
+}
+
 bool view_tensor(Object* plain_tensor, TensorView& out) noexcept {
   const void* impl = impl_of(plain_tensor);
   if (impl == nullptr) return false;

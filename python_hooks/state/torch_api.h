@@ -36,6 +36,9 @@ bool is_plain_tensor(Object* object) noexcept;
 bool is_tensor_or_subclass(Object* object) noexcept;
 bool is_parameter(Object* object) noexcept;
 bool requires_grad(Object* tensor) noexcept;
+// Does anything but its Python object keep the tensor (a view of it, a graph of autograd)? True where torch does not
+// say.
+bool held_by_native_code(Object* plain_tensor) noexcept;
 // False: not strided (sparse, quantised, conjugate or negative view, functorch wrapper, symbolic sizes, no storage).
 bool view_tensor(Object* plain_tensor, TensorView& out) noexcept;
 

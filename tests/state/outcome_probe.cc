@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "python_hooks/cpython_objects.h"
@@ -46,10 +47,11 @@ std::vector<Object*> items(Object* list) {
 
 }  // namespace
 
-PROBE int probe_load() {
+// With `torch`, CPU tensors stand for a device's from now on.
+PROBE int probe_load(int torch) {
   bool permanent = false;
   state::treat_cpu_as_device(true);
-  return python::load_api(permanent) && python::check_objects() && state::load_torch_api() ? 1 : 0;
+  return python::load_api(permanent) && python::check_objects() && (torch == 0 || state::load_torch_api()) ? 1 : 0;
 }
 
 // Calls `function` and learns what it did. To be ended by probe_forget().
@@ -137,6 +139,65 @@ PROBE Object* probe_repeat(void* observed, Object* tensors, Object* arguments, O
   state::Walk walk(false);
   const bool same = walk_arguments(arguments, walk) && walk.bytes() == known->walked;
   Object* result = same ? known->outcome->repeat(items(tensors).data(), walk) : nullptr;
+  if (result != nullptr) return result;
+  g_api.Py_IncRef(refused);
+  return refused;
+}
+
+// The interpreter's functions that need memory, as if the n-th call of any of them found none.
+namespace {
+
+int g_until_failure = -1;
+bool fails() { return g_until_failure >= 0 && g_until_failure-- == 0; }
+python::Api g_real;
+
+template <auto member>
+struct Failing;
+template <typename Result, typename... Arguments, Result (*python::Api::*member)(Arguments...)>
+struct Failing<member> {
+  static Result call(Arguments... arguments) {
+    if (!fails()) return (g_real.*member)(arguments...);
+    if constexpr (std::is_pointer_v<Result>) {
+      return nullptr;
+    } else {
+      return -1;
+    }
+  }
+  static void put() { g_api.*member = call; }
+};
+
+int fail_list_set_item(Object* list, std::ptrdiff_t index, Object* item) {
+  if (!fails()) return g_real.PyList_SetItem(list, index, item);
+  g_api.Py_DecRef(item);  // it takes the reference also when it fails
+  return -1;
+}
+
+}  // namespace
+
+// repeat() without memory at the n-th time that some is needed; `refused`: nothing came back. -1 in `left`: there were
+// fewer such times.
+PROBE Object* probe_repeat_failing(void* observed, Object* tensors, Object* arguments, Object* refused, int n,
+                                   int* left) {
+  auto* known = static_cast<Observed*>(observed);
+  state::Walk walk(false);
+  if (!walk_arguments(arguments, walk)) return nullptr;
+  const std::vector<Object*> list = items(tensors);
+  g_real = g_api;
+  Failing<&python::Api::PyDict_SetItem>::put();
+  Failing<&python::Api::PyODict_SetItem>::put();
+  Failing<&python::Api::PyList_Append>::put();
+  Failing<&python::Api::PyList_New>::put();
+  Failing<&python::Api::PyList_GetSlice>::put();
+  Failing<&python::Api::PyDict_New>::put();
+  Failing<&python::Api::PyTuple_New>::put();
+  Failing<&python::Api::PySet_Add>::put();
+  Failing<&python::Api::PyObject_GenericGetDict>::put();
+  g_api.PyList_SetItem = fail_list_set_item;
+  g_until_failure = n;
+  Object* result = known->outcome->repeat(list.data(), walk);
+  *left = g_until_failure;
+  g_until_failure = -1;
+  g_api = g_real;
   if (result != nullptr) return result;
   g_api.Py_IncRef(refused);
   return refused;

@@ -1,0 +1,279 @@
+"""What is refused of a call, and told apart in two, with the words that must be in the reason."""
+import collections
+import contextlib
+import threading
+import unittest
+import weakref
+
+from outcome import PROBE, REFUSED, Observed, main, torch
+from outcome_shapes import MODULE, Cache, Frozen, Holder, OutputLike, Pair, Plain, x
+from outcome_test import CASES, warm_cache
+
+GLOBAL_LIST = [1]
+GLOBAL_OBJECT = Plain(1)
+KEPT = []
+WEAK = []
+
+
+if torch:
+    class Special(torch.Tensor):
+        pass
+
+
+def keep(value):
+    KEPT.append(value)
+    return value
+
+
+def named(**attributes):
+    out = Holder()
+    vars(out).update(attributes)
+    return out
+
+
+def generator(x):
+    yield x
+
+
+def with_grad(x):
+    with torch.enable_grad():
+        return torch.ones(2, requires_grad=True) * 2
+
+
+def inference(x):
+    with torch.inference_mode():
+        return [torch.ones(2)]
+
+
+def weakly(x):
+    out = Plain(x + 1)
+    WEAK[:] = [weakref.ref(out)]
+    return out
+
+
+def marked(x):
+    y = x + 1
+    y.mark = 1
+    return y
+
+
+def borrowed_dict(x, shared={"x": 1}):
+    out = Plain(None)
+    out.__dict__ = shared
+    return out
+
+
+def bad_key(x):
+    return {Pair(1, 2): x + 1}
+
+
+def deep(x):
+    out = []
+    for _ in range(500):
+        out = [out]
+    return out
+
+
+def change_module(x):
+    MODULE.last = x + 1
+    return x + 1
+
+
+def change_class(x, holder):
+    holder.__class__ = Plain
+
+
+def resize(x):
+    x.resize_(1)
+
+
+def exchange(x):
+    x.data = x + 1
+
+
+def define(x, holder):
+    Holder.defined = len(vars(Holder))
+
+
+def function_with_cell():
+    count = 0
+
+    def function(new=None):
+        nonlocal count
+        count = count if new is None else new
+    return function
+
+
+def change_cell(x, function):
+    function(object)
+
+
+def change_set(x, things):
+    things.add(2)
+
+
+def raises(x):
+    raise KeyError(x)
+
+
+REFUSALS = [
+    (lambda x: Plain(x + 1, [generator(x)]), (x,), "result.y[0]: an object of type generator"),
+    (lambda x: {"lock": threading.Lock()}, (x,), "result['lock']: an object of type _thread.lock"),
+    (lambda x: keep([x + 1]), (x,), "result: an object of type list that is also referred to from elsewhere"),
+    (lambda x: (x, GLOBAL_LIST), (x,), "result[1]: an object of type list that is also referred to"),
+    (lambda x: (x, keep(([x],))), (x,), "result[1]: an object of type tuple that is also referred to"),
+    (lambda x: GLOBAL_OBJECT, (x,), "result: an object of type Plain that is also referred to"),
+    (weakly, (x,), "result: an object of type Plain that is weakly referred to"),
+    (borrowed_dict, (x,), "__dict__ is not its own"),
+    (bad_key, (x,), "a dictionary with a key of type Pair"),
+    (lambda x: {1, 2}, (x,), "result: a set"),
+    (lambda x: OSError(1), (x,), "result: an object of type OSError cannot be made again"),
+    (lambda x: iter([1]), (x,), "result: an object of type list_iterator"),
+    (lambda x: [x].append, (x,), "result: an object of type builtin_function_or_method"),
+    (deep, (x,), "nested too deep"),
+    (lambda x, n: n, (x, lambda: MODULE.y if torch is None else MODULE.note),
+     "result: reached both from the arguments and from the module"),
+    (change_module, (x,), "the call changed the module"),
+    (change_class, (x, Holder), "argument Holder: the call changed its class"),
+    (define, (x, Holder), "argument Holder's class: the call changed the class"),
+    (change_set, (x, lambda: {1}), "argument set: the call changed it"),
+    (lambda x, h: setattr(h, "keys", threading.Lock()), (x, Holder), "argument Holder.keys: an object of type"),
+    (lambda x, c: setattr(c.layers[1], "values", generator(x)), (x, Cache),
+     "argument Cache.layers[1].values: an object of type generator"),
+    (change_cell, (x, function_with_cell), "argument function's own object[0]: the call changed it"),
+    (raises, (x,), "raised an exception"),
+]
+TORCH_REFUSALS = [
+    (lambda x: OutputLike(with_grad(x)), (x,), "result.logits: a tensor that requires grad"),
+    (lambda x: [torch.nn.Parameter(x + 1)], (x,), "result[0]: a parameter"),
+    (lambda x: (x + 1).as_subclass(Special), (x,), "result: an object of type Special, a subclass of Tensor"),
+    (lambda x: {"s": (x + 1).to_sparse()}, (x,), "result['s']: a tensor that is not strided"),
+    (lambda x: torch.ones(2, dtype=torch.complex64).conj(), (x,), "result: a tensor that is not strided"),
+    (marked, (x,), "result: a tensor with attributes"),
+    (lambda x: keep(x + 1), (x,), "result: an object of type Tensor that is also referred to from elsewhere"),
+    (lambda x: keep((x + 1)[1:]), (x,), "result: an object of type Tensor that is also referred to from elsewhere"),
+    (lambda x, w: w, (x, lambda: MODULE.weight), "result: reached both from the arguments and from the module"),
+    (lambda x, w: w.t(), (x, lambda: MODULE.weight), "result: a view of memory that both"),
+    (inference, (x,), "result[0]: a tensor of another inference mode"),
+    (resize, (x,), "argument Tensor: the call gave the tensor another shape"),
+    (exchange, (x,), "argument Tensor: the call gave the tensor another shape or other memory"),
+    (lambda x, h: (h.keys.requires_grad_(), None)[1], (x, lambda: named(keys=x())),
+     "the call changed its requires_grad"),
+]
+
+
+class Refusals(unittest.TestCase):
+    def test_refusals(self):
+        for function, makers, words in REFUSALS + (TORCH_REFUSALS if torch else []):
+            with self.subTest(words):
+                observed = Observed(function, tuple(make() for make in makers), MODULE)
+                self.assertIn(words, observed.reason() or "learned")
+                vars(MODULE).pop("last", None)
+                vars(Holder).get("defined") and delattr(Holder, "defined")
+                del KEPT[:]
+
+    def test_differences(self):
+        count = iter(range(100))
+        def alternating(a, b):
+            return a if next(count) % 2 else b
+
+        def aliased(x):
+            first = [x + 1]
+            return [first, first] if next(count) % 2 else [first, [x + 1]]
+
+        def setter(name):
+            def function(x, holder):
+                setattr(holder, name + str(next(count)), 1)
+            return function
+
+        def sometimes(x, holder):
+            if next(count) % 2:
+                holder.keys = x + 1
+
+        table = [
+            (lambda x: {"n": [0, next(count)]}, (x,), "result['n'][1]: another value"),
+            (lambda x: Plain(float(next(count))), (x,), "result.x: another value"),
+            (alternating, (Holder, Holder), "result: another object of the arguments"),
+            (lambda x: lambda: x, (x,), "result: another object"),
+            (lambda x: [Plain(1), Frozen(1)][next(count) % 2:][:1], (x,), "result[0]: of another class"),
+            (lambda x: [1, [x + 1]][next(count) % 2], (x,), "result: of another kind"),
+            (lambda x: collections.deque(maxlen=next(count)), (x,), "result: another greatest length"),
+            (lambda x: [frozenset("a"), frozenset("b")][next(count) % 2], (x,), "result: another value"),
+            (lambda x: [0] * next(count), (x,), "result: another number of items"),
+            (aliased, (x,), "result[1]: shared otherwise"),
+            (setter("a"), (x, Holder), "argument Holder.a"),
+            (sometimes, (x, Holder), "argument Holder.keys: changed in one run and not in the other"),
+            (lambda x: {str(next(count)): 1}, (x,), "not there in the other run"),
+            (lambda x: [-0.0, 0.0][next(count) % 2], (x,), "result: another value"),
+        ]
+        torch_table = [
+            (lambda x: torch.ones(1 + next(count)), (x,), "result: a tensor of another shape"),
+            (lambda x: x.to([torch.float16, torch.int32][next(count) % 2]), (x,), "result: a tensor of another type"),
+            (lambda x: [MODULE.weight, MODULE.table][next(count) % 2], (x,), "result: another object of the module"),
+            (lambda x: x[next(count) % 2], (x,), "result: another view"),
+            (lambda x: x.device if next(count) % 2 else torch.device("cuda", 1), (x,), "result: another value"),
+            (lambda x: list((x + 1)[:2] if next(count) % 2 else [x[0] + 1, x[1] + 1]), (x,),
+             "another storage in the other run"),
+        ]
+        for function, makers, words in table + (torch_table if torch else []):
+            with self.subTest(words):
+                first, second = (Observed(function, tuple(make() for make in makers), MODULE) for _ in range(2))
+                self.assertIsNone(first.reason())
+                self.assertIsNone(second.reason())
+                self.assertIn(words, first.difference(second) or "the same")
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_inference_mode(self):
+        """Under inference mode, as the tensors that the repeating process makes then."""
+        with torch.inference_mode():
+            observed = Observed(lambda x: [x + 1, x[1:]], (x(),), MODULE)
+        self.assertIsNone(observed.reason())
+
+    def test_other_arguments(self):
+        """Repeated for arguments of another form, nothing is done."""
+        observed = Observed(*[CASES["grow_cache"][0], CASES["grow_cache"][1](), MODULE])
+        arguments = (x(), Cache(12))
+        self.assertIs(observed.repeat(observed.copies(), arguments), REFUSED)
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_holds_no_tensors(self):
+        """What eager frees during or after the call is freed: nothing of the observation keeps it."""
+        died = []
+
+        def function(x, cache):
+            watch = weakref.ref(cache.layers[0].keys)
+            cache.layers[0].keys = x + 1
+            died.append(watch() is None)
+            return x + 1
+        arguments = warm_cache()
+        observed = Observed(function, arguments, MODULE)
+        self.assertIsNone(observed.reason())
+        self.assertEqual(died, [True])
+        watches = [weakref.ref(value) for value in (observed.result(), *arguments)]
+        del arguments
+        PROBE.probe_drop_result(observed.handle)
+        self.assertEqual([watch() for watch in watches], [None] * 3)
+
+    def test_destructor_sees_all_done(self):
+        """What a replaced object's end runs sees all effects, and the result is not hurt by what it does."""
+        def make():
+            cache = Holder()
+            cache.keys, cache.values = Plain(0), 1
+            return x(), cache
+
+        def function(x, cache):
+            cache.keys, cache.values = None, 2
+            return Plain(cache)
+        observed = Observed(function, make(), MODULE)
+        self.assertIsNone(observed.reason())
+        arguments = make()
+        cache = arguments[1]
+        ends = []
+        weakref.finalize(cache.keys, lambda: (ends.append(dict(vars(cache))), vars(cache).clear()))
+        result = observed.repeat([], arguments)
+        self.assertIs(result.x, cache)
+        self.assertEqual(ends, [{"keys": None, "values": 2, "initialized": False}])
+
+
+if __name__ == "__main__":
+    main()
