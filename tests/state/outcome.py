@@ -267,4 +267,6 @@ class Check(unittest.TestCase):
 def main():
     if PROBE.probe_load(int(torch is not None)) != 1:
         sys.exit("this interpreter is not understood")
+    gc.collect()
+    gc.freeze()  # PyTorch's own objects, many: the collections to come are of the tests'
     unittest.main()
