@@ -9,6 +9,7 @@
 #include "python_hooks/frames.h"
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/regions.h"
+#include "python_hooks/replay/report.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
@@ -40,7 +41,7 @@ std::int64_t now() noexcept {
 }
 
 Object* note_shutdown(Object*, Object*) {
-  g_shutdown.store(true);
+  if (!g_shutdown.exchange(true) && config().mode == Mode::kReplay) replay::write_report();
   g_api.Py_IncRef(g_api._Py_NoneStruct);
   return g_api._Py_NoneStruct;
 }

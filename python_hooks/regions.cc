@@ -7,6 +7,7 @@
 #include "python_hooks/memory_map.h"
 #include "python_hooks/named_functions.h"
 #include "python_hooks/patterns.h"
+#include "python_hooks/replay/controller.h"
 #include "python_hooks/scopes.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -30,7 +31,10 @@ record::ThreadLog* recording_log() noexcept {
   return g_shutdown.load(std::memory_order_relaxed) ? nullptr : record::thread_log();
 }
 
-Object* call_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+// Is GRAPE_MODE=replay in force? Set once, before the hook can be called.
+bool g_replaying = false;
+
+Object* record_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
   record::ThreadLog* log = (count & kCountMask) != 0 ? recording_log() : nullptr;
   if (log == nullptr) return g_call_module(function, arguments, count, names);
   OpenScope scope;
@@ -38,6 +42,11 @@ Object* call_module(Object* function, Object* const* arguments, std::size_t coun
   Object* result = g_call_module(function, arguments, count, names);
   close(scope, result == nullptr);
   return result;
+}
+
+Object* call_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  if (g_replaying) return replay::call(record_module, function, arguments, count, names);
+  return record_module(function, arguments, count, names);
 }
 
 void hook_optimizers() noexcept;
@@ -145,6 +154,7 @@ bool hook_module_calls() noexcept {
     g_call_module = vectorcall_of(call.get());
     if (g_call_module != nullptr) {
       g_api.Py_IncRef(call.get());
+      g_replaying = replay::enabled();
       set_vectorcall(call.get(), call_module);
       return true;
     }

@@ -67,6 +67,7 @@ class Describer {
   std::string what(const Program& program) const {
     const RecordedNode& node = program.nodes[comparison_.node];
     if (node.kind == NodeKind::kKernel) return kernel(program, node);
+    if (node.kind == NodeKind::kHostRead) return "a read by the host";
     return node.kind == NodeKind::kCopy ? "a copy" : "a memset";
   }
 
@@ -108,7 +109,8 @@ class Describer {
     const RecordedNode& node = a_.nodes[comparison_.node];
     std::string place = "word " + number(comparison_.word) + " of the parameters";
     if (node.kind != NodeKind::kKernel) {
-      place = comparison_.word == 0                                   ? "the destination"
+      place = node.kind == NodeKind::kHostRead                        ? read_part()
+              : comparison_.word == 0                                 ? "the destination"
               : comparison_.word == 1 && node.kind == NodeKind::kCopy ? "the source"
               : comparison_.word == 1                                 ? "the value"
                                                                       : "the size";
@@ -116,6 +118,10 @@ class Describer {
       place = "parameter " + number(comparison_.parameter);
     }
     return place + " of " + operation(a_) + " is " + value(a_) + " in one call and " + value(b_) + " in the other";
+  }
+
+  std::string read_part() const {
+    return comparison_.word == 0 ? "the source" : comparison_.word == 1 ? "the size" : "the value";
   }
 
   static const Reference* reference_at(const Program& program, std::uint32_t word) {

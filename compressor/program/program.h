@@ -58,4 +58,13 @@ struct Program {
   std::uint64_t observed_seed = 0, observed_offset = 0;
 };
 
+// Nodes [first, first + count), launched as one, and the read by the host that follows (kNever: none).
+struct Segment {
+  std::uint32_t first = 0, count = 0;
+  std::uint32_t read = kNever;
+};
+
+// A program's nodes between its reads by the host. At least one segment; one may be empty.
+std::vector<Segment> segments(const Program& program);
+
 }  // namespace grape::program

@@ -8,7 +8,7 @@
 
 namespace grape::program {
 
-enum class NodeKind : std::uint8_t { kKernel, kCopy, kMemset };
+enum class NodeKind : std::uint8_t { kKernel, kCopy, kMemset, kHostRead };
 
 struct Dimensions {
   std::uint32_t x = 1, y = 1, z = 1;
@@ -32,6 +32,7 @@ struct FunctionInfo {
 // Parameter words by kind; a word is 8 bytes, the last one padded with zeros.
 //   kKernel  the packed parameter buffer
 //   kCopy    destination, source, bytes          (device to device, one row)
+//   kHostRead  source, bytes, then what the host read: the host waits here, and goes on as the value says
 //   kMemset  destination, value, element bytes, width in elements, height, pitch in bytes
 struct RecordedNode {
   NodeKind kind = NodeKind::kKernel;

@@ -135,6 +135,7 @@ void Symboliser::symbolise_node(const RecordedNode& node) {
       symbolise_words(begin, begin + std::min(node.word_count, 2u), false);
       return;
     case NodeKind::kMemset:
+    case NodeKind::kHostRead:
       symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
       return;
     case NodeKind::kKernel:
@@ -222,6 +223,19 @@ void Symboliser::take_random() {
 }
 
 }  // namespace
+
+std::vector<Segment> segments(const Program& program) {
+  std::vector<Segment> parts(1);
+  for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
+    if (program.nodes[i].kind == NodeKind::kHostRead) {
+      parts.back().read = i;
+      parts.push_back({i + 1, 0, kNever});
+    } else {
+      ++parts.back().count;
+    }
+  }
+  return parts;
+}
 
 Program symbolise(RegionRecord record) { return Symboliser(record).run(); }
 

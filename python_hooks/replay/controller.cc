@@ -142,6 +142,10 @@ Object* decide(Region& region, Call& call) {
         ++region.replayed;
         region.replay_seconds += now() - begin;
         return result;
+      case Ran::kOther:
+        region.reason = "a value that the host reads differs from the one in the proof";
+        ++region.fell_back;
+        return run_eagerly(region, call);
       case Ran::kNotNow:
         ++region.fell_back;
         return run_eagerly(region, call);

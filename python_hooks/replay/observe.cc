@@ -162,11 +162,38 @@ std::vector<Range> output_ranges(const program::Program& program, const std::vec
   return ranges;
 }
 
+// Before a read by the host nothing may change that eager would find changed, should the value be another one.
+bool may_stop_at_reads(const program::Program& program, const Call& call, const grape::replay::Shadow& shadow) {
+  const auto last_read = std::find_if(program.nodes.rbegin(), program.nodes.rend(), [](const program::RecordedNode& n) {
+    return n.kind == program::NodeKind::kHostRead;
+  });
+  if (last_read == program.nodes.rend()) return true;
+  for (const program::Reference& reference : program.references) {
+    if (reference.word >= last_read->words_at) break;
+    Range used;
+    if (reference.role == program::Role::kStatic) {
+      used = {program.statics[reference.block].address, program.statics[reference.block].bytes};
+    } else if (reference.role == program::Role::kInput) {
+      used = {call.walk->extents()[reference.block].address, call.walk->extents()[reference.block].bytes};
+    }
+    for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
+      const Range& range = shadow.watched()[i];
+      const bool overlap = range.address < used.address + used.bytes && used.address < range.address + range.bytes;
+      if (overlap && shadow.changed(i)) return false;
+    }
+  }
+  return true;
+}
+
 // The second observed call told the same program: its graph runs in the shadow. Null: `seen.reason` says why not.
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& first, Observation& second,
                               const std::vector<std::uint32_t>& noise, Seen& seen) {
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
   if (!seen.shadow.after(stream, output_ranges(second.program, second.output_addresses, second), seen.reason)) {
+    return nullptr;
+  }
+  if (!may_stop_at_reads(second.program, call, seen.shadow)) {
+    seen.reason = "changes memory before it reads a value on the host";
     return nullptr;
   }
   auto proven = std::make_unique<Proven>();
@@ -191,11 +218,11 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   }
   bindings.arena = region.arena_address;
   proven->pool = &region.execs;
-  grape::replay::GraphExec* exec = region.execs.take(proven->program, proven->plan, bindings, seen.reason);
+  const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
   std::string difference;
   const bool ran =
-      exec != nullptr && seen.shadow.compare(stream, *exec, output_ranges(second.program, bindings.outputs, second),
-                                             difference, seen.reason);
+      prepared && seen.shadow.compare(stream, proven->steps, output_ranges(second.program, bindings.outputs, second),
+                                      difference, seen.reason);
   for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
   if (!ran) return nullptr;
   if (!difference.empty()) {

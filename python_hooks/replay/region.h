@@ -19,7 +19,7 @@
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/outcome.h"
 #include "python_hooks/state/walk.h"
-#include "shim/replay/exec_pool.h"
+#include "shim/replay/steps.h"
 
 namespace grape::python::replay {
 
@@ -48,8 +48,9 @@ struct Proven {
   std::vector<OutputRecipe> recipes;
   std::unique_ptr<state::GlobalsGuard> globals;
   grape::replay::ExecPool* pool = nullptr;  // the region's
-  program::Bindings bindings;               // of the last run; reused
-  std::uint32_t block_epoch = 0;            // LiveBlocks::epoch() when its statics were last seen alive
+  grape::replay::Steps steps;
+  program::Bindings bindings;     // of the last run; reused
+  std::uint32_t block_epoch = 0;  // LiveBlocks::epoch() when its statics were last seen alive
 
   Proven() = default;
   ~Proven();  // gives up its references to blocks
@@ -63,8 +64,8 @@ struct Signature {
   std::vector<std::uint8_t> bytes;
   Stage stage = Stage::kSeen;
   std::uint32_t calls = 0;
-  std::uint32_t failures = 0;  // observations in a row that were of no use
-  std::uint32_t shadowed = 0;  // shadow replays passed
+  std::uint32_t failures = 0;   // observations in a row that were of no use
+  std::uint32_t postponed = 0;  // observations in which kernels were loaded, or the like
   std::unique_ptr<Observation> observation;
   std::unique_ptr<Proven> proven;
 };

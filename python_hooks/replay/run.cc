@@ -115,13 +115,21 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexc
   Ran ran = Ran::kFailed;
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
   std::string error;
-  grape::replay::GraphExec* exec = region.execs.take(proven.program, proven.plan, bindings, error);
-  if (exec != nullptr && exec->launch(stream) == CUDA_SUCCESS) {
-    if (random) state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.random_increment);
-    // The work is under way: there is no way back to eager from here.
-    result = proven.outcome->repeat(tensors.data(), *call.walk);
-    if (result == nullptr) g_api.PyErr_NoMemory();
-    ran = Ran::kReplayed;
+  if (proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error)) {
+    switch (proven.steps.run(stream)) {
+      case grape::replay::Steps::Ran::kDone:
+        if (random) state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.random_increment);
+        // The work is under way: there is no way back to eager from here.
+        result = proven.outcome->repeat(tensors.data(), *call.walk);
+        if (result == nullptr) g_api.PyErr_NoMemory();
+        ran = Ran::kReplayed;
+        break;
+      case grape::replay::Steps::Ran::kOtherValue:
+        ran = Ran::kOther;
+        break;
+      case grape::replay::Steps::Ran::kFailed:
+        break;
+    }
   }
   drop(tensors);
   return ran;

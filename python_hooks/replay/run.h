@@ -8,6 +8,7 @@ namespace grape::python::replay {
 enum class Ran : std::uint8_t {
   kReplayed,  // `result` is the call's
   kStale,     // a guard did not hold: nothing was done, the proof is void
+  kOther,     // the host would have read another value than when the program was recorded: eager must run
   kNotNow,    // nothing was done; may work next time (no memory)
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };

@@ -12,6 +12,7 @@
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
 #include "shim/lifecycle/lifecycle.h"
+#include "shim/replay/region_sink.h"
 
 namespace grape::interpose {
 
@@ -149,6 +150,9 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     } else {
       record_arguments(*log, result, stamp, duration, typename Captured::Tuple(arguments...),
                        std::index_sequence_for<A...>{});
+      if constexpr (Row::kClass == trace::ApiClass::kStreamSync) {
+        if (result == CUDA_SUCCESS) replay::note_stream_sync();
+      }
       if constexpr (Row::kAction == Action::kInstantiate) {
         if (result == CUDA_SUCCESS) record_instantiated(*log, arguments...);
       }

@@ -29,6 +29,7 @@ inline std::uint64_t next_sequence() noexcept { return g_sequence.fetch_add(1, s
 struct EventSink {
   std::uint8_t* data = nullptr;
   std::size_t used = 0, room = 0;  // bytes
+  std::size_t noted = 0;           // up to here what the host read was kept
   bool lost = false;               // an event is missing: no memory, or too much of it
   // Makes `room` at least `needed`. False: it cannot.
   bool (*grow)(EventSink& sink, std::size_t needed) noexcept = nullptr;

@@ -34,15 +34,20 @@ void ExecPool::forget(const program::Program& program) noexcept {
   }
 }
 
-GraphExec* ExecPool::build(const program::Program& program, const program::ArenaPlan& plan,
+GraphExec* ExecPool::build(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
                            const program::Bindings& bindings, std::string& error) {
+  // What holds another part of this program stays.
+  const auto in_use = [&](const Entry& entry) { return entry.exec->holds() == &program; };
+  const auto older = [&](const Entry& a, const Entry& b) {
+    return in_use(a) != in_use(b) ? in_use(b) : a.used < b.used;
+  };
   while (!entries_.empty() && device_bytes() > config().memory_budget) {
-    const auto oldest = std::min_element(entries_.begin(), entries_.end(),
-                                         [](const Entry& a, const Entry& b) { return a.used < b.used; });
+    const auto oldest = std::min_element(entries_.begin(), entries_.end(), older);
+    if (in_use(*oldest)) break;
     drop(static_cast<std::size_t>(oldest - entries_.begin()));
   }
   entries_.reserve(entries_.size() + 1);
-  std::unique_ptr<GraphExec> exec = GraphExec::build(program, plan, bindings, error);
+  std::unique_ptr<GraphExec> exec = GraphExec::build(program, segment, plan, bindings, error);
   if (exec == nullptr) return nullptr;
   ++built_;
   g_device_bytes.fetch_add(exec->device_bytes(), std::memory_order_relaxed);
@@ -50,11 +55,11 @@ GraphExec* ExecPool::build(const program::Program& program, const program::Arena
   return entries_.back().exec.get();
 }
 
-GraphExec* ExecPool::take(const program::Program& program, const program::ArenaPlan& plan,
+GraphExec* ExecPool::take(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
                           const program::Bindings& bindings, std::string& error) noexcept {
   try {
     for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (entries_[i].exec->holds() != &program) continue;
+      if (entries_[i].exec->holds() != &program || entries_[i].exec->first_node() != segment.first) continue;
       entries_[i].used = ++clock_;
       const CUresult bound = entries_[i].exec->bind(bindings);
       if (bound == CUDA_SUCCESS) return entries_[i].exec.get();
@@ -66,19 +71,20 @@ GraphExec* ExecPool::take(const program::Program& program, const program::ArenaP
     std::size_t alike = 0;
     Entry* oldest = nullptr;
     for (Entry& entry : entries_) {
-      if (!entry.exec->fits(program)) continue;
+      // One that holds another part of the same program is in use.
+      if (entry.exec->holds() == &program || !entry.exec->fits(program, segment)) continue;
       ++alike;
       if (oldest == nullptr || entry.used < oldest->used) oldest = &entry;
     }
     if (alike >= kSameShape || (alike != 0 && device_bytes() > config().memory_budget)) {
       oldest->used = ++clock_;
-      if (oldest->exec->adopt(program, plan, bindings)) {
+      if (oldest->exec->adopt(program, segment, plan, bindings)) {
         ++adopted_;
         return oldest->exec.get();
       }
       if (!oldest->exec->usable()) drop(static_cast<std::size_t>(oldest - entries_.data()));
     }
-    return build(program, plan, bindings, error);
+    return build(program, segment, plan, bindings, error);
   } catch (const std::bad_alloc&) {
     error = "no host memory";
     return nullptr;

@@ -14,10 +14,10 @@ namespace grape::replay {
 
 class ExecPool {
  public:
-  // An exec that holds `program`, bound to `bindings`: valid until the next call of the pool. Null and one line in
-  // `error` if the driver refuses. `program` and `plan` must stay as they are until forget().
-  GraphExec* take(const program::Program& program, const program::ArenaPlan& plan, const program::Bindings& bindings,
-                  std::string& error) noexcept;
+  // An exec that holds the program's segment, bound to `bindings`: valid until the pool is asked for another program's.
+  // Null and one line in `error` if the driver refuses. `program` and `plan` must stay as they are until forget().
+  GraphExec* take(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
+                  const program::Bindings& bindings, std::string& error) noexcept;
   // The program is about to go: so do the execs that hold it.
   void forget(const program::Program& program) noexcept;
 
@@ -34,8 +34,8 @@ class ExecPool {
     std::uint64_t used = 0;  // when last, by clock_
   };
   void drop(std::size_t index) noexcept;
-  GraphExec* build(const program::Program& program, const program::ArenaPlan& plan, const program::Bindings& bindings,
-                   std::string& error);
+  GraphExec* build(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
+                   const program::Bindings& bindings, std::string& error);
 
   std::vector<Entry> entries_;
   std::uint64_t clock_ = 0, built_ = 0, adopted_ = 0;

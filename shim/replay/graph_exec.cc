@@ -15,6 +15,7 @@ namespace real = interpose::real;
 using program::NodeKind;
 using program::Program;
 using program::RecordedNode;
+using program::Segment;
 
 constexpr std::uint64_t kDeviceBytesPerNode = 2253;  // measured: 2.2 KiB
 constexpr std::uint64_t kCopyBytesPerThread = 16;
@@ -84,19 +85,21 @@ bool same_shape(const CUDA_KERNEL_NODE_PARAMS& a, const CUDA_KERNEL_NODE_PARAMS&
 }
 
 // What a node cannot change once it is instantiated: edges and attributes.
-bool same_fixed(const Program& a, const RecordedNode& x, const Program& b, const RecordedNode& y) {
+// `shift`: the difference between the two nodes' numbers.
+bool same_fixed(const Program& a, const RecordedNode& x, const Program& b, const RecordedNode& y, std::uint32_t shift) {
+  const auto same_edge = [shift](std::uint32_t from, std::uint32_t other) { return from + shift == other; };
   return x.after_count == y.after_count && x.attribute_count == y.attribute_count && x.cooperative == y.cooperative &&
          std::equal(a.after.begin() + x.after_at, a.after.begin() + x.after_at + x.after_count,
-                    b.after.begin() + y.after_at) &&
+                    b.after.begin() + y.after_at, same_edge) &&
          std::equal(a.attributes.begin() + x.attributes_at * program::kAttributeBytes,
                     a.attributes.begin() + (x.attributes_at + x.attribute_count) * program::kAttributeBytes,
                     b.attributes.begin() + y.attributes_at * program::kAttributeBytes);
 }
 
-bool same_fixed(const Program& a, const Program& b) {
-  if (a.nodes.size() != b.nodes.size()) return false;
-  for (std::size_t i = 0; i < a.nodes.size(); ++i) {
-    if (!same_fixed(a, a.nodes[i], b, b.nodes[i])) return false;
+bool same_fixed(const Program& a, Segment at_a, const Program& b, Segment at_b) {
+  if (at_a.count != at_b.count) return false;
+  for (std::uint32_t i = 0; i < at_a.count; ++i) {
+    if (!same_fixed(a, a.nodes[at_a.first + i], b, b.nodes[at_b.first + i], at_b.first - at_a.first)) return false;
   }
   return true;
 }
@@ -105,6 +108,7 @@ bool same_fixed(const Program& a, const Program& b) {
 
 struct GraphExec::State {
   const Program* program = nullptr;
+  Segment segment;
   const program::ArenaPlan* plan = nullptr;
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
@@ -122,7 +126,8 @@ struct GraphExec::State {
   bool shape_node(const RecordedNode& recorded, CUcontext context, OwnKernels* own, CUDA_KERNEL_NODE_PARAMS& shape,
                   std::string& error) const;
   bool add_node(std::uint32_t index, CUcontext context, OwnKernels* own, std::string& error);
-  bool adopt(const Program& next, const program::ArenaPlan& next_plan, const program::Bindings& bindings);
+  bool adopt(const Program& next, Segment next_segment, const program::ArenaPlan& next_plan,
+             const program::Bindings& bindings);
   CUresult set_node(std::uint32_t index, std::uint64_t* from);
   bool set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const;
   bool shape_own(const RecordedNode& node, const OwnKernels& own, CUDA_KERNEL_NODE_PARAMS& shape) const;
@@ -224,7 +229,7 @@ bool GraphExec::State::shape_node(const RecordedNode& recorded, CUcontext contex
 
 bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, OwnKernels* own, std::string& error) {
   const RecordedNode& recorded = program->nodes[index];
-  Node& node = nodes[index];
+  Node& node = nodes[index - segment.first];
   if (!shape_node(recorded, context, own, node.shape, error)) return false;
   std::vector<CUgraphNode> after;
   for (std::uint32_t i = 0; i < recorded.after_count; ++i) {
@@ -233,7 +238,7 @@ bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, OwnKerne
       error = "a node comes before one that it follows";
       return false;
     }
-    after.push_back(nodes[from].handle);
+    if (from >= segment.first) after.push_back(nodes[from - segment.first].handle);
   }
   const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(node.shape, *program, recorded, words.data());
   const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
@@ -249,8 +254,9 @@ bool GraphExec::State::look_up(CUcontext& context, OwnKernels*& own, std::string
     error = "no context is current";
     return false;
   }
-  const bool all_kernels = std::all_of(program->nodes.begin(), program->nodes.end(),
-                                       [](const RecordedNode& node) { return node.kind == NodeKind::kKernel; });
+  const bool all_kernels =
+      std::all_of(program->nodes.begin() + segment.first, program->nodes.begin() + segment.first + segment.count,
+                  [](const RecordedNode& node) { return node.kind == NodeKind::kKernel; });
   if (!all_kernels) {
     own = own_kernels(error);
     if (own == nullptr) return false;
@@ -266,8 +272,8 @@ bool GraphExec::State::add_nodes(std::string& error) {
   CUcontext context = nullptr;
   OwnKernels* own = nullptr;
   if (!look_up(context, own, error)) return false;
-  nodes.resize(program->nodes.size());
-  for (std::uint32_t i = 0; i < nodes.size(); ++i) {
+  nodes.resize(segment.count);
+  for (std::uint32_t i = segment.first; i < segment.first + segment.count; ++i) {
     if (add_node(i, context, own, error)) continue;
     error += name_of(i);
     return false;
@@ -278,11 +284,14 @@ bool GraphExec::State::add_nodes(std::string& error) {
 // Addresses of static blocks stay; all other references may move.
 void GraphExec::State::find_moving() {
   moving.clear();
-  std::uint32_t node = 0;  // words lie in node order
+  std::uint32_t node = segment.first;  // words lie in node order
+  const std::uint32_t end = segment.first + segment.count;
   for (const program::Reference& reference : program->references) {
-    if (reference.role == program::Role::kStatic) continue;
-    while (reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
-    moving.push_back({reference, node});
+    if (reference.role == program::Role::kStatic || node == end || reference.word < program->nodes[node].words_at) {
+      continue;
+    }
+    while (node < end && reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
+    if (node < end) moving.push_back({reference, node});
   }
 }
 
@@ -315,13 +324,14 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
 }
 
 CUresult GraphExec::State::set_node(std::uint32_t index, std::uint64_t* from) {
-  const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(nodes[index].shape, *program, program->nodes[index], from);
+  const CUDA_KERNEL_NODE_PARAMS full =
+      parameters.fill(nodes[index - segment.first].shape, *program, program->nodes[index], from);
   ++patched;
-  return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index].handle, &full);
+  return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index - segment.first].handle, &full);
 }
 
 // The driver's state is known word by word, so only what differs is set.
-bool GraphExec::State::adopt(const Program& next, const program::ArenaPlan& next_plan,
+bool GraphExec::State::adopt(const Program& next, Segment next_segment, const program::ArenaPlan& next_plan,
                              const program::Bindings& bindings) {
   const Program& old = *program;
   std::vector<std::uint64_t> next_words(next.words.size());
@@ -330,19 +340,21 @@ bool GraphExec::State::adopt(const Program& next, const program::ArenaPlan& next
   CUcontext context = nullptr;
   OwnKernels* own = nullptr;
   std::string error;
+  const Segment old_segment = segment;
   program = &next;
+  segment = next_segment;
   bool good = look_up(context, own, error);
   for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
-    good = shape_node(next.nodes[i], context, own, shapes[i], error);
+    good = shape_node(next.nodes[segment.first + i], context, own, shapes[i], error);
   }
   for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
-    const RecordedNode &before = old.nodes[i], &after = next.nodes[i];
+    const RecordedNode &before = old.nodes[old_segment.first + i], &after = next.nodes[segment.first + i];
     const bool same = before.word_count == after.word_count && before.parameter_bytes == after.parameter_bytes &&
                       same_shape(nodes[i].shape, shapes[i]) &&
                       std::memcmp(words.data() + before.words_at, next_words.data() + after.words_at,
                                   std::size_t{after.word_count} * sizeof(std::uint64_t)) == 0;
     nodes[i].shape = shapes[i];
-    if (!same) good = set_node(i, next_words.data()) == CUDA_SUCCESS;
+    if (!same) good = set_node(segment.first + i, next_words.data()) == CUDA_SUCCESS;
   }
   plan = &next_plan;
   words = std::move(next_words);
@@ -356,12 +368,14 @@ GraphExec::~GraphExec() {
   if (state_ != nullptr) state_->destroy();
 }
 
-std::unique_ptr<GraphExec> GraphExec::build(const program::Program& program, const program::ArenaPlan& plan,
-                                            const program::Bindings& bindings, std::string& error) noexcept {
+std::unique_ptr<GraphExec> GraphExec::build(const program::Program& program, Segment segment,
+                                            const program::ArenaPlan& plan, const program::Bindings& bindings,
+                                            std::string& error) noexcept {
   try {
     std::unique_ptr<GraphExec> result(new GraphExec);
     result->state_ = std::make_unique<State>();
     result->state_->program = &program;
+    result->state_->segment = segment;
     result->state_->plan = &plan;
     if (result->state_->build(bindings, error)) return result;
   } catch (const std::bad_alloc&) {
@@ -395,14 +409,14 @@ CUresult GraphExec::bind(const program::Bindings& bindings) noexcept {
   return CUDA_SUCCESS;
 }
 
-bool GraphExec::adopt(const program::Program& program, const program::ArenaPlan& plan,
+bool GraphExec::adopt(const program::Program& program, Segment segment, const program::ArenaPlan& plan,
                       const program::Bindings& bindings) noexcept {
   State& state = *state_;
   state.patched = 0;
-  if (state.exec == nullptr || !same_fixed(*state.program, program)) return false;
+  if (state.exec == nullptr || !same_fixed(*state.program, state.segment, program, segment)) return false;
   bool good = false;
   try {
-    good = state.adopt(program, plan, bindings);
+    good = state.adopt(program, segment, plan, bindings);
   } catch (const std::bad_alloc&) {
   }
   // Half of one program and half of another is nothing to launch.
@@ -410,12 +424,13 @@ bool GraphExec::adopt(const program::Program& program, const program::ArenaPlan&
   return good;
 }
 
-bool GraphExec::fits(const program::Program& program) const noexcept {
-  return state_->exec != nullptr && same_fixed(*state_->program, program);
+bool GraphExec::fits(const program::Program& program, Segment segment) const noexcept {
+  return state_->exec != nullptr && same_fixed(*state_->program, state_->segment, program, segment);
 }
 
 bool GraphExec::usable() const noexcept { return state_->exec != nullptr; }
 const program::Program* GraphExec::holds() const noexcept { return state_->program; }
+std::uint32_t GraphExec::first_node() const noexcept { return state_->segment.first; }
 
 CUresult GraphExec::launch(CUstream stream) noexcept {
   return state_->exec != nullptr ? real::get_cuGraphLaunch()(state_->exec, stream) : CUDA_ERROR_INVALID_HANDLE;

@@ -21,8 +21,10 @@ class GraphExec {
   // whatever was made is destroyed again. `program` and `plan` must outlive the result and stay as they are; so must
   // the modules of its kernels (record::g_module_epoch tells of unloads). Copies and memsets become kernels of our own,
   // since nodes of their kinds keep a straight line from launching fast.
-  static std::unique_ptr<GraphExec> build(const program::Program& program, const program::ArenaPlan& plan,
-                                          const program::Bindings& bindings, std::string& error) noexcept;
+  // Only the nodes of `segment` are built: what they follow in others has been launched before.
+  static std::unique_ptr<GraphExec> build(const program::Program& program, program::Segment segment,
+                                          const program::ArenaPlan& plan, const program::Bindings& bindings,
+                                          std::string& error) noexcept;
   ~GraphExec();
   GraphExec(const GraphExec&) = delete;
   GraphExec& operator=(const GraphExec&) = delete;
@@ -34,11 +36,12 @@ class GraphExec {
   // the one it holds, so that thousands of programs share a few execs: sets the nodes that differ from what the driver
   // has, and no others. False: not the same shape, and nothing was done; or an error, and the exec is unusable (then
   // usable() is false). The rules of build() hold for the new program from then on; the old one may go.
-  bool adopt(const program::Program& program, const program::ArenaPlan& plan,
+  bool adopt(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
              const program::Bindings& bindings) noexcept;
-  bool fits(const program::Program& program) const noexcept;  // could it adopt it?
+  bool fits(const program::Program& program, program::Segment segment) const noexcept;  // could it adopt it?
   bool usable() const noexcept;
   const program::Program* holds() const noexcept;
+  std::uint32_t first_node() const noexcept;  // of the segment that it holds
   // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.
   CUresult launch(CUstream stream) noexcept;
   // The same, for work that was on other streams besides: it follows what they had, and they wait for it.

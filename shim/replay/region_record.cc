@@ -44,6 +44,16 @@ struct Refusal {
   bool again = false;
 };
 
+// Calls about modules that load none: what they ask for or set stays as it is for the replays.
+bool keeps_modules(const std::string& name) {
+  static const char* const kNames[] = {"cuKernelGetFunction",    "cuKernelSetAttribute", "cuKernelSetCacheConfig",
+                                       "cuFuncSetAttribute",     "cuFuncSetCacheConfig", "cuFuncSetSharedMemConfig",
+                                       "cuModuleGetFunction",    "cuLibraryGetKernel",   "cuModuleGetGlobal",
+                                       "cuLibraryGetGlobal",     "cuFuncGetModule",      "cuKernelGetLibrary",
+                                       "cuModuleGetLoadingMode", "cuFuncLoad",           "cuFuncIsLoaded"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 // First pass: what no program can hold, event by event.
 class Screen {
  public:
@@ -61,6 +71,8 @@ class Screen {
       serials_.push_back(0);
     } else if (event.header->kind == kSerialNote && !serials_.empty()) {
       serials_.back() = event.words()[0];
+    } else if (event.header->kind == kValueNote) {
+      ++values_;
     } else if (event.header->kind == EventKind::kLost) {
       refuse_again("was not recorded whole: the buffers were full");
     }
@@ -70,6 +82,10 @@ class Screen {
   Refusal finish() {
     if (lasting_.reason.empty() && !recorded_.empty()) {
       lasting_ = {"records an event that may be waited for after the call (cuEventRecord)", 0, false};
+    }
+    if (lasting_.reason.empty() && values_ != reads_) {
+      lasting_ = {"reads device memory to the host without waiting for it, or more than Grape keeps", read_frame_,
+                  false};
     }
     if (lasting_.reason.empty()) find_streams();
     return lasting_.reason.empty() ? passing_ : lasting_;
@@ -132,7 +148,9 @@ class Screen {
     const ApiLayout& layout = (*events_.apis)[call.api()];
     const std::string name = " (" + plain_name(layout.symbol) + ")";
     if (layout.api_class == ApiClass::kQuery) return;  // may say "not ready"
-    if (layout.api_class == ApiClass::kModule) return refuse_again("kernels were loaded" + name);
+    if (layout.api_class == ApiClass::kModule) {
+      return keeps_modules(plain_name(layout.symbol)) ? void() : refuse_again("kernels were loaded" + name);
+    }
     if (call.result() != 0) return refuse("a driver call failed" + name, call.frame());
     if ((call.header->flags & trace::kFlagCaptured) != 0) {
       return refuse("captures a CUDA graph of its own" + name, call.frame());
@@ -141,7 +159,7 @@ class Screen {
       case ApiClass::kCopy:
         return add_copy(layout, call, name);
       case ApiClass::kCopyToHost:
-        return refuse("reads device memory to the host" + name, call.frame());
+        return add_host_read(layout, call, name);
       case ApiClass::kCopyToDevice:
         return refuse("copies host memory to the device" + name, call.frame());
       case ApiClass::kMemset:
@@ -150,6 +168,11 @@ class Screen {
       case ApiClass::kHostFunction:
         return refuse("calls back into the host" + name, call.frame());
       case ApiClass::kStreamSync:
+        // The wait for what was read is part of the read.
+        if (reads_ != waited_ && plain_name(layout.symbol) == "cuStreamSynchronize") {
+          waited_ = reads_;
+          return;
+        }
         return refuse("waits for the device" + name, call.frame());
       case ApiClass::kMemoryOp:
         return refuse("has the device wait for memory, or moves memory" + name, call.frame());
@@ -190,6 +213,15 @@ class Screen {
     }
     check_device_memory(to, call.frame());
     check_device_memory(from, call.frame());
+    note_stream(record::stream_of(layout, call));
+  }
+
+  void add_host_read(const ApiLayout& layout, const CallView& call, const std::string& name) {
+    if (plain_name(layout.symbol) != "cuMemcpyDtoHAsync") {
+      return refuse("reads device memory to the host" + name, call.frame());
+    }
+    ++reads_;
+    read_frame_ = call.frame();
     note_stream(record::stream_of(layout, call));
   }
 
@@ -245,6 +277,8 @@ class Screen {
 
   const RegionEvents& events_;
   Refusal lasting_, passing_;
+  std::size_t reads_ = 0, waited_ = 0, values_ = 0;  // by the host: begun, waited for, known by value
+  std::uint32_t read_frame_ = 0;
   std::vector<program::LiveBlock> born_;
   std::vector<std::uint64_t> serials_;          // per block event
   std::unordered_set<std::uint64_t> recorded_;  // events recorded and not destroyed
@@ -252,11 +286,18 @@ class Screen {
   record::StreamModes modes_;
 };
 
+// What the host read, in the order of the reads: words each.
+using HostValues = std::vector<std::vector<std::uint64_t>>;
+
 // Second pass: the graph becomes a record.
 class Conversion {
  public:
-  Conversion(const RegionEvents& events, const record::Graph& graph, const Screen& screen)
-      : events_(events), graph_(graph), screen_(screen), record_(std::make_unique<RegionRecord>()) {}
+  Conversion(const RegionEvents& events, const record::Graph& graph, const Screen& screen, HostValues values)
+      : events_(events),
+        graph_(graph),
+        screen_(screen),
+        values_(std::move(values)),
+        record_(std::make_unique<RegionRecord>()) {}
 
   RegionSink::Result run(std::vector<program::LiveBlock> before) {
     RegionSink::Result result;
@@ -292,6 +333,18 @@ class Conversion {
     out.words_at = static_cast<std::uint32_t>(record_->words.size());
     if (node.kind == record::NodeKind::kKernel) {
       if (!add_kernel(node, out)) return false;
+    } else if (node.kind == record::NodeKind::kCopy && node.direction == record::CopyDirection::kToHost) {
+      out.kind = NodeKind::kHostRead;
+      const ApiLayout& layout = (*events_.apis)[node.api];
+      const std::uint64_t bytes = argument(node, layout.bytes);
+      record_->words.push_back(argument(node, layout.src));
+      record_->words.push_back(bytes);
+      if (value_ == values_.size() || values_[value_].size() != trace::words_for(bytes)) {
+        reason_ = "what the host read was not kept";
+        return false;
+      }
+      record_->words.insert(record_->words.end(), values_[value_].begin(), values_[value_].end());
+      ++value_;
     } else if (node.kind == record::NodeKind::kCopy) {
       out.kind = NodeKind::kCopy;
       const ApiLayout& layout = (*events_.apis)[node.api];
@@ -373,6 +426,8 @@ class Conversion {
   const RegionEvents& events_;
   const record::Graph& graph_;
   const Screen& screen_;
+  const HostValues values_;
+  std::size_t value_ = 0;  // the next read's
   std::unique_ptr<RegionRecord> record_;
   std::unordered_map<std::uint32_t, std::uint32_t> functions_;  // id → index
   std::string reason_;
@@ -414,7 +469,11 @@ RegionSink::Result make_region_record(RegionEvents events) {
     return result;
   }
   std::vector<program::LiveBlock> before = std::move(events.before);
-  return Conversion(events, graph, screen).run(std::move(before));
+  HostValues values;
+  for_each_event(events, [&](const trace::EventView& event) {
+    if (event.header->kind == kValueNote) values.emplace_back(event.words(), event.words() + event.word_count());
+  });
+  return Conversion(events, graph, screen, std::move(values)).run(std::move(before));
 }
 
 }  // namespace grape::replay

@@ -13,6 +13,10 @@ namespace grape::replay {
 // The kind of a serial's note in a sink: one word, the serial of the block whose event stands before it.
 constexpr trace::EventKind kSerialNote = trace::EventKind::kNone;
 
+// The kind of a value's note: the words that the host has read, after the wait for them; in the order of the reads.
+constexpr trace::EventKind kValueNote = static_cast<trace::EventKind>(0x7fff);
+constexpr std::uint64_t kMostValueBytes = 4096;  // more is not kept
+
 struct RegionEvents {
   const std::uint8_t* data = nullptr;  // events back to back, as a RegionSink has them
   std::size_t bytes = 0;

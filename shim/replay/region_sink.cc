@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "shim/interpose/function_cache.h"
@@ -81,7 +82,7 @@ bool RegionSink::begin() noexcept {
   CUcontext context = nullptr;
   auto* get_context = interpose::real::get_cuCtxGetCurrent();
   if (thread.sink != nullptr || get_context == nullptr || get_context(&context) != CUDA_SUCCESS) return false;
-  sink_.used = 0;
+  sink_.used = sink_.noted = 0;
   sink_.lost = false;
   thread.sink = &sink_;
   if (record::thread_log() == nullptr) {
@@ -133,6 +134,33 @@ RegionSink::Result RegionSink::end() noexcept {
     result.again = true;
   }
   return result;
+}
+
+void note_stream_sync() noexcept {
+  record::EventSink* sink = record::t_thread.sink;
+  if (sink == nullptr) return;
+  struct {
+    trace::EventHeader header;
+    std::uint64_t value[kMostValueBytes / 8];
+  } note = {};
+  const std::size_t end = sink->used;
+  while (sink->noted < end) {
+    const auto* header = reinterpret_cast<const trace::EventHeader*>(sink->data + sink->noted);
+    sink->noted += header->bytes;
+    if (header->kind != trace::EventKind::kCall) continue;
+    const record::CallView call(trace::EventView{header});
+    const record::ApiLayout& layout = (*apis())[call.api()];
+    if (layout.api_class != trace::ApiClass::kCopyToHost || call.result() != 0 || layout.bytes < 0 || layout.dst < 0) {
+      continue;
+    }
+    const std::uint64_t bytes = call.argument(layout.bytes);
+    if (bytes > kMostValueBytes) continue;
+    const std::size_t words = trace::words_for(bytes);
+    if (words != 0) note.value[words - 1] = 0;
+    std::memcpy(note.value, reinterpret_cast<const void*>(call.argument(layout.dst)), bytes);
+    note.header = {static_cast<std::uint32_t>(sizeof note.header + words * 8), kValueNote, 0, 0, 0, 0, 0};
+    sink->append(note.header);
+  }
 }
 
 void note_block_serial(std::uint64_t serial) noexcept {

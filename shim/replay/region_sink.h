@@ -48,6 +48,9 @@ class RegionSink {
   bool complete_ = false;
 };
 
+// The thread has waited for a stream: what it read of device memory before is there, and kept with its events.
+void note_stream_sync() noexcept;
+
 // The serial of the block whose event this thread has just recorded, if its events are collected.
 void note_block_serial(std::uint64_t serial) noexcept;
 

@@ -1,0 +1,71 @@
+#include "shim/replay/steps.h"
+
+#include <cstring>
+
+#include "shim/interpose/real_driver.h"
+#include "shim/replay/region_record.h"
+
+namespace grape::replay {
+namespace {
+
+namespace real = interpose::real;
+
+// Where values read by the host arrive: pinned, so that the copy needs no detour. Kept for good, by thread.
+void* landing() noexcept {
+  static thread_local void* memory = nullptr;
+  auto* allocate = real::get_cuMemHostAlloc();
+  if (memory == nullptr && (allocate == nullptr || allocate(&memory, kMostValueBytes, 0) != CUDA_SUCCESS)) {
+    memory = nullptr;
+  }
+  return memory;
+}
+
+}  // namespace
+
+bool Steps::prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+                    const program::Bindings& bindings, std::string& error) {
+  parts_.clear();
+  launched_ = false;
+  for (const program::Segment& segment : program::segments(program)) {
+    Part part;
+    if (segment.count != 0) {
+      part.exec = pool.take(program, segment, plan, bindings, error);
+      if (part.exec == nullptr) return false;
+    }
+    if (segment.read != program::kNever) {
+      const program::RecordedNode& read = program.nodes[segment.read];
+      part.source = program.words[read.words_at];
+      for (const program::Reference& reference : program.references) {
+        if (reference.word == read.words_at) part.source += program::base_of(program, plan, bindings, reference);
+      }
+      part.bytes = program.words[read.words_at + 1];
+      part.value = program.words.data() + read.words_at + 2;
+      if (part.bytes > kMostValueBytes || landing() == nullptr) {
+        error = "no memory for what the host reads";
+        return false;
+      }
+    }
+    parts_.push_back(part);
+  }
+  return true;
+}
+
+Steps::Ran Steps::run(CUstream stream) noexcept {
+  auto* copy = real::get_cuMemcpyDtoHAsync_v2();
+  auto* wait = real::get_cuStreamSynchronize();
+  for (const Part& part : parts_) {
+    if (part.exec != nullptr) {
+      if (part.exec->launch(stream) != CUDA_SUCCESS) return Ran::kFailed;
+      launched_ = true;
+    }
+    if (part.value == nullptr) continue;
+    if (copy == nullptr || wait == nullptr || copy(landing(), part.source, part.bytes, stream) != CUDA_SUCCESS ||
+        wait(stream) != CUDA_SUCCESS) {
+      return Ran::kFailed;
+    }
+    if (std::memcmp(landing(), part.value, part.bytes) != 0) return Ran::kOtherValue;
+  }
+  return Ran::kDone;
+}
+
+}  // namespace grape::replay

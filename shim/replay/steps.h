@@ -1,0 +1,35 @@
+// A program's run in parts: graphs, and between them the reads by the host, whose values must be what they were when
+// the program was recorded. One thread; the program's context is current.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+#include <vector>
+
+#include "shim/replay/exec_pool.h"
+
+namespace grape::replay {
+
+class Steps {
+ public:
+  // Takes the execs of all parts, bound. False: one line in `error`. Valid until the pool is asked for another program.
+  bool prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+               const program::Bindings& bindings, std::string& error);
+  enum class Ran : std::uint8_t { kDone, kOtherValue, kFailed };
+  // kOtherValue: the host would have read something else than what was recorded; the parts behind the read were not
+  // launched. kFailed: nothing was launched, or the driver is in trouble of its own; `launched()` tells.
+  Ran run(CUstream stream) noexcept;
+  bool launched() const noexcept { return launched_; }
+
+ private:
+  struct Part {
+    GraphExec* exec = nullptr;  // null: no nodes
+    std::uint64_t source = 0, bytes = 0;
+    const std::uint64_t* value = nullptr;  // null: no read behind it
+  };
+  std::vector<Part> parts_;
+  bool launched_ = false;
+};
+
+}  // namespace grape::replay
