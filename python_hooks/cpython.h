@@ -269,12 +269,7 @@ void** init_slot(Object* type) noexcept;
 void** next_slot(Object* type) noexcept;
 // What a slot's method, as `type.__init__`, calls; null: it is no such method.
 void** wrapped_slot(Object* method) noexcept;
-// A heap type's own attributes, and the types that it looks its attributes up in (a tuple); borrowed, or null.
-inline Object* type_dict(Object* type) noexcept { return field<Object*>(type, 264); }
-inline Object* type_bases(Object* type) noexcept { return field<Object*>(type, 344); }
 
-// A tuple's items.
-inline std::size_t tuple_size(const Object* tuple) noexcept { return field<std::size_t>(tuple, 16); }
 inline Object* tuple_item(const Object* tuple, std::size_t index) noexcept {
   return field<Object*>(tuple, g_layout.tuple_items + index * 8);
 }

@@ -20,11 +20,6 @@ long number(Object* object, const char* name) noexcept {
   return value ? g_api.PyLong_AsLong(value.get()) : 0;
 }
 
-std::uint32_t count(Object* object, const char* name) noexcept {
-  const Reference value(g_api.PyObject_GetAttrString(object, name));
-  return value ? static_cast<std::uint32_t>(tuple_size(value.get())) : 0;
-}
-
 void keep(std::vector<Object*>& list, Object* object) {
   list.push_back(object);
   g_api.Py_IncRef(object);
@@ -78,10 +73,6 @@ const State::Note* note_code(State& state, const void* frame) {
   State::Note note{};
   note.takes_arguments = number(key.code, "co_argcount") > 0;
   note.effect = effect_of(key.code);
-  if (g_layout.frame_function < 0) {
-    note.cell_count = count(key.code, "co_freevars");
-    note.first_cell = static_cast<std::uint32_t>(number(key.code, "co_nlocals")) + count(key.code, "co_cellvars");
-  }
   if (!state.code_notes.put(key, note)) return nullptr;
   state.codes.push_back({key.code, key.globals});
   g_api.Py_IncRef(key.code);
@@ -112,15 +103,6 @@ void note_function(State& state, Object* function) {
   state.lost = !state.function_notes.put({function}, reference) || state.lost;
 }
 
-void note_cells(State& state, const State::Note& note, const void* frame) {
-  for (std::uint32_t i = 0; i < note.cell_count; ++i) {
-    Object* cell = frame_local(frame, note.first_cell + i);
-    if (cell == nullptr || type_of(cell) != g_api.PyCell_Type || state.cell_notes.find({cell}) != nullptr) continue;
-    keep(state.cells, cell);
-    state.lost = !state.cell_notes.put({cell}, 1) || state.lost;
-  }
-}
-
 void note_frame(void* context, const void* frame) {
   State& state = *static_cast<State*>(context);
   try {
@@ -133,7 +115,6 @@ void note_frame(void* context, const void* frame) {
     Object* first = note.takes_arguments ? frame_local(frame, 0) : nullptr;
     if (first != nullptr) note_class(state, first);
     if (Object* function = frame_function(frame)) note_function(state, function);
-    if (note.cell_count != 0) note_cells(state, note, frame);
     if (note.effect != nullptr) {
       const KeepException exception;
       take_effect(state, *note.effect, first);
@@ -178,14 +159,13 @@ void State::clear() noexcept {
     g_api.Py_DecRef(code.code);
     g_api.Py_DecRef(code.globals);
   }
-  for (auto* list : {&functions, &cells, &types, &loggers}) {
+  for (auto* list : {&functions, &types, &loggers}) {
     for (Object* object : *list) g_api.Py_DecRef(object);
     list->clear();
   }
   codes.clear();
   code_notes.clear();
   function_notes.clear();
-  cell_notes.clear();
   type_notes.clear();
   reason.clear();
   reads_environment = lost = false;

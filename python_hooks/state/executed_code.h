@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
+#include "python_hooks/state/walk.h"
 
 namespace grape::python::state {
 
@@ -36,20 +37,32 @@ class ExecutedCode {
   std::unique_ptr<State> state_;
 };
 
-// The globals, builtins, closure cells and defaults that the executed code names. Values of libraries (installed
-// packages, the standard library) by identity, the user's (everything else) by value (walk.h). Watched by dictionary
-// versions, and name by name where a version moved. Keeps code objects and dictionaries alive, nothing else.
+// The globals, builtins, closure cells, defaults and classes that the executed code names, as they were after the call.
+// What is named in the globals of installed packages and of the standard library counts by identity; in the user's by
+// value (walk.h). Attributes that are read of modules by name ("torch.nn.functional.gelu") count as names of that
+// module; of classes, and of the classes of methods' objects, all attributes. Also watched, where they were asked for:
+// os.environ, loggers' levels; warnings.filters always.
+//
+// A call that changes what it names is found out by a second one: the guard taken after the first must hold before the
+// second and after it. (What nobody could tell from that: an attribute that is replaced by an equal tensor at the same
+// address. Such a tensor is an output that no result leads to.)
+//
+// Watched by the versions of dictionaries and classes; name by name, then by walking, where one has moved. Keeps alive:
+// code, dictionaries of modules, classes, functions without closures, plain values. Guards of the same are one inside.
 class GlobalsGuard {
  public:
+  // After end(), also when that gave false. Null: refused; `reason`: a value that cannot be walked, and its name.
   static std::unique_ptr<GlobalsGuard> take(const ExecutedCode& code, std::string& reason) noexcept;
   ~GlobalsGuard();
-  bool holds() noexcept;  // a few us
-  const std::string& change() const noexcept;
+  bool holds() noexcept;
+  const std::string& change() const noexcept;  // what is not as it was; after holds() gave false
+  // The device's memory that the user's globals hold: (address, bytes) of distinct storages.
+  const std::vector<StorageExtent>& extents() const noexcept;
 
  private:
   GlobalsGuard();
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace grape::python::state

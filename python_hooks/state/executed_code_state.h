@@ -23,19 +23,15 @@ struct CodeKey {
 
 struct ExecutedCode::State {
   struct Note {
-    const Effect* effect;                  // null: none
-    std::uint32_t first_cell, cell_count;  // among the local variables; where frames do not name their functions
-    bool takes_arguments;                  // the first local variable is the first argument
+    const Effect* effect;  // null: none
+    bool takes_arguments;  // the first local variable is the first argument
   };
   std::vector<CodeKey> codes;  // references
   FlatMap<CodeKey, Note> code_notes;
 
-  // Weak references: what closures hold lives no longer for our sake.
+  // Weak references: what closures hold lives no longer for our sake. Empty where frames do not name their functions.
   std::vector<Object*> functions;
   FlatMap<AddressKey, Object*> function_notes;  // the latest weak reference to what is, or was, at that address
-  std::vector<Object*> cells;                   // references; only where frames do not name their functions
-  FlatMap<AddressKey, char> cell_notes;
-
   std::vector<Object*> types;  // references; heap types: of first arguments, or themselves first arguments
   FlatMap<AddressKey, char> type_notes;
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "python_hooks/cpython_objects.h"
 #include "python_hooks/flat_map.h"
 #include "python_hooks/memory_map.h"
 #include "shim/lifecycle/log.h"
@@ -17,6 +18,7 @@ struct Row {
   const char* module;
   const char* names;  // separated by blanks
   EffectKind kind = EffectKind::kRefused;
+  const char* said = nullptr;  // what a person calls it, where the name says little
   bool done = false;
 };
 
@@ -82,7 +84,8 @@ Row g_native_installed[] = {
     {"torch._C",
      "Generator.manual_seed Generator.seed Generator.set_state Generator.set_offset Generator.get_state "
      "Generator.get_offset Generator.initial_seed Generator.graphsafe_set_state Generator.graphsafe_get_state "
-     "_ImperativeEngine.run_backward"},
+     "Generator.clone_state"},
+    {"torch._C", "_ImperativeEngine.run_backward", EffectKind::kRefused, "backward()"},
     {"torch._C",
      "_cuda_emptyCache _cuda_memoryStats _cuda_memorySnapshot _cuda_resetPeakMemoryStats "
      "_cuda_resetPeakHostMemoryStats _cuda_resetAccumulatedMemoryStats _cuda_hostMemoryStats _cuda_setMemoryFraction "
@@ -145,6 +148,10 @@ Object* attribute(Object* object, std::string_view name) {  // a new reference, 
 
 // "time.sleep", "datetime.now": as a user would write it, without the C module's underscore.
 void name_effect(char (&out)[sizeof(Effect::name)], const Row& row, std::string_view owner, std::string_view name) {
+  if (row.said != nullptr) {
+    std::snprintf(out, sizeof(out), "%s", row.said);
+    return;
+  }
   const char* module = row.module;
   if (const char* dot = std::strrchr(module, '.')) module = dot + 1;
   while (*module == '_') ++module;
@@ -223,12 +230,12 @@ class NativeFinder {
     for (std::ptrdiff_t i = 0; i < count; ++i) {
       Object* pair = g_api.PyList_GetItem(items.get(), i);
       char name[64];
-      if (!is_text(tuple_item(pair, 0))) continue;
-      const std::size_t size = copy_text(tuple_item(pair, 0), name, sizeof(name));
+      if (!is_text(tuple_data(pair)[0])) continue;
+      const std::size_t size = copy_text(tuple_data(pair)[0], name, sizeof(name));
       const std::string_view view(name, size);
       // Construction, comparison, pickling: nothing outside. Context managers close files.
       if (view.substr(0, 2) == "__" && view != "__enter__" && view != "__exit__") continue;
-      if (!excluded(row_.names, view)) add(tuple_item(pair, 1), owner, view);
+      if (!excluded(row_.names, view)) add(tuple_data(pair)[1], owner, view);
     }
   }
 

@@ -441,6 +441,34 @@ class EffectsTest(unittest.TestCase):
         self.observation.run(lambda: 1)
         self.assertEqual(self.observation.reason, "")
 
+    def test_nothing_lives_longer(self):
+        """What closures, frames and generators of the call hold dies when it dies without observation."""
+
+        class Thing:
+            pass
+
+        def call():
+            def make():
+                thing = Thing()
+                seen.append(weakref.ref(thing))
+                return lambda: thing
+
+            def generate(thing):
+                seen.append(weakref.ref(thing))
+                yield thing
+
+            make()()
+            next(generate(Thing()))
+            kept = make()
+            kept()
+            return [reference() is None for reference in seen], kept
+
+        seen = []
+        dead, kept = self.observation.run(call)
+        self.assertEqual(dead, [True, True, False])
+        del kept
+        self.assertTrue(all(reference() is None for reference in seen))
+
     def test_nested_is_not_observed(self):
         inner = Observation()
         self.observation.run(lambda: self.assertFalse(inner.begin()))

@@ -1,0 +1,157 @@
+#include "python_hooks/state/code_names.h"
+
+#include "python_hooks/cpython_objects.h"
+
+namespace grape::python::state {
+namespace {
+
+// The interpreter's own numbers (opcode.opmap). -1: it has no such instruction.
+struct Opcodes {
+  bool known = false;
+  int extended_arg = -1, cache = -1, load_global = -1, load_name = -1, load_from_dict_or_globals = -1,
+      store_global = -1, delete_global = -1, load_attr = -1, load_method = -1, load_const = -1, load_small_int = -1,
+      import_name = -1, import_from = -1;
+};
+
+int opcode(Object* map, const char* name) noexcept {
+  Object* number = dict_item(map, name);
+  return number != nullptr ? static_cast<int>(g_api.PyLong_AsLong(number)) : -1;
+}
+
+const Opcodes& opcodes() noexcept {
+  static Opcodes found;
+  Object* module = found.known ? nullptr : imported_module("opcode");
+  Object* dict = module != nullptr ? module_dict(module) : nullptr;
+  Object* map = dict != nullptr ? dict_item(dict, "opmap") : nullptr;
+  if (map == nullptr || !is_dict(map)) return found;
+  found.extended_arg = opcode(map, "EXTENDED_ARG");
+  found.cache = opcode(map, "CACHE");
+  found.load_global = opcode(map, "LOAD_GLOBAL");
+  found.load_name = opcode(map, "LOAD_NAME");
+  found.load_from_dict_or_globals = opcode(map, "LOAD_FROM_DICT_OR_GLOBALS");
+  found.store_global = opcode(map, "STORE_GLOBAL");
+  found.delete_global = opcode(map, "DELETE_GLOBAL");
+  found.load_attr = opcode(map, "LOAD_ATTR");
+  found.load_method = opcode(map, "LOAD_METHOD");
+  found.load_const = opcode(map, "LOAD_CONST");
+  found.load_small_int = opcode(map, "LOAD_SMALL_INT");
+  found.import_name = opcode(map, "IMPORT_NAME");
+  found.import_from = opcode(map, "IMPORT_FROM");
+  found.known = found.extended_arg >= 0 && found.load_global >= 0 && found.load_attr >= 0 && found.import_name >= 0;
+  return found;
+}
+
+std::string utf8(Object* text) {
+  char name[512];
+  return text != nullptr && is_text(text) ? std::string(name, copy_text(text, name, sizeof(name))) : std::string();
+}
+
+class NameReader {
+ public:
+  NameReader(Object* names, Object* constants, Object* globals, std::vector<NameUse>& out)
+      : names_(names), constants_(constants), globals_(globals), out_(out) {}
+
+  void read(const std::uint8_t* code, std::size_t bytes) {
+    std::uint32_t extension = 0;
+    for (std::size_t at = 0; at + 1 < bytes; at += 2) {
+      const int op = code[at];
+      const std::uint32_t argument = extension | code[at + 1];
+      extension = op == ops_.extended_arg ? argument << 8 : 0;
+      if (op == ops_.extended_arg || op == ops_.cache) continue;
+      take(op, argument);
+      before_[0] = before_[1];
+      before_[1] = {op, argument};
+    }
+  }
+
+ private:
+  struct Instruction {
+    int op = -1;
+    std::uint32_t argument = 0;
+  };
+
+  Object* name(std::uint32_t index) const { return index < item_count(names_) ? tuple_data(names_)[index] : nullptr; }
+
+  void take(int op, std::uint32_t argument) {
+    const int minor = g_layout.minor;
+    if (op == ops_.load_attr || op == ops_.load_method) {
+      if (chained_) add_attribute(name(op == ops_.load_attr && minor >= 12 ? argument >> 1 : argument));
+      return;
+    }
+    chained_ = false;
+    if (op == ops_.load_global) {
+      add(NameUse::Kind::kLoad, name(minor >= 11 ? argument >> 1 : argument));
+    } else if (op == ops_.load_name || op == ops_.load_from_dict_or_globals) {
+      add(NameUse::Kind::kLoad, name(argument));
+    } else if (op == ops_.store_global || op == ops_.delete_global) {
+      add(NameUse::Kind::kStore, name(argument));
+      chained_ = false;
+    } else if (op == ops_.import_name) {
+      imported_ = full_name(utf8(name(argument)));
+      out_.push_back({NameUse::Kind::kImport, nullptr, imported_, {}});
+    } else if (op == ops_.import_from) {
+      out_.push_back({NameUse::Kind::kImport, nullptr, imported_, {}});
+      add_attribute(name(argument));
+    }
+  }
+
+  void add(NameUse::Kind kind, Object* text) {
+    if (text == nullptr) return;
+    out_.push_back({kind, text, {}, {}});
+    chained_ = true;
+  }
+
+  void add_attribute(Object* text) {
+    if (text != nullptr) out_.back().attributes.push_back(text);
+  }
+
+  // The level is the constant that was loaded last but one: how many packages to go up, counted from this one.
+  long level() const {
+    const Instruction& load = before_[0];
+    if (load.op == ops_.load_small_int) return static_cast<long>(load.argument);
+    if (load.op != ops_.load_const || load.argument >= item_count(constants_)) return 0;
+    const long value = g_api.PyLong_AsLong(tuple_data(constants_)[load.argument]);
+    if (value < 0) g_api.PyErr_Clear();
+    return value > 0 ? value : 0;
+  }
+
+  std::string full_name(const std::string& module) const {
+    long up = level();
+    if (up == 0) return module;
+    std::string package = utf8(dict_item(globals_, "__package__"));
+    for (; up > 1; --up) package.resize(package.rfind('.') == std::string::npos ? 0 : package.rfind('.'));
+    if (module.empty()) return package;
+    return package.append(".").append(module);
+  }
+
+  const Opcodes& ops_ = opcodes();
+  Object *names_, *constants_, *globals_;
+  std::vector<NameUse>& out_;
+  std::string imported_;
+  Instruction before_[2];
+  bool chained_ = false;  // the value on top came from the last of `out_`
+};
+
+}  // namespace
+
+bool read_names(Object* code, Object* globals, std::vector<NameUse>& out) noexcept {
+  const Reference names(g_api.PyObject_GetAttrString(code, "co_names"));
+  const Reference constants(g_api.PyObject_GetAttrString(code, "co_consts"));
+  const Reference instructions(g_api.PyObject_GetAttrString(code, "co_code"));
+  if (!names || !constants || !instructions) return false;
+  try {
+    if (opcodes().known) {
+      NameReader(names.get(), constants.get(), globals, out)
+          .read(bytes_data(instructions.get()), bytes_size(instructions.get()));
+    } else {
+      for (std::size_t i = 0; i < item_count(names.get()); ++i) {
+        out.push_back({NameUse::Kind::kLoad, tuple_data(names.get())[i], {}, {}});
+      }
+    }
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace grape::python::state

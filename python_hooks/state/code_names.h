@@ -1,0 +1,29 @@
+// Which globals a code object names, read from its instructions. With the GIL.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "python_hooks/cpython.h"
+
+namespace grape::python::state {
+
+struct NameUse {
+  enum class Kind : std::uint8_t {
+    kLoad,    // a global, or else a builtin
+    kStore,   // a global that is set or deleted
+    kImport,  // a module that is imported, by its full name
+  };
+  Kind kind;
+  Object* name;                     // kLoad, kStore; borrowed from the code object
+  std::string module;               // kImport
+  std::vector<Object*> attributes;  // read directly after it, each of the one before ("nn", "functional" of torch);
+                                    // kImport: at most one, which is imported from the module. Borrowed
+};
+
+// In the order met, also more than once. Where the interpreter's instructions are not known, all names of the code are
+// taken for globals. `globals`: for relative imports. False: no memory.
+bool read_names(Object* code, Object* globals, std::vector<NameUse>& out) noexcept;
+
+}  // namespace grape::python::state

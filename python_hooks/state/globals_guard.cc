@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <unordered_set>
+
+#include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/globals_plan.h"
+#include "python_hooks/state/watch.h"
+
+namespace grape::python::state {
+namespace {
+
+// What is walked, and the quick check of it.
+class Walked {
+ public:
+  // `roots(walk)` adds to a walk. False: refused, with the reason in change().
+  template <typename Roots>
+  bool take(Roots roots) {
+    if (look(walk_, nullptr, roots)) return true;
+    change_ = walk_.reason();
+    return false;
+  }
+  bool quick() const noexcept { return watch_.holds(); }
+  // Walks again. False: change() says what is not as it was.
+  template <typename Roots>
+  bool same(Roots roots) {
+    if (!look(again_, &walk_.bytes(), roots)) {
+      change_ = again_.reason();
+    } else if (again_.bytes() == walk_.bytes()) {
+      std::swap(walk_, again_);
+      return true;
+    } else {
+      change_ = again_.difference().empty() ? "there is less than before" : again_.difference();
+    }
+    watch_.clear();
+    watch_.give_up();  // what it knew is void; should all be as before again, the next walk says so
+    return false;
+  }
+  const Walk& walk() const noexcept { return walk_; }
+  const std::string& change() const noexcept { return change_; }
+
+ private:
+  template <typename Roots>
+  bool look(Walk& into, const std::vector<std::uint8_t>* expected, Roots roots) {
+    watch_.clear();
+    into.clear();
+    into.set_watch(&watch_);
+    into.compare_with(expected);
+    return roots(into);
+  }
+
+  Walk walk_{true}, again_{true};
+  Watch watch_;
+  std::string change_;
+};
+
+// A function of the user's that ran, and that no name leads to.
+struct Alone {
+  Object* reference;  // weak; borrowed from the plan
+  std::unique_ptr<Walked> walked;
+
+  bool add_to(Walk& walk) const noexcept { return walk.add(referent(reference), "a function that ran"); }
+  bool take() {
+    return walked->take([this](Walk& walk) { return add_to(walk); });
+  }
+  // True as well when it is gone: who led to it has changed, then.
+  bool holds() {
+    if (referent(reference) == g_api._Py_NoneStruct || walked->quick()) return true;
+    return walked->same([this](Walk& walk) { return add_to(walk); });
+  }
+};
+
+}  // namespace
+
+struct GlobalsGuard::State {
+  GlobalsPlan plan;
+  Walked walked;
+  std::vector<Alone> alone;
+  std::vector<std::uint64_t> form;  // with the walks' bytes: equal for guards of the same
+  std::string change;
+
+  bool take(const ExecutedCode::State& code, std::string& reason);
+  bool holds();
+  bool same_as(const State& other) const;
+
+ private:
+  bool walk_into(Walk& walk) const;
+  bool take_alone(std::string& reason);
+  bool closures_known(const std::vector<Object*>& objects, std::string& reason) const;
+  void identify();
+  bool names_hold(bool& walk_to_know);
+  bool marks_hold();
+  bool values_hold(bool walk_to_know);
+};
+
+bool GlobalsGuard::State::walk_into(Walk& walk) const {
+  for (const WatchedNames& names : plan.names) {
+    if (!names.walk(walk)) return false;
+  }
+  for (Object* type : plan.types) {
+    if (!walk.add(type, type::name(type))) return false;
+  }
+  return plan.environment == nullptr || walk.add(plan.environment, "os.environ");
+}
+
+bool GlobalsGuard::State::take_alone(std::string& reason) {
+  const std::vector<Object*>& objects = walked.walk().objects();
+  const std::unordered_set<Object*> known(objects.begin(), objects.end());
+  for (Object* reference : plan.alone) {
+    if (known.count(referent(reference)) != 0) continue;
+    alone.push_back({reference, std::make_unique<Walked>()});
+    if (alone.back().take()) continue;
+    reason = alone.back().walked->change();
+    return false;
+  }
+  return closures_known(objects, reason);
+}
+
+bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, std::string& reason) const {
+  std::unordered_set<Object*> codes;
+  for (Object* object : objects) {
+    if (is_function(object)) codes.insert(function_parts(object).code);
+  }
+  for (Object* code : plan.closures) {
+    if (codes.count(code) != 0) continue;
+    char name[256];
+    const std::size_t size = copy_text(field<Object*>(code, g_layout.code_name), name, sizeof(name));
+    reason = "a function with a closure ran that no global leads to: " + std::string(name, size);
+    return false;
+  }
+  return true;
+}
+
+void GlobalsGuard::State::identify() {
+  for (const WatchedNames& names : plan.names) names.identify(form);
+  for (const auto* list : {&plan.types, &plan.empty}) {
+    for (Object* object : *list) form.push_back(reinterpret_cast<std::uint64_t>(object));
+  }
+  for (const FunctionMark& mark : plan.functions) form.push_back(reinterpret_cast<std::uint64_t>(mark.function()));
+}
+
+bool GlobalsGuard::State::take(const ExecutedCode::State& code, std::string& reason) {
+  if (!plan.make(code, reason)) return false;
+  if (!walked.take([this](Walk& walk) { return walk_into(walk); })) {
+    reason = walked.change();
+    return false;
+  }
+  if (!take_alone(reason)) return false;
+  identify();
+  return true;
+}
+
+bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
+  for (WatchedNames& names : plan.names) {
+    if (names.untouched()) continue;
+    const WatchedNames::Change found = names.compare(change);
+    if (found == WatchedNames::Change::kOther) return false;
+    if (found == WatchedNames::Change::kMaybe) walk_to_know = true;
+  }
+  return true;
+}
+
+bool GlobalsGuard::State::marks_hold() {
+  for (const FunctionMark& mark : plan.functions) {
+    if (mark.holds()) continue;
+    change = mark.name() + ": its code, its defaults or its closure are others";
+    return false;
+  }
+  const auto filled = [](Object* container) { return !is_empty_container(container); };
+  if (std::any_of(plan.empty.begin(), plan.empty.end(), filled)) {
+    change = "a global container of a library that was empty is not any more";
+    return false;
+  }
+  if (!plan.filters.hold()) {
+    change = "warnings.filters";
+    return false;
+  }
+  return true;
+}
+
+bool GlobalsGuard::State::values_hold(bool walk_to_know) {
+  if (walk_to_know || !walked.quick()) {
+    const NoCollection no_collection;
+    if (!walked.same([this](Walk& walk) { return walk_into(walk); })) {
+      change = walked.change();
+      return false;
+    }
+    for (WatchedNames& names : plan.names) names.take_again();
+  }
+  for (Alone& one : alone) {
+    if (one.holds()) continue;
+    change = one.walked->change();
+    return false;
+  }
+  return true;
+}
+
+bool GlobalsGuard::State::holds() {
+  bool walk_to_know = false;
+  return names_hold(walk_to_know) && marks_hold() && values_hold(walk_to_know);
+}
+
+bool GlobalsGuard::State::same_as(const State& other) const {
+  if (form != other.form || walked.walk().bytes() != other.walked.walk().bytes()) return false;
+  if (alone.size() != other.alone.size()) return false;
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    if (alone[i].reference != other.alone[i].reference) return false;
+    if (alone[i].walked->walk().bytes() != other.alone[i].walked->walk().bytes()) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// Most observed calls of a model name the same: their guards share one state, and one check of it.
+template <typename State>
+std::shared_ptr<State> shared(std::shared_ptr<State> state) {
+  static auto& known = *new std::vector<std::weak_ptr<State>>;
+  known.erase(std::remove_if(known.begin(), known.end(), [](const auto& weak) { return weak.expired(); }), known.end());
+  for (const std::weak_ptr<State>& weak : known) {
+    std::shared_ptr<State> other = weak.lock();
+    if (other->same_as(*state) && other->holds()) return other;
+  }
+  known.push_back(state);
+  return state;
+}
+
+}  // namespace
+
+GlobalsGuard::GlobalsGuard() = default;
+GlobalsGuard::~GlobalsGuard() {
+  const KeepException keep;
+  state_.reset();
+}
+
+std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const ExecutedCode& code, std::string& reason) noexcept {
+  const KeepException keep;
+  try {
+    const NoCollection no_collection;
+    auto state = std::make_shared<State>();
+    if (!check_objects()) {
+      reason = "this Python's objects are laid out in a way that is not known";
+      return nullptr;
+    }
+    if (!state->take(*code.state_, reason)) return nullptr;
+    std::unique_ptr<GlobalsGuard> guard(new GlobalsGuard);
+    guard->state_ = shared(std::move(state));
+    return guard;
+  } catch (const std::bad_alloc&) {
+    reason = "no memory";
+  }
+  return nullptr;
+}
+
+bool GlobalsGuard::holds() noexcept {
+  const KeepException keep;
+  try {
+    return state_->holds();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+const std::string& GlobalsGuard::change() const noexcept { return state_->change; }
+
+const std::vector<StorageExtent>& GlobalsGuard::extents() const noexcept { return state_->walked.walk().extents(); }
+
+}  // namespace grape::python::state

@@ -1,0 +1,70 @@
+// What of the process's state the executed code names: the lists that GlobalsGuard goes through. With the GIL.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "python_hooks/cpython.h"
+#include "python_hooks/state/executed_code_state.h"
+#include "python_hooks/state/held.h"
+#include "python_hooks/state/watched_names.h"
+
+namespace grape::python::state {
+
+// A function that ran: its code, defaults and closure are to stay; of a library's function also what the cells hold.
+class FunctionMark {
+ public:
+  FunctionMark(Object* function, bool users);
+  ~FunctionMark();
+  FunctionMark(FunctionMark&& other) noexcept;
+  FunctionMark& operator=(FunctionMark&&) = delete;
+  FunctionMark(const FunctionMark&) = delete;
+  FunctionMark& operator=(const FunctionMark&) = delete;
+
+  bool holds() const noexcept;  // true as well when it is gone: who led to it has changed, then
+  Object* function() const noexcept { return function_; }
+  std::string name() const;
+
+ private:
+  Object* function_;   // borrowed
+  Object* reference_;  // the function itself where it has no closure, else a weak reference; null: moved from
+  Object* parts_[4];   // code, defaults, keyword defaults, closure; references but for the closure
+  std::vector<Held> cells_;
+};
+
+// warnings.filters: who is shown a warning again.
+class WarningFilters {
+ public:
+  WarningFilters();
+  ~WarningFilters();
+  WarningFilters(const WarningFilters&) = delete;
+  WarningFilters& operator=(const WarningFilters&) = delete;
+  bool hold() const noexcept;
+
+ private:
+  std::vector<Object*> filters_;  // references
+  bool known_ = false;
+};
+
+struct GlobalsPlan {
+  std::vector<WatchedNames> names;
+  std::vector<FunctionMark> functions;
+  std::vector<Object*> types;     // references
+  std::vector<Object*> empty;     // references: containers of libraries that hold nothing
+  std::vector<Object*> alone;     // weak references: functions of the user's that ran, and were not made in the call
+  std::vector<Object*> closures;  // borrowed: code of the user's that ran with a closure which is not known
+  Object* environment = nullptr;  // reference: the dictionary behind os.environ, if it was read
+  WarningFilters filters;
+
+  GlobalsPlan() = default;
+  ~GlobalsPlan();
+  GlobalsPlan(const GlobalsPlan&) = delete;
+  GlobalsPlan& operator=(const GlobalsPlan&) = delete;
+
+  // Throws std::bad_alloc. False: refused.
+  bool make(const ExecutedCode::State& code, std::string& reason);
+};
+
+bool is_empty_container(Object* object) noexcept;  // of an exact built-in type
+
+}  // namespace grape::python::state
