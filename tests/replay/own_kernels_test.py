@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Runs the PTX of Grape's own kernels, instruction by instruction, and compares with what they should do.
+
+The simulated driver only knows the kernels' names, so without this the text itself would run on GPUs alone. Knows the
+few instructions that the text has; the threads run one after another, since they share nothing but an atomic sum.
+
+Usage: own_kernels_test.py PROGRAM-THAT-PRINTS-THE-PTX
+"""
+import random
+import re
+import subprocess
+import sys
+
+MASK = (1 << 64) - 1
+BASE = 0x700000000000  # where memory begins: a multiple of 512
+GUARD = 0xA5
+
+
+class Memory:
+    def __init__(self, size):
+        self.bytes = bytearray([GUARD]) * size
+
+    def place(self, address, size):
+        assert address % size == 0, f"misaligned access of {size} bytes at {address:#x}"
+        assert BASE <= address and address + size <= BASE + len(self.bytes), f"access to {address:#x}"
+        return address - BASE
+
+    def load(self, address, size):
+        at = self.place(address, size)
+        return int.from_bytes(self.bytes[at:at + size], "little")
+
+    def store(self, address, size, value):
+        at = self.place(address, size)
+        self.bytes[at:at + size] = (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+
+
+class Kernel:
+    def __init__(self, name, parameters, body):
+        self.name = name
+        self.parameters = re.findall(r"\.param \.u64 (\w+)", parameters)
+        self.code, self.labels = [], {}
+        for statement in re.sub(r"//.*", "", body).replace(":", ":;").split(";"):
+            statement = " ".join(statement.split())
+            if statement.endswith(":"):
+                self.labels[statement[:-1]] = len(self.code)
+            elif statement and not statement.startswith(".reg"):
+                self.code.append(statement)
+
+    def launch(self, memory, grid, threads, *arguments):
+        assert len(arguments) == len(self.parameters)
+        for y in range(grid[1]):
+            for x in range(grid[0]):
+                for thread in range(threads):
+                    special = {"%ctaid.x": x, "%ctaid.y": y, "%nctaid.x": grid[0], "%nctaid.y": grid[1],
+                               "%ntid.x": threads, "%tid.x": thread}
+                    Thread(self, memory, dict(zip(self.parameters, arguments)), special).run()
+
+
+class Thread:
+    def __init__(self, kernel, memory, parameters, registers):
+        self.kernel, self.memory, self.parameters, self.registers = kernel, memory, parameters, registers
+
+    def value(self, operand):
+        if operand.startswith("%"):
+            return self.registers[operand]
+        return int(operand, 0) & MASK
+
+    def put(self, register, value):
+        bits = {"%r": 32, "%d": 64, "%p": 1}[register[:2]]
+        self.registers[register] = value & ((1 << bits) - 1)
+
+    def run(self):
+        at, steps = 0, 0
+        while True:
+            steps += 1
+            assert steps < 100_000, "does not end"
+            statement = self.kernel.code[at]
+            at += 1
+            guard = re.match(r"@(!?)(%p\d+) (.*)", statement)
+            if guard:
+                if bool(self.registers[guard[2]]) == bool(guard[1]):
+                    continue
+                statement = guard[3]
+            operation, _, rest = statement.partition(" ")
+            if operation == "ret":
+                return
+            if operation in ("bra", "bra.uni"):
+                at = self.kernel.labels[rest]
+            else:
+                self.execute(operation.split("."), rest)
+
+    def execute(self, operation, rest):
+        operands = re.findall(r"\{[^}]*\}|\[[^]]*\]|[^,\s]+", rest)
+        name, kind = operation[0], operation[-1]
+        size = int(kind[1:]) // 8 if kind[1:].isdigit() else 0
+        if name in ("ld", "st", "red"):
+            return self.access(operation, operands, size)
+        target, values = operands[0], [self.value(operand) for operand in operands[1:]]
+        mask = (1 << 8 * size) - 1
+        if name != "cvta":
+            values = [value & mask for value in values] if name not in ("mul", "cvt", "shl", "shr") else values
+        if name in ("mov", "cvta", "cvt"):
+            result = values[0]
+        elif name == "add":
+            result = values[0] + values[1]
+        elif name == "sub":
+            result = values[0] - values[1]
+        elif name == "min":
+            result = min(values)
+        elif name == "mul":
+            assert operation[1] in ("lo", "wide")
+            result = values[0] * values[1]
+        elif name == "and":
+            result = values[0] & values[1]
+        elif name == "or":
+            result = values[0] | values[1]
+        elif name == "xor":
+            result = values[0] ^ values[1]
+        elif name == "shl":
+            result = values[0] << values[1]
+        elif name == "shr":
+            assert kind[0] == "u"
+            result = values[0] >> values[1]
+        elif name == "setp":
+            assert kind[0] == "u"
+            result = {"eq": values[0] == values[1], "ne": values[0] != values[1], "lt": values[0] < values[1],
+                      "ge": values[0] >= values[1]}[operation[1]]
+        else:
+            raise AssertionError(f"unknown instruction {'.'.join(operation)}")
+        self.put(target, int(result))
+
+    def access(self, operation, operands, size):
+        if operation[:2] == ["ld", "param"]:
+            return self.put(operands[0], self.parameters[operands[1][1:-1]])
+        assert operation[1] == "global"
+        if operation[0] == "red":
+            assert operation[2:] == ["add", "u64"]
+            address = self.value(operands[0][1:-1])
+            return self.memory.store(address, 8, self.memory.load(address, 8) + self.value(operands[1]))
+        load = operation[0] == "ld"
+        register, place = (operands[0], operands[1]) if load else (operands[1], operands[0])
+        registers = re.findall(r"%\w+", register)
+        assert len(registers) == (4 if "v4" in operation else 1)
+        address = self.value(place[1:-1])
+        self.memory.place(address, size * len(registers))  # vectors are aligned as a whole
+        for i, each in enumerate(registers):
+            if load:
+                self.put(each, self.memory.load(address + i * size, size))
+            else:
+                self.memory.store(address + i * size, size, self.value(each))
+        return None
+
+
+def parse(text):
+    entries = re.findall(r"\.visible \.entry (\w+)\(([^)]*)\)\s*\{(.*?)\n\}", text, re.S)
+    return {name: Kernel(name, parameters, body) for name, parameters, body in entries}
+
+
+def mixed(index, word):
+    word ^= (index + 1) * 0x9E3779B97F4A7C15 & MASK
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & MASK
+    return word ^ word >> 31
+
+
+def hash_of(content):
+    words = [int.from_bytes(content[i:i + 8], "little") for i in range(0, len(content), 8)]
+    return sum(mixed(i, word) for i, word in enumerate(words)) & MASK
+
+
+def check_copy(kernel, rng):
+    for _ in range(300):
+        memory = Memory(2048)
+        memory.bytes[:1024] = rng.randbytes(1024)
+        size, source, target = rng.choice([0, 1, 15, 16, 17, rng.randrange(300)]), rng.randrange(64), rng.randrange(64)
+        if rng.random() < 0.6:
+            align = rng.choice([4, 16])
+            source, target = source // align * align, target // align * align
+        expected = bytearray(memory.bytes)
+        expected[1024 + target:1024 + target + size] = memory.bytes[source:source + size]
+        kernel.launch(memory, (rng.randrange(1, 4), 1), rng.randrange(1, 9), BASE + 1024 + target, BASE + source, size)
+        assert memory.bytes == expected, f"copy of {size} bytes from {source} to {target}"
+
+
+def check_fill(kernel, rng):
+    for _ in range(300):
+        memory = Memory(2048)
+        element = rng.choice([1, 2, 4])
+        width, height = rng.randrange(0, 60), rng.randrange(0, 5)
+        target = rng.randrange(0, 64) // element * element
+        pitch = width * element + rng.randrange(0, 30) // element * element if height > 1 else rng.choice([0, 77])
+        value = rng.getrandbits(64)
+        expected = bytearray(memory.bytes)
+        for row in range(height):
+            for i in range(width):
+                at = target + row * pitch + i * element
+                expected[at:at + element] = (value & ((1 << 8 * element) - 1)).to_bytes(element, "little")
+        kernel.launch(memory, (rng.randrange(1, 4), rng.randrange(1, 4)), rng.randrange(1, 9), BASE + target, value,
+                      element, width, height, pitch)
+        assert memory.bytes == expected, f"fill of {height} rows of {width} times {element} bytes at {target}"
+
+
+def check_hash(kernel, rng):
+    for _ in range(300):
+        memory = Memory(1024)
+        memory.bytes[:512] = rng.randbytes(512)
+        at, size, before = rng.choice([0, 8, rng.randrange(100)]), rng.randrange(300), rng.getrandbits(64)
+        memory.store(BASE + 1000, 8, before)
+        expected = bytearray(memory.bytes)
+        total = before + hash_of(bytes(memory.bytes[at:at + size])) & MASK
+        expected[1000:1008] = total.to_bytes(8, "little")
+        kernel.launch(memory, (rng.randrange(1, 4), 1), rng.randrange(1, 9), BASE + at, size, BASE + 1000)
+        assert memory.bytes == expected, f"hash of {size} bytes at {at}"
+
+
+def main():
+    kernels = parse(subprocess.run([sys.argv[1]], check=True, capture_output=True, text=True).stdout)
+    checks = {"grape_copy": check_copy, "grape_fill": check_fill, "grape_hash": check_hash}
+    assert set(kernels) == set(checks), sorted(kernels)
+    rng = random.Random(5)
+    for name, check in checks.items():
+        check(kernels[name], rng)
+        print(f"{name}: as it should be")
+
+
+if __name__ == "__main__":
+    main()
