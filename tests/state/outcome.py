@@ -260,8 +260,8 @@ class Check(unittest.TestCase):
 
         round_trips(5, True)
         self.assertEqual(round_trips(50, True)[0], [0] * len(watched))
-        # To make the arguments may leave something behind, too.
-        self.assertLess(round_trips(50, True)[1] - round_trips(50, False)[1], 40)
+        # To make the arguments may leave something behind, too, and so may free lists, now and then.
+        self.assertLess(min(round_trips(50, True)[1] - round_trips(50, False)[1] for _ in range(3)), 40)
 
 
 def main():
