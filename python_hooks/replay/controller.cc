@@ -72,7 +72,7 @@ bool write_signature(const Call& call, state::Walk& walk) {
   }
   if (call.names == nullptr) return true;
   if (!walk.add(call.names, "keywords")) return false;
-  const std::ptrdiff_t keywords = static_cast<std::ptrdiff_t>(tuple_size(call.names));
+  const std::ptrdiff_t keywords = field<std::ptrdiff_t>(call.names, 16);
   for (std::ptrdiff_t i = 0; i < keywords; ++i) {
     if (!walk.add(call.arguments[positional + static_cast<std::size_t>(i)], "keyword argument")) return false;
   }
