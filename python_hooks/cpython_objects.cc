@@ -183,6 +183,7 @@ bool run_checks() noexcept {
   g_named_types.deque = module_member("collections", "deque");
   g_named_types.partial = module_member("functools", "partial");
   g_named_types.enum_meta = module_member("enum", "EnumMeta");
+  g_named_types.tuple_getter = module_member("_collections", "_tuplegetter");
   const NamedTypes& named = g_named_types;
   if (named.default_dict == nullptr || named.deque == nullptr || named.partial == nullptr ||
       named.enum_meta == nullptr) {

@@ -21,6 +21,7 @@ struct NamedTypes {
   Object* deque = nullptr;
   Object* partial = nullptr;
   Object* enum_meta = nullptr;
+  Object* tuple_getter = nullptr;  // a named tuple's attribute; null: this version has none
 };
 extern NamedTypes g_named_types;  // after check_objects()
 

@@ -53,8 +53,9 @@ struct Getter {
 struct Getters {
   Getter switches[kMostSwitches];
   std::size_t count = 0;
-  Object* cuda_dict = nullptr;    // torch.cuda's
-  Object* initialized = nullptr;  // "_initialized"
+  Object* cuda_dict = nullptr;                               // torch.cuda's
+  Object* initialized = nullptr;                             // "_initialized"
+  Object *forward_dict = nullptr, *forward_level = nullptr;  // torch.autograd.forward_ad's, "_current_level"
   Object *device = nullptr, *stream = nullptr, *mode_at = nullptr, *device_mode = nullptr, *trace = nullptr;
   Object* zero = nullptr;  // (0,)
 };
@@ -87,6 +88,9 @@ Getters make_getters() noexcept {
   add(torch_member("torch", "get_default_dtype"), nullptr);
   Object* cuda = imported_module("torch.cuda");
   getters.cuda_dict = cuda != nullptr ? held(module_dict(cuda)) : nullptr;
+  Object* forward = imported_module("torch.autograd.forward_ad");
+  getters.forward_dict = forward != nullptr ? held(module_dict(forward)) : nullptr;
+  getters.forward_level = g_api.PyUnicode_InternFromString("_current_level");
   getters.initialized = g_api.PyUnicode_InternFromString("_initialized");
   getters.device = held(torch_member("torch._C", "_cuda_getDevice"));
   getters.stream = held(torch_member("torch._C", "_cuda_getCurrentRawStream"));
@@ -182,10 +186,10 @@ bool put_function_modes(Writer& writer, const char*& reason) noexcept {
 }
 
 bool put_modes(Writer& writer, DispatchState& out, const char*& reason) noexcept {
-  const std::uint8_t* autograd = g_torch.autograd_state();
   out.grad_enabled = g_torch.aoti_torch_grad_mode_is_enabled();
-  out.inference_mode = (*autograd & 2) != 0;
-  writer.put(*autograd);
+  out.inference_mode = g_torch.inference_mode();
+  writer.put(out.grad_enabled);
+  writer.put(out.inference_mode);
   const std::uint64_t* keys = local_keys();
   if (keys == nullptr || g_torch.any_dispatch_modes(false)) {
     reason = "a TorchDispatchMode is active, which sees every operation";
@@ -200,6 +204,15 @@ bool put_modes(Writer& writer, DispatchState& out, const char*& reason) noexcept
   }
   if (g_torch.has_callbacks()) {
     reason = "a profiler watches the operations (torch.profiler, record_function)";
+    return false;
+  }
+  const Getters& get = getters();
+  Object* level = get.forward_dict != nullptr && get.forward_level != nullptr
+                      ? g_api.PyDict_GetItemWithError(get.forward_dict, get.forward_level)
+                      : nullptr;
+  int overflow = 0;
+  if (level != nullptr && g_api.PyLong_AsLongLongAndOverflow(level, &overflow) >= 0) {
+    reason = "forward-mode differentiation is active (torch.autograd.forward_ad)";
     return false;
   }
   for (const std::int8_t device : {kCpu, kCuda}) {

@@ -53,6 +53,7 @@ struct ModuleGuard::State {
   Walk again{true};  // to look a second time
   Watch watch;
   std::string change;
+  std::uint32_t walks = 0;
 
   // Walks into `into`, with a new watch. False: refused.
   bool look(Walk& into, Object* object, const std::vector<std::uint8_t>* expected) {
@@ -60,6 +61,7 @@ struct ModuleGuard::State {
     into.clear();
     into.set_watch(&watch);
     into.compare_with(expected);
+    ++walks;
     return into.add(object, "module");
   }
 };
@@ -126,6 +128,7 @@ bool ModuleGuard::holds() noexcept {
 const std::string& ModuleGuard::change() const noexcept { return state_->change; }
 const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walk.bytes(); }
 const std::vector<StorageExtent>& ModuleGuard::extents() const noexcept { return state_->walk.extents(); }
+std::uint32_t ModuleGuard::walks() const noexcept { return state_->walks; }
 const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walk.objects(); }
 
 }  // namespace grape::python::state

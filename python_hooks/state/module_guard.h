@@ -34,6 +34,8 @@ class ModuleGuard {
   // Weights and buffers on CUDA: (address, bytes) of their distinct storages.
   const std::vector<StorageExtent>& extents() const noexcept;
   const std::vector<Object*>& objects() const noexcept;  // borrowed; valid while holds()
+  // How often everything was walked: once, and again for each time that something had moved.
+  std::uint32_t walks() const noexcept;
 
  private:
   ModuleGuard();

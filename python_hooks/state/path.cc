@@ -3,12 +3,13 @@
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
-namespace {
 
 std::string text_value(Object* text) {
   char copy[128];
   return std::string(copy, copy_text(text, copy, sizeof copy));
 }
+
+namespace {
 
 std::string step_name(const Path& step) { return step.object != nullptr ? text_value(step.object) : step.text; }
 

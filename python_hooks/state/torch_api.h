@@ -72,7 +72,7 @@ std::uint16_t device_value(Object* device) noexcept;  // type and, in the upper 
 Object* module_class() noexcept;
 
 // A new tensor of uninitialised memory of the framework's allocator, on the current stream; null: no memory, or another
-// failure (cleared).
+// failure (cleared; PyTorch reports it on stderr itself).
 Object* new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides, std::int32_t type,
                    std::int32_t device_type, std::int32_t device_index) noexcept;
 // A tensor that shares `base`'s storage and is no view in autograd's eyes.

@@ -32,7 +32,7 @@ namespace grape::python::state {
 // C++ functions that are exported and do not throw: result, our name, library, mangled name, arguments.
 #define GRAPE_TORCH_CXX_FUNCTIONS(X)                                                                             \
   X(bool, requires_grad, "libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv", (const void*))                    \
-  X(const std::uint8_t*, autograd_state, "libc10.so", "_ZN3c1013AutogradState13get_tls_stateEv", ())             \
+  X(bool, inference_mode, "libc10.so", "_ZN3c1013InferenceMode10is_enabledEv", ())                               \
   X(bool, any_dispatch_modes, "libc10.so", "_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb", (bool))        \
   X(std::int64_t, function_modes, "libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", ())      \
   X(int, functions_disabled, "libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", ()) \

@@ -30,20 +30,34 @@ bool is_library_function(Object* function) noexcept {
   return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
 }
 
-// By the module that the class says it is from.
+// By the module that the class says it is from, or where no module goes by that name, by its functions.
 bool is_library_class(Object* type) noexcept {
-  Object* name = dict_item(type::dict(type), "__module__");
+  Object* dict = type::dict(type);
+  Object* name = dict_item(dict, "__module__");
   if (name == nullptr || !is_text(name)) return false;
   char module[256];
   module[copy_text(name, module, sizeof(module) - 1)] = '\0';
   Object* found = imported_module(module);
   Object* globals = found != nullptr ? module_dict(found) : nullptr;
-  return globals != nullptr && origin_of_globals(globals) != CodeOrigin::kUser;
+  if (globals != nullptr) return origin_of_globals(globals) != CodeOrigin::kUser;
+  bool any = false;
+  std::ptrdiff_t position = 0;
+  for (Object *key, *value; g_api.PyDict_Next(dict, &position, &key, &value) != 0;) {
+    if (!is_function(value)) continue;
+    if (!is_library_function(value)) return false;
+    any = true;
+  }
+  return any;
 }
 
 bool is_c_descriptor(Object* type) noexcept {
   return type == g_api.PyMethodDescr_Type || type == g_api.PyGetSetDescr_Type || type == g_api.PyMemberDescr_Type ||
          type == g_api.PyWrapperDescr_Type || type == g_api.PyClassMethodDescr_Type;
+}
+
+// What the interpreter and copy write into a class when they are first asked, to remember it.
+bool is_note(Object* name) noexcept {
+  return text_is(name, "__slotnames__") || text_is(name, "__annotations__") || text_is(name, "__annotations_cache__");
 }
 
 // A class by everything that it and its bases define: one more digest when anything of it is another.
@@ -59,6 +73,7 @@ class ClassDigest {
     const bool by_identity = is_library_class(type) || is_enum_class(type);
     std::ptrdiff_t position = 0;
     for (Object *name, *value; g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {
+      if (is_note(name)) continue;
       put_value(name, 0);
       const bool deep = by_identity ? is_users_function(value) : counts_by_value(name, value);
       put(deep);
@@ -106,12 +121,13 @@ class ClassDigest {
   // May `value`, an attribute of a class of the user's, hold anything that can change while the attribute stays?
   static bool counts_by_value(Object* name, Object* value) noexcept {
     Object* type = type_of(value);
-    for (Object* const plain : {g_api.PyUnicode_Type, g_api.PyLong_Type, g_api.PyFloat_Type, g_api.PyBytes_Type,
-                                g_api.PyComplex_Type, g_api.PyCFunction_Type, type_of(g_api._Py_NoneStruct),
-                                type_of(g_api._Py_TrueStruct), type_of(g_api._Py_EllipsisObject)}) {
+    for (Object* const plain :
+         {g_api.PyBaseObject_Type, g_api.PyUnicode_Type, g_api.PyLong_Type, g_api.PyFloat_Type, g_api.PyBytes_Type,
+          g_api.PyComplex_Type, g_api.PyCFunction_Type, type_of(g_api._Py_NoneStruct), type_of(g_api._Py_TrueStruct),
+          type_of(g_api._Py_EllipsisObject)}) {
       if (type == plain) return false;
     }
-    if (is_c_descriptor(type) || is_type(value)) return false;
+    if (is_c_descriptor(type) || type == g_named_types.tuple_getter || is_type(value)) return false;
     if (is_function(value)) {
       return function_parts(value).closure != nullptr || !is_library_function(value);
     }

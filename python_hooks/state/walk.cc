@@ -210,6 +210,9 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       return weak_reference(object, path);
     case Kind::kTensor:
       return tensor(object, info, path);
+    case Kind::kOrderedDict:  // the one container that has attributes as well
+      if (watch_ != nullptr) watch_->object(object);
+      return content(object, info.kind, path) && attributes(instance_dict(object), path);
     default:
       return content(object, info.kind, path);
   }

@@ -1,9 +1,20 @@
 // Functions and what wraps them; weak references.
+#include <cstring>
+
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/identity.h"
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
+namespace {
+
+// What pybind11 keeps about a function of its own; it does not change.
+bool is_function_record(Object* object) noexcept {
+  const char* name = type::name(type_of(object));
+  return std::strcmp(name, "PyCapsule") == 0 || std::strstr(name, "pybind11_detail_function_record") != nullptr;
+}
+
+}  // namespace
 
 bool Walker::function(Object* function, const Path& path) {
   const FunctionParts parts = function_parts(function);
@@ -38,9 +49,7 @@ bool Walker::partial(Object* partial, const Path& path) {
 // Functions of C: of a module, or methods of the object that they are bound to.
 bool Walker::builtin(Object* builtin, const Path& path) {
   Object* self = builtin_self(builtin);
-  const TypeInfo* info = self != nullptr ? type_info(type_of(self)) : nullptr;
-  if (self != nullptr && info == nullptr) throw std::bad_alloc();
-  if (info != nullptr && info->kind == Kind::kOpaque) {  // what pybind11 keeps about a function
+  if (self != nullptr && is_function_record(self)) {
     put(Tag::kBuiltinObject);
     put(identity_of(builtin));
     if (watch_ != nullptr) watch_->identity(builtin);

@@ -186,7 +186,7 @@ bool Walker::module_attributes(Object* dict, const Path& path) {
       if (starts_with_underscore(key)) {
         if (is_one_of(key, kLeftOut)) continue;
         const bool filled = is_dict(item) && g_api.PyDict_Size(item) != 0;
-        if (filled && is_one_of(key, kHooks)) return refuse(path, "has hooks (" + render(Path().attribute(key)) + ")");
+        if (filled && is_one_of(key, kHooks)) return refuse(path, "has hooks (" + text_value(key) + ")");
       }
       if (!value(key, path.note("a name")) || !value(item, is_text(key) ? path.attribute(key) : path.key(key))) {
         return false;

@@ -6,7 +6,8 @@ namespace grape::python::state {
 namespace {
 
 constexpr std::uint64_t kMostContent = 64 << 10;  // bytes of a tensor on the CPU
-constexpr std::uint64_t kAlignment = 512;         // what kernels may depend on
+// What kernels may depend on; blocks of the allocators begin at multiples of it.
+constexpr std::uint64_t kAlignment = 512, kCpuAlignment = 64;
 
 // The bytes from the first to behind the last element.
 std::uint64_t span_of(const TensorView& view) noexcept {
@@ -59,7 +60,7 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
     put(view.storage);
     put(view.storage_bytes);
   } else if (on_device) {
-    put(static_cast<std::uint32_t>(view.data % kAlignment));
+    put(static_cast<std::uint32_t>(view.data % (view.device_type == 0 ? kCpuAlignment : kAlignment)));
   }
   if (!on_device && !tensor_content(view, path)) return false;
   return attributes(instance_dict(tensor), path);

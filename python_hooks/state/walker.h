@@ -30,6 +30,7 @@ struct Path {
 std::string render(const Path& path);
 // "torch.nn.modules.linear.Linear", "_thread.lock"
 std::string full_type_name(Object* type);
+std::string text_value(Object* text);
 
 class Walker {
  public:

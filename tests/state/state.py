@@ -35,6 +35,7 @@ guard_delete = declare("guard_delete", None, POINTER)
 guard_holds = declare("guard_holds", ctypes.c_int, POINTER)
 guard_change = declare("guard_change", ctypes.c_char_p, POINTER)
 guard_bytes = declare("guard_bytes", POINTER, POINTER, ctypes.POINTER(SIZE))
+guard_walks = declare("guard_walks", ctypes.c_uint32, POINTER)
 guard_objects = declare("guard_objects", SIZE, POINTER)
 guard_extents = declare("guard_extents", SIZE, POINTER)
 guard_time = declare("guard_time", ctypes.c_double, POINTER, ctypes.c_int, SIZE)
@@ -112,6 +113,10 @@ class Guard:
 
     def holds(self):
         return bool(guard_holds(self.handle))
+
+    @property
+    def walks(self):
+        return guard_walks(self.handle)
 
     @property
     def change(self):

@@ -19,6 +19,12 @@ namespace {
 
 std::string g_reason;
 
+Object* or_none(Object* object) {
+  if (object != nullptr) return object;
+  grape::python::g_api.Py_IncRef(grape::python::g_api._Py_NoneStruct);
+  return grape::python::g_api._Py_NoneStruct;
+}
+
 template <typename Call>
 double microseconds(int calls, Call call) {
   const auto start = std::chrono::steady_clock::now();
@@ -79,6 +85,7 @@ PROBE const void* guard_bytes(ModuleGuard* guard, std::size_t* size) {
   *size = guard->bytes().size();
   return guard->bytes().data();
 }
+PROBE std::uint32_t guard_walks(ModuleGuard* guard) { return guard->walks(); }
 PROBE std::size_t guard_objects(ModuleGuard* guard) { return guard->objects().size(); }
 PROBE std::size_t guard_extents(ModuleGuard* guard) { return guard->extents().size(); }
 // The mean of `calls` calls, with a buffer of `trash` bytes run through in between, outside of the time.
@@ -110,9 +117,9 @@ PROBE std::uint64_t host_random_hash() { return grape::python::state::host_rando
 
 PROBE Object* torch_new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
                                std::int32_t type) {
-  return grape::python::state::new_tensor(dimensions, sizes, strides, type, 0, 0);
+  return or_none(grape::python::state::new_tensor(dimensions, sizes, strides, type, 0, 0));
 }
 PROBE Object* torch_new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes,
                               const std::int64_t* strides, std::int64_t offset, std::int32_t type) {
-  return grape::python::state::new_alias(base, dimensions, sizes, strides, offset, type);
+  return or_none(grape::python::state::new_alias(base, dimensions, sizes, strides, offset, type));
 }

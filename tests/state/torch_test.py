@@ -1,0 +1,718 @@
+"""Walks, guards and switches of a real PyTorch, on the CPU, whose tensors are taken as a GPU's where that is said."""
+import contextlib
+import copy
+import ctypes
+import functools
+import gc
+import os
+import random
+import sys
+import threading
+import warnings
+
+import torch
+from torch import nn
+
+import state
+from state import Guard, Refused, Walk, dispatch_state, form, refusal
+
+warnings.simplefilter("ignore")
+assert state.load_torch(), "this PyTorch is not understood"
+state.cpu_is_device(1)
+
+int64s = ctypes.POINTER(ctypes.c_int64)
+new_tensor = state.declare("torch_new_tensor", ctypes.py_object, ctypes.c_int64, int64s, int64s, ctypes.c_int32)
+new_alias = state.declare(
+    "torch_new_alias", ctypes.py_object, ctypes.py_object, ctypes.c_int64, int64s, int64s, ctypes.c_int64, ctypes.c_int32
+)
+FLOAT, LONG, BYTE = 6, 4, 0
+
+
+def numbers(*values):
+    return (ctypes.c_int64 * max(len(values), 1))(*values)
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.linear = nn.Linear(8, 8)
+        self.dropout = nn.Dropout(0.1)
+        self.act = nn.functional.gelu
+        self.sizes = [1, 2, {"a": torch.float16}]
+        self.device = torch.device("cpu")
+
+    def forward(self, x):
+        return self.dropout(self.act(self.linear(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(10, 8)
+        self.blocks = nn.ModuleList([Block(), Block()])
+        self.lstm = nn.LSTM(8, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.head = nn.Linear(8, 10, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("mask", torch.ones(3, 3).tril(), persistent=False)
+        self.plain = torch.zeros(4)
+        self.pair = nn.ParameterDict({"x": nn.Parameter(torch.zeros(2))})
+
+    def forward(self, x):
+        return self.head(self.blocks[0](self.embed(x)))
+
+
+def net(seed=0):
+    torch.manual_seed(seed)
+    return Net()
+
+
+def test_equal_models():
+    one, two = net(), net()
+    assert form(one) == form(two)
+    assert form(one, addresses=True) != form(two, addresses=True)
+    assert form(one.blocks) == form(copy.deepcopy(one.blocks))
+    walk = Walk(one)
+    # The tied weight is one tensor, and one storage; each other has its own.
+    assert len(walk.tensor_extents) == len(walk.extents) == len({p for p, _ in walk.extents})
+    assert sum(size for _, size in walk.extents) == sum(
+        t.untyped_storage().nbytes() for t in [*one.parameters(), *one.buffers(), one.plain]
+    )
+    assert {id(p) for p in one.parameters()} <= {id(x) for x in walk.objects}
+
+
+def base():
+    return torch.arange(64, dtype=torch.float32)
+
+
+def unaligned():
+    return torch.empty(1000, dtype=torch.uint8)[1:]
+
+
+def aligned(offset):
+    """128 bytes whose address is `offset` above a multiple of 512, with no offset in their storage."""
+    raw = torch.empty(2048, dtype=torch.uint8)
+    start = -raw.data_ptr() % 512 + offset
+    made = torch.frombuffer((ctypes.c_char * 128).from_address(raw.data_ptr() + start), dtype=torch.uint8)
+    made.raw = None
+    del made.raw
+    KEEP.append(raw)
+    return made
+
+
+KEEP = []
+
+
+def with_attribute(tensor, **attributes):
+    tensor.__dict__.update(attributes)
+    return tensor
+
+
+def inference(make):
+    with torch.inference_mode():
+        return make()
+
+
+def aliased():
+    x = base()
+    return [x[:8], x[8:16]]
+
+
+def aligned_copies():
+    x, y = aligned(0), aligned(0)
+    return [x, y]
+
+
+TENSORS = [
+    lambda: aligned(0),
+    lambda: aligned(8),
+    lambda: aligned(32),
+    lambda: torch.nn.Parameter(aligned(0), requires_grad=False),
+    lambda: aligned(0).view(torch.int8),
+    lambda: aligned(0).view(torch.bool),
+    lambda: aligned(0).view(torch.float16),
+    lambda: aligned(0).view(torch.bfloat16),
+    lambda: aligned(0).view(torch.float32),
+    lambda: aligned(0).view(torch.float32).requires_grad_(),
+    lambda: aligned(0).reshape(8, 16),
+    lambda: aligned(0).reshape(16, 8),
+    lambda: aligned(0).reshape(16, 8).t(),
+    lambda: aligned(0).reshape(1, 128),
+    lambda: aligned(0)[:64],
+    lambda: aligned(0)[::2],
+    lambda: aligned(0)[64:],
+    lambda: aligned(0).expand(2, 128),
+    lambda: with_attribute(aligned(0), note=1),
+    lambda: with_attribute(aligned(0), note=2),
+    lambda: inference(lambda: aligned(0)),
+    lambda: (lambda x: [x, x])(aligned(0)),
+    lambda: (lambda x: [x, x.detach()])(aligned(0)),
+    lambda: (lambda x: [x, x[8:]])(aligned(0)),
+    lambda: aligned_copies(),
+    lambda: torch.Size([1, 2]),
+    lambda: (1, 2),
+    lambda: torch.device("cpu"),
+    lambda: torch.device("cuda"),
+    lambda: torch.device("cuda:0"),
+    lambda: torch.device("cuda:1"),
+    lambda: torch.float32,
+    lambda: torch.float64,
+    lambda: torch.strided,
+    lambda: torch.channels_last,
+    lambda: torch.contiguous_format,
+    lambda: torch.relu,
+    lambda: torch.nn.functional.relu,
+    lambda: torch.nn.Linear,
+    lambda: torch.Tensor.add,
+]
+
+
+def test_tensors():
+    by_form = {}
+    for number, make in enumerate(TENSORS):
+        first, second = make(), make()
+        assert form(first) == form(second), number
+        assert form(first) not in by_form, (number, by_form[form(first)])
+        by_form[form(first)] = number
+    # Content on a device is not looked at, that of the host's tensors is.
+    ones, zeros = torch.ones(4), torch.zeros(4)
+    state.cpu_is_device(0)
+    assert form(ones) == form(torch.ones(4)) != form(zeros)
+    walk = Walk(ones)
+    assert walk.extents == [] and walk.tensor_extents == [0xFFFFFFFF]
+    assert form(base()[::2]) != form(base()[1::2])
+    assert "too many to compare" in refusal([torch.zeros(64 * 1024 + 1, dtype=torch.uint8)])
+    form([torch.zeros(64 * 1024, dtype=torch.uint8)])
+    state.cpu_is_device(1)
+    walk = Walk(aliased(), base())
+    assert walk.tensor_extents == [0, 0, 1] and [size for _, size in walk.extents] == [256, 256]
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+def fake():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        return torch.ones(2)
+
+
+def test_refused_tensors():
+    complex_ones = torch.ones(2, dtype=torch.complex64)
+    things = [
+        torch.ones(2, 2).to_sparse(),
+        torch.ones(2, 2).to_sparse_csr(),
+        complex_ones.conj(),
+        complex_ones.conj().imag,
+        torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.quint8),
+        torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        torch.ones(2, device="meta"),
+        torch.ones(2).as_subclass(Sub),
+        fake(),
+        nn.UninitializedParameter(),
+        torch.Generator(),
+        torch.ones(2).untyped_storage(),
+        torch.jit.script(nn.Linear(2, 2)),
+    ]
+    for thing in things:
+        assert refusal([thing]) is not None, thing
+
+    def inside(x):
+        seen.append(refusal([x]))
+        return x
+
+    seen = []
+    torch.func.vmap(inside)(torch.ones(2, 2))
+    torch.func.grad(lambda x: inside(x).sum())(torch.ones(2))
+    assert len(seen) == 2 and all(seen), seen
+    model = net()
+    model.blocks[1].lock = threading.Lock()
+    assert refusal(model) == "root.blocks.1.lock: a _thread.lock", refusal(model)
+
+
+def attribute(owner, name, value):
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    return lambda: setattr(owner, name, before)
+
+
+def data(parameter, value):
+    before = parameter.data
+    parameter.data = value
+    return lambda: setattr(parameter, "data", before)
+
+
+def hook(register, *arguments, **keywords):
+    handle = register(*arguments, **keywords)
+    return handle.remove
+
+
+def swapped_children(m):
+    one, two = m.blocks[0], m.blocks[1]
+    m.blocks[0], m.blocks[1] = two, one
+
+    def undo():
+        m.blocks[0], m.blocks[1] = one, two
+
+    return undo
+
+
+def deleted(owner, name):
+    before = getattr(owner, name)
+    delattr(owner, name)
+    return lambda: setattr(owner, name, before)
+
+
+def added(owner, name, value):
+    setattr(owner, name, value)
+    return lambda: delattr(owner, name)
+
+
+def patched(cls, name, value):
+    before = cls.__dict__[name]
+    setattr(cls, name, value)
+    return lambda: setattr(cls, name, before)
+
+
+def none_of(*_, **__):
+    return None
+
+
+CHANGES = {
+    "eval": lambda m: (m.eval(), m.train)[1],
+    "one module's training": lambda m: attribute(m.blocks[1].dropout, "training", False),
+    "dropout's p": lambda m: attribute(m.blocks[0].dropout, "p", 0.2),
+    "eps": lambda m: attribute(m.blocks[0].norm, "eps", 1e-6),
+    "weight.data": lambda m: data(m.blocks[0].linear.weight, torch.zeros(8, 8)),
+    "weight.data of another type": lambda m: data(m.blocks[0].linear.weight, torch.zeros(8, 8).half()),
+    "weight.data transposed": lambda m: data(m.blocks[0].linear.weight, m.blocks[0].linear.weight.data.t()),
+    "weight.data in part": lambda m: data(m.blocks[0].linear.weight, m.blocks[0].linear.weight.data[:4]),
+    "weight.data with an offset": lambda m: data(m.blocks[0].linear.weight, m.blocks[0].linear.weight.data[1:]),
+    "weight swapped": lambda m: attribute(m.blocks[0].linear, "weight", nn.Parameter(torch.zeros(8, 8))),
+    "weights exchanged": lambda m: attribute(m.blocks[0].linear, "weight", m.blocks[1].linear.weight),
+    "weight untied": lambda m: attribute(m.head, "weight", nn.Parameter(m.embed.weight.data)),
+    "buffer swapped": lambda m: attribute(m, "mask", torch.ones(3, 3).tril()),
+    "buffer.data": lambda m: data(m.norm.running_mean, torch.zeros(8)),
+    "plain tensor swapped": lambda m: attribute(m, "plain", torch.zeros(4)),
+    "bias gone": lambda m: attribute(m.blocks[0].linear, "bias", None),
+    "requires_grad": lambda m: attribute(m.embed.weight, "requires_grad", False),
+    "attribute of a parameter": lambda m: added(m.embed.weight, "note", 1),
+    "parameter in a dict": lambda m: attribute(m.pair, "x", nn.Parameter(torch.zeros(2))),
+    "child replaced": lambda m: attribute(m.blocks[0], "linear", nn.Linear(8, 8)),
+    "child's class replaced": lambda m: attribute(m.blocks[0], "norm", nn.Identity()),
+    "children exchanged": swapped_children,
+    "child added": lambda m: added(m, "extra", nn.Identity()),
+    "attribute added": lambda m: added(m.blocks[1], "extra", None),
+    "function": lambda m: attribute(m.blocks[0], "act", nn.functional.relu),
+    "list": lambda m: (m.blocks[0].sizes.append(3), m.blocks[0].sizes.pop)[1],
+    "dtype in a dict": lambda m: (
+        m.blocks[0].sizes[2].update(a=torch.float32),
+        lambda: m.blocks[0].sizes[2].update(a=torch.float16),
+    )[1],
+    "device": lambda m: attribute(m.blocks[0], "device", torch.device("cuda:0")),
+    "forward on the instance": lambda m: added(m.blocks[0], "forward", none_of),
+    "forward of the class": lambda m: patched(Block, "forward", none_of),
+    "forward's code": lambda m: attribute(Net.forward, "__code__", Block.forward.__code__),
+    "forward of a library's class": lambda m: patched(nn.Linear, "forward", none_of),
+    "call of all modules": lambda m: patched(nn.Module, "_call_impl", none_of),
+    "attribute of the class": lambda m: added(Net, "flag", 1),
+    "class": lambda m: attribute(m, "__class__", type("Net", (Net,), {})),
+    "tensor's class": lambda m: added(torch.Tensor, "grape_note", 1),
+    "forward hook": lambda m: hook(m.blocks[0].register_forward_hook, none_of),
+    "forward pre-hook": lambda m: hook(m.blocks[0].linear.register_forward_pre_hook, none_of),
+    "hook with keywords": lambda m: hook(m.register_forward_hook, none_of, with_kwargs=True),
+    "hook always called": lambda m: hook(m.register_forward_hook, none_of, always_call=True),
+    # Leaves a flag behind.
+    "backward hook": lambda m: (hook(m.lstm.register_full_backward_hook, none_of), None)[1],
+    "backward pre-hook": lambda m: hook(m.lstm.register_full_backward_pre_hook, none_of),
+    "hook of all modules": lambda m: hook(nn.modules.module.register_module_forward_hook, none_of),
+    "pre-hook of all modules": lambda m: hook(nn.modules.module.register_module_forward_pre_hook, none_of),
+    "backward hook of all modules": lambda m: hook(nn.modules.module.register_module_full_backward_hook, none_of),
+    "always called hook of all modules": lambda m: hook(
+        nn.modules.module.register_module_forward_hook, none_of, always_call=True
+    ),
+    "parametrisation": lambda m: (
+        nn.utils.parametrize.register_parametrization(m.blocks[0].linear, "weight", nn.Identity()),
+        None,
+    )[1],
+    "weight norm": lambda m: (nn.utils.parametrizations.weight_norm(m.blocks[0].linear), None)[1],
+    "spectral norm": lambda m: (nn.utils.spectral_norm(m.blocks[0].linear), None)[1],
+    "half": lambda m: (m.half(), None)[1],
+    "double": lambda m: (m.double(), None)[1],
+    "set_": lambda m: (m.norm.running_mean.set_(torch.zeros(8)), None)[1],
+    "storage resized": lambda m: (m.plain.untyped_storage().resize_(4096), None)[1],
+    "resized": lambda m: (m.plain.resize_(1024, 8), None)[1],
+    "load_state_dict, assigned": lambda m: (m.load_state_dict(net(1).state_dict(), assign=True), None)[1],
+    "swap_tensors": lambda m: (torch.utils.swap_tensors(m.blocks[0].linear.bias, nn.Parameter(torch.zeros(8))), None)[1],
+    "compiled": lambda m: (m.blocks[0].compile(), None)[1],
+    "to_empty": lambda m: (m.to_empty(device="cpu"), None)[1],
+}
+
+
+def test_changes():
+    assert len(CHANGES) > 50
+    for name, change in CHANGES.items():
+        model = net()
+        guard = Guard(model)
+        before = form(model, addresses=True)
+        assert guard.bytes == before and guard.holds() and guard.holds() and guard.walks == 1, name
+        undo = change(model)
+        assert not guard.holds(), name
+        assert guard.change, name
+        if "all modules" not in name:
+            try:
+                assert form(model, addresses=True) != before, name
+            except Refused:
+                pass
+        if undo is not None:
+            undo()
+            assert guard.holds(), (name, guard.change)
+            walks = guard.walks
+            assert guard.holds() and guard.walks == walks, name
+
+
+def test_no_changes():
+    """What leaves the state as it was: calls, weights written in place, copies of the state."""
+    model = net().eval()
+    guard = Guard(model)
+    with torch.no_grad():
+        model(torch.arange(3))
+        for parameter in model.parameters():
+            parameter.add_(1)
+        model.mask.zero_()
+    model.state_dict()
+    copy.deepcopy(model)
+    model.load_state_dict(net(1).state_dict())
+    model.to("cpu").to(torch.float32).eval()
+    model.zero_grad()
+    list(model.modules())
+    model.register_state_dict_pre_hook(none_of)
+    assert guard.holds(), guard.change
+    guard = Guard(model)
+    for _ in range(5):
+        with torch.no_grad():
+            model(torch.arange(3))
+        assert guard.holds()
+    assert guard.walks == 1
+    model.train()
+    model(torch.arange(3)).sum().backward()
+    model.eval()
+    assert guard.holds(), guard.change
+
+
+def test_reasons():
+    model = net()
+    for change, reason in [
+        (lambda: hook(model.blocks[1].linear.register_forward_hook, none_of), "module.blocks.1.linear: has hooks (_forward_hooks)"),
+        (lambda: attribute(model.blocks[0].dropout, "training", False), "module.blocks.0.dropout.training"),
+        (lambda: attribute(model.blocks[0].norm, "eps", 0.5), "module.blocks.0.norm.eps"),
+        (lambda: data(model.lstm.weight_ih_l0, torch.zeros(32, 8)), "module.lstm.weight_ih_l0"),
+        (lambda: added(model.blocks[0], "iterator", iter([])), "module.blocks.0.iterator: a list_iterator"),
+    ]:
+        guard = Guard(model)
+        undo = change()
+        assert not guard.holds() and guard.change == reason, (guard.change, reason)
+        undo()
+        assert guard.holds()
+    for register in (nn.modules.module.register_module_forward_hook, nn.modules.module.register_module_forward_pre_hook):
+        handle = register(none_of)
+        try:
+            Guard(model)
+        except Refused as refused:
+            assert "all modules" in str(refused), refused
+        else:
+            raise AssertionError("not refused")
+        finally:
+            handle.remove()
+    handle = model.blocks[1].register_forward_pre_hook(none_of)
+    try:
+        Guard(model)
+    except Refused as refused:
+        assert str(refused) == "module.blocks.1: has hooks (_forward_pre_hooks)", refused
+    handle.remove()
+    Guard(model)
+
+
+def test_random_changes():
+    source = random.Random(3)
+    names = sorted(name for name in CHANGES if "all modules" not in name)
+    for _ in range(12):
+        model = net()
+        guard, before = Guard(model), form(model, addresses=True)
+        for _ in range(12):
+            name = source.choice(names)
+            try:
+                undo = CHANGES[name](model)
+            except Exception:
+                undo = None
+            held = guard.holds()
+            try:
+                same = form(model, addresses=True) == before
+            except Refused:
+                same = False
+            assert held == same, name
+            if undo is None:
+                break
+            undo()
+            assert guard.holds(), name
+
+
+def test_keeps_nothing_alive():
+    import weakref
+
+    model = net()
+    seen = [weakref.ref(x) for x in (model, model.embed.weight, model.blocks[0], model.mask)]
+    counts = [sys.getrefcount(x()) for x in seen]
+    guard = Guard(model)
+    guard.holds()
+    walk = Walk(model)
+    assert [sys.getrefcount(x()) for x in seen] == counts
+    del model, walk
+    gc.collect()
+    assert [x() for x in seen] == [None] * 4 and not guard.holds()
+
+
+def test_new_tensors():
+    made = new_tensor(2, numbers(3, 5), numbers(1, 3), FLOAT)
+    assert type(made) is torch.Tensor and made.shape == (3, 5) and made.stride() == (1, 3)
+    assert made.dtype == torch.float32 and not made.requires_grad and made.is_leaf and made._base is None
+    assert sys.getrefcount(made) == 2 and made.untyped_storage().nbytes() == 60
+    made.fill_(2)
+    assert made.sum().item() == 30
+    scalar = new_tensor(0, numbers(), numbers(), LONG)
+    assert scalar.shape == () and scalar.dtype == torch.int64
+    assert new_tensor(1, numbers(0), numbers(1), BYTE).numel() == 0
+    store = torch.arange(32, dtype=torch.float32)
+    alias = new_alias(store, 2, numbers(2, 3), numbers(3, 1), 4, FLOAT)
+    assert alias.tolist() == [[4, 5, 6], [7, 8, 9]] and alias._base is None and alias.storage_offset() == 4
+    assert alias.untyped_storage().data_ptr() == store.data_ptr() and alias.is_leaf
+    part = new_alias(store[8:], 1, numbers(2), numbers(1), 4, FLOAT)
+    assert part.tolist() == [4, 5]
+    other = new_alias(store[8:], 1, numbers(4), numbers(1), 3, BYTE)
+    assert other.dtype == torch.uint8 and other.storage_offset() == 3
+    assert other.data_ptr() == store.data_ptr() + 3
+    alias.zero_()
+    assert store[4:10].sum() == 0
+    for _ in range(100):
+        new_tensor(1, numbers(4), numbers(1), FLOAT)
+        new_alias(store, 1, numbers(4), numbers(1), 0, FLOAT)
+    assert sys.getrefcount(store) == 2 and torch.ones(2)[0] == 1
+    kept, quiet = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 2)  # PyTorch reports what it throws
+    try:
+        assert new_tensor(1, numbers(1 << 60), numbers(1), FLOAT) is None
+    finally:
+        os.dup2(kept, 2)
+    with torch.inference_mode():
+        assert new_tensor(1, numbers(4), numbers(1), FLOAT).is_inference()
+
+
+SWITCHES = {
+    "grad": (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True)),
+    "default dtype": (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+    "deterministic": (lambda: torch.use_deterministic_algorithms(True), lambda: torch.use_deterministic_algorithms(False)),
+    "deterministic, warn": (
+        lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+        lambda: torch.use_deterministic_algorithms(False),
+    ),
+    "precision": (lambda: torch.set_float32_matmul_precision("high"), lambda: torch.set_float32_matmul_precision("highest")),
+    "tf32": (
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+        lambda: setattr(torch.backends.cudnn, "allow_tf32", True),
+    ),
+    "matmul tf32": (
+        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+        lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", False),
+    ),
+    "cudnn": (lambda: setattr(torch.backends.cudnn, "enabled", False), lambda: setattr(torch.backends.cudnn, "enabled", True)),
+    "benchmark": (
+        lambda: setattr(torch.backends.cudnn, "benchmark", True),
+        lambda: setattr(torch.backends.cudnn, "benchmark", False),
+    ),
+    "cudnn deterministic": (
+        lambda: setattr(torch.backends.cudnn, "deterministic", True),
+        lambda: setattr(torch.backends.cudnn, "deterministic", False),
+    ),
+    "flash": (lambda: torch.backends.cuda.enable_flash_sdp(False), lambda: torch.backends.cuda.enable_flash_sdp(True)),
+    "efficient": (
+        lambda: torch.backends.cuda.enable_mem_efficient_sdp(False),
+        lambda: torch.backends.cuda.enable_mem_efficient_sdp(True),
+    ),
+    "math": (lambda: torch.backends.cuda.enable_math_sdp(False), lambda: torch.backends.cuda.enable_math_sdp(True)),
+    "fp16 reduction": (
+        lambda: setattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
+        lambda: setattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", True),
+    ),
+    "bf16 reduction": (
+        lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+        lambda: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", True),
+    ),
+    "fill": (
+        lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
+        lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", True),
+    ),
+    "default device": (lambda: torch.set_default_device("cpu"), lambda: torch.set_default_device(None)),
+    "default device cuda": (lambda: torch.set_default_device("cuda:1"), lambda: torch.set_default_device(None)),
+}
+
+
+@contextlib.contextmanager
+def autocast(dtype, cache=True):
+    """What torch.autocast("cuda") does where there is a GPU."""
+    before = torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", dtype)
+    torch.set_autocast_cache_enabled(cache)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", before)
+        torch.set_autocast_cache_enabled(True)
+
+
+CONTEXTS = {
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: autocast(torch.bfloat16),
+    "autocast fp16": lambda: autocast(torch.float16),
+    "autocast without cache": lambda: autocast(torch.float16, False),
+    "autocast cpu": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+}
+
+
+SAME = [{"no_grad", "grad"}, {"matmul tf32", "precision"}]  # two names of one switch
+
+
+def test_switches():
+    for on, off in SWITCHES.values():  # some do not come back to what they were at first
+        on()
+        off()
+    plain = dispatch_state()
+    assert dispatch_state() == plain and len(plain) < 230, len(plain)
+    seen = {plain: "plain"}
+    for name, (on, off) in SWITCHES.items():
+        on()
+        now = dispatch_state()
+        off()
+        assert now not in seen or {name, seen[now]} in SAME, (name, seen.get(now))
+        seen[now] = name
+        assert dispatch_state() == plain, name
+    for name, context in CONTEXTS.items():
+        with context():
+            now = dispatch_state()
+        assert now not in seen or {name, seen[now]} in SAME, (name, seen.get(now))
+        seen[now] = name
+        assert dispatch_state() == plain, name
+    with torch.inference_mode(), autocast(torch.float16):
+        both = dispatch_state()
+    assert both not in seen
+
+
+class FunctionMode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        CALLS.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+CALLS = []
+
+
+def test_blocked():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class DispatchMode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            CALLS.append(function)
+            return function(*args, **(kwargs or {}))
+
+    def reason():
+        try:
+            dispatch_state()
+        except Refused as refused:
+            return str(refused)
+        return None
+
+    assert reason() is None
+    with FunctionMode():
+        assert "TorchFunctionMode" in reason()
+    with DispatchMode():
+        assert "TorchDispatchMode" in reason()
+    assert CALLS == []
+    with torch.profiler.profile():
+        assert "profiler" in reason()
+    seen = []
+    torch.func.vmap(lambda x: (seen.append(reason()), x)[1])(torch.ones(2, 2))
+    torch.func.grad(lambda x: (seen.append(reason()), x.sum())[1])(torch.ones(2))
+    torch.jit.trace(lambda x: (seen.append(reason()), x + 1)[1], torch.ones(2), check_trace=False)
+    with fake().fake_mode:
+        seen.append(reason())
+    with torch.device("cpu"), FunctionMode():
+        seen.append(reason())
+    with torch.autograd.forward_ad.dual_level():
+        seen.append(reason())
+    assert all(seen) and len(seen) == 6, seen
+    sys.settrace(lambda *_: None)
+    traced = reason()
+    sys.settrace(None)
+    assert "sys.settrace" in traced
+    assert reason() is None
+    results = []
+    thread = threading.Thread(target=lambda: results.append(dispatch_state()))
+    with torch.no_grad():
+        thread.start()
+        thread.join()
+    assert results == [dispatch_state()]  # each thread has its own
+
+
+def test_host_random():
+    hashes = [state.host_random_hash()]
+    assert state.host_random_hash() == hashes[0]
+    steps = [random.random, lambda: torch.rand(1), lambda: random.gauss(0, 1)]
+    try:
+        import numpy
+
+        steps += [lambda: numpy.random.rand(), lambda: numpy.random.randint(5)]
+    except ImportError:
+        pass
+    for step in steps:
+        step()
+        hashes.append(state.host_random_hash())
+        assert state.host_random_hash() == hashes[-1]
+    assert len(set(hashes)) == len(hashes)
+    kept = random.getstate()
+    before = state.host_random_hash()
+    random.random()
+    assert state.host_random_hash() != before
+    random.setstate(kept)
+    assert state.host_random_hash() == before
+
+
+def test_partials_of_modules():
+    """As wrappers of libraries leave them: forward replaced on the instance by a partial of the module's own."""
+    model = net()
+
+    def run(module, *args):
+        return module._old(*args)
+
+    model._old = model.forward
+    model.forward = functools.partial(run, model)
+    other = net()
+    other._old = other.forward
+    other.forward = functools.partial(run, other)
+    assert form(model) == form(other)
+    guard = Guard(model)
+    assert guard.holds()
+    model.forward = functools.partial(run, other)
+    assert not guard.holds()
+
+
+if __name__ == "__main__":
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("ok", name)
