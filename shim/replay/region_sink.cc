@@ -103,11 +103,12 @@ void RegionSink::cancel() noexcept {
 RegionSink::Result RegionSink::end() noexcept {
   Result result;
   record::ThreadLog* log = record::t_thread.log;
-  const bool collected = record::t_thread.sink == &sink_ && log != nullptr;
+  // Where Grape has become inert meanwhile, calls went by unrecorded.
+  const bool collected = record::t_thread.sink == &sink_ && log != nullptr && lifecycle::active();
   cancel();
   try {
     if (!collected) {
-      result.reason = "was not recorded: its thread has ended";
+      result.reason = "was not recorded: its thread has ended, or Grape has";
     } else if (sink_.lost) {
       result.reason = "does more than can be recorded";
     } else if (!complete_ || !LiveBlocks::instance().complete()) {

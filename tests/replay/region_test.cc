@@ -206,6 +206,19 @@ TEST_F(RegionTest, AThreadThatEndsWhileItCollects) {
   }
 }
 
+TEST_F(RegionTest, NoRecordOnceGrapeIsInert) {
+  const CUfunction nothing = function("_Z7nothingv");
+  const auto result = observe([&] {
+    ASSERT_CU(run(nothing, nullptr));
+    lifecycle::g_state.store(lifecycle::State::kInert);
+    ASSERT_CU(run(nothing, nullptr));  // goes by
+  });
+  EXPECT_EQ(result.record, nullptr);
+  EXPECT_FALSE(result.reason.empty());
+  EXPECT_FALSE(sink_.begin());
+  lifecycle::g_state.store(lifecycle::State::kActive);
+}
+
 TEST_F(RegionTest, MoreThanCanBeKeptIsNotUsed) {
   const CUfunction nothing = function("_Z7nothingv");
   const auto result = observe([&] {
