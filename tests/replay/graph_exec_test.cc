@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/steps.h"
 #include "tests/replay/program_builder.h"
 #include "tests/simcuda/fixture.h"
 
@@ -17,6 +18,9 @@ namespace {
 using program::Bindings;
 using program::Role;
 using replay_test::ProgramBuilder;
+
+// A program without reads by the host is one segment.
+program::Segment whole(const program::Program& program) { return program::segments(program).front(); }
 
 constexpr std::size_t kCount = 64;
 constexpr std::uint64_t kBytes = kCount * sizeof(float);
@@ -74,7 +78,8 @@ TEST_F(GraphExecTest, ComputesTheSameWithAllMemoryMoved) {
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr first = floats(kCount);
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, memory(plan, floats(kCount, 7), first), error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan,
+                               memory(plan, floats(kCount, 7), first), error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
   expect_sample(first, 7);
@@ -93,7 +98,7 @@ TEST_F(GraphExecTest, PatchesOnlyNodesWhoseWordsMoved) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, bindings, error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->bind(bindings));
   EXPECT_EQ(exec->patched(), 0u);
@@ -113,7 +118,8 @@ TEST_F(GraphExecTest, ALaunchUnderWayKeepsItsMemory) {
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr first = floats(kCount), second = floats(kCount);
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, memory(plan, floats(kCount, 1), first), error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan,
+                               memory(plan, floats(kCount, 1), first), error);
   ASSERT_NE(exec, nullptr) << error;
   const CUstream slow = stream();
   ASSERT_CU(launch("_Z5delayj", slow, 30000u));
@@ -131,7 +137,7 @@ TEST_F(GraphExecTest, TakesAnotherProgramOfItsShape) {
   const program::ArenaPlan first_plan = first.plan();
   const Bindings bindings = memory(first_plan, floats(kCount, 7), floats(kCount));
   std::string error;
-  auto exec = GraphExec::build(first.program(), first_plan, bindings, error);
+  auto exec = GraphExec::build(first.program(), whole(first.program()), first_plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
 
@@ -148,7 +154,7 @@ TEST_F(GraphExecTest, TakesAnotherProgramOfItsShape) {
   second.kernel(relu, {output.at(0), temp.at(0), ProgramBuilder::plain(1), ProgramBuilder::plain(32)});  // 0
   const program::ArenaPlan second_plan = second.plan();
   const Bindings others = memory(second_plan, 0, floats(kCount, 9));
-  ASSERT_TRUE(exec->adopt(second.program(), second_plan, others));
+  ASSERT_TRUE(exec->adopt(second.program(), whole(second.program()), second_plan, others));
   EXPECT_EQ(exec->holds(), &second.program());
   EXPECT_EQ(exec->patched(), 4u);
   ASSERT_CU(exec->launch(nullptr));
@@ -156,9 +162,9 @@ TEST_F(GraphExecTest, TakesAnotherProgramOfItsShape) {
   EXPECT_EQ(read(others.outputs[0], 32), -2.0f);
   expect_sample(bindings.outputs[0], 7);
 
-  ASSERT_TRUE(exec->adopt(second.program(), second_plan, others));
+  ASSERT_TRUE(exec->adopt(second.program(), whole(second.program()), second_plan, others));
   EXPECT_EQ(exec->patched(), 0u) << "all is as the driver has it";
-  ASSERT_TRUE(exec->adopt(first.program(), first_plan, bindings));
+  ASSERT_TRUE(exec->adopt(first.program(), whole(first.program()), first_plan, bindings));
   ASSERT_CU(cuMemsetD8(bindings.outputs[0], 0, kBytes));
   ASSERT_CU(exec->launch(nullptr));
   expect_sample(bindings.outputs[0], 7);
@@ -169,25 +175,94 @@ TEST_F(GraphExecTest, AProgramOfAnotherShapeIsNotTaken) {
   const program::ArenaPlan plan = first.plan();
   const Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
   std::string error;
-  auto exec = GraphExec::build(first.program(), plan, bindings, error);
+  auto exec = GraphExec::build(first.program(), whole(first.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ProgramBuilder longer = sample();
   longer.fill(ProgramBuilder::plain(bindings.outputs[0]), 0, 1, 1);
-  EXPECT_FALSE(exec->adopt(longer.program(), plan, bindings));
+  EXPECT_FALSE(exec->adopt(longer.program(), whole(longer.program()), plan, bindings));
   program::Program branched = first.program();
   branched.after[branched.nodes[3].after_at] = 1;
-  EXPECT_FALSE(exec->adopt(branched, plan, bindings));
+  EXPECT_FALSE(exec->adopt(branched, whole(branched), plan, bindings));
   program::Program cooperative = first.program();
   cooperative.nodes[2].cooperative = true;
-  EXPECT_FALSE(exec->adopt(cooperative, plan, bindings));
+  EXPECT_FALSE(exec->adopt(cooperative, whole(cooperative), plan, bindings));
   ASSERT_TRUE(exec->usable());
   ASSERT_CU(exec->launch(nullptr));
   expect_sample(bindings.outputs[0], 7);
 
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_INVALID_VALUE), 0);
-  EXPECT_FALSE(exec->adopt(first.program(), plan, memory(plan, floats(kCount, 7), floats(kCount))));
+  EXPECT_FALSE(
+      exec->adopt(first.program(), whole(first.program()), plan, memory(plan, floats(kCount, 7), floats(kCount))));
   EXPECT_FALSE(exec->usable()) << "half of one, half of the other";
   EXPECT_NE(exec->launch(nullptr), CUDA_SUCCESS);
+}
+
+// p is 12, then read by the host, then 123.
+class StepsTest : public GraphExecTest {
+ protected:
+  ProgramBuilder stepped(std::uint64_t expected) {
+    ProgramBuilder builder;
+    const auto p = builder.add_output(8);
+    const auto mix = builder.add_function(handle("_Z3mixPmmm"), "_Z3mixPmmm", {8, 8, 8});
+    const auto ten = ProgramBuilder::plain(10);
+    builder.fill(p.at(0), 0, 1, 8);
+    builder.kernel(mix, {p.at(0), ten, ProgramBuilder::plain(1)});
+    builder.kernel(mix, {p.at(0), ten, ProgramBuilder::plain(2)});
+    builder.read(p.at(0), 8, {expected});
+    builder.kernel(mix, {p.at(0), ten, ProgramBuilder::plain(3)});
+    return builder;
+  }
+  Bindings output(CUdeviceptr p) {
+    Bindings bindings;
+    bindings.outputs = {p};
+    return bindings;
+  }
+};
+
+TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
+  const ProgramBuilder builder = stepped(12);
+  const program::ArenaPlan plan = builder.plan();
+  ExecPool pool;
+  Steps steps;
+  std::string error;
+  const CUstream s = stream();
+  for (int i = 0; i < 2; ++i) {  // the second time with other memory
+    const CUdeviceptr p = number(5);
+    ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+    EXPECT_EQ(steps.run(s), Steps::Ran::kDone);
+    ASSERT_CU(cuStreamSynchronize(s));
+    EXPECT_EQ(read<std::uint64_t>(p), 123u);
+  }
+  EXPECT_EQ(pool.built(), 2u);
+  EXPECT_EQ(simcuda_calls("cuGraphLaunch"), 4u);
+}
+
+TEST_F(StepsTest, StopWhereTheHostWouldReadSomethingElse) {
+  const ProgramBuilder builder = stepped(13);
+  const program::ArenaPlan plan = builder.plan();
+  ExecPool pool;
+  Steps steps;
+  std::string error;
+  const CUdeviceptr p = number(5);
+  ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+  EXPECT_EQ(steps.run(nullptr), Steps::Ran::kOtherValue);
+  ASSERT_CU(cuCtxSynchronize());
+  EXPECT_EQ(read<std::uint64_t>(p), 12u) << "what comes behind the read was not launched";
+}
+
+TEST_F(StepsTest, ADriverInTroubleIsAFailure) {
+  const ProgramBuilder builder = stepped(12);
+  const program::ArenaPlan plan = builder.plan();
+  ExecPool pool;
+  Steps steps;
+  std::string error;
+  for (const char* symbol : {"cuGraphLaunch", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"}) {
+    ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(number(5)), error)) << error;
+    ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
+    EXPECT_EQ(steps.run(nullptr), Steps::Ran::kFailed) << symbol;
+    EXPECT_EQ(steps.launched(), std::string(symbol) != "cuGraphLaunch") << symbol;
+    simcuda_reset();
+  }
 }
 
 TEST_F(GraphExecTest, RandomWordsFollowTheGenerator) {
@@ -203,7 +278,7 @@ TEST_F(GraphExecTest, RandomWordsFollowTheGenerator) {
   bindings.seed = 100;
   bindings.offset = 1;
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, bindings, error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 509u);
@@ -238,7 +313,7 @@ TEST_F(GraphExecTest, TakesKernelsOfLibrariesPackedParametersAndAttributes) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, number(0));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, bindings, error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   EXPECT_EQ(simcuda_calls("cuGraphKernelNodeSetAttribute"), 2u) << "the cluster and the cooperation";
   ASSERT_CU(exec->launch(nullptr));
@@ -257,7 +332,7 @@ TEST_F(GraphExecTest, FillsRowsWithAPitch) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, floats(16, 1));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, bindings, error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
   for (std::size_t i = 0; i < 32; ++i) {
@@ -279,7 +354,7 @@ TEST_F(GraphExecTest, BranchesFollowTheirEdges) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, number(0));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, bindings, error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 123u);
@@ -295,7 +370,7 @@ TEST_F(GraphExecTest, OtherStreamsAreOrderedOnBothSides) {
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr number_p = number(0);
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, memory(plan, 0, number_p), error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, memory(plan, 0, number_p), error);
   ASSERT_NE(exec, nullptr) << error;
   const CUstream main = stream(), other = stream();
   const std::uint64_t ten = 10, one = 1, three = 3;
@@ -336,7 +411,8 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
     ASSERT_CU(cuMemGetInfo(&free_before, &total));
     ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_OUT_OF_MEMORY), 0) << fault.symbol;
     std::string error;
-    EXPECT_EQ(GraphExec::build(builder.program(), plan, bindings, error), nullptr) << fault.symbol;
+    EXPECT_EQ(GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error), nullptr)
+        << fault.symbol;
     EXPECT_EQ(error.substr(0, std::string(fault.said).size()), fault.said);
     EXPECT_EQ(error.find('\n'), std::string::npos);
     const std::uint64_t failed_creations = std::string(fault.symbol) == "cuGraphCreate" ? 1 : 0;
@@ -350,7 +426,7 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
   }
   simcuda_reset();
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, bindings, error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_INVALID_VALUE), 0);
   EXPECT_RESULT(exec->bind(memory(plan, floats(kCount, 7), floats(kCount))), CUDA_ERROR_INVALID_VALUE);
@@ -366,7 +442,7 @@ TEST_F(GraphExecTest, AfterItsContextNothingIsCalled) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), plan, bindings, error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   simcuda_reset();
   exec->abandon();
@@ -389,7 +465,7 @@ TEST_F(GraphExecTest, BuildingDoesNotBreakACaptureOfAnotherThread) {
   Bindings bindings;
   bindings.outputs = {weight_};
   std::string error;
-  auto exec = GraphExec::build(builder.program(), builder.plan(), bindings, error);
+  auto exec = GraphExec::build(builder.program(), whole(builder.program()), builder.plan(), bindings, error);
   EXPECT_GE(simcuda_calls("cuThreadExchangeStreamCaptureMode"), before + 2);
   ASSERT_CU(cuThreadExchangeStreamCaptureMode(&mode));
   EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL) << "as it was";

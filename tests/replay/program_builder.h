@@ -91,6 +91,12 @@ class ProgramBuilder {
               {to, plain(value), plain(element), plain(width), plain(height), plain(pitch)});
   }
 
+  void read(Word from, std::uint64_t bytes, const std::vector<std::uint64_t>& value) {
+    std::vector<Word> words = {from, plain(bytes)};
+    for (const std::uint64_t word : value) words.push_back(plain(word));
+    add_words(program::NodeKind::kHostRead, words);
+  }
+
   // Of the node that was added last. `attribute`: a CUlaunchAttribute.
   void add_attribute(program::RecordedNode& node, const void* attribute) {
     if (node.attribute_count++ == 0) {

@@ -238,6 +238,40 @@ TEST_F(RegionTest, MoreThanCanBeKeptIsNotUsed) {
   EXPECT_NE(observe([&] { ASSERT_CU(run(nothing, nullptr)); }).record, nullptr) << "the next one is used";
 }
 
+TEST_F(RegionTest, WhatTheHostReadsAndWaitsForIsKeptWithItsValue) {
+  const CUstream main = stream();
+  const CUdeviceptr p = torch_alloc(16);
+  ASSERT_CU(cuMemsetD32(p, 0x01020304, 4));
+  const CUfunction mix = function("_Z3mixPmmm");
+  const auto result = observe([&] {
+    std::uint32_t three[3] = {};
+    std::uint64_t one = 0;
+    ASSERT_CU(cuMemcpyDtoHAsync(three, p, 12, main));
+    ASSERT_CU(cuStreamSynchronize(main));
+    ASSERT_CU(run(mix, main, p, std::uint64_t{0}, std::uint64_t{77}));
+    ASSERT_CU(cuMemcpyDtoHAsync(&one, p, 8, main));
+    ASSERT_CU(cuStreamSynchronize(main));
+    EXPECT_EQ(one, 77u);
+    EXPECT_EQ(three[2], 0x01020304u);
+  });
+  ASSERT_NE(result.record, nullptr) << result.reason;
+  const RegionRecord& record = *result.record;
+  ASSERT_EQ(record.nodes.size(), 3u);
+  EXPECT_EQ(record.nodes[0].kind, NodeKind::kHostRead);
+  EXPECT_EQ(words(record, 0), (std::vector<std::uint64_t>{p, 12, 0x0102030401020304, 0x01020304}));
+  EXPECT_EQ(record.nodes[2].kind, NodeKind::kHostRead);
+  EXPECT_EQ(words(record, 2), (std::vector<std::uint64_t>{p, 8, 77}));
+}
+
+TEST_F(RegionTest, AskingForAKernelOrSettingItsLimitsLoadsNothing) {
+  const auto result = observe([&] {
+    const CUfunction nothing = function("_Z7nothingv");
+    ASSERT_CU(cuFuncSetAttribute(nothing, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536));
+    ASSERT_CU(run(nothing, nullptr));
+  });
+  ASSERT_NE(result.record, nullptr) << result.reason;
+}
+
 TEST_F(RegionTest, UnifiedCopiesBetweenKnownBlocksAreOnTheDevice) {
   const CUdeviceptr x = torch_alloc(256);
   const auto result = observe([&] {
@@ -265,8 +299,19 @@ TEST_F(RefusalTest, HostReadsWaitsAndCopies) {
   const CUstream main = stream();
   const CUevent done = event();
   float host[64] = {};
-  expect("reads device memory to the host (cuMemcpyDtoHAsync)", false,
-         [&] { ASSERT_CU(cuMemcpyDtoHAsync(host, x, 4, main)); });
+  const char* unseen = "reads device memory to the host without waiting for it, or more than Grape keeps";
+  expect(unseen, false, [&] { ASSERT_CU(cuMemcpyDtoHAsync(host, x, 4, main)); });
+  std::vector<char> large(8192);
+  const CUdeviceptr y = torch_alloc(large.size());
+  expect(unseen, false, [&] {
+    ASSERT_CU(cuMemcpyDtoHAsync(large.data(), y, large.size(), main));
+    ASSERT_CU(cuStreamSynchronize(main));
+  });
+  expect("waits for the device (cuStreamSynchronize)", false, [&] {
+    ASSERT_CU(cuMemcpyDtoHAsync(host, x, 4, main));
+    ASSERT_CU(cuStreamSynchronize(main));
+    ASSERT_CU(cuStreamSynchronize(main));  // for nothing that is known
+  });
   expect("reads device memory to the host (cuMemcpyDtoH)", false, [&] { ASSERT_CU(cuMemcpyDtoH(host, x, 4)); });
   expect("copies host memory to the device (cuMemcpyHtoDAsync)", false,
          [&] { ASSERT_CU(cuMemcpyHtoDAsync(x, host, 4, main)); });
@@ -343,13 +388,16 @@ TEST_F(RefusalTest, FailuresAndUnknownCalls) {
 
 TEST_F(RefusalTest, WhatTheNextCallMayDoWithout) {
   CUdeviceptr made = 0;
-  expect("kernels were loaded (cuModuleGetFunction)", true, [&] { function("_Z7nothingv"); });
+  CUmodule loaded = nullptr;
+  expect("kernels were loaded (cuModuleLoadData)", true,
+         [&] { ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n")); });
+  expect("kernels were loaded (cuModuleUnload)", true, [&] { ASSERT_CU(cuModuleUnload(loaded)); });
   expect("memory was allocated from the driver (cuMemAlloc)", true, [&] { ASSERT_CU(cuMemAlloc(&made, 512)); });
   expect("memory was given back to the driver (cuMemFree)", true, [&] { ASSERT_CU(cuMemFree(made)); });
   expect("streams were made or changed (cuStreamCreate)", true, [&] { stream(); });
   // What lasts is said rather than what passes.
   expect("waits for the device (cuCtxSynchronize)", false, [&] {
-    function("_Z7nothingv");
+    ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n"));
     ASSERT_CU(cuCtxSynchronize());
   });
 }
