@@ -1,12 +1,12 @@
 """What is refused of a call, and told apart in two, with the words that must be in the reason."""
 import collections
-import contextlib
+import ctypes
 import threading
 import unittest
 import weakref
 
 from outcome import PROBE, REFUSED, Observed, main, torch
-from outcome_shapes import MODULE, Cache, Frozen, Holder, OutputLike, Pair, Plain, x
+from outcome_shapes import MODULE, Cache, Color, Frozen, Holder, OutputLike, Pair, Plain, Slotted, aligned, x
 from outcome_test import CASES, warm_cache
 
 GLOBAL_LIST = [1]
@@ -91,6 +91,15 @@ def exchange(x):
     x.data = x + 1
 
 
+HOLDER = Holder()
+
+
+def set_entry(key):
+    def function(x, d):
+        d[key] = 2
+    return function
+
+
 def define(x, holder):
     Holder.defined = len(vars(Holder))
 
@@ -140,6 +149,11 @@ REFUSALS = [
     (lambda x, h: setattr(h, "keys", threading.Lock()), (x, Holder), "argument Holder.keys: an object of type"),
     (lambda x, c: setattr(c.layers[1], "values", generator(x)), (x, Cache),
      "argument Cache.layers[1].values: an object of type generator"),
+    (set_entry("new"), (x, lambda: {Frozen(1): 1}),
+     "argument dict: the call changed a dictionary with a key of type Frozen"),
+    (set_entry(Color.RED), (x, lambda: {Color.RED: 1}), "changed a dictionary with a key of type Color"),
+    (lambda x, d: d.update(dict.fromkeys(d, 2)), (x, lambda: {HOLDER: 1}),
+     "changed a dictionary with a key of type Holder"),
     (change_cell, (x, function_with_cell), "argument function's own object[0]: the call changed it"),
     (raises, (x,), "raised an exception"),
 ]
@@ -155,6 +169,7 @@ TORCH_REFUSALS = [
     (lambda x, w: w, (x, lambda: MODULE.weight), "result: reached both from the arguments and from the module"),
     (lambda x, w: w.t(), (x, lambda: MODULE.weight), "result: a view of memory that both"),
     (inference, (x,), "result[0]: a tensor of another inference mode"),
+    (lambda x: torch.from_dlpack(x[1:]), (x,), "result: a tensor whose storage overlaps another one's"),
     (resize, (x,), "argument Tensor: the call gave the tensor another shape"),
     (exchange, (x,), "argument Tensor: the call gave the tensor another shape or other memory"),
     (lambda x, h: (h.keys.requires_grad_(), None)[1], (x, lambda: named(keys=x())),
@@ -234,6 +249,43 @@ class Refusals(unittest.TestCase):
         observed = Observed(*[CASES["grow_cache"][0], CASES["grow_cache"][1](), MODULE])
         arguments = (x(), Cache(12))
         self.assertIs(observed.repeat(observed.copies(), arguments), REFUSED)
+
+    def test_other_classes(self):
+        """What must not be written to is not, whoever says that the arguments are the same."""
+        def function(x, slotted):
+            slotted.x = 5
+
+        class Other:
+            __slots__ = ("x", "y")
+
+        observed = Observed(function, (x(), Slotted(1)), MODULE)
+        self.assertIsNone(observed.reason())
+        other, left = Other(), ctypes.c_int()
+        for arguments in ((x(), other), (x(),), (x(), Slotted(Slotted(2)))):
+            result = PROBE.probe_repeat_failing(observed.handle, [], arguments, REFUSED, 1000, ctypes.byref(left))
+            self.assertIs(result, REFUSED)
+        self.assertFalse(hasattr(other, "x"))
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_views_stay_inside(self):
+        def function(x):
+            return x.as_strided((20,), (1,), 0)
+
+        def part(size):
+            return (aligned(torch.arange(float(size)))[:4],)
+
+        observed = Observed(function, part(20), MODULE)
+        self.assertIsNone(observed.reason())
+        self.assertEqual(observed.repeat([], part(24)).tolist(), list(range(20)))
+        self.assertIs(observed.repeat([], part(16)), REFUSED)
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_groups(self):
+        def function(x):
+            y, z = (x + 1).chunk(2)
+            return [torch.empty(0), y, torch.empty(0), x * 2, z]
+        observed = Observed(function, (x(),), MODULE)
+        self.assertEqual([made[0] for made in observed.made()], [0, 1, 2, 3, 1])
 
     @unittest.skipUnless(torch, "no torch")
     def test_holds_no_tensors(self):
