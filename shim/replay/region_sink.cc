@@ -155,10 +155,11 @@ void note_stream_sync() noexcept {
       continue;
     }
     const std::uint64_t bytes = call.argument(layout.bytes);
-    if (bytes > kMostValueBytes) continue;
+    const auto* read = reinterpret_cast<const void*>(call.argument(layout.dst));
+    if (bytes > kMostValueBytes || read == nullptr) continue;
     const std::size_t words = trace::words_for(bytes);
     if (words != 0) note.value[words - 1] = 0;
-    std::memcpy(note.value, reinterpret_cast<const void*>(call.argument(layout.dst)), bytes);
+    std::memcpy(note.value, read, bytes);
     note.header = {static_cast<std::uint32_t>(sizeof note.header + words * 8), kValueNote, 0, 0, 0, 0, 0};
     sink->append(note.header);
   }
