@@ -97,7 +97,10 @@ std::uint32_t Describer::describe_at_path(Object* object) {
 }
 
 std::uint32_t Describer::describe_new(Object* object) {
-  if (is_plain_value(object)) return add(ValueKind::kPlain, object, 0);
+  if (is_plain_value(object)) {
+    note_number(object);
+    return add(ValueKind::kPlain, object, 0);
+  }
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   const Kind kind = info->kind;
@@ -321,6 +324,44 @@ bool Describer::has_made_parts(const Node& node) const {
     if (has_made_parts(out_.nodes[out_.links[node.items.first + i].node])) return true;
   }
   return false;
+}
+
+void Describer::note_number(Object* value) {
+  if (is_exactly(value, g_api.PyTuple_Type)) {
+    for (std::size_t i = 0; i < item_count(value); ++i) note_number(tuple_data(value)[i]);
+    return;
+  }
+  if (!is_exactly(value, g_api.PyLong_Type)) return;
+  constexpr long long kNoAddressBelow = 1 << 20;
+  int overflow = 0;
+  const long long number = g_api.PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow == 0 && number >= kNoAddressBelow) {
+    large_numbers_.emplace_back(static_cast<std::uint64_t>(number), path_);
+  }
+}
+
+bool Describer::is_address(std::uint64_t number) const {
+  const auto inside = [number](std::uint64_t address, std::uint64_t bytes) {
+    return number >= address && number - address < bytes;
+  };
+  for (const Memory& memory : memory_) {
+    if (inside(memory.address, memory.bytes)) return true;
+  }
+  for (const MadeTensor& made : out_.made) {
+    if (inside(made.storage, made.storage_bytes)) return true;
+  }
+  const auto* object = reinterpret_cast<const Object*>(number);
+  return before_.places.count(object) != 0 || of_module_.count(object) != 0 || known_.count(object) != 0;
+}
+
+bool Describer::tells_no_addresses() {
+  for (const auto& [number, path] : large_numbers_) {
+    if (!is_address(number)) continue;
+    path_ = path;
+    refuse("a number that is an address");
+    return false;
+  }
+  return true;
 }
 
 bool Describer::held_by_nobody_else() {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "python_hooks/state/outcome_state.h"
@@ -19,6 +20,9 @@ class Describer {
   std::uint32_t describe(Object* object, std::string path);
   // After all values: is what is to be made anew referred to by nobody but the values described?
   bool held_by_nobody_else();
+  // After all values: is no number among them where a tensor or an object lies? Addresses are no part of a call's
+  // signature, so a number made of one would not be the same the next time.
+  bool tells_no_addresses();
 
  private:
   // Memory that was there before the call.
@@ -47,6 +51,8 @@ class Describer {
   bool describe_key(Object* key, Link& link);
   Range append(std::vector<Link>& links);
 
+  void note_number(Object* value);
+  bool is_address(std::uint64_t number) const;
   bool find_memory(const TensorView& view, const Memory*& found);
   std::uint32_t add(ValueKind kind, Object* held, std::uint32_t index);
   void expect(std::uint32_t node, Object* object);
@@ -62,7 +68,8 @@ class Describer {
   std::unordered_map<const Object*, std::uint32_t> known_;  // objects described, each its node
   std::unordered_map<std::uint32_t, Made> made_;            // by node
   std::unordered_map<const Object*, bool> of_module_;
-  std::unordered_map<std::uint64_t, std::uint32_t> groups_;  // storages made
+  std::vector<std::pair<std::uint64_t, std::string>> large_numbers_;  // and their paths
+  std::unordered_map<std::uint64_t, std::uint32_t> groups_;           // storages made
 };
 
 }  // namespace grape::python::state

@@ -34,7 +34,8 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
     EffectFinder effects(then, describer, state, reason);
     if (!effects.find()) return nullptr;
     state.result = describer.describe(result, "result");
-    return state.result != kNoNode && describer.held_by_nobody_else() ? std::move(outcome) : nullptr;
+    const bool good = state.result != kNoNode && describer.held_by_nobody_else() && describer.tells_no_addresses();
+    return good ? std::move(outcome) : nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
