@@ -270,6 +270,7 @@ void** next_slot(Object* type) noexcept;
 // What a slot's method, as `type.__init__`, calls; null: it is no such method.
 void** wrapped_slot(Object* method) noexcept;
 
+inline std::size_t tuple_size(const Object* tuple) noexcept { return field<std::size_t>(tuple, 16); }
 inline Object* tuple_item(const Object* tuple, std::size_t index) noexcept {
   return field<Object*>(tuple, g_layout.tuple_items + index * 8);
 }
