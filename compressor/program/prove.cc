@@ -230,17 +230,21 @@ bool Comparer::in_padding(const RecordedNode& node, std::uint32_t word, std::uin
 // Does a parameter of at most a word hold what the host left there, by type and by value? See compare().
 bool Comparer::left_over(const FunctionInfo& function, std::uint32_t parameter, const RecordedNode& node) const {
   const Parameter& place = function.parameters[parameter];
-  if (place.offset % place.bytes != 0 || place.offset + place.bytes > node.parameter_bytes) return false;
+  if (place.offset + place.bytes > node.parameter_bytes) return false;
   std::uint64_t a = 0, b = 0;
   const std::size_t at = std::size_t{node.words_at} * 8 + place.offset;
   std::memcpy(&a, reinterpret_cast<const std::uint8_t*>(a_.words.data()) + at, place.bytes);
   std::memcpy(&b, reinterpret_cast<const std::uint8_t*>(b_.words.data()) + at, place.bytes);
+  // A class that begins with one byte and goes on with four has a gap between them (PyTorch's LoadWithCast).
+  constexpr std::uint64_t kGap = 0x00000000ffffff00u;
+  const bool gap = place.bytes > 4 && a != b && ((a ^ b) & ~kGap) == 0;
   const bool no_boolean = place.bytes == 1 && (a > 1 || b > 1);
   const bool addresses = place.bytes == 8 && host_address(a) && host_address(b);
-  if (!no_boolean && !addresses) return false;
+  if (!no_boolean && !addresses && !gap) return false;
   const std::vector<ParameterType> types = parameter_types(function.name);
   if (types.size() != function.parameters.size()) return false;
   const ParameterType type = types[parameter];
+  if (!no_boolean && !addresses) return type == ParameterType::kTemplate;
   return type == ParameterType::kClosure || type == (addresses ? ParameterType::kPointer : ParameterType::kTemplate);
 }
 

@@ -11,6 +11,7 @@
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
 #include "shim/lifecycle/log.h"
+#include "shim/record/api_table.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/region_sink.h"
 #include "shim/replay/shadow.h"
@@ -45,6 +46,28 @@ std::vector<Range> reachable_memory(const Region& region, const Signature& signa
   }
   return merged;
 }
+
+// Keeps the arguments' tensors for as long as the call is looked at. A call that replaces a tensor of its arguments (a
+// cache) frees the old one as it goes, and what it makes next may take that very memory: the shadow would find its
+// inputs overwritten. In a replay they live on to the end as well.
+class KeptTensors {
+ public:
+  explicit KeptTensors(const state::Walk& walk) {
+    tensors_.reserve(walk.tensors().size());
+    for (const state::WalkedTensor& tensor : walk.tensors()) {
+      g_api.Py_IncRef(tensor.view.object);
+      tensors_.push_back(tensor.view.object);
+    }
+  }
+  ~KeptTensors() {
+    for (Object* tensor : tensors_) g_api.Py_DecRef(tensor);
+  }
+  KeptTensors(const KeptTensors&) = delete;
+  KeptTensors& operator=(const KeptTensors&) = delete;
+
+ private:
+  std::vector<Object*> tensors_;
+};
 
 // What one observed call was, and what became of it.
 struct Seen {
@@ -112,6 +135,10 @@ std::unique_ptr<Observation> conclude(Region& region, const Call& call, Object* 
     if (!make_recipes(record, *observation->outcome, observation->recipes, observation->output_addresses,
                       seen.reason)) {
       return nullptr;
+    }
+    const std::uint64_t current = call.dispatch.stream == 0 ? record::kLegacyStream : call.dispatch.stream;
+    for (const std::uint64_t used : record.streams) {
+      if (used != current) observation->others.push_back(reinterpret_cast<CUstream>(used));
     }
     observation->program = program::symbolise(std::move(record));
     return observation;
@@ -198,6 +225,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   }
   auto proven = std::make_unique<Proven>();
   proven->program = second.program;
+  proven->others = second.others;
   const std::uint64_t harmless = noise.empty() ? 1 : harmless_memory(call.dispatch.device);
   if (harmless == 0) {
     seen.reason = "no device memory";
@@ -221,8 +249,8 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
   std::string difference;
   const bool ran =
-      prepared && seen.shadow.compare(stream, proven->steps, output_ranges(second.program, bindings.outputs, second),
-                                      difference, seen.reason);
+      prepared && seen.shadow.compare(stream, proven->others, proven->steps,
+                                      output_ranges(second.program, bindings.outputs, second), difference, seen.reason);
   for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
   if (!ran) return nullptr;
   if (!difference.empty()) {
@@ -297,6 +325,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
 }  // namespace
 
 Object* observe(Region& region, Signature& signature, const Call& call) {
+  const KeptTensors kept(*call.walk);
   Seen seen;
   if (!prepare(region, signature, call, seen)) {
     region.reason = seen.reason;

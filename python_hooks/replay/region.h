@@ -37,7 +37,7 @@ struct Observation {
   std::unique_ptr<state::Outcome> outcome;
   std::vector<OutputRecipe> recipes;
   std::vector<std::uint64_t> output_addresses;  // per Program::outputs, of this call
-  std::uint64_t host_random = 0;
+  std::vector<CUstream> others;                 // streams besides the current one that work was put on
 };
 
 // A program that may stand in for the call.
@@ -48,6 +48,7 @@ struct Proven {
   std::vector<OutputRecipe> recipes;
   std::unique_ptr<state::GlobalsGuard> globals;
   grape::replay::ExecPool* pool = nullptr;  // the region's
+  std::vector<CUstream> others;             // streams besides the current one
   grape::replay::Steps steps;
   program::Bindings bindings;     // of the last run; reused
   std::uint32_t block_epoch = 0;  // LiveBlocks::epoch() when its statics were last seen alive

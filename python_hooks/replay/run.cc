@@ -116,7 +116,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexc
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
   std::string error;
   if (proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error)) {
-    switch (proven.steps.run(stream)) {
+    switch (proven.steps.run(stream, proven.others)) {
       case grape::replay::Steps::Ran::kDone:
         if (random) state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.random_increment);
         // The work is under way: there is no way back to eager from here.

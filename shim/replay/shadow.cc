@@ -84,11 +84,11 @@ bool Shadow::after(CUstream stream, std::vector<Range> outputs, std::string& err
          !failed(hash->hash(stream, outputs_, output_hashes_), "hashing", error);
 }
 
-bool Shadow::compare(CUstream stream, Steps& steps, const std::vector<Range>& outputs, std::string& difference,
-                     std::string& error) noexcept {
+bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps,
+                     const std::vector<Range>& outputs, std::string& difference, std::string& error) noexcept {
   DeviceHash* hash = DeviceHash::of_current_context(error);
   if (hash == nullptr || !copy_all(stream, before_copy_, true, error)) return false;
-  const Steps::Ran ran = steps.run(stream);
+  const Steps::Ran ran = steps.run(stream, others);
   std::vector<std::uint64_t> watched_hashes, hashes;
   CUresult hashed = CUDA_SUCCESS;
   if (ran == Steps::Ran::kDone) {

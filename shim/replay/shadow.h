@@ -31,8 +31,8 @@ class Shadow {
   // Starts from the memory of before(), launches, compares what it left in `outputs` (same order and sizes as
   // after()'s) and in the watched ranges, and puts eager's bytes back. False: an error. `difference`: empty if all were
   // equal.
-  bool compare(CUstream stream, Steps& steps, const std::vector<Range>& outputs, std::string& difference,
-               std::string& error) noexcept;
+  bool compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps, const std::vector<Range>& outputs,
+               std::string& difference, std::string& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
   // Did the eager run change watched range `i`?
   bool changed(std::size_t i) const noexcept { return before_hashes_[i] != after_hashes_[i]; }

@@ -50,12 +50,12 @@ bool Steps::prepare(ExecPool& pool, const program::Program& program, const progr
   return true;
 }
 
-Steps::Ran Steps::run(CUstream stream) noexcept {
+Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others) noexcept {
   auto* copy = real::get_cuMemcpyDtoHAsync_v2();
   auto* wait = real::get_cuStreamSynchronize();
   for (const Part& part : parts_) {
     if (part.exec != nullptr) {
-      if (part.exec->launch(stream) != CUDA_SUCCESS) return Ran::kFailed;
+      if (part.exec->launch(stream, others) != CUDA_SUCCESS) return Ran::kFailed;
       launched_ = true;
     }
     if (part.value == nullptr) continue;

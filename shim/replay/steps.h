@@ -19,7 +19,9 @@ class Steps {
   enum class Ran : std::uint8_t { kDone, kOtherValue, kFailed };
   // kOtherValue: the host would have read something else than what was recorded; the parts behind the read were not
   // launched. kFailed: nothing was launched, or the driver is in trouble of its own; `launched()` tells.
-  Ran run(CUstream stream) noexcept;
+  // `others`: streams besides `stream` that the recorded work was on; the graphs follow what they had, and they follow
+  // the graphs.
+  Ran run(CUstream stream, const std::vector<CUstream>& others) noexcept;
   bool launched() const noexcept { return launched_; }
 
  private:

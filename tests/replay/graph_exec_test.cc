@@ -229,7 +229,7 @@ TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
   for (int i = 0; i < 2; ++i) {  // the second time with other memory
     const CUdeviceptr p = number(5);
     ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
-    EXPECT_EQ(steps.run(s), Steps::Ran::kDone);
+    EXPECT_EQ(steps.run(s, {}), Steps::Ran::kDone);
     ASSERT_CU(cuStreamSynchronize(s));
     EXPECT_EQ(read<std::uint64_t>(p), 123u);
   }
@@ -245,7 +245,7 @@ TEST_F(StepsTest, StopWhereTheHostWouldReadSomethingElse) {
   std::string error;
   const CUdeviceptr p = number(5);
   ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
-  EXPECT_EQ(steps.run(nullptr), Steps::Ran::kOtherValue);
+  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kOtherValue);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "what comes behind the read was not launched";
 }
@@ -259,7 +259,7 @@ TEST_F(StepsTest, ADriverInTroubleIsAFailure) {
   for (const char* symbol : {"cuGraphLaunch", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"}) {
     ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(number(5)), error)) << error;
     ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
-    EXPECT_EQ(steps.run(nullptr), Steps::Ran::kFailed) << symbol;
+    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed) << symbol;
     EXPECT_EQ(steps.launched(), std::string(symbol) != "cuGraphLaunch") << symbol;
     simcuda_reset();
   }
