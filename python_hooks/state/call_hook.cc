@@ -1,5 +1,6 @@
 #include "python_hooks/state/call_hook.h"
 
+#include <cstdint>
 #include <initializer_list>
 
 #include "python_hooks/cpython.h"
@@ -14,10 +15,17 @@ struct Listener {
   void* context = nullptr;
   bool profiles = false;  // our profile function is set
   bool displaced = false;
+  int depth = 0;           // calls that wait for others
+  std::uint32_t gaps = 0;  // g_gaps as it began
 };
+
+// From 3.11 calls between Python functions take no room on the C stack, and those that are listened to do: code that
+// nests deeper than this goes on unheard.
+constexpr int kDeepest = 300;
 __thread Listener t_listener __attribute__((tls_model("initial-exec")));
 
-unsigned g_hooked = 0;  // listeners on all threads
+unsigned g_hooked = 0;     // listeners on all threads
+std::uint32_t g_gaps = 0;  // times at which some of them heard nothing for a while
 enum class Check { kOpen, kPassed, kFailed } g_check = Check::kOpen;
 bool g_profile_too = false;
 
@@ -46,7 +54,16 @@ Object* evaluate(ThreadState* thread, void* frame, int thrown) {
   if (listener.on_frame != nullptr) {
     if (current() != ours()) listener.displaced = true;
     listener.on_frame(listener.context, frame);
-  } else if (g_hooked == 0 && current() == ours()) {
+    if (listener.depth >= kDeepest && !g_layout.frame_objects) {
+      ++g_gaps;
+      if (current() == ours()) set_evaluation(default_evaluation());
+    }
+    ++listener.depth;
+    Object* result = g_api._PyEval_EvalFrameDefault(thread, frame, thrown);
+    --listener.depth;  // of no meaning where the listener has gone meanwhile
+    return result;
+  }
+  if (g_hooked == 0 && current() == ours()) {
     set_evaluation(default_evaluation());  // somebody has put ours back, who found it there
   }
   return g_api._PyEval_EvalFrameDefault(thread, frame, thrown);
@@ -58,8 +75,12 @@ bool known() noexcept {
 }
 
 void start(OnFrame on_frame, void* context) noexcept {
-  t_listener = {on_frame, context, false, false};
-  if (g_hooked++ == 0) set_evaluation(ours());
+  if (current() != ours()) {
+    if (g_hooked != 0) ++g_gaps;
+    set_evaluation(ours());
+  }
+  ++g_hooked;
+  t_listener = {on_frame, context, false, false, 0, g_gaps};
   if (!g_profile_too) return;
   g_api.PyEval_SetProfile(on_profile, nullptr);
   t_listener.profiles = true;
@@ -106,7 +127,7 @@ bool unhook_calls() noexcept {
   const bool replaced = current() != ours();
   // A function that has taken our place may still call ours, which then just goes on.
   if (--g_hooked == 0 && !replaced) set_evaluation(default_evaluation());
-  return !replaced && !listener.displaced;
+  return !replaced && !listener.displaced && listener.gaps == g_gaps;
 }
 
 void leave_profile() noexcept { t_listener.profiles = false; }

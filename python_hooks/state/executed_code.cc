@@ -135,8 +135,7 @@ bool finish(State& state, bool undisturbed) {
   if (Object* type = g_api.PyErr_Occurred()) {
     if (state.reason.empty()) state.reason = name_of_exception(type);
   }
-  if (!undisturbed && state.reason.empty())
-    state.reason = "runs code compiled by torch.compile, or evaluated otherwise";
+  if (!undisturbed && state.reason.empty()) state.reason = "runs code compiled by torch.compile, or nests calls deeply";
   if (state.lost && state.reason.empty()) state.reason = "no memory";
   return state.reason.empty();
 }

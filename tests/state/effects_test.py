@@ -37,8 +37,7 @@ import uuid
 import warnings
 import weakref
 
-import probe
-from state_probe import Observation
+from executed import Observation
 
 NULL = open(os.devnull, "r+")
 NULL_BYTES = open(os.devnull, "rb", buffering=0)
@@ -375,9 +374,9 @@ class EffectsTest(unittest.TestCase):
     def test_place(self):
         line = sys._getframe().f_lineno + 1
         self.observation.run(lambda: print("", file=Sink()))
-        self.assertEqual(self.observation.reason, "calls print() at python/effects_test.py:%d" % line)
+        self.assertEqual(self.observation.reason, "calls print() at state/effects_test.py:%d" % line)
         self.observation.run(lambda: LOGGER.warning("x"))
-        self.assertEqual(self.observation.reason, "calls Logger._log() at python/effects_test.py:%d" % (line + 2))
+        self.assertEqual(self.observation.reason, "calls Logger._log() at state/effects_test.py:%d" % (line + 2))
 
     def test_first_effect_is_the_reason(self):
         self.observation.run(lambda: (time.time(), print("", file=Sink())))
@@ -405,6 +404,54 @@ class EffectsTest(unittest.TestCase):
         finally:
             stop.set()
             thread.join()
+
+    def test_deep_recursion(self):
+        """From 3.11 Python code may nest without end: it may while observed."""
+
+        def nest(depth):
+            return nest(depth - 1) + 1 if depth else 0
+
+        depth = 50000 if sys.version_info >= (3, 11) else 700
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(depth + 1000)
+        try:
+            self.assertEqual(self.observation.run(nest, depth), depth)
+            self.assertEqual(self.observation.reason != "", depth > 700, self.observation.reason)
+            for _ in range(2):
+                self.assertEqual(self.observation.run(nest, 100), 100)
+                self.assertEqual(self.observation.reason, "")
+        finally:
+            sys.setrecursionlimit(limit)
+        self.check_refused(lambda: time.time(), "time.time")
+
+    def test_deep_recursion_on_another_thread(self):
+        """What another thread's observation did not hear of is not taken for nothing."""
+        if sys.version_info < (3, 11):
+            self.skipTest("calls always take room on the stack")
+        inside, go = threading.Event(), threading.Event()
+        reasons = []
+
+        def nest(depth):
+            return nest(depth - 1) + 1 if depth else 0
+
+        def work():
+            observation = Observation()
+            observation.begin()
+            inside.set()
+            go.wait()
+            observation.end()
+            reasons.append(observation.reason)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        inside.wait()
+        self.observation.run(nest, 800)
+        self.assertNotEqual(self.observation.reason, "")
+        self.observation.run(nest, 1)
+        self.assertEqual(self.observation.reason, "")
+        go.set()
+        thread.join()
+        self.assertTrue(reasons[0])
 
     def test_two_threads_observe(self):
         barrier, reasons = threading.Barrier(2), {}
@@ -582,7 +629,4 @@ class OthersTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    probe.settle()
-    with warnings.catch_warnings():
-        pass
     unittest.main(argv=sys.argv[:1], verbosity=1)

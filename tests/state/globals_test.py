@@ -15,8 +15,7 @@ import unittest
 import warnings
 import weakref
 
-import probe
-from state_probe import Globals, Observation, Refused
+from executed import Globals, Observation, Refused
 
 FOLDER = tempfile.mkdtemp()
 COUNT = 0
@@ -644,5 +643,4 @@ class GuardTest(Base):
 
 
 if __name__ == "__main__":
-    probe.settle()
     unittest.main(argv=sys.argv[:1], verbosity=1)

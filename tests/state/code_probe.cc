@@ -1,0 +1,47 @@
+// Lets Python scripts observe calls, and guard what their code names: called by ctypes with the GIL held.
+#include <chrono>
+#include <string>
+
+#include "python_hooks/cpython.h"
+#include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/torch_api.h"
+
+#define PROBE extern "C" __attribute__((visibility("default")))
+
+using grape::python::state::ExecutedCode;
+using grape::python::state::GlobalsGuard;
+
+namespace {
+std::string g_reason;
+}
+
+PROBE int code_load() {
+  bool permanent = false;
+  return grape::python::load_api(permanent) && grape::python::check_objects() ? 1 : 0;
+}
+PROBE int code_load_torch() { return grape::python::state::load_torch_api() ? 1 : 0; }
+
+PROBE ExecutedCode* code_new() { return new ExecutedCode; }
+PROBE void code_delete(ExecutedCode* code) { delete code; }
+PROBE int code_begin(ExecutedCode* code) { return code->begin() ? 1 : 0; }
+PROBE int code_end(ExecutedCode* code) { return code->end() ? 1 : 0; }
+PROBE const char* code_reason(ExecutedCode* code) { return code->reason().c_str(); }
+
+PROBE GlobalsGuard* globals_take(ExecutedCode* code) {
+  g_reason.clear();
+  return GlobalsGuard::take(*code, g_reason).release();
+}
+PROBE const char* globals_reason() { return g_reason.c_str(); }
+PROBE void globals_delete(GlobalsGuard* guard) { delete guard; }
+PROBE int globals_holds(GlobalsGuard* guard) { return guard->holds() ? 1 : 0; }
+PROBE const char* globals_change(GlobalsGuard* guard) { return guard->change().c_str(); }
+PROBE std::size_t globals_extents(GlobalsGuard* guard) { return guard->extents().size(); }
+// Microseconds that a holds() takes, on average; -1: it does not hold.
+PROBE double globals_time(GlobalsGuard* guard, int calls) {
+  const auto start = std::chrono::steady_clock::now();
+  bool all = true;
+  for (int i = 0; i < calls; ++i) all = guard->holds() && all;
+  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
+  return all ? time.count() / calls : -1;
+}
