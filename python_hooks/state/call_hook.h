@@ -9,8 +9,8 @@ using OnFrame = void (*)(void* context, const void* frame);  // frame: for frame
 // From now on this thread's frames are told. False: not possible, since somebody else evaluates frames, or since this
 // interpreter does not work as expected (then with one notice).
 bool hook_calls(OnFrame on_frame, void* context) noexcept;
-// False: not all frames may have been told, since somebody else has taken over their evaluation meanwhile, or since calls
-// were nested so deeply that hearing of them might have cost too much of the stack.
+// False: not all frames may have been told, since somebody else has taken over their evaluation meanwhile, or since
+// calls were nested so deeply that hearing of them might have cost too much of the stack.
 bool unhook_calls() noexcept;
 // The program has set a profile function of its own on this thread: it stays.
 void leave_profile() noexcept;

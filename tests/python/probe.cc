@@ -10,6 +10,8 @@
 
 #include "python_hooks/cpython.h"
 #include "python_hooks/python_hooks.h"
+#include "python_hooks/replay/controller.h"
+#include "python_hooks/replay/report.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/record/thread_log.h"
 
@@ -85,6 +87,17 @@ ThreadLog* start_thread_log() noexcept { return t_thread.log = &this_thread()->l
 void set_python_version(const char* version) noexcept { std::strncpy(g_version, version, sizeof(g_version) - 1); }
 
 }  // namespace grape::record
+
+namespace grape::python::replay {
+
+// Nothing is replayed here.
+bool enabled() noexcept { return false; }
+Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  return eager(function, arguments, count, names);
+}
+void write_report() noexcept {}
+
+}  // namespace grape::python::replay
 
 using grape::record::thread_log;
 using grape::record::ThreadLog;
