@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/module_guard.h"
 
 namespace grape::python::state {
@@ -14,9 +15,13 @@ Object* member_of(const char* module, const char* name) noexcept {
   return dict != nullptr ? dict_item(dict, name) : nullptr;
 }
 
-// Of the user's, but nothing that code reads of it can change, or it is guarded otherwise (loggers' levels): compiled
-// expressions, caches of functions, operators and kernels.
+// Named by the user's code, but nothing that code reads of it can change, or it is guarded otherwise (loggers' levels,
+// functions that ran): compiled expressions, caches of functions, operators, kernels, functions of libraries.
 bool stands_for_itself(Object* value) noexcept {
+  if (is_function(value)) {
+    const FunctionParts parts = function_parts(value);
+    return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
+  }
   const char* name = type::name(type_of(value));
   for (const char* known : {"re.Pattern", "functools._lru_cache_wrapper", "numpy.ufunc", "torch._C.ScriptFunction",
                             "torch.jit.ScriptFunction"}) {

@@ -497,6 +497,24 @@ class LibrariesTest(Base):
             )
             self.library.activation.__defaults__ = (1,)
 
+    def test_closure_of_what_cannot_be_read(self):
+        library = module(
+            """
+            import threading
+            def make():
+                lock, value = threading.Lock(), [1]
+                def locked():
+                    with lock: return value[0]
+                return locked
+            locked = make()
+            """,
+            library=True,
+        )
+        users = module("from %s import locked\ndef run(): return locked()" % library.__name__)
+        original = users.locked
+        self.check(take(users.run), lambda: setattr(users, "locked", library.make()), True,
+                   lambda: setattr(users, "locked", original))
+
     def test_closure(self):
         guard = take(self.users.closed)
         self.check(guard, lambda: self.library.set_value(2), True, lambda: self.library.set_value(1))
