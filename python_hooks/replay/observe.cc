@@ -1,6 +1,7 @@
 #include "python_hooks/replay/observe.h"
 
 #include <cxxabi.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -20,6 +21,12 @@ namespace grape::python::replay {
 namespace {
 
 using Range = grape::replay::Shadow::Range;
+
+double now() noexcept {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
 
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
@@ -81,7 +88,12 @@ struct Seen {
   std::string reason;
 };
 
-bool prepare(Region& region, const Signature& signature, const Call& call, Seen& seen) {
+bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen) {
+  // What the code names was changed since the first observation: that one proves nothing any more.
+  if (signature.stage == Stage::kObserved && !signature.observation->globals->holds()) {
+    signature.observation = nullptr;
+    signature.stage = Stage::kSeen;
+  }
   seen.before = state::Before::take(*call.walk, seen.reason);
   if (seen.before == nullptr) return false;
   auto& random = seen.random;
@@ -102,7 +114,8 @@ bool prepare(Region& region, const Signature& signature, const Call& call, Seen&
 }
 
 // Null: `seen.reason` says why this call is of no use.
-std::unique_ptr<Observation> conclude(Region& region, const Call& call, Object* result, Seen& seen) {
+std::unique_ptr<Observation> conclude(Region& region, const Signature& signature, const Call& call, Object* result,
+                                      Seen& seen) {
   auto recorded = seen.sink.end();
   const bool clean = seen.code.end();
   if (result == nullptr) {
@@ -124,10 +137,14 @@ std::unique_ptr<Observation> conclude(Region& region, const Call& call, Object* 
     seen.reason = "changes PyTorch's global state (grad mode, autocast, stream, ...)";
   } else if (!region.guard->holds()) {
     seen.reason = "changes its module: " + region.guard->change();
+  } else if (signature.stage == Stage::kObserved && !signature.observation->globals->holds()) {
+    seen.reason = "changes what its code names: " + signature.observation->globals->change();
   } else {
     auto observation = std::make_unique<Observation>();
     observation->outcome = state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason);
     if (observation->outcome == nullptr) return nullptr;
+    observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
+    if (observation->globals == nullptr) return nullptr;
     program::RegionRecord& record = *recorded.record;
     for (const state::StorageExtent& extent : call.walk->extents())
       record.inputs.push_back({extent.address, extent.bytes});
@@ -245,6 +262,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
     return nullptr;
   }
   bindings.arena = region.arena_address;
+  const double planned = now();
   proven->pool = &region.execs;
   const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
   std::string difference;
@@ -252,6 +270,8 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
       prepared && seen.shadow.compare(stream, proven->others, proven->steps,
                                       output_ranges(second.program, bindings.outputs, second), difference, seen.reason);
   for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
+  log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
+           proven->program.nodes.size(), (now() - planned) * 1e3);
   if (!ran) return nullptr;
   if (!difference.empty()) {
     seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
@@ -307,9 +327,8 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   } else if (!joins(observation->program)) {
     seen.reason = "leaves work on another stream that the current one does not wait for";
   } else if (first.outcome->same_as(*observation->outcome, seen.reason)) {
-    auto globals = state::GlobalsGuard::take(seen.code, seen.reason);
-    if (globals != nullptr) proven = prove(region, call, first, *observation, comparison.noise, seen);
-    if (proven != nullptr) proven->globals = std::move(globals);
+    proven = prove(region, call, first, *observation, comparison.noise, seen);
+    if (proven != nullptr) proven->globals = std::move(observation->globals);
   }
   if (proven == nullptr || !refer_to_statics(*proven)) {
     signature.observation = std::move(observation);
@@ -326,6 +345,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
 
 Object* observe(Region& region, Signature& signature, const Call& call) {
   const KeptTensors kept(*call.walk);
+  const double started = now();
   Seen seen;
   if (!prepare(region, signature, call, seen)) {
     region.reason = seen.reason;
@@ -334,14 +354,18 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
     return call.eager(call.function, call.arguments, call.count, call.names);
   }
   ++region.observed;
+  const double called = now();
   Object* result = call.eager(call.function, call.arguments, call.count, call.names);
   const KeepException keep;
+  const double begin = now();
   try {
-    std::unique_ptr<Observation> observation = conclude(region, call, result, seen);
+    std::unique_ptr<Observation> observation = conclude(region, signature, call, result, seen);
     if (observation != nullptr) advance(region, signature, call, std::move(observation), seen);
   } catch (const std::bad_alloc&) {
     seen.reason = "no host memory";
   }
+  log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
+           region.name.c_str(), (called - started) * 1e3, (now() - begin) * 1e3, (begin - called) * 1e3);
   if (seen.reason.empty()) {
     signature.failures = region.failures = 0;
   } else if (result != nullptr) {

@@ -36,8 +36,9 @@ struct Observation {
   program::Program program;
   std::unique_ptr<state::Outcome> outcome;
   std::vector<OutputRecipe> recipes;
-  std::vector<std::uint64_t> output_addresses;  // per Program::outputs, of this call
-  std::vector<CUstream> others;                 // streams besides the current one that work was put on
+  std::vector<std::uint64_t> output_addresses;   // per Program::outputs, of this call
+  std::unique_ptr<state::GlobalsGuard> globals;  // of the code that ran, as it was after the call
+  std::vector<CUstream> others;                  // streams besides the current one that work was put on
 };
 
 // A program that may stand in for the call.

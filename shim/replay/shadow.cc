@@ -21,17 +21,34 @@ bool failed(CUresult result, const char* what, std::string& error) {
 
 }  // namespace
 
-Shadow::~Shadow() { release(); }
+Shadow::Copy Shadow::g_spare[2];
 
-void Shadow::release() noexcept {
-  auto* free_memory = real::get_cuMemFree_v2();
-  for (std::uint64_t* copy : {&before_copy_, &after_copy_}) {
-    if (*copy != 0 && free_memory != nullptr) free_memory(*copy);
-    *copy = 0;
-  }
+Shadow::Shadow() noexcept {
+  std::swap(before_copy_, g_spare[0]);
+  std::swap(after_copy_, g_spare[1]);
 }
 
-bool Shadow::allocate(std::uint64_t bytes, std::uint64_t& address, std::string& error) noexcept {
+// The next shadow will want as much: kept until trim().
+Shadow::~Shadow() {
+  std::swap(before_copy_, g_spare[0]);
+  std::swap(after_copy_, g_spare[1]);
+  before_copy_.release();
+  after_copy_.release();
+}
+
+void Shadow::trim() noexcept {
+  for (Copy& copy : g_spare) copy.release();
+}
+
+void Shadow::Copy::release() noexcept {
+  auto* free_memory = real::get_cuMemFree_v2();
+  if (address != 0 && free_memory != nullptr) free_memory(address);
+  address = bytes = 0;
+}
+
+bool Shadow::Copy::reserve(std::uint64_t wanted, std::string& error) noexcept {
+  if (wanted <= bytes) return true;
+  release();
   auto* allocate_memory = real::get_cuMemAlloc_v2();
   auto* memory_info = real::get_cuMemGetInfo_v2();
   std::size_t free_bytes = 0, total = 0;
@@ -40,29 +57,25 @@ bool Shadow::allocate(std::uint64_t bytes, std::uint64_t& address, std::string& 
     return false;
   }
   // The application's own next allocation must not suffer: half of what is free stays free.
-  if (bytes > kMostBytes || bytes * 2 > free_bytes) {
-    error = "not enough free device memory for copies of " + std::to_string(bytes >> 20) + " MiB";
+  if (wanted > kMostBytes || wanted * 2 > free_bytes) {
+    error = "not enough free device memory for copies of " + std::to_string(wanted >> 20) + " MiB";
     return false;
   }
   CUdeviceptr made = 0;
-  if (failed(allocate_memory(&made, bytes), "cuMemAlloc", error)) return false;
+  if (failed(allocate_memory(&made, wanted), "cuMemAlloc", error)) return false;
   address = made;
+  bytes = wanted;
   return true;
 }
 
-bool Shadow::copy_all(CUstream stream, std::uint64_t copy, bool restore, std::string& error) noexcept {
+bool Shadow::copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes,
+                  std::string& error) noexcept {
   auto* copy_memory = real::get_cuMemcpyDtoDAsync_v2();
   if (copy_memory == nullptr) {
     error = "the driver has no cuMemcpyDtoDAsync";
     return false;
   }
-  for (const Range& range : watched_) {
-    const CUresult result = restore ? copy_memory(range.address, copy, range.bytes, stream)
-                                    : copy_memory(copy, range.address, range.bytes, stream);
-    if (failed(result, "cuMemcpyDtoDAsync", error)) return false;
-    copy += aligned(range.bytes);
-  }
-  return true;
+  return !failed(copy_memory(to, from, bytes, stream), "cuMemcpyDtoDAsync", error);
 }
 
 bool Shadow::before(CUstream stream, std::vector<Range> watched, std::string& error) noexcept {
@@ -71,40 +84,77 @@ bool Shadow::before(CUstream stream, std::vector<Range> watched, std::string& er
   if (hash == nullptr) return false;
   std::uint64_t bytes = kAlignment;
   for (const Range& range : watched_) bytes += aligned(range.bytes);
-  return allocate(bytes, before_copy_, error) && allocate(bytes, after_copy_, error) &&
-         copy_all(stream, before_copy_, false, error) &&
-         !failed(hash->hash(stream, watched_, before_hashes_), "hashing", error);
+  if (!before_copy_.reserve(bytes, error)) return false;
+  std::uint64_t to = before_copy_.address;
+  for (const Range& range : watched_) {
+    if (!copy(stream, to, range.address, range.bytes, error)) return false;
+    to += aligned(range.bytes);
+  }
+  return !failed(hash->hash(stream, watched_, before_hashes_), "hashing", error);
 }
 
+// Only what the eager run changed needs a copy of its own: of the rest there is one.
 bool Shadow::after(CUstream stream, std::vector<Range> outputs, std::string& error) noexcept {
   outputs_ = std::move(outputs);
   DeviceHash* hash = DeviceHash::of_current_context(error);
-  return hash != nullptr && copy_all(stream, after_copy_, false, error) &&
-         !failed(hash->hash(stream, watched_, after_hashes_), "hashing", error) &&
-         !failed(hash->hash(stream, outputs_, output_hashes_), "hashing", error);
+  if (hash == nullptr || failed(hash->hash(stream, watched_, after_hashes_), "hashing", error) ||
+      failed(hash->hash(stream, outputs_, output_hashes_), "hashing", error)) {
+    return false;
+  }
+  std::uint64_t bytes = kAlignment;
+  for (std::size_t i = 0; i < watched_.size(); ++i) bytes += changed(i) ? aligned(watched_[i].bytes) : 0;
+  if (!after_copy_.reserve(bytes, error)) return false;
+  std::uint64_t to = after_copy_.address;
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    if (!changed(i)) continue;
+    if (!copy(stream, to, watched_[i].address, watched_[i].bytes, error)) return false;
+    to += aligned(watched_[i].bytes);
+  }
+  return true;
+}
+
+// What the eager run changed, as it was before.
+bool Shadow::rewind(CUstream stream, std::string& error) noexcept {
+  std::uint64_t from = before_copy_.address;
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    if (changed(i) && !copy(stream, watched_[i].address, from, watched_[i].bytes, error)) return false;
+    from += aligned(watched_[i].bytes);
+  }
+  return true;
+}
+
+// As eager left it. `now`: hashes of the watched ranges as they are; empty: not known, and all are put back.
+bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept {
+  std::uint64_t before = before_copy_.address, after = after_copy_.address;
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const bool same = !now.empty() && now[i] == after_hashes_[i];
+    const std::uint64_t from = changed(i) ? after : before;
+    if (!same && !copy(stream, watched_[i].address, from, watched_[i].bytes, error)) return false;
+    before += aligned(watched_[i].bytes);
+    after += changed(i) ? aligned(watched_[i].bytes) : 0;
+  }
+  return true;
 }
 
 bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps,
                      const std::vector<Range>& outputs, std::string& difference, std::string& error) noexcept {
   DeviceHash* hash = DeviceHash::of_current_context(error);
-  if (hash == nullptr || !copy_all(stream, before_copy_, true, error)) return false;
+  if (hash == nullptr || !rewind(stream, error)) return false;
   const Steps::Ran ran = steps.run(stream, others);
-  std::vector<std::uint64_t> watched_hashes, hashes;
-  CUresult hashed = CUDA_SUCCESS;
-  if (ran == Steps::Ran::kDone) {
-    hashed = hash->hash(stream, watched_, watched_hashes);
-    if (hashed == CUDA_SUCCESS) hashed = hash->hash(stream, outputs, hashes);
-  }
+  std::vector<std::uint64_t> now, made;
+  CUresult hashed = hash->hash(stream, watched_, now);
+  if (hashed != CUDA_SUCCESS) now.clear();
+  if (hashed == CUDA_SUCCESS) hashed = hash->hash(stream, outputs, made);
   // In every case: what eager left is what the program sees.
-  if (!copy_all(stream, after_copy_, true, error)) return false;
+  if (!put_back(stream, now, error)) return false;
   if (ran == Steps::Ran::kFailed) error = "launching the graph failed";
   if (ran == Steps::Ran::kFailed || failed(hashed, "hashing", error)) return false;
   difference = ran == Steps::Ran::kOtherValue ? "a value that the host reads differs" : "";
-  for (std::size_t i = 0; i < hashes.size() && difference.empty(); ++i) {
-    if (hashes[i] != output_hashes_[i]) difference = "output " + std::to_string(i) + " differs from eager's";
+  for (std::size_t i = 0; i < made.size() && difference.empty(); ++i) {
+    if (made[i] != output_hashes_[i]) difference = "output " + std::to_string(i) + " differs from eager's";
   }
-  for (std::size_t i = 0; i < watched_hashes.size() && difference.empty(); ++i) {
-    if (watched_hashes[i] != after_hashes_[i]) {
+  for (std::size_t i = 0; i < now.size() && difference.empty(); ++i) {
+    if (now[i] != after_hashes_[i]) {
       difference = "memory alive before the call (block " + std::to_string(i) + ") differs from what eager left";
     }
   }

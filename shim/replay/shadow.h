@@ -18,7 +18,7 @@ class Shadow {
  public:
   using Range = DeviceHash::Range;
 
-  Shadow() = default;
+  Shadow() noexcept;
   ~Shadow();
   Shadow(const Shadow&) = delete;
   Shadow& operator=(const Shadow&) = delete;
@@ -39,16 +39,26 @@ class Shadow {
 
   // More than this many bytes are not copied: the call is then not shadowed, and its region not replayed.
   static constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 30;
+  // Frees the memory that was kept for the next shadow.
+  static void trim() noexcept;
 
  private:
-  bool allocate(std::uint64_t bytes, std::uint64_t& address, std::string& error) noexcept;
-  bool copy_all(CUstream stream, std::uint64_t copy, bool restore, std::string& error) noexcept;
-  void release() noexcept;
+  // Device memory of ours; whoever holds it releases it.
+  struct Copy {
+    std::uint64_t address = 0, bytes = 0;
+    bool reserve(std::uint64_t wanted, std::string& error) noexcept;
+    void release() noexcept;
+  };
+  static Copy g_spare[2];  // of the last shadow; with the GIL
+
+  bool copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, std::string& error) noexcept;
+  bool rewind(CUstream stream, std::string& error) noexcept;
+  bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept;
 
   std::vector<Range> watched_;
   std::vector<Range> outputs_;
   std::vector<std::uint64_t> before_hashes_, after_hashes_, output_hashes_;
-  std::uint64_t before_copy_ = 0, after_copy_ = 0;  // device memory of ours, all ranges back to back
+  Copy before_copy_, after_copy_;  // ranges back to back: all as they were before; the changed ones as eager left them
 };
 
 }  // namespace grape::replay
