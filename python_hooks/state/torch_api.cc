@@ -109,6 +109,11 @@ bool mark_tensor(Object* plain_tensor, TensorMark& out) noexcept {
   return true;
 }
 
+void memory_of_tensor(Object* plain_tensor, const void*& tensor, const void*& storage) noexcept {
+  tensor = impl_of(plain_tensor);
+  storage = tensor != nullptr ? field<const void*>(tensor, kImplStorage) : nullptr;
+}
+
 TorchType torch_type(Object* type) noexcept {
   const TorchSymbols& torch = g_torch;
   if (!torch.loaded) return TorchType::kOther;

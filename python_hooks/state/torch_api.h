@@ -57,6 +57,9 @@ struct TensorMark {
 // False: as for view_tensor.
 bool mark_tensor(Object* plain_tensor, TensorMark& out) noexcept;
 
+// Where mark_tensor() will read: to have it fetched ahead, never followed.
+void memory_of_tensor(Object* plain_tensor, const void*& tensor, const void*& storage) noexcept;
+
 // Which of PyTorch's own types this is; kOther before torch is loaded.
 enum class TorchType : std::uint8_t {
   kOther,

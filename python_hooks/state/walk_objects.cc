@@ -185,8 +185,11 @@ bool Walker::module_attributes(Object* dict, const Path& path) {
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
       if (starts_with_underscore(key)) {
         if (is_one_of(key, kLeftOut)) continue;
-        const bool filled = is_dict(item) && g_api.PyDict_Size(item) != 0;
-        if (filled && is_one_of(key, kHooks)) return refuse(path, "has hooks (" + text_value(key) + ")");
+        if (is_dict(item) && is_one_of(key, kHooks)) {
+          if (g_api.PyDict_Size(item) != 0) return refuse(path, "has hooks (" + text_value(key) + ")");
+          if (watch_ != nullptr) watch_->word(item, 16);  // that it stays empty
+          continue;
+        }
       }
       if (!value(key, path.note("a name")) || !value(item, is_text(key) ? path.attribute(key) : path.key(key))) {
         return false;

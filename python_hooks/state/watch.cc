@@ -10,7 +10,8 @@
 namespace grape::python::state {
 namespace {
 
-constexpr std::size_t kAhead = 12;  // entries whose memory is asked for ahead
+constexpr std::size_t kAhead = 12;       // entries whose memory is asked for ahead
+constexpr std::size_t kImplBytes = 256;  // of a tensor: about what is read
 constexpr std::size_t kMarkWords = sizeof(TensorMark) / sizeof(std::uint64_t);
 static_assert(kMarkWords * sizeof(std::uint64_t) == sizeof(TensorMark), "compared as words");
 
@@ -139,8 +140,12 @@ void Watch::tensor(Object* tensor) {
   if (!mark_tensor(tensor, mark)) give_up();
   std::uint64_t words[kMarkWords];
   std::memcpy(words, &mark, sizeof mark);
-  entries_.push_back({What::kTensor, 0, tensor, words_.size(), 0});
+  const void* impl = nullptr;
+  const void* storage = nullptr;
+  memory_of_tensor(tensor, impl, storage);
+  entries_.push_back({What::kTensor, 0, tensor, words_.size(), bits(impl)});
   words_.insert(words_.end(), words, words + kMarkWords);
+  words_.push_back(bits(storage));
 }
 
 void Watch::memory(const void* data, std::size_t bytes) {
@@ -194,12 +199,26 @@ bool Watch::entry_holds(const Entry& entry) const noexcept {
   return false;
 }
 
+// Only asked for: an address that is no more does no harm.
+inline void Watch::ask_for(const Entry& entry) const noexcept {
+  const auto* object = reinterpret_cast<const char*>(entry.object);
+  if (entry.what == What::kTensor) {
+    const auto* impl = reinterpret_cast<const char*>(entry.b);
+    for (std::size_t line = 0; line < kImplBytes; line += 64) __builtin_prefetch(impl + line);
+    __builtin_prefetch(reinterpret_cast<const char*>(words_[entry.a + kMarkWords]) + 16);
+  } else if (entry.what == What::kObject) {
+    __builtin_prefetch(object + 8);
+    __builtin_prefetch(reinterpret_cast<const char*>(entry.b));
+  } else {
+    __builtin_prefetch(object + 24);
+  }
+}
+
 bool Watch::holds() const noexcept {
   if (!complete_) return false;
   const std::size_t count = entries_.size();
   for (std::size_t i = 0; i < count; ++i) {
-    // Only asked for: an address that is no more does no harm.
-    if (i + kAhead < count) __builtin_prefetch(reinterpret_cast<const char*>(entries_[i + kAhead].object) + 8);
+    if (i + kAhead < count) ask_for(entries_[i + kAhead]);
     if (!entry_holds(entries_[i])) return false;
   }
   return true;

@@ -65,6 +65,7 @@ class Watch {
     std::uint64_t a, b;
   };
 
+  void ask_for(const Entry& entry) const noexcept;
   bool entry_holds(const Entry& entry) const noexcept;
   void items(What what, const Object* object, Object* const* data, std::size_t count);
 
