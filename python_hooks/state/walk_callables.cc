@@ -68,7 +68,11 @@ bool Walker::descriptor(Object* descriptor) {
   put(Tag::kDescriptor);
   put(identity_of(field<Object*>(descriptor, 16)));
   put_address(field<const void*>(descriptor, 40));
-  if (watch_ != nullptr) watch_->keep(descriptor);
+  if (watch_ != nullptr) {
+    watch_->word(descriptor, 16);
+    watch_->word(descriptor, 40);
+    watch_->identity(field<Object*>(descriptor, 16));
+  }
   return true;
 }
 

@@ -229,8 +229,9 @@ bool Walker::class_reference(Object* type, const Path& path) {
   if (info->reference == nullptr) return true;
   if (watch_ != nullptr) watch_->type(type);
   put(info->digest);
-  if (info->by_value.empty()) return true;
   const std::vector<TypeInfo::Attribute> by_value = info->by_value;
+  // A metaclass of its own is where its attributes are looked up, too.
+  if (type_of(type) != g_api.PyType_Type && !class_reference(type_of(type), path)) return false;
   const Path class_path = path.note(type::name(type));
   for (const TypeInfo::Attribute& attribute : by_value) {
     if (!value(attribute.value, class_path.attribute(attribute.name))) return false;

@@ -3,6 +3,7 @@
 Usage: run_test.py INTERPRETER PROBE SCRIPT, INTERPRETER: a version ("3.11"), or "torch" for the interpreter that
 GRAPE_TEST_TORCH_PYTHON names, which has PyTorch.
 """
+
 import os
 import subprocess
 import sys
@@ -15,7 +16,10 @@ from run_test import SKIPPED, interpreter  # noqa: E402
 def main(which, probe, script):
     path = os.environ.get("GRAPE_TEST_TORCH_PYTHON") if which == "torch" else interpreter(which)
     if not path:
-        print("skipped: %s" % ("GRAPE_TEST_TORCH_PYTHON names no interpreter" if which == "torch" else "no Python " + which))
+        print(
+            "skipped: %s"
+            % ("GRAPE_TEST_TORCH_PYTHON names no interpreter" if which == "torch" else "no Python " + which)
+        )
         return SKIPPED
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("GRAPE_", "PYTHON"))}
     environment.update(LD_PRELOAD=probe, PROBE_LIBRARY=probe, PYTHONDONTWRITEBYTECODE="1", PYTHONHASHSEED="0")

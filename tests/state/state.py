@@ -1,4 +1,5 @@
 """The scripts' view of the probe library: walks and guards as Python objects."""
+
 import ctypes
 import os
 import sys

@@ -1,11 +1,12 @@
 """Models, caches and outputs of Transformers: they walk, and their guards hold over calls. Skipped without it."""
+
 import sys
 import warnings
 
 import torch
 
 import state
-from state import Guard, Refused, Walk, form, refusal
+from state import Guard, Walk, form, refusal
 
 try:
     import transformers
