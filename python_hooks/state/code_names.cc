@@ -134,20 +134,16 @@ class NameReader {
 
 }  // namespace
 
+bool instructions_known() noexcept { return opcodes().known; }
+
 bool read_names(Object* code, Object* globals, std::vector<NameUse>& out) noexcept {
   const Reference names(g_api.PyObject_GetAttrString(code, "co_names"));
   const Reference constants(g_api.PyObject_GetAttrString(code, "co_consts"));
   const Reference instructions(g_api.PyObject_GetAttrString(code, "co_code"));
   if (!names || !constants || !instructions) return false;
   try {
-    if (opcodes().known) {
-      NameReader(names.get(), constants.get(), globals, out)
-          .read(bytes_data(instructions.get()), bytes_size(instructions.get()));
-    } else {
-      for (std::size_t i = 0; i < item_count(names.get()); ++i) {
-        out.push_back({NameUse::Kind::kLoad, tuple_data(names.get())[i], {}, {}});
-      }
-    }
+    NameReader(names.get(), constants.get(), globals, out)
+        .read(bytes_data(instructions.get()), bytes_size(instructions.get()));
     return true;
   } catch (...) {
     return false;

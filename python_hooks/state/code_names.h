@@ -22,8 +22,12 @@ struct NameUse {
                                     // kImport: at most one, which is imported from the module. Borrowed
 };
 
-// In the order met, also more than once. Where the interpreter's instructions are not known, all names of the code are
-// taken for globals. `globals`: for relative imports. False: no memory.
+// Are the interpreter's instructions known? The standard module `opcode` says what they are; where that is not imported
+// (PyTorch imports it), they are not.
+bool instructions_known() noexcept;
+
+// In the order met, also more than once. `globals`: for relative imports. False: no memory. Only where instructions are
+// known.
 bool read_names(Object* code, Object* globals, std::vector<NameUse>& out) noexcept;
 
 }  // namespace grape::python::state

@@ -327,6 +327,10 @@ GlobalsPlan::~GlobalsPlan() {
 }
 
 bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
+  if (!instructions_known()) {
+    reason = "this Python's instructions are not known: its module opcode is not imported";
+    return false;
+  }
   Planner planner(*this);
   for (const CodeKey& key : code.codes) {
     if (!planner.names_of(key)) throw std::bad_alloc();
