@@ -134,7 +134,7 @@ class DepthAndThreadsTest(unittest.TestCase):
         """What another thread's observation did not hear of is not taken for nothing."""
         if sys.version_info < (3, 11):
             self.skipTest("calls always take room on the stack")
-        inside, go = threading.Event(), threading.Event()
+        inside, go = [], []
         reasons = []
 
         def nest(depth):
@@ -143,21 +143,23 @@ class DepthAndThreadsTest(unittest.TestCase):
         def work():
             observation = Observation()
             observation.begin()
-            inside.set()
-            go.wait()
+            inside.append(1)
+            while not go:  # waiting would be an effect
+                sum(range(1000))
             observation.end()
             reasons.append(observation.reason)
 
         thread = threading.Thread(target=work)
         thread.start()
-        inside.wait()
+        while not inside:
+            time.sleep(0.01)
         self.observation.run(nest, 800)
         self.assertNotEqual(self.observation.reason, "")
         self.observation.run(nest, 1)
         self.assertEqual(self.observation.reason, "")
-        go.set()
+        go.append(1)
         thread.join()
-        self.assertTrue(reasons[0])
+        self.assertIn("nests calls deeply", reasons[0])
 
     def test_two_threads_observe(self):
         barrier, reasons = threading.Barrier(2), {}
