@@ -22,6 +22,8 @@ struct NamedTypes {
   Object* partial = nullptr;
   Object* enum_meta = nullptr;
   Object* tuple_getter = nullptr;  // a named tuple's attribute; null: this version has none
+  Object* simple_namespace = nullptr;
+  Object* cached_property = nullptr;
 };
 extern NamedTypes g_named_types;  // after check_objects()
 

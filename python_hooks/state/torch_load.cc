@@ -243,7 +243,7 @@ Object* torch_member(const char* module, const char* name) noexcept {
 }
 
 const std::uint64_t* local_keys() noexcept {
-  static thread_local const std::uint64_t* keys = nullptr;
+  static __thread const std::uint64_t* keys __attribute__((tls_model("initial-exec"))) = nullptr;
   if (keys == nullptr && g_torch.local_keys_library != nullptr) {
     auto* lookup = lifecycle::real_dlsym();
     if (lookup == nullptr) return nullptr;

@@ -238,7 +238,7 @@ Kind base_kind(Object* type, TypeInfo& info) {
     type::own_slots(type, collect, &info.slots);
     type = type::base(type);
   }
-  if (type == g_api.PyBaseObject_Type) return Kind::kPlain;
+  if (type == g_api.PyBaseObject_Type || type == g_named_types.simple_namespace) return Kind::kPlain;
   if (g_api.PyType_IsSubtype(type, g_api.PyModule_Type) != 0) return Kind::kModule;
   const Kind kind = exact_kind(type);
   switch (kind) {
@@ -261,6 +261,19 @@ Kind base_kind(Object* type, TypeInfo& info) {
   }
 }
 
+bool is_librarys_logger(Object* type) noexcept {
+  Object* logging = imported_module("logging");
+  Object* dict = logging != nullptr ? module_dict(logging) : nullptr;
+  Object* logger = dict != nullptr ? dict_item(dict, "Logger") : nullptr;
+  return logger != nullptr && is_type(logger) && g_api.PyType_IsSubtype(type, logger) != 0 && is_library_class(type);
+}
+
+// numpy.float64 and its like: a float under another name.
+bool is_bare_float(Object* type) noexcept {
+  return g_api.PyType_IsSubtype(type, g_api.PyFloat_Type) != 0 && !type::is_heap(type) && type::dict_offset(type) == 0 &&
+         type::basic_size(type) == type::basic_size(g_api.PyFloat_Type);
+}
+
 Kind kind_of(Object* type, TypeInfo& info) {
   switch (torch_type(type)) {
     case TorchType::kTensor:
@@ -276,10 +289,14 @@ Kind kind_of(Object* type, TypeInfo& info) {
   }
   if ((type::flags(type) & (1UL << 31)) != 0) return Kind::kType;  // metaclasses
   if (ClassDigest::is_enum_class(type)) return Kind::kEnum;
+  if (type == g_named_types.cached_property) return Kind::kCachedProperty;
+  if (is_librarys_logger(type)) return Kind::kByIdentity;
   info.made_in_python = type::made_in_python(type);
   if (info.made_in_python) return base_kind(type, info);
-  if (g_api.PyType_IsSubtype(type, g_api.PyModule_Type) != 0) return Kind::kModule;
-  return exact_kind(type);
+  if (const Kind exact = exact_kind(type); exact != Kind::kOpaque) return exact;
+  info.made_in_python = type == g_named_types.simple_namespace || is_bare_float(type);
+  if (info.made_in_python) return type == g_named_types.simple_namespace ? Kind::kPlain : Kind::kFloat;
+  return g_api.PyType_IsSubtype(type, g_api.PyModule_Type) != 0 ? Kind::kModule : Kind::kOpaque;
 }
 
 bool is_current(const TypeInfo& info) noexcept {

@@ -43,6 +43,8 @@ enum class Kind : std::uint8_t {
   kPartial,
   kCell,
   kWeakReference,
+  kByIdentity,  // loggers of libraries' classes: what is asked of them shows in the code that runs (executed_code.h)
+  kCachedProperty,  // by its function: up to 3.11 it holds a lock as well
   kTensor,
   kTorchConstant,  // torch.dtype, layout, memory_format
   kTorchDevice,
@@ -64,7 +66,7 @@ struct TypeInfo {
   std::uint64_t identity = 0;
   std::uint32_t version = 0;
   Kind kind = Kind::kOpaque;        // what instances hold
-  bool made_in_python = false;      // instances have attributes beside that
+  bool made_in_python = false;      // instances have attributes beside that, or are of a class of C's that adds nothing
   bool is_module_class = false;     // torch.nn.Module or a class below it
   std::uint64_t digest[2] = {};     // the class, its bases and what they define
   std::vector<Slot> slots;          // its own and its bases'

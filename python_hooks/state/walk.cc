@@ -174,10 +174,9 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       put(device_value(object));
       return true;
     case Kind::kModule:
-      put(Tag::kModule);
-      put(identity_of(object));
-      if (watch_ != nullptr) watch_->identity(object);
-      return true;
+      return by_identity(object, Tag::kModule);
+    case Kind::kByIdentity:
+      return by_identity(object, Tag::kByIdentity);
     case Kind::kDescriptor:
       return descriptor(object);
     case Kind::kBuiltin:
@@ -202,6 +201,8 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       return wrapper(object, 1, path);
     case Kind::kProperty:
       return wrapper(object, 3, path);
+    case Kind::kCachedProperty:
+      return cached_property(object, path);
     case Kind::kCell:
       put(Tag::kCell);
       if (watch_ != nullptr) watch_->reference(object, 16);

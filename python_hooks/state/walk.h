@@ -8,9 +8,10 @@
 //                cells, weak references without a callback, staticmethod, classmethod, property; Python functions of
 //                the user's (code object by identity, defaults, closure cells, attributes), and of libraries where they
 //                have a closure
+//                functools.cached_property, types.SimpleNamespace, numpy.float64
 //   by identity  classes, with a digest of what they and their bases define: of the user's classes functions and
 //                mutable attributes by value, of libraries' by identity; enum members by class and name; modules,
-//                builtin functions, other Python functions of installed libraries
+//                builtin functions, loggers, other Python functions of installed libraries
 //   tensors      on the device: type, sizes, strides, offset, device, requires_grad, alignment (address modulo 512),
 //                which storage of the walk it shares, Python attributes; CPU: the same and the content, up to 64 KiB
 //   left out     of modules: the hooks of state_dict and load_state_dict, and _non_persistent_buffers_set, which a call

@@ -19,10 +19,7 @@ bool is_function_record(Object* object) noexcept {
 bool Walker::function(Object* function, const Path& path) {
   const FunctionParts parts = function_parts(function);
   if (parts.closure == nullptr && origin_of(parts.code, parts.globals) != CodeOrigin::kUser) {
-    put(Tag::kLibraryFunction);
-    put(identity_of(function));
-    if (watch_ != nullptr) watch_->identity(function);
-    return true;
+    return by_identity(function, Tag::kLibraryFunction);
   }
   put(Tag::kFunction);
   put(identity_of(parts.code));
@@ -50,10 +47,7 @@ bool Walker::partial(Object* partial, const Path& path) {
 bool Walker::builtin(Object* builtin, const Path& path) {
   Object* self = builtin_self(builtin);
   if (self != nullptr && is_function_record(self)) {
-    put(Tag::kBuiltinObject);
-    put(identity_of(builtin));
-    if (watch_ != nullptr) watch_->identity(builtin);
-    return true;
+    return by_identity(builtin, Tag::kBuiltinObject);
   }
   put(Tag::kBuiltin);
   put_address(builtin_definition(builtin));
@@ -84,6 +78,22 @@ bool Walker::wrapper(Object* wrapper, unsigned parts, const Path& path) {
     if (!optional(property_part(wrapper, part), path)) return false;
   }
   return true;
+}
+
+bool Walker::by_identity(Object* object, Tag tag) {
+  put(tag);
+  put(identity_of(object));
+  if (watch_ != nullptr) watch_->identity(object);
+  return true;
+}
+
+bool Walker::cached_property(Object* property, const Path& path) {
+  put(Tag::kWrapper);
+  put_address(type_of(property));
+  if (watch_ != nullptr) watch_->object(property);
+  Object* dict = instance_dict(property);
+  if (watch_ != nullptr && dict != nullptr) watch_->dict(dict, false);
+  return optional(dict != nullptr ? dict_item(dict, "func") : nullptr, path);
 }
 
 bool Walker::weak_reference(Object* reference, const Path& path) {

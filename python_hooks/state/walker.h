@@ -73,6 +73,8 @@ class Walker {
   bool partial(Object* partial, const Path& path);
   bool builtin(Object* builtin, const Path& path);
   bool descriptor(Object* descriptor);
+  bool by_identity(Object* object, Tag tag);
+  bool cached_property(Object* property, const Path& path);
   bool wrapper(Object* wrapper, unsigned parts, const Path& path);
   bool weak_reference(Object* reference, const Path& path);
   bool enum_member(Object* member, const Path& path);
@@ -125,6 +127,7 @@ enum class Walker::Tag : std::uint8_t {
   kPartial,
   kCell,
   kWeakReference,
+  kByIdentity,
   kTensor,
   kConstant,
   kDevice,

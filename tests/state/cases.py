@@ -4,7 +4,9 @@ import collections
 import enum
 import functools
 import gc
+import logging
 import sys
+import types
 import weakref
 
 
@@ -100,6 +102,8 @@ class Case:
         m.kind = Part
         m.pair = Pair(([1],))
         m.view = slice(1, [2], 3)
+        m.space = types.SimpleNamespace(a=[1])
+        m.logger = logging.getLogger("cases")
         m.weak = weakref.ref(m.part)
         m.module = sys
         m.parent = m
@@ -232,6 +236,9 @@ CHANGES = {
     ),
     "list in a slice": lambda c: set_item(c.model.view.stop, 0, 3),
     "weak reference to another": lambda c: set_attribute(c.model, "weak", weakref.ref(c.model.parts[0])),
+    "namespace": lambda c: set_attribute(c.model.space, "a", 2),
+    "list in a namespace": lambda c: set_item(c.model.space.a, 0, 2),
+    "logger": lambda c: set_attribute(c.model, "logger", logging.getLogger("other")),
     "module": lambda c: set_attribute(c.model, "module", gc),
     "attribute of the class": lambda c: call(
         lambda: setattr(c.Model, "number", 2), lambda: delattr(c.Model, "number")

@@ -10,6 +10,7 @@ import sys
 import threading
 import warnings
 
+import numpy
 import torch
 from torch import nn
 
@@ -151,6 +152,9 @@ TENSORS = [
     lambda: torch.strided,
     lambda: torch.channels_last,
     lambda: torch.contiguous_format,
+    lambda: numpy.float64(1),
+    lambda: numpy.float64(2),
+    lambda: 1.0,
     lambda: torch.relu,
     lambda: torch.nn.functional.relu,
     lambda: torch.nn.Linear,

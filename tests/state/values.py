@@ -3,6 +3,7 @@
 import collections
 import enum
 import functools
+import logging
 import math
 import sys
 import types
@@ -231,6 +232,12 @@ MAKERS = [
     lambda: Names("b"),
     lambda: Number(1),
     lambda: Number(2**100),
+    lambda: types.SimpleNamespace(),
+    lambda: types.SimpleNamespace(a=1),
+    lambda: functools.cached_property(add),
+    lambda: functools.cached_property(subtract),
+    lambda: logging.getLogger("one"),
+    lambda: logging.getLogger("two"),
     lambda: Record(1, 2),
     lambda: Record(2, 1),
     lambda: Ordered(a=1),
