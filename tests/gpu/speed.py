@@ -86,7 +86,9 @@ def model_step(name: str, how: str) -> Step:
 
     def step(_: int) -> Any:
         with torch.no_grad():
-            return called(*inputs)
+            output = called(*inputs)
+        # The next call of a compiled model overwrites its output: there is nothing to keep.
+        return None if how == "compile" else output
 
     return step
 
