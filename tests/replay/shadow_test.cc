@@ -1,0 +1,461 @@
+// Replays beside an eager run, on the simulated driver: every difference is seen, and whatever the program did, memory
+// is afterwards byte by byte what eager left.
+#include "shim/replay/shadow.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "shim/replay/own_kernels.h"
+#include "tests/replay/program_builder.h"
+#include "tests/simcuda/fixture.h"
+
+namespace grape::replay {
+namespace {
+
+using replay_test::ProgramBuilder;
+
+constexpr std::size_t kCount = 64;
+constexpr std::uint64_t kBytes = kCount * sizeof(float);
+
+// The region that all are about: input += weight; output = input. So a replay is equal only if it starts from the
+// input as it was before the eager run.
+class ShadowTest : public simcuda_test::Driver {
+ protected:
+  void SetUp() override {
+    Driver::SetUp();
+    std::string error;
+    ASSERT_NE(own_kernels(error), nullptr) << error;  // what they allocate is not a shadow's
+    input_ = floats(kCount, 7);
+    weight_ = floats(kCount, 5);
+    eager_output_ = floats(kCount);
+    output_ = floats(kCount);
+    free_at_first_ = free_bytes();
+  }
+  void TearDown() override {
+    Shadow::trim();
+    forget_own_kernels(context_);  // as the wrappers do it
+    Driver::TearDown();
+  }
+
+  std::vector<Shadow::Range> watched() const { return {{input_, kBytes}, {weight_, kBytes}}; }
+
+  void run_eagerly() {
+    ASSERT_CU(launch("_Z4axpyPfPKffi", nullptr, input_, weight_, 1.0f, static_cast<int>(kCount)));
+    ASSERT_CU(launch("_Z4copyPfPKfi", nullptr, eager_output_, input_, static_cast<int>(kCount)));
+  }
+
+  struct Region {
+    ProgramBuilder builder;
+    ProgramBuilder::Block weight, input, output;
+  };
+  Region same_as_eager(std::uint32_t scale = 0x3f800000) {
+    Region region;
+    ProgramBuilder& builder = region.builder;
+    region.weight = builder.add_static(weight_, kBytes);
+    region.input = builder.add_input(kBytes);
+    region.output = builder.add_output(kBytes);
+    const auto handle = [&](const char* name) { return reinterpret_cast<std::uint64_t>(function(name)); };
+    const auto axpy = builder.add_function(handle("_Z4axpyPfPKffi"), "_Z4axpyPfPKffi", {8, 8, 4, 4});
+    builder.kernel(
+        axpy, {region.input.at(0), region.weight.at(0), ProgramBuilder::plain(scale), ProgramBuilder::plain(kCount)});
+    builder.copy(region.output.at(0), region.input.at(0), kBytes);
+    return region;
+  }
+
+  struct Result {
+    bool compared = false;
+    std::string difference = "none was asked for", error;
+  };
+  // Launches the program on `stream` behind before() and after().
+  Result compare(Shadow& shadow, const ProgramBuilder& builder, CUstream stream = nullptr) {
+    Result result;
+    const program::ArenaPlan plan = builder.plan();
+    program::Bindings bindings;
+    bindings.inputs = {input_};
+    bindings.outputs = {output_};
+    ExecPool pool;
+    Steps steps;
+    EXPECT_TRUE(steps.prepare(pool, builder.program(), plan, bindings, result.error)) << result.error;
+    result.compared = shadow.compare(stream, {}, steps, {{output_, kBytes}}, result.difference, result.error);
+    EXPECT_CU(cuCtxSynchronize());
+    return result;
+  }
+  // The whole way. Expects all memory but the program's own output as eager left it.
+  Result shadowed(const ProgramBuilder& builder) {
+    Shadow shadow;
+    Result result;
+    EXPECT_TRUE(shadow.before(nullptr, watched(), result.error)) << result.error;
+    run_eagerly();
+    EXPECT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, result.error)) << result.error;
+    const std::vector<std::uint8_t> left = all_of_eager();
+    result = compare(shadow, builder);
+    EXPECT_EQ(all_of_eager(), left);
+    EXPECT_EQ(read(input_), 12.0f);
+    EXPECT_EQ(read(weight_), 5.0f);
+    return result;
+  }
+
+  std::vector<std::uint8_t> content(CUdeviceptr address, std::size_t size) {
+    std::vector<std::uint8_t> bytes(size);
+    EXPECT_CU(cuMemcpyDtoH(bytes.data(), address, size));
+    return bytes;
+  }
+  std::vector<std::uint8_t> all_of_eager() {
+    std::vector<std::uint8_t> all;
+    for (const CUdeviceptr address : {input_, weight_, eager_output_}) {
+      const std::vector<std::uint8_t> bytes = content(address, kBytes);
+      all.insert(all.end(), bytes.begin(), bytes.end());
+    }
+    return all;
+  }
+  static std::size_t free_bytes() {
+    std::size_t free = 0, total = 0;
+    EXPECT_CU(cuMemGetInfo(&free, &total));
+    return free;
+  }
+
+  CUdeviceptr input_ = 0, weight_ = 0, eager_output_ = 0, output_ = 0;
+  std::size_t free_at_first_ = 0;
+};
+
+TEST_F(ShadowTest, AnEqualReplayGivesNoDifference) {
+  const Result result = shadowed(same_as_eager().builder);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "");
+  EXPECT_EQ(simcuda_calls("cuGraphLaunch"), 1u);
+  EXPECT_EQ(content(output_, kBytes), content(eager_output_, kBytes)) << "it started from what eager started from";
+}
+
+TEST_F(ShadowTest, KnowsWhatEagerChanged) {
+  Shadow shadow;
+  std::string error;
+  ASSERT_TRUE(shadow.before(nullptr, watched(), error)) << error;
+  run_eagerly();
+  ASSERT_TRUE(shadow.after(nullptr, {}, error)) << error;
+  ASSERT_EQ(shadow.watched().size(), 2u);
+  EXPECT_TRUE(shadow.changed(0));
+  EXPECT_FALSE(shadow.changed(1));
+}
+
+TEST_F(ShadowTest, AnotherOutputIsReported) {
+  for (const std::uint64_t at : {std::uint64_t{0}, kBytes - 1}) {  // one byte is enough
+    ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));            // 7
+    Region region = same_as_eager();
+    region.builder.fill(region.output.at(at), 0x55, 1, 1);
+    const Result result = shadowed(region.builder);
+    EXPECT_TRUE(result.compared) << result.error;
+    EXPECT_EQ(result.difference, "output 0 differs from eager's") << at;
+  }
+}
+
+TEST_F(ShadowTest, MemoryThatEagerLeftAloneIsPutBack) {
+  Region region = same_as_eager();
+  region.builder.fill(region.weight.at(kBytes - 1), 0x55, 1, 1);
+  const Result result = shadowed(region.builder);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "memory alive before the call (block 1) differs from what eager left");
+}
+
+TEST_F(ShadowTest, AnInputChangedDifferentlyIsPutBack) {
+  Region region = same_as_eager();
+  region.builder.fill(region.input.at(3), 0x55, 1, 1);  // after the output was made
+  const Result result = shadowed(region.builder);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "memory alive before the call (block 0) differs from what eager left");
+}
+
+TEST_F(ShadowTest, AnInputNotChangedIsPutBack) {
+  Region region;
+  region.weight = region.builder.add_static(weight_, kBytes);
+  region.input = region.builder.add_input(kBytes);
+  region.output = region.builder.add_output(kBytes);
+  region.builder.fill(region.output.at(0), 0x41400000, 4, kCount);  // 12: only the input is another
+  const Result result = shadowed(region.builder);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "memory alive before the call (block 0) differs from what eager left");
+}
+
+TEST_F(ShadowTest, AllDifferentAndAllPutBack) {
+  Region region = same_as_eager(0x40000000);
+  region.builder.fill(region.weight.at(0), 0, 1, kBytes);
+  const Result result = shadowed(region.builder);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "output 0 differs from eager's");
+}
+
+TEST_F(ShadowTest, AValueThatTheHostReadsIsCompared) {
+  // The weight's first word, as the bits of 5.
+  for (const std::uint64_t expected : {std::uint64_t{0x40a00000}, std::uint64_t{0x40a00001}}) {
+    ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
+    Region region = same_as_eager();
+    region.builder.read(region.weight.at(0), 4, {expected});
+    region.builder.fill(region.output.at(0), 0x41400000, 4, kCount);  // 12, as it is
+    const Result result = shadowed(region.builder);
+    EXPECT_TRUE(result.compared) << result.error;
+    EXPECT_EQ(result.difference, expected == 0x40a00000 ? "" : "a value that the host reads differs");
+  }
+  EXPECT_EQ(simcuda_calls("cuGraphLaunch"), 3u) << "what comes behind the other value was not launched";
+}
+
+// Ranges of sizes and at places that are no multiples of anything, every second one changed by eager.
+TEST_F(ShadowTest, RangesOfAnySizeAnywhere) {
+  constexpr std::uint64_t kRanges = 300;
+  std::uint64_t size = 0;
+  for (std::uint64_t i = 0; i < kRanges; ++i) size += i + 3;
+  const CUdeviceptr memory = floats(size / 4 + 1);
+  std::vector<std::uint8_t> first(size);
+  std::iota(first.begin(), first.end(), std::uint8_t{1});
+  ASSERT_CU(cuMemcpyHtoD(memory, first.data(), size));
+  std::vector<Shadow::Range> ranges;
+  for (std::uint64_t i = 0, at = 1; i < kRanges; at += i + 3, ++i) ranges.push_back({memory + at, i + 1});
+
+  Shadow shadow;
+  std::string error;
+  ASSERT_TRUE(shadow.before(nullptr, ranges, error)) << error;
+  for (std::size_t i = 0; i < kRanges; i += 2) ASSERT_CU(cuMemsetD8(ranges[i].address + i / 2, 0xEE, 1));
+  ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << error;
+  const std::vector<std::uint8_t> left = content(memory, size);
+
+  // Writes from the first to the last byte, but not between the ranges. The first time what eager wrote.
+  ProgramBuilder same, other;
+  for (std::size_t i = 0; i < kRanges; ++i) {
+    const CUdeviceptr last = ranges[i].address + ranges[i].bytes - 1;
+    if (i % 2 == 0) same.fill(ProgramBuilder::plain(ranges[i].address + i / 2), 0xEE, 1, 1);
+    if (i % 3 == 0) other.fill(ProgramBuilder::plain(ranges[i].address), 0x77, 1, ranges[i].bytes);
+    if (i % 3 == 1) other.fill(ProgramBuilder::plain(last), 0x78, 1, 1);
+  }
+  for (ProgramBuilder* builder : {&same, &other}) builder->fill(builder->add_output(kBytes).at(0), 0, 1, kBytes);
+  Result result = compare(shadow, same);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "");
+  EXPECT_EQ(content(memory, size), left);
+  result = compare(shadow, other);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "memory alive before the call (block 0) differs from what eager left");
+  EXPECT_EQ(content(memory, size), left);
+}
+
+TEST_F(ShadowTest, OutputsOfAnySize) {
+  for (std::uint64_t bytes = 1; bytes < 20; ++bytes) {
+    ASSERT_CU(cuMemsetD8(eager_output_, 0x11, kBytes));
+    ASSERT_CU(cuMemsetD8(output_, 0x22, kBytes));
+    Shadow shadow;
+    std::string error, difference;
+    ASSERT_TRUE(shadow.before(nullptr, {}, error)) << error;
+    ASSERT_TRUE(shadow.after(nullptr, {{eager_output_ + 1, bytes}, {eager_output_ + 40, bytes}}, error)) << error;
+    for (const std::uint64_t written : {bytes, bytes - 1}) {
+      ProgramBuilder builder;
+      const auto output = builder.add_output(kBytes);
+      builder.fill(output.at(3), 0x11, 1, bytes);
+      builder.fill(output.at(50), 0x22, 1, bytes);
+      builder.fill(output.at(50), 0x11, 1, written);
+      const program::ArenaPlan plan = builder.plan();
+      program::Bindings bindings;
+      bindings.outputs = {output_};
+      ExecPool pool;
+      Steps steps;
+      ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, bindings, error)) << error;
+      ASSERT_TRUE(shadow.compare(nullptr, {}, steps, {{output_ + 3, bytes}, {output_ + 50, bytes}}, difference, error))
+          << error;
+      EXPECT_EQ(difference, written == bytes ? "" : "output 1 differs from eager's") << bytes;
+    }
+  }
+}
+
+TEST_F(ShadowTest, FollowsTheWorkOfItsStream) {
+  const CUstream slow = stream();
+  Shadow shadow;
+  std::string error;
+  ASSERT_CU(launch("_Z5delayj", slow, 20000u));
+  ASSERT_CU(launch("_Z4fillPffi", slow, input_, 1.0f, static_cast<int>(kCount)));
+  ASSERT_TRUE(shadow.before(slow, watched(), error)) << error;
+  ASSERT_CU(launch("_Z5delayj", slow, 20000u));
+  ASSERT_CU(launch("_Z4axpyPfPKffi", slow, input_, weight_, 1.0f, static_cast<int>(kCount)));
+  ASSERT_CU(launch("_Z4copyPfPKfi", slow, eager_output_, input_, static_cast<int>(kCount)));
+  ASSERT_TRUE(shadow.after(slow, {{eager_output_, kBytes}}, error)) << error;
+  ASSERT_CU(launch("_Z5delayj", slow, 20000u));
+  const Result result = compare(shadow, same_as_eager().builder, slow);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "");
+  EXPECT_EQ(read(input_), 6.0f);
+  EXPECT_EQ(read(output_), 6.0f);
+}
+
+TEST_F(ShadowTest, OnlyWhatEagerChangedIsCopiedTwice) {
+  constexpr std::size_t kBig = std::size_t{8} << 20;
+  const CUdeviceptr big = floats(kBig / sizeof(float), 1);
+  const std::size_t free = free_bytes();
+  Shadow shadow;
+  std::string error;
+  ASSERT_TRUE(shadow.before(nullptr, {{big, kBig}, {input_, kBytes}}, error)) << error;
+  const std::size_t free_with_one = free_bytes();
+  EXPECT_GE(free - free_with_one, kBig);
+  EXPECT_LT(free - free_with_one, 2 * kBig);
+  run_eagerly();
+  ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << error;
+  EXPECT_LT(free_with_one - free_bytes(), kBig / 2);
+
+  // The one copy of what eager left alone serves both.
+  ProgramBuilder builder;
+  builder.fill(builder.add_static(big, kBig).at(0), 0x55, 1, kBig);
+  builder.fill(builder.add_output(kBytes).at(0), 0x41400000, 4, kCount);  // 12
+  const Result result = compare(shadow, builder);
+  EXPECT_TRUE(result.compared) << result.error;
+  EXPECT_EQ(result.difference, "memory alive before the call (block 0) differs from what eager left");
+  const std::vector<std::uint8_t> now = content(big, kBig);
+  for (std::size_t i = 0; i < kBig; i += sizeof(float)) {
+    float value = 0;
+    std::memcpy(&value, now.data() + i, sizeof value);
+    ASSERT_EQ(value, 1.0f) << i;
+  }
+  EXPECT_EQ(read(input_), 12.0f);
+}
+
+TEST_F(ShadowTest, SpareMemoryIsUsedAgainAndTrimmed) {
+  shadowed(same_as_eager().builder);
+  const std::size_t free_with_spare = free_bytes();
+  EXPECT_LT(free_with_spare, free_at_first_) << "kept for the next";
+  const std::uint64_t allocated = simcuda_calls("cuMemAlloc_v2");
+  EXPECT_GE(allocated, 2u);
+  ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
+  const Result again = shadowed(same_as_eager().builder);
+  EXPECT_TRUE(again.compared) << again.error;
+  EXPECT_EQ(again.difference, "") << "whatever the last one left in the spare memory";
+  EXPECT_EQ(simcuda_calls("cuMemAlloc_v2"), allocated);
+  EXPECT_EQ(free_bytes(), free_with_spare);
+
+  {  // a larger one: in place of the smaller, not besides
+    const CUdeviceptr big = floats(1 << 16);
+    const std::size_t free = free_bytes();
+    Shadow shadow;
+    std::string error;
+    ASSERT_TRUE(shadow.before(nullptr, {{big, 1 << 18}}, error)) << error;
+    EXPECT_GT(free - free_bytes() + (free_at_first_ - free_with_spare), std::size_t{1} << 18);
+    EXPECT_LT(free - free_bytes(), (std::size_t{1} << 18) + 4096);
+    ASSERT_CU(cuMemFree(big));
+  }
+  Shadow::trim();
+  EXPECT_EQ(free_bytes(), free_at_first_);
+  Shadow::trim();  // nothing left
+  EXPECT_EQ(free_bytes(), free_at_first_);
+  ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
+  EXPECT_EQ(shadowed(same_as_eager().builder).difference, "");
+}
+
+TEST_F(ShadowTest, SeveralAtOnceHaveMemoryOfTheirOwn) {
+  std::string error;
+  {
+    Shadow outer;
+    ASSERT_TRUE(outer.before(nullptr, {{input_, kBytes}}, error)) << error;
+    {
+      Shadow inner;
+      ASSERT_TRUE(inner.before(nullptr, {{weight_, kBytes}}, error)) << error;
+      ASSERT_TRUE(inner.after(nullptr, {}, error)) << error;
+    }
+    Shadow third;
+    ASSERT_TRUE(third.before(nullptr, {{weight_, kBytes}}, error)) << error;
+    run_eagerly();
+    ASSERT_TRUE(third.after(nullptr, {}, error)) << error;
+    ASSERT_TRUE(outer.after(nullptr, {{eager_output_, kBytes}}, error)) << error;
+    const Result result = compare(outer, same_as_eager().builder);
+    EXPECT_TRUE(result.compared) << result.error;
+    EXPECT_EQ(result.difference, "");
+    EXPECT_EQ(read(input_), 12.0f);
+  }
+  Shadow::trim();
+  EXPECT_EQ(free_bytes(), free_at_first_);
+}
+
+TEST_F(ShadowTest, WithoutMemoryForTheCopiesThereIsNoShadow) {
+  const std::vector<std::uint8_t> at_first = all_of_eager();
+  for (const char* symbol : {"cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemcpyDtoDAsync_v2", "cuLaunchKernel"}) {
+    {
+      Shadow shadow;
+      std::string error;
+      ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_OUT_OF_MEMORY), 0) << symbol;
+      EXPECT_FALSE(shadow.before(nullptr, watched(), error)) << symbol;
+      EXPECT_NE(error, "") << symbol;
+      EXPECT_EQ(error.find('\n'), std::string::npos);
+    }
+    simcuda_reset();
+    Shadow::trim();
+    EXPECT_EQ(free_bytes(), free_at_first_) << symbol;
+    EXPECT_EQ(all_of_eager(), at_first) << symbol;
+  }
+  for (const char* symbol : {"cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemcpyDtoDAsync_v2", "cuLaunchKernel"}) {
+    std::vector<std::uint8_t> left;
+    {
+      Shadow shadow;
+      std::string error;
+      ASSERT_TRUE(shadow.before(nullptr, watched(), error)) << error;
+      run_eagerly();
+      left = all_of_eager();
+      ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_OUT_OF_MEMORY), 0) << symbol;
+      EXPECT_FALSE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << symbol;
+      EXPECT_NE(error, "") << symbol;
+    }
+    simcuda_reset();
+    Shadow::trim();
+    EXPECT_EQ(free_bytes(), free_at_first_) << symbol;
+    EXPECT_EQ(all_of_eager(), left) << symbol;
+  }
+  ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
+  EXPECT_EQ(shadowed(same_as_eager().builder).difference, "") << "no fault lasts";
+}
+
+TEST_F(ShadowTest, HalfOfTheFreeMemoryStaysFree) {
+  constexpr std::size_t kBig = std::size_t{1} << 20;
+  const CUdeviceptr big = floats(kBig / sizeof(float));
+  const std::size_t used = (std::size_t{16} << 30) - free_bytes();
+  std::string error;
+  {
+    Shadow shadow;
+    simcuda_set_memory(used + 2 * kBig);  // the copies want a little more than the range
+    EXPECT_FALSE(shadow.before(nullptr, {{big, kBig}}, error));
+    EXPECT_EQ(error, "not enough free device memory for copies of 1 MiB");
+    EXPECT_EQ(free_bytes(), 2 * kBig);
+    EXPECT_EQ(simcuda_calls("cuMemcpyDtoDAsync_v2"), 0u);
+    simcuda_set_memory(used + 2 * kBig + 4096);
+    EXPECT_TRUE(shadow.before(nullptr, {{big, kBig}}, error)) << error;
+  }
+  Shadow::trim();
+  EXPECT_EQ(free_bytes(), 2 * kBig + 4096);
+}
+
+TEST_F(ShadowTest, ADriverInTroubleLeavesWhatEagerLeft) {
+  const struct {
+    const char* symbol;
+    std::uint64_t nth;
+  } kFaults[] = {
+      {"cuMemcpyDtoDAsync_v2", 1},                         // the first rewound
+      {"cuGraphLaunch", 1},                                // the program
+      {"cuLaunchKernel", 1},       {"cuLaunchKernel", 2},  // the hashes of watched memory
+      {"cuLaunchKernel", 3},                               // those of the outputs
+      {"cuMemcpyDtoHAsync_v2", 1}, {"cuMemcpyDtoHAsync_v2", 2}, {"cuStreamSynchronize", 1}, {"cuStreamSynchronize", 2},
+  };
+  for (const auto& fault : kFaults) {
+    ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
+    Region region = same_as_eager(0x40000000);           // changes the input in another way, and the weight
+    region.builder.fill(region.weight.at(0), 0x55, 1, kBytes);
+    Shadow shadow;
+    Result result;
+    ASSERT_TRUE(shadow.before(nullptr, watched(), result.error)) << result.error;
+    run_eagerly();
+    ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, result.error)) << result.error;
+    const std::vector<std::uint8_t> left = all_of_eager();
+    ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_UNKNOWN), 0) << fault.symbol;
+    result = compare(shadow, region.builder);
+    EXPECT_FALSE(result.compared) << fault.symbol << " " << fault.nth;
+    EXPECT_NE(result.error, "") << fault.symbol << " " << fault.nth;
+    EXPECT_EQ(all_of_eager(), left) << fault.symbol << " " << fault.nth;
+    simcuda_reset();
+  }
+}
+
+}  // namespace
+}  // namespace grape::replay
