@@ -84,6 +84,7 @@ struct Seen {
   std::unique_ptr<state::Before> before;
   program::RandomState random;
   std::uint64_t host_random = 0;
+  std::uint32_t module_epoch = 0;
   bool again = false;  // of no use this time, but maybe next time: kernels were loaded, ...
   std::string reason;
 };
@@ -96,6 +97,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   }
   seen.before = state::Before::take(*call.walk, seen.reason);
   if (seen.before == nullptr) return false;
+  seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
   auto& random = seen.random;
   random.known = state::random_state(call.dispatch.device, random.seed, random.offset_before);
   seen.host_random = state::host_random_hash();
@@ -141,6 +143,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     seen.reason = "changes what its code names: " + signature.observation->globals->change();
   } else {
     auto observation = std::make_unique<Observation>();
+    observation->module_epoch = seen.module_epoch;
     observation->outcome = state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason);
     if (observation->outcome == nullptr) return nullptr;
     observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
@@ -243,6 +246,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   auto proven = std::make_unique<Proven>();
   proven->program = second.program;
   proven->others = second.others;
+  proven->module_epoch = second.module_epoch;
   const std::uint64_t harmless = noise.empty() ? 1 : harmless_memory(call.dispatch.device);
   if (harmless == 0) {
     seen.reason = "no device memory";
@@ -256,12 +260,11 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   bindings.seed = seen.random.seed;
   bindings.offset = seen.random.offset_before;
   std::vector<Object*> tensors;
-  if (!reserve_arena(region, proven->plan.bytes, call.dispatch.device) ||
+  if (!reserve_arena(region, call.dispatch, proven->plan.bytes, bindings.arena) ||
       !make_outputs(*second.outcome, second.recipes, tensors, bindings.outputs)) {
     seen.reason = "no device memory";
     return nullptr;
   }
-  bindings.arena = region.arena_address;
   const double planned = now();
   proven->pool = &region.execs;
   const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
@@ -324,6 +327,8 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   std::unique_ptr<Proven> proven;
   if (comparison.difference != program::Difference::kNone) {
     seen.reason = program::describe(comparison, first.program, observation->program, readable);
+  } else if (first.module_epoch != observation->module_epoch) {
+    seen.reason = "kernels were unloaded between the observed calls";
   } else if (!joins(observation->program)) {
     seen.reason = "leaves work on another stream that the current one does not wait for";
   } else if (first.outcome->same_as(*observation->outcome, seen.reason)) {

@@ -39,6 +39,7 @@ struct Observation {
   std::vector<std::uint64_t> output_addresses;   // per Program::outputs, of this call
   std::unique_ptr<state::GlobalsGuard> globals;  // of the code that ran, as it was after the call
   std::vector<CUstream> others;                  // streams besides the current one that work was put on
+  std::uint32_t module_epoch = 0;
 };
 
 // A program that may stand in for the call.
@@ -51,8 +52,9 @@ struct Proven {
   grape::replay::ExecPool* pool = nullptr;  // the region's
   std::vector<CUstream> others;             // streams besides the current one
   grape::replay::Steps steps;
-  program::Bindings bindings;     // of the last run; reused
-  std::uint32_t block_epoch = 0;  // LiveBlocks::epoch() when its statics were last seen alive
+  program::Bindings bindings;      // of the last run; reused
+  std::uint32_t module_epoch = 0;  // record::g_module_epoch as it was before the proof
+  std::uint32_t block_epoch = 0;   // LiveBlocks::epoch() when its statics were last seen alive
 
   Proven() = default;
   ~Proven();  // gives up its references to blocks
@@ -72,6 +74,14 @@ struct Signature {
   std::unique_ptr<Proven> proven;
 };
 
+// Memory for temporary blocks, shared by a region's programs on one stream: work on a stream never overlaps.
+struct Arena {
+  std::uint64_t stream = 0;  // CUstream
+  std::int32_t device = 0;
+  Object* tensor = nullptr;  // owned: bytes
+  std::uint64_t address = 0, bytes = 0;
+};
+
 struct Region {
   ~Region();
 
@@ -83,8 +93,7 @@ struct Region {
   std::unique_ptr<state::ModuleGuard> guard;
   grape::replay::ExecPool execs;
   std::unordered_map<std::uint64_t, std::unique_ptr<Signature>> signatures;  // by hash of the bytes
-  Object* arena = nullptr;  // owned: a tensor of bytes, shared by the region's programs
-  std::uint64_t arena_address = 0, arena_bytes = 0;
+  std::vector<Arena> arenas;  // one for each stream that its calls run on
 
   // For the report.
   std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;

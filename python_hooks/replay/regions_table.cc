@@ -8,7 +8,7 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr std::size_t kMostRegions = 65536;
+constexpr std::size_t kMostRegions = 65536, kFewRegions = 2048;
 
 using Table = std::unordered_map<Object*, std::unique_ptr<Region>>;
 
@@ -32,7 +32,9 @@ void sweep() {
 
 Region::~Region() {
   signatures.clear();
-  if (arena != nullptr) g_api.Py_DecRef(arena);
+  for (const Arena& arena : arenas) {
+    if (arena.tensor != nullptr) g_api.Py_DecRef(arena.tensor);
+  }
   if (weak_module != nullptr) g_api.Py_DecRef(weak_module);
 }
 
@@ -44,11 +46,11 @@ Region* region_of(Object* module) noexcept {
   try {
     const auto found = table().find(module);
     if (found != table().end() && is_of(*found->second, module)) return found->second.get();
-    // Each time the table has doubled: the work per region stays the same.
-    static std::size_t next_sweep = 64;
+    // Soon for few; for many each time the table has doubled, so that the work per region stays the same.
+    static std::size_t next_sweep = 0;
     if (table().size() >= next_sweep) {
       sweep();
-      next_sweep = 2 * table().size() + 64;
+      next_sweep = table().size() < kFewRegions ? 0 : 2 * table().size();
     }
     if (table().size() >= kMostRegions) return nullptr;
     auto region = std::make_unique<Region>();

@@ -96,16 +96,18 @@ void write_file(const char* pattern, const std::string& text) {
 
 std::string report_of(const Region& region) {
   const Counts counts = count(region);
+  std::uint64_t arena_bytes = 0;
+  for (const Arena& arena : region.arenas) arena_bytes += arena.bytes;
   char numbers[512];
-  std::snprintf(
-      numbers, sizeof numbers,
-      "\"calls\": %llu, \"replayed\": %llu, \"observed\": %llu, \"fell_back\": %llu, \"signatures\": "
-      "{\"seen\": %zu, \"observed\": %zu, \"proven\": %zu, \"given_up\": %zu}, \"eager_ms\": %.4f, "
-      "\"replay_ms\": %.4f, \"arena_bytes\": %llu",
-      static_cast<unsigned long long>(region.calls), static_cast<unsigned long long>(region.replayed),
-      static_cast<unsigned long long>(region.observed), static_cast<unsigned long long>(region.fell_back), counts.seen,
-      counts.observed, counts.proven, counts.given_up, average_ms(region.eager_seconds, region.eager_timed),
-      average_ms(region.replay_seconds, region.replayed), static_cast<unsigned long long>(region.arena_bytes));
+  std::snprintf(numbers, sizeof numbers,
+                "\"calls\": %llu, \"replayed\": %llu, \"observed\": %llu, \"fell_back\": %llu, \"signatures\": "
+                "{\"seen\": %zu, \"observed\": %zu, \"proven\": %zu, \"given_up\": %zu}, \"eager_ms\": %.4f, "
+                "\"replay_ms\": %.4f, \"arena_bytes\": %llu",
+                static_cast<unsigned long long>(region.calls), static_cast<unsigned long long>(region.replayed),
+                static_cast<unsigned long long>(region.observed), static_cast<unsigned long long>(region.fell_back),
+                counts.seen, counts.observed, counts.proven, counts.given_up,
+                average_ms(region.eager_seconds, region.eager_timed),
+                average_ms(region.replay_seconds, region.replayed), static_cast<unsigned long long>(arena_bytes));
   return "{\"region\": " + quoted(region.name) + ", \"state\": \"" + state_of(region, counts) + "\", " + numbers +
          ", \"reason\": " + (region.reason.empty() ? "null" : quoted(region.reason)) + "}";
 }

@@ -1,5 +1,8 @@
 #include "python_hooks/replay/run.h"
 
+#include <new>
+
+#include "shim/record/thread_log.h"
 #include "shim/replay/live_blocks.h"
 
 namespace grape::python::replay {
@@ -13,6 +16,10 @@ void drop(std::vector<Object*>& tensors) noexcept {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
   }
   tensors.clear();
+}
+
+bool modules_loaded(const Proven& proven) noexcept {
+  return record::g_module_epoch.load(std::memory_order_acquire) == proven.module_epoch;
 }
 
 bool statics_alive(Proven& proven) noexcept {
@@ -79,32 +86,42 @@ bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>
   return true;
 }
 
-bool reserve_arena(Region& region, std::uint64_t bytes, std::int32_t device) noexcept {
-  if (bytes <= region.arena_bytes) return true;
-  const auto size = static_cast<std::int64_t>(bytes);
-  const std::int64_t stride = 1;
-  Object* arena = state::new_tensor(1, &size, &stride, kByte, kCuda, device);
-  state::TensorView view;
-  if (arena == nullptr || !state::view_tensor(arena, view)) {
-    if (arena != nullptr) g_api.Py_DecRef(arena);
+bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::uint64_t bytes,
+                   std::uint64_t& address) noexcept {
+  Arena* arena = nullptr;
+  for (Arena& one : region.arenas) {
+    if (one.stream == dispatch.stream && one.device == dispatch.device) arena = &one;
+  }
+  try {
+    if (arena == nullptr) arena = &region.arenas.emplace_back(Arena{dispatch.stream, dispatch.device, nullptr, 0, 0});
+  } catch (const std::bad_alloc&) {
     return false;
   }
-  // The allocator hands the old one's memory to work that comes later in this stream.
-  if (region.arena != nullptr) g_api.Py_DecRef(region.arena);
-  region.arena = arena;
-  region.arena_address = view.storage;
-  region.arena_bytes = bytes;
+  if (bytes > arena->bytes) {
+    const auto size = static_cast<std::int64_t>(bytes);
+    const std::int64_t stride = 1;
+    Object* tensor = state::new_tensor(1, &size, &stride, kByte, kCuda, dispatch.device);
+    state::TensorView view;
+    if (tensor == nullptr || !state::view_tensor(tensor, view)) {
+      if (tensor != nullptr) g_api.Py_DecRef(tensor);
+      return false;
+    }
+    // The allocator hands the old one's memory to work that comes later in this stream.
+    if (arena->tensor != nullptr) g_api.Py_DecRef(arena->tensor);
+    arena->tensor = tensor;
+    arena->address = view.storage;
+    arena->bytes = bytes;
+  }
+  address = arena->address;
   return true;
 }
 
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept {
-  if (!statics_alive(proven) || !region.guard->holds()) return Ran::kStale;
+  if (!modules_loaded(proven) || !statics_alive(proven) || !region.guard->holds()) return Ran::kStale;
   if (proven.globals != nullptr && !proven.globals->holds()) return Ran::kStale;
   if (!proven.outcome->fits(*call.walk)) return Ran::kStale;
-  if (!reserve_arena(region, proven.plan.bytes, call.dispatch.device)) return Ran::kNotNow;
-
   program::Bindings& bindings = proven.bindings;
-  bindings.arena = region.arena_address;
+  if (!reserve_arena(region, call.dispatch, proven.plan.bytes, bindings.arena)) return Ran::kNotNow;
   const auto& extents = call.walk->extents();
   for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
   const bool random = proven.program.random_increment != 0;

@@ -18,7 +18,8 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexc
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 
-// The region's arena, at least so large. False: no memory.
-bool reserve_arena(Region& region, std::uint64_t bytes, std::int32_t device) noexcept;
+// The region's arena for the call's stream, at least so large. False: no memory.
+bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::uint64_t bytes,
+                   std::uint64_t& address) noexcept;
 
 }  // namespace grape::python::replay

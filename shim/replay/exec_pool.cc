@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "shim/lifecycle/config.h"
+#include "shim/record/thread_log.h"
 
 namespace grape::replay {
 namespace {
@@ -58,6 +59,11 @@ GraphExec* ExecPool::build(const program::Program& program, program::Segment seg
 GraphExec* ExecPool::take(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
                           const program::Bindings& bindings, std::string& error) noexcept {
   try {
+    const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
+    if (epoch != module_epoch_) {
+      while (!entries_.empty()) drop(entries_.size() - 1);
+      module_epoch_ = epoch;
+    }
     for (std::size_t i = 0; i < entries_.size(); ++i) {
       if (entries_[i].exec->holds() != &program || entries_[i].exec->first_node() != segment.first) continue;
       entries_[i].used = ++clock_;

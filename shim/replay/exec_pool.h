@@ -38,6 +38,8 @@ class ExecPool {
                    const program::Bindings& bindings, std::string& error);
 
   std::vector<Entry> entries_;
+  std::uint32_t module_epoch_ =
+      0;  // record::g_module_epoch: execs from before an unload may name kernels that are gone
   std::uint64_t clock_ = 0, built_ = 0, adopted_ = 0;
 };
 
