@@ -270,8 +270,8 @@ bool is_librarys_logger(Object* type) noexcept {
 
 // numpy.float64 and its like: a float under another name.
 bool is_bare_float(Object* type) noexcept {
-  return g_api.PyType_IsSubtype(type, g_api.PyFloat_Type) != 0 && !type::is_heap(type) && type::dict_offset(type) == 0 &&
-         type::basic_size(type) == type::basic_size(g_api.PyFloat_Type);
+  return g_api.PyType_IsSubtype(type, g_api.PyFloat_Type) != 0 && !type::is_heap(type) &&
+         type::dict_offset(type) == 0 && type::basic_size(type) == type::basic_size(g_api.PyFloat_Type);
 }
 
 Kind kind_of(Object* type, TypeInfo& info) {
