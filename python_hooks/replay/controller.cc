@@ -11,14 +11,12 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
-#include "shim/replay/shadow.h"
 
 namespace grape::python::replay {
 namespace {
 
 constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall's argument count
 constexpr std::size_t kMostSignatures = 8192;                // of one region
-constexpr std::uint64_t kTrimEvery = 64;                     // replays of a region, until shadows' memory is freed
 constexpr std::uint32_t kMostFailures = 3;                   // observations of one signature in a row
 constexpr std::uint32_t kMostRegionFailures = 4;             // the same of a region none of whose calls is proven
 
@@ -142,7 +140,6 @@ Object* decide(Region& region, Call& call) {
     switch (run(region, *signature->proven, call, result)) {
       case Ran::kReplayed:
         ++region.replayed;
-        if (region.replayed % kTrimEvery == 0) grape::replay::Shadow::trim();
         region.replay_seconds += now() - begin;
         return result;
       case Ran::kOther:

@@ -157,8 +157,12 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
       return nullptr;
     }
     const std::uint64_t current = call.dispatch.stream == 0 ? record::kLegacyStream : call.dispatch.stream;
-    for (const std::uint64_t used : record.streams) {
-      if (used != current) observation->others.push_back(reinterpret_cast<CUstream>(used));
+    for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
+      if (record.streams[i] == current) {
+        observation->current_stream = i;
+      } else {
+        observation->others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
+      }
     }
     observation->program = program::symbolise(std::move(record));
     return observation;
@@ -305,13 +309,16 @@ std::string readable(const std::string& name) {
   return result;
 }
 
-// With several streams: is there one last node, which all others come before? Then whoever waits for the stream that
-// the graph is launched on waits for all of it, as in the eager call.
-bool joins(const program::Program& program) {
-  if (program.stream_count <= 1) return true;
+// Does all work end on the current stream? Then whoever waits for the stream that the graph is launched on waits for
+// all of it, as in the eager call.
+bool joins(const Observation& observation) {
+  const program::Program& program = observation.program;
   std::vector<bool> followed(program.nodes.size(), false);
   for (const std::uint32_t node : program.after) followed[node] = true;
-  return std::count(followed.begin(), followed.end(), false) == 1;
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    if (!followed[i] && program.nodes[i].stream != observation.current_stream) return false;
+  }
+  return true;
 }
 
 // From one observation to the next stage.
@@ -329,7 +336,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     seen.reason = program::describe(comparison, first.program, observation->program, readable);
   } else if (first.module_epoch != observation->module_epoch) {
     seen.reason = "kernels were unloaded between the observed calls";
-  } else if (!joins(observation->program)) {
+  } else if (!joins(*observation)) {
     seen.reason = "leaves work on another stream that the current one does not wait for";
   } else if (first.outcome->same_as(*observation->outcome, seen.reason)) {
     proven = prove(region, call, first, *observation, comparison.noise, seen);

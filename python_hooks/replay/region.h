@@ -36,9 +36,10 @@ struct Observation {
   program::Program program;
   std::unique_ptr<state::Outcome> outcome;
   std::vector<OutputRecipe> recipes;
-  std::vector<std::uint64_t> output_addresses;   // per Program::outputs, of this call
-  std::unique_ptr<state::GlobalsGuard> globals;  // of the code that ran, as it was after the call
-  std::vector<CUstream> others;                  // streams besides the current one that work was put on
+  std::vector<std::uint64_t> output_addresses;     // per Program::outputs, of this call
+  std::unique_ptr<state::GlobalsGuard> globals;    // of the code that ran, as it was after the call
+  std::vector<CUstream> others;                    // streams besides the current one that work was put on
+  std::uint32_t current_stream = program::kNever;  // its number in the program
   std::uint32_t module_epoch = 0;
 };
 

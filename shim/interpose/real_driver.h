@@ -47,7 +47,6 @@ namespace grape::interpose {
   X(cuMemcpyDtoDAsync_v2, PFN_cuMemcpyDtoDAsync_v3020)                               \
   X(cuMemFree_v2, PFN_cuMemFree_v3020)                                               \
   X(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                                      \
-  X(cuMemHostAlloc, PFN_cuMemHostAlloc_v2020)                                        \
   X(cuMemcpyDtoHAsync_v2, PFN_cuMemcpyDtoHAsync_v3020)                               \
   X(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                              \
   X(cuStreamWaitEvent, PFN_cuStreamWaitEvent_v3020)                                  \

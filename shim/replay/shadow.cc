@@ -21,23 +21,9 @@ bool failed(CUresult result, const char* what, std::string& error) {
 
 }  // namespace
 
-Shadow::Copy Shadow::g_spare[2];
-
-Shadow::Shadow() noexcept {
-  std::swap(before_copy_, g_spare[0]);
-  std::swap(after_copy_, g_spare[1]);
-}
-
-// The next shadow will want as much: kept until trim().
 Shadow::~Shadow() {
-  std::swap(before_copy_, g_spare[0]);
-  std::swap(after_copy_, g_spare[1]);
   before_copy_.release();
   after_copy_.release();
-}
-
-void Shadow::trim() noexcept {
-  for (Copy& copy : g_spare) copy.release();
 }
 
 void Shadow::Copy::release() noexcept {
@@ -126,20 +112,29 @@ bool Shadow::rewind(CUstream stream, std::string& error) noexcept {
 // As eager left it. `now`: hashes of the watched ranges as they are; empty: not known, and all are put back.
 bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept {
   std::uint64_t before = before_copy_.address, after = after_copy_.address;
+  bool good = true;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const bool same = !now.empty() && now[i] == after_hashes_[i];
     const std::uint64_t from = changed(i) ? after : before;
-    if (!same && !copy(stream, watched_[i].address, from, watched_[i].bytes, error)) return false;
+    // One that fails keeps none of the others from it.
+    if (!same && !copy(stream, watched_[i].address, from, watched_[i].bytes, error)) good = false;
     before += aligned(watched_[i].bytes);
     after += changed(i) ? aligned(watched_[i].bytes) : 0;
   }
-  return true;
+  // Whatever comes next, on whichever stream, finds it done.
+  auto* wait = real::get_cuStreamSynchronize();
+  return wait != nullptr && !failed(wait(stream), "waiting", error) && good;
 }
 
 bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps,
                      const std::vector<Range>& outputs, std::string& difference, std::string& error) noexcept {
   DeviceHash* hash = DeviceHash::of_current_context(error);
-  if (hash == nullptr || !rewind(stream, error)) return false;
+  if (hash == nullptr) return false;
+  if (!rewind(stream, error)) {
+    std::string ignored;
+    put_back(stream, {}, ignored);
+    return false;
+  }
   const Steps::Ran ran = steps.run(stream, others);
   std::vector<std::uint64_t> now, made;
   CUresult hashed = hash->hash(stream, watched_, now);

@@ -18,7 +18,7 @@ class Shadow {
  public:
   using Range = DeviceHash::Range;
 
-  Shadow() noexcept;
+  Shadow() = default;
   ~Shadow();
   Shadow(const Shadow&) = delete;
   Shadow& operator=(const Shadow&) = delete;
@@ -39,8 +39,6 @@ class Shadow {
 
   // More than this many bytes are not copied: the call is then not shadowed, and its region not replayed.
   static constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 30;
-  // Frees the memory that was kept for the next shadow.
-  static void trim() noexcept;
 
  private:
   // Device memory of ours; whoever holds it releases it.
@@ -49,7 +47,6 @@ class Shadow {
     bool reserve(std::uint64_t wanted, std::string& error) noexcept;
     void release() noexcept;
   };
-  static Copy g_spare[2];  // of the last shadow; with the GIL
 
   bool copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, std::string& error) noexcept;
   bool rewind(CUstream stream, std::string& error) noexcept;

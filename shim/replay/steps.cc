@@ -6,21 +6,7 @@
 #include "shim/replay/region_record.h"
 
 namespace grape::replay {
-namespace {
-
 namespace real = interpose::real;
-
-// Where values read by the host arrive: pinned, so that the copy needs no detour. Kept for good, by thread.
-void* landing() noexcept {
-  static thread_local void* memory = nullptr;
-  auto* allocate = real::get_cuMemHostAlloc();
-  if (memory == nullptr && (allocate == nullptr || allocate(&memory, kMostValueBytes, 0) != CUDA_SUCCESS)) {
-    memory = nullptr;
-  }
-  return memory;
-}
-
-}  // namespace
 
 bool Steps::prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
                     const program::Bindings& bindings, std::string& error) {
@@ -40,10 +26,11 @@ bool Steps::prepare(ExecPool& pool, const program::Program& program, const progr
       }
       part.bytes = program.words[read.words_at + 1];
       part.value = program.words.data() + read.words_at + 2;
-      if (part.bytes > kMostValueBytes || landing() == nullptr) {
-        error = "no memory for what the host reads";
+      if (part.bytes > kMostValueBytes) {
+        error = "the host reads more than is kept";
         return false;
       }
+      landing_.resize(kMostValueBytes / sizeof(std::uint64_t));
     }
     parts_.push_back(part);
   }
@@ -59,11 +46,11 @@ Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others) noex
       launched_ = true;
     }
     if (part.value == nullptr) continue;
-    if (copy == nullptr || wait == nullptr || copy(landing(), part.source, part.bytes, stream) != CUDA_SUCCESS ||
+    if (copy == nullptr || wait == nullptr || copy(landing_.data(), part.source, part.bytes, stream) != CUDA_SUCCESS ||
         wait(stream) != CUDA_SUCCESS) {
       return Ran::kFailed;
     }
-    if (std::memcmp(landing(), part.value, part.bytes) != 0) return Ran::kOtherValue;
+    if (std::memcmp(landing_.data(), part.value, part.bytes) != 0) return Ran::kOtherValue;
   }
   return Ran::kDone;
 }

@@ -31,6 +31,7 @@ class Steps {
     const std::uint64_t* value = nullptr;  // null: no read behind it
   };
   std::vector<Part> parts_;
+  std::vector<std::uint64_t> landing_;  // where values read by the host arrive; ordinary memory, of no context
   bool launched_ = false;
 };
 

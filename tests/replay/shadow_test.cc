@@ -37,7 +37,6 @@ class ShadowTest : public simcuda_test::Driver {
     free_at_first_ = free_bytes();
   }
   void TearDown() override {
-    Shadow::trim();
     forget_own_kernels(context_);  // as the wrappers do it
     Driver::TearDown();
   }
@@ -316,37 +315,6 @@ TEST_F(ShadowTest, OnlyWhatEagerChangedIsCopiedTwice) {
   EXPECT_EQ(read(input_), 12.0f);
 }
 
-TEST_F(ShadowTest, SpareMemoryIsUsedAgainAndTrimmed) {
-  shadowed(same_as_eager().builder);
-  const std::size_t free_with_spare = free_bytes();
-  EXPECT_LT(free_with_spare, free_at_first_) << "kept for the next";
-  const std::uint64_t allocated = simcuda_calls("cuMemAlloc_v2");
-  EXPECT_GE(allocated, 2u);
-  ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
-  const Result again = shadowed(same_as_eager().builder);
-  EXPECT_TRUE(again.compared) << again.error;
-  EXPECT_EQ(again.difference, "") << "whatever the last one left in the spare memory";
-  EXPECT_EQ(simcuda_calls("cuMemAlloc_v2"), allocated);
-  EXPECT_EQ(free_bytes(), free_with_spare);
-
-  {  // a larger one: in place of the smaller, not besides
-    const CUdeviceptr big = floats(1 << 16);
-    const std::size_t free = free_bytes();
-    Shadow shadow;
-    std::string error;
-    ASSERT_TRUE(shadow.before(nullptr, {{big, 1 << 18}}, error)) << error;
-    EXPECT_GT(free - free_bytes() + (free_at_first_ - free_with_spare), std::size_t{1} << 18);
-    EXPECT_LT(free - free_bytes(), (std::size_t{1} << 18) + 4096);
-    ASSERT_CU(cuMemFree(big));
-  }
-  Shadow::trim();
-  EXPECT_EQ(free_bytes(), free_at_first_);
-  Shadow::trim();  // nothing left
-  EXPECT_EQ(free_bytes(), free_at_first_);
-  ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
-  EXPECT_EQ(shadowed(same_as_eager().builder).difference, "");
-}
-
 TEST_F(ShadowTest, SeveralAtOnceHaveMemoryOfTheirOwn) {
   std::string error;
   {
@@ -367,7 +335,6 @@ TEST_F(ShadowTest, SeveralAtOnceHaveMemoryOfTheirOwn) {
     EXPECT_EQ(result.difference, "");
     EXPECT_EQ(read(input_), 12.0f);
   }
-  Shadow::trim();
   EXPECT_EQ(free_bytes(), free_at_first_);
 }
 
@@ -383,7 +350,6 @@ TEST_F(ShadowTest, WithoutMemoryForTheCopiesThereIsNoShadow) {
       EXPECT_EQ(error.find('\n'), std::string::npos);
     }
     simcuda_reset();
-    Shadow::trim();
     EXPECT_EQ(free_bytes(), free_at_first_) << symbol;
     EXPECT_EQ(all_of_eager(), at_first) << symbol;
   }
@@ -400,7 +366,6 @@ TEST_F(ShadowTest, WithoutMemoryForTheCopiesThereIsNoShadow) {
       EXPECT_NE(error, "") << symbol;
     }
     simcuda_reset();
-    Shadow::trim();
     EXPECT_EQ(free_bytes(), free_at_first_) << symbol;
     EXPECT_EQ(all_of_eager(), left) << symbol;
   }
@@ -423,7 +388,6 @@ TEST_F(ShadowTest, HalfOfTheFreeMemoryStaysFree) {
     simcuda_set_memory(used + 2 * kBig + 4096);
     EXPECT_TRUE(shadow.before(nullptr, {{big, kBig}}, error)) << error;
   }
-  Shadow::trim();
   EXPECT_EQ(free_bytes(), 2 * kBig + 4096);
 }
 
