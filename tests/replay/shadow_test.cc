@@ -422,4 +422,35 @@ TEST_F(ShadowTest, ADriverInTroubleLeavesWhatEagerLeft) {
 }
 
 }  // namespace
+TEST_F(ShadowTest, AFaultWhileRewindingLeavesWhatEagerLeft) {
+  Shadow shadow;
+  Result result;
+  const std::uint64_t half = kBytes / 2;
+  ASSERT_TRUE(shadow.before(nullptr, {{input_, half}, {input_ + half, half}}, result.error));
+  run_eagerly();
+  ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, result.error));
+  const std::vector<std::uint8_t> left = all_of_eager();
+  Region region = same_as_eager();
+  ASSERT_EQ(simcuda_set_fault("cuMemcpyDtoDAsync_v2", 2, CUDA_ERROR_UNKNOWN), 0);
+  result = compare(shadow, region.builder);
+  EXPECT_FALSE(result.compared);
+  EXPECT_EQ(all_of_eager(), left);
+}
+
+TEST_F(ShadowTest, AFaultWhilePuttingBackKeepsNoOtherRangeFromIt) {
+  Shadow shadow;
+  Result result;
+  const std::uint64_t half = kBytes / 2;
+  ASSERT_TRUE(shadow.before(nullptr, {{input_, half}, {input_ + half, half}, {weight_, kBytes}}, result.error));
+  run_eagerly();
+  ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, result.error));
+  Region region = same_as_eager(0x40000000);
+  region.builder.fill(region.weight.at(0), 0x55, 1, kBytes);
+  ASSERT_EQ(simcuda_set_fault("cuMemcpyDtoDAsync_v2", 3, CUDA_ERROR_UNKNOWN), 0);
+  result = compare(shadow, region.builder);
+  EXPECT_FALSE(result.compared);
+  EXPECT_EQ(read(input_, kCount - 1), 12.0f);
+  EXPECT_EQ(read(weight_), 5.0f);
+}
+
 }  // namespace grape::replay
