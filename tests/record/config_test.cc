@@ -100,6 +100,28 @@ TEST(Config, ControlCharactersNeverReachTheTerminal) {
   for (const std::string& line : g_warnings) EXPECT_EQ(line.find('\x1b'), std::string::npos);
 }
 
+TEST(Config, SizesHaveUnitsAndBadOnesADefault) {
+  EXPECT_EQ(parse({"GRAPE_MEMORY_BUDGET=64M"}).memory_budget, std::uint64_t{64} << 20);
+  EXPECT_EQ(parse({"GRAPE_MEMORY_BUDGET=3G"}).memory_budget, std::uint64_t{3} << 30);
+  EXPECT_EQ(parse({"GRAPE_MEMORY_BUDGET=512K"}).memory_budget, std::uint64_t{512} << 10);
+  EXPECT_EQ(parse({"GRAPE_MEMORY_BUDGET=4096"}).memory_budget, 4096u);
+  EXPECT_EQ(parse({"GRAPE_MEMORY_BUDGET=0"}).memory_budget, 0u);
+  EXPECT_TRUE(g_warnings.empty());
+  const std::uint64_t otherwise = parse({}).memory_budget;
+  for (const char* bad : {"", "M", "-1", "1T", "12 M", "99999999999999999999", "1152921504606846976G", "64MB"}) {
+    const std::string variable = std::string("GRAPE_MEMORY_BUDGET=") + bad;
+    EXPECT_EQ(parse({variable.c_str()}).memory_budget, otherwise) << bad;
+    EXPECT_EQ(g_warnings.size(), 1u) << bad;
+  }
+}
+
+TEST(Config, ReadsTheReportsPath) {
+  EXPECT_STREQ(parse({"GRAPE_REPORT=report-%p.json"}).report, "report-%p.json");
+  EXPECT_TRUE(g_warnings.empty());
+  EXPECT_STREQ(parse({"GRAPE_REPORT=a\nb"}).report, "");
+  EXPECT_EQ(g_warnings.size(), 1u);
+}
+
 TEST(Config, BadPatternsAreNamedAndTheRestKept) {
   const Config config = parse({"GRAPE_REGIONS=a.b:c,no_colon,two:co:lons,:x,y:,d.e:F.g*,,"});
   EXPECT_STREQ(config.regions, "a.b:c,d.e:F.g*");
