@@ -8,7 +8,8 @@ For each script of tests/gpu/workloads:
   replay     preloaded with GRAPE_MODE=replay, its report read
   profiled   under `grape run` and torch.profiler, for the launch counts, kernel by kernel name
 Outputs must be bitwise equal, stdout and exit status the same, each trace complete with nothing lost and readable by
-`grape dump`. For GPT-2 two more runs check the Python positions. The fault scripts of tests/gpu/faults run as well.
+`grape dump`. For GPT-2 two more runs check the Python positions. The fault scripts of tests/gpu/faults run as well, and
+replay_cases.py plain and in mode replay.
 
 Exit status: 0 all passed (or no GPU), 1 something failed, 2 usage.
 """
@@ -313,6 +314,36 @@ class WorkloadTest:
                 problems.append(f"positions: {name} agree for {100 * share:.2f}% of the launches")
 
 
+class ReplayCasesTest:
+    """replay_cases.py: programs that lie in wait for a replayer must print the same lines under it."""
+
+    name = "replay_cases"
+
+    def __init__(self, session: Session) -> None:
+        script = [session.options.python, str(HERE / "replay_cases.py")]
+        self.plain = session.start(
+            "replay_cases/plain", lambda folder, limit: run(script, environment(), limit, folder)
+        )
+        self.replay = session.start(
+            "replay_cases/replay",
+            lambda folder, limit: run(script, preloaded(session.build, GRAPE_MODE="replay"), limit, folder),
+        )
+
+    def finish(self) -> dict[str, Any]:
+        plain, replay = self.plain.result(), self.replay.result()
+        problems = [
+            f"{label}: exit status {result.status}: {last_line(result)}"
+            for label, result in (("plain", plain), ("replay", replay))
+            if result.status != 0
+        ]
+        lines, others = plain.stdout.splitlines(), replay.stdout.splitlines()
+        problems += [f"{ours.split()[0]}: differs under replay" for ours, theirs in zip(lines, others) if ours != theirs]
+        if len(lines) != len(others) or not lines:
+            problems.append(f"{len(lines)} lines plain, {len(others)} under replay")
+        status = f"{plain.status}/{replay.status}"
+        return {"name": self.name, "status": status, "problems": problems, "verdict": "FAIL" if problems else "ok"}
+
+
 def workload_rows(reports: list[dict[str, Any]]) -> str:
     rows = [["workload", "bitwise", "exit", "launches trace/profiler", "graphs", "trace MB", "replayed", "verdict"]]
     for report in reports:
@@ -364,7 +395,7 @@ def describe(reports: list[dict[str, Any]], faults: list[dict[str, Any]]) -> str
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Runs the GPU tests and prints a table.")
-    names = WORKLOAD_NAMES + fault_checks.names()
+    names = [*WORKLOAD_NAMES, *fault_checks.names(), ReplayCasesTest.name]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="without the second plain run and without GRAPE_MODE=off")
     parser.add_argument(
@@ -380,12 +411,13 @@ def parse_options() -> argparse.Namespace:
 
 def run_all(options: argparse.Namespace, build: Build, scratch: Path) -> int:
     session = Session(options, build, scratch)
-    chosen = options.only or WORKLOAD_NAMES + fault_checks.names()
+    chosen = options.only or [*WORKLOAD_NAMES, *fault_checks.names(), ReplayCasesTest.name]
     tests = [WorkloadTest(session, name) for name in WORKLOAD_NAMES if name in chosen]
     fault_tests = [fault_checks.FaultTest(session, name) for name in fault_checks.names() if name in chosen]
+    case_tests = [ReplayCasesTest(session)] if ReplayCasesTest.name in chosen else []
     reports: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
-    every: list[Union[WorkloadTest, fault_checks.FaultTest]] = [*tests, *fault_tests]
+    every: list[Union[WorkloadTest, fault_checks.FaultTest, ReplayCasesTest]] = [*tests, *fault_tests, *case_tests]
     for test in every:
         try:
             report = test.finish()
