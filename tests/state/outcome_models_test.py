@@ -91,7 +91,6 @@ class Models(Check):
         time = min(PROBE.probe_time(observed.handle, cycle, arguments, 1000) for _ in range(20))
         print(f"repeat() of GPT-2's outcome, {len(cycle[0])} tensors: {time / 1000:.2f} us")
         self.assertGreater(time, 0)
-        self.assertLess(time, 50_000)  # the goal is 5 us; a machine may be busy
 
 
 if __name__ == "__main__":
