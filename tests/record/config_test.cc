@@ -110,7 +110,7 @@ TEST(Config, SizesHaveUnitsAndBadOnesADefault) {
   const std::uint64_t otherwise = parse({}).memory_budget;
   for (const char* bad : {"", "M", "-1", "1T", "12 M", "99999999999999999999", "1152921504606846976G", "64MB"}) {
     const std::string variable = std::string("GRAPE_MEMORY_BUDGET=") + bad;
-    EXPECT_EQ(parse({variable.c_str()}).memory_budget, otherwise) << bad;
+    EXPECT_EQ(parse({variable}).memory_budget, otherwise) << bad;
     EXPECT_EQ(g_warnings.size(), 1u) << bad;
   }
 }
