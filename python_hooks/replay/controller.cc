@@ -1,10 +1,10 @@
 #include "python_hooks/replay/controller.h"
 
-#include <time.h>
 #include <xxhash.h>
 
 #include <new>
 
+#include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/run.h"
 #include "shim/interpose/captures.h"
@@ -41,12 +41,6 @@ class Busy {
  private:
   Region& region_;
 };
-
-double now() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
 
 // The module's state is what proofs stand on: another state, and they are void.
 bool ensure_guard(Region& region, Object* module) {

@@ -1,7 +1,6 @@
 #include "python_hooks/replay/observe.h"
 
 #include <cxxabi.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "compressor/program/symbolise.h"
+#include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
 #include "shim/lifecycle/log.h"
@@ -21,12 +21,6 @@ namespace grape::python::replay {
 namespace {
 
 using Range = grape::replay::Shadow::Range;
-
-double now() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
 
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
