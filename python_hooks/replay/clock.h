@@ -11,4 +11,18 @@ inline double now() noexcept {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
+// Tells how long the parts of something took, one after the other.
+class Laps {
+ public:
+  explicit Laps(double begin) noexcept : last_(begin) {}
+  void add_to(double& part) noexcept {
+    const double time = now();
+    part += time - last_;
+    last_ = time;
+  }
+
+ private:
+  double last_;
+};
+
 }  // namespace grape::python::replay

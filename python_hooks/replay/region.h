@@ -83,6 +83,16 @@ struct Arena {
   std::uint64_t address = 0, bytes = 0;
 };
 
+// Where the CPU's time of the replays went, in seconds of all together.
+struct ReplayParts {
+  double signature = 0;  // arguments and dispatch state
+  double guards = 0;     // module, globals, arguments
+  double outputs = 0;    // their memory
+  double patches = 0;    // addresses that moved
+  double launch = 0;     // with the waits for values that the host reads
+  double results = 0;    // their objects
+};
+
 struct Region {
   ~Region();
 
@@ -100,6 +110,7 @@ struct Region {
   std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;
   std::uint32_t failures = 0;  // observations in a row that were of no use
   double eager_seconds = 0, replay_seconds = 0;
+  ReplayParts parts;
   std::uint64_t eager_timed = 0;
 };
 

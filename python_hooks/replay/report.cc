@@ -92,6 +92,19 @@ void write_file(const char* pattern, const std::string& text) {
   }
 }
 
+// Microseconds of a replay, part by part.
+std::string parts_of(const Region& region) {
+  const auto us = [&](double seconds) { return 1000 * average_ms(seconds, region.replayed); };
+  const ReplayParts& parts = region.parts;
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "{\"signature\": %.2f, \"guards\": %.2f, \"outputs\": %.2f, \"patches\": %.2f, \"launch\": %.2f, "
+                "\"results\": %.2f}",
+                us(parts.signature), us(parts.guards), us(parts.outputs), us(parts.patches), us(parts.launch),
+                us(parts.results));
+  return text;
+}
+
 }  // namespace
 
 std::string report_of(const Region& region) {
@@ -109,6 +122,7 @@ std::string report_of(const Region& region) {
                 average_ms(region.eager_seconds, region.eager_timed),
                 average_ms(region.replay_seconds, region.replayed), static_cast<unsigned long long>(arena_bytes));
   return "{\"region\": " + quoted(region.name) + ", \"state\": \"" + state_of(region, counts) + "\", " + numbers +
+         ", \"replay_us\": " + parts_of(region) +
          ", \"reason\": " + (region.reason.empty() ? "null" : quoted(region.reason)) + "}";
 }
 

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "python_hooks/replay/clock.h"
 #include "shim/record/thread_log.h"
 #include "shim/replay/live_blocks.h"
 
@@ -116,10 +117,19 @@ bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::ui
   return true;
 }
 
+namespace {
+
+bool guards_hold(Region& region, Proven& proven, const Call& call) noexcept {
+  return modules_loaded(proven) && statics_alive(proven) && region.guard->holds() &&
+         (proven.globals == nullptr || proven.globals->holds()) && proven.outcome->fits(*call.walk);
+}
+
+}  // namespace
+
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept {
-  if (!modules_loaded(proven) || !statics_alive(proven) || !region.guard->holds()) return Ran::kStale;
-  if (proven.globals != nullptr && !proven.globals->holds()) return Ran::kStale;
-  if (!proven.outcome->fits(*call.walk)) return Ran::kStale;
+  Laps laps(now());
+  if (!guards_hold(region, proven, call)) return Ran::kStale;
+  laps.add_to(region.parts.guards);
   program::Bindings& bindings = proven.bindings;
   if (!reserve_arena(region, call.dispatch, proven.plan.bytes, bindings.arena)) return Ran::kNotNow;
   const auto& extents = call.walk->extents();
@@ -129,16 +139,21 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexc
 
   std::vector<Object*> tensors;
   if (!make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs)) return Ran::kNotNow;
+  laps.add_to(region.parts.outputs);
   Ran ran = Ran::kFailed;
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
   std::string error;
   if (proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error)) {
-    switch (proven.steps.run(stream, proven.others)) {
+    laps.add_to(region.parts.patches);
+    const grape::replay::Steps::Ran steps = proven.steps.run(stream, proven.others);
+    laps.add_to(region.parts.launch);
+    switch (steps) {
       case grape::replay::Steps::Ran::kDone:
         if (random) state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.random_increment);
         // The work is under way: there is no way back to eager from here.
         result = proven.outcome->repeat(tensors.data(), *call.walk);
         if (result == nullptr) g_api.PyErr_NoMemory();
+        laps.add_to(region.parts.results);
         ran = Ran::kReplayed;
         break;
       case grape::replay::Steps::Ran::kOtherValue:

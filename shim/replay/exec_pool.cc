@@ -13,32 +13,70 @@ namespace {
 
 // So many programs of one shape may alternate without a node being set for it.
 constexpr std::size_t kSameShape = 4;
+// A program that was without an exec more often than this gets one of its own: by then it has paid for the building.
+constexpr std::uint32_t kMostMisses = 2;
 
 std::atomic<std::uint64_t> g_device_bytes{0};
 
 }  // namespace
 
-ExecPool::~ExecPool() {
-  while (!entries_.empty()) drop(entries_.size() - 1);
-}
+ExecPool::~ExecPool() { drop_all(); }
 
 std::uint64_t ExecPool::device_bytes() noexcept { return g_device_bytes.load(std::memory_order_relaxed); }
 
 void ExecPool::drop(std::size_t index) noexcept {
   g_device_bytes.fetch_sub(entries_[index].exec->device_bytes(), std::memory_order_relaxed);
-  entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(index));
+  holders_.erase(entries_[index].part);
+  if (index + 1 != entries_.size()) {
+    entries_[index] = std::move(entries_.back());
+    holders_[entries_[index].part] = index;
+  }
+  entries_.pop_back();
+}
+
+void ExecPool::drop_all() noexcept {
+  while (!entries_.empty()) drop(entries_.size() - 1);
 }
 
 void ExecPool::forget(const program::Program& program) noexcept {
   for (std::size_t i = entries_.size(); i-- > 0;) {
-    if (entries_[i].exec->holds() == &program) drop(i);
+    if (entries_[i].part.program == &program) drop(i);
   }
+  for (auto at = missed_.begin(); at != missed_.end();) at = at->first.program == &program ? missed_.erase(at) : ++at;
 }
 
-GraphExec* ExecPool::build(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
-                           const program::Bindings& bindings, std::string& error) {
+// That of an exec which could adopt it; a new number where there is none.
+std::uint32_t ExecPool::shape_of(const program::Program& program, program::Segment segment) const {
+  std::vector<bool> asked(shapes_, false);
+  for (const Entry& entry : entries_) {
+    if (asked[entry.shape]) continue;
+    if (entry.exec->fits(program, segment)) return entry.shape;
+    asked[entry.shape] = true;
+  }
+  return shapes_;
+}
+
+// Of those with its shape the one that was not used for longest; null: it is to have one of its own.
+ExecPool::Entry* ExecPool::to_adopt(const program::Program& program, program::Segment segment,
+                                    std::uint32_t shape) noexcept {
+  std::size_t alike = 0;
+  Entry* oldest = nullptr;
+  for (Entry& entry : entries_) {
+    // One that holds another part of the same program is in use.
+    if (entry.shape != shape || entry.part.program == &program) continue;
+    ++alike;
+    if (oldest == nullptr || entry.used < oldest->used) oldest = &entry;
+  }
+  if (oldest == nullptr) return nullptr;
+  const bool no_room = device_bytes() + oldest->exec->device_bytes() > config().memory_budget;
+  const bool often = ++missed_[Part{&program, segment.first}] > kMostMisses;
+  return no_room || (alike >= kSameShape && !often) ? oldest : nullptr;
+}
+
+GraphExec* ExecPool::build(const program::Program& program, program::Segment segment, std::uint32_t shape,
+                           const program::ArenaPlan& plan, const program::Bindings& bindings, std::string& error) {
   // What holds another part of this program stays.
-  const auto in_use = [&](const Entry& entry) { return entry.exec->holds() == &program; };
+  const auto in_use = [&](const Entry& entry) { return entry.part.program == &program; };
   const auto older = [&](const Entry& a, const Entry& b) {
     return in_use(a) != in_use(b) ? in_use(b) : a.used < b.used;
   };
@@ -50,9 +88,12 @@ GraphExec* ExecPool::build(const program::Program& program, program::Segment seg
   entries_.reserve(entries_.size() + 1);
   std::unique_ptr<GraphExec> exec = GraphExec::build(program, segment, plan, bindings, error);
   if (exec == nullptr) return nullptr;
+  const Part part{&program, segment.first};
+  holders_[part] = entries_.size();
+  entries_.push_back({std::move(exec), ++clock_, part, shape});
+  shapes_ = std::max(shapes_, shape + 1);
   ++built_;
-  g_device_bytes.fetch_add(exec->device_bytes(), std::memory_order_relaxed);
-  entries_.push_back({std::move(exec), ++clock_});
+  g_device_bytes.fetch_add(entries_.back().exec->device_bytes(), std::memory_order_relaxed);
   return entries_.back().exec.get();
 }
 
@@ -61,36 +102,34 @@ GraphExec* ExecPool::take(const program::Program& program, program::Segment segm
   try {
     const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
     if (epoch != module_epoch_) {
-      while (!entries_.empty()) drop(entries_.size() - 1);
+      drop_all();
       module_epoch_ = epoch;
     }
-    for (std::size_t i = 0; i < entries_.size(); ++i) {
-      if (entries_[i].exec->holds() != &program || entries_[i].exec->first_node() != segment.first) continue;
-      entries_[i].used = ++clock_;
-      const CUresult bound = entries_[i].exec->bind(bindings);
-      if (bound == CUDA_SUCCESS) return entries_[i].exec.get();
+    const Part part{&program, segment.first};
+    if (const auto found = holders_.find(part); found != holders_.end()) {
+      Entry& entry = entries_[found->second];
+      entry.used = ++clock_;
+      const CUresult bound = entry.exec->bind(bindings);
+      if (bound == CUDA_SUCCESS) return entry.exec.get();
       error = "the driver refused new parameters, with error " + std::to_string(static_cast<int>(bound));
-      drop(i);
+      drop(found->second);
       return nullptr;
     }
-    // Of those with its shape the one that was not used for longest.
-    std::size_t alike = 0;
-    Entry* oldest = nullptr;
-    for (Entry& entry : entries_) {
-      // One that holds another part of the same program is in use.
-      if (entry.exec->holds() == &program || !entry.exec->fits(program, segment)) continue;
-      ++alike;
-      if (oldest == nullptr || entry.used < oldest->used) oldest = &entry;
-    }
-    if (alike >= kSameShape || (alike != 0 && device_bytes() > config().memory_budget)) {
-      oldest->used = ++clock_;
-      if (oldest->exec->adopt(program, segment, plan, bindings)) {
+    const std::uint32_t shape = shape_of(program, segment);
+    if (Entry* entry = to_adopt(program, segment, shape)) {
+      const auto index = static_cast<std::size_t>(entry - entries_.data());
+      entry->used = ++clock_;
+      if (entry->exec->adopt(program, segment, plan, bindings)) {
         ++adopted_;
-        return oldest->exec.get();
+        // Its node in the table is the new one's: no memory is needed.
+        auto node = holders_.extract(entry->part);
+        node.key() = entry->part = part;
+        holders_.insert(std::move(node));
+        return entry->exec.get();
       }
-      if (!oldest->exec->usable()) drop(static_cast<std::size_t>(oldest - entries_.data()));
+      if (!entry->exec->usable()) drop(index);
     }
-    return build(program, segment, plan, bindings, error);
+    return build(program, segment, shape, plan, bindings, error);
   } catch (const std::bad_alloc&) {
     error = "no host memory";
     return nullptr;

@@ -1,11 +1,13 @@
-// A region's execs: few, for many programs. A program that no exec holds takes one of its own shape over, by setting
-// the nodes that differ; only where there is none, or few, a new one is built. One thread at a time per object.
+// A region's execs. A program that no exec holds takes one of its own shape over, by setting the nodes that differ:
+// some hundred microseconds for hundreds of nodes, where building takes milliseconds and memory. One that comes again
+// and again gets an exec of its own, as long as the budget lasts. One thread at a time per object.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "shim/replay/graph_exec.h"
@@ -29,17 +31,38 @@ class ExecPool {
   ~ExecPool();
 
  private:
+  struct Part {
+    const program::Program* program = nullptr;
+    std::uint32_t first_node = 0;
+    bool operator==(const Part& other) const noexcept {
+      return program == other.program && first_node == other.first_node;
+    }
+  };
   struct Entry {
     std::unique_ptr<GraphExec> exec;
-    std::uint64_t used = 0;  // when last, by clock_
+    std::uint64_t used = 0;   // when last, by clock_
+    Part part = {};           // what it holds
+    std::uint32_t shape = 0;  // equal for those that could adopt each other's programs
   };
+  struct PartHash {
+    std::size_t operator()(const Part& part) const noexcept {
+      return std::hash<const void*>()(part.program) * 31 + part.first_node;
+    }
+  };
+
   void drop(std::size_t index) noexcept;
-  GraphExec* build(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
-                   const program::Bindings& bindings, std::string& error);
+  void drop_all() noexcept;
+  std::uint32_t shape_of(const program::Program& program, program::Segment segment) const;
+  Entry* to_adopt(const program::Program& program, program::Segment segment, std::uint32_t shape) noexcept;
+  GraphExec* build(const program::Program& program, program::Segment segment, std::uint32_t shape,
+                   const program::ArenaPlan& plan, const program::Bindings& bindings, std::string& error);
 
   std::vector<Entry> entries_;
-  std::uint32_t module_epoch_ =
-      0;  // record::g_module_epoch: execs from before an unload may name kernels that are gone
+  std::unordered_map<Part, std::size_t, PartHash> holders_;   // indices into entries_
+  std::unordered_map<Part, std::uint32_t, PartHash> missed_;  // how often a part found no exec that holds it
+  std::uint32_t shapes_ = 0;                                  // numbers given out
+  // record::g_module_epoch: execs from before an unload may name kernels that are gone.
+  std::uint32_t module_epoch_ = 0;
   std::uint64_t clock_ = 0, built_ = 0, adopted_ = 0;
 };
 

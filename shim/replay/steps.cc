@@ -1,6 +1,7 @@
 #include "shim/replay/steps.h"
 
 #include <cstring>
+#include <utility>
 
 #include "shim/interpose/real_driver.h"
 #include "shim/replay/region_record.h"
@@ -8,21 +9,17 @@
 namespace grape::replay {
 namespace real = interpose::real;
 
-bool Steps::prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
-                    const program::Bindings& bindings, std::string& error) {
-  parts_.clear();
-  launched_ = false;
+// What is the same each time.
+bool Steps::lay_out(const program::Program& program, std::string& error) {
+  std::vector<Part> parts;
   for (const program::Segment& segment : program::segments(program)) {
     Part part;
-    if (segment.count != 0) {
-      part.exec = pool.take(program, segment, plan, bindings, error);
-      if (part.exec == nullptr) return false;
-    }
+    part.segment = segment;
     if (segment.read != program::kNever) {
       const program::RecordedNode& read = program.nodes[segment.read];
-      part.source = program.words[read.words_at];
+      part.source_offset = program.words[read.words_at];
       for (const program::Reference& reference : program.references) {
-        if (reference.word == read.words_at) part.source += program::base_of(program, plan, bindings, reference);
+        if (reference.word == read.words_at) part.source_base = &reference;
       }
       part.bytes = program.words[read.words_at + 1];
       part.value = program.words.data() + read.words_at + 2;
@@ -32,7 +29,23 @@ bool Steps::prepare(ExecPool& pool, const program::Program& program, const progr
       }
       landing_.resize(kMostValueBytes / sizeof(std::uint64_t));
     }
-    parts_.push_back(part);
+    parts.push_back(part);
+  }
+  parts_ = std::move(parts);
+  return true;
+}
+
+bool Steps::prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+                    const program::Bindings& bindings, std::string& error) {
+  launched_ = false;
+  if (parts_.empty() && !lay_out(program, error)) return false;
+  for (Part& part : parts_) {
+    if (part.segment.count != 0) {
+      part.exec = pool.take(program, part.segment, plan, bindings, error);
+      if (part.exec == nullptr) return false;
+    }
+    part.source = part.source_offset;
+    if (part.source_base != nullptr) part.source += program::base_of(program, plan, bindings, *part.source_base);
   }
   return true;
 }

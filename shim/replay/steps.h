@@ -14,6 +14,7 @@ namespace grape::replay {
 class Steps {
  public:
   // Takes the execs of all parts, bound. False: one line in `error`. Valid until the pool is asked for another program.
+  // Always for one and the same program and plan.
   bool prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
                const program::Bindings& bindings, std::string& error);
   enum class Ran : std::uint8_t { kDone, kOtherValue, kFailed };
@@ -26,10 +27,13 @@ class Steps {
 
  private:
   struct Part {
-    GraphExec* exec = nullptr;  // null: no nodes
-    std::uint64_t source = 0, bytes = 0;
+    program::Segment segment;
+    GraphExec* exec = nullptr;                        // null: no nodes
+    const program::Reference* source_base = nullptr;  // of the read behind it; null: a fixed address
+    std::uint64_t source_offset = 0, source = 0, bytes = 0;
     const std::uint64_t* value = nullptr;  // null: no read behind it
   };
+  bool lay_out(const program::Program& program, std::string& error);
   std::vector<Part> parts_;
   std::vector<std::uint64_t> landing_;  // where values read by the host arrive; ordinary memory, of no context
   bool launched_ = false;

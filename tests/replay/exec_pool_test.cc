@@ -134,12 +134,42 @@ TEST_F(ExecPoolTest, FiveProgramsOfOneShapeShareFourExecs) {
   // The fifth took the exec that was not used for longest: the first's. The others still hold theirs.
   for (std::size_t i = 1; i < 5; ++i) expect_computes(pool, programs[i]);
   EXPECT_EQ(pool.adopted(), 1u);
-  for (int round = 0; round < 3; ++round) {
+  for (const Numbered& program : programs) expect_computes(pool, program);
+  EXPECT_EQ(pool.built(), 4u);
+  EXPECT_EQ(pool.adopted(), 6u) << "in a round each takes the next one's";
+  EXPECT_EQ(simcuda_calls("cuGraphInstantiateWithFlags"), 4u);
+}
+
+TEST_F(ExecPoolTest, WhatComesAgainAndAgainGetsAnExecOfItsOwn) {
+  std::vector<Numbered> programs;
+  for (std::uint64_t i = 1; i <= 9; ++i) programs.push_back(numbered(i, {i + 1, i + 2, i + 3}));
+  ExecPool pool;
+  for (int round = 0; round < 4; ++round) {
     for (const Numbered& program : programs) expect_computes(pool, program);
   }
-  EXPECT_EQ(pool.built(), 4u);
-  EXPECT_EQ(pool.adopted(), 16u) << "round and round, each takes the next one's";
-  EXPECT_EQ(simcuda_calls("cuGraphInstantiateWithFlags"), 4u);
+  EXPECT_EQ(pool.size(), 9u);
+  const std::uint64_t built = pool.built(), adopted = pool.adopted();
+  for (const Numbered& program : programs) expect_computes(pool, program);
+  EXPECT_EQ(pool.built(), built);
+  EXPECT_EQ(pool.adopted(), adopted) << "each finds its own";
+  pool.forget(programs[3].builder.program());
+  EXPECT_EQ(pool.size(), 8u);
+  for (std::size_t i = 0; i < 9; ++i) {
+    if (i != 3) expect_computes(pool, programs[i]);
+  }
+  EXPECT_EQ(pool.built(), built);
+}
+
+// As many as the budget holds; the others go on sharing.
+TEST_F(ExecPoolTest, BeyondTheBudgetProgramsOfOneShapeShareExecs) {
+  std::vector<Numbered> programs;
+  for (std::uint64_t i = 0; i < 7; ++i) programs.push_back(third_of_budget(i + 1, 0));
+  ExecPool pool;
+  for (int round = 0; round < 6; ++round) {
+    for (const Numbered& program : programs) expect_computes(pool, program);
+  }
+  EXPECT_LE(pool.size(), 3u);
+  EXPECT_LE(pool.built(), 3u);
 }
 
 TEST_F(ExecPoolTest, TheOneNotUsedForLongestIsAdopted) {
