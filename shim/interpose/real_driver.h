@@ -48,6 +48,7 @@ namespace grape::interpose {
   X(cuMemFree_v2, PFN_cuMemFree_v3020)                                               \
   X(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                                      \
   X(cuMemcpyDtoHAsync_v2, PFN_cuMemcpyDtoHAsync_v3020)                               \
+  X(cuMemcpyHtoDAsync_v2, PFN_cuMemcpyHtoDAsync_v3020)                               \
   X(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                              \
   X(cuStreamWaitEvent, PFN_cuStreamWaitEvent_v3020)                                  \
   X(cuEventCreate, PFN_cuEventCreate_v2000)                                          \

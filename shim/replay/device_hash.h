@@ -1,5 +1,6 @@
 // Hashes of device memory, to compare what two runs wrote without bringing it to the host. A 64-bit sum over mixed
-// (position, word) pairs: equal memory gives equal hashes; different memory does so once in 2^64.
+// (position, word) pairs: equal memory gives equal hashes; different memory does so once in 2^64, and never if only one
+// word of 8 bytes differs.
 #pragma once
 
 #include <cuda.h>
@@ -19,9 +20,13 @@ class DeviceHash {
   // in `error`, on failure. Belongs to the context; never freed. Any thread.
   static DeviceHash* of_current_context(std::string& error) noexcept;
 
-  // Enqueues hashes of all ranges on `stream`, waits, and gives one number per range. The context is current, and
-  // `stream` not under capture. On an error `out` is empty.
+  // Enqueues hashes of all ranges on `stream`, waits, and gives one number per range: one launch for up to
+  // OwnKernels::kSums ranges. The context is current, and `stream` not under capture. On an error `out` is empty.
   CUresult hash(CUstream stream, const std::vector<Range>& ranges, std::vector<std::uint64_t>& out) noexcept;
+  // Copies as well, in the same pass: range i to copies[i], which overlaps with no range. 16-byte alignment of both is
+  // fast. On an error the copies are of no use.
+  CUresult hash_and_copy(CUstream stream, const std::vector<Range>& ranges, const std::vector<std::uint64_t>& copies,
+                         std::vector<std::uint64_t>& out) noexcept;
 };
 
 }  // namespace grape::replay

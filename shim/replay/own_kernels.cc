@@ -23,7 +23,7 @@ bool failed(const char* call, CUresult result, std::string& error) {
 void unload(OwnKernels& kernels) noexcept {
   auto* free_memory = real::get_cuMemFree_v2();
   auto* unload_module = real::get_cuModuleUnload();
-  if (kernels.slots != 0 && free_memory != nullptr) free_memory(kernels.slots);
+  if (kernels.sums != 0 && free_memory != nullptr) free_memory(kernels.sums);
   if (kernels.module != nullptr && unload_module != nullptr) unload_module(kernels.module);
 }
 
@@ -35,12 +35,13 @@ bool load(OwnKernels& kernels, std::string& error) {
     error = "the driver cannot load modules";
     return false;
   }
+  constexpr std::size_t kBytes = OwnKernels::kSums * sizeof(std::uint64_t) + OwnKernels::kChunks * sizeof(HashChunk);
   const RelaxedCapture relaxed;
   if (failed("cuModuleLoadData", load_module(&kernels.module, kOwnKernels), error)) return false;
   return !failed("cuModuleGetFunction", get_function(&kernels.copy, kernels.module, kCopyKernel), error) &&
          !failed("cuModuleGetFunction", get_function(&kernels.fill, kernels.module, kFillKernel), error) &&
          !failed("cuModuleGetFunction", get_function(&kernels.hash, kernels.module, kHashKernel), error) &&
-         !failed("cuMemAlloc", allocate(&kernels.slots, OwnKernels::kSlots * sizeof(std::uint64_t)), error);
+         !failed("cuMemAlloc", allocate(&kernels.sums, kBytes), error);
 }
 
 OwnKernels* find_or_load(CUcontext context, std::string& error) {

@@ -16,16 +16,26 @@ extern const char kOwnKernels[];  // PTX, null-terminated
 constexpr char kCopyKernel[] = "grape_copy";  // destination, source, bytes: any alignment; must not overlap
 constexpr char kFillKernel[] = "grape_fill";  // destination, value, element bytes (1, 2, 4), width in elements, height,
                                               // pitch in bytes; a row per block in y
-constexpr char kHashKernel[] = "grape_hash";  // address, bytes, address of the sum to add to
-constexpr std::uint32_t kOwnKernelBlock = 256;  // threads, of all of them; grids of any size do
+constexpr char kHashKernel[] = "grape_hash";  // address of as many HashChunks as there are blocks
+// Threads of a block, of all of them. Copies and fills do with any grid and block, hashes with powers of two up to
+// this.
+constexpr std::uint32_t kOwnKernelBlock = 256;
+
+// What one block hashes, and copies in passing, in device memory.
+struct HashChunk {
+  std::uint64_t address = 0, bytes = 0;  // any alignment, any length
+  std::uint64_t first_word = 0;          // number of the word at `address` in its range
+  std::uint64_t sum = 0;                 // address of the 8 bytes to add to
+  std::uint64_t copy = 0;                // 0: no copy
+};
 
 struct OwnKernels {
   CUcontext context = nullptr;
   CUmodule module = nullptr;
   CUfunction copy = nullptr, fill = nullptr, hash = nullptr;
-  // For hashes; one user at a time.
-  static constexpr std::uint32_t kSlots = 1024;
-  CUdeviceptr slots = 0;
+  // For hashes; one user at a time. Sums first, chunks behind them.
+  static constexpr std::uint32_t kSums = 1024, kChunks = kSums + 4096;
+  CUdeviceptr sums = 0;
   std::mutex mutex;
   OwnKernels* next = nullptr;
 };

@@ -1,5 +1,6 @@
-// Each kernel strides over its work with all threads of a row of blocks (%d30: this thread's first unit, %d31: the
-// stride). Plain PTX of sm_50, which every driver translates for its device.
+// Copies and fills stride over their work with all threads of a row of blocks (%d30: this thread's first unit, %d31:
+// the stride). A hash has a block for each chunk, which loads 16 bytes at a time, four of them under way in each
+// thread, and adds to the sum in memory once. Plain PTX of sm_50, which every driver translates for its device.
 #include "shim/replay/own_kernels.h"
 
 namespace grape::replay {
@@ -13,6 +14,31 @@ namespace grape::replay {
   "  cvt.u64.u32 %d31, %r22;\n"        \
   "  add.u64 %d30, %d30, %d31;\n"      \
   "  mul.wide.u32 %d31, %r23, %r21;\n"
+
+// Hashes: of a word and its key (%d11) into the sum (%d6), and the keys of the words that follow. Each step of the
+// mixing can be undone, so that two memories that differ in one word only never have the same sum.
+#define GRAPE_MIX(word)          \
+  "  xor.b64 " word ", " word    \
+  ", %d11;\n"                    \
+  "  shr.u64 %d20, " word        \
+  ", 30;\n"                      \
+  "  xor.b64 " word ", " word    \
+  ", %d20;\n"                    \
+  "  mul.lo.u64 " word ", " word \
+  ", 0xBF58476D1CE4E5B9;\n"      \
+  "  shr.u64 %d20, " word        \
+  ", 27;\n"                      \
+  "  xor.b64 " word ", " word    \
+  ", %d20;\n"                    \
+  "  mul.lo.u64 " word ", " word \
+  ", 0x94D049BB133111EB;\n"      \
+  "  shr.u64 %d20, " word        \
+  ", 31;\n"                      \
+  "  xor.b64 " word ", " word    \
+  ", %d20;\n"                    \
+  "  add.u64 %d6, %d6, " word ";\n"
+#define GRAPE_NEXT_KEY "  add.u64 %d11, %d11, 0x9E3779B97F4A7C15;\n"
+#define GRAPE_NEXT_PAIR "  add.u64 %d11, %d11, %d12;\n"
 
 // clang-format off
 const char kOwnKernels[] =
@@ -155,64 +181,144 @@ DONE:
   ret;
 }
 
-.visible .entry grape_hash(.param .u64 at, .param .u64 bytes, .param .u64 sum)
+.visible .entry grape_hash(.param .u64 chunks)
 {
   .reg .pred %p<4>;
   .reg .b32 %r<24>;
   .reg .b64 %d<32>;
-  ld.param.u64 %d0, [at];
-  ld.param.u64 %d1, [bytes];
-  ld.param.u64 %d2, [sum];
+  .shared .align 8 .b8 sums[2048];
+  ld.param.u64 %d20, [chunks];
+  cvta.to.global.u64 %d20, %d20;
+  mov.u32 %r0, %ctaid.x;
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, %ntid.x;
+  mul.wide.u32 %d21, %r0, 40;
+  add.u64 %d20, %d20, %d21;        // this block's chunk
+  ld.global.u64 %d0, [%d20];       // where it begins
+  ld.global.u64 %d1, [%d20+8];     // its bytes
+  ld.global.u64 %d2, [%d20+16];    // number of its first word
+  ld.global.u64 %d3, [%d20+24];    // where the sum is
+  ld.global.u64 %d4, [%d20+32];    // where the copy begins
   cvta.to.global.u64 %d0, %d0;
-  cvta.to.global.u64 %d2, %d2;
-)" GRAPE_STRIDE R"(
-  shl.b64 %d3, %d30, 3;            // this thread's word begins here
-  shl.b64 %d4, %d31, 3;
-  and.b64 %d5, %d0, 7;
-  setp.eq.u64 %p0, %d5, 0;         // aligned
-  mov.u64 %d6, 0;                  // the sum
-NEXT:
-  setp.ge.u64 %p1, %d3, %d1;
-  @%p1 bra ADD;
-  sub.u64 %d7, %d1, %d3;           // bytes from here
-  add.u64 %d8, %d0, %d3;
-  @!%p0 bra BYTES;
-  setp.lt.u64 %p2, %d7, 8;
+  cvta.to.global.u64 %d3, %d3;
+  setp.ne.u64 %p0, %d4, 0;         // there is to be a copy
+  cvta.to.global.u64 %d4, %d4;
+  add.u64 %d2, %d2, 1;             // so that no word has number 0
+  mov.u64 %d5, 0;                  // bytes that the wide loop does
+  mov.u64 %d6, 0;                  // this thread's sum
+  cvt.u64.u32 %d7, %r1;
+  cvt.u64.u32 %d8, %r2;
+  or.b64 %d19, %d0, %d4;
+  and.b64 %d20, %d19, 15;
+  setp.ne.u64 %p1, %d20, 0;
+  @%p1 bra WORDS;
+
+  shl.b64 %d13, %d8, 6;            // a round of all threads: four times 16 bytes each
+  sub.u64 %d20, %d13, 1;
+  and.b64 %d20, %d1, %d20;
+  sub.u64 %d5, %d1, %d20;
+  shl.b64 %d9, %d7, 4;
+  shl.b64 %d10, %d8, 4;
+  shl.b64 %d20, %d7, 1;
+  add.u64 %d20, %d20, %d2;
+  mul.lo.u64 %d11, %d20, 0x9E3779B97F4A7C15;  // the word's key
+  shl.b64 %d20, %d8, 1;
+  sub.u64 %d20, %d20, 1;
+  mul.lo.u64 %d12, %d20, 0x9E3779B97F4A7C15;  // from a pair's second word to the next pair
+NEXT_ROUND:
+  setp.ge.u64 %p1, %d9, %d5;
+  @%p1 bra WORDS;
+  add.u64 %d20, %d0, %d9;
+  add.u64 %d21, %d20, %d10;
+  add.u64 %d22, %d21, %d10;
+  add.u64 %d23, %d22, %d10;
+  ld.global.v2.u64 {%d24, %d25}, [%d20];
+  ld.global.v2.u64 {%d26, %d27}, [%d21];
+  ld.global.v2.u64 {%d28, %d29}, [%d22];
+  ld.global.v2.u64 {%d30, %d31}, [%d23];
+  @!%p0 bra MIX_ROUND;
+  add.u64 %d20, %d4, %d9;
+  add.u64 %d21, %d20, %d10;
+  add.u64 %d22, %d21, %d10;
+  add.u64 %d23, %d22, %d10;
+  st.global.v2.u64 [%d20], {%d24, %d25};
+  st.global.v2.u64 [%d21], {%d26, %d27};
+  st.global.v2.u64 [%d22], {%d28, %d29};
+  st.global.v2.u64 [%d23], {%d30, %d31};
+MIX_ROUND:
+)" GRAPE_MIX("%d24") GRAPE_NEXT_KEY GRAPE_MIX("%d25") GRAPE_NEXT_PAIR
+   GRAPE_MIX("%d26") GRAPE_NEXT_KEY GRAPE_MIX("%d27") GRAPE_NEXT_PAIR
+   GRAPE_MIX("%d28") GRAPE_NEXT_KEY GRAPE_MIX("%d29") GRAPE_NEXT_PAIR
+   GRAPE_MIX("%d30") GRAPE_NEXT_KEY GRAPE_MIX("%d31") GRAPE_NEXT_PAIR R"(
+  add.u64 %d9, %d9, %d13;
+  bra NEXT_ROUND;
+
+WORDS:
+  and.b64 %d20, %d19, 7;
+  setp.eq.u64 %p1, %d20, 0;        // words are aligned
+  shl.b64 %d9, %d7, 3;
+  add.u64 %d9, %d9, %d5;
+  shl.b64 %d10, %d8, 3;
+NEXT_WORD:
+  setp.ge.u64 %p2, %d9, %d1;
+  @%p2 bra REDUCE;
+  sub.u64 %d20, %d1, %d9;          // bytes from here
+  add.u64 %d21, %d0, %d9;
+  add.u64 %d22, %d4, %d9;
+  @!%p1 bra BYTES;
+  setp.lt.u64 %p2, %d20, 8;
   @%p2 bra BYTES;
-  ld.global.u64 %d9, [%d8];
-  bra MIX;
+  ld.global.u64 %d24, [%d21];
+  @%p0 st.global.u64 [%d22], %d24;
+  bra MIX_WORD;
 BYTES:
-  min.u64 %d7, %d7, 8;
-  mov.u64 %d9, 0;
-  mov.u64 %d10, 0;
+  min.u64 %d20, %d20, 8;
+  mov.u64 %d24, 0;
+  mov.u64 %d23, 0;
 NEXT_BYTE:
-  add.u64 %d11, %d8, %d10;
-  ld.global.u8 %d12, [%d11];
-  cvt.u32.u64 %r0, %d10;
+  add.u64 %d25, %d21, %d23;
+  ld.global.u8 %d26, [%d25];
+  add.u64 %d25, %d22, %d23;
+  @%p0 st.global.u8 [%d25], %d26;
+  cvt.u32.u64 %r0, %d23;
   shl.b32 %r0, %r0, 3;
-  shl.b64 %d12, %d12, %r0;
-  or.b64 %d9, %d9, %d12;
-  add.u64 %d10, %d10, 1;
-  setp.lt.u64 %p2, %d10, %d7;
+  shl.b64 %d26, %d26, %r0;
+  or.b64 %d24, %d24, %d26;
+  add.u64 %d23, %d23, 1;
+  setp.lt.u64 %p2, %d23, %d20;
   @%p2 bra NEXT_BYTE;
-MIX:
-  shr.u64 %d10, %d3, 3;
-  add.u64 %d10, %d10, 1;           // the word's number, from 1
-  mul.lo.u64 %d10, %d10, 0x9E3779B97F4A7C15;
-  xor.b64 %d9, %d9, %d10;
-  shr.u64 %d10, %d9, 30;
-  xor.b64 %d9, %d9, %d10;
-  mul.lo.u64 %d9, %d9, 0xBF58476D1CE4E5B9;
-  shr.u64 %d10, %d9, 27;
-  xor.b64 %d9, %d9, %d10;
-  mul.lo.u64 %d9, %d9, 0x94D049BB133111EB;
-  shr.u64 %d10, %d9, 31;
-  xor.b64 %d9, %d9, %d10;
-  add.u64 %d6, %d6, %d9;
-  add.u64 %d3, %d3, %d4;
-  bra NEXT;
+MIX_WORD:
+  shr.u64 %d20, %d9, 3;
+  add.u64 %d20, %d20, %d2;
+  mul.lo.u64 %d11, %d20, 0x9E3779B97F4A7C15;
+)" GRAPE_MIX("%d24") R"(
+  add.u64 %d9, %d9, %d10;
+  bra NEXT_WORD;
+
+REDUCE:
+  mov.u32 %r3, sums;
+  shl.b32 %r4, %r1, 3;
+  add.u32 %r3, %r3, %r4;
+  st.shared.u64 [%r3], %d6;
+HALF:
+  shr.u32 %r2, %r2, 1;
+  bar.sync 0;
+  setp.eq.u32 %p1, %r2, 0;
+  @%p1 bra ADD;
+  setp.ge.u32 %p2, %r1, %r2;
+  @%p2 bra HALF_DONE;
+  shl.b32 %r4, %r2, 3;
+  add.u32 %r4, %r3, %r4;
+  ld.shared.u64 %d20, [%r4];
+  add.u64 %d6, %d6, %d20;
+  st.shared.u64 [%r3], %d6;
+HALF_DONE:
+  bra.uni HALF;
 ADD:
-  red.global.add.u64 [%d2], %d6;
+  setp.ne.u32 %p1, %r1, 0;
+  @%p1 bra DONE;
+  red.global.add.u64 [%d3], %d6;
+DONE:
   ret;
 }
 )";

@@ -1,5 +1,6 @@
 #include "shim/replay/shadow.h"
 
+#include <new>
 #include <utility>
 
 #include "shim/interpose/real_driver.h"
@@ -71,20 +72,47 @@ bool Shadow::before(CUstream stream, std::vector<Range> watched, std::string& er
   std::uint64_t bytes = kAlignment;
   for (const Range& range : watched_) bytes += aligned(range.bytes);
   if (!before_copy_.reserve(bytes, error)) return false;
-  std::uint64_t to = before_copy_.address;
-  for (const Range& range : watched_) {
-    if (!copy(stream, to, range.address, range.bytes, error)) return false;
-    to += aligned(range.bytes);
+  try {
+    std::vector<std::uint64_t> copies;
+    std::uint64_t to = before_copy_.address;
+    for (const Range& range : watched_) {
+      copies.push_back(to);
+      to += aligned(range.bytes);
+    }
+    return !failed(hash->hash_and_copy(stream, watched_, copies, before_hashes_), "hashing", error);
+  } catch (const std::bad_alloc&) {
+    error = "no host memory";
+    return false;
   }
-  return !failed(hash->hash(stream, watched_, before_hashes_), "hashing", error);
+}
+
+// Of the watched ranges and of `outputs`, in one go; on an error both are empty.
+CUresult Shadow::hash_all(DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
+                          std::vector<std::uint64_t>& watched_hashes,
+                          std::vector<std::uint64_t>& output_hashes) const noexcept {
+  watched_hashes.clear();
+  output_hashes.clear();
+  try {
+    std::vector<Range> all = watched_;
+    all.insert(all.end(), outputs.begin(), outputs.end());
+    std::vector<std::uint64_t> hashes;
+    const CUresult result = hash.hash(stream, all, hashes);
+    if (result != CUDA_SUCCESS) return result;
+    const auto first = hashes.begin() + static_cast<std::ptrdiff_t>(watched_.size());
+    output_hashes.assign(first, hashes.end());
+    hashes.erase(first, hashes.end());
+    watched_hashes = std::move(hashes);
+    return result;
+  } catch (const std::bad_alloc&) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
 }
 
 // Only what the eager run changed needs a copy of its own: of the rest there is one.
 bool Shadow::after(CUstream stream, std::vector<Range> outputs, std::string& error) noexcept {
   outputs_ = std::move(outputs);
   DeviceHash* hash = DeviceHash::of_current_context(error);
-  if (hash == nullptr || failed(hash->hash(stream, watched_, after_hashes_), "hashing", error) ||
-      failed(hash->hash(stream, outputs_, output_hashes_), "hashing", error)) {
+  if (hash == nullptr || failed(hash_all(*hash, stream, outputs_, after_hashes_, output_hashes_), "hashing", error)) {
     return false;
   }
   std::uint64_t bytes = kAlignment;
@@ -137,9 +165,7 @@ bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps
   }
   const Steps::Ran ran = steps.run(stream, others);
   std::vector<std::uint64_t> now, made;
-  CUresult hashed = hash->hash(stream, watched_, now);
-  if (hashed != CUDA_SUCCESS) now.clear();
-  if (hashed == CUDA_SUCCESS) hashed = hash->hash(stream, outputs, made);
+  const CUresult hashed = hash_all(*hash, stream, outputs, now, made);
   // In every case: what eager left is what the program sees.
   if (!put_back(stream, now, error)) return false;
   if (ran == Steps::Ran::kFailed) error = "launching the graph failed";

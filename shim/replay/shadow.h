@@ -49,6 +49,9 @@ class Shadow {
   };
 
   bool copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, std::string& error) noexcept;
+  CUresult hash_all(DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
+                    std::vector<std::uint64_t>& watched_hashes,
+                    std::vector<std::uint64_t>& output_hashes) const noexcept;
   bool rewind(CUstream stream, std::string& error) noexcept;
   bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept;
 

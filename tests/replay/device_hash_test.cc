@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <numeric>
 #include <set>
@@ -83,6 +85,40 @@ TEST_F(DeviceHashTest, ManyRangesAtOnceAlsoEmptyOnes) {
   }
 }
 
+// What is cut into chunks has the hash that it has in one piece, and is copied to the last byte.
+TEST_F(DeviceHashTest, LargeRangesAndTheirCopies) {
+  std::vector<std::uint8_t> content((std::size_t{5} << 20) + 13);
+  for (std::size_t i = 0; i < content.size(); ++i) content[i] = static_cast<std::uint8_t>(i * i >> 9);
+  const CUdeviceptr address = bytes(content), odd = bytes(content, 3);
+  const CUdeviceptr copies = bytes(std::vector<std::uint8_t>(3 * content.size(), 0x5A));
+  std::uint64_t expected = 0;
+  for (std::size_t i = 0; i * 8 < content.size(); ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &content[i * 8], std::min<std::size_t>(8, content.size() - i * 8));
+    word ^= (i + 1) * 0x9E3779B97F4A7C15;
+    word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
+    word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
+    expected += word ^ (word >> 31);
+  }
+  std::string error;
+  DeviceHash* device_hash = DeviceHash::of_current_context(error);
+  ASSERT_NE(device_hash, nullptr) << error;
+  const std::uint64_t launches = simcuda_calls("cuLaunchKernel");
+  std::vector<std::uint64_t> out;
+  const std::vector<std::uint64_t> to = {copies, copies + content.size() + 1};
+  ASSERT_CU(device_hash->hash_and_copy(nullptr, {{address, content.size()}, {odd, content.size()}}, to, out));
+  EXPECT_EQ(simcuda_calls("cuLaunchKernel"), launches + 1);
+  EXPECT_EQ(out, (std::vector<std::uint64_t>{expected, expected}));
+  std::vector<std::uint8_t> copied(2 * content.size() + 2);
+  ASSERT_CU(cuMemcpyDtoH(copied.data(), copies, copied.size()));
+  EXPECT_TRUE(std::equal(content.begin(), content.end(), copied.begin()));
+  EXPECT_EQ(copied[content.size()], 0x5A);
+  EXPECT_TRUE(std::equal(content.begin(), content.end(), copied.begin() + static_cast<long>(content.size()) + 1));
+  EXPECT_EQ(copied.back(), 0x5A);
+  EXPECT_RESULT(device_hash->hash_and_copy(nullptr, {{address, 8}}, {}, out), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_TRUE(out.empty());
+}
+
 TEST_F(DeviceHashTest, WaitsForItsStream) {
   const CUdeviceptr p = number(0);
   const CUstream slow = stream();
@@ -98,7 +134,8 @@ TEST_F(DeviceHashTest, AnErrorGivesNoHashes) {
   std::string error;
   DeviceHash* device_hash = DeviceHash::of_current_context(error);
   ASSERT_NE(device_hash, nullptr) << error;
-  for (const char* symbol : {"cuMemsetD8Async", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"}) {
+  for (const char* symbol :
+       {"cuMemsetD8Async", "cuMemcpyHtoDAsync_v2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"}) {
     ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
     std::vector<std::uint64_t> out = {1};
     EXPECT_RESULT(device_hash->hash(nullptr, {{number(5), 8}}, out), CUDA_ERROR_LAUNCH_FAILED) << symbol;

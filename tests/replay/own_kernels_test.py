@@ -2,7 +2,7 @@
 """Runs the PTX of Grape's own kernels, instruction by instruction, and compares with what they should do.
 
 The simulated driver only knows the kernels' names, so without this the text itself would run on GPUs alone. Knows the
-few instructions that the text has; the threads run one after another, since they share nothing but an atomic sum.
+few instructions that the text has; the threads run one after another, from one barrier to the next.
 
 Usage: own_kernels_test.py PROGRAM-THAT-PRINTS-THE-PTX
 """
@@ -13,17 +13,20 @@ import sys
 
 MASK = (1 << 64) - 1
 BASE = 0x700000000000  # where memory begins: a multiple of 512
+SHARED_BASE = 0x1000
 GUARD = 0xA5
 
 
 class Memory:
-    def __init__(self, size):
+    def __init__(self, size, base=BASE):
         self.bytes = bytearray([GUARD]) * size
+        self.base = base
+        self.adds, self.widest = 0, 0
 
     def place(self, address, size):
         assert address % size == 0, f"misaligned access of {size} bytes at {address:#x}"
-        assert BASE <= address and address + size <= BASE + len(self.bytes), f"access to {address:#x}"
-        return address - BASE
+        assert self.base <= address and address + size <= self.base + len(self.bytes), f"access to {address:#x}"
+        return address - self.base
 
     def load(self, address, size):
         at = self.place(address, size)
@@ -38,11 +41,15 @@ class Kernel:
     def __init__(self, name, parameters, body):
         self.name = name
         self.parameters = re.findall(r"\.param \.u64 (\w+)", parameters)
-        self.code, self.labels = [], {}
+        self.code, self.labels, self.shared, self.shared_bytes = [], {}, {}, 0
         for statement in re.sub(r"//.*", "", body).replace(":", ":;").split(";"):
             statement = " ".join(statement.split())
             if statement.endswith(":"):
                 self.labels[statement[:-1]] = len(self.code)
+            elif statement.startswith(".shared"):
+                name, size = re.fullmatch(r"\.shared \.align 8 \.b8 (\w+)\[(\d+)\]", statement).groups()
+                self.shared[name] = SHARED_BASE + self.shared_bytes
+                self.shared_bytes += int(size)
             elif statement and not statement.startswith(".reg"):
                 self.code.append(statement)
 
@@ -50,26 +57,45 @@ class Kernel:
         assert len(arguments) == len(self.parameters)
         for y in range(grid[1]):
             for x in range(grid[0]):
+                shared = Memory(self.shared_bytes, SHARED_BASE)
+                block = []
                 for thread in range(threads):
                     special = {"%ctaid.x": x, "%ctaid.y": y, "%nctaid.x": grid[0], "%nctaid.y": grid[1],
-                               "%ntid.x": threads, "%tid.x": thread}
-                    Thread(self, memory, dict(zip(self.parameters, arguments)), special).run()
+                               "%ntid.x": threads, "%tid.x": thread, **self.shared}
+                    block.append(Thread(self, memory, shared, dict(zip(self.parameters, arguments)), special).run())
+                self.run(block)
+
+    @staticmethod
+    def run(block):
+        """From barrier to barrier, each time in another order."""
+        while block:
+            barriers = {next(thread, None) for thread in block}
+            assert len(barriers) == 1, "threads of a block wait at different barriers"
+            if barriers == {None}:
+                return
+            block.reverse()
 
 
 class Thread:
-    def __init__(self, kernel, memory, parameters, registers):
-        self.kernel, self.memory, self.parameters, self.registers = kernel, memory, parameters, registers
+    def __init__(self, kernel, memory, shared, parameters, registers):
+        self.kernel, self.memory, self.shared = kernel, memory, shared
+        self.parameters, self.registers = parameters, registers
 
     def value(self, operand):
-        if operand.startswith("%"):
+        if operand in self.registers:
             return self.registers[operand]
         return int(operand, 0) & MASK
+
+    def address(self, operand):
+        register, _, offset = operand[1:-1].partition("+")
+        return self.value(register) + int(offset or 0)
 
     def put(self, register, value):
         bits = {"%r": 32, "%d": 64, "%p": 1}[register[:2]]
         self.registers[register] = value & ((1 << bits) - 1)
 
     def run(self):
+        """Yields at each barrier, which one it is."""
         at, steps = 0, 0
         while True:
             steps += 1
@@ -86,6 +112,8 @@ class Thread:
                 return
             if operation in ("bra", "bra.uni"):
                 at = self.kernel.labels[rest]
+            elif operation == "bar.sync":
+                yield at
             else:
                 self.execute(operation.split("."), rest)
 
@@ -132,22 +160,24 @@ class Thread:
     def access(self, operation, operands, size):
         if operation[:2] == ["ld", "param"]:
             return self.put(operands[0], self.parameters[operands[1][1:-1]])
-        assert operation[1] == "global"
+        memory = {"global": self.memory, "shared": self.shared}[operation[1]]
         if operation[0] == "red":
             assert operation[2:] == ["add", "u64"]
-            address = self.value(operands[0][1:-1])
-            return self.memory.store(address, 8, self.memory.load(address, 8) + self.value(operands[1]))
+            address = self.address(operands[0])
+            memory.adds += 1
+            return memory.store(address, 8, memory.load(address, 8) + self.value(operands[1]))
         load = operation[0] == "ld"
         register, place = (operands[0], operands[1]) if load else (operands[1], operands[0])
         registers = re.findall(r"%\w+", register)
-        assert len(registers) == (4 if "v4" in operation else 1)
-        address = self.value(place[1:-1])
-        self.memory.place(address, size * len(registers))  # vectors are aligned as a whole
+        assert len(registers) == (4 if "v4" in operation else 2 if "v2" in operation else 1)
+        address = self.address(place)
+        memory.place(address, size * len(registers))  # vectors are aligned as a whole
+        memory.widest = max(memory.widest, size * len(registers))
         for i, each in enumerate(registers):
             if load:
-                self.put(each, self.memory.load(address + i * size, size))
+                self.put(each, memory.load(address + i * size, size))
             else:
-                self.memory.store(address + i * size, size, self.value(each))
+                memory.store(address + i * size, size, self.value(each))
         return None
 
 
@@ -163,9 +193,9 @@ def mixed(index, word):
     return word ^ word >> 31
 
 
-def hash_of(content):
+def hash_of(content, first=0):
     words = [int.from_bytes(content[i:i + 8], "little") for i in range(0, len(content), 8)]
-    return sum(mixed(i, word) for i, word in enumerate(words)) & MASK
+    return sum(mixed(first + i, word) for i, word in enumerate(words)) & MASK
 
 
 def check_copy(kernel, rng):
@@ -201,16 +231,40 @@ def check_fill(kernel, rng):
 
 
 def check_hash(kernel, rng):
-    for _ in range(300):
-        memory = Memory(1024)
-        memory.bytes[:512] = rng.randbytes(512)
-        at, size, before = rng.choice([0, 8, rng.randrange(100)]), rng.randrange(300), rng.getrandbits(64)
-        memory.store(BASE + 1000, 8, before)
+    """Ranges cut into chunks, with and without a copy, added to what is there; one addition for each chunk."""
+    for _ in range(80):
+        memory = Memory(10 << 10)
+        memory.bytes[:2048] = rng.randbytes(2048)
+        threads, at, size, before = 1 << rng.randrange(5), rng.randrange(64), rng.randrange(1, 1700), rng.getrandbits(64)
+        align = rng.choice([1, 8, 16, 16])
+        at = at // align * align
+        copy = rng.choice([0, BASE + 2048 + rng.randrange(64) // align * align])
+        chunk = rng.choice([16, 64, 256, 2048])
+        memory.store(BASE + 4096, 8, before)
+        table = 4104
+        for start in range(0, size, chunk):
+            entry = [BASE + at + start, min(chunk, size - start), start // 8, BASE + 4096, copy and copy + start]
+            for word in entry:
+                memory.store(BASE + table, 8, word)
+                table += 8
         expected = bytearray(memory.bytes)
-        total = before + hash_of(bytes(memory.bytes[at:at + size])) & MASK
-        expected[1000:1008] = total.to_bytes(8, "little")
-        kernel.launch(memory, (rng.randrange(1, 4), 1), rng.randrange(1, 9), BASE + at, size, BASE + 1000)
-        assert memory.bytes == expected, f"hash of {size} bytes at {at}"
+        content = bytes(memory.bytes[at:at + size])
+        expected[4096:4104] = (before + hash_of(content) & MASK).to_bytes(8, "little")
+        if copy:
+            expected[copy - BASE:copy - BASE + size] = content
+        blocks = (size + chunk - 1) // chunk
+        kernel.launch(memory, (blocks, 1), threads, BASE + 4104)
+        assert memory.bytes == expected, f"hash of {size} bytes at {at} by {threads} threads, copied to {copy:#x}"
+        assert memory.adds == blocks
+        assert memory.widest == 16 or align < 16 or min(size, chunk) < 64 * threads
+    # As it is launched: a range of several rounds and a rest.
+    memory = Memory(64 << 10)
+    memory.bytes[:40000] = rng.randbytes(40000)
+    for place, word in enumerate([BASE, 40000, 3, BASE + 65000, 0]):
+        memory.store(BASE + 50000 + 8 * place, 8, word)
+    memory.store(BASE + 65000, 8, 0)
+    kernel.launch(memory, (1, 1), 256, BASE + 50000)
+    assert memory.load(BASE + 65000, 8) == hash_of(bytes(memory.bytes[:40000]), 3), "hash by 256 threads"
 
 
 def main():

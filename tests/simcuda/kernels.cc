@@ -196,17 +196,37 @@ CUresult grape_fill(CUdeviceptr to, std::uint64_t value, std::uint64_t element, 
   return CUDA_SUCCESS;
 }
 
-CUresult grape_hash(CUdeviceptr at, std::uint64_t bytes, Longs sum) {
-  std::uint64_t* result = sum.at(1);
-  const auto* x = Pointer<unsigned char>{at}.at(static_cast<std::int64_t>(bytes));
+struct HashChunk {
+  CUdeviceptr at;
+  std::uint64_t bytes, first_word;
+  Longs sum;
+  CUdeviceptr copy;
+};
+
+CUresult grape_hash(const HashChunk& chunk) {
+  std::uint64_t* result = chunk.sum.at(1);
+  const auto* x = Pointer<unsigned char>{chunk.at}.at(static_cast<std::int64_t>(chunk.bytes));
   if (result == nullptr || x == nullptr) return kFault;
-  for (std::uint64_t i = 0; i * 8 < bytes; ++i) {
+  for (std::uint64_t i = 0; i * 8 < chunk.bytes; ++i) {
     std::uint64_t word = 0;
-    std::memcpy(&word, x + i * 8, bytes - i * 8 < 8 ? bytes - i * 8 : 8);
-    word ^= (i + 1) * 0x9E3779B97F4A7C15;
+    std::memcpy(&word, x + i * 8, chunk.bytes - i * 8 < 8 ? chunk.bytes - i * 8 : 8);
+    word ^= (chunk.first_word + i + 1) * 0x9E3779B97F4A7C15;
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
     word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
     __atomic_fetch_add(result, word ^ (word >> 31), __ATOMIC_RELAXED);
+  }
+  return chunk.copy == 0 ? CUDA_SUCCESS : grape_copy(chunk.copy, chunk.at, chunk.bytes);
+}
+
+// A chunk for each block.
+CUresult grape_hash_chunks(const KernelArguments& arguments) {
+  CUdeviceptr table = 0;
+  std::memcpy(&table, arguments.parameters, sizeof table);
+  const HashChunk* chunks = Pointer<HashChunk>{table}.at(arguments.grid[0]);
+  if (chunks == nullptr) return kFault;
+  for (unsigned i = 0; i < arguments.grid[0]; ++i) {
+    const CUresult result = grape_hash(chunks[i]);
+    if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
 }
@@ -271,7 +291,7 @@ const std::vector<BuiltinKernel>& builtin_kernels() {
       Kernelized<exclusive>::make("_Z9exclusivePij"),
       Kernelized<grape_copy>::make("grape_copy"),
       Kernelized<grape_fill>::make("grape_fill"),
-      Kernelized<grape_hash>::make("grape_hash"),
+      BuiltinKernel{"grape_hash", {{0, sizeof(CUdeviceptr)}}, &grape_hash_chunks},
       Kernelized<trap>::make("_Z4trapv"),
       Kernelized<nothing>::make("_Z7nothingv"),
   };
