@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+"""Many models, plain and under GRAPE_MODE=replay: what is replayed, whether all outputs are bitwise the same, and how
+long a call takes.
+
+models.py [NAME ...] [--calls 40] [--out FOLDER]
+
+Each model of model_zoo.py runs in two processes of its own (model_loop.py), so that one's crash, memory and report are
+none of another's. Processes set up side by side, --jobs at a time, up to and including their first call; then one after
+the other is timed, alone.
+
+verdict   by the report: `replayed`: every call of the model from the fifth on; `partly`: only some, or only modules
+          inside it; `eager`: none. `not here`: the installed library does not have the model
+ms        median over the last half of the calls, each between two synchronisations
+first 20  time of the 20 calls after the first one, replay over plain; the first (which loads kernels) is the warm-up
+outputs   types, shapes, strides and bytes of all tensors of all calls
+
+Writes models.json and models.txt to --out. With --device cpu every script only runs, plain: a check of the zoo.
+Exit status: 0 all equal (or no GPU), 1 outputs differ or a run failed, 2 usage.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from gpu_machine import HERE, Build, environment, find_build, gpu_problem, preloaded, table
+from turns import Turns
+
+GENERATE = ".generate"
+LAST_UNREPLAYED = 4  # the calls of a steady loop that a proof may take
+EARLY = slice(1, 21)
+QUIET = {"PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": "2"}
+Report = dict[str, Any]
+
+
+def early_ratio(ours: list[float], theirs: list[float]) -> Optional[float]:
+    return sum(ours[EARLY]) / sum(theirs[EARLY]) if min(len(ours), len(theirs)) >= EARLY.stop else None
+
+
+def steady_ms(times: list[float]) -> Optional[float]:
+    return statistics.median(times[len(times) // 2 :]) if times else None
+
+
+def verdict_of(regions: list[Report], name: str, calls: int, module_calls: int) -> tuple[str, str]:
+    """What became of a model's `calls` calls, `module_calls` of the module in each, and why no more."""
+    own = [region for region in regions if region["region"] == name]
+    inner = [region for region in regions if region["region"] != name and region["replayed"] > 0]
+    if not own:
+        return ("partly" if inner else "eager"), "no region for the model"
+    replayed = sum(region["replayed"] for region in own)
+    reason = next((region["reason"] for region in own if region["reason"]), None) or "no reason given"
+    if replayed >= max(1, (calls - LAST_UNREPLAYED) * module_calls):
+        return "replayed", ""
+    if replayed:
+        return "partly", f"{replayed} of {calls * module_calls}: {reason}"
+    if inner:
+        within = f"{sum(r['replayed'] for r in inner)} calls of {len(inner)} modules inside"
+        return "partly", f"{within}: {reason}"
+    return "eager", reason
+
+
+class ModelRuns:
+    def __init__(self, options: argparse.Namespace, build: Optional[Build], scratch: Path) -> None:
+        self.options, self.build, self.scratch = options, build, scratch
+        self.deadline = time.monotonic() + options.budget
+        self.rows: dict[str, Report] = {}
+
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def calls(self, name: str) -> int:
+        """`generate` calls its model many times: fewer of them do."""
+        calls = self.options.calls
+        return max(min(calls, EARLY.stop), calls * 6 // 10) if name.endswith(GENERATE) else calls
+
+    def start(self, name: str, kind: str) -> tuple[str, list[str], dict[str, str]]:
+        command = [self.options.python, str(HERE / "model_loop.py"), name, "--calls", str(self.calls(name))]
+        if kind == "replay" and self.build is not None:
+            settings = {"GRAPE_MODE": "replay", "GRAPE_REPORT": str(self.scratch / f"{name}.json")}
+            return f"{name} {kind}", command, preloaded(self.build, **settings, **QUIET)
+        return f"{name} {kind}", [*command, "--device", self.options.device], environment(**QUIET)
+
+    def run_together(self, names: list[str], kinds: tuple[str, ...]) -> None:
+        """One process for each name and kind: they set up side by side, and are timed one after the other."""
+        starts = [self.start(name, kind) for name in names for kind in kinds]
+        with Turns(starts, max(20.0, self.left() + 10)) as turns:
+            turns.round(0, keep=False)
+            turns.round(0, keep=False)
+            turns.finish()
+            found = {player.kind: player.summary for player in turns.players if player.summary is not None}
+        for name in names:
+            row = self.rows.setdefault(name, {})
+            for kind in kinds:
+                failure = next((f for f in turns.failures if f.startswith(f"{name} {kind}: ")), "gave no answer")
+                lines = failure.removeprefix(f"{name} {kind}: ").splitlines()
+                error = " … ".join([lines[0][:60], *lines[-1:]] if len(lines) > 1 else lines)
+                row[kind] = found.get(f"{name} {kind}") or {"error": error, "stderr": failure, "ms": []}
+
+    def report(self, name: str) -> list[Report]:
+        try:
+            return json.loads((self.scratch / f"{name}.json").read_text())["regions"]
+        except (OSError, ValueError, KeyError) as error:
+            return [{"region": "no report", "calls": 0, "replayed": 0, "reason": repr(error)}]
+
+    def judge(self, name: str) -> None:
+        row = self.rows[name]
+        plain, replay = row["plain"], row.get("replay", {"error": None, "ms": []})
+        row.update(verdict="", reason="", problem=None, equal="")
+        if (plain["error"] or "").startswith("not here"):
+            row.update(verdict="not here", reason=plain["error"])
+            return
+        for kind in ("plain", "replay"):
+            if row.get(kind, {}).get("error"):
+                row["problem"] = f"{kind}: {row[kind]['error']}"
+                return
+        if not plain["finite"] or not plain["tensors"] or len(set(plain["digests"])) < len(plain["digests"]):
+            row["problem"] = "outputs that are no numbers, or do not depend on the inputs: nothing is compared by them"
+        if "replay" not in row:
+            return
+        regions = self.report(name)
+        row["regions"] = sorted(regions, key=lambda r: -r["calls"])[:40]
+        row["verdict"], row["reason"] = verdict_of(regions, plain["region"], len(plain["ms"]), plain["module_calls"])
+        others = [i for i, (a, b) in enumerate(zip(plain["digests"], replay["digests"])) if a != b]
+        row["equal"] = "equal"
+        if "again" in row:
+            alone = row["again"].get("digests") == plain["digests"]
+            row["equal"] = "DIFFER" if alone else "self differs"
+        elif others or len(plain["digests"]) != len(replay["digests"]):
+            row["equal"] = "DIFFER"
+        if row["equal"] == "DIFFER":
+            row["problem"] = f"the outputs of calls {others[:10]} differ under replay"
+
+    def run(self, names: list[str]) -> None:
+        kinds = ("plain", "replay") if self.build is not None else ("plain",)
+        together = max(1, self.options.jobs // len(kinds))
+        for at in range(0, len(names), together):
+            batch = names[at : at + together]
+            if self.left() < 20:
+                self.rows.update({name: {"problem": "not run: the time budget is spent"} for name in batch})
+                continue
+            self.run_together(batch, kinds)
+            for name in batch:
+                self.judge(name)
+            self.write()
+            print(f"{min(at + together, len(names))} of {len(names)}, {self.left():.0f} s left", flush=True)
+        # Does a model whose outputs differ differ from itself? Only another plain run can tell.
+        different = [name for name in names if self.rows[name].get("equal") == "DIFFER"]
+        for at in range(0, len(different) if self.left() > 20 else 0, self.options.jobs):
+            batch = different[at : at + self.options.jobs]
+            self.run_together(batch, ("again",))
+            for name in batch:
+                self.judge(name)
+        self.write()
+
+    def text(self) -> str:
+        rows = [
+            [
+                "model",
+                "verdict",
+                "plain ms",
+                "replay ms",
+                "gain",
+                "first 20",
+                "outputs",
+                "why not (all) replayed, or problem",
+            ]
+        ]
+        for name, row in self.rows.items():
+            plain, replay = (row.get(kind, {}).get("ms", []) for kind in ("plain", "replay"))
+            ours, theirs = steady_ms(replay), steady_ms(plain)
+            rows.append(
+                [
+                    name,
+                    row.get("verdict") or "?",
+                    show(theirs, 3),
+                    show(ours, 3),
+                    show(theirs / ours if ours and theirs else None, 2),
+                    show(early_ratio(replay, plain), 2),
+                    row.get("equal", ""),
+                    ((row.get("problem") or row.get("reason") or "").splitlines() or [""])[0][:160],
+                ]
+            )
+        return "\n".join([table(rows), *self.totals()]) + "\n"
+
+    def totals(self) -> list[str]:
+        """Over all models that ran both ways."""
+        both = [row for row in self.rows.values() if row.get("equal")]
+        if not both:
+            return []
+        counts = {
+            verdict: sum(row["verdict"] == verdict for row in both) for verdict in ("replayed", "partly", "eager")
+        }
+        lines = [", ".join(f"{count} {verdict}" for verdict, count in counts.items())]
+        equal = sum(row["equal"] == "equal" for row in both)
+        lines[0] += f"; {equal} of {len(both)} equal"
+        early = [(sum(r["replay"]["ms"][EARLY]), sum(r["plain"]["ms"][EARLY])) for r in both]
+        ratios = [ours / theirs for ours, theirs in early if theirs]
+        if ratios:
+            total = sum(ours for ours, _ in early) / sum(theirs for _, theirs in early)
+            lines.append(
+                f"first 20 calls, replay over plain: {total:.3f} of all models' time, {max(ratios):.2f} at most"
+            )
+        gains = [steady_ms(row["plain"]["ms"]) / steady_ms(row["replay"]["ms"]) for row in both]
+        lines.append(f"gain: median {statistics.median(gains):.2f}, from {min(gains):.2f} to {max(gains):.2f}")
+        return lines
+
+    def write(self) -> None:
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        (self.options.out / "models.json").write_text(json.dumps(self.rows, indent=1))
+        (self.options.out / "models.txt").write_text(self.text())
+
+
+def show(value: Optional[float], digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def zoo(python: str) -> list[str]:
+    """The names of all models, asked of the Python that has PyTorch."""
+    import subprocess  # noqa: PLC0415
+
+    code = "import model_zoo; print(*model_zoo.scripts())"
+    done = subprocess.run([python, "-c", code], cwd=HERE, env=environment(), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr.strip()[-400:])
+    return done.stdout.split()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all of model_zoo.py")
+    parser.add_argument("--calls", type=int, default=40, help="calls of each model; of `generate` 0.6 times as many")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--jobs", type=int, help="processes at a time (default: twice the cores)")
+    parser.add_argument("--budget", type=float, default=230, help="seconds after which none is started")
+    parser.add_argument("--list", action="store_true", help="print the names")
+    parser.add_argument("--out", type=Path, default=Path("build/models"), help="folder for models.json and models.txt")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    options = parser.parse_args()
+    options.jobs = options.jobs or 2 * (os.cpu_count() or 2)
+    known = zoo(options.python)
+    unknown = set(options.names) - set(known)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    if options.list:
+        print("\n".join(known))
+        return 0
+    with tempfile.TemporaryDirectory(prefix="grape-models-") as scratch:
+        build = None
+        if options.device == "cuda":
+            problem = gpu_problem(options.python)
+            if problem is not None:
+                print(f"skipped: {problem}")
+                return 0
+            try:
+                build = find_build(Path(scratch))
+            except FileNotFoundError as error:
+                print(error)
+                return 2
+        runs = ModelRuns(options, build, Path(scratch))
+        runs.run(options.names or known)
+        print(runs.text(), end="")
+        return 1 if any(row.get("problem") for row in runs.rows.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
