@@ -121,7 +121,9 @@ Object* decide(Region& region, Call& call) {
     ++region.fell_back;
     return run_eagerly(region, call);
   }
+  const double walked = now();
   if (!ensure_guard(region, call.arguments[0])) return nullptr;
+  const double guarded = now();
   if (walk.extents().empty() && region.guard->extents().empty()) {
     region.given_up = true;  // nothing on a GPU here
     return nullptr;
@@ -135,7 +137,8 @@ Object* decide(Region& region, Call& call) {
     switch (run(region, *signature->proven, call, result)) {
       case Ran::kReplayed:
         ++region.replayed;
-        region.parts.signature += looked_up - began;
+        region.parts.guards += guarded - walked;
+        region.parts.signature += looked_up - began - (guarded - walked);
         region.replay_seconds += now() - began;
         return result;
       case Ran::kOther:
@@ -156,9 +159,6 @@ Object* decide(Region& region, Call& call) {
         signature->proven = nullptr;
         break;
     }
-    if (!ensure_guard(region, call.arguments[0])) return nullptr;
-    signature = find_signature(region, walk.bytes());
-    if (signature == nullptr) return run_eagerly(region, call);
   }
   if (!worth_observing(region, *signature)) return run_eagerly(region, call);
   Object* result = observe(region, *signature, call);

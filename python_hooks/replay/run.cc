@@ -119,8 +119,9 @@ bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::ui
 
 namespace {
 
-bool guards_hold(Region& region, Proven& proven, const Call& call) noexcept {
-  return modules_loaded(proven) && statics_alive(proven) && region.guard->holds() &&
+// That of the module was asked already, for all signatures.
+bool guards_hold(Proven& proven, const Call& call) noexcept {
+  return modules_loaded(proven) && statics_alive(proven) &&
          (proven.globals == nullptr || proven.globals->holds()) && proven.outcome->fits(*call.walk);
 }
 
@@ -128,7 +129,7 @@ bool guards_hold(Region& region, Proven& proven, const Call& call) noexcept {
 
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept {
   Laps laps(now());
-  if (!guards_hold(region, proven, call)) return Ran::kStale;
+  if (!guards_hold(proven, call)) return Ran::kStale;
   laps.add_to(region.parts.guards);
   program::Bindings& bindings = proven.bindings;
   if (!reserve_arena(region, call.dispatch, proven.plan.bytes, bindings.arena)) return Ran::kNotNow;

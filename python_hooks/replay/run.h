@@ -12,6 +12,7 @@ enum class Ran : std::uint8_t {
   kNotNow,    // nothing was done; may work next time (no memory)
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
+// The region's module guard holds: the caller has just asked it.
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept;
 
 // Tensors for the outputs: `tensors[i]` for made()[i], owned by the caller; `addresses` per Program::outputs.

@@ -13,16 +13,17 @@ namespace grape::replay {
 
 class Steps {
  public:
-  // Takes the execs of all parts, bound. False: one line in `error`. Valid until the pool is asked for another program.
-  // Always for one and the same program and plan.
+  // Takes the exec of the first part, bound. False: one line in `error`. Valid until the pool is asked for another
+  // program; program and plan must live until run() is done. Always for one and the same program and plan.
   bool prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
                const program::Bindings& bindings, std::string& error);
   enum class Ran : std::uint8_t { kDone, kOtherValue, kFailed };
+  // The parts behind the first are bound while the device works on what is before them.
   // kOtherValue: the host would have read something else than what was recorded; the parts behind the read were not
-  // launched. kFailed: nothing was launched, or the driver is in trouble of its own; `launched()` tells.
+  // launched. kFailed: nothing was launched, or nothing behind a read; `launched()` tells.
   // `others`: streams besides `stream` that the recorded work was on; the graphs follow what they had, and they follow
   // the graphs.
-  Ran run(CUstream stream, const std::vector<CUstream>& others) noexcept;
+  Ran run(CUstream stream, const std::vector<CUstream>& others);
   bool launched() const noexcept { return launched_; }
 
  private:
@@ -34,6 +35,12 @@ class Steps {
     const std::uint64_t* value = nullptr;  // null: no read behind it
   };
   bool lay_out(const program::Program& program, std::string& error);
+  bool bind(Part& part, std::string& error);
+
+  ExecPool* pool_ = nullptr;
+  const program::Program* program_ = nullptr;
+  const program::ArenaPlan* plan_ = nullptr;
+  program::Bindings bindings_;
   std::vector<Part> parts_;
   std::vector<std::uint64_t> landing_;  // where values read by the host arrive; ordinary memory, of no context
   bool launched_ = false;

@@ -226,6 +226,7 @@ TEST_F(ExecPoolTest, ForgetsAllPartsOfAProgram) {
   Steps steps;
   std::string error;
   ASSERT_TRUE(steps.prepare(pool, program.builder.program(), program.plan, to(output_), error)) << error;
+  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   expect_computes(pool, other);
   EXPECT_EQ(pool.size(), 3u);
   pool.forget(program.builder.program());

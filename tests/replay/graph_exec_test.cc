@@ -250,6 +250,25 @@ TEST_F(StepsTest, StopWhereTheHostWouldReadSomethingElse) {
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "what comes behind the read was not launched";
 }
 
+// The second graph is bound while the first is at work: what fails there is behind the read, and nothing of it ran.
+TEST_F(StepsTest, APartThatCannotBeBoundIsAFailure) {
+  const ProgramBuilder builder = stepped(12);
+  const program::ArenaPlan plan = builder.plan();
+  ExecPool pool;
+  Steps steps;
+  std::string error;
+  const CUdeviceptr p = number(5);
+  ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+  ASSERT_EQ(simcuda_set_fault("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
+  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed);
+  EXPECT_EQ(read<std::uint64_t>(p), 12u) << "all that was launched is done";
+  simcuda_reset();
+  ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  ASSERT_CU(cuCtxSynchronize());
+  EXPECT_EQ(read<std::uint64_t>(p), 123u);
+}
+
 TEST_F(StepsTest, ADriverInTroubleIsAFailure) {
   const ProgramBuilder builder = stepped(12);
   const program::ArenaPlan plan = builder.plan();
