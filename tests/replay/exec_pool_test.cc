@@ -160,18 +160,6 @@ TEST_F(ExecPoolTest, WhatComesAgainAndAgainGetsAnExecOfItsOwn) {
   EXPECT_EQ(pool.built(), built);
 }
 
-// As many as the budget holds; the others go on sharing.
-TEST_F(ExecPoolTest, BeyondTheBudgetProgramsOfOneShapeShareExecs) {
-  std::vector<Numbered> programs;
-  for (std::uint64_t i = 0; i < 7; ++i) programs.push_back(third_of_budget(i + 1, 0));
-  ExecPool pool;
-  for (int round = 0; round < 6; ++round) {
-    for (const Numbered& program : programs) expect_computes(pool, program);
-  }
-  EXPECT_LE(pool.size(), 3u);
-  EXPECT_LE(pool.built(), 3u);
-}
-
 TEST_F(ExecPoolTest, TheOneNotUsedForLongestIsAdopted) {
   std::vector<Numbered> programs;
   for (std::uint64_t i = 1; i <= 5; ++i) programs.push_back(numbered(i, {i}));
