@@ -11,6 +11,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
+#include "shim/replay/copy_memory.h"
 
 namespace grape::python::replay {
 namespace {
@@ -174,6 +175,7 @@ Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::
   if (t_inside || (count & kCountMask) == 0 || !lifecycle::active() || interpose::g_captures.load() > 0) {
     return eager(function, arguments, count, names);
   }
+  grape::replay::CopyMemory::instance().note_call();
   Region* region = region_of(arguments[0]);
   if (region == nullptr || region->given_up || region->busy) return eager(function, arguments, count, names);
   ++region->calls;

@@ -5,6 +5,7 @@
 #include "shim/interpose/allocator.h"
 #include "shim/interpose/real_driver.h"
 #include "shim/lifecycle/config.h"
+#include "shim/replay/copy_memory.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/own_kernels.h"
 
@@ -46,6 +47,7 @@ void add_unsized(std::uint64_t address) noexcept {
 void context_gone(std::uint64_t context) noexcept {
   LiveBlocks::instance().remove_context(context);
   replay::forget_own_kernels(reinterpret_cast<CUcontext>(context));
+  replay::CopyMemory::instance().forget(reinterpret_cast<CUcontext>(context));
 }
 
 // A context that was retained before this library saw it: no telling what was in it.
@@ -118,6 +120,13 @@ void after_memory_call(MemoryEffect effect, const std::uint64_t* words, CUresult
     LiveBlocks::instance().set_incomplete();
   }
   errno = saved_errno;
+}
+
+bool make_room() noexcept {
+  const int saved_errno = errno;
+  const bool released = replay::CopyMemory::instance().release();
+  errno = saved_errno;
+  return released;
 }
 
 std::uint64_t track_framework_block(std::uint64_t address, std::int64_t bytes) noexcept {

@@ -15,6 +15,7 @@ enum class MemoryEffect : std::uint8_t {
   kAllocUnsized,    // (address:o): the driver knows its size
   kAllocHost,       // (address:o, bytes): the host writes to it as well
   kRegisterHost,    // (address, bytes)
+  kCreate,          // (handle:o, bytes): memory without an address yet
   kMap,             // (address, bytes)
   kFree,            // (address)
   kUnmap,           // (address, bytes)
@@ -46,6 +47,7 @@ constexpr MemoryEffect memory_effect(const char* base) noexcept {
       {"cuMemHostAlloc", MemoryEffect::kAllocHost},
       {"cuMemAllocManaged", MemoryEffect::kAllocHost},
       {"cuMemHostRegister", MemoryEffect::kRegisterHost},
+      {"cuMemCreate", MemoryEffect::kCreate},
       {"cuMemMap", MemoryEffect::kMap},
       {"cuMemFree", MemoryEffect::kFree},
       {"cuMemFreeAsync", MemoryEffect::kFree},
@@ -65,6 +67,11 @@ constexpr MemoryEffect memory_effect(const char* base) noexcept {
   return MemoryEffect::kNone;
 }
 
+// May a call be refused that would not have been without the memory that we keep for proofs?
+constexpr bool takes_device_memory(MemoryEffect effect) noexcept {
+  return effect == MemoryEffect::kAlloc || effect == MemoryEffect::kAllocPitch || effect == MemoryEffect::kCreate;
+}
+
 // Set once, before the first driver call: mode replay.
 extern std::atomic<bool> g_tracks_memory;
 
@@ -77,6 +84,9 @@ struct Forgotten {
 Forgotten before_memory_call(MemoryEffect effect, const std::uint64_t* words) noexcept;
 // After it; out handles in `words` are what they point to.
 void after_memory_call(MemoryEffect effect, const std::uint64_t* words, CUresult result, Forgotten forgotten) noexcept;
+
+// A call was refused for want of device memory: gives back what is kept for proofs. True: the call may do better now.
+bool make_room() noexcept;
 
 // A block of the framework's allocator; bytes < 0: taken back. Returns its serial, 0: not known.
 std::uint64_t track_framework_block(std::uint64_t address, std::int64_t bytes) noexcept;

@@ -166,20 +166,22 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     constexpr MemoryEffect kEffect = memory_effect(Row::kBase);
     if constexpr (kEffect != MemoryEffect::kNone) {
       if (g_tracks_memory.load(std::memory_order_relaxed)) {
-        return call_tracked(kEffect, real, typename Captured::Tuple(arguments...), std::index_sequence_for<A...>{});
+        return call_tracked<kEffect>(real, typename Captured::Tuple(arguments...), std::index_sequence_for<A...>{});
       }
     }
     return real(arguments...);
   }
 
-  template <std::size_t... I>
-  static CUresult call_tracked(MemoryEffect effect, Real real, const typename Captured::Tuple& arguments,
-                               std::index_sequence<I...>) {
+  template <MemoryEffect Effect, std::size_t... I>
+  static CUresult call_tracked(Real real, const typename Captured::Tuple& arguments, std::index_sequence<I...>) {
     const std::uint64_t before[] = {Captured::template word<I>(arguments, false)...};
-    const Forgotten forgotten = before_memory_call(effect, before);
-    const CUresult result = real(std::get<I>(arguments)...);
+    const Forgotten forgotten = before_memory_call(Effect, before);
+    CUresult result = real(std::get<I>(arguments)...);
+    if constexpr (takes_device_memory(Effect)) {
+      if (result == CUDA_ERROR_OUT_OF_MEMORY && make_room()) result = real(std::get<I>(arguments)...);
+    }
     const std::uint64_t after[] = {Captured::template word<I>(arguments, result == CUDA_SUCCESS)...};
-    after_memory_call(effect, after, result, forgotten);
+    after_memory_call(Effect, after, result, forgotten);
     return result;
   }
 

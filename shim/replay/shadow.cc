@@ -22,37 +22,12 @@ bool failed(CUresult result, const char* what, std::string& error) {
 
 }  // namespace
 
+// The copies were waited for, but for those of a call that was given up behind after().
 Shadow::~Shadow() {
-  before_copy_.release();
-  after_copy_.release();
-}
-
-void Shadow::Copy::release() noexcept {
-  auto* free_memory = real::get_cuMemFree_v2();
-  if (address != 0 && free_memory != nullptr) free_memory(address);
-  address = bytes = 0;
-}
-
-bool Shadow::Copy::reserve(std::uint64_t wanted, std::string& error) noexcept {
-  if (wanted <= bytes) return true;
-  release();
-  auto* allocate_memory = real::get_cuMemAlloc_v2();
-  auto* memory_info = real::get_cuMemGetInfo_v2();
-  std::size_t free_bytes = 0, total = 0;
-  if (allocate_memory == nullptr || memory_info == nullptr ||
-      failed(memory_info(&free_bytes, &total), "cuMemGetInfo", error)) {
-    return false;
-  }
-  // The application's own next allocation must not suffer: half of what is free stays free.
-  if (wanted > kMostBytes || wanted * 2 > free_bytes) {
-    error = "not enough free device memory for copies of " + std::to_string(wanted >> 20) + " MiB";
-    return false;
-  }
-  CUdeviceptr made = 0;
-  if (failed(allocate_memory(&made, wanted), "cuMemAlloc", error)) return false;
-  address = made;
-  bytes = wanted;
-  return true;
+  auto* wait = real::get_cuStreamSynchronize();
+  if (copying_ && wait != nullptr) wait(copied_on_);
+  CopyMemory::instance().give(before_copy_);
+  CopyMemory::instance().give(after_copy_);
 }
 
 bool Shadow::copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes,
@@ -71,7 +46,8 @@ bool Shadow::before(CUstream stream, std::vector<Range> watched, std::string& er
   if (hash == nullptr) return false;
   std::uint64_t bytes = kAlignment;
   for (const Range& range : watched_) bytes += aligned(range.bytes);
-  if (!before_copy_.reserve(bytes, error)) return false;
+  CopyMemory::instance().give(before_copy_);
+  if (!CopyMemory::instance().take(bytes, before_copy_, error)) return false;
   try {
     std::vector<std::uint64_t> copies;
     std::uint64_t to = before_copy_.address;
@@ -115,9 +91,13 @@ bool Shadow::after(CUstream stream, std::vector<Range> outputs, std::string& err
   if (hash == nullptr || failed(hash_all(*hash, stream, outputs_, after_hashes_, output_hashes_), "hashing", error)) {
     return false;
   }
-  std::uint64_t bytes = kAlignment;
+  std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < watched_.size(); ++i) bytes += changed(i) ? aligned(watched_[i].bytes) : 0;
-  if (!after_copy_.reserve(bytes, error)) return false;
+  if (bytes == 0) return true;
+  CopyMemory::instance().give(after_copy_);
+  if (!CopyMemory::instance().take(bytes, after_copy_, error)) return false;
+  copying_ = true;
+  copied_on_ = stream;
   std::uint64_t to = after_copy_.address;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (!changed(i)) continue;
@@ -151,7 +131,9 @@ bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, st
   }
   // Whatever comes next, on whichever stream, finds it done.
   auto* wait = real::get_cuStreamSynchronize();
-  return wait != nullptr && !failed(wait(stream), "waiting", error) && good;
+  if (wait == nullptr || failed(wait(stream), "waiting", error)) return false;
+  copying_ = false;
+  return good;
 }
 
 bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "shim/replay/copy_memory.h"
 #include "shim/replay/device_hash.h"
 #include "shim/replay/steps.h"
 
@@ -37,17 +38,7 @@ class Shadow {
   // Did the eager run change watched range `i`?
   bool changed(std::size_t i) const noexcept { return before_hashes_[i] != after_hashes_[i]; }
 
-  // More than this many bytes are not copied: the call is then not shadowed, and its region not replayed.
-  static constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 30;
-
  private:
-  // Device memory of ours; whoever holds it releases it.
-  struct Copy {
-    std::uint64_t address = 0, bytes = 0;
-    bool reserve(std::uint64_t wanted, std::string& error) noexcept;
-    void release() noexcept;
-  };
-
   bool copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, std::string& error) noexcept;
   CUresult hash_all(DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
                     std::vector<std::uint64_t>& watched_hashes,
@@ -58,7 +49,10 @@ class Shadow {
   std::vector<Range> watched_;
   std::vector<Range> outputs_;
   std::vector<std::uint64_t> before_hashes_, after_hashes_, output_hashes_;
-  Copy before_copy_, after_copy_;  // ranges back to back: all as they were before; the changed ones as eager left them
+  // Ranges back to back: all as they were before; the changed ones as eager left them.
+  CopyMemory::Block before_copy_, after_copy_;
+  bool copying_ = false;  // to after_copy_, for all we know
+  CUstream copied_on_ = nullptr;
 };
 
 }  // namespace grape::replay

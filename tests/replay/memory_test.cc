@@ -1,7 +1,9 @@
 // The driver's and the allocator's calls as LiveBlocks hears of them.
 #include <algorithm>
+#include <string>
 #include <vector>
 
+#include "shim/replay/copy_memory.h"
 #include "tests/replay/region_fixture.h"
 
 namespace grape::replay_test {
@@ -63,6 +65,56 @@ TEST_F(MemoryTest, MappedAddresses) {
   ASSERT_CU(cuMemRelease(first));
   ASSERT_CU(cuMemRelease(second));
   ASSERT_CU(cuMemAddressFree(range, 2 * kPage));
+}
+
+// What is kept for the next proof is not missing to the program.
+TEST_F(MemoryTest, WhatIsKeptForProofsGivesWay) {
+  constexpr std::size_t kBig = std::size_t{64} << 20;
+  auto& kept = replay::CopyMemory::instance();
+  const auto keep = [&] {
+    simcuda_set_memory(std::size_t{16} << 30);
+    replay::CopyMemory::Block block;
+    std::string error;
+    EXPECT_TRUE(kept.take(kBig, block, error)) << error;
+    kept.give(block);
+    EXPECT_GE(kept.kept_bytes(), kBig);
+    std::size_t free = 0, total = 0;
+    EXPECT_CU(cuMemGetInfo(&free, &total));
+    simcuda_set_memory((std::size_t{16} << 30) - free + (std::size_t{1} << 20));
+  };
+  CUdeviceptr plain = 0;
+  keep();
+  ASSERT_CU(cuMemAlloc(&plain, kBig));
+  EXPECT_EQ(kept.kept_bytes(), 0u);
+  EXPECT_TRUE(known(plain, kBig));
+  const std::uint64_t calls = simcuda_calls("cuMemAlloc_v2");
+  CUdeviceptr refused = 0;
+  EXPECT_RESULT(cuMemAlloc(&refused, kBig), CUDA_ERROR_OUT_OF_MEMORY);
+  EXPECT_EQ(simcuda_calls("cuMemAlloc_v2"), calls + 1) << "nothing to give";
+  ASSERT_CU(cuMemFree(plain));
+
+  keep();
+  std::size_t pitch = 0;
+  ASSERT_CU(cuMemAllocPitch(&plain, &pitch, kBig / 64, 64, 4));
+  EXPECT_EQ(kept.kept_bytes(), 0u);
+  ASSERT_CU(cuMemFree(plain));
+
+  keep();
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle handle = 0;
+  ASSERT_CU(cuMemCreate(&handle, kBig, &properties, 0));
+  EXPECT_EQ(kept.kept_bytes(), 0u);
+  ASSERT_CU(cuMemRelease(handle));
+
+  keep();
+  simcuda_set_memory(std::size_t{16} << 30);
+  ASSERT_CU(cuCtxSetCurrent(nullptr));
+  ASSERT_CU(cuDevicePrimaryCtxReset(0));
+  EXPECT_EQ(kept.kept_bytes(), 0u) << "gone with its context";
+  ASSERT_CU(cuDevicePrimaryCtxRetain(&context_, 0));
+  ASSERT_CU(cuCtxSetCurrent(context_));
 }
 
 TEST_F(MemoryTest, AFreeThatFailsFreesNothing) {
