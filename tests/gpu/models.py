@@ -121,6 +121,7 @@ class ModelRuns:
         if not plain["finite"] or not plain["tensors"] or len(set(plain["digests"])) < len(plain["digests"]):
             row["problem"] = "outputs that are no numbers, or do not depend on the inputs: nothing is compared by them"
         if "replay" not in row:
+            row["verdict"] = "runs"
             return
         regions = self.report(name)
         row["regions"] = sorted(regions, key=lambda r: -r["calls"])[:40]

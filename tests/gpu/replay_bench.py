@@ -19,9 +19,21 @@ from typing import Any, Optional
 from gpu_machine import HERE, Build, environment, find_build, gpu_problem, preloaded, run, table
 from turns import Turns
 
-WORKLOADS = ("resnet50", "vit", "bert", "gpt2", "gpt2_beams")
+WORKLOADS = (
+    "resnet50",
+    "vit",
+    "bert",
+    "gpt2",
+    "gpt2_beams",
+    "gpt2_sample",
+    "gpt2_dropout",
+    "t5",
+    "wav2vec2",
+    "gptj",
+)
 LOOPS = ("resnet50", "vit", "bert")  # can be captured by hand, and compiled as they are
 WARM_TURNS = 3
+LONG_WARM_TURNS = {"wav2vec2": 12}  # each of its 50 lengths has to come a few times
 
 
 class ReplayBench:
@@ -53,8 +65,9 @@ class ReplayBench:
     def measure(self, workload: str) -> list[str]:
         with Turns(self.starts(workload), max(10.0, self.left())) as turns:
             first = {}
-            for number in range(WARM_TURNS + self.options.turns):
-                turns.round(number, keep=number >= WARM_TURNS)
+            warm = LONG_WARM_TURNS.get(workload, WARM_TURNS)
+            for number in range(warm + self.options.turns):
+                turns.round(number, keep=number >= warm)
                 if self.left() < 15:
                     break
             turns.finish()
@@ -93,7 +106,9 @@ class ReplayBench:
         """The GPU's own time a call."""
         if self.left() < 30 or not self.options.busy:
             return None
-        result = run(self.command(workload, "--rounds", "2", "--busy"), environment(), min(self.left(), 120), self.scratch)
+        result = run(
+            self.command(workload, "--rounds", "2", "--busy"), environment(), min(self.left(), 120), self.scratch
+        )
         lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
         return json.loads(lines[-1])["busy_ms"] if result.status == 0 and lines else None
 
@@ -126,7 +141,18 @@ def main() -> int:
             return 2
         bench = ReplayBench(options, build, Path(scratch))
         rows = [
-            ["ms a call", "plain", "replay", "graph", "compile", "busy", "gain", "bytes", "replayed", "last reason for eager"]
+            [
+                "ms a call",
+                "plain",
+                "replay",
+                "graph",
+                "compile",
+                "busy",
+                "gain",
+                "bytes",
+                "replayed",
+                "last reason for eager",
+            ]
         ]
         options.out.mkdir(parents=True, exist_ok=True)
         for workload in options.only or WORKLOADS:

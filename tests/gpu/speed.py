@@ -13,6 +13,7 @@ the input's end comes the JSON line.
 import argparse
 import hashlib
 import json
+import random
 import statistics
 import sys
 import time
@@ -43,7 +44,44 @@ def bert() -> tuple[Any, tuple[Any, ...]]:
     return BertModel(BertConfig()).cuda().eval().half(), (torch.randint(0, 1000, (1, 128)).cuda(),)
 
 
-MODELS = {"resnet50": resnet50, "vit": vit, "bert": bert}
+def gpt2_dropout() -> tuple[Any, tuple[Any, ...]]:
+    """Dropout left on, as a user forgets it, or wants it: every call draws random numbers."""
+    return gpt2().train(), (torch.randint(0, 50000, (1, 64)).cuda(),)
+
+
+MODELS = {"resnet50": resnet50, "vit": vit, "bert": bert, "gpt2_dropout": gpt2_dropout}
+
+
+def gpt2() -> Any:
+    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415
+
+    return GPT2LMHeadModel(GPT2Config()).half().cuda()
+
+
+def gptj() -> Any:
+    """6 billion parameters, made on the GPU in half precision: 12 GB for each process."""
+    from transformers import AutoModelForCausalLM, GPTJConfig  # noqa: PLC0415
+
+    with torch.device("cuda"):
+        return AutoModelForCausalLM.from_config(GPTJConfig(), dtype=torch.float16)
+
+
+def t5() -> Any:
+    from transformers import T5Config, T5ForConditionalGeneration  # noqa: PLC0415
+
+    return T5ForConditionalGeneration(T5Config(decoder_start_token_id=0)).to(torch.bfloat16).cuda()
+
+
+# The model, and what its `generate` is told besides.
+GENERATORS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
+    "gpt2": (gpt2, {"pad_token_id": 50256, "do_sample": False}),
+    "gpt2_beams": (gpt2, {"pad_token_id": 50256, "do_sample": False, "num_beams": 5}),
+    "gpt2_sample": (gpt2, {"pad_token_id": 50256, "do_sample": True, "top_k": 50}),
+    "gptj": (gptj, {"pad_token_id": 50256, "do_sample": False}),
+    "t5": (t5, {"pad_token_id": 0, "do_sample": False}),
+}
+WAV2VEC2 = "wav2vec2"
+WORKLOADS = [*MODELS, *GENERATORS, WAV2VEC2]
 
 
 def digest_of(value: Any, digest: "hashlib._Hash") -> None:
@@ -93,23 +131,34 @@ def model_step(name: str, how: str) -> Step:
     return step
 
 
-def generate_round(beams: int, calls: int) -> Callable[[], list[Any]]:
-    from transformers import GPT2Config, GPT2LMHeadModel  # noqa: PLC0415
-
+def generate_round(name: str, calls: int) -> Callable[[], list[Any]]:
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config()).half().cuda().eval()
+    build, settings = GENERATORS[name]
+    model = build().eval()
     model.generation_config.eos_token_id = None
-    prompt = torch.randint(0, 50000, (1, 16)).cuda()
+    prompt = torch.randint(0, min(50000, model.config.vocab_size), (1, 16)).cuda()
     mask = torch.ones_like(prompt)
 
     def run() -> list[Any]:
-        return [
-            model.generate(
-                prompt, attention_mask=mask, pad_token_id=50256, do_sample=False, num_beams=beams, max_new_tokens=calls
-            )
-        ]
+        return [model.generate(prompt, attention_mask=mask, max_new_tokens=calls, **settings)]
 
     return run
+
+
+def wav2vec2_step() -> Step:
+    """Clips of 0.5 to 2.95 seconds: each call takes one of 50 lengths at random."""
+    from transformers import Wav2Vec2Config, Wav2Vec2ForCTC  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    model = Wav2Vec2ForCTC(Wav2Vec2Config()).half().cuda().eval()
+    clips = [torch.randn(1, 8000 + 800 * i).half().cuda() for i in range(50)]
+    choice = random.Random(0)
+
+    def step(_: int) -> Any:
+        with torch.no_grad():
+            return model(choice.choice(clips))
+
+    return step
 
 
 def loop_round(step: Step, calls: int) -> Callable[[], list[Any]]:
@@ -135,17 +184,18 @@ def gpu_busy_ms(run: Callable[[], list[Any]], calls: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workload", choices=[*MODELS, "gpt2", "gpt2_beams"])
+    parser.add_argument("workload", choices=WORKLOADS)
     parser.add_argument("--calls", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--how", choices=["plain", "graph", "compile"], default="plain")
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--serve", action="store_true")
     options = parser.parse_args()
-    if options.workload in MODELS:
-        run = loop_round(model_step(options.workload, options.how), options.calls)
+    if options.workload in GENERATORS:
+        run = generate_round(options.workload, options.calls)
     else:
-        run = generate_round(5 if options.workload == "gpt2_beams" else 1, options.calls)
+        step = wav2vec2_step() if options.workload == WAV2VEC2 else model_step(options.workload, options.how)
+        run = loop_round(step, options.calls)
     digest, times = hashlib.sha256(), []
     for _ in sys.stdin if options.serve else range(options.rounds):
         torch.cuda.synchronize()
