@@ -11,6 +11,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
+#include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/api_table.h"
 #include "shim/replay/live_blocks.h"
@@ -21,26 +22,33 @@ namespace grape::python::replay {
 namespace {
 
 using Range = grape::replay::Shadow::Range;
+using Watched = grape::replay::Shadow::Watched;
 
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
-// All that the call can reach and that stays alive: arguments, the module's tensors, and what the first observed call's
-// kernels were given besides. Disjoint, ascending.
-std::vector<Range> reachable_memory(const Region& region, const Signature& signature, const Call& call) {
-  std::vector<Range> ranges;
-  for (const state::StorageExtent& extent : call.walk->extents()) ranges.push_back({extent.address, extent.bytes});
-  for (const state::StorageExtent& extent : region.guard->extents()) ranges.push_back({extent.address, extent.bytes});
+// All that the call can reach and that stays alive: arguments, the module's and the globals' tensors, and what the
+// first observed call's kernels were given besides. Disjoint, ascending.
+std::vector<Watched> reachable_memory(const Region& region, const Signature& signature, const Call& call) {
+  std::vector<Watched> ranges;
+  const auto add = [&](const std::vector<state::StorageExtent>& extents) {
+    for (const state::StorageExtent& extent : extents) ranges.push_back({{extent.address, extent.bytes}, false});
+  };
+  add(call.walk->extents());
+  add(region.guard->extents());
+  add(signature.observation->globals->extents());
   for (const program::StaticBlock& block : signature.observation->program.statics) {
     if (grape::replay::LiveBlocks::instance().alive(block.address, block.serial)) {
-      ranges.push_back({block.address, block.bytes});
+      ranges.push_back({{block.address, block.bytes}, true});
     }
   }
   std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
-  std::vector<Range> merged;
-  for (const Range& range : ranges) {
+  std::vector<Watched> merged;
+  for (const Watched& range : ranges) {
     if (range.bytes == 0) continue;
     if (!merged.empty() && range.address < merged.back().address + merged.back().bytes) {
-      merged.back().bytes = std::max(merged.back().bytes, range.address + range.bytes - merged.back().address);
+      Watched& last = merged.back();
+      last.bytes = std::max(last.bytes, range.address + range.bytes - last.address);
+      last.hidden = last.hidden && range.hidden;
     } else {
       merged.push_back(range);
     }
@@ -207,12 +215,17 @@ std::vector<Range> output_ranges(const program::Program& program, const std::vec
   return ranges;
 }
 
-// Before a read by the host nothing may change that eager would find changed, should the value be another one.
-bool may_stop_at_reads(const program::Program& program, const Call& call, const grape::replay::Shadow& shadow) {
+// What was changed before a read by the host, or may have been: should the value be another one, eager runs from the
+// start, and finds it changed.
+enum class BeforeReads : std::uint8_t { kNothing, kHidden, kVisible };
+
+BeforeReads changed_before_reads(const program::Program& program, const Call& call,
+                                 const grape::replay::Shadow& shadow) {
   const auto last_read = std::find_if(program.nodes.rbegin(), program.nodes.rend(), [](const program::RecordedNode& n) {
     return n.kind == program::NodeKind::kHostRead;
   });
-  if (last_read == program.nodes.rend()) return true;
+  BeforeReads found = BeforeReads::kNothing;
+  if (last_read == program.nodes.rend()) return found;
   for (const program::Reference& reference : program.references) {
     if (reference.word >= last_read->words_at) break;
     Range used;
@@ -224,10 +237,12 @@ bool may_stop_at_reads(const program::Program& program, const Call& call, const 
     for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
       const Range& range = shadow.watched()[i];
       const bool overlap = range.address < used.address + used.bytes && used.address < range.address + range.bytes;
-      if (overlap && shadow.changed(i)) return false;
+      if (!overlap || !shadow.changed(i)) continue;
+      if (!shadow.hidden(i)) return BeforeReads::kVisible;
+      found = BeforeReads::kHidden;
     }
   }
-  return true;
+  return found;
 }
 
 // The second observed call told the same program: its graph runs in the shadow. Null: `seen.reason` says why not.
@@ -237,8 +252,9 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   if (!seen.shadow.after(stream, output_ranges(second.program, second.output_addresses, second), seen.reason)) {
     return nullptr;
   }
-  if (!may_stop_at_reads(second.program, call, seen.shadow)) {
-    seen.reason = "changes memory before it reads a value on the host";
+  const BeforeReads before_reads = changed_before_reads(second.program, call, seen.shadow);
+  if (before_reads == BeforeReads::kVisible) {
+    seen.reason = "changes memory of its arguments or its module before it reads a value on the host";
     return nullptr;
   }
   auto proven = std::make_unique<Proven>();
@@ -267,14 +283,22 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   proven->pool = &region.execs;
   const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
   std::string difference;
+  auto found = grape::replay::Shadow::Found::kDifferent;
   const bool ran =
       prepared && seen.shadow.compare(stream, proven->others, proven->steps,
-                                      output_ranges(second.program, bindings.outputs, second), difference, seen.reason);
+                                      output_ranges(second.program, bindings.outputs, second),
+                                      before_reads == BeforeReads::kHidden, found, difference, seen.reason);
   for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
            proven->program.nodes.size(), (now() - planned) * 1e3);
   if (!ran) return nullptr;
-  if (!difference.empty()) {
+  if (found == grape::replay::Shadow::Found::kNotDeterministic) {
+    if (config().allow_nondeterministic) return proven;
+    seen.reason = "gives other bytes each time it runs, on the same memory (" + difference +
+                  "): GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless";
+    return nullptr;
+  }
+  if (found == grape::replay::Shadow::Found::kDifferent) {
     seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
     return nullptr;
   }

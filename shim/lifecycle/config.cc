@@ -132,8 +132,9 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
   out[used] = '\0';
 }
 
-constexpr const char* kNames[] = {"GRAPE_MODE",          "GRAPE_TRACE",   "GRAPE_TRACE_REPLACE", "GRAPE_LOG",
-                                  "GRAPE_REGIONS",       "GRAPE_EXCLUDE", "GRAPE_STACKS",        "GRAPE_REPORT",
+constexpr const char* kNames[] = {"GRAPE_MODE",          "GRAPE_TRACE",   "GRAPE_TRACE_REPLACE",
+                                  "GRAPE_LOG",           "GRAPE_REGIONS", "GRAPE_EXCLUDE",
+                                  "GRAPE_STACKS",        "GRAPE_REPORT",  "GRAPE_ALLOW_NONDETERMINISTIC",
                                   "GRAPE_MEMORY_BUDGET", "GRAPE_DISABLE"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
@@ -189,6 +190,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.disabled = choose(name, value, kSwitch, 1, warn) != 0;
   } else if (is("GRAPE_TRACE_REPLACE")) {
     out.replace = choose(name, value, kSwitch, 0, warn) != 0;
+  } else if (is("GRAPE_ALLOW_NONDETERMINISTIC")) {
+    out.allow_nondeterministic = choose(name, value, kSwitch, 0, warn) != 0;
   } else if (is("GRAPE_TRACE")) {
     copy_text(name, value, out.trace, sizeof out.trace, warn);
   } else if (is("GRAPE_MEMORY_BUDGET")) {

@@ -18,10 +18,11 @@ struct Config {
   LogLevel log = LogLevel::kWarning;
   std::uint64_t memory_budget = std::uint64_t{256} << 20;  // GRAPE_MEMORY_BUDGET: bytes of device memory for graphs
   bool replace = false;                                    // GRAPE_TRACE_REPLACE: write beside, rename at the end
-  char trace[4096] = {};                                   // GRAPE_TRACE, unexpanded
-  char report[4096] = {};   // GRAPE_REPORT: JSON on what became of each region; unexpanded
-  char regions[4096] = {};  // GRAPE_REGIONS: comma-separated patterns, checked
-  char exclude[4096] = {};  // GRAPE_EXCLUDE
+  bool allow_nondeterministic = false;  // GRAPE_ALLOW_NONDETERMINISTIC: replay what differs from itself
+  char trace[4096] = {};                // GRAPE_TRACE, unexpanded
+  char report[4096] = {};               // GRAPE_REPORT: JSON on what became of each region; unexpanded
+  char regions[4096] = {};              // GRAPE_REGIONS: comma-separated patterns, checked
+  char exclude[4096] = {};              // GRAPE_EXCLUDE
 };
 
 // Is a trace to be written? In mode replay only where GRAPE_TRACE names one.

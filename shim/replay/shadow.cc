@@ -40,8 +40,18 @@ bool Shadow::copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::ui
   return !failed(copy_memory(to, from, bytes, stream), "cuMemcpyDtoDAsync", error);
 }
 
-bool Shadow::before(CUstream stream, std::vector<Range> watched, std::string& error) noexcept {
-  watched_ = std::move(watched);
+bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, std::string& error) noexcept {
+  watched_.clear();
+  hidden_.clear();
+  try {
+    for (const Watched& range : watched) {
+      watched_.push_back(range);
+      hidden_.push_back(range.hidden);
+    }
+  } catch (const std::bad_alloc&) {
+    error = "no host memory";
+    return false;
+  }
   DeviceHash* hash = DeviceHash::of_current_context(error);
   if (hash == nullptr) return false;
   std::uint64_t bytes = kAlignment;
@@ -107,11 +117,13 @@ bool Shadow::after(CUstream stream, std::vector<Range> outputs, std::string& err
   return true;
 }
 
-// What the eager run changed, as it was before.
-bool Shadow::rewind(CUstream stream, std::string& error) noexcept {
+// As it was before the eager run, where `now`, the hashes of what is there, says otherwise.
+bool Shadow::rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool hidden_too,
+                    std::string& error) noexcept {
   std::uint64_t from = before_copy_.address;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
-    if (changed(i) && !copy(stream, watched_[i].address, from, watched_[i].bytes, error)) return false;
+    const bool other = now[i] != before_hashes_[i] && (hidden_too || !hidden_[i]);
+    if (other && !copy(stream, watched_[i].address, from, watched_[i].bytes, error)) return false;
     from += aligned(watched_[i].bytes);
   }
   return true;
@@ -136,32 +148,102 @@ bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, st
   return good;
 }
 
-bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps,
-                     const std::vector<Range>& outputs, std::string& difference, std::string& error) noexcept {
-  DeviceHash* hash = DeviceHash::of_current_context(error);
-  if (hash == nullptr) return false;
-  if (!rewind(stream, error)) {
-    std::string ignored;
-    put_back(stream, {}, ignored);
-    return false;
+Shadow::Left Shadow::run(DeviceHash& hash, CUstream stream, const std::vector<CUstream>& others, Steps& steps,
+                         const std::vector<Range>& outputs) {
+  Left left;
+  left.ran = steps.run(stream, others);
+  left.hashed = hash_all(hash, stream, outputs, left.watched, left.outputs);
+  return left;
+}
+
+// Where a run differs from eager's; empty: nowhere.
+std::string Shadow::where(const Left& left, bool hidden_too) const {
+  if (left.ran == Steps::Ran::kOtherValue) return "a value that the host reads differs";
+  for (std::size_t i = 0; i < left.outputs.size(); ++i) {
+    if (left.outputs[i] != output_hashes_[i]) return "output " + std::to_string(i) + " differs from eager's";
   }
-  const Steps::Ran ran = steps.run(stream, others);
-  std::vector<std::uint64_t> now, made;
-  const CUresult hashed = hash_all(*hash, stream, outputs, now, made);
-  // In every case: what eager left is what the program sees.
-  if (!put_back(stream, now, error)) return false;
-  if (ran == Steps::Ran::kFailed) error = "launching the graph failed";
-  if (ran == Steps::Ran::kFailed || failed(hashed, "hashing", error)) return false;
-  difference = ran == Steps::Ran::kOtherValue ? "a value that the host reads differs" : "";
-  for (std::size_t i = 0; i < made.size() && difference.empty(); ++i) {
-    if (made[i] != output_hashes_[i]) difference = "output " + std::to_string(i) + " differs from eager's";
+  for (std::size_t i = 0; i < left.watched.size(); ++i) {
+    if (left.watched[i] == after_hashes_[i] || (hidden_[i] && !hidden_too)) continue;
+    const char* whose = hidden_[i] ? " that only its kernels know of" : " of its arguments, its module or a global";
+    return "memory" + std::string(whose) + " (" + std::to_string(watched_[i].bytes) +
+           " bytes) differs from what eager left";
   }
-  for (std::size_t i = 0; i < now.size() && difference.empty(); ++i) {
-    if (now[i] != after_hashes_[i]) {
-      difference = "memory alive before the call (block " + std::to_string(i) + ") differs from what eager left";
-    }
+  return "";
+}
+
+namespace {
+
+// Does `second` differ from `first` wherever one of them differs from eager? But for what is `hidden`.
+bool differs_from_itself(const std::vector<std::uint64_t>& eager, const std::vector<std::uint64_t>& first,
+                         const std::vector<std::uint64_t>& second, const std::vector<bool>& hidden) {
+  for (std::size_t i = 0; i < eager.size(); ++i) {
+    if (i < hidden.size() && hidden[i]) continue;
+    if ((first[i] != eager[i] || second[i] != eager[i]) && first[i] == second[i]) return false;
   }
   return true;
+}
+
+bool good(Steps::Ran ran, CUresult hashed, std::string& error) {
+  if (ran == Steps::Ran::kFailed) error = "launching the graph failed";
+  return ran != Steps::Ran::kFailed && !failed(hashed, "hashing", error);
+}
+
+}  // namespace
+
+// `last`: what is there at the end, also after an error.
+bool Shadow::compare_runs(DeviceHash& hash, CUstream stream, const std::vector<CUstream>& others, Steps& steps,
+                          const std::vector<Range>& outputs, bool twice, Found& found, std::string& difference,
+                          Left& last, std::string& error) {
+  if (!rewind(stream, after_hashes_, true, error)) return false;
+  last = run(hash, stream, others, steps, outputs);
+  if (!good(last.ran, last.hashed, error)) return false;
+  difference = where(last, false);
+  found = difference.empty() ? Found::kSame : Found::kDifferent;
+  if (last.ran == Steps::Ran::kOtherValue) return true;
+  const bool same = found == Found::kSame;
+  if (same && !twice && where(last, true).empty()) return true;
+  const Left first = last;
+  auto* fill = real::get_cuMemsetD8Async();
+  last.watched.clear();
+  if (!rewind(stream, first.watched, !same, error)) return false;
+  for (const Range& output : outputs) {
+    constexpr unsigned char kAnything = 0xA5;  // what is not written a second time must not look as if it was
+    if (output.bytes == 0) continue;
+    if (fill == nullptr || failed(fill(output.address, kAnything, output.bytes, stream), "cuMemsetD8Async", error)) {
+      return false;
+    }
+  }
+  last = run(hash, stream, others, steps, outputs);
+  if (!good(last.ran, last.hashed, error)) return false;
+  if (same) {
+    if (where(last, false).empty()) return true;
+    found = Found::kDifferent;
+    difference =
+        "what it does depends on memory that only its kernels know of, and that it changes: " + where(last, false);
+  } else if (last.ran == Steps::Ran::kDone && differs_from_itself(output_hashes_, first.outputs, last.outputs, {}) &&
+             differs_from_itself(after_hashes_, first.watched, last.watched, hidden_)) {
+    found = Found::kNotDeterministic;
+  }
+  return true;
+}
+
+bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps,
+                     const std::vector<Range>& outputs, bool twice, Found& found, std::string& difference,
+                     std::string& error) noexcept {
+  DeviceHash* hash = DeviceHash::of_current_context(error);
+  if (hash == nullptr) return false;
+  Left last;
+  bool compared = false;
+  try {
+    compared = compare_runs(*hash, stream, others, steps, outputs, twice, found, difference, last, error);
+  } catch (const std::bad_alloc&) {
+    error = "no host memory";
+  }
+  // In every case: what eager left is what the program sees.
+  std::string worse;
+  if (put_back(stream, last.watched, worse)) return compared;
+  error = worse;
+  return false;
 }
 
 }  // namespace grape::replay

@@ -18,6 +18,10 @@ namespace grape::replay {
 class Shadow {
  public:
   using Range = DeviceHash::Range;
+  struct Watched : Range {
+    bool hidden = false;  // neither an argument's, nor the module's, nor a global's
+  };
+  enum class Found : std::uint8_t { kSame, kDifferent, kNotDeterministic };
 
   Shadow() = default;
   ~Shadow();
@@ -26,15 +30,18 @@ class Shadow {
 
   // Before the eager run. `watched`: disjoint ranges of memory that is alive before and after. False: not possible (no
   // memory for the copies, the driver refuses); `error` is one line.
-  bool before(CUstream stream, std::vector<Range> watched, std::string& error) noexcept;
+  bool before(CUstream stream, const std::vector<Watched>& watched, std::string& error) noexcept;
   // After the eager run. `outputs`: what it made.
   bool after(CUstream stream, std::vector<Range> outputs, std::string& error) noexcept;
   // Starts from the memory of before(), launches, compares what it left in `outputs` (same order and sizes as
-  // after()'s) and in the watched ranges, and puts eager's bytes back. False: an error. `difference`: empty if all were
-  // equal.
+  // after()'s) and in the watched ranges, and puts eager's bytes back. False: an error. `difference`: where it differs
+  // from eager, in one line; empty if nothing does. kNotDeterministic: wherever it differs from eager it also differs
+  // from a second run of its own, from the same memory.
+  // `twice`: what hidden ranges hold must not matter in any case, see above.
   bool compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps, const std::vector<Range>& outputs,
-               std::string& difference, std::string& error) noexcept;
+               bool twice, Found& found, std::string& difference, std::string& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
+  bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
   // Did the eager run change watched range `i`?
   bool changed(std::size_t i) const noexcept { return before_hashes_[i] != after_hashes_[i]; }
 
@@ -43,10 +50,23 @@ class Shadow {
   CUresult hash_all(DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
                     std::vector<std::uint64_t>& watched_hashes,
                     std::vector<std::uint64_t>& output_hashes) const noexcept;
-  bool rewind(CUstream stream, std::string& error) noexcept;
+  // What one run of the graph left.
+  struct Left {
+    Steps::Ran ran = Steps::Ran::kFailed;
+    CUresult hashed = CUDA_ERROR_UNKNOWN;
+    std::vector<std::uint64_t> watched, outputs;
+  };
+  Left run(DeviceHash& hash, CUstream stream, const std::vector<CUstream>& others, Steps& steps,
+           const std::vector<Range>& outputs);
+  bool rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool hidden_too, std::string& error) noexcept;
   bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept;
+  bool compare_runs(DeviceHash& hash, CUstream stream, const std::vector<CUstream>& others, Steps& steps,
+                    const std::vector<Range>& outputs, bool twice, Found& found, std::string& difference, Left& last,
+                    std::string& error);
+  std::string where(const Left& left, bool hidden_too) const;
 
   std::vector<Range> watched_;
+  std::vector<bool> hidden_;  // per watched range
   std::vector<Range> outputs_;
   std::vector<std::uint64_t> before_hashes_, after_hashes_, output_hashes_;
   // Ranges back to back: all as they were before; the changed ones as eager left them.

@@ -42,7 +42,7 @@ class ShadowTest : public simcuda_test::Driver {
     Driver::TearDown();
   }
 
-  std::vector<Shadow::Range> watched() const { return {{input_, kBytes}, {weight_, kBytes}}; }
+  std::vector<Shadow::Watched> watched() const { return {{input_, kBytes}, {weight_, kBytes}}; }
 
   void run_eagerly() {
     ASSERT_CU(launch("_Z4axpyPfPKffi", nullptr, input_, weight_, 1.0f, static_cast<int>(kCount)));
@@ -69,6 +69,7 @@ class ShadowTest : public simcuda_test::Driver {
 
   struct Result {
     bool compared = false;
+    Shadow::Found found = Shadow::Found::kDifferent;
     std::string difference = "none was asked for", error;
   };
   // Launches the program on `stream` behind before() and after().
@@ -81,7 +82,8 @@ class ShadowTest : public simcuda_test::Driver {
     ExecPool pool;
     Steps steps;
     EXPECT_TRUE(steps.prepare(pool, builder.program(), plan, bindings, result.error)) << result.error;
-    result.compared = shadow.compare(stream, {}, steps, {{output_, kBytes}}, result.difference, result.error);
+    result.compared =
+        shadow.compare(stream, {}, steps, {{output_, kBytes}}, false, result.found, result.difference, result.error);
     EXPECT_CU(cuCtxSynchronize());
     return result;
   }
@@ -159,7 +161,8 @@ TEST_F(ShadowTest, MemoryThatEagerLeftAloneIsPutBack) {
   region.builder.fill(region.weight.at(kBytes - 1), 0x55, 1, 1);
   const Result result = shadowed(region.builder);
   EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "memory alive before the call (block 1) differs from what eager left");
+  EXPECT_EQ(result.difference,
+            "memory of its arguments, its module or a global (256 bytes) differs from what eager left");
 }
 
 TEST_F(ShadowTest, AnInputChangedDifferentlyIsPutBack) {
@@ -167,7 +170,8 @@ TEST_F(ShadowTest, AnInputChangedDifferentlyIsPutBack) {
   region.builder.fill(region.input.at(3), 0x55, 1, 1);  // after the output was made
   const Result result = shadowed(region.builder);
   EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "memory alive before the call (block 0) differs from what eager left");
+  EXPECT_EQ(result.difference,
+            "memory of its arguments, its module or a global (256 bytes) differs from what eager left");
 }
 
 TEST_F(ShadowTest, AnInputNotChangedIsPutBack) {
@@ -178,7 +182,8 @@ TEST_F(ShadowTest, AnInputNotChangedIsPutBack) {
   region.builder.fill(region.output.at(0), 0x41400000, 4, kCount);  // 12: only the input is another
   const Result result = shadowed(region.builder);
   EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "memory alive before the call (block 0) differs from what eager left");
+  EXPECT_EQ(result.difference,
+            "memory of its arguments, its module or a global (256 bytes) differs from what eager left");
 }
 
 TEST_F(ShadowTest, AllDifferentAndAllPutBack) {
@@ -212,8 +217,8 @@ TEST_F(ShadowTest, RangesOfAnySizeAnywhere) {
   std::vector<std::uint8_t> first(size);
   std::iota(first.begin(), first.end(), std::uint8_t{1});
   ASSERT_CU(cuMemcpyHtoD(memory, first.data(), size));
-  std::vector<Shadow::Range> ranges;
-  for (std::uint64_t i = 0, at = 1; i < kRanges; at += i + 3, ++i) ranges.push_back({memory + at, i + 1});
+  std::vector<Shadow::Watched> ranges;
+  for (std::uint64_t i = 0, at = 1; i < kRanges; at += i + 3, ++i) ranges.push_back({{memory + at, i + 1}, false});
 
   Shadow shadow;
   std::string error;
@@ -237,7 +242,8 @@ TEST_F(ShadowTest, RangesOfAnySizeAnywhere) {
   EXPECT_EQ(content(memory, size), left);
   result = compare(shadow, other);
   EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "memory alive before the call (block 0) differs from what eager left");
+  EXPECT_EQ(result.difference,
+            "memory of its arguments, its module or a global (1 bytes) differs from what eager left");
   EXPECT_EQ(content(memory, size), left);
 }
 
@@ -260,8 +266,10 @@ TEST_F(ShadowTest, OutputsOfAnySize) {
       bindings.outputs = {output_};
       ExecPool pool;
       Steps steps;
+      auto found = Shadow::Found::kDifferent;
       ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, bindings, error)) << error;
-      ASSERT_TRUE(shadow.compare(nullptr, {}, steps, {{output_ + 3, bytes}, {output_ + 50, bytes}}, difference, error))
+      ASSERT_TRUE(shadow.compare(nullptr, {}, steps, {{output_ + 3, bytes}, {output_ + 50, bytes}}, false, found,
+                                 difference, error))
           << error;
       EXPECT_EQ(difference, written == bytes ? "" : "output 1 differs from eager's") << bytes;
     }
@@ -307,7 +315,8 @@ TEST_F(ShadowTest, OnlyWhatEagerChangedIsCopiedTwice) {
   builder.fill(builder.add_output(kBytes).at(0), 0x41400000, 4, kCount);  // 12
   const Result result = compare(shadow, builder);
   EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "memory alive before the call (block 0) differs from what eager left");
+  EXPECT_EQ(result.difference,
+            "memory of its arguments, its module or a global (8388608 bytes) differs from what eager left");
   const std::vector<std::uint8_t> now = content(big, kBig);
   for (std::size_t i = 0; i < kBig; i += sizeof(float)) {
     float value = 0;
