@@ -2,11 +2,12 @@
 """Many models, plain and under GRAPE_MODE=replay: what is replayed, whether all outputs are bitwise the same, and how
 long a call takes.
 
-models.py [NAME ...] [--calls 40] [--out FOLDER]
+models.py [NAME ...] [--calls 40] [--repeats 1] [--out FOLDER]
 
 Each model of model_zoo.py runs in two processes of its own (model_loop.py), so that one's crash, memory and report are
 none of another's. Processes set up side by side, --jobs at a time, up to and including their first call; then one after
-the other is timed, alone.
+the other is timed, alone. Two processes of one program can differ in speed by tens of per cent: where that matters,
+--repeats starts several of each kind, and medians over them are shown.
 
 verdict   by the report: `replayed`: every call of the model from the fifth on; `partly`: only some, or only modules
           inside it; `eager`: none. `not here`: the installed library does not have the model
@@ -34,16 +35,24 @@ from turns import Turns
 GENERATE = ".generate"
 LAST_UNREPLAYED = 4  # the calls of a steady loop that a proof may take
 EARLY = slice(1, 21)
+VERDICTS = ("replayed", "partly", "eager")
 QUIET = {"PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": "2"}
 Report = dict[str, Any]
 
 
-def early_ratio(ours: list[float], theirs: list[float]) -> Optional[float]:
-    return sum(ours[EARLY]) / sum(theirs[EARLY]) if min(len(ours), len(theirs)) >= EARLY.stop else None
+def early_ms(runs: list[Report]) -> Optional[float]:
+    """The median over processes."""
+    enough = all(len(run["ms"]) >= EARLY.stop for run in runs)
+    return statistics.median(sum(run["ms"][EARLY]) for run in runs) if runs and enough else None
 
 
-def steady_ms(times: list[float]) -> Optional[float]:
-    return statistics.median(times[len(times) // 2 :]) if times else None
+def steady_ms(runs: list[Report]) -> Optional[float]:
+    medians = [statistics.median(run["ms"][len(run["ms"]) // 2 :]) for run in runs if run["ms"]]
+    return statistics.median(medians) if medians else None
+
+
+def ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
+    return above / below if above and below else None
 
 
 def verdict_of(regions: list[Report], name: str, calls: int, module_calls: int) -> tuple[str, str]:
@@ -78,82 +87,92 @@ class ModelRuns:
         calls = self.options.calls
         return max(min(calls, EARLY.stop), calls * 6 // 10) if name.endswith(GENERATE) else calls
 
-    def start(self, name: str, kind: str) -> tuple[str, list[str], dict[str, str]]:
+    def start(self, name: str, kind: str, number: int) -> tuple[str, list[str], dict[str, str]]:
+        label = f"{name} {kind} {number}"
         command = [self.options.python, str(HERE / "model_loop.py"), name, "--calls", str(self.calls(name))]
         if kind == "replay" and self.build is not None:
-            settings = {"GRAPE_MODE": "replay", "GRAPE_REPORT": str(self.scratch / f"{name}.json")}
-            return f"{name} {kind}", command, preloaded(self.build, **settings, **QUIET)
-        return f"{name} {kind}", [*command, "--device", self.options.device], environment(**QUIET)
+            settings = {"GRAPE_MODE": "replay", "GRAPE_REPORT": str(self.scratch / f"{name}-{number}.json")}
+            return label, command, preloaded(self.build, **settings, **QUIET)
+        return label, [*command, "--device", self.options.device], environment(**QUIET)
 
-    def run_together(self, names: list[str], kinds: tuple[str, ...]) -> None:
+    def run_together(self, names: list[str], kinds: list[tuple[str, int]]) -> None:
         """One process for each name and kind: they set up side by side, and are timed one after the other."""
-        starts = [self.start(name, kind) for name in names for kind in kinds]
+        starts = [self.start(name, *kind) for name in names for kind in kinds]
         with Turns(starts, max(20.0, self.left() + 10)) as turns:
             turns.round(0, keep=False)
             turns.round(0, keep=False)
             turns.finish()
             found = {player.kind: player.summary for player in turns.players if player.summary is not None}
         for name in names:
-            row = self.rows.setdefault(name, {})
-            for kind in kinds:
-                failure = next((f for f in turns.failures if f.startswith(f"{name} {kind}: ")), "gave no answer")
-                lines = failure.removeprefix(f"{name} {kind}: ").splitlines()
+            row = self.rows.setdefault(name, {"plain": [], "replay": []})
+            for kind, number in kinds:
+                label = f"{name} {kind} {number}"
+                failure = next((f for f in turns.failures if f.startswith(f"{label}: ")), "gave no answer")
+                lines = failure.removeprefix(f"{label}: ").splitlines()
                 error = " … ".join([lines[0][:60], *lines[-1:]] if len(lines) > 1 else lines)
-                row[kind] = found.get(f"{name} {kind}") or {"error": error, "stderr": failure, "ms": []}
+                row[kind].append(found.get(label) or {"error": error, "stderr": failure, "ms": []})
 
-    def report(self, name: str) -> list[Report]:
-        try:
-            return json.loads((self.scratch / f"{name}.json").read_text())["regions"]
-        except (OSError, ValueError, KeyError) as error:
-            return [{"region": "no report", "calls": 0, "replayed": 0, "reason": repr(error)}]
+    def read_reports(self, name: str) -> None:
+        """The verdict is the worst of all processes'."""
+        row = self.rows[name]
+        first = row["plain"][0]
+        for number in range(len(row["replay"])):
+            try:
+                regions = json.loads((self.scratch / f"{name}-{number}.json").read_text())["regions"]
+            except (OSError, ValueError, KeyError) as error:
+                row["problem"] = f"no report: {error!r}"
+                return
+            verdict, reason = verdict_of(regions, first["region"], len(first["ms"]), first["module_calls"])
+            if number == 0 or VERDICTS.index(verdict) > VERDICTS.index(row["verdict"]):
+                row.update(verdict=verdict, reason=reason)
+                row["regions"] = sorted(regions, key=lambda r: -r["calls"])[:40]
 
     def judge(self, name: str) -> None:
         row = self.rows[name]
-        plain, replay = row["plain"], row.get("replay", {"error": None, "ms": []})
         row.update(verdict="", reason="", problem=None, equal="")
-        if (plain["error"] or "").startswith("not here"):
-            row.update(verdict="not here", reason=plain["error"])
-            return
         for kind in ("plain", "replay"):
-            if row.get(kind, {}).get("error"):
-                row["problem"] = f"{kind}: {row[kind]['error']}"
+            error = next((run["error"] for run in row[kind] if run["error"]), None)
+            if error is not None and error.startswith("not here"):
+                row.update(verdict="not here", reason=error)
                 return
-        if not plain["finite"] or not plain["tensors"] or len(set(plain["digests"])) < len(plain["digests"]):
+            if error is not None:
+                row["problem"] = f"{kind}: {error}"
+                return
+        first, *again = [run["digests"] for run in row["plain"]]
+        if not row["plain"][0]["finite"] or not row["plain"][0]["tensors"] or len(set(first)) < len(first):
             row["problem"] = "outputs that are no numbers, or do not depend on the inputs: nothing is compared by them"
-        if "replay" not in row:
+        if not row["replay"]:
             row["verdict"] = "runs"
             return
-        regions = self.report(name)
-        row["regions"] = sorted(regions, key=lambda r: -r["calls"])[:40]
-        row["verdict"], row["reason"] = verdict_of(regions, plain["region"], len(plain["ms"]), plain["module_calls"])
-        others = [i for i, (a, b) in enumerate(zip(plain["digests"], replay["digests"])) if a != b]
-        row["equal"] = "equal"
-        if "again" in row:
-            alone = row["again"].get("digests") == plain["digests"]
-            row["equal"] = "DIFFER" if alone else "self differs"
-        elif others or len(plain["digests"]) != len(replay["digests"]):
-            row["equal"] = "DIFFER"
-        if row["equal"] == "DIFFER":
-            row["problem"] = f"the outputs of calls {others[:10]} differ under replay"
+        self.read_reports(name)
+        differing = [i for i in range(len(first)) if any(run["digests"][i] != first[i] for run in row["replay"])]
+        if not differing:
+            row["equal"] = "equal"
+        elif any(other != first for other in again):
+            row["equal"] = "self differs"
+        else:
+            row.update(equal="DIFFER", problem=f"the outputs of calls {differing[:10]} differ under replay")
 
     def run(self, names: list[str]) -> None:
-        kinds = ("plain", "replay") if self.build is not None else ("plain",)
+        which = ("plain", "replay") if self.build is not None else ("plain",)
+        kinds = [(kind, number) for number in range(self.options.repeats) for kind in which]
         together = max(1, self.options.jobs // len(kinds))
         for at in range(0, len(names), together):
             batch = names[at : at + together]
             if self.left() < 20:
-                self.rows.update({name: {"problem": "not run: the time budget is spent"} for name in batch})
+                skipped = {"plain": [], "replay": [], "problem": "not run: the time budget is spent"}
+                self.rows.update({name: dict(skipped) for name in batch})
                 continue
             self.run_together(batch, kinds)
             for name in batch:
                 self.judge(name)
             self.write()
             print(f"{min(at + together, len(names))} of {len(names)}, {self.left():.0f} s left", flush=True)
-        # Does a model whose outputs differ differ from itself? Only another plain run can tell.
+        # Does a model whose outputs differ differ from itself? Only other plain runs can tell.
         different = [name for name in names if self.rows[name].get("equal") == "DIFFER"]
         for at in range(0, len(different) if self.left() > 20 else 0, self.options.jobs):
             batch = different[at : at + self.options.jobs]
-            self.run_together(batch, ("again",))
+            self.run_together(batch, [("plain", self.options.repeats)])
             for name in batch:
                 self.judge(name)
         self.write()
@@ -172,16 +191,15 @@ class ModelRuns:
             ]
         ]
         for name, row in self.rows.items():
-            plain, replay = (row.get(kind, {}).get("ms", []) for kind in ("plain", "replay"))
-            ours, theirs = steady_ms(replay), steady_ms(plain)
+            ours, theirs = steady_ms(row["replay"]), steady_ms(row["plain"])
             rows.append(
                 [
                     name,
                     row.get("verdict") or "?",
                     show(theirs, 3),
                     show(ours, 3),
-                    show(theirs / ours if ours and theirs else None, 2),
-                    show(early_ratio(replay, plain), 2),
+                    show(ratio(theirs, ours), 2),
+                    show(ratio(early_ms(row["replay"]), early_ms(row["plain"])), 2),
                     row.get("equal", ""),
                     ((row.get("problem") or row.get("reason") or "").splitlines() or [""])[0][:160],
                 ]
@@ -193,20 +211,17 @@ class ModelRuns:
         both = [row for row in self.rows.values() if row.get("equal")]
         if not both:
             return []
-        counts = {
-            verdict: sum(row["verdict"] == verdict for row in both) for verdict in ("replayed", "partly", "eager")
-        }
+        counts = {verdict: sum(row["verdict"] == verdict for row in both) for verdict in VERDICTS}
         lines = [", ".join(f"{count} {verdict}" for verdict, count in counts.items())]
         equal = sum(row["equal"] == "equal" for row in both)
         lines[0] += f"; {equal} of {len(both)} equal"
-        early = [(sum(r["replay"]["ms"][EARLY]), sum(r["plain"]["ms"][EARLY])) for r in both]
-        ratios = [ours / theirs for ours, theirs in early if theirs]
-        if ratios:
+        early = [(early_ms(row["replay"]), early_ms(row["plain"])) for row in both]
+        early = [pair for pair in early if all(pair)]
+        if early:
             total = sum(ours for ours, _ in early) / sum(theirs for _, theirs in early)
-            lines.append(
-                f"first 20 calls, replay over plain: {total:.3f} of all models' time, {max(ratios):.2f} at most"
-            )
-        gains = [steady_ms(row["plain"]["ms"]) / steady_ms(row["replay"]["ms"]) for row in both]
+            most = max(ours / theirs for ours, theirs in early)
+            lines.append(f"first 20 calls, replay over plain: {total:.3f} of all models' time, {most:.2f} at most")
+        gains = [steady_ms(row["plain"]) / steady_ms(row["replay"]) for row in both]
         lines.append(f"gain: median {statistics.median(gains):.2f}, from {min(gains):.2f} to {max(gains):.2f}")
         return lines
 
@@ -236,6 +251,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="default: all of model_zoo.py")
     parser.add_argument("--calls", type=int, default=40, help="calls of each model; of `generate` 0.6 times as many")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--repeats", type=int, default=1, help="processes of each kind; medians over them are shown")
     parser.add_argument("--jobs", type=int, help="processes at a time (default: twice the cores)")
     parser.add_argument("--budget", type=float, default=230, help="seconds after which none is started")
     parser.add_argument("--list", action="store_true", help="print the names")
