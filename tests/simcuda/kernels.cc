@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "memory.h"
+#include "pointwise.h"
 
 namespace simcuda {
 
@@ -175,6 +176,57 @@ CUresult exclusive(Ints flag, unsigned microseconds) {
   return CUDA_SUCCESS;
 }
 
+CUresult run_pointwise(PointwiseParams p) {
+  unsigned char* operands[3] = {};
+  for (int i = 0; i < 3; ++i) {
+    const std::uint64_t bytes = pointwise_span(p, i);
+    if (bytes == 0) return CUDA_SUCCESS;
+    if (p.address[i] == 0) continue;
+    operands[i] = Pointer<unsigned char>{p.address[i]}.at(static_cast<std::int64_t>(bytes));
+    if (operands[i] == nullptr) return kFault;
+  }
+  if (operands[0] == nullptr) return kFault;
+  pointwise(p, operands);
+  return CUDA_SUCCESS;
+}
+
+// at::PhiloxCudaState as far as kernels of a program without graphs of its own use it.
+struct PhiloxState {
+  std::uint64_t seed, offset;
+  std::uint32_t offset_in_graph;
+  bool captured;
+};
+static_assert(sizeof(PhiloxState) == 24, "as PyTorch has it");
+
+std::uint64_t scrambled(std::uint64_t word) {
+  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
+  word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
+  return word ^ (word >> 31);
+}
+
+// y[i] in [0, 1), by seed, offset and i.
+CUresult uniform(Floats to, int n, PhiloxState state) {
+  if (n <= 0) return CUDA_SUCCESS;
+  float* y = to.at(n);
+  if (y == nullptr) return kFault;
+  for (int i = 0; i < n; ++i) {
+    const std::uint64_t at = state.offset * 0x9E3779B97F4A7C15 + static_cast<std::uint64_t>(i);
+    y[i] = static_cast<float>(scrambled(scrambled(state.seed + 1) ^ at) >> 40) * 0x1p-24F;
+  }
+  return CUDA_SUCCESS;
+}
+
+// What no two launches agree on, as kernels that add up in the order in which their blocks come by.
+CUresult jitter(Floats to, int n) {
+  static std::uint64_t launches = 0;
+  const std::uint64_t launch = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+  if (n <= 0) return CUDA_SUCCESS;
+  float* y = to.at(n);
+  if (y == nullptr) return kFault;
+  for (int i = 0; i < n; ++i) y[i] += static_cast<float>(launch % 1024) * 0x1p-20F;
+  return CUDA_SUCCESS;
+}
+
 // Those of shim/replay/own_kernels_ptx.cc.
 CUresult grape_copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
@@ -289,6 +341,9 @@ const std::vector<BuiltinKernel>& builtin_kernels() {
       Kernelized<atomic_add>::make("_Z10atomic_addPmm"),
       Kernelized<tile_copy>::make("_Z9tile_copyPf14CUtensorMap_sti"),
       Kernelized<exclusive>::make("_Z9exclusivePij"),
+      Kernelized<run_pointwise>::make("_Z9pointwise15PointwiseParams"),
+      Kernelized<uniform>::make("_Z7uniformPfiN2at15PhiloxCudaStateE"),
+      Kernelized<jitter>::make("_Z6jitterPfi"),
       Kernelized<grape_copy>::make("grape_copy"),
       Kernelized<grape_fill>::make("grape_fill"),
       BuiltinKernel{"grape_hash", {{0, sizeof(CUdeviceptr)}}, &grape_hash_chunks},

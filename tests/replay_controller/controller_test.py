@@ -1,0 +1,185 @@
+"""Runs the cases in programs/ plain and with libgrape.so preloaded, and compares all that the programs saw.
+
+controller_test.py --python VERSION --grape LIBRARY --simcuda FOLDER --sim-torch FOLDER [--together] [NAME ...]
+
+NAME: a file cases_NAME.py; without any, all. --together: all cases in one process, instead of one for each. Exits 77
+(skipped) where there is no such interpreter.
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "python"))
+from run_test import SKIPPED, interpreter  # noqa: E402
+
+OPTIONS = None
+SECONDS = 120  # for a process
+
+
+class Process:
+    """One run of programs/main.py."""
+
+    def __init__(self, names, grape, environment=None):
+        self.names = names
+        with tempfile.TemporaryDirectory() as folder:
+            paths = {key: os.path.join(folder, key) for key in ("results", "report")}
+            done = subprocess.run(
+                [OPTIONS.path, os.path.join(HERE, "programs", "main.py"), *names],
+                env=self.environment(paths, grape, environment or {}),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                timeout=SECONDS,
+            )
+            self.status, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
+            self.results, self.regions = {}, []
+            if os.path.exists(paths["results"]):
+                self.results = self.read_results(paths["results"])
+            if os.path.exists(paths["report"]):
+                with open(paths["report"], encoding="utf-8") as report:
+                    self.regions = json.load(report)["regions"]
+
+    def read_results(self, path):
+        """By case, with what it wrote to stdout and stderr."""
+        texts = [text.split("END_OF_CASE\n") for text in (self.stdout, self.stderr)]
+        results = {}
+        with open(path, encoding="utf-8") as lines:
+            for result, stdout, stderr in zip(map(json.loads, lines), *texts):
+                results[result["name"]] = dict(result, stdout=stdout, stderr=stderr)
+        return results
+
+    @staticmethod
+    def environment(paths, grape, more):
+        taken = {k: v for k, v in os.environ.items() if not k.startswith(("GRAPE_", "PYTHON", "SIMCUDA_", "LD_"))}
+        taken.update(
+            PYTHONPATH=os.pathsep.join((HERE, os.path.join(HERE, "programs"))),
+            PYTHONDONTWRITEBYTECODE="1",
+            PYTHONHASHSEED="0",
+            LD_LIBRARY_PATH=OPTIONS.simcuda,
+            SIM_TORCH_LIBRARIES=OPTIONS.sim_torch,
+            SIM_RESULTS=paths["results"],
+            **more,
+        )
+        if grape:
+            taken.update(LD_PRELOAD=OPTIONS.grape, GRAPE_MODE="replay", GRAPE_REPORT=paths["report"])
+        return taken
+
+
+def pattern_of(plain, under_grape):
+    """e, r, p or x for each call; see programs/bed.py."""
+
+    def letter(expected, ran):
+        if ran is None:
+            return "x"
+        if ran == expected:
+            return "e"
+        return "r" if ran == 0 else "p"
+
+    return "".join(map(letter, plain["calls"], under_grape["calls"]))
+
+
+class Cases(unittest.TestCase):
+    maxDiff = None
+
+    def compare(self, case, plain, under_grape):
+        expected, seen = (process.results.get(case["name"]) for process in (plain, under_grape))
+        self.assertIsNotNone(expected, plain.stderr)
+        self.assertIsNotNone(seen, under_grape.stderr)
+        self.assertEqual(seen["seen"], expected["seen"])
+        self.assertEqual(seen["stdout"], expected["stdout"])
+        self.assertEqual(len(seen["calls"]), len(expected["calls"]))
+        pattern = pattern_of(expected, seen)
+        self.assertRegex(pattern, f"^(?:{case['pattern']})$")
+        return pattern
+
+    def compare_alone(self, case, plain, under_grape):
+        pattern = self.compare(case, plain, under_grape)
+        self.assertEqual(under_grape.status, 0, under_grape.stderr)
+        said = re.escape(plain.results[case["name"]]["stderr"]) + case["stderr"] + "END_OF_CASE\n" + case["stderr"]
+        self.assertRegex(under_grape.stderr, re.compile(f"^{said}$", re.DOTALL))
+        # Regions whose modules are gone are not reported any more.
+        self.assertLessEqual("r" in pattern, sum(region["replayed"] for region in under_grape.regions))
+        if case["reason"] is not None:
+            self.assertIn(case["reason"], " | ".join(str(region["reason"]) for region in under_grape.regions))
+
+
+def declared_cases():
+    lines = Process(["--list"], grape=False).stdout.splitlines()
+    major, minor = (int(part) for part in OPTIONS.python.split("."))
+    for case in map(json.loads, lines):
+        if tuple(case["least_python"]) <= (major, minor) and (not OPTIONS.names or case["file"] in OPTIONS.names):
+            yield case
+
+
+def alone(case):
+    return case["alone"] or case["environment"]
+
+
+class Plain:
+    """The plain run of a case; most share a process, which runs when it is first asked for."""
+
+    def __init__(self, cases):
+        self.names = [case["name"] for case in cases if not alone(case)]
+        self.shared = None
+
+    def of(self, case):
+        if alone(case):
+            return Process([case["name"]], False, case["environment"])
+        if self.shared is None:
+            self.shared = Process(self.names, False)
+        return self.shared
+
+
+def add_test(case, plain):
+    def test(self):
+        self.compare_alone(case, plain.of(case), Process([case["name"]], True, case["environment"]))
+
+    setattr(Cases, "test_" + case["name"], test)
+
+
+def add_test_of_all(cases, plain):
+    def test(self):
+        under_grape = Process(plain.names, True)
+        self.assertEqual(under_grape.status, 0, under_grape.stderr)
+        for case in cases:
+            if not alone(case):
+                with self.subTest(case["name"]):
+                    self.compare(case, plain.of(case), under_grape)
+
+    Cases.test_together = test
+
+
+def main():
+    global OPTIONS
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("python", "grape", "simcuda", "sim-torch"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--together", action="store_true")
+    parser.add_argument("names", nargs="*")
+    OPTIONS = parser.parse_args()
+    OPTIONS.path = interpreter(OPTIONS.python)
+    if OPTIONS.path is None:
+        print(f"skipped: no Python {OPTIONS.python} on this machine")
+        return SKIPPED
+    cases = list(declared_cases())
+    if not cases:
+        print("no such cases")
+        return 1
+    plain = Plain(cases)
+    if OPTIONS.together:
+        add_test_of_all(cases, plain)
+    else:
+        for case in cases:
+            add_test(case, plain)
+    tests = unittest.defaultTestLoader.loadTestsFromTestCase(Cases)
+    return 0 if unittest.TextTestRunner().run(tests).wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

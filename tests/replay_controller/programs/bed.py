@@ -1,0 +1,104 @@
+"""What the cases share: how they are declared, and what they see of each call.
+
+A case is a function of a Run. The test runs it plain and under Grape and compares everything that it saw. Its pattern
+has a letter for each call of a model: e, all operators ran; r, none did (a replay); p, some did (children were
+replayed); x, it raised. A pattern is a regular expression.
+"""
+import dataclasses
+import hashlib
+
+import torch
+from torch import nn
+
+CASES = {}
+
+
+@dataclasses.dataclass
+class Case:
+    body: object
+    pattern: str
+    reason: str = None  # what the report says of one of its regions
+    environment: dict = dataclasses.field(default_factory=dict)
+    least_python: tuple = (3, 9)
+    alone: bool = False  # in a process of its own, also plain
+    stderr: str = ""  # what Grape may say, a regular expression
+    file: str = ""  # where it stands: "host" of cases_host.py
+
+
+def case(pattern, **options):
+    def declare(body):
+        if body.__name__ in CASES:
+            raise ValueError(f"two cases are called {body.__name__}")
+        file = body.__module__.replace("cases_", "")
+        CASES[body.__name__] = Case(body, pattern, file=file, **options)
+        return body
+
+    return declare
+
+
+class Run:
+    """Calls models, and keeps what the program could see of it."""
+
+    def __init__(self):
+        self.calls = []  # operators run in each call; None: it raised
+        self.seen = []
+
+    def __call__(self, model, *args, **kwargs):
+        before = torch._C._operators_run()
+        result = None
+        try:
+            result = model(*args, **kwargs)
+        except Exception as error:
+            self.calls.append(None)
+            self.see(f"{type(error).__name__}: {error}")
+        else:
+            self.calls.append(torch._C._operators_run() - before)
+            self.see(result)
+        return result
+
+    def see(self, *values):
+        self.seen.append(" ".join(digest(value) for value in values))
+
+
+def digest(value):
+    if isinstance(value, torch.Tensor):
+        facts = (str(value.dtype), tuple(value.shape), value.stride(), value.requires_grad, value.is_inference())
+        content = hashlib.sha256(value.detach().tobytes()).hexdigest()[:16]
+        return f"{type(value).__name__}{facts}{content}".replace(" ", "")
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__ + "(" + ",".join(digest(part) for part in value) + ")"
+    if isinstance(value, dict):
+        return type(value).__name__ + "{" + ",".join(f"{digest(k)}:{digest(v)}" for k, v in value.items()) + "}"
+    if dataclasses.is_dataclass(value):
+        return type(value).__name__ + digest({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    if isinstance(value, nn.Module):
+        return type(value).__name__
+    return repr(value).replace(" ", "_")
+
+
+class Net(nn.Module):
+    """Two layers; what most cases start from."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 8)
+        self.flag, self.count, self.scale = False, 0, 1.0
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)))
+
+
+def net(kind=Net):
+    torch.manual_seed(1)
+    return kind().cuda().eval()
+
+
+def data(seed=2, rows=3):
+    return (torch.rand(rows, 8, generator=torch.Generator().manual_seed(seed)) - 0.5).cuda()
+
+
+def run_case(name):
+    run = Run()
+    with torch.no_grad():
+        CASES[name].body(run)
+    return run

@@ -1,0 +1,199 @@
+"""Kernels with padding, with pointers inside of structs, with random numbers; and those that differ by themselves."""
+import torch
+from bed import Net, case, data, net
+from torch import nn
+
+
+@case("eer{8}")
+def padding_differs_in_each_launch(run):
+    class Padded(Net):
+        def forward(self, x):
+            return torch.affine(super().forward(x), 1.25, 0.5)
+
+    model = net(Padded)
+    for i in range(10):
+        run(model, data(i))
+
+
+@case("eer{8}")
+def pointers_in_a_struct(run):
+    class Gathering(Net):
+        def forward(self, x, index):
+            return torch.take(super().forward(x), index) * 2
+
+    model = net(Gathering)
+    kept = []
+    for i in range(10):
+        index = torch.tensor([float((i + j) % 24) for j in range(6)], dtype=torch.int32).cuda()
+        kept.append(index)  # so that each lies elsewhere
+        run(model, data(i), index)
+
+
+# A value inside of a struct that is no pointer and no padding.
+@case("e{8}")
+def number_in_a_struct_differs(run):
+    class Scaling(Net):
+        def forward(self, x):
+            # Not seen by anything that is guarded: the address of a new object.
+            return torch.affine(super().forward(x), 1.0 + id(object()) % 4096 / 4096 + id(x) % 4096, 0.5)
+
+    model, kept = net(Scaling), []
+    for i in range(8):
+        x = data(i)
+        kept.append(x)
+        before = torch._C._operators_run()
+        model(x)
+        run.calls.append(torch._C._operators_run() - before)
+
+
+@case("[ep]{8}")
+def kernel_that_is_not_deterministic(run):
+    class Jittering(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            y.jitter_()
+            return y
+
+    model = net(Jittering)
+    for i in range(8):
+        before = torch._C._operators_run()
+        model(data(i))
+        run.calls.append(torch._C._operators_run() - before)
+
+
+@case("eer{8}")
+def dropout(run):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8)).cuda().train()
+    torch.manual_seed(7)
+    for i in range(10):
+        run(model, data(i))
+        if i % 3 == 0:
+            run.see(torch.rand(4, device="cuda"))
+
+
+# Calls that begin with one state tell nothing of what depends on it.
+@case("e{4}r{6}")
+def seeded_again_and_again(run):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Dropout(0.25)).cuda().train()
+    for i in range(10):
+        torch.manual_seed(100 + i // 3)
+        run(model, data(1))
+        run.see(torch.cuda.default_generators[0].get_offset())
+
+
+# A seed like any other number in the parameters: what is one, cannot be told.
+@case("[ep]+[er]*")
+def seeded_by_zero(run):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5)).cuda().train()
+    torch.manual_seed(0)
+    for i in range(10):
+        run(model, data(1))
+        run.see(torch.cuda.default_generators[0].get_offset())
+
+
+@case("[ep]{8}")
+def seeded_by_the_call(run):
+    class Seeding(Net):
+        def forward(self, x):
+            torch.manual_seed(3)
+            return torch.dropout(super().forward(x), 0.5)
+
+    model = net(Seeding)
+    for i in range(8):
+        torch.manual_seed(i)
+        run(model, data(i))
+        run.see(torch.cuda.default_generators[0].get_offset())
+
+
+@case("[ep]{8}")
+def generator_of_its_own(run):
+    class Generating(Net):
+        def forward(self, x, generator):
+            return super().forward(x) + torch.rand(3, 8, device="cuda", generator=generator)
+
+    model, generator = net(Generating), torch.Generator("cuda")
+    for i in range(8):
+        run(model, data(i), generator)
+    run.see(generator.get_offset())
+
+
+@case("[ep]{8}")
+def generator_of_its_own_in_a_global(run):
+    class Generating(Net):
+        def forward(self, x):
+            return super().forward(x) + torch.rand(3, 8, device="cuda", generator=GENERATOR)
+
+    model = net(Generating)
+    for i in range(8):
+        run(model, data(i))
+    run.see(GENERATOR.get_offset())
+
+
+GENERATOR = torch.Generator("cuda")
+
+
+# Memory that no argument and no weight leads to.
+@case("eer{6}e{2}r{2}")
+def tensor_in_a_global(run):
+    class Using(Net):
+        def forward(self, x):
+            return super().forward(x) * TABLE[0]
+
+    model = net(Using)
+    TABLE[0] = torch.ones(8, device="cuda")
+    for i in range(12):
+        if i == 4:
+            TABLE[0].add_(1)
+        if i == 8:
+            TABLE[0] = torch.full((8,), 3.0, device="cuda")
+        run(model, data(i))
+
+
+TABLE = [None]
+
+
+@case("[ep]{8}")
+def tensor_in_a_global_replaced_by_the_call(run):
+    class Accumulating(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            TABLE[0] = TABLE[0] + y[0]
+            return y
+
+    model = net(Accumulating)
+    TABLE[0] = torch.zeros(8, device="cuda")
+    for i in range(8):
+        run(model, data(i))
+        run.see(TABLE)
+
+
+@case("eer{8}")
+def tensor_in_a_global_changed_by_the_call(run):
+    class Accumulating(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            TABLE[0].add_(y[0])
+            return y
+
+    model = net(Accumulating)
+    TABLE[0] = torch.zeros(8, device="cuda")
+    for i in range(10):
+        run(model, data(i))
+        run.see(TABLE)
+
+
+# Far more memory than one segment of the allocator, freed and taken while calls are replayed.
+@case("eer{8}")
+def memory_comes_and_goes(run):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(8, 300), nn.ReLU(), nn.Linear(300, 8)).cuda()
+    kept = []
+    for i in range(10):
+        run(model, torch.full((300, 8), float(i), device="cuda"))
+        kept.append(torch.full((300, 1000), 1.0, device="cuda"))
+        if i % 3 == 2:
+            kept.clear()
+            torch.cuda.empty_cache()

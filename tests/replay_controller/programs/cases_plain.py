@@ -1,0 +1,96 @@
+"""What is replayed, and from when on."""
+import torch
+from bed import Net, case, data, net
+from torch import nn
+
+
+@case("eer{8}")
+def plain_loop(run):
+    model = net()
+    for i in range(10):
+        run(model, data(i))
+
+
+@case("eer{6}")
+def the_same_input(run):
+    model, x = net(), data()
+    for _ in range(8):
+        run(model, x)
+
+
+@case("eer{6}")
+def operators_of_all_kinds(run):
+    class Many(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            z = torch.cat([y.t().contiguous(), (x * 2 + y).t()])
+            wide = z.double().float()
+            return torch.affine(wide, 1.5, -0.25) - torch.ones(3, device="cuda"), z > 0
+
+    model = net(Many)
+    for i in range(8):
+        run(model, data(i))
+
+
+# A signature that comes up once more is observed then; the first of a region at once.
+@case("e{10}re{4}r{15}")
+def shapes_in_turn(run):
+    model = net()
+    for _ in range(6):
+        for rows in range(1, 6):
+            run(model, data(rows, rows))
+
+
+@case("eer{60}")
+def outputs_kept(run):
+    model = net()
+    kept = [run(model, data(i)) for i in range(62)]
+    run.see(kept)
+
+
+@case("eer{6}")
+def outputs_changed_by_the_caller(run):
+    model = net()
+    for i in range(8):
+        y = run(model, data(i))
+        y.mul_(3).add_(1)
+        run.see(y)
+
+
+@case("[ep]{14}")
+def children_of_one_that_cannot_be(run):
+    class Printing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Net()
+
+        def forward(self, x):
+            print("forward")
+            return self.inner(x) * 2
+
+    model = net(Printing)
+    for i in range(14):
+        run(model, data(i))
+
+
+@case("eer{6}")
+def module_called_twice_inside(run):
+    class Twice(Net):
+        def forward(self, x):
+            return self.second(self.first(self.second(self.first(x))))
+
+    model = net(Twice)
+    for i in range(8):
+        run(model, data(i))
+
+
+@case("e{8}")
+def module_without_device_memory(run):
+    class Plain(nn.Module):
+        def forward(self, number):
+            return number + 1
+
+    model = Plain()
+    data()
+    for i in range(8):
+        run(model, i)

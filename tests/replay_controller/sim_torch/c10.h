@@ -1,0 +1,142 @@
+// The simulated PyTorch's core (libc10.so): tensors laid out as far as Grape reads them, the thread's state, and the
+// caching allocator of device memory. Names, layout and exported symbols follow PyTorch's; nothing else does.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/simcuda/pointwise.h"
+
+#define SIM_EXPORT __attribute__((visibility("default")))
+
+namespace c10 {
+
+enum class DeviceType : std::int8_t { CPU = 0, CUDA = 1 };
+
+struct Device {
+  std::int8_t type;
+  std::int8_t index;
+};
+
+using ScalarType = simcuda::PointwiseType;
+constexpr std::uint64_t item_bytes(ScalarType type) { return simcuda::pointwise_item_bytes(type); }
+
+struct Keys {
+  static constexpr std::uint64_t kCpu = 1 << 0, kCuda = 1 << 1, kDense = 1 << 16, kSparse = 1 << 17,
+                                 kConjugate = 1 << 18, kInplaceOrView = 1 << 19, kAutograd = 1 << 20,
+                                 kAutocastCpu = 1 << 21, kAutocastCuda = 1 << 22, kBackendSelect = 1 << 23,
+                                 kFunctorch = 1 << 24;
+};
+
+class SIM_EXPORT StorageImpl {
+ public:
+  StorageImpl(std::size_t bytes, Device device);
+  virtual ~StorageImpl();
+  StorageImpl(const StorageImpl&) = delete;
+  StorageImpl& operator=(const StorageImpl&) = delete;
+
+  std::atomic<std::int64_t> references{1};
+  void* data = nullptr;  // 16 bytes from the start, where Grape reads it
+  std::size_t bytes;
+  Device device;
+  std::uint64_t stream = 0;
+};
+
+class SIM_EXPORT TensorImpl {
+ public:
+  TensorImpl() = default;
+  virtual ~TensorImpl();
+  TensorImpl(const TensorImpl&) = delete;
+  TensorImpl& operator=(const TensorImpl&) = delete;
+
+  bool requires_grad() const;
+  std::uint64_t address() const {
+    const auto start = reinterpret_cast<std::uint64_t>(storage->data);
+    return start == 0 ? 0 : start + static_cast<std::uint64_t>(offset) * item_bytes(type);
+  }
+  std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (const std::int64_t size : sizes) product *= size;
+    return product;
+  }
+  bool contiguous() const;
+
+  std::atomic<std::int64_t> references{1};
+  StorageImpl* storage = nullptr;  // 16 bytes from the start, as above
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t offset = 0;
+  std::uint64_t keys = 0;
+  ScalarType type = ScalarType::kFloat;
+  Device device{0, -1};
+  bool wants_grad = false;
+  TensorImpl* base = nullptr;     // of a view that autograd knows
+  std::uint64_t unused[24] = {};  // a real one is as large
+};
+static_assert(sizeof(TensorImpl) >= 256, "Grape looks for the keys in so much");
+
+// An owned reference.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(TensorImpl* owned) : impl_(owned) {}
+  static Tensor share(TensorImpl* impl) {
+    if (impl != nullptr) impl->references.fetch_add(1);
+    return Tensor(impl);
+  }
+  Tensor(Tensor&& other) noexcept : impl_(other.release()) {}
+  Tensor& operator=(Tensor&& other) noexcept {
+    if (this != &other) {
+      drop(impl_);
+      impl_ = other.release();
+    }
+    return *this;
+  }
+  ~Tensor() { drop(impl_); }
+  TensorImpl* get() const { return impl_; }
+  TensorImpl* operator->() const { return impl_; }
+  TensorImpl* release() { return std::exchange(impl_, nullptr); }
+  static void drop(TensorImpl* impl) {
+    if (impl != nullptr && impl->references.fetch_sub(1) == 1) delete impl;
+  }
+
+ private:
+  TensorImpl* impl_ = nullptr;
+};
+
+class OutOfMemory : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// The thread's dispatch keys; raw_local_dispatch_key_set holds their difference to what a thread begins with.
+struct LocalKeys {
+  std::uint64_t included, excluded;
+};
+constexpr LocalKeys kDefaultKeys{Keys::kBackendSelect | Keys::kInplaceOrView, Keys::kAutocastCpu | Keys::kAutocastCuda};
+
+struct ThreadState {
+  bool grad = true;
+  bool inference = false;
+  std::int64_t function_modes = 0;
+  bool dispatch_modes = false;
+  bool callbacks = false;
+  bool autocast[2] = {false, false};
+  std::uint64_t stream = 0;  // CUstream that is current
+};
+SIM_EXPORT ThreadState& thread_state();
+SIM_EXPORT LocalKeys local_keys();
+SIM_EXPORT void set_local_keys(LocalKeys keys);
+
+// Device memory of the current stream, and back; as large as said by `rounded`.
+SIM_EXPORT std::uint64_t allocate(std::size_t bytes);  // throws OutOfMemory
+SIM_EXPORT void deallocate(std::uint64_t address) noexcept;
+SIM_EXPORT void empty_cache() noexcept;
+
+void reportMemoryUsageToProfiler(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
+                                 Device device) SIM_EXPORT;
+
+}  // namespace c10

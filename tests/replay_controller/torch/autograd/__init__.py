@@ -1,0 +1,1 @@
+from torch.autograd import forward_ad  # noqa: F401

@@ -1,0 +1,1 @@
+_current_level = -1

@@ -1,0 +1,1 @@
+from torch.utils import _device  # noqa: F401

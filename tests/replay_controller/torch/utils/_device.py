@@ -1,0 +1,2 @@
+class DeviceContext:
+    """The mode behind torch.set_default_device."""
