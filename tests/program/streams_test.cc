@@ -6,6 +6,7 @@
 #include <ostream>
 #include <set>
 
+#include "compressor/program/padding.h"
 #include "compressor/program/plan.h"
 #include "compressor/program/prove.h"
 #include "compressor/program/symbolise.h"
@@ -102,6 +103,33 @@ TEST_P(Moved, AllRunsAreTheSameProgram) {
       EXPECT_EQ(compare(programs[j], programs[i]).noise, comparison.noise);
     }
   }
+}
+
+// As the controller learns it: bytes that are other ones in less than `enough` shadow replays, one for each run but the
+// first. Adds to what is known.
+std::size_t left_unknown(const std::vector<Program>& runs, PaddingKnowledge& knowledge, std::uint8_t enough) {
+  std::vector<const Program*> donors = {&runs[0]};
+  std::vector<NoiseWord> noise;
+  std::size_t unknown = 0;
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    for (const Program* donor : donors) add_noise(noise, runs[i], *donor, compare(runs[i], *donor).noise);
+    Program program = runs[i];
+    knowledge.confirm(program, settle_noise(program, donors, noise, knowledge, 0x1000));
+    unknown = knowledge.unknown(program, noise, enough).size();
+    donors.push_back(&runs[i]);
+  }
+  return unknown;
+}
+
+// Two shadow replays try each byte of real kernels' padding; little of it shows in the second one only, and little is
+// new to another signature of the same kernels.
+TEST_P(Moved, ItsPaddingIsSoonKnown) {
+  const std::vector<Program> runs = programs_of(stream(GetParam().name));
+  PaddingKnowledge after_one, after_two, tried;
+  EXPECT_GT(left_unknown({runs[0], runs[1]}, after_one, PaddingKnowledge::kEnough), 12u);
+  EXPECT_LE(left_unknown({runs[0], runs[1], runs[2]}, after_two, PaddingKnowledge::kEnough), 7u);
+  EXPECT_EQ(left_unknown({runs[0], runs[1], runs[2]}, tried, 1), 0u);
+  EXPECT_LE(left_unknown({runs[3], runs[4]}, after_two, PaddingKnowledge::kEnough), 3u);
 }
 
 // Were pointers not recognised, or recognised where they are none, runs would not agree; but they would agree as well

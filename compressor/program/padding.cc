@@ -1,0 +1,172 @@
+#include "compressor/program/padding.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace grape::program {
+namespace {
+
+constexpr std::uint8_t kAllBytes = 0xff;
+
+std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b) {
+  std::uint8_t bytes = 0;
+  for (int i = 0; i < 8; ++i) {
+    if (((a ^ b) >> (8 * i) & 0xff) != 0) bytes = static_cast<std::uint8_t>(bytes | 1 << i);
+  }
+  return bytes;
+}
+
+int count(std::uint8_t bytes) { return __builtin_popcount(bytes); }
+
+bool has_symbol(const Program& program, std::uint32_t word) {
+  const auto at = std::lower_bound(program.references.begin(), program.references.end(), word,
+                                   [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
+  return at != program.references.end() && at->word == word;
+}
+
+const RecordedNode& node_of(const Program& program, std::uint32_t word) {
+  const auto next = std::upper_bound(program.nodes.begin(), program.nodes.end(), word,
+                                     [](std::uint32_t w, const RecordedNode& node) { return w < node.words_at; });
+  return *(next - 1);
+}
+
+// The references at these words go, and the statics that nothing else refers to.
+void drop_references(Program& program, const std::vector<NoiseWord>& noise) {
+  std::vector<Reference> references;
+  std::vector<StaticBlock> statics;
+  std::vector<std::uint32_t> numbers(program.statics.size(), kNever);
+  auto gone = noise.begin();
+  for (Reference reference : program.references) {
+    while (gone != noise.end() && gone->word < reference.word) ++gone;
+    if (gone != noise.end() && gone->word == reference.word) continue;
+    if (reference.role == Role::kStatic) {
+      std::uint32_t& number = numbers[reference.block];
+      if (number == kNever) {
+        number = static_cast<std::uint32_t>(statics.size());
+        statics.push_back(program.statics[reference.block]);
+      }
+      reference.block = number;
+    }
+    references.push_back(reference);
+  }
+  program.references = std::move(references);
+  program.statics = std::move(statics);
+}
+
+}  // namespace
+
+void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
+               const std::vector<std::uint32_t>& noise) {
+  std::vector<NoiseWord> merged;
+  merged.reserve(all.size() + noise.size());
+  auto old = all.begin();
+  for (const std::uint32_t word : noise) {
+    for (; old != all.end() && old->word < word; ++old) merged.push_back(*old);
+    const bool symbol = has_symbol(a, word) || has_symbol(b, word);
+    NoiseWord added{word, symbol ? kAllBytes : different_bytes(a.words[word], b.words[word])};
+    if (old != all.end() && old->word == word) added.bytes = static_cast<std::uint8_t>(added.bytes | old++->bytes);
+    merged.push_back(added);
+  }
+  merged.insert(merged.end(), old, all.end());
+  all = std::move(merged);
+}
+
+void PaddingKnowledge::set_module_epoch(std::uint32_t epoch) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (epoch != module_epoch_) kernels_.clear();
+  module_epoch_ = epoch;
+}
+
+std::uint8_t PaddingKnowledge::unknown_bytes(const Program& program, const NoiseWord& noise,
+                                             std::uint8_t enough) const {
+  const RecordedNode& node = node_of(program, noise.word);
+  const FunctionInfo& function = program.functions[node.function];
+  const auto kernel = kernels_.find(function.handle);
+  if (kernel == kernels_.end() || kernel->second.name != function.name) return noise.bytes;
+  const auto counts = kernel->second.seen.find(noise.word - node.words_at);
+  if (counts == kernel->second.seen.end()) return noise.bytes;
+  std::uint8_t bytes = 0;
+  for (unsigned i = 0; i < 8; ++i) {
+    if (counts->second[i] < enough) bytes = static_cast<std::uint8_t>(bytes | 1u << i);
+  }
+  return static_cast<std::uint8_t>(bytes & noise.bytes);
+}
+
+std::vector<NoiseWord> PaddingKnowledge::unknown(const Program& program, const std::vector<NoiseWord>& noise,
+                                                 std::uint8_t enough) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<NoiseWord> result;
+  for (const NoiseWord& each : noise) {
+    const std::uint8_t bytes = unknown_bytes(program, each, enough);
+    if (bytes != 0) result.push_back({each.word, bytes});
+  }
+  return result;
+}
+
+std::array<std::uint8_t, 8>& PaddingKnowledge::counts_of(const Program& program, std::uint32_t word) {
+  const RecordedNode& node = node_of(program, word);
+  const FunctionInfo& function = program.functions[node.function];
+  Kernel& kernel = kernels_[function.handle];
+  if (kernel.name != function.name) {
+    kernel.seen.clear();
+    kernel.name = function.name;
+  }
+  return kernel.seen[word - node.words_at];
+}
+
+void PaddingKnowledge::confirm(const Program& program, const std::vector<NoiseWord>& tried) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::set<std::uint8_t*> counted;
+  for (const NoiseWord& each : tried) {
+    std::array<std::uint8_t, 8>& counts = counts_of(program, each.word);
+    for (unsigned i = 0; i < 8; ++i) {
+      if ((each.bytes >> i & 1) == 0 || !counted.insert(&counts[i]).second) continue;
+      if (counts[i] < kEnough) ++counts[i];
+    }
+  }
+}
+
+void PaddingKnowledge::refute(const Program& program, const std::vector<NoiseWord>& tried) {
+  std::vector<NoiseWord> blamed = unknown(program, tried);
+  if (blamed.empty()) blamed = tried;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const NoiseWord& each : blamed) {
+    std::array<std::uint8_t, 8>& counts = counts_of(program, each.word);
+    for (unsigned i = 0; i < 8; ++i) {
+      if ((each.bytes >> i & 1) != 0) counts[i] = 0;
+    }
+  }
+}
+
+std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Program*>& donors,
+                                    const std::vector<NoiseWord>& noise, const PaddingKnowledge& knowledge,
+                                    std::uint64_t harmless) {
+  const std::vector<NoiseWord> unknown = knowledge.unknown(program, noise);
+  std::vector<NoiseWord> tried;
+  auto next_unknown = unknown.begin();
+  for (const NoiseWord& each : noise) {
+    while (next_unknown != unknown.end() && next_unknown->word < each.word) ++next_unknown;
+    const bool any_unknown = next_unknown != unknown.end() && next_unknown->word == each.word;
+    const unsigned wanted = any_unknown ? next_unknown->bytes : 0u;
+    std::uint64_t& own = program.words[each.word];
+    bool symbol = has_symbol(program, each.word);
+    std::uint64_t best = own;
+    int best_worth = 0;
+    for (const Program* donor : donors) {
+      symbol = symbol || has_symbol(*donor, each.word);
+      const std::uint8_t bytes = different_bytes(own, donor->words[each.word]);
+      const int worth = 16 * count(static_cast<std::uint8_t>(bytes & wanted)) + count(bytes);
+      if (worth <= best_worth) continue;
+      best = donor->words[each.word];
+      best_worth = worth;
+    }
+    const std::uint8_t bytes = symbol ? kAllBytes : different_bytes(own, best);
+    if (bytes != 0) tried.push_back({each.word, bytes});
+    own = symbol ? harmless : best;
+  }
+  drop_references(program, noise);
+  return tried;
+}
+
+}  // namespace grape::program

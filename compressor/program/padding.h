@@ -1,0 +1,70 @@
+// Which bytes of kernels' parameters are padding. compare() only says where padding could be; what is, shadow replays
+// show: a graph that had bytes of another run there left the same results, twice at least. Padding belongs to a kernel
+// and a word of its parameters, so what one program's shadows showed holds for all. It is never the only witness: each
+// program that is replayed ran in the shadow with bytes of another run itself. Core: no CUDA, no Python. Throws
+// std::bad_alloc only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compressor/program/program.h"
+
+namespace grape::program {
+
+// Bytes in which runs of one program differ.
+struct NoiseWord {
+  std::uint32_t word = 0;  // index into Program::words
+  std::uint8_t bytes = 0;  // bit i: byte i. All, where any of the runs has a symbol
+  bool operator==(const NoiseWord& other) const { return word == other.word && bytes == other.bytes; }
+};
+
+// Adds the noise of compare(a, b) to that of other runs of the same program. `all` is ascending and has each word once.
+void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
+               const std::vector<std::uint32_t>& noise);
+
+// Any thread.
+class PaddingKnowledge {
+ public:
+  static constexpr std::uint8_t kEnough = 2;  // shadow replays in which a byte was another one
+
+  // Kernels are known by handle and name, which may be given anew once a module is unloaded: with another number than
+  // the last time all is forgotten.
+  void set_module_epoch(std::uint32_t epoch) noexcept;
+  // The part of `noise` that is not known to be padding: other bytes in fewer shadow replays than `enough`.
+  std::vector<NoiseWord> unknown(const Program& program, const std::vector<NoiseWord>& noise,
+                                 std::uint8_t enough = kEnough) const;
+  // A shadow replay of `program` was equal to its call, which had other bytes at `tried`. Counts once for each byte of
+  // a kernel's parameters, however often the kernel was launched.
+  void confirm(const Program& program, const std::vector<NoiseWord>& tried);
+  // It was not equal. Bytes that were not known to be padding are to blame; if there were none, all of them.
+  void refute(const Program& program, const std::vector<NoiseWord>& tried);
+
+ private:
+  struct Kernel {
+    std::string name;
+    std::map<std::uint32_t, std::array<std::uint8_t, 8>> seen;  // by word of the parameters: how often, per byte
+  };
+
+  std::uint8_t unknown_bytes(const Program& program, const NoiseWord& noise, std::uint8_t enough) const;
+  std::array<std::uint8_t, 8>& counts_of(const Program& program, std::uint32_t word);
+
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, Kernel> kernels_;  // by handle
+  std::uint32_t module_epoch_ = 0;
+};
+
+// Gives each word of `noise` the bytes of a donor, for a shadow replay, and says which bytes are other ones now.
+// `donors`: other runs of the program; of those that differ there the one that tries most of what is not known. A word
+// that has a symbol in any of the runs might be a pointer after all: it gets `harmless`, an address of memory that
+// nobody uses. Statics that only noise referred to are gone.
+std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Program*>& donors,
+                                    const std::vector<NoiseWord>& noise, const PaddingKnowledge& knowledge,
+                                    std::uint64_t harmless);
+
+}  // namespace grape::program
