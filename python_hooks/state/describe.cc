@@ -1,5 +1,6 @@
 #include "python_hooks/state/describe.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <new>
 #include <utility>
@@ -28,11 +29,6 @@ std::uint64_t keys_of_new(const TensorView& like) {
   const Reference empty(new_tensor(1, &size, &stride, like.type, like.device_type, like.device_index));
   TensorView view;
   return empty && view_tensor(empty.get(), view) ? view.keys : 0;
-}
-
-bool has_attributes(Object* tensor) {
-  Object* dict = instance_dict(tensor);
-  return dict != nullptr && g_api.PyDict_Size(dict) != 0;
 }
 
 }  // namespace
@@ -128,15 +124,32 @@ std::uint32_t Describer::describe_tensor(Object* tensor) {
   if (requires_grad(tensor)) return refuse("a tensor that requires grad");
   TensorView view;
   if (!view_tensor(tensor, view)) return refuse("a tensor that is not strided, or not understood");
-  if (has_attributes(tensor)) return refuse("a tensor with attributes of its own");
   if (weakly_held(tensor)) return refuse("a tensor that is weakly referred to elsewhere");
   const Memory* memory = nullptr;
   if (!find_memory(view, memory)) return kNoNode;
-  if (memory != nullptr) {
-    const std::uint32_t node = describe_view(view, *memory);
-    if (node != kNoNode) expect(node, tensor);
-    return node;
+  const std::uint32_t node = memory != nullptr ? describe_view(view, *memory) : describe_made(view);
+  if (node == kNoNode || !describe_tensor_attributes(tensor, node)) return kNoNode;
+  expect(node, tensor);
+  return node;
+}
+
+// What libraries note on a tensor ("its address does not change"). Other tensors would be held by it, and it by them.
+bool Describer::describe_tensor_attributes(Object* tensor, std::uint32_t node) {
+  std::vector<Item> entries;
+  const bool readable = read_attributes(tensor, entries);
+  const bool plain = readable && std::all_of(entries.begin(), entries.end(),
+                                             [](const Item& entry) { return is_plain_value(entry.value); });
+  if (!plain) {
+    refuse("a tensor with attributes of its own that are no plain values");
+    return false;
   }
+  std::vector<Link> links;
+  if (!describe_attributes(tensor, links)) return false;
+  out_.nodes[node].attributes = append(links);
+  return true;
+}
+
+std::uint32_t Describer::describe_made(const TensorView& view) {
   MadeTensor made;
   if (view.keys != keys_of_new(view)) return refuse("a tensor of another inference mode than the call's");
   made.storage = view.storage;
@@ -153,9 +166,7 @@ std::uint32_t Describer::describe_tensor(Object* tensor) {
   const std::uint64_t storage = view.storage_bytes != 0 ? view.storage : ~std::uint64_t{next};
   made.group = groups_.emplace(storage, next).first->second;
   out_.made.push_back(std::move(made));
-  const std::uint32_t node = add(ValueKind::kMade, nullptr, static_cast<std::uint32_t>(out_.made.size() - 1));
-  expect(node, tensor);
-  return node;
+  return add(ValueKind::kMade, nullptr, static_cast<std::uint32_t>(out_.made.size() - 1));
 }
 
 // Whose memory is it? False: refused, for more than one may be meant.

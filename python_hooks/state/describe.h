@@ -41,6 +41,8 @@ class Describer {
   std::uint32_t describe_at_path(Object* object);
   std::uint32_t describe_new(Object* object);
   std::uint32_t describe_tensor(Object* tensor);
+  bool describe_tensor_attributes(Object* tensor, std::uint32_t node);
+  std::uint32_t describe_made(const TensorView& view);
   std::uint32_t describe_view(const TensorView& view, const Memory& memory);
   std::uint32_t describe_instance(Object* object, const Shape& shape, const std::vector<TypeInfo::Slot>& slots);
   std::uint32_t describe_other(Object* object, Kind kind);

@@ -47,10 +47,10 @@ class Outcome {
   // arguments with `before`. Null: refused; `reason` says what the call did that cannot be repeated, and where
   // ("result.logits: a tensor that requires grad"); no reason: no memory.
   //
-  // The result: tensors made; objects of the arguments and of the module; views of the tensors of either; tuple, list,
-  // dict, OrderedDict, defaultdict, deque and instances of classes over these or over object (dataclasses, named
-  // tuples, ModelOutput), made without calling any of their code; immutable values, classes, functions. A tuple has no
-  // identity: one of the arguments' comes back as an equal one.
+  // The result: tensors made, with attributes of plain values; objects of the arguments and of the module; views of the
+  // tensors of either; tuple, list, dict, OrderedDict, defaultdict, deque and instances of classes over these or over
+  // object (dataclasses, named tuples, ModelOutput), made without calling any of their code; immutable values, classes,
+  // functions. A tuple has no identity: one of the arguments' comes back as an equal one.
   //
   // Effects: attributes (in __dict__ and __slots__), items of lists and entries of dictionaries of the arguments that
   // were replaced, added or taken out.

@@ -68,9 +68,11 @@ class Comparison {
       case ValueKind::kModule:
         return left.object == right.object || differ("another object of the module in the other run");
       case ValueKind::kMade:
-        return left.index == right.index && same_tensor(a_.made[left.index], b_.made[right.index]);
+        return left.index == right.index && same_tensor(a_.made[left.index], b_.made[right.index]) &&
+               same_links(left.attributes, right.attributes, Part::kAttribute);
       case ValueKind::kView:
-        return same_view(a_.views[left.index], b_.views[right.index]);
+        return same_view(a_.views[left.index], b_.views[right.index]) &&
+               same_links(left.attributes, right.attributes, Part::kAttribute);
       case ValueKind::kBuilt:
         return same_built(left, right);
     }

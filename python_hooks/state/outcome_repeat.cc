@@ -100,8 +100,9 @@ class Repeat {
   bool fill() noexcept {
     for (std::size_t i = 0; i < state_.nodes.size(); ++i) {
       const Node& node = state_.nodes[i];
+      if (!fill_attributes(node, values_[i])) return false;  // also of tensors
       if (node.kind != ValueKind::kBuilt) continue;
-      if (!fill_attributes(node, values_[i]) || !fill_items(node, values_[i])) return false;
+      if (!fill_items(node, values_[i])) return false;
       for (std::uint32_t slot = 0; slot < node.slots.count; ++slot) {
         const Link& link = state_.links[node.slots.first + slot];
         exchange_slot(values_[i], link.offset, values_[link.node]);

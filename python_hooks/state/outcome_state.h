@@ -30,12 +30,12 @@ struct Range {
 
 struct Node {
   ValueKind kind = ValueKind::kPlain;
-  Shape shape;               // kBuilt
-  Held held;                 // kPlain, kIdentity, kForm: the value; kBuilt: its type
-  Object* object = nullptr;  // kModule: borrowed, lives while the module's guard holds
-  std::uint32_t index = 0;   // kArgument: place; kMade: tensor; kView: view; kForm: form
-  Held limit;                // of a deque: its greatest length
-  Range items, attributes, slots;
+  Shape shape;                     // kBuilt
+  Held held;                       // kPlain, kIdentity, kForm: the value; kBuilt: its type
+  Object* object = nullptr;        // kModule: borrowed, lives while the module's guard holds
+  std::uint32_t index = 0;         // kArgument: place; kMade: tensor; kView: view; kForm: form
+  Held limit;                      // of a deque: its greatest length
+  Range items, attributes, slots;  // kBuilt; kMade, kView: attributes, plain values
 };
 
 // A part of a built object.

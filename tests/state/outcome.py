@@ -154,6 +154,8 @@ class Form:
         content = bytes(torch.empty(0, dtype=torch.uint8).set_(storage).tolist())
         self.lines.append(f"{path} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()} {tensor.storage_offset()} "
                           f"grad={tensor.requires_grad} storage {number}: {storage.nbytes()} {content!r}")
+        for name, item in vars(tensor).items():
+            self.add(item, f"{path}.{name}")
 
 
 def form(*roots):

@@ -73,6 +73,40 @@ class Models(Check):
                           depths=[1, 1], layer_type="basic")
         self.check(lambda pixels: model(pixel_values=pixels), lambda: (aligned(torch.ones(1, 3, 32, 32)),), model)
 
+    def segformer(self):
+        return self.make("SegformerForSemanticSegmentation", "SegformerConfig", num_encoder_blocks=2, depths=[1, 1],
+                         hidden_sizes=[8, 16], num_attention_heads=[1, 2], sr_ratios=[2, 1], patch_sizes=[7, 3],
+                         strides=[4, 2], mlp_ratios=[2, 2], decoder_hidden_size=8, num_labels=2)
+
+    def test_segformer(self):
+        """Its layers' outputs are collected by hooks, which the first call installs."""
+        model = self.segformer()
+        make = lambda: (aligned(torch.ones(1, 3, 32, 32)),)  # noqa: E731
+        self.assertIn("the call changed the module", Observed(model, make(), model).reason())
+        self.check(lambda pixels: model(pixels), make, model)
+        self.check(lambda pixels: model(pixels, output_hidden_states=True), make, model)
+
+    def test_bert_with_hidden_states(self):
+        model = self.make("BertModel", "BertConfig", num_hidden_layers=2, hidden_size=8, intermediate_size=16,
+                          num_attention_heads=2, vocab_size=32)
+        make = lambda: (self.tokens(4),)  # noqa: E731
+        with torch.no_grad():
+            model(*make(), output_hidden_states=True)
+        self.check(lambda ids: model(input_ids=ids), make, model)
+        self.check(lambda ids: model(input_ids=ids, output_hidden_states=True), make, model)
+
+    def test_mamba_makes_its_cache(self):
+        """Whose tensors are marked as having addresses that stay."""
+        for name in ("Mamba", "Mamba2"):
+            sizes = {"num_heads": 4, "head_dim": 4, "n_groups": 1, "expand": 2} if name == "Mamba2" else {}
+            model = self.make(name + "ForCausalLM", name + "Config", num_hidden_layers=2, hidden_size=8, vocab_size=32,
+                              state_size=4, **sizes)
+            with torch.no_grad():
+                model(*(self.tokens(3),))
+            self.check(lambda ids: model(input_ids=ids), lambda: (self.tokens(3),), model)  # noqa: B023
+            cache = model(self.tokens(3)).cache_params
+            self.assertTrue(vars(cache.layers[0].conv_states[0]))
+
     def test_wav2vec2(self):
         model = self.make("Wav2Vec2Model", "Wav2Vec2Config", num_hidden_layers=2, hidden_size=16, intermediate_size=16,
                           num_attention_heads=2, conv_dim=(8, 8), conv_stride=(5, 2), conv_kernel=(10, 3),

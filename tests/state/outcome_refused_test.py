@@ -53,8 +53,25 @@ def weakly(x):
 
 def marked(x):
     y = x + 1
-    y.mark = 1
+    y.mark = [1]
     return y
+
+
+def marked_with_itself(x):
+    y = x + 1
+    y.mark = y
+    return y
+
+
+def marked_by_another(x, shared={"mark": 1}):
+    y = x + 1
+    y.__dict__ = shared
+    return y
+
+
+def noted(tensor, **attributes):
+    vars(tensor).update(attributes)
+    return tensor
 
 
 def borrowed_dict(x, shared={"x": 1}):
@@ -166,7 +183,10 @@ TORCH_REFUSALS = [
     (lambda x: (x + 1).as_subclass(Special), (x,), "result: an object of type Special, a subclass of Tensor"),
     (lambda x: {"s": (x + 1).to_sparse()}, (x,), "result['s']: a tensor that is not strided"),
     (lambda x: torch.ones(2, dtype=torch.complex64).conj(), (x,), "result: a tensor that is not strided"),
-    (marked, (x,), "result: a tensor with attributes"),
+    (marked, (x,), "result: a tensor with attributes of its own that are no plain values"),
+    (marked_with_itself, (x,), "result: a tensor with attributes of its own that are no plain values"),
+    (marked_by_another, (x,), "result: an object of type Tensor whose __dict__ is not its own"),
+    (lambda x: noted(x + 1, at=id(MODULE)), (x,), "result.at: a number that is an address"),
     (lambda x: keep(x + 1), (x,), "result: an object of type Tensor that is also referred to from elsewhere"),
     (lambda x: keep((x + 1)[1:]), (x,), "result: an object of type Tensor that is also referred to from elsewhere"),
     (lambda x, w: w, (x, lambda: MODULE.weight), "result: reached both from the arguments and from the module"),
@@ -230,6 +250,11 @@ class Refusals(unittest.TestCase):
         torch_table = [
             (lambda x: torch.ones(1 + next(count)), (x,), "result: a tensor of another shape"),
             (lambda x: x.to([torch.float16, torch.int32][next(count) % 2]), (x,), "result: a tensor of another type"),
+            (lambda x: noted(x + 1, mark=next(count)), (x,), "result.mark: another value"),
+            (lambda x: [noted(x[1:], mark=next(count))], (x,), "result[0].mark: another value"),
+            (lambda x: noted(x + 1, **{"mark%d" % next(count): 1}), (x,), "not there in the other run"),
+            (lambda x: noted(x + 1, **dict.fromkeys("ab"[next(count) % 2 :])), (x,), "not there in the other run"),
+            (lambda x: noted(x + 1, **dict.fromkeys("ba"[: next(count) % 2])), (x,), "another number of attributes"),
             (lambda x: [MODULE.weight, MODULE.table][next(count) % 2], (x,), "result: another object of the module"),
             (lambda x: x[next(count) % 2], (x,), "result: another view"),
             (lambda x: x.device if next(count) % 2 else torch.device("cuda", 1), (x,), "result: another value"),

@@ -20,6 +20,11 @@ def torch_case(make=lambda: (x(),)):
     return case(make) if torch else lambda function: None
 
 
+def noted(tensor):
+    tensor.mark = 1
+    return tensor
+
+
 @case()
 def tensor(x):
     return x + 1
@@ -300,6 +305,23 @@ def new_layers(x, cache):
     cache.layers[1].keys = x + 1
     cache.layers[0] = cache.layers[1]
     cache.other = cache
+
+
+@torch_case(lambda: (x(), Holder()))
+def marked_tensors(x, holder):
+    made, view, twice = x + 1, x[1:], x * 2
+    made.static, made.note = "unguarded", (1, 2.5, None)
+    view.static = True
+    twice.last, twice.first = 1, 2
+    holder.keys = [made, twice]
+    return made, view, twice[1], twice
+
+
+@torch_case(lambda: (noted(x()), [noted(x())]))
+def keeps_marks(x, items):
+    x.mark = 2
+    items[0].other = "new"
+    return x, x + items[0]
 
 
 @torch_case(lambda: (x(), [x()]))
