@@ -111,6 +111,7 @@ struct Buffer {
   X(0, int, PyUnstable_Type_AssignVersionTag, (Object*)) /* 3.12 */                                       \
   X(0, int, PyGC_Enable, ())                             /* 3.10 */                                       \
   X(0, int, PyGC_Disable, ())                            /* 3.10 */                                       \
+  X(1, int, PyContextVar_Get, (Object*, Object*, Object**))                                               \
   X(1, int, PyDict_SetItem, (Object*, Object*, Object*))                                                  \
   X(1, int, PyDict_DelItem, (Object*, Object*))                                                           \
   X(0, int, PyODict_SetItem, (Object*, Object*, Object*))                                                 \

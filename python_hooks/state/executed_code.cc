@@ -1,5 +1,6 @@
 #include "python_hooks/state/executed_code.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "python_hooks/state/call_hook.h"
@@ -59,6 +60,11 @@ void take_effect(State& state, const Effect& effect, Object* first) {
       break;
     case EffectKind::kEnvironment:
       state.reads_environment = true;
+      break;
+    case EffectKind::kContext:
+      if (first != nullptr && std::find(state.contexts.begin(), state.contexts.end(), first) == state.contexts.end()) {
+        keep(state.contexts, first);
+      }
       break;
     case EffectKind::kLogger:
       if (first != nullptr && state.loggers.size() < State::kMostLoggers) keep(state.loggers, first);
@@ -158,7 +164,7 @@ void State::clear() noexcept {
     g_api.Py_DecRef(code.code);
     g_api.Py_DecRef(code.globals);
   }
-  for (auto* list : {&functions, &types, &loggers}) {
+  for (auto* list : {&functions, &types, &loggers, &contexts}) {
     for (Object* object : *list) g_api.Py_DecRef(object);
     list->clear();
   }

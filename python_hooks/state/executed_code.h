@@ -41,7 +41,7 @@ class ExecutedCode {
 // What is named in the globals of installed packages and of the standard library counts by identity; in the user's by
 // value (walk.h). Attributes that are read of modules by name ("torch.nn.functional.gelu") count as names of that
 // module; of classes, and of the classes of methods' objects, all attributes. Also watched, where they were asked for:
-// os.environ, loggers' levels; warnings.filters always.
+// os.environ, loggers' levels, the values of context variables; warnings.filters always.
 //
 // A call that changes what it names is found out by a second one: the guard taken after the first must hold before the
 // second and after it. (What nobody could tell from that: an attribute that is replaced by an equal tensor at the same

@@ -38,6 +38,8 @@ struct ExecutedCode::State {
   static constexpr std::size_t kMostLoggers = 4096;
   std::vector<Object*> loggers;  // references; one for each question
 
+  std::vector<Object*> contexts;  // references, each once: the context variables that were read or set
+
   bool reads_environment = false;
   bool lost = false;  // something could not be noted
   std::string reason;

@@ -101,6 +101,9 @@ bool GlobalsGuard::State::walk_into(Walk& walk) const {
   for (Object* type : plan.types) {
     if (!walk.add(type, type::name(type))) return false;
   }
+  for (const ContextVariable& variable : plan.contexts) {
+    if (!variable.walk(walk)) return false;
+  }
   return plan.environment == nullptr || walk.add(plan.environment, "os.environ");
 }
 
@@ -137,6 +140,9 @@ void GlobalsGuard::State::identify() {
   for (const auto* list : {&plan.types, &plan.empty}) {
     for (Object* object : *list) form.push_back(reinterpret_cast<std::uint64_t>(object));
   }
+  for (const ContextVariable& variable : plan.contexts) {
+    form.push_back(reinterpret_cast<std::uint64_t>(variable.variable()));
+  }
   for (const FunctionMark& mark : plan.functions) form.push_back(reinterpret_cast<std::uint64_t>(mark.function()));
 }
 
@@ -157,6 +163,9 @@ bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
     const WatchedNames::Change found = names.compare(change);
     if (found == WatchedNames::Change::kOther) return false;
     if (found == WatchedNames::Change::kMaybe) walk_to_know = true;
+  }
+  for (const ContextVariable& variable : plan.contexts) {
+    if (!variable.untouched()) walk_to_know = true;
   }
   return true;
 }
@@ -187,6 +196,7 @@ bool GlobalsGuard::State::values_hold(bool walk_to_know) {
       return false;
     }
     for (WatchedNames& names : plan.names) names.take_again();
+    for (ContextVariable& variable : plan.contexts) variable.take_again();
   }
   for (Alone& one : alone) {
     if (one.holds()) continue;

@@ -297,6 +297,39 @@ std::string FunctionMark::name() const {
   return qualified_name(function_, name, sizeof(name)) ? name : "a function";
 }
 
+ContextVariable::ContextVariable(Object* variable) : variable_(variable) {
+  g_api.Py_IncRef(variable);
+  take_again();
+}
+
+ContextVariable::~ContextVariable() {
+  if (variable_ != nullptr) g_api.Py_DecRef(variable_);
+}
+
+ContextVariable::ContextVariable(ContextVariable&& other) noexcept
+    : variable_(other.variable_), value_(std::move(other.value_)) {
+  other.variable_ = nullptr;
+}
+
+Reference ContextVariable::now() const noexcept {
+  Object* value = nullptr;
+  if (g_api.PyContextVar_Get(variable_, nullptr, &value) != 0) g_api.PyErr_Clear();
+  return Reference(value);
+}
+
+bool ContextVariable::untouched() const noexcept { return value_.held() && value_.is(now().get()); }
+
+void ContextVariable::take_again() { value_ = Held(now().get(), false); }
+
+bool ContextVariable::walk(Walk& into) const {
+  const Reference value = now();
+  const bool there = static_cast<bool>(value);
+  into.add_bytes(&there, sizeof there);
+  if (!there) return true;
+  const Reference name(g_api.PyObject_GetAttrString(variable_, "name"));
+  return into.add(value.get(), ("the context variable " + text_of_name(name.get())).c_str());
+}
+
 WarningFilters::WarningFilters() {
   Object* filters = warning_filters();
   known_ = filters != nullptr;
@@ -340,6 +373,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
     if (!made_in_call(type, inner)) planner.type(type);
   }
   for (Object* logger : code.loggers) planner.logger(logger);
+  for (Object* variable : code.contexts) contexts.emplace_back(variable);
   for (const WatchedNames& watched : names) {
     if (Object* name = watched.set_to_unknown()) {
       reason = "sets the global " + watched.name_of(name);

@@ -32,6 +32,28 @@ class FunctionMark {
   std::vector<Held> cells_;
 };
 
+// A context variable that the code read or set, and its value on the calling thread.
+class ContextVariable {
+ public:
+  explicit ContextVariable(Object* variable);
+  ~ContextVariable();
+  ContextVariable(ContextVariable&& other) noexcept;
+  ContextVariable& operator=(ContextVariable&&) = delete;
+  ContextVariable(const ContextVariable&) = delete;
+  ContextVariable& operator=(const ContextVariable&) = delete;
+
+  bool untouched() const noexcept;  // false: walk to know
+  void take_again();                // after a walk found it to be the same
+  bool walk(Walk& into) const;      // false: refused
+  Object* variable() const noexcept { return variable_; }
+
+ private:
+  Reference now() const noexcept;  // null: it has none
+
+  Object* variable_;  // a reference; null: moved from
+  Held value_;
+};
+
 // warnings.filters: who is shown a warning again.
 class WarningFilters {
  public:
@@ -49,6 +71,7 @@ class WarningFilters {
 struct GlobalsPlan {
   std::vector<WatchedNames> names;
   std::vector<FunctionMark> functions;
+  std::vector<ContextVariable> contexts;
   std::vector<Object*> types;     // references
   std::vector<Object*> empty;     // references: containers of libraries that hold nothing
   std::vector<Object*> alone;     // weak references: functions of the user's that ran, and were not made in the call

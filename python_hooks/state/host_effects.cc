@@ -41,6 +41,9 @@ Row g_native[] = {
      "* -fspath -getpid -cpu_count -strerror -_path_normpath -_path_splitroot_ex -_path_splitroot -WIFEXITED "
      "-WIFSIGNALED -WIFSTOPPED -WIFCONTINUED -WCOREDUMP -WEXITSTATUS -WTERMSIG -WSTOPSIG -waitstatus_to_exitcode "
      "-major -minor -makedev -get_inheritable"},
+    // A call in another context reads other values than a guard finds here.
+    {"_contextvars", "copy_context Context.run"},
+    {"_contextvars", "ContextVar.get ContextVar.set ContextVar.reset", EffectKind::kContext},
     {"_io", "open open_code FileIO[init] FileIO[next] BufferedReader[next] BufferedRandom[next] TextIOWrapper[next]"},
     {"_io",
      "FileIO.read FileIO.readall FileIO.readinto FileIO.write FileIO.seek FileIO.tell FileIO.truncate FileIO.close "

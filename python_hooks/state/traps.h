@@ -14,6 +14,7 @@ enum class EffectKind : std::uint8_t {
   kImport,       // the same; names the module
   kEnvironment,  // reads os.environ, whose content can be guarded
   kLogger,       // asks a logger for its level, which can be guarded
+  kContext,      // reads or sets a context variable, whose value can be guarded
   kOwnGlobals,   // reads the caller's globals by names that the code does not show
 };
 

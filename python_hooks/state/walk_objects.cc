@@ -7,12 +7,13 @@
 namespace grape::python::state {
 namespace {
 
-// Of torch.nn.Module: what makes a call of it do something else than its class says.
+// Of torch.nn.Module: what runs in a call of it beside its own code. Most are empty, and those are not walked.
 constexpr const char* kHooks[] = {
-    "_forward_hooks",      "_forward_hooks_with_kwargs",     "_forward_hooks_always_called",
-    "_forward_pre_hooks",  "_forward_pre_hooks_with_kwargs", "_backward_hooks",
-    "_backward_pre_hooks",
+    "_forward_hooks",     "_forward_hooks_with_kwargs",     "_forward_hooks_always_called",
+    "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
 };
+// What runs after the call.
+constexpr const char* kBackwardHooks[] = {"_backward_hooks", "_backward_pre_hooks"};
 // And what a call does not look at.
 constexpr const char* kLeftOut[] = {
     "_state_dict_hooks",           "_state_dict_pre_hooks",       "_load_state_dict_pre_hooks",
@@ -25,6 +26,11 @@ bool is_one_of(Object* key, const char* const (&names)[count]) noexcept {
     if (text_is(key, name)) return true;
   }
   return false;
+}
+
+// Exactly one of the interpreter's: of another class, truth and order may be what its code says.
+bool is_plain_dict(Object* object) noexcept {
+  return is_exactly(object, g_api.PyDict_Type) || is_exactly(object, g_named_types.ordered_dict);
 }
 
 bool starts_with_underscore(Object* key) noexcept {
@@ -178,6 +184,17 @@ bool Walker::attributes(Object* dict, const Path& path) {
   return true;
 }
 
+bool Walker::hooks(Object* name, Object* dict, bool backward, const Path& path) {
+  if (!is_plain_dict(dict) || g_api.PyDict_Size(dict) != 0) {
+    if (backward) return refuse(path, "has hooks (" + text_value(name) + ")");
+    return value(name, path.attribute(name)) && value(dict, path.attribute(name));
+  }
+  if (watch_ != nullptr) watch_->word(dict, 16);  // that it stays empty
+  put(Tag::kNull);
+  if (walk_.expected_ != nullptr) compare(path.attribute(name));
+  return true;
+}
+
 bool Walker::module_attributes(Object* dict, const Path& path) {
   if (dict != nullptr) {
     if (watch_ != nullptr) watch_->dict(dict, false);
@@ -185,9 +202,9 @@ bool Walker::module_attributes(Object* dict, const Path& path) {
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
       if (starts_with_underscore(key)) {
         if (is_one_of(key, kLeftOut)) continue;
-        if (is_dict(item) && is_one_of(key, kHooks)) {
-          if (g_api.PyDict_Size(item) != 0) return refuse(path, "has hooks (" + text_value(key) + ")");
-          if (watch_ != nullptr) watch_->word(item, 16);  // that it stays empty
+        const bool backward = is_one_of(key, kBackwardHooks);
+        if (backward || is_one_of(key, kHooks)) {
+          if (!hooks(key, item, backward, path)) return false;
           continue;
         }
       }

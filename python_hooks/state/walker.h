@@ -63,6 +63,7 @@ class Walker {
   bool class_reference(Object* type, const Path& path);
   bool instance(Object* object, const TypeInfo& info, const Path& path);
   bool module_attributes(Object* dict, const Path& path);
+  bool hooks(Object* name, Object* dict, bool backward, const Path& path);
   bool attributes(Object* dict, const Path& path);
   bool items(Object* const* data, std::size_t count, const Path& path);
   bool dict_items(Object* dict, const Path& path);

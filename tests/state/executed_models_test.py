@@ -32,6 +32,21 @@ MODELS = [
     ("MixtralForCausalLM", dict(SMALL, num_key_value_heads=2, num_local_experts=2), dict(input_ids=IDS)),
     ("BertModel", SMALL, dict(input_ids=IDS)),
     (
+        "SegformerForSemanticSegmentation",
+        dict(
+            num_encoder_blocks=2,
+            depths=[1, 1],
+            hidden_sizes=[8, 16],
+            num_attention_heads=[1, 2],
+            sr_ratios=[2, 1],
+            patch_sizes=[7, 3],
+            strides=[4, 2],
+            mlp_ratios=[2, 2],
+            decoder_hidden_size=8,
+        ),
+        dict(pixel_values=torch.rand(1, 3, 32, 32)),
+    ),
+    (
         "T5ForConditionalGeneration",
         dict(d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=100),
         dict(input_ids=IDS, decoder_input_ids=IDS),
@@ -90,6 +105,36 @@ class ModelsTest(unittest.TestCase):
                     self.assertTrue(guard is None or guard.holds(), guard and guard.change)
                     guard = Globals(observation)
                 print(f"holds(): {min(guard.microseconds(200) for _ in range(9)):.2f} us")
+
+    def test_collected_outputs(self):
+        """Transformers' hooks ask a context variable whether to collect: proven without, a layer must not be
+        replayed while somebody collects."""
+        capturing = sys.modules.get("transformers.utils.output_capturing")
+        if capturing is None:
+            self.skipTest("no output_capturing")
+        model, observation = make(*MODELS[3][:2]), Observation()
+        layer, hidden = model.encoder.layer[0], torch.ones(1, 5, 32)
+        with torch.no_grad():
+            model(IDS, output_hidden_states=True)
+            for _ in range(2):
+                observation.run(layer, hidden)
+                self.assertEqual(observation.reason, "")
+            guard = Globals(observation)
+            self.assertTrue(guard.holds(), guard.change)
+            token = capturing._active_collector.set({"hidden_states": []})
+            self.assertFalse(guard.holds())
+            collecting = Observation()
+            collecting.run(layer, hidden)
+            other = Globals(collecting)
+            collecting.run(layer, hidden)
+            self.assertFalse(other.holds())
+            capturing._active_collector.reset(token)
+            self.assertTrue(guard.holds(), guard.change)
+            observation.run(model, IDS, output_hidden_states=True)
+            self.assertEqual(observation.reason, "")
+            guard = Globals(observation)
+            observation.run(model, IDS, output_hidden_states=True)
+            self.assertTrue(guard.holds(), guard.change)
 
     def test_generate(self):
         model, observation = make(*MODELS[0][:2]), Observation()

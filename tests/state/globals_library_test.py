@@ -1,5 +1,6 @@
 """What code names of libraries, of the interpreter and of the process: each change of it is seen."""
 import builtins
+import contextvars
 import functools
 import importlib
 import io
@@ -7,12 +8,13 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import types
 import unittest
 import warnings
 
 import made_modules
-from executed import Globals, Observation
+from executed import Globals, Observation, Refused
 from made_modules import FOLDER, Base, module, take
 
 
@@ -193,6 +195,22 @@ class ProcessStateTest(Base):
         self.check(guard, lambda: logging.disable(logging.ERROR), True, lambda: logging.disable(logging.NOTSET))
         self.check(guard, lambda: logging.getLogger("unrelated").setLevel(logging.DEBUG), False)
 
+    def test_logger_of_an_object(self):
+        child = logging.getLogger("grape_level.held")
+        child.addHandler(logging.NullHandler())
+        source = """
+            import logging
+            class Model:
+                def __init__(self): self.log = logging.getLogger('grape_level.held')
+                def __call__(self): self.log.debug('x')
+            MODEL = Model()
+            def run(): MODEL()
+        """
+        guard = take(module(source).run)
+        self.check(guard, lambda: child.setLevel(logging.DEBUG), True, lambda: child.setLevel(logging.NOTSET))
+        parent = logging.getLogger("grape_level")
+        self.check(guard, lambda: parent.setLevel(logging.DEBUG), True, lambda: parent.setLevel(logging.NOTSET))
+
     def test_warning_filters(self):
         guard = take(lambda: 1)
         with warnings.catch_warnings():
@@ -207,6 +225,87 @@ class ProcessStateTest(Base):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ImportWarning)
             self.assertTrue(inner.holds())
+
+
+class ContextVariablesTest(Base):
+    SOURCE = """
+        import contextvars
+        class Var:  # libraries wrap theirs
+            def __init__(self, *args, **keywords): self.var = contextvars.ContextVar(*args, **keywords)
+            def get(self, *args): return self.var.get(*args)
+        VAR, NONE = Var('collector', default=None), Var('without')
+        def run(): return VAR.get()
+        def without(): return NONE.get(7)
+        def collect():
+            if VAR.get() is not None: VAR.get().append(1)
+        def inside():
+            token = VAR.var.set([])
+            collect()
+            kept = VAR.get()
+            VAR.var.reset(token)
+            return kept
+        def leaves(): VAR.var.set((VAR.get() or 0) + 1)
+    """
+
+    def test_values(self):
+        made = module(self.SOURCE, library=True)
+        guard, var = take(made.run), made.VAR.var
+        tokens = []
+        for value in (1, [], {"hidden_states": []}):
+            self.check(
+                guard, lambda: tokens.append(var.set(value)), True, lambda: var.reset(tokens.pop())  # noqa: B023
+            )
+        without = take(made.without)
+        self.check(without, lambda: tokens.append(made.NONE.var.set(7)), True, lambda: made.NONE.var.reset(tokens.pop()))
+        self.check(take(lambda: 1), lambda: var.set(5), False)
+
+    def test_content(self):
+        made = module(self.SOURCE, library=True)
+        kept = []
+        made.VAR.var.set(kept)
+        guard = take(made.run)
+        self.check(guard, lambda: kept.append(1), True, kept.pop)
+        self.check(guard, lambda: made.VAR.var.set([]), False)  # an equal one
+        self.check(guard, lambda: made.VAR.var.set([1]), True, lambda: made.VAR.var.set(kept))
+
+    def test_the_call_changes_it(self):
+        made = module(self.SOURCE, library=True)
+        for function, holds in ((made.inside, True), (made.collect, True), (made.leaves, False)):
+            guard = take(function, calls=2)
+            take(function)
+            self.assertEqual(guard.holds(), holds, guard.change)
+        made.VAR.var.set([])
+        guard = take(made.collect)
+        made.collect()
+        self.assertFalse(guard.holds())
+        self.assertIn("the context variable collector", guard.change)
+
+    def test_refused(self):
+        made = module(self.SOURCE, library=True)
+        made.VAR.var.set(threading.Lock())
+        with self.assertRaisesRegex(Refused, "the context variable collector: a _thread.lock"):
+            take(made.run)
+        made.VAR.var.set(None)
+        observation = Observation()
+        for function in (contextvars.copy_context, functools.partial(contextvars.copy_context().run, made.run)):
+            observation.run(lambda: function())  # noqa: B023
+            self.assertRegex(observation.reason, r"calls (contextvars\.copy_context|Context\.run)\(\)")
+
+    def test_threads(self):
+        """Each thread has values of its own."""
+        made = module(self.SOURCE, library=True)
+        guard, held = take(made.run), []
+
+        def other():
+            held.append(guard.holds())
+            made.VAR.var.set(1)
+            held.append(guard.holds())
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        self.assertEqual(held, [True, False])
+        self.assertTrue(guard.holds(), guard.change)
 
 
 class GuardTest(Base):
