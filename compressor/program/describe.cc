@@ -50,6 +50,8 @@ class Describer {
       case Difference::kScalar:
       case Difference::kPointer:
         return word();
+      case Difference::kStray:
+        return operation(a_) + " uses device memory that was given back, or that PyTorch's allocator does not report";
       case Difference::kBlocks:
         return blocks();
       case Difference::kRandom:

@@ -52,6 +52,9 @@ struct Program {
   std::vector<StaticBlock> statics;        // only those referred to, in the order of first use
   std::vector<std::uint64_t> input_bytes;  // per extent of the record
   std::vector<BornBlock> temps, outputs;
+  // Words that point into device memory, but into no block that was alive: what an earlier call left in padding, or a
+  // pointer to memory that was given back. Ascending.
+  std::vector<std::uint32_t> strays;
   std::uint32_t stream_count = 0;      // nodes refer to streams by number, in the order of first use
   std::uint64_t random_increment = 0;  // of the generator's offset, by one call; 0 where the state is not known
   // The generator's state as this run began: no part of the program, but evidence for compare().

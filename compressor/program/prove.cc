@@ -182,7 +182,15 @@ bool Comparer::compare_words() {
 bool Comparer::compare_word(std::uint32_t node, std::uint32_t word, const Reference* a, const Reference* b) {
   const std::uint64_t bits = a_.words[word] ^ b_.words[word];
   const bool symbols = a != nullptr && b != nullptr;
-  if (a == nullptr && b == nullptr ? bits == 0 : symbols && bits == 0 && same_symbol(*a, *b)) return true;
+  if (a == nullptr && b == nullptr && bits == 0) {
+    const auto& strays = a_.strays;
+    if (strays.empty() || !std::binary_search(strays.begin(), strays.end(), word)) return true;
+    result_.word = word - a_.nodes[node].words_at;
+    if (a_.nodes[node].kind != NodeKind::kKernel) return differ(Difference::kStray, node);
+    result_.noise.push_back(word);
+    return true;
+  }
+  if (symbols && bits == 0 && same_symbol(*a, *b)) return true;
   result_.word = word - a_.nodes[node].words_at;
   if (is_random(a) && is_random(b)) return differ(Difference::kRandom, node);
   // Of a pair only the offset tells: equal seeds are no surprise.

@@ -84,6 +84,7 @@ struct RegionRecord {
   std::vector<std::uint32_t> after;      // of all nodes
   std::vector<LiveBlock> before;         // ascending by address, disjoint
   std::vector<BlockEvent> block_events;  // in order
+  std::vector<Extent> segments;          // all device memory that the driver has given, ascending: blocks lie in it
   std::vector<Extent> inputs;
   RandomState random;
 };

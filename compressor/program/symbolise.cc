@@ -37,6 +37,7 @@ class Symboliser {
     if (!std::is_sorted(program_.references.begin(), program_.references.end(), by_word)) {
       std::sort(program_.references.begin(), program_.references.end(), by_word);
     }
+    std::sort(program_.strays.begin(), program_.strays.end());
     return std::move(program_);
   }
 
@@ -50,6 +51,7 @@ class Symboliser {
   void symbolise_parameters(const RecordedNode& node, const FunctionInfo& function);
   void symbolise_words(std::uint32_t begin, std::uint32_t end, bool random_too);
   void symbolise_word(std::uint32_t word);
+  bool in_segment(std::uint64_t address) const;
   bool take_random_words(std::uint32_t word);
   void take_births();
   void take_random();
@@ -173,7 +175,10 @@ void Symboliser::symbolise_words(std::uint32_t begin, std::uint32_t end, bool ra
 void Symboliser::symbolise_word(std::uint32_t word) {
   std::uint64_t& value = program_.words[word];
   LiveMemory::Place place;
-  if (!memory_.find(value, place)) return;
+  if (!memory_.find(value, place)) {
+    if (in_segment(value)) program_.strays.push_back(word);
+    return;
+  }
   if (place.role == Role::kStatic) {
     std::uint32_t& number = static_of_[place.block];
     if (number == kNever) {
@@ -185,6 +190,12 @@ void Symboliser::symbolise_word(std::uint32_t word) {
   }
   program_.references.push_back({word, place.role, place.block});
   value -= place.address;
+}
+
+bool Symboliser::in_segment(std::uint64_t address) const {
+  const auto next = std::upper_bound(record_.segments.begin(), record_.segments.end(), address,
+                                     [](std::uint64_t at, const Extent& segment) { return at < segment.address; });
+  return next != record_.segments.begin() && address - (next - 1)->address < (next - 1)->bytes;
 }
 
 bool Symboliser::take_random_words(std::uint32_t word) {

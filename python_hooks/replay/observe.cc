@@ -181,8 +181,13 @@ void settle_noise(program::Program& program, const program::Program& donor, cons
                                      [](const program::Reference& r, std::uint32_t w) { return r.word < w; });
     return at != p.references.end() && at->word == word;
   };
+  const auto strays = [&](std::uint32_t word) {
+    return std::binary_search(program.strays.begin(), program.strays.end(), word) ||
+           std::binary_search(donor.strays.begin(), donor.strays.end(), word);
+  };
   for (const std::uint32_t word : noise) {
-    program.words[word] = refers(program, word) || refers(donor, word) ? harmless : donor.words[word];
+    const bool address = refers(program, word) || refers(donor, word) || strays(word);
+    program.words[word] = address ? harmless : donor.words[word];
   }
   program.references.erase(std::remove_if(program.references.begin(), program.references.end(),
                                           [&](const program::Reference& r) {

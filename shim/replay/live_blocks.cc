@@ -92,6 +92,53 @@ class Table {
 // Never destroyed: wrappers may run until the very end of the process.
 std::mutex g_mutex;
 Table g_tables[3];  // by BlockSource
+
+// What the driver gave, by address. `cached`: the framework's allocator makes its blocks in it, so that what lies in no
+// block is nobody's.
+struct Segment {
+  std::uint64_t address = 0, bytes = 0;
+  bool cached = false;
+};
+std::vector<Segment>& segments() noexcept {
+  static auto& all = *new std::vector<Segment>;
+  return all;
+}
+
+std::vector<Segment>::iterator segment_from(std::uint64_t address) noexcept {
+  return std::lower_bound(segments().begin(), segments().end(), address,
+                          [](const Segment& segment, std::uint64_t at) { return segment.address < at; });
+}
+
+// The first segment that ends behind the address.
+std::vector<Segment>::iterator segment_at(std::uint64_t address) noexcept {
+  const auto next = segment_from(address);
+  const bool before = next != segments().begin() && address - (next - 1)->address < (next - 1)->bytes;
+  return before ? next - 1 : next;
+}
+
+void mark_cached(std::uint64_t address, std::uint64_t bytes) noexcept {
+  for (auto at = segment_at(address); at != segments().end() && at->address < address + bytes; ++at) at->cached = true;
+}
+
+// False: no memory.
+bool add_segment(std::uint64_t address, std::uint64_t bytes) noexcept {
+  const auto next = segment_from(address);
+  if (next != segments().end() && next->address == address) {
+    *next = {address, bytes, false};
+    return true;
+  }
+  try {
+    segments().insert(next, {address, bytes, false});
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+void remove_segment(std::uint64_t address) noexcept {
+  const auto place = segment_from(address);
+  if (place != segments().end() && place->address == address) segments().erase(place);
+}
 std::uint64_t g_serial = 0;
 std::atomic<std::uint32_t> g_epoch{1};
 std::atomic<bool> g_complete{true};
@@ -122,6 +169,7 @@ void erase_if(Table& blocks, const Condition& condition) {
     Block* block = blocks.find(address);
     note_freed(*block);
     blocks.erase(*block);
+    if (&blocks == &table(BlockSource::kDriver)) remove_segment(address);
   }
 }
 
@@ -130,6 +178,7 @@ void clear_all() noexcept {
     for (const Block& block : blocks) note_freed(block);
     blocks.clear();
   }
+  segments().clear();
 }
 
 std::vector<program::LiveBlock> sorted(const Table& blocks) {
@@ -180,6 +229,11 @@ std::uint64_t LiveBlocks::add(BlockSource source, std::uint64_t address, std::ui
     return 0;
   }
   if (block->address != 0) note_freed(*block);
+  if (source == BlockSource::kFramework) {
+    mark_cached(address, bytes);
+  } else if (source == BlockSource::kDriver && !add_segment(address, bytes)) {
+    set_incomplete();
+  }
   if (source == BlockSource::kFramework) g_has_framework.store(true, std::memory_order_relaxed);
   *block = {address, bytes, ++g_serial, context, 0};
   return block->serial;
@@ -193,6 +247,7 @@ std::uint64_t LiveBlocks::remove(BlockSource source, std::uint64_t address, std:
   if (bytes != nullptr) *bytes = block->bytes;
   note_freed(*block);
   table(source).erase(*block);
+  if (source == BlockSource::kDriver) remove_segment(address);
   return serial;
 }
 
@@ -241,6 +296,11 @@ bool LiveBlocks::snapshot(std::vector<program::LiveBlock>& out) const noexcept {
       const std::lock_guard<std::mutex> lock(g_mutex);
       out = sorted(table(BlockSource::kFramework));
       outer = sorted(table(BlockSource::kDriver));
+      const auto cached = [](const program::LiveBlock& block) {
+        const auto segment = segment_from(block.address);
+        return segment != segments().end() && segment->address == block.address && segment->cached;
+      };
+      outer.erase(std::remove_if(outer.begin(), outer.end(), cached), outer.end());
     }
     make_disjoint(out);
     make_disjoint(outer);
@@ -250,6 +310,23 @@ bool LiveBlocks::snapshot(std::vector<program::LiveBlock>& out) const noexcept {
                  [&](const program::LiveBlock& block) { return !overlaps_any(framework, block); });
     std::inplace_merge(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(inner), out.end(),
                        [](const auto& a, const auto& b) { return a.address < b.address; });
+  } catch (const std::bad_alloc&) {
+    out.clear();
+    return false;
+  }
+  return complete();
+}
+
+bool LiveBlocks::snapshot_segments(std::vector<program::Extent>& out) const noexcept {
+  try {
+    std::vector<program::LiveBlock> blocks;
+    {
+      const std::lock_guard<std::mutex> lock(g_mutex);
+      blocks = sorted(table(BlockSource::kDriver));
+    }
+    make_disjoint(blocks);
+    out.clear();
+    for (const program::LiveBlock& block : blocks) out.push_back({block.address, block.bytes});
   } catch (const std::bad_alloc&) {
     out.clear();
     return false;

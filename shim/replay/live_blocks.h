@@ -30,9 +30,11 @@ class LiveBlocks {
   void clear() noexcept;           // all of them
   void set_incomplete() noexcept;  // there is memory that is not known here
 
-  // All blocks of device memory now alive, ascending and disjoint: the framework's, and of the driver's what holds none
-  // of them. False: no memory, or not complete.
+  // All blocks of device memory now alive, ascending and disjoint: the framework's, and of the driver's those that
+  // never held any of them. False: no memory, or not complete.
   bool snapshot(std::vector<program::LiveBlock>& out) const noexcept;
+  // All that the driver gave, whether the framework's blocks lie in it or not, ascending and disjoint.
+  bool snapshot_segments(std::vector<program::Extent>& out) const noexcept;
   // The same of kHost.
   bool snapshot_host(std::vector<program::LiveBlock>& out) const noexcept;
 

@@ -188,6 +188,8 @@ class Screen {
       case ApiClass::kContext:
         return add_context_call(layout, call, name);
       case ApiClass::kAlloc:
+        // The framework's blocks in it are known each by itself; what is used beside them is found as a stray.
+        if (plain_name(layout.symbol) == "cuMemAlloc") return;
         return refuse_again("memory was allocated from the driver" + name, call.frame());
       case ApiClass::kFree:
         return refuse_again("memory was given back to the driver" + name, call.frame());
@@ -319,6 +321,7 @@ class Conversion {
           {event.kind == EventKind::kBlockAlloc, event.before_node, words[0], words[1], screen_.serial(block_event++)});
     }
     record_->before = std::move(before);
+    record_->segments = events_.segments;
     result.record = std::move(record_);
     return result;
   }

@@ -22,6 +22,7 @@ struct RegionEvents {
   std::size_t bytes = 0;
   const record::ApiTable* apis = nullptr;
   std::vector<program::LiveBlock> before;  // device memory alive at the begin
+  std::vector<program::Extent> segments;   // device memory from the driver, at the end
   std::vector<program::LiveBlock> host;    // memory that the host may change at any time
   std::uint64_t context = 0;               // current at the begin
 

@@ -123,6 +123,7 @@ RegionSink::Result RegionSink::end() noexcept {
       events.apis = apis();
       events.before = std::move(before_);
       events.host = std::move(host_);
+      if (!LiveBlocks::instance().snapshot_segments(events.segments)) throw std::bad_alloc();
       events.context = context_;
       events.function = function_of_thread;
       events.stream = stream_of_driver;

@@ -66,6 +66,42 @@ TEST(Compare, MemoryThatMovedIsTheSame) {
   EXPECT_TRUE(result.noise.empty());
 }
 
+// Equal in both runs, and yet an address that will be somebody else's: what uses it shows in the shadow.
+TEST(Compare, AddressesOfMemoryThatIsNobodysAreNoise) {
+  const auto run = [](std::uint64_t stray) {
+    RecordBuilder r;
+    r.before(kWeight, 512).alloc(kTemp, 512);
+    r.launch(function_with(1, "first", {8, 8, 24}), {kWeight, stray, 7, kTemp + 8192, stray + 8}).free(kTemp);
+    r.record().segments = {{kWeight, 0x1000}, {kTemp, 0x10000}};
+    return r;
+  };
+  const std::uint64_t dead = kTemp + 4096;
+  const Program program = symbolise(run(dead).record());
+  EXPECT_EQ(program.strays, (std::vector<std::uint32_t>{1, 3, 4}));
+  const Comparison result = comparison(run(dead), run(dead));
+  EXPECT_EQ(result.difference, Difference::kNone);
+  EXPECT_EQ(result.noise, (std::vector<std::uint32_t>{1, 3, 4}));
+  EXPECT_EQ(comparison(run(dead), run(dead + 8)).difference, Difference::kScalar) << "a pointer is no padding";
+  const auto alive = [](std::uint64_t address) {
+    return symbolise(RecordBuilder().before(kWeight, 512).launch(plain_kernel(1, 1), {address}).record()).strays;
+  };
+  EXPECT_TRUE(alive(kWeight + 8).empty());
+  EXPECT_TRUE(alive(kOther).empty()) << "no device memory at all";
+}
+
+TEST(Compare, CopiesOfMemoryThatIsNobodysAreRefused) {
+  const auto run = [](std::uint64_t from) {
+    RecordBuilder r;
+    r.before(kWeight, 512).copy(kWeight, from, 64);
+    r.record().segments = {{kWeight, 0x1000}};
+    return r;
+  };
+  const RecordBuilder stray = run(kWeight + 2048);
+  EXPECT_EQ(comparison(run(kWeight + 256), run(kWeight + 256)).difference, Difference::kNone);
+  EXPECT_EQ(comparison(stray, stray).difference, Difference::kStray);
+  EXPECT_NE(described(stray, stray).find("given back"), std::string::npos) << described(stray, stray);
+}
+
 TEST(Compare, NodesMustBeTheSame) {
   std::uint32_t node = 0;
   EXPECT_EQ(difference([](RegionRecord& r) { r.nodes.pop_back(); }, &node), Difference::kNodeCount);

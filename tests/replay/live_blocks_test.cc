@@ -69,6 +69,34 @@ TEST_F(LiveBlocksTest, SnapshotHasTheInnerBlocksAndSegmentsWithoutAny) {
   EXPECT_EQ(host[0].address, 0x900000u);
 }
 
+TEST_F(LiveBlocksTest, WhatTheFrameworkKeepsForLaterIsNobodys) {
+  const auto segments = [&] {
+    std::vector<program::Extent> out;
+    EXPECT_TRUE(blocks_.snapshot_segments(out));
+    return out;
+  };
+  blocks_.add(BlockSource::kDriver, 0x700000, 0x100000);
+  blocks_.add(BlockSource::kDriver, 0x600000, 0x100000);
+  blocks_.add(BlockSource::kDriver, 0x100000, 0x1000);
+  blocks_.add(BlockSource::kFramework, 0x6ff000, 0x2000);  // lies in two
+  blocks_.remove(BlockSource::kFramework, 0x6ff000);
+  auto all = snapshot();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].address, 0x100000u);
+  ASSERT_EQ(segments().size(), 3u);
+  EXPECT_EQ(segments()[1].address, 0x600000u);
+  EXPECT_EQ(segments()[1].bytes, 0x100000u);
+  // Given anew by the driver it is somebody's again.
+  blocks_.remove(BlockSource::kDriver, 0x600000);
+  EXPECT_EQ(segments().size(), 2u);
+  blocks_.add(BlockSource::kDriver, 0x600000, 0x1000);
+  all = snapshot();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[1].address, 0x600000u);
+  blocks_.clear();
+  EXPECT_TRUE(segments().empty());
+}
+
 TEST_F(LiveBlocksTest, OfOverlappingBlocksTheLaterHolds) {
   blocks_.add(BlockSource::kFramework, 0x1000, 0x1000);
   const std::uint64_t later = blocks_.add(BlockSource::kFramework, 0x1800, 0x100);

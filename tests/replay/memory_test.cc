@@ -153,7 +153,7 @@ TEST_F(MemoryTest, BlocksOfTheAllocatorComeAndGo) {
   EXPECT_FALSE(known(block + 512, 64));
   torch_free(block, 512);
   EXPECT_FALSE(known(block, 512));
-  EXPECT_TRUE(known(segment_, kSegment));
+  EXPECT_FALSE(known(segment_, kSegment)) << "what the allocator keeps for later is nobody's";
 }
 
 TEST_F(MemoryTest, AContextThatGoesTakesItsBlocks) {
