@@ -259,6 +259,18 @@ class ContextVariablesTest(Base):
         self.check(without, lambda: tokens.append(made.NONE.var.set(7)), True, lambda: made.NONE.var.reset(tokens.pop()))
         self.check(take(lambda: 1), lambda: var.set(5), False)
 
+    def test_of_the_users(self):
+        source = """
+            import contextvars
+            VAR = contextvars.ContextVar('mode', default=None)
+            def run(): return VAR.get()
+        """
+        made = module(source)
+        guard, tokens = take(made.run), []
+        self.check(guard, lambda: tokens.append(made.VAR.set([1])), True, lambda: made.VAR.reset(tokens.pop()))
+        old, other = made.VAR, contextvars.ContextVar("mode", default=None)
+        self.check(guard, lambda: setattr(made, "VAR", other), True, lambda: setattr(made, "VAR", old))
+
     def test_content(self):
         made = module(self.SOURCE, library=True)
         kept = []
