@@ -115,7 +115,7 @@ def no_memory_for_a_shadow(run):
 
 
 # The arena of a replay is there; later the outputs find no memory, as eager's would not.
-@case("e+r{2}xr{2}", stderr=".*", alone=True)
+@case("e+r+xr{2}", stderr=".*", alone=True)
 def no_memory_for_the_outputs(run):
     class Wide(Net):
         def forward(self, x):
