@@ -88,6 +88,7 @@ struct Buffer {
   X(0, void, _PyInterpreterState_SetEvalFrameFunc, (void*, void*))                                        \
   X(1, void, PyEval_SetProfile, (ProfileFunction, Object*))                                               \
   X(1, Object*, PyErr_NoMemory, ())                                                                       \
+  X(1, void, PyErr_SetString, (Object*, const char*))                                                     \
   X(1, Object*, PyErr_Occurred, ())                                                                       \
   X(1, Object*, PyLong_FromLong, (long))                                                                  \
   X(1, int, PyDict_Next, (Object*, std::ptrdiff_t*, Object**, Object**))                                  \
@@ -133,6 +134,7 @@ struct Buffer {
   X(1, _Py_NoneStruct)          \
   X(1, PyExc_RecursionError)    \
   X(1, PyExc_MemoryError)       \
+  X(1, PyExc_RuntimeError)      \
   X(0, _PyRuntime)              \
   X(1, PyCFunction_Type)        \
   X(1, PyCell_Type)             \

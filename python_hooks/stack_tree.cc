@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "python_hooks/code_deaths.h"
 #include "python_hooks/line_table.h"
+#include "shim/lifecycle/config.h"
 
 namespace grape::python {
 namespace {
@@ -144,11 +146,13 @@ StackTree::Found StackTree::add(record::ThreadLog& log, std::uint32_t parent, co
   }
   std::uint64_t* words = log.begin(EventKind::kDefFrame, code_number, 3, record::Stamp{record::ticks(), 0});
   if (words == nullptr) return Found::kFailed;
+  const int line = line_at(code, offset);
   words[0] = pack(nodes_ + 1, parent);
-  words[1] = pack(code_number, static_cast<std::uint32_t>(line_at(code, offset)));
+  words[1] = pack(code_number, static_cast<std::uint32_t>(line));
   words[2] = pack(offset > 0 ? static_cast<std::uint32_t>(offset) : 0, 0);
   log.commit();
   id = ++nodes_;
+  if (FrameNames* names = kept_names()) names->add_frame(id, parent, code_number, line);
   by_parent_.put(key, id);  // without memory it is defined again next time
   return Found::kFrame;
 }
@@ -184,7 +188,13 @@ std::uint32_t StackTree::define_code(record::ThreadLog& log, const Object* code)
   put_text(words + 3 + used, name, name_bytes);
   log.commit();
   by_content_.put(HashKey{hash}, ++codes_);
+  if (FrameNames* names = kept_names()) names->add_code(codes_, {file, file_bytes}, {name, name_bytes});
   return codes_;
+}
+
+FrameNames* StackTree::kept_names() noexcept {
+  if (names_ == nullptr && config().mode == Mode::kReplay) names_.reset(new (std::nothrow) FrameNames);
+  return names_.get();
 }
 
 }  // namespace grape::python

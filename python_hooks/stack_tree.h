@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "python_hooks/cpython.h"
 #include "python_hooks/flat_map.h"
+#include "python_hooks/frame_names.h"
 #include "shim/record/thread_log.h"
 
 namespace grape::python {
@@ -45,6 +47,9 @@ class StackTree {
     return hit_ != nullptr ? hit_->ids[index] : last_ids_[last_count_ - 1 - index];
   }
 
+  // What the ids stand for; null: not kept (shim/lifecycle/config.h: only in mode replay), or nothing is known yet.
+  const FrameNames* names() const noexcept { return names_.get(); }
+
   // The id of one frame without parent.
   __attribute__((hot)) std::uint32_t leaf(record::ThreadLog& log, const RawFrame& frame) noexcept;
 
@@ -81,6 +86,8 @@ class StackTree {
   std::uint32_t code_id(record::ThreadLog& log, std::uintptr_t address) noexcept;
   std::uint32_t define_code(record::ThreadLog& log, const Object* code) noexcept;
 
+  FrameNames* kept_names() noexcept;
+
   std::uint32_t epoch_ = 0;
   std::uint32_t codes_ = 0, nodes_ = 0;            // ids given out
   FlatMap<AddressKey, std::uint32_t> by_address_;  // code objects; void when one of them has died
@@ -93,6 +100,7 @@ class StackTree {
   const Seen* hit_ = nullptr;  // the last stack, where it was one of these
   RawFrame buffer_[kMaxDepth];
   Seen seen_[kSeenSlots];
+  std::unique_ptr<FrameNames> names_;
 };
 
 }  // namespace grape::python

@@ -11,6 +11,7 @@
 #include "tools/doctor.h"
 #include "tools/dump.h"
 #include "tools/failure.h"
+#include "tools/report.h"
 #include "tools/run.h"
 
 namespace grape::tools {
@@ -19,13 +20,16 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   grape run -- python train.py         record a program
   grape dump grape-host-1234.grape     see what it did
+  grape run --mode replay --report run.json -- python serve.py
+  grape report run.json                what was replayed, what not, and why
   grape doctor                         does it work here?
 
 Exit status: 0 done, 1 a difference or something does not work, 2 wrong usage or an unreadable file,
 3 an incomplete trace; run: the program's own. See grape COMMAND --help.)";
 
 int parse_and_run(std::vector<std::string> arguments) {
-  CLI::App app("Grape records the CUDA calls of an unmodified PyTorch process, and shows them as graphs.", "grape");
+  CLI::App app("Grape records the CUDA calls of an unmodified PyTorch process, shows them as graphs, and replays them.",
+               "grape");
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("grape {} (trace format {}.{})", GRAPE_VERSION, trace::kFormatMajor,
@@ -33,14 +37,16 @@ int parse_and_run(std::vector<std::string> arguments) {
   DumpOptions dump_options;
   RunOptions run_options;
   DoctorOptions doctor_options;
+  ReportOptions report_options;
   CLI::App* dump = add_dump(app, dump_options);
   CLI::App* run = add_run(app, run_options);
   CLI::App* doctor = add_doctor(app, doctor_options);
+  CLI::App* report = add_report(app, report_options);
   if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "doctor")) {
     const std::string command = arguments[0];
     arguments.erase(arguments.begin());
-    const std::vector<std::string> with_value = {"-o",        "--output",  "--mode",    "--stacks",
-                                                 "--regions", "--exclude", "--library", "--python"};
+    const std::vector<std::string> with_value = {"-o",        "--output",  "--mode",   "--stacks",   "--regions",
+                                                 "--exclude", "--library", "--report", "--validate", "--python"};
     auto& program = command == "run" ? run_options.program : doctor_options.program;
     program = split_program(arguments, with_value);
     arguments.insert(arguments.begin(), command);
@@ -53,6 +59,7 @@ int parse_and_run(std::vector<std::string> arguments) {
   }
   if (dump->parsed()) return run_dump(dump_options);
   if (run->parsed()) return run_program(run_options);
+  if (report->parsed()) return run_report(report_options);
   return doctor->parsed() ? run_doctor(doctor_options) : kTrouble;
 }
 

@@ -19,15 +19,18 @@ namespace {
 
 constexpr const char* kFooter =
     R"(The program takes this process's place: its pid, its signals and its exit status are its own. Standard output stays
-the program's; Grape says what it recorded in one line on standard error at the end.
+the program's; Grape says what it recorded in one line on standard error at the end, in mode replay what was replayed in
+a few.
 
 Examples:
   grape run -- python train.py
   grape run -o run-%p.grape -- python train.py --epochs 1
   grape run --regions 'mymodel.net:Net.forward' -- python serve.py
   grape run --stacks off -q -- ./a.out
+  grape run --mode replay --report run.json -- python serve.py
+  grape run --mode replay --validate 100 -- python serve.py
 
-In -o, %h is the host, %p the process id, %r the rank, %% a percent sign.
+In -o and --report, %h is the host, %p the process id, %r the rank, %% a percent sign.
 
 Exit status: the program's own, or
   2    wrong usage, a bad GRAPE_ variable, or the library cannot be loaded into the program ("not loaded: why")
@@ -53,7 +56,10 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--regions", options.regions, "Functions that are regions: package.module:Qualified.name, ...");
   run->add_option("--exclude", options.exclude, "Modules and functions that are none");
   run->add_option("--library", options.library, "libgrape.so, where it is not beside this tool");
-  run->add_flag("-q,--quiet", options.quiet, "No line at the end");
+  run->add_option("--report", options.report, "Mode replay: what became of each module, for grape report");
+  run->add_flag("--strict", options.strict, "Mode replay: a call that is not replayed though it should be is an error");
+  run->add_option("--validate", options.validate, "Mode replay: check every so many replays against the call itself");
+  run->add_flag("-q,--quiet", options.quiet, "No lines at the end");
   run->add_flag("-v,--verbose", options.verbose, "Say what is set");
   return run;
 }
@@ -104,21 +110,35 @@ void check_loadable(const std::string& library) {
                             why.empty() ? "the loader passes it over" : escape_text(why)));
 }
 
+// Settings of one mode, which would be silently without effect in the others.
+void check_mode(const RunOptions& options) {
+  const char* variable = std::getenv("GRAPE_MODE");
+  if (options.mode == "replay" || (options.mode.empty() && variable != nullptr && std::string(variable) == "replay")) {
+    return;
+  }
+  const char* option = options.strict              ? "--strict"
+                       : !options.validate.empty() ? "--validate"
+                       : !options.report.empty()   ? "--report"
+                                                   : nullptr;
+  if (option != nullptr) throw Failure(fmt::format("{} is for --mode replay", option));
+}
+
 int run_program(const RunOptions& options) {
   if (options.program.empty()) throw Failure("run wants a program: grape run [OPTIONS] -- PROGRAM [ARGUMENTS...]");
   check_environment();
+  check_mode(options);
   const std::string library = find_library(options.library);
   check_program(options.program[0]);
   check_loadable(library);
   set("LD_PRELOAD", preload_value(library), options.verbose);
-  const std::pair<const char*, const std::string&> values[] = {{"GRAPE_TRACE", options.output},
-                                                               {"GRAPE_MODE", options.mode},
-                                                               {"GRAPE_STACKS", options.stacks},
-                                                               {"GRAPE_REGIONS", options.regions},
-                                                               {"GRAPE_EXCLUDE", options.exclude}};
+  const std::pair<const char*, const std::string&> values[] = {
+      {"GRAPE_TRACE", options.output},    {"GRAPE_MODE", options.mode},     {"GRAPE_STACKS", options.stacks},
+      {"GRAPE_REGIONS", options.regions}, {"GRAPE_REPORT", options.report}, {"GRAPE_VALIDATE", options.validate},
+      {"GRAPE_EXCLUDE", options.exclude}};
   for (const auto& [name, value] : values) {
     if (!value.empty()) set(name, value, options.verbose);
   }
+  if (options.strict) set("GRAPE_STRICT", "1", options.verbose);
   if (options.force) set("GRAPE_TRACE_REPLACE", "1", options.verbose);
   if (!options.quiet && std::getenv("GRAPE_LOG") == nullptr) set("GRAPE_LOG", "info", options.verbose);
   // What the options made of the variables must be as good as what was there.

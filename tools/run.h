@@ -8,8 +8,8 @@
 namespace grape::tools {
 
 struct RunOptions {
-  std::string output, mode, stacks, regions, exclude, library;
-  bool force = false, quiet = false, verbose = false;
+  std::string output, mode, stacks, regions, exclude, library, report, validate;
+  bool force = false, quiet = false, verbose = false, strict = false;
   std::vector<std::string> program;
 };
 

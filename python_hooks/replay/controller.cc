@@ -7,6 +7,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/run.h"
+#include "python_hooks/replay/strict.h"
 #include "shim/interpose/captures.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -43,19 +44,30 @@ class Busy {
   Region& region_;
 };
 
-// The module's state is what proofs stand on: another state, and they are void.
-bool ensure_guard(Region& region, Object* module) {
-  if (region.guard != nullptr && region.guard->holds()) return true;
-  if (region.guard != nullptr) {
-    log_line(LogLevel::kInfo, "%s: changed: %s", region.name.c_str(), region.guard->change().c_str());
-  }
+enum class Guarded : std::uint8_t {
+  kHolds,
+  kAnew,     // it holds, but proofs are void that stood on another state
+  kRefused,  // the region is given up
+};
+
+// The module's state is what proofs stand on: another state, and they are void. `reason`: what changed, or is refused.
+Guarded ensure_guard(Region& region, Object* module, std::string& reason) {
+  if (region.guard != nullptr && region.guard->holds()) return Guarded::kHolds;
+  const bool proofs = count_stages(region).proven != 0;
+  if (region.guard != nullptr) reason = "its module is not as it was: " + region.guard->change();
   region.signatures.clear();
-  std::string reason;
-  region.guard = state::ModuleGuard::take(module, reason);
-  if (region.guard != nullptr) return true;
-  region.reason = reason;
-  region.given_up = true;
-  return false;
+  std::string refusal;
+  region.guard = state::ModuleGuard::take(module, refusal);
+  if (region.guard == nullptr) {
+    reason = refusal.empty() ? "no memory" : refusal;
+    region.given_up = true;
+    return Guarded::kRefused;
+  }
+  if (!reason.empty()) {
+    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), reason.c_str());
+    region.reasons.add(reason, {});
+  }
+  return proofs ? Guarded::kAnew : Guarded::kHolds;
 }
 
 bool write_signature(const Call& call, state::Walk& walk) {
@@ -87,10 +99,34 @@ Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes
 
 Object* run_eagerly(Region& region, const Call& call) {
   const double begin = now();
+  region.times.kind = Times::Kind::kEager;
   Object* result = call.eager(call.function, call.arguments, call.count, call.names);
-  region.eager_seconds += now() - begin;
-  ++region.eager_timed;
+  region.times.eager += now() - begin;
+  ++region.times.eager_calls;
   return result;
+}
+
+// Is any of it on a GPU, as far as can be seen? Else it is nobody's loss. Only for GRAPE_STRICT.
+bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
+  if (walk.tensors().empty()) static_cast<void>(write_signature(call, walk));  // it was not come to
+  std::string ignored;
+  if (region.guard == nullptr) region.guard = state::ModuleGuard::take(call.arguments[0], ignored);
+  region.on_gpu =
+      region.on_gpu || !walk.extents().empty() || (region.guard != nullptr && !region.guard->extents().empty());
+  return region.on_gpu;
+}
+
+// The call is not replayed, although the region was, or no call like it will be: as always, or an error.
+Object* fall_back(Region& region, const Call& call, const std::string& reason) {
+  region.reasons.add(reason, {});
+  ++region.fell_back;
+  return config().strict ? raise_not_replayed(region, reason, {}) : run_eagerly(region, call);
+}
+
+// Given up: nothing ran yet. Null, with an error set only where that is asked for.
+Object* give_up_first(Region& region, const std::string& reason) {
+  region.reasons.add(reason, {});
+  return config().strict && region.on_gpu ? raise_not_replayed(region, reason, {}) : nullptr;
 }
 
 // The first signature of a region is observed at once; others when they come again, unless some were proven already:
@@ -100,16 +136,53 @@ bool worth_observing(const Region& region, const Signature& signature) {
   return signature.calls > 1 || region.signatures.size() == 1 || region.replayed != 0;
 }
 
-void judge(Region& region, Signature& signature) {
-  if (signature.failures >= kMostFailures) {
+std::string last_reason(const Region& region) noexcept {
+  const Reason* last = region.reasons.last();
+  try {
+    return last != nullptr ? in_words(*last) : std::string();
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+// After an observation. True: the signature, or the region, is given up by it.
+bool judge(Region& region, Signature& signature) noexcept {
+  const bool signature_ends = signature.failures >= kMostFailures;
+  const bool region_ends = region.replayed == 0 && region.failures >= kMostRegionFailures;
+  if (!signature_ends && !region_ends) return false;
+  std::string reason = last_reason(region);
+  if (region_ends) {
+    region.given_up = true;
+    region.last_counts = count_stages(region);
+    region.signatures.clear();
+    log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s", region.name.c_str(), reason.c_str());
+  } else {
     signature.stage = Stage::kGivenUp;
     signature.observation = nullptr;
+    signature.given_up_for = std::move(reason);
   }
-  if (region.replayed == 0 && region.failures >= kMostRegionFailures) {
-    region.given_up = true;
-    region.signatures.clear();
-    log_line(LogLevel::kInfo, "%s: not replayed as a whole: %s", region.name.c_str(), region.reason.c_str());
+  return true;
+}
+
+// It ran, and came to an end that is an error by GRAPE_STRICT.
+Object* end_strictly(const Region& region, Object* result) noexcept {
+  if (result == nullptr) return nullptr;  // the program's own exception
+  g_api.Py_DecRef(result);
+  return raise_not_replayed(region, last_reason(region), {});
+}
+
+Object* observe_and_judge(Region& region, Signature& signature, const Call& call) {
+  Object* result = observe(region, signature, call);
+  return judge(region, signature) && config().strict ? end_strictly(region, result) : result;
+}
+
+// The signature is not to be observed (now).
+Object* run_unobserved(Region& region, const Signature& signature, const Call& call) {
+  if (signature.stage == Stage::kGivenUp) {
+    return config().strict ? raise_not_replayed(region, signature.given_up_for, {}) : run_eagerly(region, call);
   }
+  ++region.first_calls;
+  return run_eagerly(region, call);
 }
 
 Object* decide(Region& region, Call& call) {
@@ -118,56 +191,94 @@ Object* decide(Region& region, Call& call) {
   state::Walk walk(false);
   call.walk = &walk;
   if (!state::take_dispatch_state(call.dispatch, blocked) || !write_signature(call, walk)) {
-    region.reason = blocked != nullptr ? blocked : walk.reason();
-    ++region.fell_back;
+    const std::string refusal = blocked != nullptr ? blocked : walk.reason();
+    if (!config().strict || works_on_gpu(region, call, walk)) return fall_back(region, call, refusal);
     return run_eagerly(region, call);
   }
+  std::string reason;
   const double walked = now();
-  if (!ensure_guard(region, call.arguments[0])) return nullptr;
+  const Guarded guard = ensure_guard(region, call.arguments[0], reason);
   const double guarded = now();
+  region.on_gpu = region.on_gpu || !walk.extents().empty();
+  if (guard == Guarded::kRefused) return give_up_first(region, reason);
+  if (guard == Guarded::kAnew && config().strict) return raise_not_replayed(region, reason, {});
   if (walk.extents().empty() && region.guard->extents().empty()) {
-    region.given_up = true;  // nothing on a GPU here
+    region.given_up = region.no_gpu = true;
     return nullptr;
   }
+  region.on_gpu = true;
   Signature* signature = find_signature(region, walk.bytes());
   if (signature == nullptr) return run_eagerly(region, call);
   ++signature->calls;
   if (signature->stage == Stage::kProven) {
     Object* result = nullptr;
+    Why why;
     const double looked_up = now();
-    switch (run(region, *signature->proven, call, result)) {
+    switch (run(region, *signature->proven, call, result, why)) {
       case Ran::kReplayed:
         ++region.replayed;
         region.parts.guards += guarded - walked;
         region.parts.signature += looked_up - began - (guarded - walked);
-        region.replay_seconds += now() - began;
+        region.times.replayed += now() - began;
+        region.times.kind = Times::Kind::kReplay;
         return result;
       case Ran::kOther:
-        region.reason = "a value that the host reads differs from the one in the proof";
-        ++region.fell_back;
-        return run_eagerly(region, call);
       case Ran::kNotNow:
-        ++region.fell_back;
-        return run_eagerly(region, call);
+        return fall_back(region, call, why.text);
       case Ran::kFailed:
         signature->stage = Stage::kGivenUp;
         signature->proven = nullptr;
-        region.reason = "the driver refused its graph";
-        ++region.fell_back;
-        return run_eagerly(region, call);
+        signature->given_up_for = why.text;
+        return fall_back(region, call, why.text);
       case Ran::kStale:
+        reason = why.text;
+        if (why.detail != nullptr && !why.detail->empty()) reason += ": " + *why.detail;
         signature->stage = Stage::kSeen;
         signature->proven = nullptr;
         break;
     }
+    if (config().strict) return fall_back(region, call, reason);
+    region.reasons.add(reason, {});
   }
-  if (!worth_observing(region, *signature)) return run_eagerly(region, call);
-  Object* result = observe(region, *signature, call);
-  judge(region, *signature);
-  return result;
+  if (!worth_observing(region, *signature)) return run_unobserved(region, *signature, call);
+  return observe_and_judge(region, *signature, call);
+}
+
+__thread std::uint32_t t_depth __attribute__((tls_model("initial-exec")));  // regions' calls that this thread is in
+double g_seconds = 0;  // in regions' calls, the outermost of each thread; with the GIL
+
+// Counts a region's call and its time, children's included.
+class Timed {
+ public:
+  explicit Timed(Region& region) noexcept : region_(region), began_(now()) {
+    ++region_.calls;
+    region_.times.begin(began_);
+    ++t_depth;
+  }
+  ~Timed() noexcept {
+    const double seconds = now() - began_;
+    region_.times.all += seconds;
+    if (--t_depth == 0) g_seconds += seconds;
+  }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  Region& region_;
+  const double began_;
+};
+
+// It was given up before: its children may be regions.
+Object* call_given_up(Region& region, const Call& call) {
+  if (region.no_gpu) return call.eager(call.function, call.arguments, call.count, call.names);
+  if (config().strict && region.on_gpu && t_depth == 0) return raise_not_replayed(region, last_reason(region), {});
+  const Timed timed(region);
+  return run_eagerly(region, call);
 }
 
 }  // namespace
+
+double seconds_in_regions() noexcept { return g_seconds; }
 
 bool enabled() noexcept { return config().mode == Mode::kReplay && state::load_torch_api() && lifecycle::active(); }
 
@@ -177,13 +288,14 @@ Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::
   }
   grape::replay::CopyMemory::instance().note_call();
   Region* region = region_of(arguments[0]);
-  if (region == nullptr || region->given_up || region->busy) return eager(function, arguments, count, names);
-  ++region->calls;
+  if (region == nullptr || region->busy) return eager(function, arguments, count, names);
+  Call one{eager, function, arguments, count, names, {}, nullptr};
+  if (region->given_up) return call_given_up(*region, one);
+  const Timed timed(*region);
   Object* result = nullptr;
   {
     const Inside inside;
     const Busy busy(*region);
-    Call one{eager, function, arguments, count, names, {}, nullptr};
     try {
       result = decide(*region, one);
     } catch (const std::bad_alloc&) {

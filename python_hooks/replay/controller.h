@@ -8,6 +8,9 @@ namespace grape::python::replay {
 // Is GRAPE_MODE=replay in force, and all that it needs there?
 bool enabled() noexcept;
 
+// Spent in calls of regions so far, of all threads: in the outermost ones, so that no time counts twice. With the GIL.
+double seconds_in_regions() noexcept;
+
 // In place of Module.__call__: `eager` is what it ran before. Same arguments, same result, same exceptions.
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "compressor/program/symbolise.h"
+#include "python_hooks/frame_names.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
@@ -87,8 +88,8 @@ struct Seen {
   program::RandomState random;
   std::uint64_t host_random = 0;
   std::uint32_t module_epoch = 0;
-  bool again = false;  // of no use this time, but maybe next time: kernels were loaded, ...
-  std::string reason;
+  bool again = false;         // of no use this time, but maybe next time: kernels were loaded, ...
+  std::string reason, place;  // where it stands in the program, if the reason does not say so itself
 };
 
 bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen) {
@@ -126,9 +127,15 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     seen.reason = "the call raised an exception";
     return nullptr;
   }
-  if (recorded.record == nullptr) seen.reason = std::move(recorded.reason);
+  if (recorded.record == nullptr) {
+    seen.reason = std::move(recorded.reason);
+    seen.place = place_of_frame(recorded.frame);
+  }
   seen.again = recorded.again;
-  if (!clean) seen.reason = seen.code.reason();
+  if (!clean) {
+    seen.reason = seen.code.reason();
+    seen.place.clear();
+  }
   if (!clean || recorded.record == nullptr) return nullptr;
   program::RandomState& random = seen.random;
   if (random.known && !state::random_state(call.dispatch.device, random.seed, random.offset_after)) return nullptr;
@@ -357,6 +364,8 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   std::unique_ptr<Proven> proven;
   if (comparison.difference != program::Difference::kNone) {
     seen.reason = program::describe(comparison, first.program, observation->program, readable);
+    const auto& nodes = observation->program.nodes;
+    if (comparison.node < nodes.size()) seen.place = place_of_frame(nodes[comparison.node].frame);
   } else if (first.module_epoch != observation->module_epoch) {
     seen.reason = "kernels were unloaded between the observed calls";
   } else if (!joins(*observation)) {
@@ -383,7 +392,7 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   const double started = now();
   Seen seen;
   if (!prepare(region, signature, call, seen)) {
-    region.reason = seen.reason;
+    region.reasons.add(seen.reason, seen.place);
     ++signature.failures;
     ++region.failures;
     return call.eager(call.function, call.arguments, call.count, call.names);
@@ -393,6 +402,8 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   Object* result = call.eager(call.function, call.arguments, call.count, call.names);
   const KeepException keep;
   const double begin = now();
+  region.times.observed += begin - called;
+  ++region.times.observed_calls;
   try {
     std::unique_ptr<Observation> observation = conclude(region, signature, call, result, seen);
     if (observation != nullptr) advance(region, signature, call, std::move(observation), seen);
@@ -408,7 +419,7 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
       ++signature.failures;
       ++region.failures;
     }
-    region.reason = seen.reason;
+    region.reasons.add(seen.reason, seen.place);
     log_line(LogLevel::kDebug, "%s: not replayed: %s", region.name.c_str(), seen.reason.c_str());
   }
   return result;

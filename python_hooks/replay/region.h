@@ -15,6 +15,9 @@
 #include "compressor/program/program.h"
 #include "compressor/program/prove.h"
 #include "python_hooks/cpython.h"
+#include "python_hooks/replay/reasons.h"
+#include "python_hooks/replay/report_text.h"
+#include "python_hooks/replay/times.h"
 #include "python_hooks/state/executed_code.h"
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/outcome.h"
@@ -73,6 +76,7 @@ struct Signature {
   std::uint32_t postponed = 0;  // observations in which kernels were loaded, or the like
   std::unique_ptr<Observation> observation;
   std::unique_ptr<Proven> proven;
+  std::string given_up_for;  // in words
 };
 
 // Memory for temporary blocks, shared by a region's programs on one stream: work on a stream never overlaps.
@@ -83,24 +87,16 @@ struct Arena {
   std::uint64_t address = 0, bytes = 0;
 };
 
-// Where the CPU's time of the replays went, in seconds of all together.
-struct ReplayParts {
-  double signature = 0;  // arguments and dispatch state
-  double guards = 0;     // module, globals, arguments
-  double outputs = 0;    // their memory
-  double patches = 0;    // addresses that moved
-  double launch = 0;     // with the waits for values that the host reads
-  double results = 0;    // their objects
-};
-
 struct Region {
   ~Region();
 
   Object* weak_module = nullptr;  // owned weak reference
   std::string name;               // "package.module:Class"
   bool given_up = false;          // its children are regions then
+  bool no_gpu = false;            // given up because nothing of it is on a GPU
+  bool on_gpu = false;            // some of it is
   bool busy = false;              // a thread is inside
-  std::string reason;             // the last one for which a call was not replayed
+  Reasons reasons;                // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;
   grape::replay::ExecPool execs;
   std::unordered_map<std::uint64_t, std::unique_ptr<Signature>> signatures;  // by hash of the bytes
@@ -108,11 +104,15 @@ struct Region {
 
   // For the report.
   std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;
-  std::uint32_t failures = 0;  // observations in a row that were of no use
-  double eager_seconds = 0, replay_seconds = 0;
+  std::uint64_t first_calls = 0;  // ran as always because their signature had not come often enough
+  std::uint32_t failures = 0;     // observations in a row that were of no use
+  Times times;
   ReplayParts parts;
-  std::uint64_t eager_timed = 0;
+  StageCounts last_counts;  // of signatures that are not there any more
 };
+
+// Those that are gone included.
+StageCounts count_stages(const Region& region) noexcept;
 
 // The region of a module; null: no memory, or one that is never replayed.
 Region* region_of(Object* module) noexcept;

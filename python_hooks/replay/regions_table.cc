@@ -1,6 +1,6 @@
 // The regions of this process, by their modules' addresses.
-#include <cstdio>
 #include <new>
+#include <vector>
 
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/report.h"
@@ -9,6 +9,7 @@ namespace grape::python::replay {
 namespace {
 
 constexpr std::size_t kMostRegions = 65536, kFewRegions = 2048;
+constexpr std::size_t kMostGone = 256;  // reports of modules that are gone
 
 using Table = std::unordered_map<Object*, std::unique_ptr<Region>>;
 
@@ -20,10 +21,30 @@ Table& table() {
 
 bool is_of(const Region& region, Object* module) { return referent(region.weak_module) == module; }
 
+struct Gone {
+  std::vector<RegionReport> reports;
+  std::uint64_t left_out = 0;
+};
+
+Gone& gone_regions() {
+  static Gone* gone = new Gone;
+  return *gone;
+}
+
+void keep_report(const Region& region) {
+  if (region.calls == 0 || region.no_gpu) return;
+  if (gone_regions().reports.size() < kMostGone) {
+    gone_regions().reports.push_back(report_of(region));
+  } else {
+    ++gone_regions().left_out;
+  }
+}
+
 // Those whose modules are gone give back what they hold.
 void sweep() {
   for (auto at = table().begin(); at != table().end();) {
     const bool gone = !at->second->busy && !is_of(*at->second, at->first);
+    if (gone) keep_report(*at->second);
     at = gone ? table().erase(at) : std::next(at);
   }
 }
@@ -38,8 +59,12 @@ Region::~Region() {
   if (weak_module != nullptr) g_api.Py_DecRef(weak_module);
 }
 
-void for_each_region(void (*visit)(const Region& region, void* context), void* context) {
-  for (const auto& entry : table()) visit(*entry.second, context);
+void add_regions(RunReport& report) {
+  report.regions = gone_regions().reports;
+  report.regions_left_out = gone_regions().left_out;
+  for (const auto& entry : table()) {
+    if (entry.second->calls != 0) report.regions.push_back(report_of(*entry.second));
+  }
 }
 
 Region* region_of(Object* module) noexcept {

@@ -2,19 +2,18 @@
 // GRAPE_LOG=info asks for them.
 #pragma once
 
-#include <string>
-
 #include "python_hooks/replay/region.h"
+#include "python_hooks/replay/report_text.h"
 
 namespace grape::python::replay {
 
 // With the GIL; once, when the interpreter goes.
 void write_report() noexcept;
 
-// One region as a JSON object.
-std::string report_of(const Region& region);
+// One region's. May throw std::bad_alloc.
+RegionReport report_of(const Region& region);
 
-// Calls `visit` for each region.
-void for_each_region(void (*visit)(const Region& region, void* context), void* context);
+// All regions', those of modules that are gone included. May throw std::bad_alloc.
+void add_regions(RunReport& report);
 
 }  // namespace grape::python::replay

@@ -62,6 +62,21 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
   return true;
 }
 
+// Is everything as it was when the program was proven? `why` says what is not. The module's guard was asked already, for
+// all signatures.
+bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept {
+  if (!modules_loaded(proven)) {
+    why.text = "kernels were unloaded";
+  } else if (!statics_alive(proven)) {
+    why.text = "weights, or other memory that the call uses, were freed or replaced";
+  } else if (proven.globals != nullptr && !proven.globals->holds()) {
+    why = {"what its code names is not as it was", &proven.globals->change()};
+  } else if (!proven.outcome->fits(*call.walk)) {
+    why.text = "an object that the result refers to is not as it was";
+  }
+  return why.text == nullptr;
+}
+
 }  // namespace
 
 Proven::~Proven() {
@@ -117,20 +132,11 @@ bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::ui
   return true;
 }
 
-namespace {
-
-// That of the module was asked already, for all signatures.
-bool guards_hold(Proven& proven, const Call& call) noexcept {
-  return modules_loaded(proven) && statics_alive(proven) &&
-         (proven.globals == nullptr || proven.globals->holds()) && proven.outcome->fits(*call.walk);
-}
-
-}  // namespace
-
-Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept {
+Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept {
   Laps laps(now());
-  if (!guards_hold(proven, call)) return Ran::kStale;
+  if (!guards_hold(proven, call, why)) return Ran::kStale;
   laps.add_to(region.parts.guards);
+  why.text = "no device memory, or the random state is not known";
   program::Bindings& bindings = proven.bindings;
   if (!reserve_arena(region, call.dispatch, proven.plan.bytes, bindings.arena)) return Ran::kNotNow;
   const auto& extents = call.walk->extents();
@@ -159,11 +165,13 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexc
         break;
       case grape::replay::Steps::Ran::kOtherValue:
         ran = Ran::kOther;
+        why.text = "a value that the host reads differs from the one in the proof";
         break;
       case grape::replay::Steps::Ran::kFailed:
         break;
     }
   }
+  if (ran == Ran::kFailed) why.text = "the driver refused its graph";
   drop(tensors);
   return ran;
 }

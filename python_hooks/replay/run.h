@@ -12,8 +12,14 @@ enum class Ran : std::uint8_t {
   kNotNow,    // nothing was done; may work next time (no memory)
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
+
+// Why not, for all but kReplayed.
+struct Why {
+  const char* text = nullptr;
+  const std::string* detail = nullptr;  // may be null; valid until the guards are asked again, or the proof goes
+};
 // The region's module guard holds: the caller has just asked it.
-Ran run(Region& region, Proven& proven, const Call& call, Object*& result) noexcept;
+Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept;
 
 // Tensors for the outputs: `tensors[i]` for made()[i], owned by the caller; `addresses` per Program::outputs.
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,

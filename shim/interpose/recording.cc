@@ -113,7 +113,9 @@ void note_unrecorded_call() noexcept {
 void record_call(record::ThreadLog& log, const CallRecord& call) noexcept {
   note_environment(call.api_class);
   Position position;
-  if (has_position(call.api_class)) {
+  // Whoever collects a call's events names the line of what it refuses, whichever driver call that is.
+  const bool collected = record::t_thread.sink != nullptr && call.api_class != trace::ApiClass::kQuery;
+  if (has_position(call.api_class) || collected) {
     position = current_position(log);
   } else {
     python::on_driver_call();

@@ -74,6 +74,20 @@ std::uint64_t size_of(const char* name, const char* value, std::uint64_t otherwi
   return otherwise;
 }
 
+// How often: a whole number; 0 is never.
+std::uint32_t count_of(const char* name, const char* value, Warn warn) {
+  constexpr std::uint32_t kMost = 1000000000;
+  std::uint32_t count = 0;
+  const char* p = value;
+  for (; *p >= '0' && *p <= '9' && count <= kMost / 10; ++p) count = count * 10 + static_cast<std::uint32_t>(*p - '0');
+  if (p != value && *p == '\0' && count <= kMost) return count;
+  char shown[kShown + 4], line[256];
+  show(value, shown);
+  std::snprintf(line, sizeof line, "%s=%s is not a number from 0 to %u; using 0", name, shown, kMost);
+  warn(line);
+  return 0;
+}
+
 void copy_text(const char* name, const char* value, char* out, std::size_t room, Warn warn) {
   const std::size_t bytes = std::strlen(value);
   char line[256];
@@ -132,10 +146,11 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
   out[used] = '\0';
 }
 
-constexpr const char* kNames[] = {"GRAPE_MODE",          "GRAPE_TRACE",   "GRAPE_TRACE_REPLACE",
-                                  "GRAPE_LOG",           "GRAPE_REGIONS", "GRAPE_EXCLUDE",
-                                  "GRAPE_STACKS",        "GRAPE_REPORT",  "GRAPE_ALLOW_NONDETERMINISTIC",
-                                  "GRAPE_MEMORY_BUDGET", "GRAPE_DISABLE"};
+constexpr const char* kNames[] = {"GRAPE_MODE",     "GRAPE_TRACE",         "GRAPE_TRACE_REPLACE",
+                                  "GRAPE_LOG",      "GRAPE_REGIONS",       "GRAPE_EXCLUDE",
+                                  "GRAPE_STACKS",   "GRAPE_REPORT",        "GRAPE_STRICT",
+                                  "GRAPE_VALIDATE", "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
+                                  "GRAPE_DISABLE"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
 std::size_t distance(const char* a, const char* b) {
@@ -198,6 +213,10 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.memory_budget = size_of(name, value, out.memory_budget, warn);
   } else if (is("GRAPE_REPORT")) {
     copy_text(name, value, out.report, sizeof out.report, warn);
+  } else if (is("GRAPE_STRICT")) {
+    out.strict = choose(name, value, kSwitch, 0, warn) != 0;
+  } else if (is("GRAPE_VALIDATE")) {
+    out.validate = count_of(name, value, warn);
   } else if (is("GRAPE_REGIONS")) {
     copy_patterns(name, value, out.regions, sizeof out.regions, warn);
   } else if (is("GRAPE_EXCLUDE")) {

@@ -19,6 +19,8 @@ struct Config {
   std::uint64_t memory_budget = std::uint64_t{256} << 20;  // GRAPE_MEMORY_BUDGET: bytes of device memory for graphs
   bool replace = false;                                    // GRAPE_TRACE_REPLACE: write beside, rename at the end
   bool allow_nondeterministic = false;  // GRAPE_ALLOW_NONDETERMINISTIC: replay what differs from itself
+  bool strict = false;                  // GRAPE_STRICT: what falls back to eager is an error
+  std::uint32_t validate = 0;           // GRAPE_VALIDATE: every so many replays one is checked; 0: none
   char trace[4096] = {};                // GRAPE_TRACE, unexpanded
   char report[4096] = {};               // GRAPE_REPORT: JSON on what became of each region; unexpanded
   char regions[4096] = {};              // GRAPE_REGIONS: comma-separated patterns, checked

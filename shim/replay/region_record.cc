@@ -81,7 +81,7 @@ class Screen {
   // What matters most of all that was found. Lasting reasons come before passing ones.
   Refusal finish() {
     if (lasting_.reason.empty() && !recorded_.empty()) {
-      lasting_ = {"records an event that may be waited for after the call (cuEventRecord)", 0, false};
+      lasting_ = {"records an event that may be waited for after the call (cuEventRecord)", event_frame_, false};
     }
     if (lasting_.reason.empty() && values_ != reads_) {
       lasting_ = {"reads device memory to the host without waiting for it, or more than Grape keeps", read_frame_,
@@ -149,7 +149,8 @@ class Screen {
     const std::string name = " (" + plain_name(layout.symbol) + ")";
     if (layout.api_class == ApiClass::kQuery) return;  // may say "not ready"
     if (layout.api_class == ApiClass::kModule) {
-      return keeps_modules(plain_name(layout.symbol)) ? void() : refuse_again("kernels were loaded" + name);
+      return keeps_modules(plain_name(layout.symbol)) ? void()
+                                                      : refuse_again("kernels were loaded" + name, call.frame());
     }
     if (call.result() != 0) return refuse("a driver call failed" + name, call.frame());
     if ((call.header->flags & trace::kFlagCaptured) != 0) {
@@ -249,6 +250,7 @@ class Screen {
     note_stream(record::stream_of(layout, call));
     if (layout.api_class == ApiClass::kEventRecord) {
       recorded_.insert(event);
+      event_frame_ = call.frame();
     } else if (recorded_.count(event) == 0) {
       refuse("waits for work of another stream from before the call" + name, call.frame());
     }
@@ -280,7 +282,7 @@ class Screen {
   const RegionEvents& events_;
   Refusal lasting_, passing_;
   std::size_t reads_ = 0, waited_ = 0, values_ = 0;  // by the host: begun, waited for, known by value
-  std::uint32_t read_frame_ = 0;
+  std::uint32_t read_frame_ = 0, event_frame_ = 0;
   std::vector<program::LiveBlock> born_;
   std::vector<std::uint64_t> serials_;          // per block event
   std::unordered_set<std::uint64_t> recorded_;  // events recorded and not destroyed

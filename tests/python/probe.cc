@@ -5,10 +5,12 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "python_hooks/cpython.h"
+#include "python_hooks/frame_names.h"
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/replay/controller.h"
 #include "python_hooks/replay/report.h"
@@ -107,6 +109,12 @@ using grape::record::ThreadLog;
 PROBE void probe_driver_call() { grape::python::on_driver_call(); }
 PROBE std::uint32_t probe_stack() { return thread_log() ? grape::python::current_stack(*thread_log()) : 0; }
 PROBE std::uint32_t probe_leaf() { return thread_log() ? grape::python::current_leaf(*thread_log()) : 0; }
+// In words, where the frame of that id stands; valid until the next call.
+PROBE const char* probe_place(std::uint32_t frame) {
+  static thread_local std::string place;
+  place = grape::python::place_of_frame(frame);
+  return place.c_str();
+}
 PROBE const char* probe_version() { return grape::record::g_version; }
 
 // No room for events from now on, or room again.

@@ -9,6 +9,7 @@ PATH = os.environ["PROBE_LIBRARY"]
 LIBRARY = ctypes.CDLL(PATH)  # its calls let go of the GIL, as PyTorch's ops do
 HOLDING = ctypes.PyDLL(PATH)  # its calls keep it
 LIBRARY.probe_version.restype = ctypes.c_char_p
+LIBRARY.probe_place.restype = ctypes.c_char_p
 LIBRARY.probe_time.restype = ctypes.c_double
 for name in ("probe_threads", "probe_this_thread", "probe_words"):
     getattr(LIBRARY, name).restype = ctypes.c_uint64

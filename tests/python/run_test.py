@@ -49,6 +49,8 @@ def main(version, probe, script):
         PROBE_LIBRARY=probe,
         PYTHONPATH=os.path.join(here, "fake_torch"),
         PYTHONDONTWRITEBYTECODE="1",
+        # Names of frames are kept in mode replay alone.
+        GRAPE_MODE="replay" if script.startswith("frame_names") else "observe",
         GRAPE_REGIONS="named:gen*,named:Runner.*,named:skipped",
         GRAPE_EXCLUDE="*:skipped,named:Excluded",
     )

@@ -46,6 +46,22 @@ class Run(unittest.TestCase):
         self.assertNotIn("GRAPE_LOG", self.run_("-q", "env").stdout)
         self.assertIn("GRAPE_LOG=error", self.run_("env", environment={"GRAPE_LOG": "error"}).stdout)
 
+    def test_replay_options(self):
+        result = self.run_("--mode", "replay", "--report", "r-%p.json", "--validate", "100", "--strict", "--", "env")
+        variables = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+        self.assertEqual(variables["GRAPE_MODE"], "replay")
+        self.assertEqual(variables["GRAPE_REPORT"], "r-%p.json")
+        self.assertEqual(variables["GRAPE_VALIDATE"], "100")
+        self.assertEqual(variables["GRAPE_STRICT"], "1")
+        self.assertNotIn("GRAPE_STRICT", self.run_("--mode", "replay", "env").stdout)
+        self.assertIn("GRAPE_STRICT=1", self.run_("--strict", "env", environment={"GRAPE_MODE": "replay"}).stdout)
+
+    def test_replay_options_want_their_mode(self):
+        for arguments in (["--strict"], ["--validate", "2"], ["--report", "r.json"], ["--mode", "observe", "--strict"]):
+            result = self.run_(*arguments, "--", "true", environment={"GRAPE_MODE": "observe"})
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertIn("is for --mode replay", result.stderr)
+
     def test_program_options_are_its_own(self):
         self.assertEqual(self.run_("echo", "-q", "--help").stdout, "-q --help\n")
 
@@ -134,6 +150,9 @@ class Run(unittest.TestCase):
                                       ("GRAPE_STACKS", "-1", "GRAPE_STACKS"),
                                       ("GRAPE_TRACE", "a\x1b[31m", "GRAPE_TRACE"),
                                       ("GRAPE_TRACE", "x" * 100_000, "GRAPE_TRACE"),
+                                      ("GRAPE_STRICT", "perhaps", "GRAPE_STRICT"),
+                                      ("GRAPE_VALIDATE", "often", "GRAPE_VALIDATE"),
+                                      ("GRAPE_VALIDATE", "-1", "GRAPE_VALIDATE"),
                                       ("GRAPE_REGIONS", "nonsense", "GRAPE_REGIONS")):
             result = self.run_("true", environment={variable: value})
             self.assertEqual(result.returncode, 2, variable)
@@ -141,7 +160,8 @@ class Run(unittest.TestCase):
             self.assertNotIn("\x1b", result.stderr)
 
     def test_bad_options(self):
-        for arguments in (["--mode", "x"], ["--stacks", "x"], ["--regions", "x"], ["--nonsense"]):
+        for arguments in (["--mode", "x"], ["--stacks", "x"], ["--regions", "x"], ["--nonsense"],
+                          ["--mode", "replay", "--validate", "x"]):
             self.assertEqual(self.run_(*arguments, "--", "true").returncode, 2, arguments)
         self.assertEqual(self.run_("-o").returncode, 2)
 

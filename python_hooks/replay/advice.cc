@@ -1,0 +1,190 @@
+#include "python_hooks/replay/advice.h"
+
+namespace grape::python::replay {
+namespace {
+
+constexpr const char kHostRead[] =
+    "Python looks at a value that is on the GPU (.item(), .cpu(), .tolist(), print or bool of a tensor, indexing with "
+    "a "
+    "mask, torch.cuda.synchronize). Keep it on the GPU (torch.where, fixed sizes), or do it outside of the module.";
+constexpr const char kHostCopy[] =
+    "Data is copied from the CPU to the GPU inside the call (torch.tensor(...), .to(device), .cuda()). Make it once, "
+    "in "
+    "__init__ as a buffer, or make it on the GPU with device=x.device.";
+constexpr const char kEffect[] =
+    "A replay runs no Python, so this would not happen any more. Move it out of forward, to where the module is "
+    "called.";
+constexpr const char kImport[] =
+    "Import it at the top of the file: the first call of this kind is then like the others.";
+constexpr const char kHostRandom[] =
+    "Random numbers are drawn on the CPU (random, numpy, torch's CPU generator). Draw them on the GPU: "
+    "torch.rand(..., device=x.device).";
+constexpr const char kRandom[] =
+    "Random numbers on the GPU are followed only from PyTorch's default generator, and in equal amounts each call.";
+constexpr const char kAutograd[] = "Call the module under torch.inference_mode() or torch.no_grad().";
+constexpr const char kModuleChanged[] =
+    "The call changes its own module. Keep counters, caches and flags outside of it, or pass them as arguments.";
+constexpr const char kStateChanged[] =
+    "What the module or its code refers to was changed between calls. Leave it as it is while the module is in use; "
+    "the "
+    "next calls prove it anew.";
+constexpr const char kGlobals[] =
+    "The call changes, or its code names, something outside of the module. Pass it as an argument, or keep it "
+    "constant.";
+constexpr const char kHooks[] = "Remove the hooks: a replay would not call them.";
+constexpr const char kDispatchState[] =
+    "The call switches grad mode, autocast, the stream or a setting of torch and leaves it so. Switch outside of the "
+    "call.";
+constexpr const char kObserver[] =
+    "Something watches or redirects PyTorch's or Python's calls (a profiler, debugger, mode, transform or "
+    "torch.compile). "
+    "Without it the call can be replayed.";
+constexpr const char kArgument[] =
+    "Only what can be compared between calls can be guarded: tensors, numbers, strings, lists, dicts, dataclasses and "
+    "plain objects of these. Keep other objects out of the arguments and the module's attributes.";
+constexpr const char kVaries[] =
+    "Two calls with equal arguments did different work on the GPU: something else decides (a counter, a cache, "
+    "torch.backends.cudnn.benchmark). Make it an argument, or keep it constant.";
+constexpr const char kValueVaries[] =
+    "A number from Python that changes with each call goes into a kernel. Pass it as an argument of the module, or as "
+    "a "
+    "tensor on the GPU.";
+constexpr const char kKeeps[] =
+    "The call keeps or returns memory in a way that cannot be made again. Return new tensors, and keep none elsewhere.";
+constexpr const char kReturnsCpu[] = "Return tensors on the GPU, and bring them to the CPU outside of the module.";
+constexpr const char kResult[] =
+    "What the call returns, or does to its arguments, cannot be made again. Tensors, tuples, lists, dicts, dataclasses "
+    "and ModelOutput can.";
+constexpr const char kOwnGraph[] =
+    "The call uses CUDA graphs itself (torch.cuda.graph, torch.compile with mode=\"reduce-overhead\"). Use one of the "
+    "two.";
+constexpr const char kStreams[] =
+    "Work on other streams must begin and end inside the call: wait for it on the current stream before returning.";
+constexpr const char kDevices[] = "Only calls that stay on one GPU are replayed.";
+constexpr const char kMemory[] = "Memory is short: use a smaller batch, or free what is not needed.";
+constexpr const char kPassing[] =
+    "Usual in first calls, and then not held against the module. In every call: leave out torch.cuda.empty_cache() and "
+    "the making of streams.";
+constexpr const char kAllocator[] =
+    "PyTorch's own caching allocator must be in use (no PYTORCH_NO_CUDA_MEMORY_CACHING, no other allocator).";
+constexpr const char kNotDeterministic[] =
+    "The call itself may not give the same bytes twice (atomic additions). torch.use_deterministic_algorithms(True) "
+    "chooses kernels that do.";
+constexpr const char kException[] = "A call that raises is not replayed.";
+constexpr const char kNewArguments[] =
+    "Shapes and plain values of the arguments are part of what is proven. Pad to a few sizes, and pass numbers that "
+    "change as tensors on the GPU.";
+constexpr const char kThreads[] = "One thread at a time replays a module: give each thread a copy of its own.";
+
+struct Row {
+  const char* words;  // that the reason contains; with '^' in front: begins with
+  Advice advice;
+};
+
+// The first that fits counts, so the narrow ones come first.
+constexpr Row kRows[] = {
+    {"its arguments were new", {"new_arguments", kNewArguments}},
+    {"another thread", {"threads", kThreads}},
+    {"host reads differs", {"host_read", kHostRead}},
+    {"device memory to the host", {"host_read", kHostRead}},
+    {"reads a value on the host", {"host_read", kHostRead}},
+    {"the host read was not kept", {"host_read", kHostRead}},
+    {"the host reads more", {"host_read", kHostRead}},
+    {"waits for the device", {"host_read", kHostRead}},
+    {"copies host memory to the device", {"host_copy", kHostCopy}},
+    {"memory that may be the host's", {"host_copy", kHostCopy}},
+    {"memory of the host (pinned", {"host_copy", kHostCopy}},
+    {"calls back into the host", {"host_callback", kEffect}},
+    {"draws random numbers on the host", {"host_random", kHostRandom}},
+    {"random numbers", {"random", kRandom}},
+    {"same random state", {"random", kRandom}},
+    {"calls a driver function that Grape does not know", {"driver_call", ""}},
+    {"calls backward()", {"autograd", kAutograd}},
+    {"requires grad", {"autograd", kAutograd}},
+    {"requires_grad", {"autograd", kAutograd}},
+    {"^imports ", {"import", kImport}},
+    {"^calls Generator.", {"host_random", kHostRandom}},
+    {"^calls ", {"effect", kEffect}},
+    {"^raises ", {"exception", kException}},
+    {"raised an exception", {"exception", kException}},
+    {"runs code compiled by torch.compile", {"observer", kObserver}},
+    {"TorchFunctionMode", {"observer", kObserver}},
+    {"TorchDispatchMode", {"observer", kObserver}},
+    {"torch.func, tracing", {"observer", kObserver}},
+    {"profiler", {"observer", kObserver}},
+    {"debugger", {"observer", kObserver}},
+    {"forward-mode differentiation", {"observer", kObserver}},
+    {"has hooks", {"hooks", kHooks}},
+    {"a hook for all modules", {"hooks", kHooks}},
+    {"changes its module", {"module_changed", kModuleChanged}},
+    {"the call changed the module", {"module_changed", kModuleChanged}},
+    {"not as it was", {"state_changed", kStateChanged}},
+    {"were freed or replaced", {"state_changed", kStateChanged}},
+    {"changes what its code names", {"globals", kGlobals}},
+    {"sets the global", {"globals", kGlobals}},
+    {"that no global leads to", {"globals", kGlobals}},
+    {"^global ", {"globals", kGlobals}},
+    {"changes PyTorch's global state", {"dispatch_state", kDispatchState}},
+    {"CUDA graph", {"own_graph", kOwnGraph}},
+    {"graph of the application's own", {"own_graph", kOwnGraph}},
+    {"left other bytes", {"not_deterministic", kNotDeterministic}},
+    {"differed from the call itself", {"not_deterministic", kNotDeterministic}},
+    {"kernels were", {"passing", kPassing}},
+    {"from the driver", {"passing", kPassing}},
+    {"back to the driver", {"passing", kPassing}},
+    {"streams were made", {"passing", kPassing}},
+    {"contexts were made", {"passing", kPassing}},
+    {"a stream is gone", {"passing", kPassing}},
+    {"was loaded anew", {"passing", kPassing}},
+    {"on another stream", {"streams", kStreams}},
+    {"of another stream", {"streams", kStreams}},
+    {"an event", {"streams", kStreams}},
+    {"orders whole contexts", {"streams", kStreams}},
+    {"wait for too many others", {"streams", kStreams}},
+    {"more than one device", {"devices", kDevices}},
+    {"no memory", {"memory", kMemory}},
+    {"no host memory", {"memory", kMemory}},
+    {"no device memory", {"memory", kMemory}},
+    {"enough free device memory", {"memory", kMemory}},
+    {"allocator does not report", {"allocator", kAllocator}},
+    {"returns a tensor on the CPU", {"returns_cpu", kReturnsCpu}},
+    {"was not allocated during the call", {"keeps_memory", kKeeps}},
+    {"keeps device memory", {"keeps_memory", kKeeps}},
+    {"changes memory before it reads", {"host_read", kHostRead}},
+    {"allocated memory in different ways", {"varies", kVaries}},
+    {"arguments' memory has other sizes", {"varies", kVaries}},
+    {" of the parameters of ", {"value_varies", kValueVaries}},
+    {"^parameter ", {"value_varies", kValueVaries}},
+    {"in one call and", {"varies", kVaries}},
+    {"operations on the device", {"varies", kVaries}},
+    {"was launched with", {"varies", kVaries}},
+    {"is the first to differ", {"varies", kVaries}},
+    {"Grape cannot replay", {"driver_call", ""}},
+    {"parameters cannot be read", {"driver_call", ""}},
+    {"driver call failed", {"driver_call", ""}},
+    {"kernel launch failed", {"driver_call", ""}},
+    {"driver refused", {"driver_call", ""}},
+    {"has the device wait", {"driver_call", ""}},
+    {"^argument", {"argument", kArgument}},
+    {"^keyword", {"argument", kArgument}},
+    {"^module", {"argument", kArgument}},
+    {"^result", {"result", kResult}},
+    {"the call changed", {"result", kResult}},
+};
+
+bool fits(std::string_view reason, std::string_view words) noexcept {
+  if (words.front() == '^') return reason.substr(0, words.size() - 1) == words.substr(1);
+  return reason.find(words) != std::string_view::npos;
+}
+
+}  // namespace
+
+const Advice& advice_for(std::string_view reason) noexcept {
+  static constexpr Advice kOther = {"other", ""};
+  for (const Row& row : kRows) {
+    if (fits(reason, row.words)) return row.advice;
+  }
+  return kOther;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,42 @@
+// Why calls of a region were not replayed: distinct reasons and how often each was met. Bounded, whatever a program
+// does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace grape::python::replay {
+
+struct Reason {
+  std::string text;         // one line, in words for the user
+  std::string place;        // "net.py:12 in Net.forward"; empty: not known
+  std::uint64_t count = 0;  // calls
+};
+
+class Reasons {
+ public:
+  // What differs in numbers alone (an address, a size, the operation's number) at the same place is one reason; the
+  // first text is kept. A reason that ends in its place (" at net.py:12") gives it, where `place` is empty. Without
+  // memory only the count of others grows.
+  void add(const std::string& text, const std::string& place) noexcept;
+
+  const std::vector<Reason>& all() const noexcept { return all_; }  // in the order met
+  std::uint64_t others() const noexcept { return others_; }         // calls whose reasons found no room
+  const Reason* last() const noexcept;                              // null: none
+  bool empty() const noexcept { return all_.empty() && others_ == 0; }
+
+  static constexpr std::size_t kMost = 16;
+  static constexpr std::size_t kMostBytes = 1024;  // of a text; kernels' names can be longer
+
+ private:
+  std::vector<Reason> all_;
+  std::size_t last_ = 0;
+  std::uint64_t others_ = 0;
+};
+
+// "reads device memory to the host, at net.py:12 in Net.forward": for one line. May throw std::bad_alloc.
+std::string in_words(const Reason& reason);
+
+}  // namespace grape::python::replay

@@ -1,0 +1,213 @@
+#include "python_hooks/replay/report_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+#include "python_hooks/replay/advice.h"
+
+namespace grape::python::replay {
+namespace {
+
+// printf would ask the program's locale for the decimal point.
+std::string decimal(double value, int digits) {
+  std::uint64_t factor = 1;
+  for (int i = 0; i < digits; ++i) factor *= 10;
+  const double scaled = value * static_cast<double>(factor);
+  const std::uint64_t whole = scaled > 0 && scaled < 1e18 ? static_cast<std::uint64_t>(std::llround(scaled)) : 0;
+  std::string fraction = std::to_string(whole % factor);
+  fraction.insert(0, static_cast<std::size_t>(digits) - fraction.size(), '0');
+  return std::to_string(whole / factor) + "." + fraction;
+}
+
+// Bytes of the UTF-8 character at the text's begin; 0: it is none.
+std::size_t character(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned lead = byte(0);
+  const std::size_t bytes = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+  for (std::size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0)) return 0;  // too long; a surrogate
+  if ((lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) >= 0x90)) return 0;
+  return bytes;
+}
+
+std::string quoted(std::string_view text) {
+  constexpr const char kHexadecimal[] = "0123456789abcdef";
+  std::string out = "\"";
+  while (!text.empty()) {
+    const std::size_t bytes = character(text);
+    const auto byte = static_cast<unsigned char>(text[0]);
+    if (bytes == 0) {
+      out += "\xef\xbf\xbd";
+    } else if (byte == '"' || byte == '\\') {
+      out += {'\\', text[0]};
+    } else if (byte < 0x20) {
+      out += {'\\', 'u', '0', '0', kHexadecimal[byte >> 4], kHexadecimal[byte & 15]};
+    } else {
+      out += text.substr(0, bytes);
+    }
+    text.remove_prefix(std::max<std::size_t>(bytes, 1));
+  }
+  return out + '"';
+}
+
+// The members of an object, one after the other.
+class Members {
+ public:
+  Members& raw(const char* key, const std::string& value) {
+    text_ += (text_.empty() ? "" : ", ") + quoted(key) + ": " + value;
+    return *this;
+  }
+  Members& text(const char* key, std::string_view value) { return raw(key, quoted(value)); }
+  Members& text_or_null(const char* key, std::string_view value) {
+    return raw(key, value.empty() ? "null" : quoted(value));
+  }
+  Members& number(const char* key, std::uint64_t value) { return raw(key, std::to_string(value)); }
+  Members& number(const char* key, double value, int digits) { return raw(key, decimal(value, digits)); }
+  // 0: not known.
+  Members& measured(const char* key, double value) { return raw(key, value > 0 ? decimal(value, 4) : "null"); }
+  std::string object() const { return "{" + text_ + "}"; }
+
+ private:
+  std::string text_;
+};
+
+double share(double part, double whole) { return whole > 0 ? std::min(part / whole, 1.0) : 0; }
+
+double gain_of(const RegionReport& region) {
+  const bool known = region.eager_interval_ms > 0 && region.replay_interval_ms > 0;
+  return known ? region.eager_interval_ms / region.replay_interval_ms : 0;
+}
+
+std::vector<Reason> all_reasons(const RegionReport& region) {
+  std::vector<Reason> reasons = region.reasons;
+  if (region.first_calls != 0) {
+    const auto& counts = region.signatures;
+    const std::size_t kinds = counts.seen + counts.observed + counts.proven + counts.given_up;
+    reasons.push_back(
+        {"its arguments were new (" + std::to_string(kinds) + " different ones in all)", "", region.first_calls});
+  }
+  const auto more = [](const Reason& a, const Reason& b) { return a.count > b.count; };
+  std::stable_sort(reasons.begin(), reasons.end(), more);
+  return reasons;
+}
+
+std::string json_of(const std::vector<Reason>& reasons) {
+  std::string list;
+  for (const Reason& reason : reasons) {
+    const Advice& advice = advice_for(reason.text);
+    Members members;
+    members.number("count", reason.count).text("kind", advice.kind).text("text", reason.text);
+    members.text_or_null("place", reason.place).text_or_null("advice", advice.text);
+    list += (list.empty() ? "\n        " : ",\n        ") + members.object();
+  }
+  return "[" + list + "]";
+}
+
+std::string json_of(const RegionReport& region, const RunReport& report) {
+  const auto microseconds = [&](double seconds) {
+    return region.replayed == 0 ? 0 : seconds * 1e6 / static_cast<double>(region.replayed);
+  };
+  Members signatures, parts, members;
+  signatures.number("seen", region.signatures.seen).number("observed", region.signatures.observed);
+  signatures.number("proven", region.signatures.proven).number("given_up", region.signatures.given_up);
+  parts.number("signature", microseconds(region.parts.signature), 2);
+  parts.number("guards", microseconds(region.parts.guards), 2);
+  parts.number("outputs", microseconds(region.parts.outputs), 2);
+  parts.number("patches", microseconds(region.parts.patches), 2);
+  parts.number("launch", microseconds(region.parts.launch), 2);
+  parts.number("results", microseconds(region.parts.results), 2);
+  members.text("region", region.name).text("state", region.state);
+  members.number("seconds", region.seconds, 6).number("share", share(region.seconds, report.region_seconds), 4);
+  members.number("share_of_run", share(region.seconds, report.seconds), 4);
+  members.number("calls", region.calls).number("replayed", region.replayed).number("observed", region.observed);
+  members.number("validated", region.validated).number("fell_back", region.fell_back);
+  members.raw("signatures", signatures.object());
+  members.measured("eager_ms", region.eager_ms).measured("observed_ms", region.observed_ms);
+  members.measured("replay_ms", region.replay_ms).measured("eager_interval_ms", region.eager_interval_ms);
+  members.measured("replay_interval_ms", region.replay_interval_ms).measured("gain", gain_of(region));
+  members.raw("replay_us", parts.object()).number("arena_bytes", region.arena_bytes);
+  members.text_or_null("reason", region.last_reason).raw("reasons", json_of(all_reasons(region)));
+  members.number("other_reasons", region.other_reasons);
+  return members.object();
+}
+
+void sort_by_time(RunReport& report) {
+  const auto more = [](const RegionReport& a, const RegionReport& b) { return a.seconds > b.seconds; };
+  std::stable_sort(report.regions.begin(), report.regions.end(), more);
+}
+
+std::string number_of(std::uint64_t count, const char* what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+std::string percent(double part) { return decimal(100 * part, 1) + "%"; }
+
+std::string cut(std::string text, std::size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
+  return text.substr(0, bytes) + "...";
+}
+
+std::string line_of(const RegionReport& region, const RunReport& report) {
+  std::string line = "  " + percent(share(region.seconds, report.region_seconds)) + "  " + region.name + ": " +
+                     std::to_string(region.replayed) + " of " + number_of(region.calls, "call") + " replayed";
+  if (gain_of(region) > 0) {
+    line += ", " + decimal(region.replay_interval_ms, 2) + " ms from call to call, " +
+            decimal(region.eager_interval_ms, 2) + " without";
+  }
+  return line;
+}
+
+}  // namespace
+
+std::string to_json(RunReport report) {
+  sort_by_time(report);
+  std::string regions;
+  for (const RegionReport& region : report.regions) {
+    regions += (regions.empty() ? "\n    " : ",\n    ") + json_of(region, report);
+  }
+  return "{\n  \"version\": 1,\n  \"seconds\": " + decimal(report.seconds, 6) +
+         ",\n  \"region_seconds\": " + decimal(report.region_seconds, 6) +
+         ",\n  \"regions_left_out\": " + std::to_string(report.regions_left_out) + ",\n  \"regions\": [" + regions +
+         "\n  ]\n}\n";
+}
+
+std::vector<std::string> summary_of(const RunReport& whole, const std::string& file) {
+  constexpr std::size_t kMostRegions = 3, kMostBytes = 300;
+  constexpr double kLeastShare = 0.01, kMostlyReplayed = 0.9;
+  RunReport report = whole;
+  const auto idle = [](const RegionReport& region) { return std::string_view(region.state) == "no GPU work"; };
+  report.regions.erase(std::remove_if(report.regions.begin(), report.regions.end(), idle), report.regions.end());
+  sort_by_time(report);
+  if (report.regions.empty()) return {};
+  std::vector<std::string> lines = {"replay: " + number_of(report.regions.size(), "module") + " called, for " +
+                                    percent(share(report.region_seconds, report.seconds)) + " of " +
+                                    decimal(report.seconds, 1) + " s; of that time:"};
+  std::size_t shown = 0;
+  bool advised = false;
+  for (const RegionReport& region : report.regions) {
+    if (shown == kMostRegions || (shown > 0 && share(region.seconds, report.region_seconds) < kLeastShare)) break;
+    ++shown;
+    lines.push_back(line_of(region, report));
+    const std::vector<Reason> reasons = all_reasons(region);
+    if (reasons.empty() ||
+        static_cast<double>(region.replayed) >= kMostlyReplayed * static_cast<double>(region.calls)) {
+      continue;
+    }
+    lines.push_back("         not replayed: " + cut(in_words(reasons.front()), kMostBytes));
+    const Advice& advice = advice_for(reasons.front().text);
+    if (!advised && *advice.text != '\0') lines.push_back(std::string("         ") + advice.text);
+    advised = true;
+  }
+  const std::string rest =
+      shown < report.regions.size() ? std::to_string(report.regions.size() - shown) + " more; " : "";
+  lines.push_back(
+      "  " + rest +
+      (file.empty() ? "GRAPE_REPORT=FILE keeps all for `grape report FILE`" : "`grape report " + file + "` shows all"));
+  return lines;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,59 @@
+// What became of each region, as plain data and in words: the JSON of GRAPE_REPORT, and the few lines at the end. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "python_hooks/replay/reasons.h"
+
+namespace grape::python::replay {
+
+// Signatures by stage.
+struct StageCounts {
+  std::size_t seen = 0, observed = 0, proven = 0, given_up = 0;
+};
+
+// Where the CPU's time of the replays went, in seconds of all together.
+struct ReplayParts {
+  double signature = 0;  // arguments and dispatch state
+  double guards = 0;     // module, globals, arguments
+  double outputs = 0;    // their memory
+  double patches = 0;    // addresses that moved
+  double launch = 0;     // with the waits for values that the host reads
+  double results = 0;    // their objects
+};
+
+struct RegionReport {
+  std::string name;
+  const char* state = "";  // "observing", "proven", "replayed", "given up", "no GPU work"
+  std::uint64_t calls = 0, replayed = 0, observed = 0, validated = 0, fell_back = 0, first_calls = 0;
+  StageCounts signatures;
+  double seconds = 0;  // in its calls, with the regions inside
+  // A call's, in the mean and up to its return, which may be before the GPU is done; 0: none was timed. `observed_ms`
+  // includes what it takes to look on.
+  double eager_ms = 0, observed_ms = 0, replay_ms = 0;
+  // From the begin of such a call to the begin of the next one, the median; 0: not known.
+  double eager_interval_ms = 0, replay_interval_ms = 0;
+  ReplayParts parts;
+  std::uint64_t arena_bytes = 0;
+  std::vector<Reason> reasons;      // of calls that were not replayed
+  std::uint64_t other_reasons = 0;  // calls whose reasons found no room
+  std::string last_reason;          // in words; "": none
+};
+
+struct RunReport {
+  double seconds = 0;         // since the library was loaded
+  double region_seconds = 0;  // in regions' calls, the outermost of each thread
+  std::vector<RegionReport> regions;
+  std::uint64_t regions_left_out = 0;  // of modules that are gone
+};
+
+// The report file (docs/REPLAY.md). Regions by their seconds. The same whatever the locale; valid UTF-8 whatever is in
+// the names. These may throw std::bad_alloc.
+std::string to_json(RunReport report);
+
+// At most ten lines for stderr; none where no region was called. `file`: where the report went; "": nowhere.
+std::vector<std::string> summary_of(const RunReport& report, const std::string& file);
+
+}  // namespace grape::python::replay

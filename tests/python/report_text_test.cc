@@ -1,0 +1,209 @@
+// What the user reads of replay: reasons counted, advice found, the report's JSON, the lines at the end.
+#include "python_hooks/replay/report_text.h"
+
+#include <gtest/gtest.h>
+
+#include <clocale>
+#include <string>
+
+#include "python_hooks/replay/advice.h"
+#include "python_hooks/replay/times.h"
+
+namespace grape::python::replay {
+namespace {
+
+std::string kind(const char* reason) { return advice_for(reason).kind; }
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Reasons, CountsDistinctOnes) {
+  Reasons reasons;
+  EXPECT_TRUE(reasons.empty());
+  EXPECT_EQ(reasons.last(), nullptr);
+  reasons.add("draws random numbers on the host", "");
+  reasons.add("waits for the device (cuCtxSynchronize)", "net.py:12 in Net.forward");
+  reasons.add("waits for the device (cuCtxSynchronize)", "net.py:14 in Net.forward");
+  reasons.add("waits for the device (cuCtxSynchronize)", "net.py:12 in Net.forward");
+  ASSERT_EQ(reasons.all().size(), 3u);
+  EXPECT_EQ(reasons.all()[1].count, 2u);
+  EXPECT_EQ(in_words(*reasons.last()), "waits for the device (cuCtxSynchronize), at net.py:12 in Net.forward");
+}
+
+TEST(Reasons, NumbersAloneMakeNoNewOne) {
+  Reasons reasons;
+  reasons.add("memory (16 bytes at 0x7f00a) and 3", "");
+  reasons.add("memory (2048 bytes at 0x7fbbbb12) and 31", "");
+  ASSERT_EQ(reasons.all().size(), 1u);
+  EXPECT_EQ(reasons.all()[0].count, 2u);
+  EXPECT_EQ(reasons.all()[0].text, "memory (16 bytes at 0x7f00a) and 3");
+  reasons.add("memory (16 bytes at 0x7f00a) and x", "");
+  reasons.add("memory (16 bytes at 0x7f00a) and 3 more", "");
+  EXPECT_EQ(reasons.all().size(), 3u);
+}
+
+TEST(Reasons, APlaceAtTheEndIsTakenOut) {
+  Reasons reasons;
+  reasons.add("calls print() at models/net.py:12", "");
+  reasons.add("calls print() at models/net.py:13", "");
+  ASSERT_EQ(reasons.all().size(), 2u) << "another line is another reason";
+  EXPECT_EQ(reasons.all()[0].text, "calls print()");
+  EXPECT_EQ(reasons.all()[0].place, "models/net.py:12");
+  reasons.add("memory at 0x7f00 differs", "");
+  EXPECT_EQ(reasons.all()[2].place, "");
+  reasons.add("ends in at :", "");
+  reasons.add(" at ", "");
+  reasons.add("", "");
+  EXPECT_EQ(reasons.all().size(), 6u);
+}
+
+TEST(Reasons, IsBounded) {
+  Reasons reasons;
+  for (char c = 'a'; c <= 'z'; ++c) reasons.add(std::string(1, c), "");
+  reasons.add("a", "");
+  EXPECT_EQ(reasons.all().size(), Reasons::kMost);
+  EXPECT_EQ(reasons.others(), 26 - Reasons::kMost);
+  EXPECT_EQ(reasons.all()[0].count, 2u);
+  EXPECT_FALSE(reasons.empty());
+
+  Reasons one;
+  one.add(std::string(Reasons::kMostBytes - 1, 'x') + "\xc3\xa4", "");
+  EXPECT_EQ(one.all()[0].text.size(), Reasons::kMostBytes - 1) << "no half of a character";
+}
+
+TEST(Advice, KnowsWhatStopsAReplay) {
+  EXPECT_EQ(kind("reads device memory to the host (cuMemcpyDtoH)"), "host_read");
+  EXPECT_EQ(kind("a value that the host reads differs from the one in the proof"), "host_read");
+  EXPECT_EQ(kind("copies host memory to the device (cuMemcpyHtoDAsync)"), "host_copy");
+  EXPECT_EQ(kind("calls print()"), "effect");
+  EXPECT_EQ(kind("calls time.perf_counter()"), "effect");
+  EXPECT_EQ(kind("calls backward()"), "autograd");
+  EXPECT_EQ(kind("calls a driver function that Grape does not know"), "driver_call");
+  EXPECT_EQ(kind("calls back into the host (cuLaunchHostFunc)"), "host_callback");
+  EXPECT_EQ(kind("result.logits: a tensor that requires grad"), "autograd");
+  EXPECT_EQ(kind("imports einops"), "import");
+  EXPECT_EQ(kind("draws random numbers on the host"), "host_random");
+  EXPECT_EQ(kind("changes its module: module.count"), "module_changed");
+  EXPECT_EQ(kind("its module is not as it was: module.flag"), "state_changed");
+  EXPECT_EQ(kind("a profiler watches the operations (torch.profiler, record_function)"), "observer");
+  EXPECT_EQ(kind("argument: a generator"), "argument");
+  EXPECT_EQ(kind("parameter 3 of kernel scale (operation 0) is 1 in one call and 2 in the other"), "value_varies");
+  EXPECT_EQ(kind("one call ran 3 operations on the device, the other 4; operation 3 is there in one of them only"),
+            "varies");
+  EXPECT_EQ(kind("captures a CUDA graph of its own (cuLaunchKernel)"), "own_graph");
+  EXPECT_EQ(kind("kernels were loaded (cuModuleLoadData)"), "passing");
+  EXPECT_EQ(kind("memory was allocated from the driver (cuMemAlloc)"), "passing");
+  EXPECT_EQ(kind("no device memory"), "memory");
+  EXPECT_EQ(kind("something that nobody has thought of"), "other");
+  EXPECT_EQ(kind(""), "other");
+  for (const char* reason : {"calls print()", "argument: a generator", "result.logits: a tensor that requires grad"}) {
+    EXPECT_NE(std::string(advice_for(reason).text), "") << reason;
+  }
+}
+
+TEST(Times, IntervalsBelongToTheCallThatBegins) {
+  Times times;
+  const double begins[] = {10, 11, 13, 13.5, 14};
+  const Times::Kind kinds[] = {Times::Kind::kOther, Times::Kind::kEager, Times::Kind::kReplay, Times::Kind::kReplay,
+                               Times::Kind::kReplay};
+  for (int i = 0; i < 5; ++i) {
+    times.begin(begins[i]);
+    times.kind = kinds[i];
+  }
+  EXPECT_DOUBLE_EQ(times.eager_intervals.median(), 2);
+  EXPECT_DOUBLE_EQ(times.replay_intervals.median(), 0.5);
+  for (int i = 1; i <= 100; ++i) times.replay_intervals.add(3);
+  EXPECT_DOUBLE_EQ(times.replay_intervals.median(), 3) << "the latest count";
+  EXPECT_DOUBLE_EQ(Intervals().median(), 0);
+}
+
+RunReport sample() {
+  RunReport report;
+  report.seconds = 12.5;
+  report.region_seconds = 10;
+  RegionReport replayed;
+  replayed.name = "app:Net";
+  replayed.state = "replayed";
+  replayed.calls = 1000;
+  replayed.replayed = 990;
+  replayed.seconds = 2.5;
+  replayed.eager_ms = 5;
+  replayed.replay_ms = 0.25;
+  replayed.eager_interval_ms = 5.5;
+  replayed.replay_interval_ms = 1.1;
+  replayed.first_calls = 8;
+  replayed.signatures.proven = 9;
+  report.regions.push_back(replayed);
+  RegionReport eager;
+  eager.name = "app:Head\n\x1b\"\\\xff";
+  eager.state = "given up";
+  eager.calls = 4;
+  eager.seconds = 7.5;
+  eager.reasons = {{"kernels were loaded (cuModuleLoad)", "", 1}, {"waits for the device", "app.py:3 in f", 3}};
+  eager.last_reason = "waits for the device, at app.py:3 in f";
+  report.regions.push_back(eager);
+  RegionReport idle;
+  idle.name = "app:Tokens";
+  idle.state = "no GPU work";
+  idle.calls = 1;
+  report.regions.push_back(idle);
+  return report;
+}
+
+TEST(ReportText, Json) {
+  const std::string json = to_json(sample());
+  EXPECT_LT(json.find("app:Head"), json.find("app:Net")) << "the one with more time first";
+  for (const char* part : {
+           R"("version": 1)",
+           R"("seconds": 12.500000)",
+           R"("region": "app:Head\u000a\u001b\"\\)"
+           "\xef\xbf\xbd\"",
+           R"("share": 0.7500)",
+           R"("share_of_run": 0.6000)",
+           R"("gain": 5.0000)",
+           R"("gain": null)",
+           R"("reasons": [)",
+           R"({"count": 3, "kind": "host_read", "text": "waits for the device", "place": "app.py:3 in f", )",
+           R"("place": null)",
+           R"x("kind": "new_arguments", "text": "its arguments were new (9 different ones in all)")x",
+           R"("reason": "waits for the device, at app.py:3 in f")",
+           R"("reason": null)",
+       }) {
+    EXPECT_TRUE(contains(json, part)) << part << " in\n" << json;
+  }
+  EXPECT_LT(json.find("waits for the device\""), json.find("kernels were loaded")) << "the most frequent first";
+}
+
+TEST(ReportText, NoLocaleChangesTheNumbers) {
+  const std::string plain = to_json(sample());
+  for (const char* name : {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE"}) {
+    if (std::setlocale(LC_ALL, name) == nullptr) continue;
+    EXPECT_EQ(to_json(sample()), plain);
+  }
+  std::setlocale(LC_ALL, "C");
+}
+
+TEST(ReportText, ASummaryOfFewLines) {
+  const auto lines = summary_of(sample(), "");
+  ASSERT_EQ(lines.size(), 6u);
+  EXPECT_EQ(lines[0], "replay: 2 modules called, for 80.0% of 12.5 s; of that time:");
+  EXPECT_TRUE(contains(lines[1], "75.0%")) << lines[1];
+  EXPECT_TRUE(contains(lines[1], "0 of 4 calls replayed")) << lines[1];
+  EXPECT_TRUE(contains(lines[2], "not replayed: waits for the device, at app.py:3 in f")) << lines[2];
+  EXPECT_TRUE(contains(lines[3], ".item()")) << lines[3];
+  EXPECT_TRUE(contains(lines[4], "app:Net: 990 of 1000 calls replayed, 1.10 ms from call to call, 5.50 without"))
+      << lines[4];
+  EXPECT_TRUE(contains(lines[5], "GRAPE_REPORT=FILE")) << lines[5];
+  EXPECT_TRUE(contains(summary_of(sample(), "r.json").back(), "`grape report r.json` shows all"));
+
+  RunReport many = sample();
+  for (int i = 0; i < 50; ++i) many.regions.push_back(many.regions[1]);
+  many.regions[1].reasons = {{std::string(5000, 'x'), "", 1}};
+  const auto most = summary_of(many, "");
+  EXPECT_LE(most.size(), 10u);
+  EXPECT_TRUE(contains(most.back(), "49 more")) << most.back();
+  for (const std::string& line : most) EXPECT_LT(line.size(), 900u);
+  EXPECT_TRUE(summary_of(RunReport(), "").empty());
+}
+
+}  // namespace
+}  // namespace grape::python::replay

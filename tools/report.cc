@@ -1,0 +1,297 @@
+#include "tools/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "compressor/trace/chunk.h"
+#include "tools/escape.h"
+#include "tools/failure.h"
+#include "tools/output.h"
+#include "tools/table.h"
+
+namespace grape::tools {
+namespace {
+
+constexpr const char* kFooter =
+    R"(A program that runs in mode replay with GRAPE_REPORT=FILE (grape run --mode replay --report FILE) leaves the report
+when Python ends. For each module that was called: its share of the time in modules' calls, its state, how many of its
+calls were replayed, what a call takes, and why calls were not replayed, with the line and what to change.
+
+States: observing (not proven yet), proven, replayed, given up (its inner modules are tried), no GPU work.
+
+Examples:
+  grape report run.json
+  grape report run.json --all --pager
+  grape report run.json --json | jq '.regions[] | select(.state == "given up") | .reason'
+
+Exit status:
+  0  done
+  2  wrong usage, or the file is no report that can be read)";
+
+constexpr const char* kLegend =
+    R"(cpu: ms that a call takes the CPU up to its return, when the GPU may still be at work; "<": only calls that were
+looked at were timed. loop: ms from the begin of such a call to the begin of the module's next one (the median), with
+what the program waits for and does in between. gain: loop eager / loop replay.)";
+
+constexpr int kVersion = 1;
+constexpr std::size_t kMostBytes = std::size_t{256} << 20;
+constexpr std::size_t kReasonsShown = 4;  // of a module, without --all
+constexpr std::size_t kWrapAt = 100;      // where the width is not known
+
+struct Closed {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+std::string read_file(const std::string& path) {
+  const std::unique_ptr<std::FILE, Closed> file(std::fopen(path.c_str(), "re"));
+  if (file == nullptr) throw Failure(fmt::format("{}: {}", escape_text(path), std::strerror(errno)));
+  std::string text;
+  char piece[1 << 16];
+  for (std::size_t got = 0; (got = std::fread(piece, 1, sizeof piece, file.get())) != 0;) {
+    text.append(piece, got);
+    if (text.size() > kMostBytes) throw Failure(fmt::format("{}: too large for a report", escape_text(path)));
+  }
+  if (std::ferror(file.get()) != 0) throw Failure(fmt::format("{}: {}", escape_text(path), std::strerror(errno)));
+  return text;
+}
+
+// One module of the report, its fields by name and type. What is wrong is said with where it stands.
+class Fields {
+ public:
+  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+    if (!object.is_object()) throw Failure(where_ + " is no object");
+  }
+
+  const Json& at(const char* key) const {
+    const auto found = object_.find(key);
+    if (found == object_.end()) throw Failure(fmt::format("{}: there is no \"{}\"", where_, key));
+    return *found;
+  }
+  std::string text(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_string()) wrong(key, "no text");
+    return value.get<std::string>();
+  }
+  std::string text_or_none(const char* key) const { return at(key).is_null() ? std::string() : text(key); }
+  double number(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_number()) wrong(key, "no number");
+    return value.get<double>();
+  }
+  double number_or_zero(const char* key) const { return at(key).is_null() ? 0 : number(key); }
+  std::uint64_t count(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_number_unsigned()) wrong(key, "no count");
+    return value.get<std::uint64_t>();
+  }
+  const Json& list(const char* key) const {
+    const Json& value = at(key);
+    if (!value.is_array()) wrong(key, "no list");
+    return value;
+  }
+  const std::string& where() const { return where_; }
+
+ private:
+  [[noreturn]] void wrong(const char* key, const char* what) const {
+    throw Failure(fmt::format("{}: \"{}\" is {}", where_, key, what));
+  }
+
+  const Json& object_;
+  std::string where_;
+};
+
+struct Reason {
+  std::uint64_t count = 0;
+  std::string text, place, advice;
+};
+
+struct Module {
+  std::string name, state;
+  double share = 0;
+  std::uint64_t calls = 0, replayed = 0, other_reasons = 0;
+  double eager = 0, observed = 0, replay = 0, eager_interval = 0, replay_interval = 0, gain = 0;
+  std::vector<Reason> reasons;
+};
+
+struct Report {
+  double seconds = 0, region_seconds = 0;
+  std::uint64_t left_out = 0;
+  std::vector<Module> modules;
+};
+
+Module module_of(const Fields& fields) {
+  Module module;
+  module.name = fields.text("region");
+  module.state = fields.text("state");
+  module.share = fields.number("share");
+  module.calls = fields.count("calls");
+  module.replayed = fields.count("replayed");
+  module.eager = fields.number_or_zero("eager_ms");
+  module.observed = fields.number_or_zero("observed_ms");
+  module.replay = fields.number_or_zero("replay_ms");
+  module.eager_interval = fields.number_or_zero("eager_interval_ms");
+  module.replay_interval = fields.number_or_zero("replay_interval_ms");
+  module.gain = fields.number_or_zero("gain");
+  module.other_reasons = fields.count("other_reasons");
+  for (const Json& item : fields.list("reasons")) {
+    const Fields reason(item, fmt::format("{}: reason {}", fields.where(), module.reasons.size()));
+    module.reasons.push_back(
+        {reason.count("count"), reason.text("text"), reason.text_or_none("place"), reason.text_or_none("advice")});
+  }
+  return module;
+}
+
+Json parse(const std::string& path, const std::string& text) {
+  if (text.compare(0, sizeof trace::kMagic, reinterpret_cast<const char*>(trace::kMagic), sizeof trace::kMagic) == 0) {
+    throw Failure(fmt::format("{}: a trace, not a report; see grape dump", escape_text(path)));
+  }
+  Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) throw Failure(fmt::format("{}: no report: it is not JSON, or not whole", escape_text(path)));
+  const auto version = json.is_object() ? json.find("version") : json.end();
+  if (!json.is_object() || version == json.end() || !version->is_number_integer() || json.count("regions") == 0) {
+    throw Failure(fmt::format("{}: no report of GRAPE_REPORT", escape_text(path)));
+  }
+  if (*version != kVersion) {
+    throw Failure(fmt::format("{}: a report of version {}; this tool knows version {}", escape_text(path),
+                              escape_text(version->dump()), kVersion));
+  }
+  return json;
+}
+
+Report report_of(const std::string& path, const Json& json) {
+  const Fields fields(json, escape_text(path));
+  Report report;
+  report.seconds = fields.number("seconds");
+  report.region_seconds = fields.number("region_seconds");
+  report.left_out = fields.count("regions_left_out");
+  for (const Json& item : fields.list("regions")) {
+    const std::string where = fmt::format("{}: module {}", fields.where(), report.modules.size());
+    report.modules.push_back(module_of(Fields(item, where)));
+  }
+  const auto more = [](const Module& a, const Module& b) { return a.share > b.share; };
+  std::stable_sort(report.modules.begin(), report.modules.end(), more);
+  return report;
+}
+
+std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
+std::string milliseconds(double value) { return value > 0 ? fmt::format("{:.3f}", value) : ""; }
+
+void print_modules(Output& out, const std::vector<Module>& modules, std::size_t limit) {
+  Table table({{"share", "share", true},
+               {"state", "state"},
+               {"calls", "calls", true},
+               {"replayed", "replayed", true},
+               {"eager", "cpu eager", true},
+               {"replay", "cpu replay", true},
+               {"eager_loop", "loop eager", true},
+               {"replay_loop", "loop replay", true},
+               {"gain", "gain", true},
+               {"module", "module", false, true}});
+  for (const Module& module : modules) {
+    const bool timed = module.eager > 0 || module.observed <= 0;
+    table.add({percent(module.share), module.state, module.calls, module.replayed,
+               timed ? milliseconds(module.eager) : "<" + milliseconds(module.observed), milliseconds(module.replay),
+               milliseconds(module.eager_interval), milliseconds(module.replay_interval),
+               module.gain > 0 ? fmt::format("{:.2f}x", module.gain) : "", module.name});
+  }
+  table.text(out, limit);
+}
+
+// By words, `first` in front of the first line, as much space in front of the others.
+void print_wrapped(Output& out, const std::string& first, const std::string& text, std::size_t columns) {
+  const std::size_t indent = width(first);
+  std::string line = first;
+  bool empty = true;  // nothing but the indent
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    at = end + 1;
+    if (!empty && width(line) + 1 + width(word) > columns) {
+      out.print("{}\n", line);
+      line.assign(indent, ' ');
+      empty = true;
+    }
+    line += (empty ? "" : " ") + word;
+    empty = false;
+  }
+  out.print("{}\n", line);
+}
+
+void print_reasons(Output& out, const Module& module, const ReportOptions& options) {
+  if (module.reasons.empty()) return;
+  const std::size_t columns = out.columns() > 40 ? out.columns() : kWrapAt;
+  out.print("\n{} ({}), calls that were not replayed:\n", escape_text(module.name), percent(module.share));
+  const std::size_t most = options.all ? module.reasons.size() : kReasonsShown;
+  std::uint64_t hidden = module.other_reasons;
+  for (std::size_t i = 0; i < module.reasons.size(); ++i) {
+    const Reason& reason = module.reasons[i];
+    if (i >= most) {
+      hidden += reason.count;
+      continue;
+    }
+    print_wrapped(out, fmt::format("{:>8}  ", reason.count), escape_text(reason.text), columns);
+    if (!reason.place.empty()) print_wrapped(out, "          at ", escape_text(reason.place), columns);
+    if (!reason.advice.empty()) print_wrapped(out, "          -> ", escape_text(reason.advice), columns);
+  }
+  if (hidden != 0) out.print("{:>8}  for other reasons\n", hidden);
+}
+
+void print_text(Output& out, const Report& report, const ReportOptions& options) {
+  std::vector<Module> modules = report.modules;
+  const std::size_t all = modules.size();
+  if (!options.all) {
+    const auto idle = [](const Module& module) { return module.state == "no GPU work"; };
+    modules.erase(std::remove_if(modules.begin(), modules.end(), idle), modules.end());
+  }
+  const double share = report.seconds > 0 ? std::min(report.region_seconds / report.seconds, 1.0) : 0;
+  out.print("{}: {:.1f} s, {} of it in modules' calls\n", escape_text(options.file), report.seconds, percent(share));
+  if (modules.empty()) {
+    out.print(all == 0 ? "no module was called\n" : "no module that was called has work on a GPU (--all shows them)\n");
+    return;
+  }
+  out.print("\n");
+  const std::size_t limit = options.all ? 0 : options.limit;
+  print_modules(out, modules, limit);
+  if (report.left_out != 0) out.print("and {} whose modules are gone\n", report.left_out);
+  if (limit != 0 && modules.size() > limit) modules.resize(limit);
+  for (const Module& module : modules) print_reasons(out, module, options);
+  out.print("\n{}\n", kLegend);
+}
+
+}  // namespace
+
+CLI::App* add_report(CLI::App& app, ReportOptions& options) {
+  CLI::App* report = app.add_subcommand("report", "Show what became of each module in mode replay, and why");
+  report->footer(kFooter);
+  report->add_option("file", options.file, "What GRAPE_REPORT has written")->required();
+  report->add_option("--limit", options.limit, "At most so many modules, 0 for all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  report->add_flag("--all", options.all, "All modules and all reasons");
+  report->add_flag("--json", options.json, "As it is, checked");
+  report->add_flag("--pager", options.pager, "Through $PAGER, on a terminal");
+  report->add_option("-o,--output", options.output, "Write to this file");
+  return report;
+}
+
+int run_report(const ReportOptions& options) {
+  const Json json = parse(options.file, read_file(options.file));
+  const Report report = report_of(options.file, json);
+  Output out(options.output, options.pager && options.output.empty());
+  if (options.json) {
+    out.print("{}\n", dump_json(json, 2));
+  } else {
+    print_text(out, report, options);
+  }
+  out.close();
+  return kOk;
+}
+
+}  // namespace grape::tools
