@@ -117,10 +117,10 @@ bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
 }
 
 // The call is not replayed, although the region was, or no call like it will be: as always, or an error.
-Object* fall_back(Region& region, const Call& call, const std::string& reason) {
-  region.reasons.add(reason, {});
+Object* fall_back(Region& region, const Call& call, const std::string& reason, const std::string& place = {}) {
+  region.reasons.add(reason, place);
   ++region.fell_back;
-  return config().strict ? raise_not_replayed(region, reason, {}) : run_eagerly(region, call);
+  return config().strict ? raise_not_replayed(region, reason, place) : run_eagerly(region, call);
 }
 
 // Given up: nothing ran yet. Null, with an error set only where that is asked for.
@@ -224,7 +224,7 @@ Object* decide(Region& region, Call& call) {
         return result;
       case Ran::kOther:
       case Ran::kNotNow:
-        return fall_back(region, call, why.text);
+        return fall_back(region, call, why.text, why.place != nullptr ? *why.place : std::string());
       case Ran::kFailed:
         signature->stage = Stage::kGivenUp;
         signature->proven = nullptr;

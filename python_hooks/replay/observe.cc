@@ -339,6 +339,17 @@ std::string readable(const std::string& name) {
   return result;
 }
 
+// Of the only read by the host; "" where there is none, or more.
+std::string place_of_read(const program::Program& program) {
+  const program::RecordedNode* read = nullptr;
+  for (const program::RecordedNode& node : program.nodes) {
+    if (node.kind != program::NodeKind::kHostRead) continue;
+    if (read != nullptr) return {};
+    read = &node;
+  }
+  return read != nullptr ? place_of_frame(read->frame) : std::string();
+}
+
 // Does all work end on the current stream? Then whoever waits for the stream that the graph is launched on waits for
 // all of it, as in the eager call.
 bool joins(const Observation& observation) {
@@ -378,6 +389,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     signature.observation = std::move(observation);
     return;
   }
+  proven->read_place = place_of_read(proven->program);
   proven->outcome = std::move(observation->outcome);
   proven->recipes = std::move(observation->recipes);
   signature.observation = nullptr;

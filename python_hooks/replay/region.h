@@ -59,6 +59,7 @@ struct Proven {
   program::Bindings bindings;      // of the last run; reused
   std::uint32_t module_epoch = 0;  // record::g_module_epoch as it was before the proof
   std::uint32_t block_epoch = 0;   // LiveBlocks::epoch() when its statics were last seen alive
+  std::string read_place;          // where the host reads a value, if it reads one; "": nowhere, or not known
 
   Proven() = default;
   ~Proven();  // gives up its references to blocks

@@ -20,7 +20,8 @@ const char* state_of(const Region& region, const StageCounts& counts) {
   if (region.no_gpu) return "no GPU work";
   if (region.given_up) return "given up";
   if (region.replayed != 0) return "replayed";
-  return counts.proven != 0 ? "proven" : "observing";
+  if (counts.proven != 0) return "proven";
+  return counts.given_up != 0 && counts.seen + counts.observed == 0 ? "given up" : "observing";
 }
 
 double average_ms(double seconds, std::uint64_t calls) {

@@ -16,7 +16,9 @@ enum class Ran : std::uint8_t {
 // Why not, for all but kReplayed.
 struct Why {
   const char* text = nullptr;
-  const std::string* detail = nullptr;  // may be null; valid until the guards are asked again, or the proof goes
+  // May be null; valid until the guards are asked again, or the proof goes.
+  const std::string* detail = nullptr;
+  const std::string* place = nullptr;
 };
 // The region's module guard holds: the caller has just asked it.
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept;

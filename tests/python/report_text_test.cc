@@ -73,6 +73,7 @@ TEST(Reasons, IsBounded) {
 TEST(Advice, KnowsWhatStopsAReplay) {
   EXPECT_EQ(kind("reads device memory to the host (cuMemcpyDtoH)"), "host_read");
   EXPECT_EQ(kind("a value that the host reads differs from the one in the proof"), "host_read");
+  EXPECT_EQ(kind("the value of a read by the host (operation 8) is 1 in one call and 2 in the other"), "host_read");
   EXPECT_EQ(kind("copies host memory to the device (cuMemcpyHtoDAsync)"), "host_copy");
   EXPECT_EQ(kind("calls print()"), "effect");
   EXPECT_EQ(kind("calls time.perf_counter()"), "effect");
@@ -93,6 +94,10 @@ TEST(Advice, KnowsWhatStopsAReplay) {
   EXPECT_EQ(kind("kernels were loaded (cuModuleLoadData)"), "passing");
   EXPECT_EQ(kind("memory was allocated from the driver (cuMemAlloc)"), "passing");
   EXPECT_EQ(kind("no device memory"), "memory");
+  EXPECT_EQ(kind("gives other bytes each time it runs, on the same memory (output 0 differs from eager's): "
+                 "GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless"),
+            "not_deterministic");
+  EXPECT_EQ(kind("changes memory of its arguments or its module before it reads a value on the host"), "host_read");
   EXPECT_EQ(kind("something that nobody has thought of"), "other");
   EXPECT_EQ(kind(""), "other");
   for (const char* reason : {"calls print()", "argument: a generator", "result.logits: a tensor that requires grad"}) {

@@ -122,6 +122,29 @@ TEST(Config, ReadsTheReportsPath) {
   EXPECT_EQ(g_warnings.size(), 1u);
 }
 
+TEST(Config, StrictIsASwitch) {
+  EXPECT_FALSE(parse({}).strict);
+  EXPECT_TRUE(parse({"GRAPE_STRICT=1"}).strict);
+  EXPECT_FALSE(parse({"GRAPE_STRICT=0"}).strict);
+  EXPECT_TRUE(g_warnings.empty());
+  EXPECT_FALSE(parse({"GRAPE_STRICT=perhaps"}).strict);
+  ASSERT_EQ(g_warnings.size(), 1u);
+  EXPECT_NE(g_warnings[0].find("using 0"), std::string::npos) << g_warnings[0];
+}
+
+TEST(Config, ValidateIsANumber) {
+  EXPECT_EQ(parse({}).validate, 0u);
+  EXPECT_EQ(parse({"GRAPE_VALIDATE=100"}).validate, 100u);
+  EXPECT_EQ(parse({"GRAPE_VALIDATE=0"}).validate, 0u);
+  EXPECT_EQ(parse({"GRAPE_VALIDATE=1000000000"}).validate, 1000000000u);
+  EXPECT_TRUE(g_warnings.empty());
+  for (const char* bad : {"", "-1", "often", "1.5", "10 ", "1000000001", "99999999999999999999"}) {
+    EXPECT_EQ(parse({std::string("GRAPE_VALIDATE=") + bad}).validate, 0u) << bad;
+    ASSERT_EQ(g_warnings.size(), 1u) << bad;
+    EXPECT_NE(g_warnings[0].find("using 0"), std::string::npos) << g_warnings[0];
+  }
+}
+
 TEST(Config, BadPatternsAreNamedAndTheRestKept) {
   const Config config = parse({"GRAPE_REGIONS=a.b:c,no_colon,two:co:lons,:x,y:,d.e:F.g*,,"});
   EXPECT_STREQ(config.regions, "a.b:c,d.e:F.g*");
