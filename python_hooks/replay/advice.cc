@@ -74,6 +74,9 @@ constexpr const char kException[] = "A call that raises is not replayed.";
 constexpr const char kNewArguments[] =
     "Shapes and plain values of the arguments are part of what is proven. Pad to a few sizes, and pass numbers that "
     "change as tensors on the GPU.";
+constexpr const char kValidation[] =
+    "A guard does not see what made the difference. The module is left alone from here on; please report it, with the "
+    "module's code if you can.";
 constexpr const char kThreads[] = "One thread at a time replays a module: give each thread a copy of its own.";
 
 struct Row {
@@ -84,6 +87,7 @@ struct Row {
 // The first that fits counts, so the narrow ones come first.
 constexpr Row kRows[] = {
     {"its arguments were new", {"new_arguments", kNewArguments}},
+    {"when it was checked", {"validation", kValidation}},
     {"another thread", {"threads", kThreads}},
     {"host reads differs", {"host_read", kHostRead}},
     {"device memory to the host", {"host_read", kHostRead}},
@@ -130,7 +134,6 @@ constexpr Row kRows[] = {
     {"graph of the application's own", {"own_graph", kOwnGraph}},
     {"left other bytes", {"not_deterministic", kNotDeterministic}},
     {"gives other bytes", {"not_deterministic", kNotDeterministic}},
-    {"differed from the call itself", {"not_deterministic", kNotDeterministic}},
     {"kernels were", {"passing", kPassing}},
     {"from the driver", {"passing", kPassing}},
     {"back to the driver", {"passing", kPassing}},

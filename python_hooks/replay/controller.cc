@@ -8,6 +8,7 @@
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/strict.h"
+#include "python_hooks/replay/validate.h"
 #include "shim/interpose/captures.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -176,6 +177,35 @@ Object* observe_and_judge(Region& region, Signature& signature, const Call& call
   return judge(region, signature) && config().strict ? end_strictly(region, result) : result;
 }
 
+// A replay of the region was wrong, or would have been: none of it from here on.
+void drop_region(Region& region, const std::string& difference) noexcept {
+  log_line(LogLevel::kError,
+           "%s: GRAPE_VALIDATE: a replay differs from the call itself: %s. It runs as always from now on",
+           region.name.c_str(), difference.c_str());
+  try {
+    region.reasons.add("a replay differed from the call itself when it was checked: " + difference, {});
+  } catch (const std::bad_alloc&) {
+    region.reasons.add("no memory", {});
+  }
+  region.given_up = true;
+  region.last_counts = count_stages(region);
+  region.signatures.clear();
+}
+
+// A checked call has run, and `result` is its own. Throws nothing.
+Object* end_check(Region& region, const Proven& proven, Checked checked, const std::string& difference,
+                  Object* result) {
+  if (checked == Checked::kOtherValue) {
+    ++region.fell_back;
+    region.reasons.add(kOtherValueRead, proven.read_place);
+  } else if (checked == Checked::kDiffers) {
+    drop_region(region, difference);
+  } else {
+    return result;
+  }
+  return config().strict ? end_strictly(region, result) : result;
+}
+
 // The signature is not to be observed (now).
 Object* run_unobserved(Region& region, const Signature& signature, const Call& call) {
   if (signature.stage == Stage::kGivenUp) {
@@ -212,6 +242,11 @@ Object* decide(Region& region, Call& call) {
   ++signature->calls;
   if (signature->stage == Stage::kProven) {
     Object* result = nullptr;
+    if (validation_due(region)) {
+      std::string difference;
+      const Checked checked = validate(region, *signature->proven, call, result, difference);
+      if (checked != Checked::kNotPossible) return end_check(region, *signature->proven, checked, difference, result);
+    }
     Why why;
     const double looked_up = now();
     switch (run(region, *signature->proven, call, result, why)) {

@@ -12,6 +12,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
+#include "python_hooks/replay/shadowed.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/api_table.h"
@@ -23,61 +24,8 @@ namespace grape::python::replay {
 namespace {
 
 using Range = grape::replay::Shadow::Range;
-using Watched = grape::replay::Shadow::Watched;
 
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
-
-// All that the call can reach and that stays alive: arguments, the module's and the globals' tensors, and what the
-// first observed call's kernels were given besides. Disjoint, ascending.
-std::vector<Watched> reachable_memory(const Region& region, const Signature& signature, const Call& call) {
-  std::vector<Watched> ranges;
-  const auto add = [&](const std::vector<state::StorageExtent>& extents) {
-    for (const state::StorageExtent& extent : extents) ranges.push_back({{extent.address, extent.bytes}, false});
-  };
-  add(call.walk->extents());
-  add(region.guard->extents());
-  add(signature.observation->globals->extents());
-  for (const program::StaticBlock& block : signature.observation->program.statics) {
-    if (grape::replay::LiveBlocks::instance().alive(block.address, block.serial)) {
-      ranges.push_back({{block.address, block.bytes}, true});
-    }
-  }
-  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
-  std::vector<Watched> merged;
-  for (const Watched& range : ranges) {
-    if (range.bytes == 0) continue;
-    if (!merged.empty() && range.address < merged.back().address + merged.back().bytes) {
-      Watched& last = merged.back();
-      last.bytes = std::max(last.bytes, range.address + range.bytes - last.address);
-      last.hidden = last.hidden && range.hidden;
-    } else {
-      merged.push_back(range);
-    }
-  }
-  return merged;
-}
-
-// Keeps the arguments' tensors for as long as the call is looked at. A call that replaces a tensor of its arguments (a
-// cache) frees the old one as it goes, and what it makes next may take that very memory: the shadow would find its
-// inputs overwritten. In a replay they live on to the end as well.
-class KeptTensors {
- public:
-  explicit KeptTensors(const state::Walk& walk) {
-    tensors_.reserve(walk.tensors().size());
-    for (const state::WalkedTensor& tensor : walk.tensors()) {
-      g_api.Py_IncRef(tensor.view.object);
-      tensors_.push_back(tensor.view.object);
-    }
-  }
-  ~KeptTensors() {
-    for (Object* tensor : tensors_) g_api.Py_DecRef(tensor);
-  }
-  KeptTensors(const KeptTensors&) = delete;
-  KeptTensors& operator=(const KeptTensors&) = delete;
-
- private:
-  std::vector<Object*> tensors_;
-};
 
 // What one observed call was, and what became of it.
 struct Seen {
@@ -106,7 +54,9 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   seen.host_random = state::host_random_hash();
   if (signature.stage == Stage::kObserved) {
     auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
-    if (!seen.shadow.before(stream, reachable_memory(region, signature, call), seen.reason)) return false;
+    const Observation& first = *signature.observation;
+    const auto memory = reachable_memory(region, first.program, first.globals.get(), call);
+    if (!seen.shadow.before(stream, memory, seen.reason)) return false;
   }
   if (!seen.code.begin()) {
     seen.reason = "another profiler or debugger is at work on this thread";
@@ -216,17 +166,6 @@ std::uint64_t harmless_memory(std::int32_t device) noexcept {
   return address;
 }
 
-std::vector<Range> output_ranges(const program::Program& program, const std::vector<std::uint64_t>& addresses,
-                                 const Observation& observation) {
-  std::vector<Range> ranges;
-  for (const OutputRecipe& recipe : observation.recipes) {
-    if (!recipe.has_block) continue;
-    const std::uint64_t bytes = observation.outcome->made()[recipe.made.front()].storage_bytes;
-    ranges.push_back({addresses[recipe.block], std::min(bytes, program.outputs[recipe.block].bytes)});
-  }
-  return ranges;
-}
-
 // What was changed before a read by the host, or may have been: should the value be another one, eager runs from the
 // start, and finds it changed.
 enum class BeforeReads : std::uint8_t { kNothing, kHidden, kVisible };
@@ -261,7 +200,9 @@ BeforeReads changed_before_reads(const program::Program& program, const Call& ca
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& first, Observation& second,
                               const std::vector<std::uint32_t>& noise, Seen& seen) {
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
-  if (!seen.shadow.after(stream, output_ranges(second.program, second.output_addresses, second), seen.reason)) {
+  if (!seen.shadow.after(stream,
+                         output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
+                         seen.reason)) {
     return nullptr;
   }
   const BeforeReads before_reads = changed_before_reads(second.program, call, seen.shadow);
@@ -298,7 +239,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   auto found = grape::replay::Shadow::Found::kDifferent;
   const bool ran =
       prepared && seen.shadow.compare(stream, proven->others, proven->steps,
-                                      output_ranges(second.program, bindings.outputs, second),
+                                      output_ranges(second.program, bindings.outputs, second.recipes, *second.outcome),
                                       before_reads == BeforeReads::kHidden, found, difference, seen.reason);
   for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
@@ -310,7 +251,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
                   "): GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless";
     return nullptr;
   }
-  if (found == grape::replay::Shadow::Found::kDifferent) {
+  if (found != grape::replay::Shadow::Found::kSame) {
     seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
     return nullptr;
   }

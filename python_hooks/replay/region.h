@@ -105,8 +105,10 @@ struct Region {
 
   // For the report.
   std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;
-  std::uint64_t first_calls = 0;  // ran as always because their signature had not come often enough
-  std::uint32_t failures = 0;     // observations in a row that were of no use
+  std::uint64_t validated = 0;        // replays that were checked, and found good
+  std::uint32_t since_validated = 0;  // replays since the last check
+  std::uint64_t first_calls = 0;      // ran as always because their signature had not come often enough
+  std::uint32_t failures = 0;         // observations in a row that were of no use
   Times times;
   ReplayParts parts;
   StageCounts last_counts;  // of signatures that are not there any more

@@ -72,6 +72,7 @@ RegionReport report_of(const Region& region) {
   report.observed = region.observed;
   report.fell_back = region.fell_back;
   report.first_calls = region.first_calls;
+  report.validated = region.validated;
   const Times& times = region.times;
   report.seconds = times.all;
   report.eager_ms = average_ms(times.eager, times.eager_calls);

@@ -62,21 +62,6 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
   return true;
 }
 
-// Is everything as it was when the program was proven? `why` says what is not. The module's guard was asked already,
-// for all signatures.
-bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept {
-  if (!modules_loaded(proven)) {
-    why.text = "kernels were unloaded";
-  } else if (!statics_alive(proven)) {
-    why.text = "weights, or other memory that the call uses, were freed or replaced";
-  } else if (proven.globals != nullptr && !proven.globals->holds()) {
-    why = {"what its code names is not as it was", &proven.globals->change(), nullptr};
-  } else if (!proven.outcome->fits(*call.walk)) {
-    why.text = "an object that the result refers to is not as it was";
-  }
-  return why.text == nullptr;
-}
-
 }  // namespace
 
 Proven::~Proven() {
@@ -132,6 +117,19 @@ bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::ui
   return true;
 }
 
+bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept {
+  if (!modules_loaded(proven)) {
+    why.text = "kernels were unloaded";
+  } else if (!statics_alive(proven)) {
+    why.text = "weights, or other memory that the call uses, were freed or replaced";
+  } else if (proven.globals != nullptr && !proven.globals->holds()) {
+    why = {"what its code names is not as it was", &proven.globals->change(), nullptr};
+  } else if (!proven.outcome->fits(*call.walk)) {
+    why.text = "an object that the result refers to is not as it was";
+  }
+  return why.text == nullptr;
+}
+
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept {
   Laps laps(now());
   if (!guards_hold(proven, call, why)) return Ran::kStale;
@@ -165,7 +163,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         break;
       case grape::replay::Steps::Ran::kOtherValue:
         ran = Ran::kOther;
-        why = {"a value that the host reads differs from the one in the proof", nullptr, &proven.read_place};
+        why = {kOtherValueRead, nullptr, &proven.read_place};
         break;
       case grape::replay::Steps::Ran::kFailed:
         break;

@@ -13,6 +13,8 @@ enum class Ran : std::uint8_t {
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
 
+constexpr char kOtherValueRead[] = "a value that the host reads differs from the one in the proof";
+
 // Why not, for all but kReplayed.
 struct Why {
   const char* text = nullptr;
@@ -20,7 +22,10 @@ struct Why {
   const std::string* detail = nullptr;
   const std::string* place = nullptr;
 };
-// The region's module guard holds: the caller has just asked it.
+// Is everything as it was when the program was proven? False: `why` says what is not. The module's guard is not asked:
+// the caller has just done so, for all signatures.
+bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept;
+// The region's module guard holds.
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept;
 
 // Tensors for the outputs: `tensors[i]` for made()[i], owned by the caller; `addresses` per Program::outputs.

@@ -199,7 +199,10 @@ bool Shadow::compare_runs(DeviceHash& hash, CUstream stream, const std::vector<C
   if (!good(last.ran, last.hashed, error)) return false;
   difference = where(last, false);
   found = difference.empty() ? Found::kSame : Found::kDifferent;
-  if (last.ran == Steps::Ran::kOtherValue) return true;
+  if (last.ran == Steps::Ran::kOtherValue) {
+    found = Found::kOtherValue;
+    return true;
+  }
   const bool same = found == Found::kSame;
   if (same && !twice && where(last, true).empty()) return true;
   const Left first = last;

@@ -21,7 +21,8 @@ class Shadow {
   struct Watched : Range {
     bool hidden = false;  // neither an argument's, nor the module's, nor a global's
   };
-  enum class Found : std::uint8_t { kSame, kDifferent, kNotDeterministic };
+  // kOtherValue: the host read another value than the one in the program, which stopped there.
+  enum class Found : std::uint8_t { kSame, kDifferent, kNotDeterministic, kOtherValue };
 
   Shadow() = default;
   ~Shadow();

@@ -204,6 +204,7 @@ TEST_F(ShadowTest, AValueThatTheHostReadsIsCompared) {
     const Result result = shadowed(region.builder);
     EXPECT_TRUE(result.compared) << result.error;
     EXPECT_EQ(result.difference, expected == 0x40a00000 ? "" : "a value that the host reads differs");
+    EXPECT_EQ(result.found, expected == 0x40a00000 ? Shadow::Found::kSame : Shadow::Found::kOtherValue);
   }
   EXPECT_EQ(simcuda_calls("cuGraphLaunch"), 3u) << "what comes behind the other value was not launched";
 }

@@ -1,0 +1,64 @@
+#include "python_hooks/replay/shadowed.h"
+
+#include <algorithm>
+
+#include "shim/replay/live_blocks.h"
+
+namespace grape::python::replay {
+
+using Range = grape::replay::Shadow::Range;
+using Watched = grape::replay::Shadow::Watched;
+
+std::vector<Watched> reachable_memory(const Region& region, const program::Program& program,
+                                      const state::GlobalsGuard* globals, const Call& call) {
+  std::vector<Watched> ranges;
+  const auto add = [&](const std::vector<state::StorageExtent>& extents) {
+    for (const state::StorageExtent& extent : extents) ranges.push_back({{extent.address, extent.bytes}, false});
+  };
+  add(call.walk->extents());
+  add(region.guard->extents());
+  if (globals != nullptr) add(globals->extents());
+  for (const program::StaticBlock& block : program.statics) {
+    if (grape::replay::LiveBlocks::instance().alive(block.address, block.serial)) {
+      ranges.push_back({{block.address, block.bytes}, true});
+    }
+  }
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
+  std::vector<Watched> merged;
+  for (const Watched& range : ranges) {
+    if (range.bytes == 0) continue;
+    if (!merged.empty() && range.address < merged.back().address + merged.back().bytes) {
+      Watched& last = merged.back();
+      last.bytes = std::max(last.bytes, range.address + range.bytes - last.address);
+      last.hidden = last.hidden && range.hidden;
+    } else {
+      merged.push_back(range);
+    }
+  }
+  return merged;
+}
+
+std::vector<Range> output_ranges(const program::Program& program, const std::vector<std::uint64_t>& addresses,
+                                 const std::vector<OutputRecipe>& recipes, const state::Outcome& outcome) {
+  std::vector<Range> ranges;
+  for (const OutputRecipe& recipe : recipes) {
+    if (!recipe.has_block) continue;
+    const std::uint64_t bytes = outcome.made()[recipe.made.front()].storage_bytes;
+    ranges.push_back({addresses[recipe.block], std::min(bytes, program.outputs[recipe.block].bytes)});
+  }
+  return ranges;
+}
+
+KeptTensors::KeptTensors(const state::Walk& walk) {
+  tensors_.reserve(walk.tensors().size());
+  for (const state::WalkedTensor& tensor : walk.tensors()) {
+    g_api.Py_IncRef(tensor.view.object);
+    tensors_.push_back(tensor.view.object);
+  }
+}
+
+KeptTensors::~KeptTensors() {
+  for (Object* tensor : tensors_) g_api.Py_DecRef(tensor);
+}
+
+}  // namespace grape::python::replay

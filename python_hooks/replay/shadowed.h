@@ -1,0 +1,37 @@
+// What a shadow run needs to know of the call beside which it runs.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "python_hooks/replay/observe.h"
+#include "shim/replay/shadow.h"
+
+namespace grape::python::replay {
+
+// All that the call can reach and that stays alive: arguments, the module's and the globals' tensors, and what the
+// program's kernels are given besides. Disjoint, ascending. `globals` may be null.
+std::vector<grape::replay::Shadow::Watched> reachable_memory(const Region& region, const program::Program& program,
+                                                             const state::GlobalsGuard* globals, const Call& call);
+
+// Of the program's outputs at `addresses`, in the order of the recipes: the bytes that the outcome's tensors have.
+std::vector<grape::replay::Shadow::Range> output_ranges(const program::Program& program,
+                                                        const std::vector<std::uint64_t>& addresses,
+                                                        const std::vector<OutputRecipe>& recipes,
+                                                        const state::Outcome& outcome);
+
+// Keeps the arguments' tensors for as long as the call is looked at. A call that replaces a tensor of its arguments (a
+// cache) frees the old one as it goes, and what it makes next may take that very memory: the shadow would find its
+// inputs overwritten. In a replay they live on to the end as well.
+class KeptTensors {
+ public:
+  explicit KeptTensors(const state::Walk& walk);
+  ~KeptTensors();
+  KeptTensors(const KeptTensors&) = delete;
+  KeptTensors& operator=(const KeptTensors&) = delete;
+
+ private:
+  std::vector<Object*> tensors_;
+};
+
+}  // namespace grape::python::replay

@@ -1,0 +1,166 @@
+#include "python_hooks/replay/validate.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/shadowed.h"
+#include "shim/lifecycle/config.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape::python::replay {
+namespace {
+
+using grape::replay::Shadow;
+
+CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.dispatch.stream); }
+
+bool reads_on_host(const program::Program& program) {
+  return std::any_of(program.nodes.begin(), program.nodes.end(),
+                     [](const program::RecordedNode& node) { return node.kind == program::NodeKind::kHostRead; });
+}
+
+// One checked call.
+class Check {
+ public:
+  Check(Region& region, Proven& proven, const Call& call)
+      : region_(region), proven_(proven), call_(call), kept_(*call.walk) {}
+
+  // False: it cannot be checked; `error` says why, or a guard does not hold.
+  bool begin(std::string& error) {
+    Why why;
+    if (!guards_hold(proven_, call_, why)) return false;
+    before_ = state::Before::take(*call_.walk, error);
+    random_known_ = state::random_state(call_.dispatch.device, seed_, offset_);
+    host_random_ = state::host_random_hash();
+    if (before_ == nullptr || (proven_.program.random_increment != 0 && !random_known_)) return false;
+    const auto memory = reachable_memory(region_, proven_.program, proven_.globals.get(), call_);
+    return shadow_.before(stream_of(call_), memory, error);
+  }
+
+  // After the call has returned `result`.
+  Checked end(Object* result, std::string& difference, std::string& error) {
+    std::string other = other_state();
+    const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.guard, error);
+    if (outcome == nullptr && error.empty()) return Checked::kInconclusive;
+    if (outcome == nullptr) {
+      if (other.empty()) other = error;
+      error.clear();
+    } else if (!proven_.outcome->same_as(*outcome, difference) && other.empty()) {
+      other = difference.empty() ? "another result" : difference;
+    }
+    // Where the host has read another value, the call may have done anything.
+    if (!other.empty() && !reads_on_host(proven_.program)) {
+      difference = other;
+      return Checked::kDiffers;
+    }
+    const Checked checked = run_in_shadow(other.empty() ? outcome.get() : nullptr, difference, error);
+    if (checked != Checked::kEqual || other.empty()) return checked;
+    difference = other;
+    return Checked::kDiffers;
+  }
+
+ private:
+  // What the call changed, or did not, unlike a replay of it; "": nothing.
+  std::string other_state() {
+    std::uint64_t seed = 0, offset = 0;
+    state::DispatchState after;
+    const char* blocked = nullptr;
+    if (state::host_random_hash() != host_random_) return "draws random numbers on the host";
+    if (random_known_ && (!state::random_state(call_.dispatch.device, seed, offset) || seed != seed_ ||
+                          offset - offset_ != proven_.program.random_increment)) {
+      return "draws another amount of random numbers";
+    }
+    if (!state::take_dispatch_state(after, blocked) || after.byte_count != call_.dispatch.byte_count ||
+        !std::equal(after.bytes, after.bytes + after.byte_count, call_.dispatch.bytes)) {
+      return "changes PyTorch's global state (grad mode, autocast, stream, ...)";
+    }
+    if (!region_.guard->holds()) return "changes its module: " + region_.guard->change();
+    if (proven_.globals != nullptr && !proven_.globals->holds()) {
+      return "changes what its code names: " + proven_.globals->change();
+    }
+    return {};
+  }
+
+  // `outcome`: the call's; null: only what the host reads is looked at.
+  Checked run_in_shadow(const state::Outcome* outcome, std::string& difference, std::string& error) {
+    const program::Program& program = proven_.program;
+    program::Bindings& bindings = proven_.bindings;
+    std::vector<Shadow::Range> eager_outputs, outputs;
+    if (outcome != nullptr) {
+      std::vector<std::uint64_t> addresses(program.outputs.size());
+      for (const OutputRecipe& recipe : proven_.recipes) {
+        if (recipe.has_block) addresses[recipe.block] = outcome->made()[recipe.made.front()].storage;
+      }
+      eager_outputs = output_ranges(program, addresses, proven_.recipes, *outcome);
+    }
+    if (!shadow_.after(stream_of(call_), std::move(eager_outputs), error)) return Checked::kInconclusive;
+    const auto& extents = call_.walk->extents();
+    for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
+    bindings.seed = seed_;
+    bindings.offset = offset_;
+    std::vector<Object*> tensors;
+    if (!reserve_arena(region_, call_.dispatch, proven_.plan.bytes, bindings.arena) ||
+        !make_outputs(*proven_.outcome, proven_.recipes, tensors, bindings.outputs)) {
+      error = "no device memory";
+      return Checked::kInconclusive;
+    }
+    if (outcome != nullptr) outputs = output_ranges(program, bindings.outputs, proven_.recipes, *outcome);
+    auto found = Shadow::Found::kDifferent;
+    const bool compared =
+        proven_.steps.prepare(region_.execs, program, proven_.plan, bindings, error) &&
+        shadow_.compare(stream_of(call_), proven_.others, proven_.steps, outputs, false, found, difference, error);
+    for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
+    if (!compared) return Checked::kInconclusive;
+    if (found == Shadow::Found::kOtherValue) return Checked::kOtherValue;
+    const bool allowed = found == Shadow::Found::kNotDeterministic && config().allow_nondeterministic;
+    return found == Shadow::Found::kSame || allowed || outcome == nullptr ? Checked::kEqual : Checked::kDiffers;
+  }
+
+  Region& region_;
+  Proven& proven_;
+  const Call& call_;
+  const KeptTensors kept_;
+  Shadow shadow_;
+  std::unique_ptr<state::Before> before_;
+  std::uint64_t seed_ = 0, offset_ = 0, host_random_ = 0;
+  bool random_known_ = false;
+};
+
+void say_unchecked(const Region& region, const std::string& error) {
+  if (!error.empty()) notice("GRAPE_VALIDATE: %s could not be checked: %s", region.name.c_str(), error.c_str());
+}
+
+}  // namespace
+
+bool validation_due(Region& region) noexcept {
+  return config().validate != 0 && ++region.since_validated >= config().validate;
+}
+
+Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, std::string& difference) {
+  std::string error;
+  Check check(region, proven, call);
+  if (!check.begin(error)) {
+    say_unchecked(region, error);
+    return Checked::kNotPossible;
+  }
+  region.since_validated = 0;
+  const double begin = now();
+  result = call.eager(call.function, call.arguments, call.count, call.names);
+  region.times.eager += now() - begin;
+  ++region.times.eager_calls;
+  if (result == nullptr) return Checked::kInconclusive;
+  Checked checked = Checked::kInconclusive;
+  try {
+    checked = check.end(result, difference, error);
+    say_unchecked(region, error);
+  } catch (const std::bad_alloc&) {
+    checked = Checked::kInconclusive;  // the call has run: nothing may be thrown
+  }
+  if (checked == Checked::kEqual) ++region.validated;
+  return checked;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,25 @@
+// GRAPE_VALIDATE: a replay checked against the call itself. The call runs as always, its program in the shadow.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "python_hooks/replay/run.h"
+
+namespace grape::python::replay {
+
+enum class Checked : std::uint8_t {
+  kNotPossible,   // nothing ran: a guard does not hold, or there is no memory for copies
+  kEqual,         // what the call returned and left is what a replay would have
+  kOtherValue,    // the host read another value than in the proof: a replay would have stopped there
+  kInconclusive,  // the call ran, but could not be compared (it raised, the driver is in trouble)
+  kDiffers,       // `difference` says where
+};
+
+// Is this replay of the region one to be checked? Counts it.
+bool validation_due(Region& region) noexcept;
+
+// Except for kNotPossible the call ran and `result` is what it returned; null with the program's exception.
+Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, std::string& difference);
+
+}  // namespace grape::python::replay
