@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <cstdio>
 #include <new>
 
 #include "python_hooks/replay/clock.h"
@@ -22,6 +23,7 @@ constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall'
 constexpr std::size_t kMostSignatures = 8192;                // of one region
 constexpr std::uint32_t kMostFailures = 3;                   // observations of one signature in a row
 constexpr std::uint32_t kMostRegionFailures = 4;             // the same of a region none of whose calls is proven
+constexpr std::uint32_t kMostInnerFailures = 2;              // the same inside of a region that was given up
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
 
@@ -149,7 +151,8 @@ std::string last_reason(const Region& region) noexcept {
 // After an observation. True: the signature, or the region, is given up by it.
 bool judge(Region& region, Signature& signature) noexcept {
   const bool signature_ends = signature.failures >= kMostFailures;
-  const bool region_ends = region.replayed == 0 && region.failures >= kMostRegionFailures;
+  const std::uint32_t most = region.inner ? kMostInnerFailures : kMostRegionFailures;
+  const bool region_ends = region.replayed == 0 && region.failures >= most;
   if (!signature_ends && !region_ends) return false;
   std::string reason = last_reason(region);
   if (region_ends) {
@@ -206,6 +209,21 @@ Object* end_check(Region& region, const Proven& proven, Checked checked, const s
   return config().strict ? end_strictly(region, result) : result;
 }
 
+// As always, to know whether replaying pays.
+Object* measure(Region& region, Signature& signature, const Call& call) {
+  const double begin = now();
+  Object* result = run_eagerly(region, call);
+  double eager = 0, replay = 0;
+  if (region.payoff.measured(signature.times, now() - begin, eager, replay) == Payoff::Turn::kRests) {
+    char text[160];
+    std::snprintf(text, sizeof text, "replaying it takes as long as running it: %.0f and %.0f microseconds on the CPU",
+                  replay * 1e6, eager * 1e6);
+    region.reasons.add(text, {});
+    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), text);
+  }
+  return result;
+}
+
 // The signature is not to be observed (now).
 Object* run_unobserved(Region& region, const Signature& signature, const Call& call) {
   if (signature.stage == Stage::kGivenUp) {
@@ -247,6 +265,7 @@ Object* decide(Region& region, Call& call) {
       const Checked checked = validate(region, *signature->proven, call, result, difference);
       if (checked != Checked::kNotPossible) return end_check(region, *signature->proven, checked, difference, result);
     }
+    if (region.payoff.measures() && !config().strict) return measure(region, *signature, call);
     Why why;
     const double looked_up = now();
     switch (run(region, *signature->proven, call, result, why)) {
@@ -255,6 +274,7 @@ Object* decide(Region& region, Call& call) {
         region.parts.guards += guarded - walked;
         region.parts.signature += looked_up - began - (guarded - walked);
         region.times.replayed += now() - began;
+        region.payoff.replayed(signature->times, now() - began);
         region.times.kind = Times::Kind::kReplay;
         return result;
       case Ran::kOther:
@@ -303,6 +323,24 @@ class Timed {
   const double began_;
 };
 
+// Decides on a call of a module inside of one that is not replayed as a whole. What that costs beside the call itself
+// is counted, but for replays, which have to pay for themselves.
+Object* decide_inner(Region& region, Call& call) {
+  const double began = now();
+  if (region.replayed == 0 && !InnerBudget::affords(began)) return run_eagerly(region, call);
+  const std::uint64_t replayed = region.replayed;
+  const double before = region.times.eager + region.times.observed;
+  Object* result = decide(region, call);
+  const double ran = region.times.eager + region.times.observed - before;
+  if (region.replayed == replayed) InnerBudget::spend(now() - began - ran);
+  return result;
+}
+
+Object* decide_or_rest(Region& region, Call& call) {
+  if (!config().strict && region.payoff.rests()) return run_eagerly(region, call);
+  return region.inner && !config().strict ? decide_inner(region, call) : decide(region, call);
+}
+
 // It was given up before: its children may be regions.
 Object* call_given_up(Region& region, const Call& call) {
   if (region.no_gpu) return call.eager(call.function, call.arguments, call.count, call.names);
@@ -325,6 +363,7 @@ Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::
   Region* region = region_of(arguments[0]);
   if (region == nullptr || region->busy) return eager(function, arguments, count, names);
   Call one{eager, function, arguments, count, names, {}, nullptr};
+  if (region->calls == 0) region->inner = t_depth != 0;
   if (region->given_up) return call_given_up(*region, one);
   const Timed timed(*region);
   Object* result = nullptr;
@@ -332,7 +371,7 @@ Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::
     const Inside inside;
     const Busy busy(*region);
     try {
-      result = decide(*region, one);
+      result = decide_or_rest(*region, one);
     } catch (const std::bad_alloc&) {
       // Thrown before anything ran: what comes after keeps its own.
       lifecycle::give_up("out of memory");

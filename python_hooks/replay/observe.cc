@@ -356,6 +356,7 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   const KeepException keep;
   const double begin = now();
   region.times.observed += begin - called;
+  Payoff::observed(signature.times, begin - called);
   ++region.times.observed_calls;
   try {
     std::unique_ptr<Observation> observation = conclude(region, signature, call, result, seen);

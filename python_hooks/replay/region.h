@@ -15,6 +15,7 @@
 #include "compressor/program/program.h"
 #include "compressor/program/prove.h"
 #include "python_hooks/cpython.h"
+#include "python_hooks/replay/payoff.h"
 #include "python_hooks/replay/reasons.h"
 #include "python_hooks/replay/report_text.h"
 #include "python_hooks/replay/times.h"
@@ -78,6 +79,7 @@ struct Signature {
   std::unique_ptr<Observation> observation;
   std::unique_ptr<Proven> proven;
   std::string given_up_for;  // in words
+  CallTimes times;
 };
 
 // Memory for temporary blocks, shared by a region's programs on one stream: work on a stream never overlaps.
@@ -96,12 +98,14 @@ struct Region {
   bool given_up = false;          // its children are regions then
   bool no_gpu = false;            // given up because nothing of it is on a GPU
   bool on_gpu = false;            // some of it is
+  bool inner = false;             // its first call was inside of a module that is not replayed as a whole
   bool busy = false;              // a thread is inside
   Reasons reasons;                // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;
   grape::replay::ExecPool execs;
   std::unordered_map<std::uint64_t, std::unique_ptr<Signature>> signatures;  // by hash of the bytes
   std::vector<Arena> arenas;  // one for each stream that its calls run on
+  Payoff payoff;
 
   // For the report.
   std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;

@@ -1,0 +1,61 @@
+#include "python_hooks/replay/payoff.h"
+
+#include <algorithm>
+
+namespace grape::python::replay {
+namespace {
+
+constexpr double kClearly = 0.6;  // of an observed call's time: observing never costs as much as the rest
+constexpr double kFaster = 0.95;
+
+constexpr double kInnerShare = 0.04;     // of all time
+constexpr double kInnerAtFirst = 0.004;  // seconds
+
+double g_inner_began = -1, g_inner_spent = 0;  // with the GIL
+
+}  // namespace
+
+bool Payoff::rests() noexcept {
+  if (rest_ == 0) return false;
+  --rest_;
+  ++rested_;
+  return true;
+}
+
+void Payoff::observed(CallTimes& times, double seconds) noexcept { times.observed = std::min(times.observed, seconds); }
+
+void Payoff::replayed(CallTimes& times, double seconds) noexcept {
+  times.replay = std::min(times.replay, seconds);
+  seconds_ += seconds;
+  eager_seconds_ += std::min(times.eager, times.observed);
+  if (++replays_ < look_after_) return;
+  if (seconds_ >= kClearly * eager_seconds_) to_measure_ = kMeasured;
+  look_after_ = std::min(look_after_ * 2, kLastLook);
+  replays_ = 0;
+  seconds_ = eager_seconds_ = 0;
+  measured_eager_ = measured_replay_ = 0;
+}
+
+Payoff::Turn Payoff::measured(CallTimes& times, double seconds, double& eager, double& replay) noexcept {
+  times.eager = std::min(times.eager, seconds);
+  if (times.replay == CallTimes::kNone) return Turn::kNone;  // nothing to compare it with
+  measured_eager_ += times.eager;
+  measured_replay_ += times.replay;
+  if (--to_measure_ != 0) return Turn::kNone;
+  if (measured_replay_ < kFaster * measured_eager_) return Turn::kNone;
+  eager = measured_eager_ / kMeasured;
+  replay = measured_replay_ / kMeasured;
+  rest_ = next_rest_;
+  next_rest_ = std::min(next_rest_ * 4, kLastRest);
+  look_after_ = kFirstLook;
+  return Turn::kRests;
+}
+
+bool InnerBudget::affords(double now) noexcept {
+  if (g_inner_began < 0) g_inner_began = now;
+  return g_inner_spent <= kInnerAtFirst + kInnerShare * (now - g_inner_began);
+}
+
+void InnerBudget::spend(double seconds) noexcept { g_inner_spent += seconds; }
+
+}  // namespace grape::python::replay

@@ -1,0 +1,59 @@
+// Does replaying a region pay? Told by what its calls take on the CPU, up to their return: as always, and as replays.
+// The GPU does the same work in both. With the GIL.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+namespace grape::python::replay {
+
+// The shortest calls of one signature, in seconds: what disturbs a call makes it longer, never shorter.
+struct CallTimes {
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+  double eager = kNone;     // as always
+  double observed = kNone;  // as always, but looked at: somewhat more
+  double replay = kNone;    // all that the replay takes, guards included
+};
+
+// One region's. Replays are taken to pay until they turn out to take most of what an observed call takes; then a few
+// calls run as always and are measured. Where replaying is no faster, all calls run as always for a while, and it is
+// looked at again.
+class Payoff {
+ public:
+  enum class Turn : std::uint8_t { kNone, kRests };
+
+  // Asked at each call: run it as always, its children too?
+  bool rests() noexcept;
+  // Is this call, which could be replayed, to run as always and to be measured?
+  bool measures() const noexcept { return to_measure_ != 0; }
+
+  static void observed(CallTimes& times, double seconds) noexcept;
+  void replayed(CallTimes& times, double seconds) noexcept;
+  // kRests: from now on it does not pay; `eager` and `replay` are what the measured calls would take, in seconds each.
+  Turn measured(CallTimes& times, double seconds, double& eager, double& replay) noexcept;
+
+  std::uint64_t rested() const noexcept { return rested_; }  // calls that ran as always for it
+
+ private:
+  static constexpr std::uint32_t kFirstLook = 16, kLastLook = 1u << 16;
+  static constexpr std::uint32_t kMeasured = 4;
+  static constexpr std::uint32_t kFirstRest = 512, kLastRest = 1u << 20;
+
+  std::uint32_t look_after_ = kFirstLook;  // replays
+  std::uint32_t replays_ = 0;              // since the last look
+  double seconds_ = 0, eager_seconds_ = 0;
+  std::uint32_t to_measure_ = 0;
+  double measured_eager_ = 0, measured_replay_ = 0;
+  std::uint32_t rest_ = 0, next_rest_ = kFirstRest;  // calls
+  std::uint64_t rested_ = 0;
+};
+
+// What the modules inside of one that is not replayed as a whole may cost until they are replayed: many of them never
+// will be. A small part of the time that has passed since the first call of any.
+class InnerBudget {
+ public:
+  static bool affords(double now) noexcept;
+  static void spend(double seconds) noexcept;
+};
+
+}  // namespace grape::python::replay
