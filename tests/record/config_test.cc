@@ -124,6 +124,8 @@ TEST(Config, ReadsTheReportsPath) {
 
 TEST(Config, StrictIsASwitch) {
   EXPECT_FALSE(parse({}).strict);
+  EXPECT_TRUE(parse({"GRAPE_ALLOW_NONDETERMINISTIC=1"}).allow_nondeterministic);
+  EXPECT_FALSE(parse({}).allow_nondeterministic);
   EXPECT_TRUE(parse({"GRAPE_STRICT=1"}).strict);
   EXPECT_FALSE(parse({"GRAPE_STRICT=0"}).strict);
   EXPECT_TRUE(g_warnings.empty());
