@@ -255,6 +255,10 @@ Object* decide(Region& region, Call& call) {
     return nullptr;
   }
   region.on_gpu = true;
+  std::vector<std::uint64_t>& shared = region.shared;
+  shared.clear();
+  region.guard->sharing().relate(walk, shared);
+  walk.add_bytes(shared.data(), shared.size() * sizeof shared.front());
   Signature* signature = find_signature(region, walk.bytes());
   if (signature == nullptr) return run_eagerly(region, call);
   ++signature->calls;

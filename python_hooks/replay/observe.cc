@@ -107,6 +107,9 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     if (observation->outcome == nullptr) return nullptr;
     observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
     if (observation->globals == nullptr) return nullptr;
+    const state::Sharing& sharing = observation->globals->sharing();
+    sharing.relate(*call.walk, observation->shared);
+    sharing.relate_by_address(*call.walk, observation->shared_addresses);
     program::RegionRecord& record = *recorded.record;
     for (const state::StorageExtent& extent : call.walk->extents())
       record.inputs.push_back({extent.address, extent.bytes});
@@ -320,11 +323,16 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     if (comparison.node < nodes.size()) seen.place = place_of_frame(nodes[comparison.node].frame);
   } else if (first.module_epoch != observation->module_epoch) {
     seen.reason = "kernels were unloaded between the observed calls";
+  } else if (first.shared_addresses != observation->shared_addresses) {
+    seen.reason = "an argument is what a global holds in one call, and not in the other";
   } else if (!joins(*observation)) {
     seen.reason = "leaves work on another stream that the current one does not wait for";
   } else if (first.outcome->same_as(*observation->outcome, seen.reason)) {
     proven = prove(region, call, first, *observation, comparison.noise, seen);
-    if (proven != nullptr) proven->globals = std::move(observation->globals);
+    if (proven != nullptr) {
+      proven->globals = std::move(observation->globals);
+      proven->shared = std::move(observation->shared);
+    }
   }
   if (proven == nullptr || !refer_to_statics(*proven)) {
     signature.observation = std::move(observation);

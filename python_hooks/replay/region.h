@@ -42,6 +42,8 @@ struct Observation {
   std::vector<OutputRecipe> recipes;
   std::vector<std::uint64_t> output_addresses;     // per Program::outputs, of this call
   std::unique_ptr<state::GlobalsGuard> globals;    // of the code that ran, as it was after the call
+  std::vector<std::uint64_t> shared;               // what the arguments shared with the globals
+  std::vector<std::uint64_t> shared_addresses;     // the same by addresses
   std::vector<CUstream> others;                    // streams besides the current one that work was put on
   std::uint32_t current_stream = program::kNever;  // its number in the program
   std::uint32_t module_epoch = 0;
@@ -54,6 +56,7 @@ struct Proven {
   std::unique_ptr<state::Outcome> outcome;
   std::vector<OutputRecipe> recipes;
   std::unique_ptr<state::GlobalsGuard> globals;
+  std::vector<std::uint64_t> shared;        // what the arguments share with the globals
   grape::replay::ExecPool* pool = nullptr;  // the region's
   std::vector<CUstream> others;             // streams besides the current one
   grape::replay::Steps steps;
@@ -102,6 +105,7 @@ struct Region {
   bool busy = false;              // a thread is inside
   Reasons reasons;                // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;
+  std::vector<std::uint64_t> shared;  // what a call's arguments share with the module; reused
   grape::replay::ExecPool execs;
   std::unordered_map<std::uint64_t, std::unique_ptr<Signature>> signatures;  // by hash of the bytes
   std::vector<Arena> arenas;  // one for each stream that its calls run on

@@ -130,9 +130,24 @@ bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept {
   return why.text == nullptr;
 }
 
+bool shares_the_same(Proven& proven, const Call& call) noexcept {
+  if (proven.globals == nullptr) return true;
+  try {
+    std::vector<std::uint64_t> shared;
+    proven.globals->sharing().relate(*call.walk, shared);
+    return shared == proven.shared;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept {
   Laps laps(now());
   if (!guards_hold(proven, call, why)) return Ran::kStale;
+  if (!shares_the_same(proven, call)) {
+    why.text = "an argument is what a global holds, and was not in the proof, or the other way round";
+    return Ran::kOther;
+  }
   laps.add_to(region.parts.guards);
   why.text = "no device memory, or the random state is not known";
   program::Bindings& bindings = proven.bindings;

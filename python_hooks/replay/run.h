@@ -8,7 +8,7 @@ namespace grape::python::replay {
 enum class Ran : std::uint8_t {
   kReplayed,  // `result` is the call's
   kStale,     // a guard did not hold: nothing was done, the proof is void
-  kOther,     // the host would have read another value than when the program was recorded: eager must run
+  kOther,     // another call than the one recorded (a value that the host reads, ...): eager must run
   kNotNow,    // nothing was done; may work next time (no memory)
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
@@ -25,6 +25,9 @@ struct Why {
 // Is everything as it was when the program was proven? False: `why` says what is not. The module's guard is not asked:
 // the caller has just done so, for all signatures.
 bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept;
+// Then: are the arguments what the globals hold where they were in the proof, and nowhere else? If not, or without
+// memory to know it, this is another call.
+bool shares_the_same(Proven& proven, const Call& call) noexcept;
 // The region's module guard holds.
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept;
 

@@ -31,7 +31,7 @@ class Check {
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(std::string& error) {
     Why why;
-    if (!guards_hold(proven_, call_, why)) return false;
+    if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_)) return false;
     before_ = state::Before::take(*call_.walk, error);
     random_known_ = state::random_state(call_.dispatch.device, seed_, offset_);
     host_random_ = state::host_random_hash();

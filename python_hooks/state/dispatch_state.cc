@@ -42,6 +42,8 @@ constexpr const char* kSwitches[] = {
 constexpr const char* kPrecisions[][2] = {
     {"generic", "all"}, {"cuda", "all"}, {"cuda", "matmul"}, {"cuda", "conv"}, {"cuda", "rnn"}};
 
+constexpr long kMonitoringTools = 6, kCoverageTool = 1;
+
 constexpr std::size_t kMostSwitches = std::size(kSwitches) + std::size(kPrecisions) + 2;
 
 struct Getter {
@@ -56,8 +58,11 @@ struct Getters {
   Object* cuda_dict = nullptr;                               // torch.cuda's
   Object* initialized = nullptr;                             // "_initialized"
   Object *forward_dict = nullptr, *forward_level = nullptr;  // torch.autograd.forward_ad's, "_current_level"
-  Object *device = nullptr, *stream = nullptr, *mode_at = nullptr, *device_mode = nullptr, *trace = nullptr;
-  Object* zero = nullptr;  // (0,)
+  Object *device = nullptr, *stream = nullptr, *mode_at = nullptr, *device_mode = nullptr, *trace = nullptr,
+         *profile = nullptr;
+  Object* zero = nullptr;                                  // (0,)
+  Object *monitor = nullptr, *monitored_events = nullptr;  // sys.monitoring's get_tool and get_events, from 3.12 on
+  Object* tools[kMonitoringTools] = {};                    // their arguments
 };
 
 Object* held(Object* object) noexcept {
@@ -97,6 +102,16 @@ Getters make_getters() noexcept {
   getters.mode_at = held(torch_member("torch._C", "_get_function_stack_at"));
   getters.device_mode = held(torch_member("torch.utils._device", "DeviceContext"));
   getters.trace = held(torch_member("sys", "gettrace"));
+  getters.profile = held(torch_member("sys", "getprofile"));
+  Object* sys = imported_module("sys");
+  Object* monitoring = sys != nullptr ? g_api.PyObject_GetAttrString(sys, "monitoring") : nullptr;
+  if (monitoring != nullptr) {
+    getters.monitor = g_api.PyObject_GetAttrString(monitoring, "get_tool");
+    getters.monitored_events = g_api.PyObject_GetAttrString(monitoring, "get_events");
+    for (long tool = 0; tool < kMonitoringTools; ++tool) {
+      getters.tools[tool] = tuple_of(g_api.PyLong_FromLong(tool), nullptr);
+    }
+  }
   getters.zero = g_api.PyTuple_New(1);
   Object* number = g_api.PyNumber_Index(g_api._Py_FalseStruct);
   if (getters.zero != nullptr && number != nullptr) g_api.PyTuple_SetItem(getters.zero, 0, number);
@@ -250,6 +265,28 @@ bool put_device(Writer& writer, DispatchState& out, const char*& reason) noexcep
   return true;
 }
 
+// Does `getter` (of the thread's trace or profile function) answer with one?
+bool is_set(Object* getter) noexcept {
+  if (getter == nullptr) return false;
+  const Reference function(g_api.PyObject_CallObject(getter, nullptr));
+  return function && function.get() != g_api._Py_NoneStruct;
+}
+
+// A debugger or a coverage tool may watch single functions, which cannot be asked for; others count while they watch
+// all code, as in observers.cc.
+bool is_monitored(const Getters& get) noexcept {
+  if (get.monitor == nullptr || get.monitored_events == nullptr) return false;
+  for (long tool = 0; tool < kMonitoringTools; ++tool) {
+    if (get.tools[tool] == nullptr) continue;
+    const Reference name(g_api.PyObject_CallObject(get.monitor, get.tools[tool]));
+    if (!name || name.get() == g_api._Py_NoneStruct) continue;
+    if (tool <= kCoverageTool) return true;
+    const Reference events(g_api.PyObject_CallObject(get.monitored_events, get.tools[tool]));
+    if (events && g_api.PyLong_AsLong(events.get()) != 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
@@ -257,12 +294,17 @@ bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
   Writer writer(out);
   const Getters& get = getters();
   if (!put_modes(writer, out, reason) || !put_device(writer, out, reason)) return false;
-  if (get.trace != nullptr) {
-    const Reference trace(g_api.PyObject_CallObject(get.trace, nullptr));
-    if (trace && trace.get() != g_api._Py_NoneStruct) {
-      reason = "a debugger or tracer follows each line (sys.settrace)";
-      return false;
-    }
+  if (is_set(get.trace)) {
+    reason = "a debugger or tracer follows each line (sys.settrace)";
+    return false;
+  }
+  if (is_set(get.profile)) {
+    reason = "a profiler follows each call (sys.setprofile)";
+    return false;
+  }
+  if (is_monitored(get)) {
+    reason = "a profiler or debugger follows the code (sys.monitoring)";
+    return false;
   }
   for (std::size_t i = 0; i < get.count; ++i) {
     const Getter& getter = get.switches[i];

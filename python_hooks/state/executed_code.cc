@@ -55,7 +55,7 @@ void take_effect(State& state, const Effect& effect, Object* first) {
     case EffectKind::kImport:
       refuse(state, name_of_import(first));
       break;
-    case EffectKind::kOwnGlobals:
+    case EffectKind::kFromUsers:
       if (called_by_user()) refuse(state, std::string("calls ") + effect.name);
       break;
     case EffectKind::kEnvironment:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
+#include "python_hooks/state/sharing.h"
 #include "python_hooks/state/walk.h"
 
 namespace grape::python::state {
@@ -58,6 +59,8 @@ class GlobalsGuard {
   const std::string& change() const noexcept;  // what is not as it was; after holds() gave false
   // The device's memory that the user's globals hold: (address, bytes) of distinct storages.
   const std::vector<StorageExtent>& extents() const noexcept;
+  // What the user's globals hold, to tell whether arguments are among it; after holds(). Throws std::bad_alloc.
+  const Sharing& sharing();
 
  private:
   GlobalsGuard();

@@ -22,6 +22,7 @@ class Walked {
     return false;
   }
   bool quick() const noexcept { return watch_.holds(); }
+  std::uint32_t walks() const noexcept { return walks_; }
   // Walks again. False: change() says what is not as it was.
   template <typename Roots>
   bool same(Roots roots) {
@@ -43,6 +44,7 @@ class Walked {
  private:
   template <typename Roots>
   bool look(Walk& into, const std::vector<std::uint8_t>* expected, Roots roots) {
+    ++walks_;
     watch_.clear();
     into.clear();
     into.set_watch(&watch_);
@@ -53,6 +55,7 @@ class Walked {
   Walk walk_{true}, again_{true};
   Watch watch_;
   std::string change_;
+  std::uint32_t walks_ = 0;
 };
 
 // A function of the user's that ran, and that no name leads to.
@@ -83,12 +86,15 @@ struct GlobalsGuard::State {
   bool take(const ExecutedCode::State& code, std::string& reason);
   bool holds();
   bool same_as(const State& other) const;
+  const Sharing& shared_with();
 
  private:
   bool walk_into(Walk& walk) const;
   bool take_alone(std::string& reason);
   bool closures_known(const std::vector<Object*>& objects, std::string& reason) const;
   void identify();
+  Sharing sharing_;
+  std::uint64_t shared_walks_ = 0;  // the walks that it was taken of
   bool names_hold(bool& walk_to_know);
   bool marks_hold();
   bool values_hold(bool walk_to_know);
@@ -221,6 +227,18 @@ bool GlobalsGuard::State::same_as(const State& other) const {
   return true;
 }
 
+const Sharing& GlobalsGuard::State::shared_with() {
+  std::uint64_t walks = walked.walks();
+  for (const Alone& one : alone) walks += one.walked->walks();
+  if (walks != shared_walks_) {
+    sharing_.clear();
+    sharing_.add(walked.walk());
+    for (const Alone& one : alone) sharing_.add(one.walked->walk());
+    shared_walks_ = walks;
+  }
+  return sharing_;
+}
+
 namespace {
 
 // Most observed calls of a model name the same: their guards share one state, and one check of it.
@@ -271,6 +289,8 @@ bool GlobalsGuard::holds() noexcept {
     return false;
   }
 }
+
+const Sharing& GlobalsGuard::sharing() { return state_->shared_with(); }
 
 const std::string& GlobalsGuard::change() const noexcept { return state_->change; }
 

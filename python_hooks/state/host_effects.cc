@@ -24,7 +24,7 @@ struct Row {
 
 Row g_native[] = {
     {"builtins", "print input breakpoint"},
-    {"builtins", "globals", EffectKind::kOwnGlobals},
+    {"builtins", "globals id", EffectKind::kFromUsers},
     {"sys",
      "settrace _settraceallthreads addaudithook setrecursionlimit setswitchinterval "
      "setdlopenflags set_int_max_str_digits _current_frames _current_exceptions"},

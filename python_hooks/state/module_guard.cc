@@ -54,6 +54,8 @@ struct ModuleGuard::State {
   Watch watch;
   std::string change;
   std::uint32_t walks = 0;
+  Sharing sharing;
+  std::uint32_t shared_walk = 0;  // the walk that `sharing` was taken of
 
   // Walks into `into`, with a new watch. False: refused.
   bool look(Walk& into, Object* object, const std::vector<std::uint8_t>* expected) {
@@ -128,6 +130,15 @@ bool ModuleGuard::holds() noexcept {
 const std::string& ModuleGuard::change() const noexcept { return state_->change; }
 const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walk.bytes(); }
 const std::vector<StorageExtent>& ModuleGuard::extents() const noexcept { return state_->walk.extents(); }
+const Sharing& ModuleGuard::sharing() {
+  State& state = *state_;
+  if (state.shared_walk != state.walks) {
+    state.sharing.clear();
+    state.sharing.add(state.walk);
+    state.shared_walk = state.walks;
+  }
+  return state.sharing;
+}
 std::uint32_t ModuleGuard::walks() const noexcept { return state_->walks; }
 const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walk.objects(); }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
+#include "python_hooks/state/sharing.h"
 #include "python_hooks/state/walk.h"
 
 namespace grape::python::state {
@@ -34,6 +35,8 @@ class ModuleGuard {
   // Weights and buffers on CUDA: (address, bytes) of their distinct storages.
   const std::vector<StorageExtent>& extents() const noexcept;
   const std::vector<Object*>& objects() const noexcept;  // borrowed; valid while holds()
+  // What is in it, to tell whether arguments are; after holds(). Throws std::bad_alloc.
+  const Sharing& sharing();
   // How often everything was walked: once, and again for each time that something had moved.
   std::uint32_t walks() const noexcept;
 

@@ -15,7 +15,7 @@ enum class EffectKind : std::uint8_t {
   kEnvironment,  // reads os.environ, whose content can be guarded
   kLogger,       // asks a logger for its level, which can be guarded
   kContext,      // reads or sets a context variable, whose value can be guarded
-  kOwnGlobals,   // reads the caller's globals by names that the code does not show
+  kFromUsers,    // refused where the user's code calls it: it answers with what neither names nor values show
 };
 
 struct Effect {

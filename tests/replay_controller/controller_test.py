@@ -63,9 +63,10 @@ class Process:
             PYTHONHASHSEED="0",
             LD_LIBRARY_PATH=OPTIONS.simcuda,
             SIM_TORCH_LIBRARIES=OPTIONS.sim_torch,
+            SIMCUDA_LATENCY="20000",  # one launch takes less time than several: replaying pays
             SIM_RESULTS=paths["results"],
-            **more,
         )
+        taken.update(more)
         if grape:
             taken.update(LD_PRELOAD=OPTIONS.grape, GRAPE_MODE="replay", GRAPE_REPORT=paths["report"])
         return taken

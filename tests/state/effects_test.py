@@ -216,6 +216,7 @@ REFUSED = [
     ("cProfile", lambda: (PROFILE.enable(), PROFILE.disable()), "enable"),
     ("recursion limit", lambda: sys.setrecursionlimit(sys.getrecursionlimit()), "sys.setrecursionlimit"),
     ("globals by name", lambda: globals()["REFUSED"], "globals"),
+    ("identity", lambda: id(REFUSED), "id()"),
     ("library opened", lambda: ctypes.CDLL(None), "ctypes.dlopen"),
 ]
 
@@ -308,7 +309,7 @@ HARMLESS = [
     ("attributes", lambda: (getattr(math, "pi"), hasattr(math, "nothing"), isinstance(1, typing.Hashable))),
     ("code that is compiled", lambda: eval("1 + 1") + len(compile("1", "x", "eval").co_consts)),
     ("generators", lambda: list(i for i in (yield_two()))),
-    ("identity and hash", lambda: id(1) + hash("a")),
+    ("hash", lambda: hash("a")),
 ]
 
 

@@ -34,16 +34,16 @@ def pointers_in_a_struct(run):
 def number_in_a_struct_differs(run):
     class Scaling(Net):
         def forward(self, x):
-            # Not seen by anything that is guarded: the address of a new object.
-            return torch.affine(super().forward(x), 1.0 + id(object()) % 4096 / 4096 + id(x) % 4096, 0.5)
+            # A function of an extension: taken for one of its arguments, though it is not.
+            return torch.affine(super().forward(x), 1.0 + (torch._C._operators_run() - STARTED[0]) / 4096, 0.5)
 
-    model, kept = net(Scaling), []
+    model = net(Scaling)
+    STARTED[0] = torch._C._operators_run()
     for i in range(8):
-        x = data(i)
-        kept.append(x)
-        before = torch._C._operators_run()
-        model(x)
-        run.calls.append(torch._C._operators_run() - before)
+        run(model, data(i))
+
+
+STARTED = [0]
 
 
 @case("[ep]{8}")

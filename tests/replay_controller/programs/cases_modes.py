@@ -159,6 +159,47 @@ def tracer(run):
     run.see(lines)
 
 
+@case("eer{4}[ep]{4}r{4}")
+def python_profiler(run):
+    events = []
+
+    def profile(frame, event, _):
+        if frame.f_code.co_name == "forward":
+            events.append(event)
+
+    class profiling:
+        def __enter__(self):
+            sys.setprofile(profile)
+
+        def __exit__(self, *_):
+            sys.setprofile(None)
+
+    modes(run, profiling, range(6, 10), calls=14)
+    run.see(events)
+
+
+@case("eer{4}[ep]{4}r{4}", least_python=(3, 12))
+def monitoring(run):
+    events = []
+
+    class monitored:
+        def __enter__(self):
+            sys.monitoring.use_tool_id(sys.monitoring.PROFILER_ID, "test")
+            sys.monitoring.register_callback(
+                sys.monitoring.PROFILER_ID,
+                sys.monitoring.events.PY_START,
+                lambda code, _: code.co_name == "forward" and events.append(code.co_name),
+            )
+            sys.monitoring.set_events(sys.monitoring.PROFILER_ID, sys.monitoring.events.PY_START)
+
+        def __exit__(self, *_):
+            sys.monitoring.set_events(sys.monitoring.PROFILER_ID, 0)
+            sys.monitoring.free_tool_id(sys.monitoring.PROFILER_ID)
+
+    modes(run, monitored, range(6, 10), calls=14)
+    run.see(events)
+
+
 @case("[ep]{8}")
 def breakpoint_hook(run):
     hits = []

@@ -325,6 +325,7 @@ def forks_and_does_not_join(run):
 @case("eer{6}")
 def on_another_stream(run):
     model, side = net(), torch.cuda.Stream()
+    torch.cuda.synchronize()
     with torch.cuda.stream(side):
         for i in range(8):
             run(model, data(i))

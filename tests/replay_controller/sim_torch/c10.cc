@@ -92,11 +92,11 @@ class Allocator {
     if (!free_blocks.empty()) {
       address = free_blocks.back();
       free_blocks.pop_back();
-    } else if (rounded > kSegment / 2) {
+    } else if (rounded > kMostInSegment) {
       address = segment(driver, rounded);
     } else {
       Segment& open = open_[stream];
-      if (open.left < rounded) open = {segment(driver, kSegment), kSegment};
+      if (open.left < rounded) open = small_segment(driver);
       address = open.next;
       open.next += rounded;
       open.left -= rounded;
@@ -121,7 +121,7 @@ class Allocator {
   }
 
  private:
-  static constexpr std::size_t kSegment = std::size_t{2} << 20;
+  static constexpr std::size_t kMostInSegment = std::size_t{1} << 20;
   struct Segment {
     std::uint64_t next = 0;
     std::size_t left = 0;
@@ -143,11 +143,19 @@ class Allocator {
     return made;
   }
 
+  // Large, so that few calls meet an allocation from the driver; a small one where there is little memory.
+  Segment small_segment(const simtorch::Driver& driver) {
+    constexpr std::size_t kBytes = std::size_t{64} << 20, kFewBytes = std::size_t{2} << 20;
+    CUdeviceptr made = 0;
+    if (driver.cuMemAlloc(&made, kBytes) == CUDA_SUCCESS) return {made, kBytes};
+    return {segment(driver, kFewBytes), kFewBytes};
+  }
+
   // Blocks that are alone in their segments go back to the driver.
   void release(const simtorch::Driver& driver) {
     driver.cuCtxSynchronize();
     for (auto& [key, blocks] : free_) {
-      if (key.second <= kSegment / 2) continue;
+      if (key.second <= kMostInSegment) continue;
       for (const std::uint64_t address : blocks) driver.cuMemFree(address);
       blocks.clear();
     }

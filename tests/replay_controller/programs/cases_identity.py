@@ -1,0 +1,159 @@
+"""Arguments that are, or share memory with, what the module and the globals hold: in some calls only."""
+import torch
+from bed import Net, case, data, net
+
+KNOWN = [None]
+SEEN = {}
+
+
+class Remembering(Net):
+    """An answer that is known already is not computed again."""
+
+    def __init__(self):
+        super().__init__()
+        self.known, self.answer = None, None
+
+    def forward(self, x):
+        if x is self.known:
+            return self.answer * 1
+        return super().forward(x)
+
+
+def remembering(run, first):
+    model, x = net(Remembering), data(1)
+    object.__setattr__(model, "known", x)
+    object.__setattr__(model, "answer", torch.full((3, 8), 7.0, device="cuda"))
+    for i in range(16):
+        is_known = (i < 8) == first
+        run(model, x if is_known else data(1))
+
+
+@case("(eer{6}){2}")
+def argument_is_what_the_module_holds(run):
+    remembering(run, True)
+
+
+@case("(eer{6}){2}")
+def argument_becomes_what_the_module_holds(run):
+    remembering(run, False)
+
+
+class Looking(Net):
+    def forward(self, x):
+        y = super().forward(x)
+        return y * 5 if x is KNOWN[0] else y
+
+
+def looking(run, first):
+    model, x = net(Looking), data(1)
+    KNOWN[0] = x
+    for i in range(16):
+        run(model, x if (i < 8) == first else data(1))
+    KNOWN[0] = None
+
+
+@case("eer{6}e{8}")
+def argument_is_what_a_global_holds(run):
+    looking(run, True)
+
+
+@case("eer{6}e{8}")
+def argument_becomes_what_a_global_holds(run):
+    looking(run, False)
+
+
+class OfAList(Net):
+    """The argument is a list that the module knows as well."""
+
+    def forward(self, x, names):
+        return super().forward(x) * (3 if names is self.names else 2)
+
+
+@case("(eer{6}){2}")
+def list_is_what_the_module_holds(run):
+    model = net(OfAList)
+    model.names = ["a", "b"]
+    for i in range(16):
+        run(model, data(i), model.names if i < 8 else ["a", "b"])
+
+
+class Writing(Net):
+    """Writes to its argument, then reads its weight."""
+
+    def forward(self, x):
+        x.add_(1)
+        return torch.relu(self.second.weight + 0.5) * 2
+
+
+@case("(eer{6}){2}")
+def argument_is_a_weight(run):
+    model = net(Writing)
+    for i in range(16):
+        run(model, model.second.weight.data if i < 8 else torch.ones(8, 16, device="cuda"))
+        run.see(model.second.weight)
+
+
+@case("(eer{6}){2}")
+def argument_becomes_a_weight(run):
+    model = net(Writing)
+    for i in range(16):
+        run(model, torch.ones(8, 16, device="cuda") if i < 8 else model.second.weight.data)
+        run.see(model.second.weight)
+
+
+@case("(eer{6}){2}")
+def argument_is_a_part_of_a_weight(run):
+    class Reading(Net):
+        def forward(self, x):
+            return self.second(torch.relu(self.first(x)))
+
+    model = net(Reading)
+    for i in range(16):
+        run(model, model.first.weight.data[0:3] if i < 8 else data(i))
+
+
+@case("eer{6}e{8}")
+def argument_is_a_tensor_of_a_global(run):
+    class Adding(Net):
+        def forward(self, x):
+            x.add_(1)
+            return KNOWN[0] * 2 + x
+
+    model = net(Adding)
+    KNOWN[0] = data(1)
+    for i in range(16):
+        run(model, KNOWN[0] if i < 8 else data(i))
+        run.see(KNOWN)
+    KNOWN[0] = None
+
+
+# What is known by the address of an object.
+@case("e{16}")
+def seen_by_identity(run):
+    class Seeing(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            if id(x) not in SEEN:
+                SEEN[id(x)] = 1
+            return y
+
+    SEEN.clear()
+    model, kept = net(Seeing), [data(1)]
+    for i in range(16):
+        if i >= 8:
+            kept.append(data(1))
+        run(model, kept[-1])
+    run.see(len(SEEN))
+
+
+@case("e{16}")
+def scaled_by_identity(run):
+    class Scaling(Net):
+        def forward(self, x):
+            return super().forward(x) * SEEN.get(id(x), 1.0)
+
+    SEEN.clear()
+    model, known, other = net(Scaling), data(1), data(1)
+    SEEN[id(known)] = 3.0
+    for i in range(16):
+        run(model, known if i < 8 else other)
