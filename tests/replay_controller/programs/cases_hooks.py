@@ -13,6 +13,7 @@ def calling(run, model, calls=16, changes=None, seen=lambda: ()):
         run.see(*seen())
 
 
+# Before 3.11 frames do not say which function runs: a closure that only a hook holds is not known, and refused.
 @case("eer{14}")
 def hook_replaces_output(run):
     model = net()
@@ -21,14 +22,14 @@ def hook_replaces_output(run):
     calling(run, model)
 
 
-@case("eer{14}")
+@case("eer{14}", least_python=(3, 11))
 def hook_replaces_input(run):
     model, shift = net(), torch.zeros(8).cuda()
     model.register_forward_pre_hook(lambda m, arguments: (arguments[0] + shift,))
     calling(run, model, changes={8: lambda: shift.fill_(3)})
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}eer{2}", least_python=(3, 11))
 def hook_of_changed_closure(run):
     scale, model = [2.0], net()
     model.second.register_forward_hook(lambda m, arguments, output: output * scale[0])
@@ -101,7 +102,7 @@ def hook_keeps_output_on_module(run):
     calling(run, model, seen=lambda: (model.first.last,))
 
 
-@case("eer{14}")
+@case("eer{14}", least_python=(3, 11))
 def hook_fills_buffer(run):
     model, buffer = net(), torch.zeros(3, 8).cuda()
 
