@@ -54,6 +54,10 @@ class Describer {
         return operation(a_) + " uses device memory that was given back, or that PyTorch's allocator does not report";
       case Difference::kBlocks:
         return blocks();
+      case Difference::kEvents:
+        return std::string("the calls ") + (a_.waited_events != b_.waited_events
+                                                ? "wait for other CUDA events from before them"
+                                                : "record other CUDA events that outlive them");
       case Difference::kRandom:
         return random();
     }

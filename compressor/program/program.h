@@ -55,6 +55,10 @@ struct Program {
   // Words that point into device memory, but into no block that was alive: what an earlier call left in padding, or a
   // pointer to memory that was given back. Ascending.
   std::vector<std::uint32_t> strays;
+  // The stream of the launch waits for the first before anything is launched, and records the second behind all of it:
+  // both is later than it was in the call, so whoever waits for one of them waits for all that it did wait for.
+  std::vector<LiveHandle> waited_events, recorded_events;
+  std::vector<LiveHandle> streams;     // that the observed run was on, as far as known: no part of the comparison
   std::uint32_t stream_count = 0;      // nodes refer to streams by number, in the order of first use
   std::uint64_t random_increment = 0;  // of the generator's offset, by one call; 0 where the state is not known
   // The generator's state as this run began: no part of the program, but evidence for compare().

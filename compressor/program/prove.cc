@@ -60,7 +60,7 @@ class Comparer {
   Comparer(const Program& a, const Program& b) : a_(a), b_(b) {}
 
   Comparison run() {
-    if (same_nodes() && same_blocks() && same_random()) compare_words();
+    if (same_nodes() && same_blocks() && same_events() && same_random()) compare_words();
     if (result_.difference != Difference::kNone) result_.noise.clear();
     return std::move(result_);
   }
@@ -77,6 +77,7 @@ class Comparer {
   bool same_order(const RecordedNode& a, const RecordedNode& b) const;
   bool same_blocks();
   bool same_births(const std::vector<BornBlock>& a, const std::vector<BornBlock>& b);
+  bool same_events();
   bool same_random();
   bool compare_words();
   bool compare_word(std::uint32_t node, std::uint32_t word, const Reference* a, const Reference* b);
@@ -140,6 +141,11 @@ bool Comparer::same_births(const std::vector<BornBlock>& a, const std::vector<Bo
 bool Comparer::same_blocks() {
   if (a_.input_bytes != b_.input_bytes) return differ(Difference::kBlocks, 0);
   return same_births(a_.temps, b_.temps) && same_births(a_.outputs, b_.outputs);
+}
+
+bool Comparer::same_events() {
+  if (a_.waited_events == b_.waited_events && a_.recorded_events == b_.recorded_events) return true;
+  return differ(Difference::kEvents, 0);
 }
 
 bool Comparer::same_random() {

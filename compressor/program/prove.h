@@ -10,7 +10,7 @@
 namespace grape::program {
 
 // Where two programs differ first, if they differ in what no hypothesis can explain. Nodes and their order are looked
-// at before blocks, blocks before the random state, and words last.
+// at before blocks, blocks before events and the random state, and words last.
 enum class Difference : std::uint8_t {
   kNone,
   kNodeCount,
@@ -22,6 +22,7 @@ enum class Difference : std::uint8_t {
   kPointer,      // symbols in both, not the same one
   kStray,        // a copy or memset at device memory that is not allocated
   kBlocks,       // blocks born inside, or inputs, differ in number, size or life
+  kEvents,       // events from before the call that it waits for, or that outlive it, are not the same ones
   kRandom,       // how the run depends on the random state cannot be told; see compare()
 };
 

@@ -69,6 +69,14 @@ struct Extent {
   std::uint64_t address = 0, bytes = 0;
 };
 
+// An event or a stream of the driver's. Handles are reused, serials are not.
+struct LiveHandle {
+  std::uint64_t handle = 0;
+  std::uint64_t serial = 0;
+  bool operator==(const LiveHandle& other) const { return handle == other.handle && serial == other.serial; }
+  bool operator!=(const LiveHandle& other) const { return !(*this == other); }
+};
+
 // The framework's random state for the device: words that hold the seed, or the offset plus a little, follow it.
 struct RandomState {
   bool known = false;
@@ -78,7 +86,11 @@ struct RandomState {
 struct RegionRecord {
   std::vector<RecordedNode> nodes;  // in the order of the calls
   std::vector<FunctionInfo> functions;
-  std::vector<std::uint64_t> streams;    // handles, in the order of first use
+  std::vector<std::uint64_t> streams;         // handles, in the order of first use; behind them those without a node
+  std::vector<std::uint64_t> stream_serials;  // of those; 0: not known, or a default stream
+  // Events from before the call that a stream waited for, and events that the call recorded and that outlive it.
+  // Ascending by serial, each once.
+  std::vector<LiveHandle> waited_events, recorded_events;
   std::vector<std::uint64_t> words;      // of all nodes
   std::vector<std::uint8_t> attributes;  // of all nodes
   std::vector<std::uint32_t> after;      // of all nodes

@@ -31,6 +31,7 @@ class Symboliser {
     memory_.advance_to(static_cast<std::uint32_t>(program_.nodes.size()));
     take_births();
     take_random();
+    take_handles();
     for (const Extent& input : record_.inputs) program_.input_bytes.push_back(input.bytes);
     // Layouts ascend, so this is so but for a driver that lists parameters in another order.
     const auto by_word = [](const Reference& a, const Reference& b) { return a.word < b.word; };
@@ -55,6 +56,7 @@ class Symboliser {
   bool take_random_words(std::uint32_t word);
   void take_births();
   void take_random();
+  void take_handles();
 
   RegionRecord& record_;
   LiveMemory memory_;
@@ -231,6 +233,15 @@ void Symboliser::take_random() {
   program_.observed_seed = record_.random.seed;
   program_.observed_offset = record_.random.offset_before;
   program_.random_increment = record_.random.offset_after - record_.random.offset_before;
+}
+
+void Symboliser::take_handles() {
+  program_.waited_events = std::move(record_.waited_events);
+  program_.recorded_events = std::move(record_.recorded_events);
+  const std::size_t known = std::min(record_.streams.size(), record_.stream_serials.size());
+  for (std::size_t i = 0; i < known; ++i) {
+    if (record_.stream_serials[i] != 0) program_.streams.push_back({record_.streams[i], record_.stream_serials[i]});
+  }
 }
 
 }  // namespace

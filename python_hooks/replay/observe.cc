@@ -264,14 +264,11 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
 bool refer_to_statics(Proven& proven) {
   auto& blocks = grape::replay::LiveBlocks::instance();
   proven.block_epoch = blocks.epoch();
-  auto& statics = proven.program.statics;
-  for (std::size_t i = 0; i < statics.size(); ++i) {
-    if (blocks.refer(statics[i].address, statics[i].serial)) continue;
-    for (std::size_t k = 0; k < i; ++k) blocks.release(statics[k].address, statics[k].serial);
-    statics.clear();
-    return false;
-  }
-  return true;
+  if (blocks.refer(proven.program)) return true;
+  program::Program& program = proven.program;
+  program.statics.clear();  // no references to give up
+  for (auto* handles : {&program.waited_events, &program.recorded_events, &program.streams}) handles->clear();
+  return false;
 }
 
 // The kernel's name as its author wrote it.

@@ -23,13 +23,12 @@ bool modules_loaded(const Proven& proven) noexcept {
   return record::g_module_epoch.load(std::memory_order_acquire) == proven.module_epoch;
 }
 
+// And events and streams.
 bool statics_alive(Proven& proven) noexcept {
   auto& blocks = grape::replay::LiveBlocks::instance();
   const std::uint32_t epoch = blocks.epoch();
   if (epoch == proven.block_epoch) return true;
-  for (const program::StaticBlock& block : proven.program.statics) {
-    if (!blocks.alive(block.address, block.serial)) return false;
-  }
+  if (!blocks.alive(proven.program)) return false;
   proven.block_epoch = epoch;
   return true;
 }
@@ -66,8 +65,7 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
 
 Proven::~Proven() {
   if (pool != nullptr) pool->forget(program);
-  auto& blocks = grape::replay::LiveBlocks::instance();
-  for (const program::StaticBlock& block : program.statics) blocks.release(block.address, block.serial);
+  grape::replay::LiveBlocks::instance().release(program);
 }
 
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,

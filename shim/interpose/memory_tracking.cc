@@ -91,6 +91,10 @@ void succeeded(MemoryEffect effect, const std::uint64_t* words) noexcept {
       return primary_gone(words[0]);
     case MemoryEffect::kDestroyContext:
       return context_gone(words[0]);
+    case MemoryEffect::kMakeEvent:
+      return add(BlockSource::kEvent, words[0], words[1]);
+    case MemoryEffect::kMakeStream:
+      return add(BlockSource::kStream, words[0], 0);
     default:
       return;
   }
@@ -105,6 +109,11 @@ Forgotten before_memory_call(MemoryEffect effect, const std::uint64_t* words) no
     LiveBlocks::instance().remove(BlockSource::kHost, words[0], &forgotten.host_bytes);
   } else if (effect == MemoryEffect::kUnmap) {
     LiveBlocks::instance().remove_range(BlockSource::kDriver, words[0], words[1]);
+  } else if (effect == MemoryEffect::kDestroyEvent) {
+    // One whose destruction fails is not known any more: nobody can tell what is left of it.
+    LiveBlocks::instance().remove(BlockSource::kEvent, words[0]);
+  } else if (effect == MemoryEffect::kDestroyStream) {
+    LiveBlocks::instance().remove(BlockSource::kStream, words[0]);
   }
   return forgotten;
 }

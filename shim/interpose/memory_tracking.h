@@ -1,4 +1,5 @@
-// What a call does to memory, for replay::LiveBlocks: decided at compile time from the row's name. Mode replay only.
+// What a call does to memory, events and streams, for replay::LiveBlocks: decided at compile time from the row's name.
+// Mode replay only.
 #pragma once
 
 #include <atomic>
@@ -24,6 +25,10 @@ enum class MemoryEffect : std::uint8_t {
   kReleasePrimary,  // (device): gone if nobody else holds it
   kResetPrimary,    // (device)
   kDestroyContext,  // (context)
+  kMakeEvent,       // (event:o, flags)
+  kDestroyEvent,    // (event)
+  kMakeStream,      // (stream:o, ...)
+  kDestroyStream,   // (stream)
 };
 
 constexpr bool same_text(const char* a, const char* b) noexcept {
@@ -36,6 +41,12 @@ constexpr MemoryEffect memory_effect(const char* base) noexcept {
     const char* base;
     MemoryEffect effect;
   } kEffects[] = {
+      {"cuEventCreate", MemoryEffect::kMakeEvent},
+      {"cuEventDestroy", MemoryEffect::kDestroyEvent},
+      {"cuStreamCreate", MemoryEffect::kMakeStream},
+      {"cuStreamCreateWithPriority", MemoryEffect::kMakeStream},
+      {"cuGreenCtxStreamCreate", MemoryEffect::kMakeStream},
+      {"cuStreamDestroy", MemoryEffect::kDestroyStream},
       {"cuMemAlloc", MemoryEffect::kAlloc},
       {"cuMemAllocAsync", MemoryEffect::kAlloc},
       {"cuMemAllocFromPoolAsync", MemoryEffect::kAlloc},

@@ -454,11 +454,11 @@ CUresult GraphExec::launch(CUstream stream, const std::vector<CUstream>& others)
     if (result != CUDA_SUCCESS) return result;
   }
   result = launch(stream);
-  if (result == CUDA_SUCCESS) result = record(event, stream);
-  for (const CUstream other : others) {
-    if (result == CUDA_SUCCESS) result = wait(other, event, 0);
-  }
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  bool ordered = record(event, stream) == CUDA_SUCCESS;
+  for (const CUstream other : others) ordered = ordered && wait(other, event, 0) == CUDA_SUCCESS;
+  // It runs, and cannot be taken back: the others find it done.
+  return ordered || real::get_cuStreamSynchronize() == nullptr ? result : real::get_cuStreamSynchronize()(stream);
 }
 
 std::uint32_t GraphExec::patched() const noexcept { return state_->patched; }

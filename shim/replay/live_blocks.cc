@@ -91,7 +91,7 @@ class Table {
 
 // Never destroyed: wrappers may run until the very end of the process.
 std::mutex g_mutex;
-Table g_tables[3];  // by BlockSource
+Table g_tables[kBlockSources];  // by BlockSource
 
 // What the driver gave, by address. `cached`: the framework's allocator makes its blocks in it, so that what lies in no
 // block is nobody's.
@@ -212,6 +212,20 @@ bool overlaps_any(const std::vector<program::LiveBlock>& blocks, const program::
   return next != blocks.begin() && (next - 1)->address + (next - 1)->bytes > block.address;
 }
 
+// Until one says false.
+template <class Use>
+bool for_all_needed(const program::Program& program, const Use& use) {
+  for (const program::StaticBlock& block : program.statics) {
+    if (!use(block.address, block.serial)) return false;
+  }
+  for (const auto* handles : {&program.waited_events, &program.recorded_events, &program.streams}) {
+    for (const program::LiveHandle& handle : *handles) {
+      if (!use(handle.handle, handle.serial)) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 LiveBlocks& LiveBlocks::instance() noexcept {
@@ -271,6 +285,8 @@ void LiveBlocks::remove_context(std::uint64_t context) noexcept {
     const auto belongs = [context](const Block& block) { return block.context == context; };
     erase_if(table(BlockSource::kDriver), belongs);
     erase_if(table(BlockSource::kHost), belongs);
+    erase_if(table(BlockSource::kEvent), belongs);
+    erase_if(table(BlockSource::kStream), belongs);
     erase_if(table(BlockSource::kFramework), [&](const Block& block) {
       return overlaps_any(gone, {block.address, block.bytes, 0});
     });
@@ -365,6 +381,47 @@ void LiveBlocks::release(std::uint64_t address, std::uint64_t serial) noexcept {
 bool LiveBlocks::alive(std::uint64_t address, std::uint64_t serial) const noexcept {
   const std::lock_guard<std::mutex> lock(g_mutex);
   return find_serial(address, serial) != nullptr;
+}
+
+bool LiveBlocks::find(BlockSource source, std::uint64_t address, program::LiveBlock& out) const noexcept {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  const Block* block = table(source).find(address);
+  if (block == nullptr) return false;
+  out = {block->address, block->bytes, block->serial};
+  return true;
+}
+
+std::uint64_t LiveBlocks::last_serial() const noexcept {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  return g_serial;
+}
+
+bool LiveBlocks::refer(const program::Program& program) noexcept {
+  std::size_t done = 0;
+  const bool all = for_all_needed(program, [&](std::uint64_t address, std::uint64_t serial) {
+    if (!refer(address, serial)) return false;
+    ++done;
+    return true;
+  });
+  if (all) return true;
+  for_all_needed(program, [&](std::uint64_t address, std::uint64_t serial) {
+    if (done == 0) return false;
+    --done;
+    release(address, serial);
+    return true;
+  });
+  return false;
+}
+
+void LiveBlocks::release(const program::Program& program) noexcept {
+  for_all_needed(program, [&](std::uint64_t address, std::uint64_t serial) {
+    release(address, serial);
+    return true;
+  });
+}
+
+bool LiveBlocks::alive(const program::Program& program) const noexcept {
+  return for_all_needed(program, [&](std::uint64_t address, std::uint64_t serial) { return alive(address, serial); });
 }
 
 std::uint32_t LiveBlocks::epoch() const noexcept { return g_epoch.load(std::memory_order_relaxed); }

@@ -1,18 +1,21 @@
-// Every block of device memory that is alive: those of the framework's allocator and those the driver gave. Names each
-// allocation by a serial number, since addresses are reused, and tells when a block that somebody refers to is freed.
+// Every block of device memory that is alive: those of the framework's allocator and those the driver gave; and the
+// driver's events and streams. Names each allocation by a serial number, since addresses are reused, and tells when a
+// block that somebody refers to is freed.
 // Any thread; holds its lock for the time of one table operation, never across a driver call.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "compressor/program/record.h"
+#include "compressor/program/program.h"
 
 namespace grape::replay {
 
 // Blocks of the framework's allocator lie inside segments of the driver's: both are kept, the inner one is found first.
 // kHost: memory that the device reaches and the host may change at any time (pinned, registered, managed).
-enum class BlockSource : std::uint8_t { kFramework, kDriver, kHost };
+// kEvent, kStream: no memory; the address is the handle, and an event's bytes are the flags that it was made with.
+enum class BlockSource : std::uint8_t { kFramework, kDriver, kHost, kEvent, kStream };
+constexpr std::size_t kBlockSources = 5;
 
 class LiveBlocks {
  public:
@@ -38,11 +41,20 @@ class LiveBlocks {
   // The same of kHost.
   bool snapshot_host(std::vector<program::LiveBlock>& out) const noexcept;
 
+  // The block that begins there; false: none.
+  bool find(BlockSource source, std::uint64_t address, program::LiveBlock& out) const noexcept;
+  // Of what was added last.
+  std::uint64_t last_serial() const noexcept;
+
   // References keep nothing alive; they make a free bump the epoch. `address`: where the block begins.
   bool refer(std::uint64_t address, std::uint64_t serial) noexcept;  // false: it is gone already
   void release(std::uint64_t address, std::uint64_t serial) noexcept;
   // Is the block with this serial still alive?
   bool alive(std::uint64_t address, std::uint64_t serial) const noexcept;
+  // The same for all that a program needs alive: its statics, events and streams. refer(): all or nothing.
+  bool refer(const program::Program& program) noexcept;
+  void release(const program::Program& program) noexcept;
+  bool alive(const program::Program& program) const noexcept;
   // Bumped whenever a block that is referred to is freed. One relaxed load: looked at before each replay.
   std::uint32_t epoch() const noexcept;
   bool complete() const noexcept;

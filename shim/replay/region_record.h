@@ -25,6 +25,7 @@ struct RegionEvents {
   std::vector<program::Extent> segments;   // device memory from the driver, at the end
   std::vector<program::LiveBlock> host;    // memory that the host may change at any time
   std::uint64_t context = 0;               // current at the begin
+  std::uint64_t serial = 0;                // LiveBlocks::last_serial() at the begin
 
   // What the thread knows of a function; false: nothing any more.
   bool (*function)(std::uint32_t id, program::FunctionInfo& out, void* user) = nullptr;
@@ -32,8 +33,15 @@ struct RegionEvents {
   struct Stream {
     bool non_blocking = false;
     std::uint64_t context = 0;
+    std::uint64_t serial = 0;  // 0: not known
   };
   bool (*stream)(std::uint64_t handle, Stream& out) = nullptr;
+  // An event as it is at the end; false: nobody saw it made.
+  struct Event {
+    std::uint64_t serial = 0;
+    std::uint32_t flags = 0;  // of cuEventCreate
+  };
+  bool (*event)(std::uint64_t handle, Event& out) = nullptr;
   void* user = nullptr;
 };
 

@@ -65,6 +65,16 @@ bool stream_of_driver(std::uint64_t handle, RegionEvents::Stream& out) {
   }
   out.non_blocking = (flags & CU_STREAM_NON_BLOCKING) != 0;
   out.context = reinterpret_cast<std::uint64_t>(context);
+  program::LiveBlock made;
+  if (LiveBlocks::instance().find(BlockSource::kStream, handle, made)) out.serial = made.serial;
+  return true;
+}
+
+bool event_as_made(std::uint64_t handle, RegionEvents::Event& out) {
+  program::LiveBlock made;
+  if (!LiveBlocks::instance().find(BlockSource::kEvent, handle, made)) return false;
+  out.serial = made.serial;
+  out.flags = static_cast<std::uint32_t>(made.bytes);
   return true;
 }
 
@@ -92,6 +102,7 @@ bool RegionSink::begin() noexcept {
   const LiveBlocks& blocks = LiveBlocks::instance();
   complete_ = blocks.snapshot(before_) && blocks.snapshot_host(host_) && blocks.has_framework();
   context_ = reinterpret_cast<std::uint64_t>(context);
+  serial_ = blocks.last_serial();
   unhandled_ = interpose::unhandled_total();
   return true;
 }
@@ -125,8 +136,10 @@ RegionSink::Result RegionSink::end() noexcept {
       events.host = std::move(host_);
       if (!LiveBlocks::instance().snapshot_segments(events.segments)) throw std::bad_alloc();
       events.context = context_;
+      events.serial = serial_;
       events.function = function_of_thread;
       events.stream = stream_of_driver;
+      events.event = event_as_made;
       events.user = log;
       return make_region_record(std::move(events));
     }

@@ -45,6 +45,7 @@ class RegionSink {
   std::vector<program::LiveBlock> before_, host_;
   std::uint64_t unhandled_ = 0;  // calls of unknown functions before
   std::uint64_t context_ = 0;
+  std::uint64_t serial_ = 0;  // the last one before
   bool complete_ = false;
 };
 

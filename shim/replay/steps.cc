@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shim/interpose/real_driver.h"
+#include "shim/replay/live_blocks.h"
 #include "shim/replay/region_record.h"
 
 namespace grape::replay {
@@ -56,10 +57,34 @@ bool Steps::prepare(ExecPool& pool, const program::Program& program, const progr
   return parts_.empty() || bind(parts_.front(), error);
 }
 
+bool Steps::wait_for_events(CUstream stream) const noexcept {
+  auto* wait = real::get_cuStreamWaitEvent();
+  for (const program::LiveHandle& event : program_->waited_events) {
+    if (!LiveBlocks::instance().alive(event.handle, event.serial) || wait == nullptr ||
+        wait(stream, reinterpret_cast<CUevent>(event.handle), 0) != CUDA_SUCCESS)
+      return false;
+  }
+  return true;
+}
+
+// One that cannot be recorded has its last record, and who waits for that must find the work done. For one that is gone
+// nobody waits.
+bool Steps::record_events(CUstream stream) const noexcept {
+  auto* record = real::get_cuEventRecord();
+  bool good = true;
+  for (const program::LiveHandle& event : program_->recorded_events) {
+    if (!LiveBlocks::instance().alive(event.handle, event.serial)) continue;
+    good = record != nullptr && record(reinterpret_cast<CUevent>(event.handle), stream) == CUDA_SUCCESS && good;
+  }
+  auto* wait = real::get_cuStreamSynchronize();
+  return good || (wait != nullptr && wait(stream) == CUDA_SUCCESS);
+}
+
 Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others) {
   auto* copy = real::get_cuMemcpyDtoHAsync_v2();
   auto* wait = real::get_cuStreamSynchronize();
   std::string error;
+  if (!wait_for_events(stream)) return Ran::kFailed;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     if (part.exec != nullptr) {
@@ -77,7 +102,7 @@ Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others) {
     if (reads && std::memcmp(landing_.data(), part.value, part.bytes) != 0) return Ran::kOtherValue;
     if (!bound) return Ran::kFailed;
   }
-  return Ran::kDone;
+  return record_events(stream) ? Ran::kDone : Ran::kFailed;
 }
 
 }  // namespace grape::replay

@@ -22,7 +22,8 @@ class Steps {
   // kOtherValue: the host would have read something else than what was recorded; the parts behind the read were not
   // launched. kFailed: nothing was launched, or nothing behind a read; `launched()` tells.
   // `others`: streams besides `stream` that the recorded work was on; the graphs follow what they had, and they follow
-  // the graphs.
+  // the graphs. The program's waited events are waited for first, its recorded events are recorded on `stream` at the
+  // end, unless it is gone.
   Ran run(CUstream stream, const std::vector<CUstream>& others);
   bool launched() const noexcept { return launched_; }
 
@@ -36,6 +37,8 @@ class Steps {
   };
   bool lay_out(const program::Program& program, std::string& error);
   bool bind(Part& part, std::string& error);
+  bool wait_for_events(CUstream stream) const noexcept;
+  bool record_events(CUstream stream) const noexcept;
 
   ExecPool* pool_ = nullptr;
   const program::Program* program_ = nullptr;

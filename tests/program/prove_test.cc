@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "compressor/program/parameter_types.h"
 #include "compressor/program/symbolise.h"
@@ -149,6 +151,34 @@ TEST(Compare, TheOrderMustBeTheSame) {
   EXPECT_EQ(node, 2u);
   // Another handle for the one stream is no difference.
   EXPECT_EQ(difference([](RegionRecord& r) { r.streams[0] = 99; }), Difference::kNone);
+}
+
+TEST(Compare, EventsThatReachBeyondTheCallMustBeTheSame) {
+  const auto with = [](std::vector<LiveHandle> waited, std::vector<LiveHandle> recorded) {
+    RecordBuilder r = model();
+    r.record().waited_events = std::move(waited);
+    r.record().recorded_events = std::move(recorded);
+    return r;
+  };
+  const RecordBuilder one = with({{16, 1}}, {{32, 2}, {48, 3}});
+  EXPECT_EQ(comparison(one, one).difference, Difference::kNone);
+  EXPECT_EQ(comparison(one, with({{16, 9}}, {{32, 2}, {48, 3}})).difference, Difference::kEvents) << "the handle again";
+  EXPECT_EQ(comparison(one, with({}, {{32, 2}, {48, 3}})).difference, Difference::kEvents);
+  EXPECT_EQ(comparison(one, with({{16, 1}}, {{32, 2}})).difference, Difference::kEvents);
+  EXPECT_EQ(comparison(one, with({{16, 1}}, {{32, 2}, {64, 3}})).difference, Difference::kEvents);
+  EXPECT_EQ(described(one, with({}, {})), "the calls wait for other CUDA events from before them");
+  EXPECT_EQ(described(one, with({{16, 1}}, {})), "the calls record other CUDA events that outlive them");
+}
+
+// What is named must be alive; which streams they are is no part of the program.
+TEST(Compare, StreamsMayBeOtherOnes) {
+  RecordBuilder one = model(), other = model();
+  one.record().streams = {0, 0x500, 0x600};
+  one.record().stream_serials = {0, 7, 8};
+  other.record().streams = {0, 0x900};
+  other.record().stream_serials = {0, 9};
+  EXPECT_EQ(comparison(one, other).difference, Difference::kNone);
+  EXPECT_EQ(symbolise(one.record()).streams, (std::vector<LiveHandle>{{0x500, 7}, {0x600, 8}}));
 }
 
 TEST(Compare, BlocksMustBeTheSame) {

@@ -1,4 +1,5 @@
 // The module torch._C: factories, functions, the thread's modes, CUDA's streams; and THPVariable_Wrap.
+#include "tests/replay_controller/sim_torch/driver.h"
 #include "tests/replay_controller/sim_torch/python_types.h"
 
 namespace at {
@@ -306,6 +307,35 @@ PyObject* cuda_wait_stream(PyObject*, PyObject* arguments) {
   });
 }
 
+PyObject* cuda_make_event(PyObject*, PyObject* arguments) {
+  int timed = 0;
+  if (PyArg_ParseTuple(arguments, "i", &timed) == 0) return nullptr;
+  return guarded([&] {
+    CUevent event = nullptr;
+    check(driver().cuEventCreate(&event, timed != 0 ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    return PyLong_FromUnsignedLongLong(reinterpret_cast<std::uint64_t>(event));
+  });
+}
+using EventCall = CUresult (*)(CUevent event, CUstream stream);
+PyObject* on_event(PyObject* arguments, EventCall call) {
+  unsigned long long event = 0, stream = 0;
+  if (PyArg_ParseTuple(arguments, "K|K", &event, &stream) == 0) return nullptr;
+  return guarded([&] {
+    check(call(reinterpret_cast<CUevent>(event), reinterpret_cast<CUstream>(stream)), "an event");
+    return none();
+  });
+}
+PyObject* cuda_record_event(PyObject*, PyObject* arguments) {
+  return on_event(arguments, [](CUevent event, CUstream stream) { return driver().cuEventRecord(event, stream); });
+}
+PyObject* cuda_wait_event(PyObject*, PyObject* arguments) {
+  return on_event(arguments,
+                  [](CUevent event, CUstream stream) { return driver().cuStreamWaitEvent(stream, event, 0); });
+}
+PyObject* cuda_destroy_event(PyObject*, PyObject* arguments) {
+  return on_event(arguments, [](CUevent event, CUstream) { return driver().cuEventDestroy(event); });
+}
+
 #define SIM_FUNCTION(name, function, flags) \
   { name, reinterpret_cast<void*>(function), flags, nullptr }
 PyMethodDef g_functions[] = {
@@ -341,6 +371,10 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("_cuda_setStream", cuda_set_stream, kOneArgument),
     SIM_FUNCTION("_cuda_makeStream", cuda_make_stream, kNoArguments),
     SIM_FUNCTION("_cuda_waitStream", cuda_wait_stream, kPositional),
+    SIM_FUNCTION("_cuda_makeEvent", cuda_make_event, kPositional),
+    SIM_FUNCTION("_cuda_recordEvent", cuda_record_event, kPositional),
+    SIM_FUNCTION("_cuda_waitEvent", cuda_wait_event, kPositional),
+    SIM_FUNCTION("_cuda_destroyEvent", cuda_destroy_event, kPositional),
     {},
 };
 

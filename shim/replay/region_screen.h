@@ -1,0 +1,77 @@
+// First pass over a region's events: what no program can hold, and which events and streams reach beyond the call. For
+// region_record.cc only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "shim/record/graph.h"
+#include "shim/replay/region_record.h"
+
+namespace grape::replay {
+
+class RegionScreen {
+ public:
+  struct Refusal {
+    std::string reason;  // empty: none
+    std::uint32_t frame = 0;
+    bool again = false;
+  };
+
+  // `events` must outlive this object.
+  explicit RegionScreen(const RegionEvents& events) : events_(events) {}
+
+  void add(const trace::EventView& event);
+  // What matters most of all that was found. Lasting reasons come before passing ones.
+  Refusal finish();
+
+  // After finish() that refused nothing:
+  const record::StreamModes& modes() const { return modes_; }
+  std::uint64_t serial(std::size_t block_event) const {
+    return block_event < serials_.size() ? serials_[block_event] : 0;
+  }
+  // Ascending by serial, each once.
+  const std::vector<program::LiveHandle>& waited_events() const { return waited_; }
+  const std::vector<program::LiveHandle>& recorded_events() const { return trailing_; }
+  // On which events were recorded, or which waited for one; each once.
+  const std::vector<std::uint64_t>& event_streams() const { return event_streams_; }
+  // 0: not known, or a default stream.
+  std::uint64_t stream_serial(std::uint64_t stream) const;
+
+ private:
+  void refuse(const std::string& reason, std::uint32_t frame = 0);
+  void refuse_again(const std::string& reason, std::uint32_t frame = 0);
+  void add_launch(const trace::LaunchView& launch);
+  void check_attribute(const trace::LaunchView& launch, std::uint32_t index);
+  void check_host_memory(const trace::LaunchView& launch);
+  void add_call(const record::CallView& call);
+  void add_copy(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
+  void add_host_read(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
+  bool on_device(std::uint64_t address) const;
+  void check_device_memory(std::uint64_t address, std::uint32_t frame);
+  void add_event_call(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
+  void wait_from_before(std::uint64_t event, const record::CallView& call, const std::string& name);
+  void add_context_call(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
+  void note_stream(std::uint64_t stream);
+  void find_streams();
+  void find_trailing_events();
+
+  const RegionEvents& events_;
+  Refusal lasting_, passing_;
+  std::size_t reads_ = 0, waited_for_ = 0, values_ = 0;  // by the host: begun, waited for, known by value
+  std::uint32_t read_frame_ = 0;
+  std::vector<program::LiveBlock> born_;
+  std::vector<std::uint64_t> serials_;                         // per block event
+  std::unordered_map<std::uint64_t, std::uint32_t> recorded_;  // events recorded and not destroyed, with the frame
+  std::unordered_set<std::uint64_t> made_;                     // events made inside and not destroyed
+  std::unordered_set<std::uint64_t> streams_;                  // that work or events were put on
+  std::unordered_map<std::uint64_t, std::uint64_t> stream_serials_;  // of those
+  std::vector<std::uint64_t> event_streams_;
+  std::vector<program::LiveHandle> waited_, trailing_;
+  record::StreamModes modes_;
+};
+
+}  // namespace grape::replay
