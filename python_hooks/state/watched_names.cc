@@ -16,7 +16,8 @@ Object* member_of(const char* module, const char* name) noexcept {
 }
 
 // Named by the user's code, but nothing that code reads of it can change, or it is guarded otherwise (loggers' levels,
-// context variables' values, functions that ran): compiled expressions, caches of functions, operators, kernels, functions of libraries.
+// context variables' values, functions that ran): compiled expressions, caches of functions, operators, kernels,
+// functions of libraries.
 bool stands_for_itself(Object* value) noexcept {
   if (is_function(value)) {
     const FunctionParts parts = function_parts(value);
