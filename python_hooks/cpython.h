@@ -228,6 +228,10 @@ template <typename T>
 inline T field(const void* object, std::size_t offset) noexcept {
   return *reinterpret_cast<const T*>(static_cast<const char*>(object) + offset);
 }
+template <typename T>
+inline const T& place(const void* object, std::size_t offset) noexcept {
+  return *reinterpret_cast<const T*>(static_cast<const char*>(object) + offset);
+}
 inline Object* type_of(const Object* object) noexcept { return field<Object*>(object, 8); }
 // References to the object; of an immortal one very many.
 inline std::uint32_t reference_count(const Object* object) noexcept { return field<std::uint32_t>(object, 0); }

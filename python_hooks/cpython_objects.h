@@ -89,7 +89,7 @@ Object* instance_dict(Object* object) noexcept;
 Object** instance_dict_place(Object* object) noexcept;
 
 // Dictionaries: a number that is another one after every change, where the dictionary keeps one (module_guard.h).
-inline std::uint64_t dict_version(const Object* dict) noexcept { return field<std::uint64_t>(dict, 24); }
+inline const std::uint64_t& dict_version(const Object* dict) noexcept { return place<std::uint64_t>(dict, 24); }
 
 // Does the dictionary keep its values apart from its table, maybe inside of the instance whose attributes they are?
 inline bool has_split_values(const Object* dict) noexcept { return field<const void*>(dict, 40) != nullptr; }
@@ -101,7 +101,7 @@ struct OrderedNode {
   const OrderedNode* previous;
 };
 inline const OrderedNode* first_node(const Object* ordered) noexcept { return field<const OrderedNode*>(ordered, 48); }
-inline std::uint64_t order_version(const Object* ordered) noexcept { return field<std::uint64_t>(ordered, 88); }
+inline const std::uint64_t& order_version(const Object* ordered) noexcept { return place<std::uint64_t>(ordered, 88); }
 constexpr std::size_t kDefaultFactory = 48;  // of a defaultdict: where its factory is
 inline Object* default_factory(const Object* default_dict) noexcept {
   return field<Object*>(default_dict, kDefaultFactory);

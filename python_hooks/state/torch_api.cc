@@ -1,5 +1,7 @@
 #include "python_hooks/state/torch_api.h"
 
+#include <algorithm>
+
 #include "python_hooks/state/torch_symbols.h"
 
 namespace grape::python::state {
@@ -25,6 +27,53 @@ bool has_plain_keys(std::uint64_t keys) noexcept {
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
   return hash ^ (hash >> 29);
+}
+
+// What needs no call of PyTorch's. False: ask PyTorch.
+bool read_tensor(const void* impl, TensorView& out) noexcept {
+  const TorchSymbols::Places& at = g_torch.places;
+  const auto* storage = field<const void*>(impl, kImplStorage);
+  out.dimensions = field<std::int64_t>(impl, at.dimensions);
+  if (!at.known || storage == nullptr || out.dimensions > kInsideDimensions || out.dimensions < 0) return false;
+  out.sizes = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(impl) + at.sizes);
+  out.strides = reinterpret_cast<const std::int64_t*>(static_cast<const char*>(impl) + at.strides);
+  out.offset = field<std::int64_t>(impl, at.offset);
+  out.type = field<std::uint16_t>(impl, at.type);
+  out.item_bytes = item_bytes(out.type);
+  out.storage = field<std::uint64_t>(storage, kStorageData);
+  out.storage_bytes = field<std::uint64_t>(storage, at.storage_bytes);
+  const bool empty = std::find(out.sizes, out.sizes + out.dimensions, 0) != out.sizes + out.dimensions;
+  out.data = empty ? 0 : out.storage + static_cast<std::uint64_t>(out.offset) * out.item_bytes;
+  return true;
+}
+
+bool ask_for_tensor(const void* impl, void* handle, TensorView& out) noexcept {
+  void* data = nullptr;
+  std::int64_t *sizes = nullptr, *strides = nullptr, bytes = 0;
+  const int failures =
+      g_torch.aoti_torch_get_data_ptr(handle, &data) | g_torch.aoti_torch_get_storage_size(handle, &bytes) |
+      g_torch.aoti_torch_get_dim(handle, &out.dimensions) | g_torch.aoti_torch_get_sizes(handle, &sizes) |
+      g_torch.aoti_torch_get_strides(handle, &strides) | g_torch.aoti_torch_get_storage_offset(handle, &out.offset) |
+      g_torch.aoti_torch_get_dtype(handle, &out.type);
+  if (failures != 0) return false;
+  out.data = reinterpret_cast<std::uint64_t>(data);
+  out.storage = storage_address(impl);
+  out.storage_bytes = static_cast<std::uint64_t>(bytes);
+  out.sizes = sizes;
+  out.strides = strides;
+  out.item_bytes = item_bytes(out.type);
+  return true;
+}
+
+// All but the device.
+bool look_at_tensor(Object* plain_tensor, TensorView& out) noexcept {
+  const void* impl = impl_of(plain_tensor);
+  if (impl == nullptr) return false;
+  out.keys = field<std::uint64_t>(impl, g_torch.keys);
+  if (!has_plain_keys(out.keys)) return false;
+  out.object = plain_tensor;
+  out.handle = handle_of(plain_tensor);
+  return read_tensor(impl, out) || ask_for_tensor(impl, out.handle, out);
 }
 
 // Takes the handle's tensor into a Python object, and the handle away.
@@ -53,29 +102,9 @@ bool held_by_native_code(Object* plain_tensor) noexcept {
 }
 
 bool view_tensor(Object* plain_tensor, TensorView& out) noexcept {
-  const void* impl = impl_of(plain_tensor);
-  if (impl == nullptr) return false;
-  out.keys = field<std::uint64_t>(impl, g_torch.keys);
-  if (!has_plain_keys(out.keys)) return false;
-  void* handle = handle_of(plain_tensor);
-  void* data = nullptr;
-  std::int64_t *sizes = nullptr, *strides = nullptr, bytes = 0;
-  const int failures =
-      g_torch.aoti_torch_get_data_ptr(handle, &data) | g_torch.aoti_torch_get_storage_size(handle, &bytes) |
-      g_torch.aoti_torch_get_dim(handle, &out.dimensions) | g_torch.aoti_torch_get_sizes(handle, &sizes) |
-      g_torch.aoti_torch_get_strides(handle, &strides) | g_torch.aoti_torch_get_storage_offset(handle, &out.offset) |
-      g_torch.aoti_torch_get_dtype(handle, &out.type) | g_torch.aoti_torch_get_device_type(handle, &out.device_type) |
-      g_torch.aoti_torch_get_device_index(handle, &out.device_index);
-  if (failures != 0) return false;
-  out.object = plain_tensor;
-  out.handle = handle;
-  out.data = reinterpret_cast<std::uint64_t>(data);
-  out.storage = storage_address(impl);
-  out.storage_bytes = static_cast<std::uint64_t>(bytes);
-  out.sizes = sizes;
-  out.strides = strides;
-  out.item_bytes = item_bytes(out.type);
-  return out.item_bytes != 0;
+  if (!look_at_tensor(plain_tensor, out) || out.item_bytes == 0) return false;
+  return (g_torch.aoti_torch_get_device_type(out.handle, &out.device_type) |
+          g_torch.aoti_torch_get_device_index(out.handle, &out.device_index)) == 0;
 }
 
 bool is_on_device(const TensorView& view) noexcept {
@@ -84,34 +113,41 @@ bool is_on_device(const TensorView& view) noexcept {
 void treat_cpu_as_device(bool treat) noexcept { g_cpu_is_device = treat; }
 
 bool mark_tensor(Object* plain_tensor, TensorMark& out) noexcept {
-  const void* impl = impl_of(plain_tensor);
-  if (impl == nullptr) return false;
-  out.keys = field<std::uint64_t>(impl, g_torch.keys);
-  if (!has_plain_keys(out.keys)) return false;
-  void* handle = handle_of(plain_tensor);
-  void* data = nullptr;
-  std::int64_t *sizes = nullptr, *strides = nullptr, bytes = 0, dimensions = 0;
-  std::int32_t type = 0;
-  const int failures = g_torch.aoti_torch_get_data_ptr(handle, &data) |
-                       g_torch.aoti_torch_get_storage_size(handle, &bytes) |
-                       g_torch.aoti_torch_get_dim(handle, &dimensions) | g_torch.aoti_torch_get_sizes(handle, &sizes) |
-                       g_torch.aoti_torch_get_strides(handle, &strides) | g_torch.aoti_torch_get_dtype(handle, &type);
-  if (failures != 0) return false;
-  out.data = reinterpret_cast<std::uint64_t>(data);
-  out.storage = storage_address(impl);
-  out.storage_bytes = static_cast<std::uint64_t>(bytes);
-  std::uint64_t shape = static_cast<std::uint64_t>(type) << 16 | static_cast<std::uint64_t>(dimensions) << 1 |
+  TensorView view;
+  if (!look_at_tensor(plain_tensor, view)) return false;
+  out.keys = view.keys;
+  out.data = view.data;
+  out.storage = view.storage;
+  out.storage_bytes = view.storage_bytes;
+  std::uint64_t shape = static_cast<std::uint64_t>(view.type) << 16 | static_cast<std::uint64_t>(view.dimensions) << 1 |
                         static_cast<std::uint64_t>(requires_grad(plain_tensor));
-  for (std::int64_t i = 0; i < dimensions; ++i) {
-    shape = mixed(mixed(shape, static_cast<std::uint64_t>(sizes[i])), static_cast<std::uint64_t>(strides[i]));
+  for (std::int64_t i = 0; i < view.dimensions; ++i) {
+    shape = mixed(mixed(shape, static_cast<std::uint64_t>(view.sizes[i])), static_cast<std::uint64_t>(view.strides[i]));
   }
   out.shape = shape;
   return true;
 }
 
-void memory_of_tensor(Object* plain_tensor, const void*& tensor, const void*& storage) noexcept {
-  tensor = impl_of(plain_tensor);
-  storage = tensor != nullptr ? field<const void*>(tensor, kImplStorage) : nullptr;
+bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept {
+  TensorView view;
+  const TorchSymbols::Places& at = g_torch.places;
+  if (!look_at_tensor(plain_tensor, view) || !at.known || view.dimensions > kInsideDimensions) return false;
+  const void* impl = impl_of(plain_tensor);
+  const auto* storage = field<const void*>(impl, kImplStorage);
+  if (storage == nullptr) return false;
+  const auto add = [&out](const void* object, std::size_t offset) {
+    out.at[out.count++] = &place<std::uint64_t>(object, offset - offset % sizeof(std::uint64_t));
+  };
+  out.count = 0;
+  add(plain_tensor, g_torch.handle);
+  for (const std::size_t offset : {kImplStorage, at.dimensions, at.offset, at.type, g_torch.keys}) add(impl, offset);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(view.dimensions); ++i) {
+    add(impl, at.sizes + i * sizeof(std::int64_t));
+    add(impl, at.strides + i * sizeof(std::int64_t));
+  }
+  add(storage, kStorageData);
+  add(storage, at.storage_bytes);
+  return true;
 }
 
 TorchType torch_type(Object* type) noexcept {

@@ -57,8 +57,14 @@ struct TensorMark {
 // False: as for view_tensor.
 bool mark_tensor(Object* plain_tensor, TensorMark& out) noexcept;
 
-// Where mark_tensor() will read: to have it fetched ahead, never followed.
-void memory_of_tensor(Object* plain_tensor, const void*& tensor, const void*& storage) noexcept;
+// Where the same facts but requires_grad stand, word by word: as long as none of these is another one, the tensor is as
+// it was. Parents first: the tensor, then its storage. False: only mark_tensor() tells.
+struct TensorWords {
+  static constexpr std::size_t kMost = 20;
+  const std::uint64_t* at[kMost];
+  std::size_t count = 0;
+};
+bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept;
 
 // Which of PyTorch's own types this is; kOther before torch is loaded.
 enum class TorchType : std::uint8_t {

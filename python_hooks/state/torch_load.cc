@@ -22,6 +22,7 @@ constexpr char kSamples[] =
     "  with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():\n"
     "    base = torch.arange(48, dtype=torch.float32, device='cpu').reshape(4, 3, 4)\n"
     "    plain = [base, base[1:, :, 1:3], base.t() if base.dim() == 2 else base.transpose(0, 2),\n"
+    "             torch.zeros(3, 1, 4, 2, dtype=torch.int64, device='cpu'),\n"
     "             torch.zeros((), dtype=torch.int16, device='cpu'), torch.zeros(2, 0, dtype=torch.bool, "
     "device='cpu'),\n"
     "             torch.zeros(5, dtype=torch.float64, device='cpu', requires_grad=True),\n"
@@ -100,6 +101,55 @@ bool find_keys(Object* plain, Object* facts, Object* others, Object* other_keys)
   return found == 1;
 }
 
+// The one place in all of these that holds the number which `number_of(i)` gives; 0: none, or several.
+template <typename Number, typename Expected>
+std::size_t place_of(const void* const* objects, std::size_t count, std::size_t first, std::size_t end,
+                     Expected number_of) noexcept {
+  std::size_t found = 0;
+  for (std::size_t offset = first; offset + sizeof(Number) <= end; offset += sizeof(Number)) {
+    bool right = true;
+    for (std::size_t i = 0; i < count && right; ++i) {
+      right = static_cast<std::int64_t>(field<Number>(objects[i], offset)) == number_of(i);
+    }
+    if (!right) continue;
+    if (found != 0) return 0;
+    found = offset;
+  }
+  return found;
+}
+
+// Where the rest stands that PyTorch's functions tell of these tensors.
+void find_places(Object* plain) noexcept {
+  constexpr std::size_t kMost = 16, kFirst = 24, kStorageEnd = 64;
+  const void *tensors[kMost], *storages[kMost];
+  TensorView views[kMost];
+  const std::size_t count = item_count(plain);
+  if (count > kMost) return;
+  TorchSymbols::Places at;
+  for (std::size_t i = 0; i < count; ++i) {
+    const void* impl = impl_of(list_item(plain, i));
+    if (!view_tensor(list_item(plain, i), views[i]) || views[i].dimensions > kInsideDimensions) return;
+    tensors[i] = impl;
+    storages[i] = field<const void*>(impl, kImplStorage);
+    if (storages[i] == nullptr) return;
+    const auto inside = [impl](const std::int64_t* numbers) {
+      return static_cast<std::size_t>(reinterpret_cast<const char*>(numbers) - static_cast<const char*>(impl));
+    };
+    if (i == 0) at.sizes = inside(views[i].sizes), at.strides = inside(views[i].strides);
+    if (at.sizes != inside(views[i].sizes) || at.strides != inside(views[i].strides)) return;
+  }
+  at.dimensions =
+      place_of<std::int64_t>(tensors, count, kFirst, g_torch.keys, [&](auto i) { return views[i].dimensions; });
+  at.offset = place_of<std::int64_t>(tensors, count, kFirst, g_torch.keys, [&](auto i) { return views[i].offset; });
+  at.type = place_of<std::uint16_t>(tensors, count, kFirst, g_torch.keys, [&](auto i) { return views[i].type; });
+  at.storage_bytes = place_of<std::int64_t>(storages, count, kFirst, kStorageEnd,
+                                            [&](auto i) { return static_cast<std::int64_t>(views[i].storage_bytes); });
+  const auto fits = [](std::size_t place) { return place >= kFirst && place < g_torch.keys; };
+  at.known = fits(at.sizes) && fits(at.strides) && at.dimensions != 0 && at.offset != 0 && at.type != 0 &&
+             at.storage_bytes != 0;
+  g_torch.places = at;
+}
+
 bool is_as_said(Object* tensor, Object* facts) noexcept {
   const auto fact = [facts](Fact which) { return number(tuple_item(facts, which)); };
   TensorView view;
@@ -126,6 +176,7 @@ bool check_tensors(Object* samples) noexcept {
   g_torch.needed_keys = number(list_item(keys, 4));  // Dense
   g_torch.allowed_keys = number(tuple_item(list_item(facts, 0), kKeys));
   for (std::size_t i = 0; i < 4; ++i) g_torch.allowed_keys |= number(list_item(keys, i));
+  find_places(plain);
   for (std::size_t i = 0; i < item_count(plain); ++i) {
     if (!is_as_said(list_item(plain, i), list_item(facts, i))) return false;
   }

@@ -64,11 +64,19 @@ struct TorchSymbols {
   std::size_t keys = 0;            // TensorImpl: its dispatch keys
   std::uint64_t needed_keys = 0;   // of every dense tensor
   std::uint64_t allowed_keys = 0;  // others mean: sparse, quantised, conjugate, functorch, Python, ...
+
+  // More of it, read directly where all of it was found; else PyTorch is asked, number by number.
+  struct Places {
+    bool known = false;
+    std::size_t dimensions = 0, sizes = 0, strides = 0, offset = 0, type = 0;  // TensorImpl
+    std::size_t storage_bytes = 0;                                             // StorageImpl
+  } places;
 };
 extern TorchSymbols g_torch;
 
-constexpr std::size_t kImplStorage = 16;  // TensorImpl: its StorageImpl
-constexpr std::size_t kStorageData = 16;  // StorageImpl: its address
+constexpr std::size_t kImplStorage = 16;       // TensorImpl: its StorageImpl
+constexpr std::size_t kStorageData = 16;       // StorageImpl: its address
+constexpr std::int64_t kInsideDimensions = 4;  // so many sizes at least stand in TensorImpl itself
 
 inline void* handle_of(Object* tensor) noexcept { return reinterpret_cast<char*>(tensor) + g_torch.handle; }
 inline const void* impl_of(const Object* tensor) noexcept { return field<const void*>(tensor, g_torch.handle); }

@@ -68,6 +68,10 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
 
 bool Walker::tensor_content(const TensorView& view, const Path& path) {
   const std::uint64_t bytes = span_of(view);
+  const std::uint64_t begin = static_cast<std::uint64_t>(view.offset) * view.item_bytes;
+  if (bytes != 0 && begin + bytes > view.storage_bytes) {
+    return refuse(path, "a tensor on the CPU whose memory was taken from it");
+  }
   if (bytes > kMostContent) {
     return refuse(path, "a tensor on the CPU of " + std::to_string(bytes) + " bytes, too many to compare");
   }

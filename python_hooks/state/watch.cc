@@ -10,8 +10,7 @@
 namespace grape::python::state {
 namespace {
 
-constexpr std::size_t kAhead = 12;       // entries whose memory is asked for ahead
-constexpr std::size_t kImplBytes = 256;  // of a tensor: about what is read
+constexpr std::size_t kAhead = 48;  // words that are asked for ahead
 constexpr std::size_t kMarkWords = sizeof(TensorMark) / sizeof(std::uint64_t);
 static_assert(kMarkWords * sizeof(std::uint64_t) == sizeof(TensorMark), "compared as words");
 
@@ -53,19 +52,25 @@ void Watch::keep(Object* immutable) {
   g_api.Py_IncRef(immutable);
 }
 
+void Watch::is(const void* address, std::uint64_t expected) {
+  checks_.push_back({reinterpret_cast<std::uintptr_t>(address), expected});
+}
+
+void Watch::more(const Entry& entry) {
+  checks_.push_back({reinterpret_cast<std::uintptr_t>(entry.object) | 1U, entries_.size()});
+  entries_.push_back(entry);
+}
+
 void Watch::object(Object* object) {
+  word(object, 8);  // its class
   Object** place = instance_dict_place(object);
-  entries_.push_back({What::kObject, 0, object, bits(type_of(object)), bits(place)});
-  words_.push_back(place != nullptr ? bits(*place) : 0);
-  entries_.back().count = static_cast<std::uint32_t>(words_.size() - 1);
+  if (place != nullptr) is(place, bits(*place));
 }
 
 void Watch::dict(Object* dict, bool ordered) {
-  if (ordered && g_api.PyDict_Size(dict) > 1) {
-    entries_.push_back({What::kOrder, 0, dict, order_version(dict), 0});
-  }
+  if (ordered && g_api.PyDict_Size(dict) > 1) is(&order_version(dict), order_version(dict));
   if (tells_of_changes(dict)) {
-    entries_.push_back({What::kDict, 0, dict, dict_version(dict), 0});
+    is(&dict_version(dict), dict_version(dict));
     return;
   }
   std::vector<Object*> items_now;
@@ -78,7 +83,7 @@ void Watch::dict(Object* dict, bool ordered) {
 }
 
 void Watch::items(What what, const Object* object, Object* const* data, std::size_t count) {
-  entries_.push_back({what, static_cast<std::uint32_t>(count), object, words_.size(), 0});
+  more({what, static_cast<std::uint32_t>(count), object, words_.size()});
   for (std::size_t i = 0; i < count; ++i) {
     words_.push_back(bits(data[i]));
     if (data[i] != nullptr && is_plain(data[i], 0)) keep(data[i]);
@@ -102,8 +107,8 @@ void Watch::set(Object* set) {
 }
 
 void Watch::word(const Object* object, std::size_t offset) {
-  auto* content = field<Object*>(object, offset);
-  entries_.push_back({What::kWord, static_cast<std::uint32_t>(offset), object, bits(content), 0});
+  const auto* place = reinterpret_cast<const char*>(object) + offset;
+  is(place, field<std::uint64_t>(place, 0));
 }
 
 void Watch::reference(const Object* object, std::size_t offset) {
@@ -121,7 +126,7 @@ void Watch::function(Object* function) {
 void Watch::type(Object* type) {
   const std::uint32_t version = type::renew_version(type);
   if (version == 0) give_up();
-  entries_.push_back({What::kType, 0, type, version, 0});
+  more({What::kType, 0, type, version});
 }
 
 void Watch::identity(Object* object) {
@@ -131,48 +136,41 @@ void Watch::identity(Object* object) {
     give_up();
     return;
   }
-  entries_.push_back({What::kIdentity, 0, object, bits(reference), 0});
+  word(reference, 16);  // what it refers to
   kept_.push_back(reference);
 }
 
 void Watch::tensor(Object* tensor) {
+  TensorWords words;
+  if (words_of_tensor(tensor, words)) {
+    for (std::size_t i = 0; i < words.count; ++i) is(words.at[i], *words.at[i]);
+    more({What::kGrad, requires_grad(tensor), tensor, 0});
+    return;
+  }
   TensorMark mark;
   if (!mark_tensor(tensor, mark)) give_up();
-  std::uint64_t words[kMarkWords];
-  std::memcpy(words, &mark, sizeof mark);
-  const void* impl = nullptr;
-  const void* storage = nullptr;
-  memory_of_tensor(tensor, impl, storage);
-  entries_.push_back({What::kTensor, 0, tensor, words_.size(), bits(impl)});
-  words_.insert(words_.end(), words, words + kMarkWords);
-  words_.push_back(bits(storage));
+  std::uint64_t mark_words[kMarkWords];
+  std::memcpy(mark_words, &mark, sizeof mark);
+  more({What::kTensor, 0, tensor, words_.size()});
+  words_.insert(words_.end(), mark_words, mark_words + kMarkWords);
 }
 
 void Watch::memory(const void* data, std::size_t bytes) {
-  entries_.push_back({What::kMemory, static_cast<std::uint32_t>(bytes), static_cast<const Object*>(data),
-                      XXH3_64bits(data, bytes), 0});
+  // An odd address has the lowest bit set as well: its line is the same.
+  more({What::kMemory, static_cast<std::uint32_t>(bytes), static_cast<const Object*>(data), XXH3_64bits(data, bytes)});
 }
 
 bool Watch::entry_holds(const Entry& entry) const noexcept {
   switch (entry.what) {
-    case What::kDict:
-      return dict_version(entry.object) == entry.a;
-    case What::kObject: {
-      if (bits(type_of(entry.object)) != entry.a) return false;
-      Object* const* place = reinterpret_cast<Object* const*>(entry.b);
-      return place == nullptr || bits(*place) == words_[entry.count];
-    }
-    case What::kWord:
-      return field<std::uint64_t>(entry.object, entry.count) == entry.a;
     case What::kType:
       return type::version(entry.object) == entry.a;
+    case What::kGrad:
+      return requires_grad(const_cast<Object*>(entry.object)) == (entry.count != 0);
     case What::kTensor: {
       TensorMark mark;
       return mark_tensor(const_cast<Object*>(entry.object), mark) &&
              std::memcmp(&mark, &words_[entry.a], sizeof mark) == 0;
     }
-    case What::kOrder:
-      return order_version(entry.object) == entry.a;
     case What::kDictItems:
       return same_items(entry.object, &words_[entry.a], entry.count);
     case What::kList:
@@ -191,40 +189,30 @@ bool Watch::entry_holds(const Entry& entry) const noexcept {
       }
       return true;
     }
-    case What::kIdentity:
-      return referent(reinterpret_cast<const Object*>(entry.a)) == entry.object;
     case What::kMemory:
       return XXH3_64bits(entry.object, entry.count) == entry.a;
   }
   return false;
 }
 
-// Only asked for: an address that is no more does no harm.
-inline void Watch::ask_for(const Entry& entry) const noexcept {
-  const auto* object = reinterpret_cast<const char*>(entry.object);
-  if (entry.what == What::kTensor) {
-    const auto* impl = reinterpret_cast<const char*>(entry.b);
-    for (std::size_t line = 0; line < kImplBytes; line += 64) __builtin_prefetch(impl + line);
-    __builtin_prefetch(reinterpret_cast<const char*>(words_[entry.a + kMarkWords]) + 16);
-  } else if (entry.what == What::kObject) {
-    __builtin_prefetch(object + 8);
-    __builtin_prefetch(reinterpret_cast<const char*>(entry.b));
-  } else {
-    __builtin_prefetch(object + 24);
-  }
-}
-
 bool Watch::holds() const noexcept {
   if (!complete_) return false;
-  const std::size_t count = entries_.size();
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) ask_for(entries_[i + kAhead]);
-    if (!entry_holds(entries_[i])) return false;
+  const Check* const end = checks_.data() + checks_.size();
+  for (const Check* check = checks_.data(); check != end; ++check) {
+    // Only asked for: an address that is no more does no harm.
+    if (static_cast<std::size_t>(end - check) > kAhead) {
+      __builtin_prefetch(reinterpret_cast<const void*>(check[kAhead].address));
+    }
+    const bool holds = (check->address & 1U) == 0
+                           ? *reinterpret_cast<const std::uint64_t*>(check->address) == check->expected
+                           : entry_holds(entries_[check->expected]);
+    if (!holds) return false;
   }
   return true;
 }
 
 void Watch::clear() noexcept {
+  checks_.clear();
   entries_.clear();
   words_.clear();
   for (Object* object : kept_) g_api.Py_DecRef(object);

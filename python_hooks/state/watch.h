@@ -40,35 +40,30 @@ class Watch {
   // False: something is not as it was, or may not be: walk to know.
   bool holds() const noexcept;
   void clear() noexcept;
-  std::size_t size() const noexcept { return entries_.size(); }
+  std::size_t size() const noexcept { return checks_.size(); }
   bool complete() const noexcept { return complete_; }
 
  private:
-  enum class What : std::uint32_t {
-    kObject,
-    kDict,
-    kDictItems,
-    kOrder,
-    kList,
-    kTuple,
-    kSet,
-    kWord,
-    kType,
-    kIdentity,
-    kTensor,
-    kMemory,
+  // Nearly all that is looked at are words, which are to be what they were. The address's lowest bit says that there is
+  // more to it: then `expected` is the number of an entry.
+  struct Check {
+    std::uintptr_t address;
+    std::uint64_t expected;
   };
+  enum class What : std::uint32_t { kDictItems, kList, kTuple, kSet, kType, kGrad, kTensor, kMemory };
   struct Entry {
     What what;
     std::uint32_t count;
     const Object* object;
-    std::uint64_t a, b;
+    std::uint64_t a;  // a version, a hash, or where its words begin
   };
 
-  void ask_for(const Entry& entry) const noexcept;
+  void is(const void* address, std::uint64_t expected);
+  void more(const Entry& entry);
   bool entry_holds(const Entry& entry) const noexcept;
   void items(What what, const Object* object, Object* const* data, std::size_t count);
 
+  std::vector<Check> checks_;  // in the order of the walk
   std::vector<Entry> entries_;
   std::vector<std::uint64_t> words_;  // items, marks
   std::vector<Object*> kept_;

@@ -33,6 +33,18 @@ double microseconds(int calls, Call call) {
   return time.count() / calls;
 }
 
+// The mean of `calls` calls, with a buffer of `trash` bytes run through in between, outside of the time.
+template <typename Call>
+double microseconds_cold(int calls, std::size_t trash, Call call) {
+  std::vector<char> buffer(trash);
+  double sum = 0;
+  for (int i = 0; i < calls; ++i) {
+    for (std::size_t at = 0; at < trash; at += 64) buffer[at] = static_cast<char>(buffer[at] + i);
+    sum += microseconds(1, call);
+  }
+  return sum / calls;
+}
+
 }  // namespace
 
 PROBE int state_load() {
@@ -66,8 +78,8 @@ PROBE std::size_t walk_extents(Walk* walk, std::uint64_t* pairs, std::size_t roo
   }
   return walk->extents().size();
 }
-PROBE double walk_time(Walk* walk, Object* root, int calls) {
-  return microseconds(calls, [&] {
+PROBE double walk_time(Walk* walk, Object* root, int calls, std::size_t trash) {
+  return microseconds_cold(calls, trash, [&] {
     walk->clear();
     walk->add(root, "root");
   });
@@ -88,15 +100,8 @@ PROBE const void* guard_bytes(ModuleGuard* guard, std::size_t* size) {
 PROBE std::uint32_t guard_walks(ModuleGuard* guard) { return guard->walks(); }
 PROBE std::size_t guard_objects(ModuleGuard* guard) { return guard->objects().size(); }
 PROBE std::size_t guard_extents(ModuleGuard* guard) { return guard->extents().size(); }
-// The mean of `calls` calls, with a buffer of `trash` bytes run through in between, outside of the time.
 PROBE double guard_time(ModuleGuard* guard, int calls, std::size_t trash) {
-  std::vector<char> buffer(trash);
-  double sum = 0;
-  for (int i = 0; i < calls; ++i) {
-    for (std::size_t at = 0; at < trash; at += 64) buffer[at] = static_cast<char>(buffer[at] + i);
-    sum += microseconds(1, [&] { guard->holds(); });
-  }
-  return sum / calls;
+  return microseconds_cold(calls, trash, [&] { guard->holds(); });
 }
 
 PROBE int dispatch_state(std::uint8_t* bytes, std::size_t* size) {
@@ -108,10 +113,10 @@ PROBE int dispatch_state(std::uint8_t* bytes, std::size_t* size) {
   *size = state.byte_count;
   return taken ? 1 : 0;
 }
-PROBE double dispatch_time(int calls) {
+PROBE double dispatch_time(int calls, std::size_t trash) {
   grape::python::state::DispatchState state;
   const char* reason = "";
-  return microseconds(calls, [&] { grape::python::state::take_dispatch_state(state, reason); });
+  return microseconds_cold(calls, trash, [&] { grape::python::state::take_dispatch_state(state, reason); });
 }
 PROBE std::uint64_t host_random_hash() { return grape::python::state::host_random_hash(); }
 
