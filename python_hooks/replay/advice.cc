@@ -4,13 +4,12 @@ namespace grape::python::replay {
 namespace {
 
 constexpr const char kHostRead[] =
-    "Python looks at a value that is on the GPU (.item(), .cpu(), .tolist(), print or bool of a tensor, indexing with "
-    "a "
-    "mask, torch.cuda.synchronize). Keep it on the GPU (torch.where, fixed sizes), or do it outside of the module.";
+    "Python looks at a value that is on the GPU (.item(), .cpu(), .tolist(), print or bool of a tensor, indexing "
+    "with a mask, torch.cuda.synchronize). Keep it on the GPU (torch.where, fixed sizes), or do it outside of the "
+    "module.";
 constexpr const char kHostCopy[] =
     "Data is copied from the CPU to the GPU inside the call (torch.tensor(...), .to(device), .cuda()). Make it once, "
-    "in "
-    "__init__ as a buffer, or make it on the GPU with device=x.device.";
+    "in __init__ as a buffer, or make it on the GPU with device=x.device.";
 constexpr const char kEffect[] =
     "A replay runs no Python, so this would not happen any more. Move it out of forward, to where the module is "
     "called.";
@@ -26,45 +25,43 @@ constexpr const char kModuleChanged[] =
     "The call changes its own module. Keep counters, caches and flags outside of it, or pass them as arguments.";
 constexpr const char kStateChanged[] =
     "What the module or its code refers to was changed between calls. Leave it as it is while the module is in use; "
-    "the "
-    "next calls prove it anew.";
+    "the next calls prove it anew.";
 constexpr const char kGlobals[] =
     "The call changes, or its code names, something outside of the module. Pass it as an argument, or keep it "
     "constant.";
-constexpr const char kHooks[] = "Remove the hooks: a replay would not call them.";
+constexpr const char kHooks[] = "Remove backward hooks, and hooks that are registered for all modules.";
 constexpr const char kDispatchState[] =
     "The call switches grad mode, autocast, the stream or a setting of torch and leaves it so. Switch outside of the "
     "call.";
 constexpr const char kObserver[] =
     "Something watches or redirects PyTorch's or Python's calls (a profiler, debugger, mode, transform or "
-    "torch.compile). "
-    "Without it the call can be replayed.";
+    "torch.compile). Without it the call can be replayed.";
 constexpr const char kArgument[] =
-    "Only what can be compared between calls can be guarded: tensors, numbers, strings, lists, dicts, dataclasses and "
-    "plain objects of these. Keep other objects out of the arguments and the module's attributes.";
+    "Only what can be compared between calls can be guarded: tensors, numbers, strings, lists, dicts, dataclasses "
+    "and plain objects of these. Keep other objects out of the arguments and the module's attributes.";
 constexpr const char kVaries[] =
     "Two calls with equal arguments did different work on the GPU: something else decides (a counter, a cache, "
     "torch.backends.cudnn.benchmark). Make it an argument, or keep it constant.";
 constexpr const char kValueVaries[] =
-    "A number from Python that changes with each call goes into a kernel. Pass it as an argument of the module, or as "
-    "a "
-    "tensor on the GPU.";
+    "A number from Python that changes with each call goes into a kernel. Pass it as an argument of the module, or "
+    "as a tensor on the GPU.";
 constexpr const char kKeeps[] =
-    "The call keeps or returns memory in a way that cannot be made again. Return new tensors, and keep none elsewhere.";
+    "The call keeps or returns memory in a way that cannot be made again. Return new tensors, and keep none "
+    "elsewhere.";
 constexpr const char kReturnsCpu[] = "Return tensors on the GPU, and bring them to the CPU outside of the module.";
 constexpr const char kResult[] =
-    "What the call returns, or does to its arguments, cannot be made again. Tensors, tuples, lists, dicts, dataclasses "
-    "and ModelOutput can.";
+    "What the call returns, or does to its arguments, cannot be made again. Tensors, tuples, lists, dicts, "
+    "dataclasses and ModelOutput can.";
 constexpr const char kOwnGraph[] =
-    "The call uses CUDA graphs itself (torch.cuda.graph, torch.compile with mode=\"reduce-overhead\"). Use one of the "
-    "two.";
+    "The call uses CUDA graphs itself (torch.cuda.graph, torch.compile with mode=\"reduce-overhead\"). Use one of "
+    "the two.";
 constexpr const char kStreams[] =
     "Work on other streams must begin and end inside the call: wait for it on the current stream before returning.";
 constexpr const char kDevices[] = "Only calls that stay on one GPU are replayed.";
 constexpr const char kMemory[] = "Memory is short: use a smaller batch, or free what is not needed.";
 constexpr const char kPassing[] =
-    "Usual in first calls, and then not held against the module. In every call: leave out torch.cuda.empty_cache() and "
-    "the making of streams.";
+    "Usual in first calls, and then not held against the module. In every call: leave out torch.cuda.empty_cache() "
+    "and the making of streams.";
 constexpr const char kAllocator[] =
     "PyTorch's own caching allocator must be in use (no PYTORCH_NO_CUDA_MEMORY_CACHING, no other allocator).";
 constexpr const char kNotDeterministic[] =
@@ -75,8 +72,12 @@ constexpr const char kNewArguments[] =
     "Shapes and plain values of the arguments are part of what is proven. Pad to a few sizes, and pass numbers that "
     "change as tensors on the GPU.";
 constexpr const char kValidation[] =
-    "A guard does not see what made the difference. The module is left alone from here on; please report it, with the "
-    "module's code if you can.";
+    "A guard does not see what made the difference. The module is left alone from here on; please report it, with "
+    "the module's code if you can.";
+constexpr const char kNoGain[] = "Nothing needs to be changed: the CPU does not hold this module up.";
+constexpr const char kPutOff[] =
+    "Only a small part of the time is spent on looking at modules inside of one that is not replayed as a whole. What "
+    "keeps that one from being replayed matters more.";
 constexpr const char kThreads[] = "One thread at a time replays a module: give each thread a copy of its own.";
 
 struct Row {
@@ -87,6 +88,8 @@ struct Row {
 // The first that fits counts, so the narrow ones come first.
 constexpr Row kRows[] = {
     {"its arguments were new", {"new_arguments", kNewArguments}},
+    {"takes as long as running it", {"no_gain", kNoGain}},
+    {"was put off", {"put_off", kPutOff}},
     {"when it was checked", {"validation", kValidation}},
     {"another thread", {"threads", kThreads}},
     {"host reads differs", {"host_read", kHostRead}},

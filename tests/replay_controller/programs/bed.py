@@ -22,6 +22,8 @@ class Case:
     least_python: tuple = (3, 9)
     alone: bool = False  # in a process of its own, also plain
     stderr: str = ""  # what Grape may say, a regular expression
+    stderr_at_end: str = None  # the same, after the case; None: as in the case
+    validated: bool = True  # also with each replay checked, which takes more memory
     file: str = ""  # where it stands: "host" of cases_host.py
 
 
