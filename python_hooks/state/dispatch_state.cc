@@ -1,40 +1,49 @@
 // The switches beside arguments and modules that decide which kernels run.
+#include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <string>
 #include <type_traits>
 
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/torch_symbols.h"
+#include "shim/lifecycle/elf_lookup.h"
 
 namespace grape::python::state {
 namespace {
 
 constexpr std::int8_t kCpu = 0, kCuda = 1;
 
+// Switches that at::Context tells by a method of its own, each a byte: the function of torch._C, and the method that it
+// asks. The methods are called where they answer the same; a version's that lacks one is asked by the function.
+constexpr const char* kFlags[][2] = {
+    {"_get_cudnn_enabled", "userEnabledCuDNN"},
+    {"_get_cudnn_benchmark", "benchmarkCuDNN"},
+    {"_get_cudnn_deterministic", "deterministicCuDNN"},
+    {"_get_cublas_allow_fp16_accumulation", "allowFP16AccumulationCuBLAS"},
+    {"_get_flash_sdp_enabled", "userEnabledFlashSDP"},
+    {"_get_mem_efficient_sdp_enabled", "userEnabledMemEfficientSDP"},
+    {"_get_math_sdp_enabled", "userEnabledMathSDP"},
+    {"_get_cudnn_sdp_enabled", "userEnabledCuDNNSDP"},
+    {"_get_overrideable_sdp_enabled", "userEnabledOverrideableSDP"},
+    {"_get_fa3_sdp_enabled", "userEnabledFA3SDP"},
+    {"_get_math_sdp_allow_fp16_bf16_reduction", "allowFP16BF16ReductionMathSDP"},
+    {"_get_deterministic_algorithms", "deterministicAlgorithms"},
+    {"_get_deterministic_algorithms_warn_only", "deterministicAlgorithmsWarnOnly"},
+    {"_get_deterministic_fill_uninitialized_memory", "deterministicFillUninitializedMemory"},
+    {"_get_mkldnn_enabled", "userEnabledMkldnn"},
+    {"_get_nnpack_enabled", "userEnabledNNPACK"},
+    {"_get_linalg_preferred_backend", "linalgPreferredBackend"},
+    {"_get_blas_preferred_backend", "blasPreferredBackend"},
+};
 // Functions of torch._C without arguments that tell a switch; those that a version lacks are left out.
 constexpr const char* kSwitches[] = {
-    "_get_cudnn_enabled",
-    "_get_cudnn_benchmark",
-    "_get_cudnn_deterministic",
     "_get_cudnn_allow_tf32",
     "_get_cublas_allow_tf32",
     "_get_float32_matmul_precision",
     "_get_cublas_allow_fp16_reduced_precision_reduction",
     "_get_cublas_allow_bf16_reduced_precision_reduction",
-    "_get_cublas_allow_fp16_accumulation",
-    "_get_flash_sdp_enabled",
-    "_get_mem_efficient_sdp_enabled",
-    "_get_math_sdp_enabled",
-    "_get_cudnn_sdp_enabled",
-    "_get_overrideable_sdp_enabled",
-    "_get_math_sdp_allow_fp16_bf16_reduction",
     "_get_sdp_priority_order",
-    "_get_deterministic_algorithms",
-    "_get_deterministic_algorithms_warn_only",
-    "_get_deterministic_fill_uninitialized_memory",
-    "_get_linalg_preferred_backend",
-    "_get_mkldnn_enabled",
-    "_get_nnpack_enabled",
     "_cuda_get_cudnn_benchmark_limit",
     "_get_sm_carveout_experimental",
 };
@@ -44,15 +53,23 @@ constexpr const char* kPrecisions[][2] = {
 
 constexpr long kMonitoringTools = 6, kCoverageTool = 1;
 
-constexpr std::size_t kMostSwitches = std::size(kSwitches) + std::size(kPrecisions) + 2;
+constexpr std::size_t kMostSwitches = std::size(kFlags) + std::size(kSwitches) + std::size(kPrecisions) + 2;
 
 struct Getter {
   Object* function = nullptr;
   Object* arguments = nullptr;  // null: none
 };
 
+using Flag = std::uint8_t (*)(const void* context);
+using Precision = std::int32_t (*)(const void* context, std::int32_t backend, std::int32_t operation);
+
 // What is called for each state, references held for good.
 struct Getters {
+  const void* context = nullptr;  // at::Context
+  Flag flags[std::size(kFlags)];
+  std::size_t flag_count = 0;
+  Precision precision = nullptr;  // null: torch._C is asked
+  std::int32_t precisions[std::size(kPrecisions)][2];
   Getter switches[kMostSwitches];
   std::size_t count = 0;
   Object* cuda_dict = nullptr;                               // torch.cuda's
@@ -79,18 +96,91 @@ Object* tuple_of(Object* first, Object* second) noexcept {
   return tuple;
 }
 
+// The method of at::Context, if it answers as the function does.
+Flag flag_of(const void* context, const char* method, Object* function) noexcept {
+  Flag flag = nullptr;
+  for (const char* constant : {"K", ""}) {
+    char symbol[128];
+    std::snprintf(symbol, sizeof symbol, "_ZN%s2at7Context%zu%sEv", constant, std::strlen(method), method);
+    if (flag == nullptr) flag = reinterpret_cast<Flag>(lifecycle::symbol_in("libtorch_cpu.so", symbol));
+  }
+  const Reference answer(flag != nullptr ? g_api.PyObject_CallObject(function, nullptr) : nullptr);
+  if (!answer) return nullptr;
+  const Reference number(g_api.PyNumber_Index(answer.get()));
+  return number && g_api.PyLong_AsLong(number.get()) == flag(context) ? flag : nullptr;
+}
+
+// Reads the precisions as torch._C does, if that gives what it gives.
+Precision find_precision(const void* context, Object* getter, std::int32_t (&numbers)[std::size(kPrecisions)][2]) {
+  constexpr const char* kValues[] = {"none", "ieee", "tf32", "bf16"};
+  using FromText = std::int32_t (*)(const std::string&);
+  const auto find = [](const char* symbol) { return lifecycle::symbol_in("libtorch_cpu.so", symbol); };
+  const auto precision =
+      reinterpret_cast<Precision>(find("_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE"));
+  const auto backend =
+      reinterpret_cast<FromText>(find("_ZN2at11str2backendERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"));
+  const auto operation =
+      reinterpret_cast<FromText>(find("_ZN2at6str2opERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"));
+  if (precision == nullptr || backend == nullptr || operation == nullptr) return nullptr;
+  for (std::size_t i = 0; i < std::size(kPrecisions); ++i) {
+    const Reference arguments(
+        tuple_of(g_api.PyUnicode_FromString(kPrecisions[i][0]), g_api.PyUnicode_FromString(kPrecisions[i][1])));
+    const Reference answer(arguments ? g_api.PyObject_CallObject(getter, arguments.get()) : nullptr);
+    if (!answer) return nullptr;
+    numbers[i][0] = backend(kPrecisions[i][0]);
+    numbers[i][1] = operation(kPrecisions[i][1]);
+    const auto value = static_cast<std::uint32_t>(precision(context, numbers[i][0], numbers[i][1]));
+    if (value >= std::size(kValues) || !text_is(answer.get(), kValues[value])) return nullptr;
+  }
+  return precision;
+}
+
+const void* find_context() noexcept {
+  using Find = const void* (*)();
+  const auto find = reinterpret_cast<Find>(lifecycle::symbol_in("libtorch_cpu.so", "_ZN2at13globalContextEv"));
+  return find != nullptr ? find() : nullptr;
+}
+
+void add(Getters& getters, Object* function, Object* arguments) noexcept {
+  if (function != nullptr) getters.switches[getters.count++] = {held(function), arguments};
+}
+
+void add_switches(Getters& getters) noexcept {
+  for (const auto& [name, method] : kFlags) {
+    Object* function = torch_member("torch._C", name);
+    const bool known = function != nullptr && getters.context != nullptr;
+    const Flag flag = known ? flag_of(getters.context, method, function) : nullptr;
+    if (flag != nullptr) {
+      getters.flags[getters.flag_count++] = flag;
+    } else {
+      add(getters, function, nullptr);
+    }
+  }
+  for (const char* name : kSwitches) add(getters, torch_member("torch._C", name), nullptr);
+  add(getters, torch_member("torch", "get_default_dtype"), nullptr);
+}
+
+void add_precisions(Getters& getters) noexcept {
+  Object* getter = torch_member("torch._C", "_get_fp32_precision_getter");
+  if (getter == nullptr) return;
+  try {
+    if (getters.context != nullptr) {
+      getters.precision = find_precision(getters.context, getter, getters.precisions);
+    }
+  } catch (...) {  // PyTorch knows other names, or no memory
+    getters.precision = nullptr;
+  }
+  if (getters.precision != nullptr) return;
+  for (const auto& names : kPrecisions) {
+    add(getters, getter, tuple_of(g_api.PyUnicode_FromString(names[0]), g_api.PyUnicode_FromString(names[1])));
+  }
+}
+
 Getters make_getters() noexcept {
   Getters getters;
-  const auto add = [&](Object* function, Object* arguments) {
-    if (function != nullptr) getters.switches[getters.count++] = {held(function), arguments};
-  };
-  for (const char* name : kSwitches) add(torch_member("torch._C", name), nullptr);
-  Object* precision = torch_member("torch._C", "_get_fp32_precision_getter");
-  for (const auto& names : kPrecisions) {
-    if (precision == nullptr) break;
-    add(precision, tuple_of(g_api.PyUnicode_FromString(names[0]), g_api.PyUnicode_FromString(names[1])));
-  }
-  add(torch_member("torch", "get_default_dtype"), nullptr);
+  getters.context = find_context();
+  add_switches(getters);
+  add_precisions(getters);
   Object* cuda = imported_module("torch.cuda");
   getters.cuda_dict = cuda != nullptr ? held(module_dict(cuda)) : nullptr;
   Object* forward = imported_module("torch.autograd.forward_ad");
@@ -305,6 +395,12 @@ bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
   if (is_monitored(get)) {
     reason = "a profiler or debugger follows the code (sys.monitoring)";
     return false;
+  }
+  for (std::size_t i = 0; i < get.flag_count; ++i) writer.put(get.flags[i](get.context));
+  if (get.precision != nullptr) {
+    for (const auto& numbers : get.precisions) {
+      writer.put(static_cast<std::uint8_t>(get.precision(get.context, numbers[0], numbers[1])));
+    }
   }
   for (std::size_t i = 0; i < get.count; ++i) {
     const Getter& getter = get.switches[i];

@@ -130,6 +130,25 @@ SWITCHES = {
         lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", False),
         lambda: setattr(torch.utils.deterministic, "fill_uninitialized_memory", True),
     ),
+    "blas": (
+        lambda: torch.backends.cuda.preferred_blas_library("cublaslt"),
+        lambda: torch.backends.cuda.preferred_blas_library("cublas"),
+    ),
+    "linalg": (
+        lambda: torch.backends.cuda.preferred_linalg_library("magma"),
+        lambda: torch.backends.cuda.preferred_linalg_library("default"),
+    ),
+    **{
+        f"precision of {name}": (
+            lambda place=place: setattr(place, "fp32_precision", "ieee"),
+            lambda place=place: setattr(place, "fp32_precision", "tf32"),
+        )
+        for name, place in (
+            ("conv", getattr(torch.backends.cudnn, "conv", None)),
+            ("rnn", getattr(torch.backends.cudnn, "rnn", None)),
+        )
+        if hasattr(place, "fp32_precision")
+    },
     "default device": (lambda: torch.set_default_device("cpu"), lambda: torch.set_default_device(None)),
     "default device cuda": (lambda: torch.set_default_device("cuda:1"), lambda: torch.set_default_device(None)),
 }
