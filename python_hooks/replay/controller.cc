@@ -2,8 +2,10 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <new>
+#include <utility>
 
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/observe.h"
@@ -22,7 +24,8 @@ namespace {
 constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall's argument count
 constexpr std::size_t kMostSignatures = 8192;                // of one region
 constexpr std::uint32_t kMostFailures = 3;                   // observations of one signature in a row
-constexpr std::uint32_t kMostRegionFailures = 4;             // the same of a region none of whose calls is proven
+constexpr std::size_t kMostParked = 3;                       // states of a region's module besides the present one
+constexpr std::uint32_t kMostRegionFailures = 3;             // the same of a region none of whose calls is proven
 constexpr std::uint32_t kMostInnerFailures = 2;              // the same inside of a region that was given up
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
@@ -53,17 +56,41 @@ enum class Guarded : std::uint8_t {
   kRefused,  // the region is given up
 };
 
-// The module's state is what proofs stand on: another state, and they are void. `reason`: what changed, or is refused.
+bool has_proofs(const Signatures& signatures) {
+  return std::any_of(signatures.begin(), signatures.end(),
+                     [](const auto& entry) { return entry.second->stage == Stage::kProven; });
+}
+
+// Puts what was proven aside, and takes what was proven in the state that the module is in now. False: nothing was.
+bool change_state(Region& region) {
+  if (region.guard != nullptr && has_proofs(region.signatures)) {
+    region.parked.insert(region.parked.begin(), ParkedState{std::move(region.guard), std::move(region.signatures)});
+    if (region.parked.size() > kMostParked) region.parked.pop_back();
+  }
+  region.guard = nullptr;
+  region.signatures.clear();
+  for (auto at = region.parked.begin(); at != region.parked.end(); ++at) {
+    if (!at->guard->holds()) continue;
+    region.guard = std::move(at->guard);
+    region.signatures = std::move(at->signatures);
+    region.parked.erase(at);
+    return true;
+  }
+  return false;
+}
+
+// The module's state is what proofs stand on. `reason`: what changed, or is refused.
 Guarded ensure_guard(Region& region, Object* module, std::string& reason) {
   if (region.guard != nullptr && region.guard->holds()) return Guarded::kHolds;
-  const bool proofs = count_stages(region).proven != 0;
+  const bool proofs = has_proofs(region.signatures);
   if (region.guard != nullptr) reason = "its module is not as it was: " + region.guard->change();
-  region.signatures.clear();
+  if (change_state(region)) return Guarded::kHolds;
   std::string refusal;
   region.guard = state::ModuleGuard::take(module, refusal);
   if (region.guard == nullptr) {
     reason = refusal.empty() ? "no memory" : refusal;
     region.given_up = true;
+    region.drop_proofs();
     return Guarded::kRefused;
   }
   if (!reason.empty()) {
@@ -158,7 +185,7 @@ bool judge(Region& region, Signature& signature) noexcept {
   if (region_ends) {
     region.given_up = true;
     region.last_counts = count_stages(region);
-    region.signatures.clear();
+    region.drop_proofs();
     log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s", region.name.c_str(), reason.c_str());
   } else {
     signature.stage = Stage::kGivenUp;
@@ -192,7 +219,7 @@ void drop_region(Region& region, const std::string& difference) noexcept {
   }
   region.given_up = true;
   region.last_counts = count_stages(region);
-  region.signatures.clear();
+  region.drop_proofs();
 }
 
 // A checked call has run, and `result` is its own. Throws nothing.

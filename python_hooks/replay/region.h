@@ -93,8 +93,17 @@ struct Arena {
   std::uint64_t address = 0, bytes = 0;
 };
 
+using Signatures = std::unordered_map<std::uint64_t, std::unique_ptr<Signature>>;  // by hash of the bytes
+
+// Another state that the module was in, and what was proven in it: eval() after train(), a setting and back again.
+struct ParkedState {
+  std::unique_ptr<state::ModuleGuard> guard;
+  Signatures signatures;
+};
+
 struct Region {
   ~Region();
+  void drop_proofs() noexcept;
 
   Object* weak_module = nullptr;  // owned weak reference
   std::string name;               // "package.module:Class"
@@ -107,8 +116,9 @@ struct Region {
   std::unique_ptr<state::ModuleGuard> guard;
   std::vector<std::uint64_t> shared;  // what a call's arguments share with the module; reused
   grape::replay::ExecPool execs;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Signature>> signatures;  // by hash of the bytes
-  std::vector<Arena> arenas;  // one for each stream that its calls run on
+  Signatures signatures;
+  std::vector<ParkedState> parked;  // the latest first
+  std::vector<Arena> arenas;        // one for each stream that its calls run on
   Payoff payoff;
 
   // For the report.

@@ -51,8 +51,13 @@ void sweep() {
 
 }  // namespace
 
-Region::~Region() {
+void Region::drop_proofs() noexcept {
   signatures.clear();
+  parked.clear();
+}
+
+Region::~Region() {
+  drop_proofs();
   for (const Arena& arena : arenas) {
     if (arena.tensor != nullptr) g_api.Py_DecRef(arena.tensor);
   }

@@ -43,22 +43,26 @@ std::string write_file(const char* pattern, const std::string& text) {
 
 StageCounts count_stages(const Region& region) noexcept {
   StageCounts counts = region.last_counts;
-  for (const auto& [hash, signature] : region.signatures) {
-    switch (signature->stage) {
-      case Stage::kSeen:
-        ++counts.seen;
-        break;
-      case Stage::kObserved:
-        ++counts.observed;
-        break;
-      case Stage::kProven:
-        ++counts.proven;
-        break;
-      case Stage::kGivenUp:
-        ++counts.given_up;
-        break;
+  const auto add = [&](const Signatures& signatures) {
+    for (const auto& [hash, signature] : signatures) {
+      switch (signature->stage) {
+        case Stage::kSeen:
+          ++counts.seen;
+          break;
+        case Stage::kObserved:
+          ++counts.observed;
+          break;
+        case Stage::kProven:
+          ++counts.proven;
+          break;
+        case Stage::kGivenUp:
+          ++counts.given_up;
+          break;
+      }
     }
-  }
+  };
+  add(region.signatures);
+  for (const ParkedState& state : region.parked) add(state.signatures);
   return counts;
 }
 

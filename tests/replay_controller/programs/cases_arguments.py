@@ -78,7 +78,7 @@ def other_number(run):
     calling(run, lambda i: (data(i), 2.0 if i < 6 else 3.0), kind=Scaled)
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def a_number_that_never_repeats(run):
     class Scaled(Net):
         def forward(self, x, scale):

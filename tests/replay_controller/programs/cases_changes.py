@@ -32,7 +32,7 @@ class Flagged(Net):
         return super().forward(x) if self.flag else super().forward(x) + 1
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def flag_flipped(run):
     changing(run, Flagged, {8: setting("flag", True), 12: setting("flag", False)})
 
@@ -42,7 +42,7 @@ class Scaled(Net):
         return super().forward(x) * SCALE
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def global_changed(run):
     def set_scale(value):
         def change(_):
@@ -139,7 +139,7 @@ def helper_replaced(run):
     globals()["helper"] = old
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def library_function_replaced(run):
     class Functional(Net):
         def forward(self, x):
@@ -153,7 +153,7 @@ def library_function_replaced(run):
     )
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def torch_function_replaced(run):
     old = torch.relu
     changing(
@@ -161,7 +161,7 @@ def torch_function_replaced(run):
     )
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def tensor_method_replaced(run):
     class Method(Net):
         def forward(self, x):
@@ -192,7 +192,7 @@ def forward_replaced_on_the_object(run):
     changing(run, Net, {8: setting("forward", lambda x: x + 1)})
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def forward_replaced_on_the_class(run):
     class Replaced(Net):
         def forward(self, x):
@@ -209,7 +209,7 @@ def forward_replaced_on_the_class(run):
     changing(run, Replaced, {8: change, 12: restore})
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def forward_of_a_layer_replaced(run):
     old = nn.Linear.forward
 
@@ -260,7 +260,7 @@ def hook_of_all_modules_added(run):
     run.see(len(seen))
 
 
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def training_switched(run):
     class Training(Net):
         def forward(self, x):
@@ -307,7 +307,7 @@ def weight_data_swapped(run):
 
 
 # The old weight's memory is given to the new one, or to somebody else.
-@case("eer{6}eer{2}eer{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
 def weight_memory_reused(run):
     def reuse(model):
         shape = model.first.weight.shape

@@ -43,7 +43,7 @@ def events_outlive_the_call(run):
         torch.cuda.current_stream().wait_stream(other)
 
 
-@case("e{8}", reason="records an event that a time may be taken with")
+@case("e{4,8}p{0,4}", reason="records an event that a time may be taken with")
 def an_event_takes_the_time(run):
     model = with_events(timed=1)
     for i in range(8):

@@ -104,7 +104,7 @@ def fault_of_an_allocation(run):
 
 
 # Nearly all memory is the program's: no copies for a shadow, no arena.
-@case("e{8}", reason="device memory", environment={"SIMCUDA_MEMORY": str(9 << 20)})
+@case("e{4,8}p{0,4}", reason="device memory", environment={"SIMCUDA_MEMORY": str(9 << 20)})
 def no_memory_for_a_shadow(run):
     model = net(Running)
     torch.manual_seed(78)
@@ -134,7 +134,7 @@ def no_memory_for_the_outputs(run):
 
 
 # Grape's own kernels cannot be loaded, from the beginning: nothing is proven.
-@case("e{8}", environment={"SIMCUDA_FAULTS": "cuModuleLoadData:*:999,cuModuleLoadDataEx:*:999"}, stderr=".*")
+@case("e{4,8}p{0,4}", environment={"SIMCUDA_FAULTS": "cuModuleLoadData:*:999,cuModuleLoadDataEx:*:999"}, stderr=".*")
 def no_kernels_of_its_own(run):
     model = net(Running)
     torch.manual_seed(78)

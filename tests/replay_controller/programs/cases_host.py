@@ -37,17 +37,17 @@ def doing(run, action, calls=8):
     return model
 
 
-@case("e{8}", reason="print()")
+@case("e{4,8}p{0,4}", reason="print()")
 def prints(run):
     doing(run, lambda: print("forward"))
 
 
-@case("e{8}", reason="calls")
+@case("e{4,8}p{0,4}", reason="calls")
 def writes_to_stdout(run):
     doing(run, lambda: sys.stdout.write("forward\n") and None)
 
 
-@case("e{8}", reason="open()")
+@case("e{4,8}p{0,4}", reason="open()")
 def reads_a_file(run):
     def read():
         with open(__file__, encoding="utf-8") as file:
@@ -56,17 +56,17 @@ def reads_a_file(run):
     doing(run, read)
 
 
-@case("e{8}", reason="calls")
+@case("e{4,8}p{0,4}", reason="calls")
 def lists_a_folder(run):
     doing(run, lambda: float(len(os.listdir(os.path.dirname(__file__))) > 0))
 
 
-@case("e{8}", reason="perf_counter")
+@case("e{4,8}p{0,4}", reason="perf_counter")
 def reads_a_clock(run):
     doing(run, lambda: float(time.perf_counter() > 0))
 
 
-@case("e{8}", reason="now()")
+@case("e{4,8}p{0,4}", reason="now()")
 def reads_the_date(run):
     doing(run, lambda: float(datetime.datetime.now().year > 2000))
 
@@ -78,30 +78,30 @@ def host_random(run):
     run.see(random.random())
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def host_random_of_torch(run):
     doing(run, lambda: torch.rand(1).item())
     run.see(torch.rand(2))
 
 
-@case("e{8}", reason="calls")
+@case("e{4,8}p{0,4}", reason="calls")
 def random_of_the_system(run):
     doing(run, lambda: float(len(os.urandom(4))))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def makes_a_uuid(run):
     doing(run, lambda: float(uuid.uuid4().version))
 
 
-@case("e{8}", reason="calls")
+@case("e{4,8}p{0,4}", reason="calls")
 def writes_a_text_in_memory(run):
     TEXT.truncate(0)
     doing(run, lambda: TEXT.write("x") and None)
     run.see(TEXT.getvalue().count("x"))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def logs(run):
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
@@ -133,7 +133,7 @@ def logs_from_some_call_on(run):
     run.see(stream.getvalue().count("forward"))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def warns_each_time(run):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -141,7 +141,7 @@ def warns_each_time(run):
     run.see(len(caught))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def puts_into_a_queue(run):
     doing(run, lambda: QUEUE.put(1))
     run.see(QUEUE.qsize())
@@ -167,7 +167,7 @@ def starts_a_thread(run):
     run.see(len(done))
 
 
-@case("e{8}", reason="collect()")
+@case("e{4,8}p{0,4}", reason="collect()")
 def collects_garbage(run):
     def collect():
         gc.collect()
@@ -175,7 +175,7 @@ def collects_garbage(run):
     doing(run, collect)
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def imports_in_each_call(run):
     def load():
         sys.modules.pop("this_helper", None)
@@ -205,7 +205,7 @@ def reads_the_environment(run):
         run(model, data(i))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def sets_the_environment(run):
     def count():
         os.environ["CASE_COUNT"] = str(int(os.environ["CASE_COUNT"]) + 1)
@@ -294,7 +294,7 @@ def value_read_decides_in_an_if(run):
         run(model, torch.full((3, 8), -1.0 if i > 3 and i % 2 == 0 else 1.0, device="cuda"))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def value_read_is_used_as_a_number(run):
     class Reading(Net):
         def forward(self, x):
@@ -305,7 +305,7 @@ def value_read_is_used_as_a_number(run):
         run(model, data(i))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def memory_changes_before_a_read(run):
     class Reading(Net):
         def forward(self, x):
@@ -319,7 +319,7 @@ def memory_changes_before_a_read(run):
         run.see(x)
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def much_is_read(run):
     class Reading(Net):
         def forward(self, x):
@@ -330,7 +330,7 @@ def much_is_read(run):
         run(model, data())
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def returns_a_tensor_of_the_host(run):
     class Reading(Net):
         def forward(self, x):
@@ -341,7 +341,7 @@ def returns_a_tensor_of_the_host(run):
         run(model, data(i))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def copies_from_the_host(run):
     class Copying(Net):
         def forward(self, x, scale):
@@ -352,7 +352,7 @@ def copies_from_the_host(run):
         run(model, data(i), 2.0)
 
 
-@case("e{8}", reason="cuCtxSynchronize")
+@case("e{4,8}p{0,4}", reason="cuCtxSynchronize")
 def waits_for_the_device(run):
     class Waiting(Net):
         def forward(self, x):

@@ -128,7 +128,7 @@ def argument_is_a_tensor_of_a_global(run):
 
 
 # What is known by the address of an object.
-@case("e{16}")
+@case("e{4,16}p{0,12}")
 def seen_by_identity(run):
     class Seeing(Net):
         def forward(self, x):
@@ -146,7 +146,7 @@ def seen_by_identity(run):
     run.see(len(SEEN))
 
 
-@case("e{16}")
+@case("e{4,16}p{0,12}")
 def scaled_by_identity(run):
     class Scaling(Net):
         def forward(self, x):

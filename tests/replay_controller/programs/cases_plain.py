@@ -84,7 +84,7 @@ def module_called_twice_inside(run):
         run(model, data(i))
 
 
-@case("e{8}")
+@case("e{4,8}p{0,4}")
 def module_without_device_memory(run):
     class Plain(nn.Module):
         def forward(self, number):

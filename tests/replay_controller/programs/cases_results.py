@@ -82,12 +82,12 @@ def returns_nothing(run):
 CONSTANT = {"name": "constant"}
 
 
-@case("[er]{8}")
+@case("[er]{4,8}p{0,4}")
 def returns_a_global(run):
     returning(run, lambda model, x, y: (y, CONSTANT), after=lambda x, result: result[1] is CONSTANT)
 
 
-@case("[er]{8}")
+@case("[er]{4,8}p{0,4}")
 def returns_an_object_of_the_module(run):
     class Informed(Net):
         def __init__(self):
@@ -103,7 +103,7 @@ def returns_an_object_of_the_module(run):
         run.see(result[1] is model.info, result[2] is model.info["list"])
 
 
-@case("[er]{8}")
+@case("[er]{4,8}p{0,4}")
 def returns_a_tensor_with_an_attribute(run):
     def function(model, x, y):
         y.tag = "made here"
@@ -112,7 +112,7 @@ def returns_a_tensor_with_an_attribute(run):
     returning(run, function, after=lambda x, y: y.tag)
 
 
-@case("[er]{8}")
+@case("[er]{4,8}p{0,4}")
 def sets_an_attribute_of_its_input(run):
     def function(model, x, y):
         x.tag = "seen"
@@ -131,7 +131,7 @@ def counts_in_an_attribute_of_its_weight(run):
     run.see(model.first.weight.uses)
 
 
-@case("[er]{8}")
+@case("[er]{4,8}p{0,4}")
 def makes_a_result_that_wants_gradients(run):
     def function(model, x, y):
         y.requires_grad = True

@@ -211,6 +211,11 @@ PyObject* make_delay(PyObject*, PyObject* microseconds) {
 }
 
 PyObject* call_operators_run(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(operators_run()); }
+// Another one each time, as an extension's own state would give.
+PyObject* call_next_number(PyObject*, PyObject*) {
+  static unsigned long long number = 0;
+  return PyLong_FromUnsignedLongLong(++number);
+}
 PyObject* call_set_classes(PyObject*, PyObject* arguments) {
   PyObject *tensor_type = nullptr, *size = nullptr;
   if (PyArg_ParseTuple(arguments, "OO", &tensor_type, &size) == 0) return nullptr;
@@ -353,6 +358,7 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("take", make_take, kPositional),
     SIM_FUNCTION("delay", make_delay, kOneArgument),
     SIM_FUNCTION("_operators_run", call_operators_run, kNoArguments),
+    SIM_FUNCTION("_next_number", call_next_number, kNoArguments),
     SIM_FUNCTION("_set_classes", call_set_classes, kPositional),
     SIM_FUNCTION("_raw_dispatch_keys", dispatch_keys, kOneArgument),
     SIM_FUNCTION("_raw_included_keys", included_keys, kNoArguments),
