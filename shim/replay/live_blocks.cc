@@ -99,7 +99,7 @@ struct Segment {
   std::uint64_t address = 0, bytes = 0;
   bool cached = false;
 };
-std::vector<Segment>& segments() noexcept {
+std::vector<Segment>& segments() {
   static auto& all = *new std::vector<Segment>;
   return all;
 }
