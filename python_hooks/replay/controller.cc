@@ -358,7 +358,10 @@ class Timed {
 // is counted, but for replays, which have to pay for themselves.
 Object* decide_inner(Region& region, Call& call) {
   const double began = now();
-  if (region.replayed == 0 && !InnerBudget::affords(began)) return run_eagerly(region, call);
+  if (region.replayed == 0 && !InnerBudget::affords(began)) {
+    ++region.put_off;
+    return run_eagerly(region, call);
+  }
   const std::uint64_t replayed = region.replayed;
   const double before = region.times.eager + region.times.observed;
   Object* result = decide(region, call);

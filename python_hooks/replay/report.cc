@@ -77,6 +77,8 @@ RegionReport report_of(const Region& region) {
   report.fell_back = region.fell_back;
   report.first_calls = region.first_calls;
   report.validated = region.validated;
+  report.rested = region.payoff.rested();
+  report.put_off = region.put_off;
   const Times& times = region.times;
   report.seconds = times.all;
   report.eager_ms = average_ms(times.eager, times.eager_calls);

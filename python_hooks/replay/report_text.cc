@@ -89,6 +89,7 @@ std::vector<Reason> all_reasons(const RegionReport& region) {
     reasons.push_back(
         {"its arguments were new (" + std::to_string(kinds) + " different ones in all)", "", region.first_calls});
   }
+  if (region.put_off != 0) reasons.push_back({"looking at it was put off", "", region.put_off});
   const auto more = [](const Reason& a, const Reason& b) { return a.count > b.count; };
   std::stable_sort(reasons.begin(), reasons.end(), more);
   return reasons;
@@ -124,6 +125,7 @@ std::string json_of(const RegionReport& region, const RunReport& report) {
   members.number("share_of_run", share(region.seconds, report.seconds), 4);
   members.number("calls", region.calls).number("replayed", region.replayed).number("observed", region.observed);
   members.number("validated", region.validated).number("fell_back", region.fell_back);
+  members.number("rested", region.rested);
   members.raw("signatures", signatures.object());
   members.measured("eager_ms", region.eager_ms).measured("observed_ms", region.observed_ms);
   members.measured("replay_ms", region.replay_ms).measured("eager_interval_ms", region.eager_interval_ms);
