@@ -78,6 +78,8 @@ constexpr const char kNoGain[] = "Nothing needs to be changed: the CPU does not 
 constexpr const char kPutOff[] =
     "Only a small part of the time is spent on looking at modules inside of one that is not replayed as a whole. What "
     "keeps that one from being replayed matters more.";
+constexpr const char kShared[] =
+    "Pass it the same way each time: always the very object that the global holds, or never.";
 constexpr const char kThreads[] = "One thread at a time replays a module: give each thread a copy of its own.";
 
 struct Row {
@@ -149,6 +151,8 @@ constexpr Row kRows[] = {
     {"an event", {"streams", kStreams}},
     {"orders whole contexts", {"streams", kStreams}},
     {"wait for too many others", {"streams", kStreams}},
+    {"orders streams", {"streams", kStreams}},
+    {"an argument is what", {"shared", kShared}},
     {"more than one device", {"devices", kDevices}},
     {"no memory", {"memory", kMemory}},
     {"no host memory", {"memory", kMemory}},
