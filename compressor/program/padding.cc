@@ -19,7 +19,9 @@ std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b) {
 
 int count(std::uint8_t bytes) { return __builtin_popcount(bytes); }
 
-bool has_symbol(const Program& program, std::uint32_t word) {
+// A symbol, or an address in memory that is nobody's.
+bool has_address(const Program& program, std::uint32_t word) {
+  if (std::binary_search(program.strays.begin(), program.strays.end(), word)) return true;
   const auto at = std::lower_bound(program.references.begin(), program.references.end(), word,
                                    [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
   return at != program.references.end() && at->word == word;
@@ -63,8 +65,8 @@ void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
   auto old = all.begin();
   for (const std::uint32_t word : noise) {
     for (; old != all.end() && old->word < word; ++old) merged.push_back(*old);
-    const bool symbol = has_symbol(a, word) || has_symbol(b, word);
-    NoiseWord added{word, symbol ? kAllBytes : different_bytes(a.words[word], b.words[word])};
+    const bool address = has_address(a, word) || has_address(b, word);
+    NoiseWord added{word, address ? kAllBytes : different_bytes(a.words[word], b.words[word])};
     if (old != all.end() && old->word == word) added.bytes = static_cast<std::uint8_t>(added.bytes | old++->bytes);
     merged.push_back(added);
   }
@@ -150,20 +152,20 @@ std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Pr
     const bool any_unknown = next_unknown != unknown.end() && next_unknown->word == each.word;
     const unsigned wanted = any_unknown ? next_unknown->bytes : 0u;
     std::uint64_t& own = program.words[each.word];
-    bool symbol = has_symbol(program, each.word);
+    bool address = has_address(program, each.word);
     std::uint64_t best = own;
     int best_worth = 0;
     for (const Program* donor : donors) {
-      symbol = symbol || has_symbol(*donor, each.word);
+      address = address || has_address(*donor, each.word);
       const std::uint8_t bytes = different_bytes(own, donor->words[each.word]);
       const int worth = 16 * count(static_cast<std::uint8_t>(bytes & wanted)) + count(bytes);
       if (worth <= best_worth) continue;
       best = donor->words[each.word];
       best_worth = worth;
     }
-    const std::uint8_t bytes = symbol ? kAllBytes : different_bytes(own, best);
+    const std::uint8_t bytes = address ? kAllBytes : different_bytes(own, best);
     if (bytes != 0) tried.push_back({each.word, bytes});
-    own = symbol ? harmless : best;
+    own = address ? harmless : best;
   }
   drop_references(program, noise);
   return tried;

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "compressor/program/padding.h"
 #include "compressor/program/symbolise.h"
 #include "python_hooks/frame_names.h"
 #include "python_hooks/replay/clock.h"
@@ -25,6 +26,7 @@ namespace {
 
 using Range = grape::replay::Shadow::Range;
 
+constexpr std::uint32_t kMostShadows = 5;    // of one program, until its padding is known
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
 // What one observed call was, and what became of it.
@@ -132,28 +134,10 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   return nullptr;
 }
 
-// A word of padding that held an address in either run might be a pointer after all: it gets one to memory that nobody
-// uses, where a mistake shows in the outputs and hurts nobody. Other padding takes the donor's bytes.
-void settle_noise(program::Program& program, const program::Program& donor, const std::vector<std::uint32_t>& noise,
-                  std::uint64_t harmless) {
-  const auto refers = [](const program::Program& p, std::uint32_t word) {
-    const auto at = std::lower_bound(p.references.begin(), p.references.end(), word,
-                                     [](const program::Reference& r, std::uint32_t w) { return r.word < w; });
-    return at != p.references.end() && at->word == word;
-  };
-  const auto strays = [&](std::uint32_t word) {
-    return std::binary_search(program.strays.begin(), program.strays.end(), word) ||
-           std::binary_search(donor.strays.begin(), donor.strays.end(), word);
-  };
-  for (const std::uint32_t word : noise) {
-    const bool address = refers(program, word) || refers(donor, word) || strays(word);
-    program.words[word] = address ? harmless : donor.words[word];
-  }
-  program.references.erase(std::remove_if(program.references.begin(), program.references.end(),
-                                          [&](const program::Reference& r) {
-                                            return std::binary_search(noise.begin(), noise.end(), r.word);
-                                          }),
-                           program.references.end());
+// What is known to be padding, in all regions. Never destroyed.
+program::PaddingKnowledge& padding() {
+  static auto& knowledge = *new program::PaddingKnowledge;
+  return knowledge;
 }
 
 // Memory for pointers that should be padding: never freed, alive as long as the process.
@@ -199,9 +183,33 @@ BeforeReads changed_before_reads(const program::Program& program, const Call& ca
   return found;
 }
 
-// The second observed call told the same program: its graph runs in the shadow. Null: `seen.reason` says why not.
-std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& first, Observation& second,
-                              const std::vector<std::uint32_t>& noise, Seen& seen) {
+// The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
+std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise) {
+  std::unique_ptr<Trial> trial = last.trial != nullptr ? std::move(last.trial) : std::make_unique<Trial>();
+  auto& runs = trial->runs;
+  const auto add = [&](const program::Program& run) {
+    const program::Comparison comparison = program::compare(run, second.program);
+    const bool same = comparison.difference == program::Difference::kNone;
+    if (same) program::add_noise(trial->noise, run, second.program, comparison.noise);
+    return same;
+  };
+  runs.erase(std::remove_if(runs.begin(), runs.end(), [&](const program::Program& run) { return !add(run); }),
+             runs.end());
+  program::add_noise(trial->noise, last.program, second.program, noise);
+  runs.push_back(std::move(last.program));
+  return trial;
+}
+
+// Is all that differs between the runs padding? Two shadow replays must have had other bytes there: of this program, or
+// of any with the same kernel.
+bool padding_known(const Trial& trial, const program::Program& program) {
+  const bool often = trial.shadows >= program::PaddingKnowledge::kEnough;
+  return padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough).empty();
+}
+
+// Another observed call told the same program: its graph runs in the shadow, with the padding of the others. Null:
+// `seen.reason` says why not.
+std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
   if (!seen.shadow.after(stream,
                          output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
@@ -217,12 +225,16 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   proven->program = second.program;
   proven->others = second.others;
   proven->module_epoch = second.module_epoch;
-  const std::uint64_t harmless = noise.empty() ? 1 : harmless_memory(call.dispatch.device);
+  const std::uint64_t harmless = trial.noise.empty() ? 1 : harmless_memory(call.dispatch.device);
   if (harmless == 0) {
     seen.reason = "no device memory";
     return nullptr;
   }
-  settle_noise(proven->program, first.program, noise, harmless);
+  padding().set_module_epoch(second.module_epoch);
+  std::vector<const program::Program*> donors;
+  for (const program::Program& run : trial.runs) donors.push_back(&run);
+  const std::vector<program::NoiseWord> tried =
+      program::settle_noise(proven->program, donors, trial.noise, padding(), harmless);
   proven->plan = program::plan_arena(proven->program);
   program::Bindings& bindings = proven->bindings;
   bindings.outputs.resize(proven->program.outputs.size());
@@ -237,6 +249,10 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
   }
   const double planned = now();
   proven->pool = &region.execs;
+  if (trial.candidate != nullptr) {
+    region.execs.hand_over(trial.candidate->program, proven->program, proven->plan, bindings);
+    trial.candidate = nullptr;
+  }
   const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
   std::string difference;
   auto found = grape::replay::Shadow::Found::kDifferent;
@@ -249,26 +265,27 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Observation& fir
            proven->program.nodes.size(), (now() - planned) * 1e3);
   if (!ran) return nullptr;
   if (found == grape::replay::Shadow::Found::kNotDeterministic) {
-    if (config().allow_nondeterministic) return proven;
+    if (config().allow_nondeterministic) {
+      trial.noise.clear();  // its shadows tell nothing about padding
+      return proven;
+    }
     seen.reason = "gives other bytes each time it runs, on the same memory (" + difference +
                   "): GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless";
     return nullptr;
   }
   if (found != grape::replay::Shadow::Found::kSame) {
+    padding().refute(proven->program, tried);
     seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
     return nullptr;
   }
+  padding().confirm(proven->program, tried);
+  ++trial.shadows;
   return proven;
 }
 
-bool refer_to_statics(Proven& proven) {
-  auto& blocks = grape::replay::LiveBlocks::instance();
-  proven.block_epoch = blocks.epoch();
-  if (blocks.refer(proven.program)) return true;
-  program::Program& program = proven.program;
-  program.statics.clear();  // no references to give up
-  for (auto* handles : {&program.waited_events, &program.recorded_events, &program.streams}) handles->clear();
-  return false;
+bool refer_to_memory(Proven& proven) {
+  proven.block_epoch = grape::replay::LiveBlocks::instance().epoch();
+  return proven.references.take(proven.program);
 }
 
 // The kernel's name as its author wrote it.
@@ -303,6 +320,16 @@ bool joins(const Observation& observation) {
   return true;
 }
 
+// Its shadow was equal, but not all that differs between the runs is known to be padding: the next call tries again.
+void try_again(std::unique_ptr<Trial> trial, std::unique_ptr<Proven> candidate, Observation& observation, Seen& seen) {
+  if (trial->shadows >= kMostShadows) {
+    seen.reason = "what its kernels get differs from call to call in ever other places, which might be padding or not";
+    return;
+  }
+  trial->candidate = std::move(candidate);
+  observation.trial = std::move(trial);
+}
+
 // From one observation to the next stage.
 void advance(Region& region, Signature& signature, const Call& call, std::unique_ptr<Observation> observation,
              Seen& seen) {
@@ -311,31 +338,36 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     signature.stage = Stage::kObserved;
     return;
   }
-  Observation& first = *signature.observation;
-  const program::Comparison comparison = program::compare(first.program, observation->program);
+  Observation& last = *signature.observation;
+  const program::Comparison comparison = program::compare(last.program, observation->program);
+  std::unique_ptr<Trial> trial;
   std::unique_ptr<Proven> proven;
   if (comparison.difference != program::Difference::kNone) {
-    seen.reason = program::describe(comparison, first.program, observation->program, readable);
+    seen.reason = program::describe(comparison, last.program, observation->program, readable);
     const auto& nodes = observation->program.nodes;
     if (comparison.node < nodes.size()) seen.place = place_of_frame(nodes[comparison.node].frame);
-  } else if (first.module_epoch != observation->module_epoch) {
+  } else if (last.module_epoch != observation->module_epoch) {
     seen.reason = "kernels were unloaded between the observed calls";
-  } else if (first.shared_addresses != observation->shared_addresses) {
+  } else if (last.shared_addresses != observation->shared_addresses) {
     seen.reason = "an argument is what a global holds in one call, and not in the other";
   } else if (!joins(*observation)) {
     seen.reason = "leaves work on another stream that the current one does not wait for";
-  } else if (first.outcome->same_as(*observation->outcome, seen.reason)) {
-    proven = prove(region, call, first, *observation, comparison.noise, seen);
-    if (proven != nullptr) {
-      proven->globals = std::move(observation->globals);
-      proven->shared = std::move(observation->shared);
-    }
+  } else if (last.outcome->same_as(*observation->outcome, seen.reason)) {
+    trial = trial_of(last, *observation, comparison.noise);
+    proven = prove(region, call, *trial, *observation, seen);
   }
-  if (proven == nullptr || !refer_to_statics(*proven)) {
+  if (proven != nullptr && !padding_known(*trial, proven->program)) {
+    try_again(std::move(trial), std::move(proven), *observation, seen);
+    signature.observation = std::move(observation);
+    return;
+  }
+  if (proven == nullptr || !refer_to_memory(*proven)) {
     signature.observation = std::move(observation);
     return;
   }
   proven->read_place = place_of_read(proven->program);
+  proven->globals = std::move(observation->globals);
+  proven->shared = std::move(observation->shared);
   proven->outcome = std::move(observation->outcome);
   proven->recipes = std::move(observation->recipes);
   signature.observation = nullptr;

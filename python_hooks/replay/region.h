@@ -2,7 +2,8 @@
 // only.
 //
 //   seen → observed (one program) → proven (a second observed call told the same program, and its graph, run in the
-//   shadow, left the same bytes) → replayed. Whatever breaks a guard starts the signature anew.
+//   shadow, left the same bytes; a third one, where what differs is not known to be padding) → replayed. Whatever
+//   breaks a guard starts the signature anew.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "compressor/program/padding.h"
 #include "compressor/program/plan.h"
 #include "compressor/program/program.h"
 #include "compressor/program/prove.h"
@@ -23,6 +25,7 @@
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/outcome.h"
 #include "python_hooks/state/walk.h"
+#include "shim/replay/block_references.h"
 #include "shim/replay/steps.h"
 
 namespace grape::python::replay {
@@ -33,6 +36,37 @@ struct OutputRecipe {
   std::uint32_t block = 0;          // index into Program::outputs
   bool has_block = false;           // false: no bytes
   bool whole = false;               // one tensor, as long as its storage
+};
+
+// A program that may stand in for the call.
+struct Proven {
+  program::Program program;
+  program::ArenaPlan plan;
+  std::unique_ptr<state::Outcome> outcome;
+  std::vector<OutputRecipe> recipes;
+  std::unique_ptr<state::GlobalsGuard> globals;
+  std::vector<std::uint64_t> shared;        // what the arguments share with the globals
+  grape::replay::ExecPool* pool = nullptr;  // the region's
+  std::vector<CUstream> others;             // streams besides the current one
+  grape::replay::Steps steps;
+  grape::replay::BlockReferences references;  // to what the program needs alive, once it may be replayed
+  program::Bindings bindings;                 // of the last run; reused
+  std::uint32_t module_epoch = 0;             // record::g_module_epoch as it was before the proof
+  std::uint32_t block_epoch = 0;              // LiveBlocks::epoch() when its statics were last seen alive
+  std::string read_place;  // where the host reads a value, if it reads one; "": nowhere, or not known
+
+  Proven() = default;
+  ~Proven();
+  Proven(const Proven&) = delete;
+  Proven& operator=(const Proven&) = delete;
+};
+
+// Runs of a program whose padding has to be tried in another shadow replay.
+struct Trial {
+  std::vector<program::Program> runs;  // observed before the last one; their bytes are tried
+  std::vector<program::NoiseWord> noise;
+  std::unique_ptr<Proven> candidate;  // what ran in the shadow last; its execs are the next one's
+  std::uint32_t shadows = 0;          // that were equal
 };
 
 // One observed call, symbolised.
@@ -47,28 +81,7 @@ struct Observation {
   std::vector<CUstream> others;                    // streams besides the current one that work was put on
   std::uint32_t current_stream = program::kNever;  // its number in the program
   std::uint32_t module_epoch = 0;
-};
-
-// A program that may stand in for the call.
-struct Proven {
-  program::Program program;
-  program::ArenaPlan plan;
-  std::unique_ptr<state::Outcome> outcome;
-  std::vector<OutputRecipe> recipes;
-  std::unique_ptr<state::GlobalsGuard> globals;
-  std::vector<std::uint64_t> shared;        // what the arguments share with the globals
-  grape::replay::ExecPool* pool = nullptr;  // the region's
-  std::vector<CUstream> others;             // streams besides the current one
-  grape::replay::Steps steps;
-  program::Bindings bindings;      // of the last run; reused
-  std::uint32_t module_epoch = 0;  // record::g_module_epoch as it was before the proof
-  std::uint32_t block_epoch = 0;   // LiveBlocks::epoch() when its statics were last seen alive
-  std::string read_place;          // where the host reads a value, if it reads one; "": nowhere, or not known
-
-  Proven() = default;
-  ~Proven();  // gives up its references to blocks
-  Proven(const Proven&) = delete;
-  Proven& operator=(const Proven&) = delete;
+  std::unique_ptr<Trial> trial;  // null: nothing of it ran in a shadow
 };
 
 enum class Stage : std::uint8_t { kSeen, kObserved, kProven, kGivenUp };

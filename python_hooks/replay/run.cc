@@ -65,7 +65,6 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
 
 Proven::~Proven() {
   if (pool != nullptr) pool->forget(program);
-  grape::replay::LiveBlocks::instance().release(program);
 }
 
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,

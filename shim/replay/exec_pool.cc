@@ -97,6 +97,35 @@ GraphExec* ExecPool::build(const program::Program& program, program::Segment seg
   return entries_.back().exec.get();
 }
 
+bool ExecPool::adopt(std::size_t index, const program::Program& program, program::Segment segment,
+                     const program::ArenaPlan& plan, const program::Bindings& bindings) {
+  Entry& entry = entries_[index];
+  entry.used = ++clock_;
+  if (!entry.exec->adopt(program, segment, plan, bindings)) {
+    if (!entry.exec->usable()) drop(index);
+    return false;
+  }
+  ++adopted_;
+  // Its node in the table is the new one's: no memory is needed.
+  auto node = holders_.extract(entry.part);
+  node.key() = entry.part = Part{&program, segment.first};
+  holders_.insert(std::move(node));
+  return true;
+}
+
+void ExecPool::hand_over(const program::Program& from, const program::Program& to, const program::ArenaPlan& plan,
+                         const program::Bindings& bindings) noexcept {
+  if (record::g_module_epoch.load(std::memory_order_acquire) != module_epoch_) return;
+  try {
+    for (const program::Segment& segment : program::segments(to)) {
+      const auto held = holders_.find(Part{&from, segment.first});
+      if (segment.count != 0 && held != holders_.end()) adopt(held->second, to, segment, plan, bindings);
+    }
+  } catch (const std::bad_alloc&) {
+    // What was not handed over goes with `from`.
+  }
+}
+
 GraphExec* ExecPool::take(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
                           const program::Bindings& bindings, std::string& error) noexcept {
   try {
@@ -117,17 +146,8 @@ GraphExec* ExecPool::take(const program::Program& program, program::Segment segm
     }
     const std::uint32_t shape = shape_of(program, segment);
     if (Entry* entry = to_adopt(program, segment, shape)) {
-      const auto index = static_cast<std::size_t>(entry - entries_.data());
-      entry->used = ++clock_;
-      if (entry->exec->adopt(program, segment, plan, bindings)) {
-        ++adopted_;
-        // Its node in the table is the new one's: no memory is needed.
-        auto node = holders_.extract(entry->part);
-        node.key() = entry->part = part;
-        holders_.insert(std::move(node));
-        return entry->exec.get();
-      }
-      if (!entry->exec->usable()) drop(index);
+      GraphExec* exec = entry->exec.get();
+      if (adopt(static_cast<std::size_t>(entry - entries_.data()), program, segment, plan, bindings)) return exec;
     }
     return build(program, segment, shape, plan, bindings, error);
   } catch (const std::bad_alloc&) {

@@ -20,6 +20,9 @@ class ExecPool {
   // Null and one line in `error` if the driver refuses. `program` and `plan` must stay as they are until forget().
   GraphExec* take(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
                   const program::Bindings& bindings, std::string& error) noexcept;
+  // `to` is `from` with other words: it takes over the execs that hold `from`, bound. Where that fails take() builds.
+  void hand_over(const program::Program& from, const program::Program& to, const program::ArenaPlan& plan,
+                 const program::Bindings& bindings) noexcept;
   // The program is about to go: so do the execs that hold it.
   void forget(const program::Program& program) noexcept;
 
@@ -51,6 +54,8 @@ class ExecPool {
   };
 
   void drop(std::size_t index) noexcept;
+  bool adopt(std::size_t index, const program::Program& program, program::Segment segment,
+             const program::ArenaPlan& plan, const program::Bindings& bindings);
   void drop_all() noexcept;
   std::uint32_t shape_of(const program::Program& program, program::Segment segment) const;
   Entry* to_adopt(const program::Program& program, program::Segment segment, std::uint32_t shape) noexcept;

@@ -174,6 +174,34 @@ TEST(SettleNoise, WhatMightBeAPointerPointsToHarmlessMemory) {
   }
 }
 
+// Also what points to memory that was given back: it may be somebody's when the program is replayed.
+TEST(SettleNoise, StrayAddressesPointToHarmlessMemory) {
+  PaddingKnowledge knowledge;
+  const auto stray_run = [](std::uint64_t word) {
+    RecordBuilder r;
+    r.before(kWeight, 512).launch(function_with(1, "f", {8, 24}), {kWeight, word, 2, 3});
+    r.record().segments = {{kWeight, 1 << 20}};
+    return symbolise(r.record());
+  };
+  for (const bool own : {false, true}) {
+    Program program = stray_run(own ? kOther : 7);
+    const Program donor = stray_run(own ? 7 : kOther);
+    const std::vector<NoiseWord> noise = noise_of({program, donor});
+    EXPECT_EQ(noise, (std::vector<NoiseWord>{{1, 0xff}}));
+    EXPECT_EQ(settle_noise(program, {&donor}, noise, knowledge, kHarmless), noise);
+    EXPECT_EQ(program.words[1], kHarmless);
+  }
+  // The same one in both runs.
+  Program program = stray_run(kOther);
+  const Program donor = program;
+  const std::vector<NoiseWord> noise = noise_of({program, donor});
+  EXPECT_EQ(noise, (std::vector<NoiseWord>{{1, 0xff}}));
+  EXPECT_FALSE(prove(knowledge, donor, program)) << "not known yet";
+  settle_noise(program, {&donor}, noise, knowledge, kHarmless);
+  EXPECT_EQ(program.words[1], kHarmless);
+  EXPECT_TRUE(prove(knowledge, donor, donor));
+}
+
 TEST(SettleNoise, StaticsKeepTheirWords) {
   PaddingKnowledge knowledge;
   RecordBuilder a, b;

@@ -140,6 +140,36 @@ TEST_F(ExecPoolTest, FiveProgramsOfOneShapeShareFourExecs) {
   EXPECT_EQ(simcuda_calls("cuGraphInstantiateWithFlags"), 4u);
 }
 
+TEST_F(ExecPoolTest, AnExecIsHandedOverToTheProgramThatFollows) {
+  const Numbered other = numbered(9, {9, 9}), after = numbered(4, {5, 6});
+  ExecPool pool;
+  expect_computes(pool, other);
+  {
+    const Numbered before = numbered(1, {2, 3});
+    GraphExec* exec = take(pool, before, output_);
+    pool.hand_over(before.builder.program(), after.builder.program(), after.plan, to(output_));
+    EXPECT_EQ(exec->holds(), &after.builder.program());
+    pool.forget(before.builder.program());
+    EXPECT_EQ(take(pool, after, output_), exec);
+    EXPECT_EQ(exec->patched(), 0u) << "bound by the handing over";
+  }
+  expect_computes(pool, after);
+  expect_computes(pool, other);
+  EXPECT_EQ(pool.built(), 2u);
+  EXPECT_EQ(pool.size(), 2u);
+  EXPECT_EQ(simcuda_calls("cuGraphInstantiateWithFlags"), 2u);
+
+  // Nothing to hand over, and a driver that refuses: the next one is built.
+  const Numbered never = numbered(1, {1, 1}), last = numbered(7, {8, 8});
+  pool.hand_over(never.builder.program(), last.builder.program(), last.plan, to(output_));
+  EXPECT_EQ(pool.size(), 2u);
+  ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_UNKNOWN), 0);
+  pool.hand_over(after.builder.program(), last.builder.program(), last.plan, to(output_));
+  EXPECT_EQ(pool.size(), 1u) << "half of one program and half of another";
+  expect_computes(pool, last);
+  EXPECT_EQ(pool.built(), 3u);
+}
+
 TEST_F(ExecPoolTest, WhatComesAgainAndAgainGetsAnExecOfItsOwn) {
   std::vector<Numbered> programs;
   for (std::uint64_t i = 1; i <= 9; ++i) programs.push_back(numbered(i, {i + 1, i + 2, i + 3}));

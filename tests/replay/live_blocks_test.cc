@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "shim/replay/block_references.h"
+
 namespace grape::replay {
 namespace {
 
@@ -25,6 +27,31 @@ class LiveBlocksTest : public testing::Test {
 
   LiveBlocks& blocks_ = LiveBlocks::instance();
 };
+
+// What a holder gives back is what it took, not what others have.
+TEST_F(LiveBlocksTest, HoldersDoNotReleaseForEachOther) {
+  const std::uint64_t a = blocks_.add(BlockSource::kFramework, 0x1000, 512);
+  const std::uint64_t b = blocks_.add(BlockSource::kFramework, 0x2000, 512);
+  program::Program both, one_is_gone;
+  both.statics = {{0x1000, 512, a}, {0x2000, 512, b}};
+  one_is_gone.statics = {{0x1000, 512, a}, {0x2000, 512, b + 1}};
+  BlockReferences holder;
+  ASSERT_TRUE(holder.take(both));
+  {
+    BlockReferences never, another, failed;
+    ASSERT_TRUE(another.take(both));
+    ASSERT_TRUE(another.take(both));
+    EXPECT_FALSE(failed.take(one_is_gone));
+  }
+  const std::uint32_t before = blocks_.epoch();
+  blocks_.remove(BlockSource::kFramework, 0x1000);
+  EXPECT_NE(blocks_.epoch(), before) << "the holder is told";
+  holder.release();
+  holder.release();
+  const std::uint32_t after = blocks_.epoch();
+  blocks_.remove(BlockSource::kFramework, 0x2000);
+  EXPECT_EQ(blocks_.epoch(), after) << "nobody refers to it any more";
+}
 
 TEST_F(LiveBlocksTest, AnAddressThatIsUsedAgainIsAnotherBlock) {
   const std::uint64_t first = blocks_.add(BlockSource::kFramework, 0x1000, 512);

@@ -81,14 +81,14 @@ def declare(symbol):
                     one_fault(run, kind, at, (symbol, nth, CUDA_ERROR_UNKNOWN))
 
     body.__name__ = "fault" + re.sub("([A-Z]+[a-z]*)", r"_\1", symbol.split("_")[0][2:]).lower()
-    case("e{2,3}r[er]*", stderr=".*")(body)
+    case("e{2,4}r[er]*", stderr=".*")(body)
 
 
 for name in SYMBOLS:
     declare(name)
 
 
-@case("e{2,3}r[er]*r", stderr=".*")
+@case("e{2,4}r[er]*r", stderr=".*")
 def fault_of_an_allocation(run):
     for nth in (1, 2, 3):
         for at in range(6):

@@ -4,15 +4,46 @@ from bed import Net, case, data, net
 from torch import nn
 
 
-@case("eer{8}")
-def padding_differs_in_each_launch(run):
-    class Padded(Net):
-        def forward(self, x):
-            return torch.affine(super().forward(x), 1.25, 0.5)
+class Padded(Net):
+    def forward(self, x):
+        return torch.affine(super().forward(x), 1.25, 0.5)
 
+
+# Whether it is padding, two shadow replays in two calls must show.
+@case("eeer{7}", alone=True)
+def padding_differs_in_each_launch(run):
     model = net(Padded)
     for i in range(10):
         run(model, data(i))
+
+
+# And once they did, it is known of this kernel, whoever launches it.
+@case("eeer{3}e{2}r{2}e{2}r{2}", alone=True)
+def padding_that_is_known(run):
+    class Another(Net):
+        def forward(self, x):
+            return torch.relu(torch.affine(self.first(x), -2.0, 1.0))
+
+    model, other = net(Padded), net(Another)
+    for i in range(6):
+        run(model, data(i))
+    for i in range(4):
+        run(model, data(i, rows=5))
+    for i in range(4):
+        run(other, data(i))
+
+
+# One shadow replay of each of two models is two of the kernel: the second model is replayed from its third call on.
+@case("e{5}r{5}", alone=True)
+def padding_that_two_models_show(run):
+    class Another(Net):
+        def forward(self, x):
+            return torch.affine(super().forward(x), 4.0, 1.0)
+
+    models = net(Padded), net(Another)
+    for i in range(5):
+        for model in models:
+            run(model, data(i))
 
 
 @case("eer{8}")
