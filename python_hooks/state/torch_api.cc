@@ -150,6 +150,11 @@ bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept {
   return true;
 }
 
+const void* storage_of_tensor(Object* plain_tensor) noexcept {
+  const auto* storage = field<const char*>(impl_of(plain_tensor), kImplStorage);
+  return storage != nullptr ? storage + kStorageData : nullptr;
+}
+
 TorchType torch_type(Object* type) noexcept {
   const TorchSymbols& torch = g_torch;
   if (!torch.loaded) return TorchType::kOther;

@@ -66,6 +66,9 @@ struct TensorWords {
 };
 bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept;
 
+// Where a tensor's storage is described; to have it fetched ahead, never followed.
+const void* storage_of_tensor(Object* plain_tensor) noexcept;
+
 // Which of PyTorch's own types this is; kOther before torch is loaded.
 enum class TorchType : std::uint8_t {
   kOther,

@@ -11,8 +11,39 @@ namespace {
 
 constexpr std::uint32_t kMostValues = 1'000'000;
 constexpr int kDeepest = 200;
+constexpr std::size_t kMostKept = 1 << 18;  // bytes of the form of a walk whose memory is kept for the next
+constexpr std::size_t kMostAhead = 512;     // places that are asked for ahead: they are to fit into the nearest cache
+
+Walk* g_kept = nullptr;  // has the memory of the last walk of arguments
 
 }  // namespace
+
+Walk::Walk(bool keep_addresses) noexcept : keep_addresses_(keep_addresses) {
+  if (keep_addresses || g_kept == nullptr) return;
+  exchange_memory(*g_kept);
+  // Only asked for: an address that is no more does no harm.
+  for (const void* place : touched_before_) __builtin_prefetch(place);
+}
+
+Walk::~Walk() {
+  if (keep_addresses_ || bytes_.capacity() == 0 || bytes_.capacity() > kMostKept) return;
+  if (g_kept == nullptr) g_kept = new (std::nothrow) Walk(true);
+  if (g_kept == nullptr) return;
+  clear();
+  exchange_memory(*g_kept);
+}
+
+void Walk::exchange_memory(Walk& other) noexcept {
+  bytes_.swap(other.bytes_);
+  tensors_.swap(other.tensors_);
+  extents_.swap(other.extents_);
+  objects_.swap(other.objects_);
+  storage_extents_.swap(other.storage_extents_);
+  std::swap(seen_, other.seen_);
+  std::swap(storages_, other.storages_);
+  touched_.swap(other.touched_);
+  touched_before_.swap(other.touched_before_);
+}
 
 bool Walk::add(Object* root, const char* name) noexcept {
   if (incomplete_) return false;
@@ -25,7 +56,10 @@ bool Walk::add(Object* root, const char* name) noexcept {
   Path path;
   path.text = name;
   try {
-    return Walker(*this).value(root, path);
+    Walker walker(*this);
+    const bool taken = walker.value(root, path);
+    walker.flush();
+    return taken;
   } catch (const std::bad_alloc&) {
     reason_.clear();  // no memory for words either
     incomplete_ = true;
@@ -51,15 +85,33 @@ void Walk::clear() noexcept {
   seen_.clear();
   storages_.clear();
   storage_extents_.clear();
+  touched_.swap(touched_before_);
+  touched_.clear();
   values_ = 0;
   incomplete_ = false;
   compared_ = 0;
   difference_.clear();
 }
 
-void Walker::put(const void* data, std::size_t size) {
+void Walker::put_much(const void* data, std::size_t size) {
+  flush();
   const auto* bytes = static_cast<const std::uint8_t*>(data);
   walk_.bytes_.insert(walk_.bytes_.end(), bytes, bytes + size);
+}
+
+void Walker::flush() {
+  walk_.bytes_.insert(walk_.bytes_.end(), ready_, ready_ + ready_bytes_);
+  ready_bytes_ = 0;
+}
+
+void Walker::touch(const void* place) {
+  if (watch_ == nullptr && walk_.touched_.size() < kMostAhead) walk_.touched_.push_back(place);
+}
+
+void Walker::touch_dict(Object* dict) {
+  touch(dict);
+  touch(field<const void*>(dict, 32));  // its table
+  if (has_split_values(dict)) touch(field<const void*>(dict, 40));
 }
 
 void Walker::put_text(Object* text) {
@@ -97,11 +149,13 @@ bool Walker::again(Object* object) {
     return true;
   }
   walk_.objects_.push_back(object);
+  touch(object);
   return false;
 }
 
 // The innermost value whose bytes differ is named: it is the first that ends behind the difference.
 void Walker::compare(const Path& path) {
+  flush();
   const std::vector<std::uint8_t>& bytes = walk_.bytes_;
   const std::vector<std::uint8_t>& expected = *walk_.expected_;
   const std::size_t begin = walk_.compared_, end = bytes.size();

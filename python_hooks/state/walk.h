@@ -52,7 +52,13 @@ class Watch;
 class Walk {
  public:
   // `keep_addresses`: tensor addresses are part of the form (weights), else only their alignment (arguments).
-  explicit Walk(bool keep_addresses) : keep_addresses_(keep_addresses) {}
+  // Walks of arguments come with every call: they have the memory of the one before, and ask ahead for what that read.
+  explicit Walk(bool keep_addresses) noexcept;
+  ~Walk();
+  Walk(Walk&&) = default;
+  Walk& operator=(Walk&&) = default;
+  Walk(const Walk&) = delete;
+  Walk& operator=(const Walk&) = delete;
 
   // False: refused, see reason(). May be called for several roots; `name` opens the path in reasons ("args[0]").
   bool add(Object* root, const char* name) noexcept;
@@ -75,6 +81,7 @@ class Walk {
 
  private:
   friend class Walker;
+  void exchange_memory(Walk& other) noexcept;
 
   bool keep_addresses_;
   std::vector<std::uint8_t> bytes_;
@@ -86,8 +93,9 @@ class Walk {
   SeenTable seen_;      // objects, by address: their number is their index in objects_
   SeenTable storages_;  // of tensors, by address
   std::vector<std::uint32_t> storage_extents_;
-  std::uint32_t values_ = 0;  // walked so far
-  bool incomplete_ = false;   // there was no memory: refused from then on
+  std::vector<const void*> touched_, touched_before_;  // memory that is read: by this walk, by the one before
+  std::uint32_t values_ = 0;                           // walked so far
+  bool incomplete_ = false;                            // there was no memory: refused from then on
   Watch* watch_ = nullptr;
   const std::vector<std::uint8_t>* expected_ = nullptr;
   std::size_t compared_ = 0;

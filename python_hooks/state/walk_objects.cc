@@ -75,10 +75,12 @@ bool Walker::content(Object* object, Kind kind, const Path& path) {
       if (watch_ != nullptr) watch_->tuple(object);
       return items(tuple_data(object), item_count(object), path);
     case Kind::kList:
+      touch(list_data(object));
       put(Tag::kList);
       if (watch_ != nullptr) watch_->list(object);
       return items(list_data(object), item_count(object), path);
     case Kind::kDict:
+      touch_dict(object);
       put(Tag::kDict);
       if (watch_ != nullptr) watch_->dict(object, false);
       return dict_items(object, path);
@@ -172,6 +174,7 @@ bool Walker::deque_items(Object* deque, const Path& path) {
 
 bool Walker::attributes(Object* dict, const Path& path) {
   if (dict != nullptr) {
+    touch_dict(dict);
     if (watch_ != nullptr) watch_->dict(dict, false);
     std::ptrdiff_t position = 0;
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {

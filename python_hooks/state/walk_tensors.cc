@@ -7,6 +7,7 @@ namespace {
 
 constexpr std::uint64_t kMostContent = 64 << 10;  // bytes of a tensor on the CPU
 // What kernels may depend on; blocks of the allocators begin at multiples of it.
+constexpr std::ptrdiff_t kPlacesInLine = 8;  // numbers in a line of a cache
 constexpr std::uint64_t kAlignment = 512, kCpuAlignment = 64;
 
 // The bytes from the first to behind the last element.
@@ -27,6 +28,7 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
   if (!view_tensor(tensor, view)) {
     return refuse(path, "a tensor that is not a dense one on the CPU or on CUDA (sparse, conjugate, functorch, ...)");
   }
+  touch_tensor(view);
   put(Tag::kTensor);
   if (watch_ != nullptr) watch_->object(tensor);
   if (!class_reference(type_of(tensor), path)) return false;
@@ -64,6 +66,13 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
   }
   if (!on_device && !tensor_content(view, path)) return false;
   return attributes(instance_dict(tensor), path);
+}
+
+void Walker::touch_tensor(const TensorView& view) {
+  touch(view.sizes);
+  touch(view.strides);
+  touch(view.strides + kPlacesInLine);
+  touch(storage_of_tensor(view.object));
 }
 
 bool Walker::tensor_content(const TensorView& view, const Path& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "python_hooks/cpython_objects.h"
@@ -39,11 +40,23 @@ class Walker {
   // All false: refused. May throw std::bad_alloc.
   bool value(Object* object, const Path& path);
   bool refuse(const Path& path, const std::string& why);
+  void flush();  // at the end
 
  private:
   enum class Tag : std::uint8_t;
 
-  void put(const void* data, std::size_t size);
+  // What is written is gathered here and goes to the walk in pieces.
+  void put(const void* data, std::size_t size) {
+    if (size == 0) return;
+    if (size > sizeof(ready_)) return put_much(data, size);
+    if (ready_bytes_ + size > sizeof(ready_)) flush();
+    std::memcpy(ready_ + ready_bytes_, data, size);
+    ready_bytes_ += size;
+  }
+  void put_much(const void* data, std::size_t size);
+  void touch(const void* place);
+  void touch_dict(Object* dict);
+  void touch_tensor(const TensorView& view);
   template <typename T>
   void put(const T& number) {
     static_assert(!std::is_pointer_v<T>, "see put_address");
@@ -86,6 +99,8 @@ class Walker {
   Walk& walk_;
   Watch* watch_;
   int depth_ = 0;
+  std::size_t ready_bytes_ = 0;
+  std::uint8_t ready_[512];
 };
 
 enum class Walker::Tag : std::uint8_t {

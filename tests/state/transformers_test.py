@@ -117,8 +117,7 @@ def test_time():
     cold = sorted(state.guard_time(guard.handle, 20, 32 << 20) for _ in range(5))
     with torch.no_grad():
         cache = model(IDS, use_cache=True).past_key_values
-    walk = Walk(cache)
-    walks = sorted(state.walk_time(walk.handle, cache, 200, 0) for _ in range(9))
+    walks = sorted(state.walk_time(cache, 200, 0) for _ in range(9))
     print(
         "GPT-2: guard %.1f us (%.1f us with cold caches), walk of its cache %.1f us, switches %.1f us"
         % (times[4], cold[2], walks[4], state.dispatch_time(1000, 0))
