@@ -10,7 +10,7 @@ struct Opcodes {
   bool known = false;
   int extended_arg = -1, cache = -1, load_global = -1, load_name = -1, load_from_dict_or_globals = -1,
       store_global = -1, delete_global = -1, load_attr = -1, load_method = -1, load_const = -1, load_small_int = -1,
-      import_name = -1, import_from = -1;
+      import_name = -1, import_from = -1, store_attr = -1, delete_attr = -1, copy = -1, dup_top = -1;
 };
 
 int opcode(Object* map, const char* name) noexcept {
@@ -37,6 +37,10 @@ const Opcodes& opcodes() noexcept {
   found.load_small_int = opcode(map, "LOAD_SMALL_INT");
   found.import_name = opcode(map, "IMPORT_NAME");
   found.import_from = opcode(map, "IMPORT_FROM");
+  found.store_attr = opcode(map, "STORE_ATTR");
+  found.delete_attr = opcode(map, "DELETE_ATTR");
+  found.copy = opcode(map, "COPY");
+  found.dup_top = opcode(map, "DUP_TOP");
   found.known = found.extended_arg >= 0 && found.load_global >= 0 && found.load_attr >= 0 && found.import_name >= 0;
   return found;
 }
@@ -78,7 +82,9 @@ class NameReader {
       if (chained_) add_attribute(name(op == ops_.load_attr && minor >= 12 ? argument >> 1 : argument));
       return;
     }
-    chained_ = false;
+    // As for "module.count += 1": what is on top is there once more.
+    if (chained_ && (op == ops_.dup_top || (op == ops_.copy && argument == 1))) return;
+    end_chain(op, argument);
     if (op == ops_.load_global) {
       add(NameUse::Kind::kLoad, name(minor >= 11 ? argument >> 1 : argument));
     } else if (op == ops_.load_name || op == ops_.load_from_dict_or_globals) {
@@ -89,10 +95,30 @@ class NameReader {
     } else if (op == ops_.import_name) {
       imported_ = full_name(utf8(name(argument)));
       out_.push_back({NameUse::Kind::kImport, nullptr, imported_, {}});
+      out_.back().escapes = imports_all();
     } else if (op == ops_.import_from) {
       out_.push_back({NameUse::Kind::kImport, nullptr, imported_, {}});
       add_attribute(name(argument));
+      chained_ = true;
     }
+  }
+
+  void end_chain(int op, std::uint32_t argument) {
+    if (!chained_) return;
+    chained_ = false;
+    if (op == ops_.store_attr || op == ops_.delete_attr) {
+      add_attribute(name(argument));
+      out_.back().stores = true;
+    } else {
+      out_.back().escapes = true;
+    }
+  }
+
+  // "import a.b", not "from a import b": no list of names was loaded before.
+  bool imports_all() const {
+    const Instruction& load = before_[1];
+    return load.op == ops_.load_const && load.argument < item_count(constants_) &&
+           tuple_data(constants_)[load.argument] == g_api._Py_NoneStruct;
   }
 
   void add(NameUse::Kind kind, Object* text) {

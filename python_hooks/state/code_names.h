@@ -20,6 +20,8 @@ struct NameUse {
   std::string module;               // kImport
   std::vector<Object*> attributes;  // read directly after it, each of the one before ("nn", "functional" of torch);
                                     // kImport: at most one, which is imported from the module. Borrowed
+  bool stores = false;              // the last of these is set or deleted, not read
+  bool escapes = false;  // the value goes elsewhere (a variable, a call): what is read of it is not known from here
 };
 
 // Are the interpreter's instructions known? The standard module `opcode` says what they are; where that is not imported

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "python_hooks/cpython_objects.h"
+
 namespace grape::python::state {
 namespace {
 
@@ -61,6 +63,21 @@ CodeOrigin origin_of(Object* code, Object* globals) noexcept {
   }
 }
 
+bool is_users_module(Object* dict) noexcept {
+  if (origin_of_globals(dict) != CodeOrigin::kUser) return false;
+  // One that an extension made (torch._C._nn) has neither file nor specification: it is its package's.
+  Object* spec = dict_item(dict, "__spec__");
+  if (dict_item(dict, "__file__") != nullptr || (spec != nullptr && spec != g_api._Py_NoneStruct)) return true;
+  char name[kMostPath] = "";
+  copy_path(dict_item(dict, "__name__"), name);
+  char* dot = std::strchr(name, '.');
+  if (dot == nullptr) return true;
+  *dot = '\0';
+  Object* package = imported_module(name);
+  Object* globals = package != nullptr ? module_dict(package) : nullptr;
+  return globals == nullptr || origin_of_globals(globals) == CodeOrigin::kUser;
+}
+
 CodeOrigin origin_of_globals(Object* globals) noexcept {
   try {
     char path[kMostPath];
@@ -69,8 +86,9 @@ CodeOrigin origin_of_globals(Object* globals) noexcept {
     // Builtin and frozen modules have none.
     Object* spec = dict_item(globals, "__spec__");
     if (spec == nullptr || spec == g_api._Py_NoneStruct) return CodeOrigin::kUser;
-    const Reference origin(g_api.PyObject_GetAttrString(spec, "origin"));
-    const std::string_view text = origin ? copy_path(origin.get(), path) : std::string_view();
+    Object* attributes = instance_dict(spec);
+    const std::string_view text =
+        attributes != nullptr ? copy_path(dict_item(attributes, "origin"), path) : std::string_view();
     return text == "built-in" || text == "frozen" ? CodeOrigin::kStandard : CodeOrigin::kUser;
   } catch (...) {
     return CodeOrigin::kUser;

@@ -15,5 +15,7 @@ enum class CodeOrigin {
 CodeOrigin origin_of(Object* code, Object* globals) noexcept;
 // A module's, a class's or a plain function's; anything else is the user's.
 CodeOrigin origin_of_globals(Object* globals) noexcept;
+// Of a module's dictionary: may anybody set its names, as settings and counts?
+bool is_users_module(Object* dict) noexcept;
 
 }  // namespace grape::python::state

@@ -49,11 +49,13 @@ class Planner {
   bool names_of(const CodeKey& key) {
     std::vector<NameUse> uses;
     if (!read_names(key.code, key.globals, uses)) return false;
+    code_ = key.code;
+    users_code_ = origin_of(key.code, key.globals) == CodeOrigin::kUser;
     for (const NameUse& use : uses) {
       if (use.kind == NameUse::Kind::kImport) {
         import(use);
       } else {
-        follow(global(key.globals, use), use.attributes);
+        follow(global(key.globals, use), use);
       }
     }
     return true;
@@ -62,6 +64,9 @@ class Planner {
   void type(Object* type) {
     if (is_heap_type(type) && types_.insert(type).second) keep(plan_.types, type);
   }
+
+  // Code of the user's reads sys.modules itself, and so modules by names that it does not show.
+  bool reads_modules() const { return reads_modules_; }
 
   // What decides whether a logger is enabled: its level and its parents', and the manager's.
   void logger(Object* logger) {
@@ -114,25 +119,64 @@ class Planner {
     return dict != nullptr ? value(dict, "builtins", use.name) : nullptr;
   }
 
-  void follow(Object* value_now, const std::vector<Object*>& attributes) {
-    for (Object* name : attributes) {
+  void follow(Object* value_now, const NameUse& use) {
+    for (std::size_t i = 0; i < use.attributes.size(); ++i) {
       if (value_now == nullptr) return;
       if (is_type(value_now)) return type(value_now);
       Object* dict = module_dict(value_now);
       if (dict == nullptr) return;
-      value_now = value(dict, nullptr, name);
+      value_now = value(dict, nullptr, use.attributes[i], use.stores && i + 1 == use.attributes.size());
     }
+    if (use.escapes && !use.stores && value_now != nullptr) escape(value_now);
+  }
+
+  // Whoever has a module may read any of its names, by whichever way. Of the user's all are watched, of a library's
+  // those that the same code names. Modules among these are not followed further.
+  void escape(Object* module) {
+    if (module == modules_ && users_code_) reads_modules_ = true;
+    Object* dict = module_dict(module);
+    if (dict == nullptr) return;
+    if (!is_users_module(dict)) {
+      const Reference names(g_api.PyObject_GetAttrString(code_, "co_names"));
+      for (std::size_t i = 0; names && i < item_count(names.get()); ++i) {
+        Object* name = tuple_data(names.get())[i];
+        if (dict_has(dict, name)) value(dict, nullptr, name);
+      }
+      return;
+    }
+    if (!escaped_.insert(dict).second) return;
+    std::vector<Object*> found;
+    std::ptrdiff_t position = 0;
+    for (Object *name, *held; g_api.PyDict_Next(dict, &position, &name, &held) != 0;) {
+      if (is_text(name) && text_of_name(name).substr(0, 2) != "__") found.push_back(name);
+    }
+    for (Object* name : found) value(dict, nullptr, name);
+  }
+
+  static bool dict_has(Object* dict, Object* name) {
+    const bool has = g_api.PyDict_GetItemWithError(dict, name) != nullptr;
+    if (!has) g_api.PyErr_Clear();
+    return has;
   }
 
   void import(const NameUse& use) {
     const Reference name(g_api.PyUnicode_InternFromString(use.module.c_str()));
-    if (name && modules_ != nullptr) follow(value(modules_, "sys.modules", name.get()), use.attributes);
+    if (name && modules_ != nullptr) follow(value(modules_, "sys.modules", name.get()), use);
+    // "import a.b" gives a; all the way down to b may be read of it.
+    const std::size_t dot = use.module.find('.');
+    if (!use.escapes || dot == std::string::npos) return;
+    const Reference top(g_api.PyUnicode_InternFromString(use.module.substr(0, dot).c_str()));
+    Object* package = top && modules_ != nullptr ? value(modules_, "sys.modules", top.get()) : nullptr;
+    if (package != nullptr) escape(package);
   }
 
   GlobalsPlan& plan_;
   Object *modules_, *builtins_;
   std::unordered_map<Object*, std::size_t> by_dict_;
-  std::unordered_set<Object*> types_, loggers_, empty_;
+  std::unordered_set<Object*> types_, loggers_, empty_, escaped_;
+  Object* code_ = nullptr;  // that is being read; borrowed
+  bool users_code_ = false;
+  bool reads_modules_ = false;
 };
 
 // Where frames do not name their functions, the functions are looked for where functions stand: in the globals of the
@@ -367,6 +411,10 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
   Planner planner(*this);
   for (const CodeKey& key : code.codes) {
     if (!planner.names_of(key)) throw std::bad_alloc();
+  }
+  if (planner.reads_modules()) {
+    reason = "reads sys.modules";
+    return false;
   }
   const std::unordered_set<Object*> inner = inner_codes(code);
   for (Object* type : code.types) {

@@ -228,7 +228,7 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       put(device_value(object));
       return true;
     case Kind::kModule:
-      return by_identity(object, Tag::kModule);
+      return python_module(object, path);
     case Kind::kByIdentity:
       return by_identity(object, Tag::kByIdentity);
     case Kind::kDescriptor:

@@ -10,8 +10,8 @@
 //                have a closure
 //                functools.cached_property, types.SimpleNamespace, numpy.float64
 //   by identity  classes, with a digest of what they and their bases define: of the user's classes functions and
-//                mutable attributes by value, of libraries' by identity; enum members by class and name; modules,
-//                builtin functions, loggers, other Python functions of installed libraries
+//                mutable attributes by value, of libraries' by identity; enum members by class and name; modules of
+//                libraries, builtin functions, loggers, other Python functions of installed libraries
 //   tensors      on the device: type, sizes, strides, offset, device, requires_grad, alignment (address modulo 512),
 //                which storage of the walk it shares, Python attributes; CPU: the same and the content, up to 64 KiB
 //                A module's forward hooks are dictionaries like any others: of functions, bound methods, partials and
@@ -19,8 +19,8 @@
 //   left out     of modules: the hooks of state_dict and load_state_dict, and _non_persistent_buffers_set, which a call
 //                does not look at; of tensors: grad and backward hooks
 //   refused      everything else, and: a backward hook on a module, larger tensors on the CPU, tensors that are not
-//                dense (sparse, conjugate, ...), more than a million objects, more than 200 levels; reason() names it
-//                and the path to it
+//                dense (sparse, conjugate, ...), Python modules of the user's, more than a million objects, more than
+//                200 levels; reason() names it and the path to it
 //
 // An object met a second time is a reference back, so aliasing is part of the form; cycles are fine. Tuples, bound
 // methods and other immutable values have no identity of their own. Sets are in the order in which they are iterated.

@@ -54,6 +54,8 @@ bool Walker::builtin(Object* builtin, const Path& path) {
   if (watch_ != nullptr) {
     for (std::size_t i = 0; i < 2; ++i) watch_->word(builtin, 16 + 8 * i);
   }
+  // What a function does with its module is its own affair.
+  if (self != nullptr && module_dict(self) != nullptr) return by_identity(self, Tag::kModule);
   return optional(self, path.attribute("__self__"));
 }
 

@@ -1,6 +1,7 @@
 // Containers, instances and classes.
 #include <unordered_map>
 
+#include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/identity.h"
 #include "python_hooks/state/walker.h"
 
@@ -257,6 +258,16 @@ bool Walker::class_reference(Object* type, const Path& path) {
     if (!value(attribute.value, class_path.attribute(attribute.name))) return false;
   }
   return true;
+}
+
+// Whose attributes are nobody's but its package's. Of the user's anything may be set at any time.
+bool Walker::python_module(Object* module, const Path& path) {
+  Object* dict = module_dict(module);
+  if (dict != nullptr && is_users_module(dict)) {
+    return refuse(path,
+                  "a module of the user's (" + text_value(dict_item(dict, "__name__")) + "), whose names are settings");
+  }
+  return by_identity(module, Tag::kModule);
 }
 
 bool Walker::enum_member(Object* member, const Path& path) {

@@ -88,6 +88,7 @@ class Walker {
   bool builtin(Object* builtin, const Path& path);
   bool descriptor(Object* descriptor);
   bool by_identity(Object* object, Tag tag);
+  bool python_module(Object* module, const Path& path);
   bool cached_property(Object* property, const Path& path);
   bool wrapper(Object* wrapper, unsigned parts, const Path& path);
   bool weak_reference(Object* reference, const Path& path);

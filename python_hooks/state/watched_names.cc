@@ -23,6 +23,7 @@ bool stands_for_itself(Object* value) noexcept {
     const FunctionParts parts = function_parts(value);
     return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
   }
+  if (module_dict(value) != nullptr) return true;  // whose names are watched one by one
   const char* name = type::name(type_of(value));
   for (const char* known : {"re.Pattern", "functools._lru_cache_wrapper", "numpy.ufunc", "torch._C.ScriptFunction",
                             "torch.jit.ScriptFunction"}) {

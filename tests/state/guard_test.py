@@ -135,7 +135,6 @@ VALUES = [
     lambda n: [n].append,
     lambda n: type("Made", (), {"n": n}),
     lambda n: type("Made", (), {"n": n})(),
-    lambda n: types.ModuleType("made%d" % n),
 ]
 
 

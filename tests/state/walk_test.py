@@ -205,6 +205,7 @@ def test_refusals():
         ({1: lock}, "root[1]: a _thread.lock"),
         (slots(Slots, b=lock), "root.b: a _thread.lock"),
         (iter([]), "root: a list_iterator"),
+        ([types.ModuleType("made")], "root[0]: a module of the user's (made), whose names are settings"),
         (itertools.count(), "root: a itertools.count"),
         ((x for x in ()), "root: a generator"),
         (closure(lock), "root.__closure__[0]: a _thread.lock"),

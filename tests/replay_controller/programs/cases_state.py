@@ -1,6 +1,7 @@
 """The module's state and the globals, changed by the call itself."""
 import collections
 
+import this_helper
 import torch
 from bed import Net, case, data, net
 
@@ -149,6 +150,16 @@ def counter_in_a_function(run):
         helper.calls += 1
 
     counting(run, count, lambda _: helper.calls)
+
+
+@case("[ep]{8}")
+def counter_in_another_module(run):
+    this_helper.CALLS = 0
+
+    def count(_):
+        this_helper.CALLS += 1
+
+    counting(run, count, lambda _: this_helper.CALLS)
 
 
 @case("[ep]{8}")
