@@ -55,9 +55,9 @@ class Describer {
       case Difference::kBlocks:
         return blocks();
       case Difference::kEvents:
-        return std::string("the calls ") + (a_.waited_events != b_.waited_events
-                                                ? "wait for other CUDA events from before them"
-                                                : "record other CUDA events that outlive them");
+        return events();
+      case Difference::kHostData:
+        return "copies other host data to the device each time: " + operation(a_) + " is the first to differ";
       case Difference::kRandom:
         return random();
     }
@@ -74,6 +74,7 @@ class Describer {
     const RecordedNode& node = program.nodes[comparison_.node];
     if (node.kind == NodeKind::kKernel) return kernel(program, node);
     if (node.kind == NodeKind::kHostRead) return "a read by the host";
+    if (node.kind == NodeKind::kHostCopy) return "a copy from the host";
     return node.kind == NodeKind::kCopy ? "a copy" : "a memset";
   }
 
@@ -113,13 +114,14 @@ class Describer {
 
   std::string word() const {
     const RecordedNode& node = a_.nodes[comparison_.node];
+    const bool copies = node.kind == NodeKind::kCopy || node.kind == NodeKind::kHostCopy;
     std::string place = "word " + number(comparison_.word) + " of the parameters";
     if (node.kind != NodeKind::kKernel) {
-      place = node.kind == NodeKind::kHostRead                        ? read_part()
-              : comparison_.word == 0                                 ? "the destination"
-              : comparison_.word == 1 && node.kind == NodeKind::kCopy ? "the source"
-              : comparison_.word == 1                                 ? "the value"
-                                                                      : "the size";
+      place = node.kind == NodeKind::kHostRead  ? read_part()
+              : comparison_.word == 0           ? "the destination"
+              : comparison_.word == 1 && copies ? "the source"
+              : comparison_.word == 1           ? "the value"
+                                                : "the size";
     } else if (a_.functions[node.function].has_layout) {
       place = "parameter " + number(comparison_.parameter);
     }
@@ -157,6 +159,8 @@ class Describer {
         return "temporary memory " + number(reference.block);
       case Role::kOutput:
         return "result memory " + number(reference.block);
+      case Role::kHostData:
+        return "data of the host";
       case Role::kRandomSeed:
         return "the random seed";
       case Role::kRandomOffset:
@@ -185,6 +189,12 @@ class Describer {
                        number(b_.outputs.size()) + " that outlive the call";
     if (comparison_.node < a_.nodes.size()) text += "; the first to differ is allocated before " + operation(a_);
     return text;
+  }
+
+  std::string events() const {
+    if (a_.waited_events != b_.waited_events) return "the calls wait for other CUDA events from before them";
+    if (a_.recorded_events != b_.recorded_events) return "the calls record other CUDA events that outlive them";
+    return "the calls have the host wait for another number of streams";
   }
 
   std::string random() const {

@@ -25,6 +25,7 @@ ArenaPlan plan_arena(const Program& program);
 struct Bindings {
   std::uint64_t arena = 0;  // a multiple of kArenaAlignment
   std::vector<std::uint64_t> inputs, outputs;
+  std::uint64_t host_data = 0;         // where Program::host_data lies; a multiple of 16
   std::uint64_t seed = 0, offset = 0;  // random state before the call
 };
 
@@ -40,6 +41,8 @@ inline std::uint64_t base_of(const Program& program, const ArenaPlan& plan, cons
       return bindings.arena + plan.offsets[reference.block];
     case Role::kOutput:
       return bindings.outputs[reference.block];
+    case Role::kHostData:
+      return bindings.host_data;
     case Role::kRandomSeed:
       return bindings.seed;
     case Role::kRandomOffset:

@@ -14,6 +14,7 @@ enum class Role : std::uint8_t {
   kInput,         // an argument's memory
   kTemp,          // born and freed inside
   kOutput,        // born inside, alive after
+  kHostData,      // Program::host_data, wherever that lies on the device; one block
   kRandomSeed,    // no memory: the generator's seed
   kRandomOffset,  // no memory: the generator's offset at the region's begin, plus the word's value
 };
@@ -23,7 +24,7 @@ enum class Role : std::uint8_t {
 struct Reference {
   std::uint32_t word = 0;  // index into Program::words
   Role role = Role::kStatic;
-  std::uint32_t block = 0;  // index into the role's list of blocks; 0 for the random roles
+  std::uint32_t block = 0;  // index into the role's list of blocks; 0 for host data and the random roles
   bool operator==(const Reference& o) const { return word == o.word && role == o.role && block == o.block; }
   bool operator!=(const Reference& o) const { return !(*this == o); }
 };
@@ -58,9 +59,13 @@ struct Program {
   // The stream of the launch waits for the first before anything is launched, and records the second behind all of it:
   // both is later than it was in the call, so whoever waits for one of them waits for all that it did wait for.
   std::vector<LiveHandle> waited_events, recorded_events;
-  std::vector<LiveHandle> streams;     // that the observed run was on, as far as known: no part of the comparison
-  std::uint32_t stream_count = 0;      // nodes refer to streams by number, in the order of first use
-  std::uint64_t random_increment = 0;  // of the generator's offset, by one call; 0 where the state is not known
+  // The host waits for these before anything is launched, as it waited for them in the call: what the program copied to
+  // the host before is there then. Handles of the observed run; only their number is part of the comparison.
+  std::vector<std::uint64_t> waited_streams;
+  std::vector<std::uint8_t> host_data;  // that kHostCopy nodes copy to the device
+  std::vector<LiveHandle> streams;      // that the observed run was on, as far as known: no part of the comparison
+  std::uint32_t stream_count = 0;       // nodes refer to streams by number, in the order of first use
+  std::uint64_t random_increment = 0;   // of the generator's offset, by one call; 0 where the state is not known
   // The generator's state as this run began: no part of the program, but evidence for compare().
   std::uint64_t observed_seed = 0, observed_offset = 0;
 };

@@ -80,6 +80,7 @@ class Comparer {
   bool same_events();
   bool same_random();
   bool compare_words();
+  bool same_host_data(const RecordedNode& node) const;
   bool compare_word(std::uint32_t node, std::uint32_t word, const Reference* a, const Reference* b);
   bool same_symbol(const Reference& a, const Reference& b) const;
   bool in_padding(const RecordedNode& node, std::uint32_t word, std::uint64_t bits, bool plain);
@@ -144,7 +145,10 @@ bool Comparer::same_blocks() {
 }
 
 bool Comparer::same_events() {
-  if (a_.waited_events == b_.waited_events && a_.recorded_events == b_.recorded_events) return true;
+  if (a_.waited_events == b_.waited_events && a_.recorded_events == b_.recorded_events &&
+      a_.waited_streams.size() == b_.waited_streams.size()) {
+    return true;
+  }
   return differ(Difference::kEvents, 0);
 }
 
@@ -176,6 +180,7 @@ bool Comparer::compare_words() {
   auto next_b = b_.references.begin();
   for (std::uint32_t i = 0; i < a_.nodes.size(); ++i) {
     const RecordedNode& node = a_.nodes[i];
+    if (node.kind == NodeKind::kHostCopy && !same_host_data(node)) return differ(Difference::kHostData, i);
     for (std::uint32_t word = node.words_at; word < node.words_at + node.word_count; ++word) {
       const Reference* a = next_a != a_.references.end() && next_a->word == word ? &*next_a++ : nullptr;
       const Reference* b = next_b != b_.references.end() && next_b->word == word ? &*next_b++ : nullptr;
@@ -183,6 +188,16 @@ bool Comparer::compare_words() {
     }
   }
   return true;
+}
+
+// Where it lies, and how much it is, are words like others.
+bool Comparer::same_host_data(const RecordedNode& node) const {
+  if (node.word_count < 3) return false;
+  const std::uint64_t at = a_.words[node.words_at + 1], bytes = a_.words[node.words_at + 2];
+  for (const Program* program : {&a_, &b_}) {
+    if (at > program->host_data.size() || bytes > program->host_data.size() - at) return false;
+  }
+  return bytes == 0 || std::memcmp(a_.host_data.data() + at, b_.host_data.data() + at, bytes) == 0;
 }
 
 bool Comparer::compare_word(std::uint32_t node, std::uint32_t word, const Reference* a, const Reference* b) {

@@ -22,7 +22,8 @@ enum class Difference : std::uint8_t {
   kPointer,      // symbols in both, not the same one
   kStray,        // a copy or memset at device memory that is not allocated
   kBlocks,       // blocks born inside, or inputs, differ in number, size or life
-  kEvents,       // events from before the call that it waits for, or that outlive it, are not the same ones
+  kEvents,       // other events from before the call that it waits for, or that outlive it; or other waits of the host
+  kHostData,     // other bytes of the host's are copied to the device
   kRandom,       // how the run depends on the random state cannot be told; see compare()
 };
 

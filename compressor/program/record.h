@@ -8,7 +8,7 @@
 
 namespace grape::program {
 
-enum class NodeKind : std::uint8_t { kKernel, kCopy, kMemset, kHostRead };
+enum class NodeKind : std::uint8_t { kKernel, kCopy, kMemset, kHostRead, kHostCopy };
 
 struct Dimensions {
   std::uint32_t x = 1, y = 1, z = 1;
@@ -33,6 +33,7 @@ struct FunctionInfo {
 //   kKernel  the packed parameter buffer
 //   kCopy    destination, source, bytes          (device to device, one row)
 //   kHostRead  source, bytes, then what the host read: the host waits here, and goes on as the value says
+//   kHostCopy  destination, offset of the bytes in host_data, bytes: they are those that the host had at the call
 //   kMemset  destination, value, element bytes, width in elements, height, pitch in bytes
 struct RecordedNode {
   NodeKind kind = NodeKind::kKernel;
@@ -91,12 +92,14 @@ struct RegionRecord {
   // Events from before the call that a stream waited for, and events that the call recorded and that outlive it.
   // Ascending by serial, each once.
   std::vector<LiveHandle> waited_events, recorded_events;
-  std::vector<std::uint64_t> words;      // of all nodes
-  std::vector<std::uint8_t> attributes;  // of all nodes
-  std::vector<std::uint32_t> after;      // of all nodes
-  std::vector<LiveBlock> before;         // ascending by address, disjoint
-  std::vector<BlockEvent> block_events;  // in order
-  std::vector<Extent> segments;          // all device memory that the driver has given, ascending: blocks lie in it
+  std::vector<std::uint64_t> words;           // of all nodes
+  std::vector<std::uint8_t> host_data;        // of all nodes: each a multiple of 16 bytes, the last ones zero
+  std::vector<std::uint64_t> waited_streams;  // handles of those that the host waited for, ascending, each once
+  std::vector<std::uint8_t> attributes;       // of all nodes
+  std::vector<std::uint32_t> after;           // of all nodes
+  std::vector<LiveBlock> before;              // ascending by address, disjoint
+  std::vector<BlockEvent> block_events;       // in order
+  std::vector<Extent> segments;  // all device memory that the driver has given, ascending: blocks lie in it
   std::vector<Extent> inputs;
   RandomState random;
 };

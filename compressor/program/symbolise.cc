@@ -138,6 +138,10 @@ void Symboliser::symbolise_node(const RecordedNode& node) {
     case NodeKind::kCopy:
       symbolise_words(begin, begin + std::min(node.word_count, 2u), false);
       return;
+    case NodeKind::kHostCopy:
+      symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
+      if (node.word_count > 1) program_.references.push_back({begin + 1, Role::kHostData, 0});
+      return;
     case NodeKind::kMemset:
     case NodeKind::kHostRead:
       symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
@@ -238,6 +242,8 @@ void Symboliser::take_random() {
 void Symboliser::take_handles() {
   program_.waited_events = std::move(record_.waited_events);
   program_.recorded_events = std::move(record_.recorded_events);
+  program_.waited_streams = std::move(record_.waited_streams);
+  program_.host_data = std::move(record_.host_data);
   const std::size_t known = std::min(record_.streams.size(), record_.stream_serials.size());
   for (std::size_t i = 0; i < known; ++i) {
     if (record_.stream_serials[i] != 0) program_.streams.push_back({record_.streams[i], record_.stream_serials[i]});

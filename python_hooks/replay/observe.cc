@@ -247,6 +247,10 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
     seen.reason = "no device memory";
     return nullptr;
   }
+  if (!place_host_data(*proven, call.dispatch, seen.reason)) {
+    for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
+    return nullptr;
+  }
   const double planned = now();
   proven->pool = &region.execs;
   if (trial.candidate != nullptr) {

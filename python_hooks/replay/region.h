@@ -51,6 +51,7 @@ struct Proven {
   grape::replay::Steps steps;
   grape::replay::BlockReferences references;  // to what the program needs alive, once it may be replayed
   program::Bindings bindings;                 // of the last run; reused
+  Object* host_data = nullptr;                // owned tensor: Program::host_data on the device; null: there is none
   std::uint32_t module_epoch = 0;             // record::g_module_epoch as it was before the proof
   std::uint32_t block_epoch = 0;              // LiveBlocks::epoch() when its statics were last seen alive
   std::string read_place;  // where the host reads a value, if it reads one; "": nowhere, or not known

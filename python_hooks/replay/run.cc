@@ -12,6 +12,10 @@ namespace {
 constexpr std::int32_t kCuda = 1;  // c10::DeviceType
 constexpr std::int32_t kByte = 0;  // c10::ScalarType
 
+// Bytes of all programs' host data on the device, and how many there may be.
+std::uint64_t g_host_data = 0;
+constexpr std::uint64_t kMostHostData = std::uint64_t{32} << 20;
+
 void drop(std::vector<Object*>& tensors) noexcept {
   for (Object* tensor : tensors) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
@@ -65,6 +69,32 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
 
 Proven::~Proven() {
   if (pool != nullptr) pool->forget(program);
+  if (host_data == nullptr) return;
+  g_host_data -= program.host_data.size();
+  g_api.Py_DecRef(host_data);
+}
+
+bool place_host_data(Proven& proven, const state::DispatchState& dispatch, std::string& reason) {
+  const std::vector<std::uint8_t>& data = proven.program.host_data;
+  if (data.empty()) return true;
+  if (data.size() > kMostHostData - g_host_data) {
+    reason = "the calls of this process copy more host memory to the device than Grape keeps";
+    return false;
+  }
+  const auto size = static_cast<std::int64_t>(data.size());
+  const std::int64_t stride = 1;
+  Object* tensor = state::new_tensor(1, &size, &stride, kByte, kCuda, dispatch.device);
+  state::TensorView view;
+  if (tensor == nullptr || !state::view_tensor(tensor, view) ||
+      !grape::replay::put_host_data(proven.program, view.storage, reinterpret_cast<CUstream>(dispatch.stream))) {
+    if (tensor != nullptr) g_api.Py_DecRef(tensor);
+    reason = "no device memory";
+    return false;
+  }
+  proven.host_data = tensor;
+  proven.bindings.host_data = view.storage;
+  g_host_data += data.size();
+  return true;
 }
 
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,

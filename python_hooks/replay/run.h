@@ -35,6 +35,10 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 
+// Puts what the program copies from the host into device memory of its own, on the call's stream; nothing if it copies
+// nothing. False: `reason` says why not.
+bool place_host_data(Proven& proven, const state::DispatchState& dispatch, std::string& reason);
+
 // The region's arena for the call's stream, at least so large. False: no memory.
 bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::uint64_t bytes,
                    std::uint64_t& address) noexcept;

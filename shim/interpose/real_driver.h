@@ -34,6 +34,7 @@ namespace grape::interpose {
   X(cuGraphMemFreeNodeGetParams, PFN_cuGraphMemFreeNodeGetParams_v11040)             \
   X(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                                      \
   X(cuDevicePrimaryCtxGetState, PFN_cuDevicePrimaryCtxGetState_v7000)                \
+  X(cuPointerGetAttribute, PFN_cuPointerGetAttribute_v4000)                          \
   X(cuMemGetAddressRange_v2, PFN_cuMemGetAddressRange_v3020)                         \
   X(cuStreamGetFlags, PFN_cuStreamGetFlags_v5050)                                    \
   X(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                                        \

@@ -87,6 +87,12 @@ constexpr bool submits_work(trace::ApiClass api_class) noexcept {
   }
 }
 
+// (destination, source, bytes, ...), with a source that may be the host's.
+constexpr bool may_bring_host_data(const char* base) {
+  return same_text(base, "cuMemcpyHtoD") || same_text(base, "cuMemcpyHtoDAsync") || same_text(base, "cuMemcpy") ||
+         same_text(base, "cuMemcpyAsync");
+}
+
 constexpr bool may_have_blob(const char* arguments) {
   for (; *arguments != '\0'; ++arguments) {
     if (arguments[0] == ':' && (arguments[1] == 'b' || arguments[1] == 't')) return true;
@@ -153,12 +159,20 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       if constexpr (Row::kClass == trace::ApiClass::kStreamSync) {
         if (result == CUDA_SUCCESS) replay::note_stream_sync();
       }
+      if constexpr (may_bring_host_data(Row::kBase)) {
+        if (result == CUDA_SUCCESS) note_host_data(arguments...);
+      }
       if constexpr (Row::kAction == Action::kInstantiate) {
         if (result == CUDA_SUCCESS) record_instantiated(*log, arguments...);
       }
     }
     errno = saved_errno;
     return result;
+  }
+
+  template <class Destination, class Source, class Size, class... Rest>
+  static void note_host_data(Destination, Source source, Size bytes, Rest...) noexcept {
+    replay::note_host_copy(value_word(source), bytes);
   }
 
   // And what it does to memory is followed, where that is wanted.

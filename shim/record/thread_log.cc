@@ -26,6 +26,19 @@ void EventSink::append(const trace::EventHeader& event) noexcept {
   used += event.bytes;
 }
 
+void EventSink::append(trace::EventHeader header, const void* payload, std::size_t bytes) noexcept {
+  const std::size_t padded = trace::words_for(bytes) * sizeof(std::uint64_t), all = sizeof header + padded;
+  if (lost || (all > room - used && !grow(*this, used + all))) {
+    lost = true;
+    return;
+  }
+  header.bytes = static_cast<std::uint32_t>(all);
+  std::memcpy(data + used, &header, sizeof header);
+  std::memset(data + used + sizeof header, 0, padded);
+  if (bytes != 0) std::memcpy(data + used + sizeof header, payload, bytes);
+  used += all;
+}
+
 void ThreadLog::commit_to_sink() noexcept {
   t_thread.sink->append(*reinterpret_cast<const trace::EventHeader*>(block_->data + used_));
   if (g_recording.load(std::memory_order_relaxed)) return publish();

@@ -36,6 +36,8 @@ struct EventSink {
 
   // Copies one event, or counts it as lost.
   void append(const trace::EventHeader& event) noexcept;
+  // An event of `bytes` of payload, filled up with zeros to whole words. `header`: all but its size.
+  void append(trace::EventHeader header, const void* payload, std::size_t bytes) noexcept;
 };
 
 class ThreadLog;

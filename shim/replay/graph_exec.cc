@@ -151,7 +151,7 @@ void GraphExec::State::destroy() noexcept {
 // " at node 7 (the kernel's name)"
 std::string GraphExec::State::name_of(std::uint32_t index) const {
   const RecordedNode& node = program->nodes[index];
-  std::string name = node.kind == NodeKind::kCopy ? "a copy" : "a memset";
+  std::string name = node.kind == NodeKind::kMemset ? "a memset" : "a copy";
   if (node.kind == NodeKind::kKernel) name = program->functions[node.function].name;
   return " at node " + std::to_string(index) + " (" + name + ")";
 }
@@ -160,7 +160,7 @@ bool GraphExec::State::shape_own(const RecordedNode& node, const OwnKernels& own
                                  CUDA_KERNEL_NODE_PARAMS& shape) const {
   const std::uint64_t* w = program->words.data() + node.words_at;
   shape.blockDimX = kOwnKernelBlock;
-  if (node.kind == NodeKind::kCopy) {
+  if (node.kind == NodeKind::kCopy || node.kind == NodeKind::kHostCopy) {
     if (node.word_count != kCopyWords) return false;
     shape.func = own.copy;
     shape.gridDimX = own_kernel_blocks(w[2], kCopyBytesPerThread);

@@ -17,15 +17,19 @@ using trace::EventKind;
 
 // What the host read, in the order of the reads: words each.
 using HostValues = std::vector<std::vector<std::uint64_t>>;
+// What copies from the host brought, in their order: where it lies among the events.
+using HostData = std::vector<trace::EventView>;
 
 // Second pass: the graph becomes a record.
 class Conversion {
  public:
-  Conversion(const RegionEvents& events, const record::Graph& graph, const RegionScreen& screen, HostValues values)
+  Conversion(const RegionEvents& events, const record::Graph& graph, const RegionScreen& screen, HostValues values,
+             HostData data)
       : events_(events),
         graph_(graph),
         screen_(screen),
         values_(std::move(values)),
+        data_(std::move(data)),
         record_(std::make_unique<RegionRecord>()) {}
 
   RegionSink::Result run(std::vector<program::LiveBlock> before) {
@@ -79,6 +83,8 @@ class Conversion {
       }
       record_->words.insert(record_->words.end(), values_[value_].begin(), values_[value_].end());
       ++value_;
+    } else if (node.kind == record::NodeKind::kCopy && screen_.brings_host_data(node.sequence)) {
+      if (!add_host_copy(node, out)) return false;
     } else if (node.kind == record::NodeKind::kCopy) {
       out.kind = NodeKind::kCopy;
       const ApiLayout& layout = (*events_.apis)[node.api];
@@ -91,6 +97,25 @@ class Conversion {
     }
     out.word_count = static_cast<std::uint32_t>(record_->words.size()) - out.words_at;
     record_->nodes.push_back(out);
+    return true;
+  }
+
+  bool add_host_copy(const record::Node& node, RecordedNode& out) {
+    out.kind = NodeKind::kHostCopy;
+    const ApiLayout& layout = (*events_.apis)[node.api];
+    const std::uint64_t bytes = argument(node, layout.bytes);
+    if (datum_ == data_.size() || data_[datum_].word_count() != trace::words_for(bytes)) {
+      reason_ = "what was copied from the host was not kept";
+      return false;
+    }
+    std::vector<std::uint8_t>& all = record_->host_data;
+    for (const std::uint64_t word : {argument(node, layout.dst), std::uint64_t{all.size()}, bytes}) {
+      record_->words.push_back(word);
+    }
+    const auto* begin = reinterpret_cast<const std::uint8_t*>(data_[datum_++].words());
+    all.insert(all.end(), begin, begin + bytes);
+    constexpr std::size_t kAlignment = 16;
+    all.resize((all.size() + kAlignment - 1) / kAlignment * kAlignment, 0);
     return true;
   }
 
@@ -165,6 +190,7 @@ class Conversion {
     }
     record_->waited_events = screen_.waited_events();
     record_->recorded_events = screen_.recorded_events();
+    record_->waited_streams = screen_.waited_streams();
     // Where nothing is launched nothing joins them.
     const bool launches = std::any_of(record_->nodes.begin(), record_->nodes.end(),
                                       [](const RecordedNode& node) { return node.kind != NodeKind::kHostRead; });
@@ -177,7 +203,9 @@ class Conversion {
   const record::Graph& graph_;
   const RegionScreen& screen_;
   const HostValues values_;
+  const HostData data_;
   std::size_t value_ = 0;  // the next read's
+  std::size_t datum_ = 0;  // the next host copy's
   std::unique_ptr<RegionRecord> record_;
   std::unordered_map<std::uint32_t, std::uint32_t> functions_;  // id → index
   std::string reason_;
@@ -220,10 +248,12 @@ RegionSink::Result make_region_record(RegionEvents events) {
   }
   std::vector<program::LiveBlock> before = std::move(events.before);
   HostValues values;
+  HostData data;
   for_each_event(events, [&](const trace::EventView& event) {
     if (event.header->kind == kValueNote) values.emplace_back(event.words(), event.words() + event.word_count());
+    if (event.header->kind == kHostDataNote) data.push_back(event);
   });
-  return Conversion(events, graph, screen, std::move(values)).run(std::move(before));
+  return Conversion(events, graph, screen, std::move(values), std::move(data)).run(std::move(before));
 }
 
 }  // namespace grape::replay

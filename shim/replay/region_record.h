@@ -17,6 +17,11 @@ constexpr trace::EventKind kSerialNote = trace::EventKind::kNone;
 constexpr trace::EventKind kValueNote = static_cast<trace::EventKind>(0x7fff);
 constexpr std::uint64_t kMostValueBytes = 4096;  // more is not kept
 
+// The kind of a note behind a copy from the host: the bytes that it had there.
+constexpr trace::EventKind kHostDataNote = static_cast<trace::EventKind>(0x7ffe);
+constexpr std::uint64_t kMostHostData = std::uint64_t{64} << 10;        // of one copy; more is not kept
+constexpr std::uint64_t kMostHostDataInAll = std::uint64_t{256} << 10;  // of one call
+
 struct RegionEvents {
   const std::uint8_t* data = nullptr;  // events back to back, as a RegionSink has them
   std::size_t bytes = 0;

@@ -53,6 +53,11 @@ void add_handle(std::vector<program::LiveHandle>& handles, program::LiveHandle h
 }  // namespace
 
 void RegionScreen::add(const trace::EventView& event) {
+  if (event.header->kind == kHostDataNote) {
+    data_due_ = {};
+    return;
+  }
+  take_due_data();
   if (event.header->kind == EventKind::kLaunch) {
     add_launch(trace::LaunchView(event));
   } else if (event.header->kind == EventKind::kCall) {
@@ -72,6 +77,7 @@ void RegionScreen::add(const trace::EventView& event) {
 }
 
 RegionScreen::Refusal RegionScreen::finish() {
+  take_due_data();
   find_trailing_events();
   if (lasting_.reason.empty() && values_ != reads_) {
     lasting_ = {"reads device memory to the host without waiting for it, or more than Grape keeps", read_frame_, false};
@@ -145,19 +151,14 @@ void RegionScreen::add_call(const CallView& call) {
     case ApiClass::kCopyToHost:
       return add_host_read(layout, call, name);
     case ApiClass::kCopyToDevice:
-      return refuse("copies host memory to the device" + name, call.frame());
+      return add_host_copy(layout, call, name);
     case ApiClass::kMemset:
       check_device_memory(call.argument(layout.dst), call.frame());
       return note_stream(record::stream_of(layout, call));
     case ApiClass::kHostFunction:
       return refuse("calls back into the host" + name, call.frame());
     case ApiClass::kStreamSync:
-      // The wait for what was read is part of the read.
-      if (reads_ != waited_for_ && plain_name(layout.symbol) == "cuStreamSynchronize") {
-        waited_for_ = reads_;
-        return;
-      }
-      return refuse("waits for the device" + name, call.frame());
+      return add_wait(layout, call, name);
     case ApiClass::kMemoryOp:
       return refuse("has the device wait for memory, or moves memory" + name, call.frame());
     case ApiClass::kGraphLaunch:
@@ -194,12 +195,58 @@ void RegionScreen::add_copy(const ApiLayout& layout, const CallView& call, const
   }
   const std::uint64_t to = call.argument(layout.dst), from = call.argument(layout.src);
   // A unified copy may be one from or to the host: only known device memory is on the device.
+  if (unified && on_device(to) && !on_device(from)) return add_host_copy(layout, call, name);
   if (unified && (!on_device(to) || !on_device(from))) {
     return refuse("copies between the device and memory that may be the host's" + name, call.frame());
   }
   check_device_memory(to, call.frame());
   check_device_memory(from, call.frame());
   note_stream(record::stream_of(layout, call));
+}
+
+// Its bytes come with the next event.
+void RegionScreen::add_host_copy(const ApiLayout& layout, const CallView& call, const std::string& name) {
+  if (plain_name(layout.symbol).compare(0, 12, "cuMemcpyHtoA") == 0) {
+    return refuse("copies memory in a way that Grape cannot replay" + name, call.frame());
+  }
+  const std::uint64_t stream = record::stream_of(layout, call), bytes = call.argument(layout.bytes);
+  check_device_memory(call.argument(layout.dst), call.frame());
+  note_stream(stream);
+  host_copies_.insert(call.header->sequence);
+  if (layout.stream >= 0) {
+    fed_.insert(stream);
+  } else {
+    note_wait(stream);
+  }
+  host_bytes_ += bytes;
+  if (bytes > kMostHostData || host_bytes_ > kMostHostDataInAll) {
+    refuse("copies more host memory to the device than Grape keeps" + name, call.frame());
+  } else if (block_at(events_.host, call.argument(layout.src)) != nullptr) {
+    // The device may be writing to it, in the order of its stream.
+    refuse("copies pinned memory of the host to the device" + name, call.frame());
+  }
+  data_due_ = {"copies memory to the device that may not be the host's own" + name, call.frame(), false};
+}
+
+void RegionScreen::take_due_data() {
+  if (!data_due_.reason.empty()) refuse(data_due_.reason, data_due_.frame);
+  data_due_ = {};
+}
+
+// The wait for what was read is part of the read; one for what was copied from the host is made ahead of a replay.
+void RegionScreen::add_wait(const ApiLayout& layout, const CallView& call, const std::string& name) {
+  const std::uint64_t stream = record::stream_of(layout, call);
+  const bool fed = fed_.erase(stream) != 0;
+  if (plain_name(layout.symbol) != "cuStreamSynchronize" || (reads_ == waited_for_ && !fed)) {
+    return refuse("waits for the device" + name, call.frame());
+  }
+  waited_for_ = reads_;
+  if (fed) note_wait(stream);
+}
+
+void RegionScreen::note_wait(std::uint64_t stream) {
+  const auto at = std::lower_bound(waited_streams_.begin(), waited_streams_.end(), stream);
+  if (at == waited_streams_.end() || *at != stream) waited_streams_.insert(at, stream);
 }
 
 void RegionScreen::add_host_read(const ApiLayout& layout, const CallView& call, const std::string& name) {

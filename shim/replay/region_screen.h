@@ -38,6 +38,10 @@ class RegionScreen {
   const std::vector<program::LiveHandle>& recorded_events() const { return trailing_; }
   // On which events were recorded, or which waited for one; each once.
   const std::vector<std::uint64_t>& event_streams() const { return event_streams_; }
+  // Does the copy with this sequence number bring data of the host's, which its note has?
+  bool brings_host_data(std::uint64_t sequence) const { return host_copies_.count(sequence) != 0; }
+  // That the host waited for; ascending.
+  const std::vector<std::uint64_t>& waited_streams() const { return waited_streams_; }
   // 0: not known, or a default stream.
   std::uint64_t stream_serial(std::uint64_t stream) const;
 
@@ -49,6 +53,10 @@ class RegionScreen {
   void check_host_memory(const trace::LaunchView& launch);
   void add_call(const record::CallView& call);
   void add_copy(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
+  void add_host_copy(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
+  void take_due_data();
+  void add_wait(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
+  void note_wait(std::uint64_t stream);
   void add_host_read(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
   bool on_device(std::uint64_t address) const;
   void check_device_memory(std::uint64_t address, std::uint32_t frame);
@@ -63,6 +71,11 @@ class RegionScreen {
   Refusal lasting_, passing_;
   std::size_t reads_ = 0, waited_for_ = 0, values_ = 0;  // by the host: begun, waited for, known by value
   std::uint32_t read_frame_ = 0;
+  Refusal data_due_;                               // of the last event, if that was a copy from the host
+  std::uint64_t host_bytes_ = 0;                   // that copies brought
+  std::unordered_set<std::uint64_t> host_copies_;  // by sequence number
+  std::unordered_set<std::uint64_t> fed_;          // streams with a copy from the host that was not waited for
+  std::vector<std::uint64_t> waited_streams_;
   std::vector<program::LiveBlock> born_;
   std::vector<std::uint64_t> serials_;                         // per block event
   std::unordered_map<std::uint64_t, std::uint32_t> recorded_;  // events recorded and not destroyed, with the frame

@@ -179,6 +179,16 @@ void note_stream_sync() noexcept {
   }
 }
 
+// The driver has read them: they can be read. Not those of memory that it knows, which the device may be writing to.
+void note_host_copy(std::uint64_t source, std::uint64_t bytes) noexcept {
+  record::EventSink* sink = record::t_thread.sink;
+  auto* attribute = interpose::real::get_cuPointerGetAttribute();
+  if (sink == nullptr || bytes > kMostHostData || attribute == nullptr) return;
+  CUmemorytype type{};
+  if (attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, source) != CUDA_ERROR_INVALID_VALUE) return;
+  sink->append({0, kHostDataNote, 0, 0, 0, 0, 0}, reinterpret_cast<const void*>(source), bytes);
+}
+
 void note_block_serial(std::uint64_t serial) noexcept {
   record::EventSink* sink = record::t_thread.sink;
   if (sink == nullptr) return;

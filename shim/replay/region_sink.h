@@ -52,6 +52,10 @@ class RegionSink {
 // The thread has waited for a stream: what it read of device memory before is there, and kept with its events.
 void note_stream_sync() noexcept;
 
+// The thread has copied ordinary memory of the host's to the device, or what may be that: its bytes are kept with its
+// events.
+void note_host_copy(std::uint64_t source, std::uint64_t bytes) noexcept;
+
 // The serial of the block whose event this thread has just recorded, if its events are collected.
 void note_block_serial(std::uint64_t serial) noexcept;
 

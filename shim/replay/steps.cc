@@ -10,6 +10,11 @@
 namespace grape::replay {
 namespace real = interpose::real;
 
+bool put_host_data(const program::Program& program, std::uint64_t address, CUstream stream) noexcept {
+  auto* copy = real::get_cuMemcpyHtoDAsync_v2();
+  return copy != nullptr && copy(address, program.host_data.data(), program.host_data.size(), stream) == CUDA_SUCCESS;
+}
+
 // What is the same each time.
 bool Steps::lay_out(const program::Program& program, std::string& error) {
   std::vector<Part> parts;
@@ -57,6 +62,14 @@ bool Steps::prepare(ExecPool& pool, const program::Program& program, const progr
   return parts_.empty() || bind(parts_.front(), error);
 }
 
+bool Steps::wait_for_streams() const noexcept {
+  auto* wait = real::get_cuStreamSynchronize();
+  for (const std::uint64_t stream : program_->waited_streams) {
+    if (wait == nullptr || wait(reinterpret_cast<CUstream>(stream)) != CUDA_SUCCESS) return false;
+  }
+  return true;
+}
+
 bool Steps::wait_for_events(CUstream stream) const noexcept {
   auto* wait = real::get_cuStreamWaitEvent();
   for (const program::LiveHandle& event : program_->waited_events) {
@@ -84,7 +97,7 @@ Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others) {
   auto* copy = real::get_cuMemcpyDtoHAsync_v2();
   auto* wait = real::get_cuStreamSynchronize();
   std::string error;
-  if (!wait_for_events(stream)) return Ran::kFailed;
+  if (!wait_for_streams() || !wait_for_events(stream)) return Ran::kFailed;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     if (part.exec != nullptr) {

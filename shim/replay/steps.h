@@ -11,6 +11,9 @@
 
 namespace grape::replay {
 
+// Copies the program's host data to `address`, in the order of `stream`. The program stays as it is until that is done.
+bool put_host_data(const program::Program& program, std::uint64_t address, CUstream stream) noexcept;
+
 class Steps {
  public:
   // Takes the exec of the first part, bound. False: one line in `error`. Valid until the pool is asked for another
@@ -37,6 +40,7 @@ class Steps {
   };
   bool lay_out(const program::Program& program, std::string& error);
   bool bind(Part& part, std::string& error);
+  bool wait_for_streams() const noexcept;
   bool wait_for_events(CUstream stream) const noexcept;
   bool record_events(CUstream stream) const noexcept;
 

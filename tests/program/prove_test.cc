@@ -181,6 +181,31 @@ TEST(Compare, StreamsMayBeOtherOnes) {
   EXPECT_EQ(symbolise(one.record()).streams, (std::vector<LiveHandle>{{0x500, 7}, {0x600, 8}}));
 }
 
+TEST(Compare, WhatIsCopiedFromTheHostMustBeTheSame) {
+  const auto with = [](const std::vector<std::uint8_t>& data, std::uint64_t at, std::uint64_t bytes) {
+    RecordBuilder r = model();
+    r.copy(kWeight, at, bytes);
+    r.last().kind = NodeKind::kHostCopy;
+    r.record().host_data = data;
+    return r;
+  };
+  const std::vector<std::uint8_t> data = {1, 2, 3, 4, 5, 6, 7, 8};
+  const RecordBuilder one = with(data, 2, 4);
+  const Program program = symbolise(one.record());
+  EXPECT_EQ(program.host_data, data);
+  EXPECT_EQ(program.references.back().role, Role::kHostData);
+  EXPECT_EQ(program.words[program.references.back().word], 2u);
+  EXPECT_EQ(comparison(one, one).difference, Difference::kNone);
+  EXPECT_EQ(comparison(one, with({9, 9, 3, 4, 5, 6, 9, 9}, 2, 4)).difference, Difference::kNone) << "not copied";
+  const Comparison other = comparison(one, with({1, 2, 3, 4, 5, 0, 7, 8}, 2, 4));
+  EXPECT_EQ(other.difference, Difference::kHostData);
+  EXPECT_EQ(other.node, 4u);
+  EXPECT_EQ(comparison(one, with(data, 3, 4)).difference, Difference::kPointer);
+  EXPECT_EQ(comparison(one, with(data, 2, 3)).difference, Difference::kScalar);
+  EXPECT_EQ(comparison(one, with({1, 2, 3}, 2, 4)).difference, Difference::kHostData) << "is not all there";
+  EXPECT_EQ(comparison(with(data, 8, 1), with(data, 8, 1)).difference, Difference::kHostData);
+}
+
 TEST(Compare, BlocksMustBeTheSame) {
   const auto resize = [](std::uint64_t bytes) { return [bytes](RegionRecord& r) { r.block_events[0].bytes = bytes; }; };
   EXPECT_EQ(difference(resize(1024)), Difference::kBlocks);

@@ -110,7 +110,7 @@ RecordBuilder& RecordBuilder::attribute(std::uint32_t id, const std::vector<std:
 }
 
 std::string symbol_at(const Program& program, std::uint32_t word) {
-  static const char* const kNames[] = {"static", "input", "temp", "output", "seed", "offset"};
+  static const char* const kNames[] = {"static", "input", "temp", "output", "host data", "seed", "offset"};
   for (const Reference& reference : program.references) {
     if (reference.word != word) continue;
     return std::string(kNames[static_cast<int>(reference.role)]) + " " + std::to_string(reference.block) + " + " +

@@ -341,7 +341,8 @@ def returns_a_tensor_of_the_host(run):
         run(model, data(i))
 
 
-@case("e{4,8}p{0,4}")
+# Data of the host that is copied to the device.
+@case("eer{6}")
 def copies_from_the_host(run):
     class Copying(Net):
         def forward(self, x, scale):
@@ -350,6 +351,60 @@ def copies_from_the_host(run):
     model = net(Copying)
     for i in range(8):
         run(model, data(i), 2.0)
+
+
+class Table(Net):
+    """Copies a tensor of the host's, which somebody changes."""
+
+    def forward(self, x, table=None):
+        if table is None:
+            table = self.table if self.table is not None else TABLE
+        return super().forward(x) * table.cuda()
+
+
+TABLE = torch.ones(8)
+
+
+@case("eer{6}eer{6}")
+def copies_a_tensor_of_the_module(run):
+    model = net(Table)
+    model.table = torch.ones(8)
+    for i in range(16):
+        if i == 8:
+            model.table.mul_(3.0)
+        run(model, data(i))
+
+
+@case("eer{6}eer{6}")
+def copies_a_global_tensor(run):
+    model = net(Table)
+    model.table = None
+    for i in range(16):
+        if i == 8:
+            TABLE.mul_(3.0)
+        run(model, data(i))
+
+
+@case("eer{6}eer{6}r")
+def copies_an_argument(run):
+    model, table = net(Table), torch.ones(8)
+    model.table = None
+    for i in range(17):
+        if i == 8:
+            table.mul_(3.0)
+        run(model, data(i), table if i < 16 else torch.ones(8))
+
+
+# Too much of it.
+@case("e{4,8}p{0,4}", reason="copies more host memory")
+def copies_much_from_the_host(run):
+    class Copying(Net):
+        def forward(self, x):
+            return super().forward(x) * torch.ones(20000).cuda().sum()
+
+    model = net(Copying)
+    for i in range(8):
+        run(model, data(i))
 
 
 @case("e{4,8}p{0,4}", reason="cuCtxSynchronize")
