@@ -10,6 +10,10 @@ constexpr const char kHostRead[] =
 constexpr const char kHostCopy[] =
     "Data is copied from the CPU to the GPU inside the call (torch.tensor(...), .to(device), .cuda()). Make it once, "
     "in __init__ as a buffer, or make it on the GPU with device=x.device.";
+constexpr const char kPinned[] =
+    "What lies in pinned or managed memory may change while a replay runs. Copy it to the GPU before the call, and "
+    "pass "
+    "it the tensor there.";
 constexpr const char kEffect[] =
     "A replay runs no Python, so this would not happen any more. Move it out of forward, to where the module is "
     "called.";
@@ -101,9 +105,14 @@ constexpr Row kRows[] = {
     {"a read by the host", {"host_read", kHostRead}},
     {"the host reads more", {"host_read", kHostRead}},
     {"waits for the device", {"host_read", kHostRead}},
-    {"copies host memory to the device", {"host_copy", kHostCopy}},
+    {"copies more host memory to the device", {"host_copy", kHostCopy}},
+    {"copy more host memory to the device", {"host_copy", kHostCopy}},
+    {"copies other host data to the device", {"host_copy", kHostCopy}},
+    {"copied from the host was not kept", {"host_copy", kHostCopy}},
+    {"copies pinned memory of the host", {"host_copy", kPinned}},
+    {"memory to the device that may not be the host's", {"host_copy", kHostCopy}},
     {"memory that may be the host's", {"host_copy", kHostCopy}},
-    {"memory of the host (pinned", {"host_copy", kHostCopy}},
+    {"memory of the host (pinned", {"host_copy", kPinned}},
     {"calls back into the host", {"host_callback", kEffect}},
     {"draws random numbers on the host", {"host_random", kHostRandom}},
     {"random numbers", {"random", kRandom}},
@@ -149,6 +158,8 @@ constexpr Row kRows[] = {
     {"on another stream", {"streams", kStreams}},
     {"of another stream", {"streams", kStreams}},
     {"an event", {"streams", kStreams}},
+    {"other CUDA events", {"streams", kStreams}},
+    {"another number of streams", {"varies", kVaries}},
     {"orders whole contexts", {"streams", kStreams}},
     {"wait for too many others", {"streams", kStreams}},
     {"orders streams", {"streams", kStreams}},

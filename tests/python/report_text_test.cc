@@ -74,7 +74,10 @@ TEST(Advice, KnowsWhatStopsAReplay) {
   EXPECT_EQ(kind("reads device memory to the host (cuMemcpyDtoH)"), "host_read");
   EXPECT_EQ(kind("a value that the host reads differs from the one in the proof"), "host_read");
   EXPECT_EQ(kind("the value of a read by the host (operation 8) is 1 in one call and 2 in the other"), "host_read");
-  EXPECT_EQ(kind("copies host memory to the device (cuMemcpyHtoDAsync)"), "host_copy");
+  EXPECT_EQ(kind("copies more host memory to the device than Grape keeps (cuMemcpyHtoDAsync)"), "host_copy");
+  EXPECT_EQ(kind("copies other host data to the device each time: a copy from the host (operation 1) is the first to "
+                 "differ"),
+            "host_copy");
   EXPECT_EQ(kind("calls print()"), "effect");
   EXPECT_EQ(kind("calls time.perf_counter()"), "effect");
   EXPECT_EQ(kind("calls backward()"), "autograd");
