@@ -264,9 +264,9 @@ bool Comparer::left_over(const FunctionInfo& function, std::uint32_t parameter, 
   const std::size_t at = std::size_t{node.words_at} * 8 + place.offset;
   std::memcpy(&a, reinterpret_cast<const std::uint8_t*>(a_.words.data()) + at, place.bytes);
   std::memcpy(&b, reinterpret_cast<const std::uint8_t*>(b_.words.data()) + at, place.bytes);
-  // A class that begins with one byte and goes on with four has a gap between them (PyTorch's LoadWithCast).
-  constexpr std::uint64_t kGap = 0x00000000ffffff00u;
-  const bool gap = place.bytes > 4 && a != b && ((a ^ b) & ~kGap) == 0;
+  // A class that begins with an empty object, or with one byte, and goes on with four, has a gap there (PyTorch's
+  // BUnaryFunctor, LoadWithCast).
+  const bool gap = place.bytes > 4 && a != b && (a ^ b) >> 32 == 0;
   const bool no_boolean = place.bytes == 1 && (a > 1 || b > 1);
   const bool addresses = place.bytes == 8 && host_address(a) && host_address(b);
   if (!no_boolean && !addresses && !gap) return false;

@@ -44,6 +44,8 @@ struct Comparison {
 // between parameters. Smaller parameters have none, but for leftovers of the host's as they were seen in real streams:
 //   - an object of one byte, of a closure's type or of a class template (so says the kernel's name), that is no boolean
 //     in one of the runs: an empty object, whose byte nobody set;
+//   - the first four bytes of a class template of 8, where the other four are the same in both: an empty object, or one
+//     byte, in front of a number (PyTorch's BUnaryFunctor, LoadWithCast);
 //   - a pointer, or a closure of 8 bytes, that is an address of the host's heap or stack in both runs: cuBLASLt hands
 //   its
 //     kernels where alpha and beta lie, PyTorch's lambdas where a variable lies that they captured and do not use.

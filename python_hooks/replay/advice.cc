@@ -178,6 +178,7 @@ constexpr Row kRows[] = {
     {"arguments' memory has other sizes", {"varies", kVaries}},
     {" of the parameters of ", {"value_varies", kValueVaries}},
     {"^parameter ", {"value_varies", kValueVaries}},
+    {"what its kernels get differs from call to call", {"value_varies", kValueVaries}},
     {"in one call and", {"varies", kVaries}},
     {"operations on the device", {"varies", kVaries}},
     {"was launched with", {"varies", kVaries}},

@@ -22,8 +22,10 @@ namespace grape::python::replay {
 namespace {
 
 constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall's argument count
+constexpr double kOfObserved = 0.6;                          // of an observed call: what it takes at least unobserved
 constexpr std::size_t kMostSignatures = 8192;                // of one region
 constexpr std::uint32_t kMostFailures = 3;                   // observations of one signature in a row
+constexpr std::uint32_t kLastingCalls = 2;                   // of a state of the module, for it to be kept
 constexpr std::size_t kMostParked = 3;                       // states of a region's module besides the present one
 constexpr std::uint32_t kMostRegionFailures = 3;             // the same of a region none of whose calls is proven
 constexpr std::uint32_t kMostInnerFailures = 2;              // the same inside of a region that was given up
@@ -56,6 +58,13 @@ enum class Guarded : std::uint8_t {
   kRefused,  // the region is given up
 };
 
+// Worth keeping: a module that is another one in each call leaves one call in each of its states.
+bool lasted(const Signatures& signatures) {
+  std::uint32_t calls = 0;
+  for (const auto& entry : signatures) calls += entry.second->calls;
+  return calls >= kLastingCalls;
+}
+
 bool has_proofs(const Signatures& signatures) {
   return std::any_of(signatures.begin(), signatures.end(),
                      [](const auto& entry) { return entry.second->stage == Stage::kProven; });
@@ -63,7 +72,7 @@ bool has_proofs(const Signatures& signatures) {
 
 // Puts what was proven aside, and takes what was proven in the state that the module is in now. False: nothing was.
 bool change_state(Region& region) {
-  if (region.guard != nullptr && has_proofs(region.signatures)) {
+  if (region.guard != nullptr && lasted(region.signatures)) {
     region.parked.insert(region.parked.begin(), ParkedState{std::move(region.guard), std::move(region.signatures)});
     if (region.parked.size() > kMostParked) region.parked.pop_back();
   }
@@ -363,9 +372,9 @@ Object* decide_inner(Region& region, Call& call) {
     return run_eagerly(region, call);
   }
   const std::uint64_t replayed = region.replayed;
-  const double before = region.times.eager + region.times.observed;
+  const double eager = region.times.eager, observed = region.times.observed;
   Object* result = decide(region, call);
-  const double ran = region.times.eager + region.times.observed - before;
+  const double ran = region.times.eager - eager + (region.times.observed - observed) * kOfObserved;
   if (region.replayed == replayed) InnerBudget::spend(now() - began - ran);
   return result;
 }

@@ -327,7 +327,7 @@ bool joins(const Observation& observation) {
 // Its shadow was equal, but not all that differs between the runs is known to be padding: the next call tries again.
 void try_again(std::unique_ptr<Trial> trial, std::unique_ptr<Proven> candidate, Observation& observation, Seen& seen) {
   if (trial->shadows >= kMostShadows) {
-    seen.reason = "what its kernels get differs from call to call in ever other places, which might be padding or not";
+    seen.reason = "what its kernels get differs from call to call, each time in other places: padding, or not";
     return;
   }
   trial->candidate = std::move(candidate);

@@ -104,7 +104,8 @@ Flag flag_of(const void* context, const char* method, Object* function) noexcept
     std::snprintf(symbol, sizeof symbol, "_ZN%s2at7Context%zu%sEv", constant, std::strlen(method), method);
     if (flag == nullptr) flag = reinterpret_cast<Flag>(lifecycle::symbol_in("libtorch_cpu.so", symbol));
   }
-  const Reference answer(flag != nullptr ? g_api.PyObject_CallObject(function, nullptr) : nullptr);
+  if (flag == nullptr) return nullptr;
+  const Reference answer(g_api.PyObject_CallObject(function, nullptr));
   if (!answer) return nullptr;
   const Reference number(g_api.PyNumber_Index(answer.get()));
   return number && g_api.PyLong_AsLong(number.get()) == flag(context) ? flag : nullptr;

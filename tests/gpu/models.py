@@ -9,7 +9,7 @@ none of another's. Processes set up side by side, --jobs at a time, up to and in
 the other is timed, alone. Two processes of one program can differ in speed by tens of per cent: where that matters,
 --repeats starts several of each kind, and medians over them are shown.
 
-verdict   by the report: `replayed`: every call of the model from the fifth on; `partly`: only some, or only modules
+verdict   by the report: `replayed`: every call of the model from the sixth on; `partly`: only some, or only modules
           inside it; `eager`: none. `not here`: the installed library does not have the model
 ms        median over the last half of the calls, each between two synchronisations
 first 20  time of the 20 calls after the first one, replay over plain; the first (which loads kernels) is the warm-up
@@ -33,7 +33,7 @@ from gpu_machine import HERE, Build, environment, find_build, gpu_problem, prelo
 from turns import Turns
 
 GENERATE = ".generate"
-LAST_UNREPLAYED = 4  # the calls of a steady loop that a proof may take
+LAST_UNREPLAYED = 5  # of a steady loop: one that loads kernels, and four of which the last settles the padding
 EARLY = slice(1, 21)
 VERDICTS = ("replayed", "partly", "eager")
 QUIET = {"PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error", "OMP_NUM_THREADS": "2"}

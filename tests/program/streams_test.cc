@@ -7,6 +7,7 @@
 #include <set>
 
 #include "compressor/program/padding.h"
+#include "compressor/program/parameter_types.h"
 #include "compressor/program/plan.h"
 #include "compressor/program/prove.h"
 #include "compressor/program/symbolise.h"
@@ -211,6 +212,15 @@ TEST_P(Moved, OneNumberOrPointerThatChangedIsSeen) {
       const std::uint32_t word = node.words_at + parameter.offset / 8;
       changed.words[word] += std::uint64_t{1} << (parameter.offset % 8 * 8);
       const Comparison comparison = compare(program, symbolise(changed));
+      const std::vector<ParameterType> types = parameter_types(function.name);
+      if (parameter.bytes == 8 && k < types.size() && types[k] == ParameterType::kTemplate) {
+        // A functor with a number behind an empty one: what stands in front is padding by hypothesis.
+        EXPECT_EQ(comparison.difference, Difference::kNone);
+        EXPECT_EQ(comparison.noise, (std::vector<std::uint32_t>{word}));
+        changed.words[word] += std::uint64_t{1} << 32;
+        EXPECT_EQ(compare(program, symbolise(changed)).difference, Difference::kScalar);
+        continue;
+      }
       ASSERT_TRUE(comparison.difference == Difference::kScalar || comparison.difference == Difference::kPointer);
       EXPECT_EQ(comparison.node, i);
       EXPECT_EQ(comparison.parameter, k);

@@ -137,7 +137,7 @@ def hidden(limits, how):
 
 
 # The children are replayed then.
-@case("eer{2}e{3}p{2}", environment={"GRAPE_VALIDATE": "3", "GRAPE_LOG": "error"}, stderr=LOUD, stderr_at_end="",
+@case("eer{2}e{3}[ep]{2}", environment={"GRAPE_VALIDATE": "3", "GRAPE_LOG": "error"}, stderr=LOUD, stderr_at_end="",
       reason="a replay differed from the call itself when it was checked")
 def validated_and_different(run):
     hidden([0, 0, 0, 0, 1, 1, 1, 1, 1], run)
