@@ -315,6 +315,7 @@ Object* decide(Region& region, Call& call) {
         region.parts.signature += looked_up - began - (guarded - walked);
         region.times.replayed += now() - began;
         region.payoff.replayed(signature->times, now() - began);
+        region.last_replayed = &signature->times;
         region.times.kind = Times::Kind::kReplay;
         return result;
       case Ran::kOther:
@@ -375,7 +376,11 @@ Object* decide_inner(Region& region, Call& call) {
   const double eager = region.times.eager, observed = region.times.observed;
   Object* result = decide(region, call);
   const double ran = region.times.eager - eager + (region.times.observed - observed) * kOfObserved;
-  if (region.replayed == replayed) InnerBudget::spend(now() - began - ran);
+  if (region.replayed == replayed) {
+    InnerBudget::spend(now() - began - ran);
+  } else if (region.last_replayed != nullptr) {
+    InnerBudget::earn(*region.last_replayed, now() - began);
+  }
   return result;
 }
 

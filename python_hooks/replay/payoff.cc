@@ -10,6 +10,8 @@ constexpr double kFaster = 0.95;
 
 constexpr double kInnerShare = 0.04;     // of all time
 constexpr double kInnerAtFirst = 0.004;  // seconds
+constexpr double kInnerMost = 1;         // seconds that may be saved up
+constexpr double kReinvested = 0.8;      // of what replays save
 
 double g_inner_began = -1, g_inner_spent = 0;  // with the GIL
 
@@ -57,5 +59,11 @@ bool InnerBudget::affords(double now) noexcept {
 }
 
 void InnerBudget::spend(double seconds) noexcept { g_inner_spent += seconds; }
+
+void InnerBudget::earn(const CallTimes& times, double replay_seconds) noexcept {
+  const double eager = std::min(times.eager, times.observed * kClearly);
+  if (eager == CallTimes::kNone || eager <= replay_seconds) return;
+  g_inner_spent = std::max(g_inner_spent - kReinvested * (eager - replay_seconds), -kInnerMost);
+}
 
 }  // namespace grape::python::replay

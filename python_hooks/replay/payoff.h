@@ -49,11 +49,14 @@ class Payoff {
 };
 
 // What the modules inside of one that is not replayed as a whole may cost until they are replayed: many of them never
-// will be. A small part of the time that has passed since the first call of any.
+// will be. A small part of the time that has passed since the first call of any, and most of what replays of some have
+// saved: those that can be replayed pay for the proofs of the others.
 class InnerBudget {
  public:
   static bool affords(double now) noexcept;
   static void spend(double seconds) noexcept;
+  // After a replay that took so long.
+  static void earn(const CallTimes& times, double replay_seconds) noexcept;
 };
 
 }  // namespace grape::python::replay

@@ -89,6 +89,20 @@ TEST(InnerBudget, IsAShareOfTheTimeThatPassed) {
   EXPECT_FALSE(InnerBudget::affords(100.0));
   EXPECT_FALSE(InnerBudget::affords(100.5));
   EXPECT_TRUE(InnerBudget::affords(110.0));
+
+  // What replays save may be spent on further proofs; what they do not save may not.
+  InnerBudget::spend(0.5);
+  EXPECT_FALSE(InnerBudget::affords(110.0));
+  CallTimes times;
+  InnerBudget::earn(times, 30e-6);
+  times.eager = 20e-6;
+  for (int i = 0; i < 100000; ++i) InnerBudget::earn(times, 30e-6);
+  EXPECT_FALSE(InnerBudget::affords(110.0));
+  times.eager = 630e-6;
+  for (int i = 0; i < 1000; ++i) InnerBudget::earn(times, 30e-6);
+  EXPECT_TRUE(InnerBudget::affords(110.0));
+  InnerBudget::spend(0.5);
+  EXPECT_FALSE(InnerBudget::affords(110.0));
 }
 
 }  // namespace
