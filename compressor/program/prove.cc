@@ -207,7 +207,7 @@ bool Comparer::compare_word(std::uint32_t node, std::uint32_t word, const Refere
     const auto& strays = a_.strays;
     if (strays.empty() || !std::binary_search(strays.begin(), strays.end(), word)) return true;
     result_.word = word - a_.nodes[node].words_at;
-    if (a_.nodes[node].kind != NodeKind::kKernel) return differ(Difference::kStray, node);
+    if (!in_padding(a_.nodes[node], word, ~std::uint64_t{0}, false)) return differ(Difference::kStray, node);
     result_.noise.push_back(word);
     return true;
   }

@@ -20,7 +20,7 @@ enum class Difference : std::uint8_t {
   kOrder,        // streams or edges
   kScalar,       // a parameter of at most 8 bytes that is no leftover (see compare()), or a copy's or memset's word
   kPointer,      // symbols in both, not the same one
-  kStray,        // a copy or memset at device memory that is not allocated
+  kStray,        // a copy, a memset or a parameter of at most 8 bytes points to device memory that is not allocated
   kBlocks,       // blocks born inside, or inputs, differ in number, size or life
   kEvents,       // other events from before the call that it waits for, or that outlive it; or other waits of the host
   kHostData,     // other bytes of the host's are copied to the device
@@ -32,8 +32,8 @@ struct Comparison {
   std::uint32_t node = 0;       // of the difference
   std::uint32_t parameter = 0;  // kScalar, kPointer: its number, of a kernel with known layout
   std::uint32_t word = 0;       // in the node's words
-  // With kNone: words that differ where there is room for padding, and those of kernels that point into no block:
-  // padding, by hypothesis. Indices into Program::words, ascending.
+  // With kNone: words that differ where there is room for padding, and words in such places that point into no
+  // block: padding, by hypothesis. Indices into Program::words, ascending.
   std::vector<std::uint32_t> noise;
 };
 
