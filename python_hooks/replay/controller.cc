@@ -22,7 +22,6 @@ namespace grape::python::replay {
 namespace {
 
 constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall's argument count
-constexpr double kOfObserved = 0.6;                          // of an observed call: what it takes at least unobserved
 constexpr std::size_t kMostSignatures = 8192;                // of one region
 constexpr std::uint32_t kMostFailures = 3;                   // observations of one signature in a row
 constexpr std::uint32_t kLastingCalls = 2;                   // of a state of the module, for it to be kept
@@ -192,9 +191,7 @@ bool judge(Region& region, Signature& signature) noexcept {
   if (!signature_ends && !region_ends) return false;
   std::string reason = last_reason(region);
   if (region_ends) {
-    region.given_up = true;
-    region.last_counts = count_stages(region);
-    region.drop_proofs();
+    region.give_up();
     log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s", region.name.c_str(), reason.c_str());
   } else {
     signature.stage = Stage::kGivenUp;
@@ -226,9 +223,7 @@ void drop_region(Region& region, const std::string& difference) noexcept {
   } catch (const std::bad_alloc&) {
     region.reasons.add("no memory", {});
   }
-  region.given_up = true;
-  region.last_counts = count_stages(region);
-  region.drop_proofs();
+  region.give_up();
 }
 
 // A checked call has run, and `result` is its own. Throws nothing.
@@ -250,7 +245,7 @@ Object* measure(Region& region, Signature& signature, const Call& call) {
   const double begin = now();
   Object* result = run_eagerly(region, call);
   double eager = 0, replay = 0;
-  if (region.payoff.measured(signature.times, now() - begin, eager, replay) == Payoff::Turn::kRests) {
+  if (region.payoff.measured(signature.times, now() - begin, eager, replay)) {
     char text[160];
     std::snprintf(text, sizeof text, "replaying it takes as long as running it: %.0f and %.0f microseconds on the CPU",
                   replay * 1e6, eager * 1e6);
@@ -269,6 +264,60 @@ Object* run_unobserved(Region& region, const Signature& signature, const Call& c
   return run_eagerly(region, call);
 }
 
+// Where the time before a replay went.
+struct Lookup {
+  double began = 0, guards = 0;
+};
+
+// The call's signature is proven. False: its proof is void, for `reason`, and nothing was done.
+bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& lookup, Object*& result,
+                std::string& reason) {
+  if (validation_due(region)) {
+    std::string difference;
+    const Checked checked = validate(region, *signature.proven, call, result, difference);
+    if (checked != Checked::kNotPossible) {
+      result = end_check(region, *signature.proven, checked, difference, result);
+      return true;
+    }
+  }
+  if (region.payoff.measures() && !config().strict) {
+    result = measure(region, signature, call);
+    return true;
+  }
+  Why why;
+  const double looked_up = now();
+  switch (run(region, *signature.proven, call, result, why)) {
+    case Ran::kReplayed: {
+      const double seconds = now() - lookup.began;
+      ++region.replayed;
+      region.parts.guards += lookup.guards;
+      region.parts.signature += looked_up - lookup.began - lookup.guards;
+      region.times.replayed += seconds;
+      region.times.kind = Times::Kind::kReplay;
+      region.payoff.replayed(signature.times, seconds);
+      call.replayed = &signature.times;
+      return true;
+    }
+    case Ran::kOther:
+    case Ran::kNotNow:
+      result = fall_back(region, call, why.text, why.place != nullptr ? *why.place : std::string());
+      return true;
+    case Ran::kFailed:
+      signature.stage = Stage::kGivenUp;
+      signature.proven = nullptr;
+      signature.given_up_for = why.text;
+      result = fall_back(region, call, why.text);
+      return true;
+    case Ran::kStale:
+      break;
+  }
+  reason = why.text;
+  if (why.detail != nullptr && !why.detail->empty()) reason += ": " + *why.detail;
+  signature.stage = Stage::kSeen;
+  signature.proven = nullptr;
+  return false;
+}
+
 Object* decide(Region& region, Call& call) {
   const double began = now();
   const char* blocked = nullptr;
@@ -282,7 +331,7 @@ Object* decide(Region& region, Call& call) {
   std::string reason;
   const double walked = now();
   const Guarded guard = ensure_guard(region, call.arguments[0], reason);
-  const double guarded = now();
+  const Lookup lookup{began, now() - walked};
   region.on_gpu = region.on_gpu || !walk.extents().empty();
   if (guard == Guarded::kRefused) return give_up_first(region, reason);
   if (guard == Guarded::kAnew && config().strict) return raise_not_replayed(region, reason, {});
@@ -300,39 +349,7 @@ Object* decide(Region& region, Call& call) {
   ++signature->calls;
   if (signature->stage == Stage::kProven) {
     Object* result = nullptr;
-    if (validation_due(region)) {
-      std::string difference;
-      const Checked checked = validate(region, *signature->proven, call, result, difference);
-      if (checked != Checked::kNotPossible) return end_check(region, *signature->proven, checked, difference, result);
-    }
-    if (region.payoff.measures() && !config().strict) return measure(region, *signature, call);
-    Why why;
-    const double looked_up = now();
-    switch (run(region, *signature->proven, call, result, why)) {
-      case Ran::kReplayed:
-        ++region.replayed;
-        region.parts.guards += guarded - walked;
-        region.parts.signature += looked_up - began - (guarded - walked);
-        region.times.replayed += now() - began;
-        region.payoff.replayed(signature->times, now() - began);
-        region.last_replayed = &signature->times;
-        region.times.kind = Times::Kind::kReplay;
-        return result;
-      case Ran::kOther:
-      case Ran::kNotNow:
-        return fall_back(region, call, why.text, why.place != nullptr ? *why.place : std::string());
-      case Ran::kFailed:
-        signature->stage = Stage::kGivenUp;
-        signature->proven = nullptr;
-        signature->given_up_for = why.text;
-        return fall_back(region, call, why.text);
-      case Ran::kStale:
-        reason = why.text;
-        if (why.detail != nullptr && !why.detail->empty()) reason += ": " + *why.detail;
-        signature->stage = Stage::kSeen;
-        signature->proven = nullptr;
-        break;
-    }
+    if (run_proven(region, *signature, call, lookup, result, reason)) return result;
     if (config().strict) return fall_back(region, call, reason);
     region.reasons.add(reason, {});
   }
@@ -372,14 +389,13 @@ Object* decide_inner(Region& region, Call& call) {
     ++region.put_off;
     return run_eagerly(region, call);
   }
-  const std::uint64_t replayed = region.replayed;
   const double eager = region.times.eager, observed = region.times.observed;
   Object* result = decide(region, call);
   const double ran = region.times.eager - eager + (region.times.observed - observed) * kOfObserved;
-  if (region.replayed == replayed) {
+  if (call.replayed != nullptr) {
+    InnerBudget::earn(*call.replayed, now() - began);
+  } else {
     InnerBudget::spend(now() - began - ran);
-  } else if (region.last_replayed != nullptr) {
-    InnerBudget::earn(*region.last_replayed, now() - began);
   }
   return result;
 }

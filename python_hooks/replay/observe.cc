@@ -91,47 +91,39 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   if (!clean || recorded.record == nullptr) return nullptr;
   program::RandomState& random = seen.random;
   if (random.known && !state::random_state(call.dispatch.device, random.seed, random.offset_after)) return nullptr;
-  state::DispatchState after;
-  const char* blocked = nullptr;
   if (state::host_random_hash() != seen.host_random) {
     seen.reason = "draws random numbers on the host";
-  } else if (!state::take_dispatch_state(after, blocked) || after.byte_count != call.dispatch.byte_count ||
-             !std::equal(after.bytes, after.bytes + after.byte_count, call.dispatch.bytes)) {
-    seen.reason = "changes PyTorch's global state (grad mode, autocast, stream, ...)";
-  } else if (!region.guard->holds()) {
-    seen.reason = "changes its module: " + region.guard->change();
-  } else if (signature.stage == Stage::kObserved && !signature.observation->globals->holds()) {
-    seen.reason = "changes what its code names: " + signature.observation->globals->change();
-  } else {
-    auto observation = std::make_unique<Observation>();
-    observation->module_epoch = seen.module_epoch;
-    observation->outcome = state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason);
-    if (observation->outcome == nullptr) return nullptr;
-    observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
-    if (observation->globals == nullptr) return nullptr;
-    const state::Sharing& sharing = observation->globals->sharing();
-    sharing.relate(*call.walk, observation->shared);
-    sharing.relate_by_address(*call.walk, observation->shared_addresses);
-    program::RegionRecord& record = *recorded.record;
-    for (const state::StorageExtent& extent : call.walk->extents())
-      record.inputs.push_back({extent.address, extent.bytes});
-    record.random = random;
-    if (!make_recipes(record, *observation->outcome, observation->recipes, observation->output_addresses,
-                      seen.reason)) {
-      return nullptr;
-    }
-    const std::uint64_t current = call.dispatch.stream == 0 ? record::kLegacyStream : call.dispatch.stream;
-    for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
-      if (record.streams[i] == current) {
-        observation->current_stream = i;
-      } else {
-        observation->others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
-      }
-    }
-    observation->program = program::symbolise(std::move(record));
-    return observation;
+    return nullptr;
   }
-  return nullptr;
+  state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
+  seen.reason = changed_by_call(region, known, call);
+  if (!seen.reason.empty()) return nullptr;
+  auto observation = std::make_unique<Observation>();
+  observation->module_epoch = seen.module_epoch;
+  observation->outcome = state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason);
+  if (observation->outcome == nullptr) return nullptr;
+  observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
+  if (observation->globals == nullptr) return nullptr;
+  const state::Sharing& sharing = observation->globals->sharing();
+  sharing.relate(*call.walk, observation->shared);
+  sharing.relate_by_address(*call.walk, observation->shared_addresses);
+  program::RegionRecord& record = *recorded.record;
+  for (const state::StorageExtent& extent : call.walk->extents())
+    record.inputs.push_back({extent.address, extent.bytes});
+  record.random = random;
+  if (!make_recipes(record, *observation->outcome, observation->recipes, observation->output_addresses, seen.reason)) {
+    return nullptr;
+  }
+  const std::uint64_t current = call.dispatch.stream == 0 ? record::kLegacyStream : call.dispatch.stream;
+  for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
+    if (record.streams[i] == current) {
+      observation->current_stream = i;
+    } else {
+      observation->others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
+    }
+  }
+  observation->program = program::symbolise(std::move(record));
+  return observation;
 }
 
 // What is known to be padding, in all regions. Never destroyed.
@@ -145,11 +137,8 @@ std::uint64_t harmless_memory(std::int32_t device) noexcept {
   static std::unordered_map<std::int32_t, std::uint64_t> addresses;
   std::uint64_t& address = addresses[device];
   if (address != 0) return address;
-  const std::int64_t bytes = 1 << 20, stride = 1;
-  constexpr std::int32_t kByte = 0, kCuda = 1;
-  Object* memory = state::new_tensor(1, &bytes, &stride, kByte, kCuda, device);
-  state::TensorView view;
-  if (memory != nullptr && state::view_tensor(memory, view)) address = view.storage;
+  constexpr std::uint64_t kBytes = 1 << 20;
+  new_bytes(kBytes, kCuda, device, address);
   return address;
 }
 
@@ -248,7 +237,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
     return nullptr;
   }
   if (!place_host_data(*proven, call.dispatch, seen.reason)) {
-    for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
+    drop(tensors);
     return nullptr;
   }
   const double planned = now();
@@ -264,7 +253,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
       prepared && seen.shadow.compare(stream, proven->others, proven->steps,
                                       output_ranges(second.program, bindings.outputs, second.recipes, *second.outcome),
                                       before_reads == BeforeReads::kHidden, found, difference, seen.reason);
-  for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
+  drop(tensors);
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
            proven->program.nodes.size(), (now() - planned) * 1e3);
   if (!ran) return nullptr;

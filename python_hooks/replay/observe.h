@@ -13,7 +13,8 @@ struct Call {
   std::size_t count;  // with the vectorcall's flag
   Object* names;
   state::DispatchState dispatch;
-  const state::Walk* walk;  // of the arguments without the module
+  const state::Walk* walk;              // of the arguments without the module
+  const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
 };
 
 // Runs the call eagerly, observed; moves the signature on as far as what was seen allows. Returns the call's result;

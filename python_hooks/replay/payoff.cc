@@ -5,7 +5,6 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr double kClearly = 0.6;  // of an observed call's time: observing never costs as much as the rest
 constexpr double kFaster = 0.95;
 
 constexpr double kInnerShare = 0.04;     // of all time
@@ -31,26 +30,26 @@ void Payoff::replayed(CallTimes& times, double seconds) noexcept {
   seconds_ += seconds;
   eager_seconds_ += std::min(times.eager, times.observed);
   if (++replays_ < look_after_) return;
-  if (seconds_ >= kClearly * eager_seconds_) to_measure_ = kMeasured;
+  if (seconds_ >= kOfObserved * eager_seconds_) to_measure_ = kMeasured;
   look_after_ = std::min(look_after_ * 2, kLastLook);
   replays_ = 0;
   seconds_ = eager_seconds_ = 0;
   measured_eager_ = measured_replay_ = 0;
 }
 
-Payoff::Turn Payoff::measured(CallTimes& times, double seconds, double& eager, double& replay) noexcept {
+bool Payoff::measured(CallTimes& times, double seconds, double& eager, double& replay) noexcept {
   times.eager = std::min(times.eager, seconds);
-  if (times.replay == CallTimes::kNone) return Turn::kNone;  // nothing to compare it with
+  if (times.replay == CallTimes::kNone) return false;  // nothing to compare it with
   measured_eager_ += times.eager;
   measured_replay_ += times.replay;
-  if (--to_measure_ != 0) return Turn::kNone;
-  if (measured_replay_ < kFaster * measured_eager_) return Turn::kNone;
+  if (--to_measure_ != 0) return false;
+  if (measured_replay_ < kFaster * measured_eager_) return false;
   eager = measured_eager_ / kMeasured;
   replay = measured_replay_ / kMeasured;
   rest_ = next_rest_;
   next_rest_ = std::min(next_rest_ * 4, kLastRest);
   look_after_ = kFirstLook;
-  return Turn::kRests;
+  return true;
 }
 
 bool InnerBudget::affords(double now) noexcept {
@@ -61,7 +60,7 @@ bool InnerBudget::affords(double now) noexcept {
 void InnerBudget::spend(double seconds) noexcept { g_inner_spent += seconds; }
 
 void InnerBudget::earn(const CallTimes& times, double replay_seconds) noexcept {
-  const double eager = std::min(times.eager, times.observed * kClearly);
+  const double eager = std::min(times.eager, times.observed * kOfObserved);
   if (eager == CallTimes::kNone || eager <= replay_seconds) return;
   g_inner_spent = std::max(g_inner_spent - kReinvested * (eager - replay_seconds), -kInnerMost);
 }

@@ -7,6 +7,9 @@
 
 namespace grape::python::replay {
 
+// Of an observed call's time: what the call takes at least unobserved.
+constexpr double kOfObserved = 0.6;
+
 // The shortest calls of one signature, in seconds: what disturbs a call makes it longer, never shorter.
 struct CallTimes {
   static constexpr double kNone = std::numeric_limits<double>::infinity();
@@ -20,8 +23,6 @@ struct CallTimes {
 // looked at again.
 class Payoff {
  public:
-  enum class Turn : std::uint8_t { kNone, kRests };
-
   // Asked at each call: run it as always, its children too?
   bool rests() noexcept;
   // Is this call, which could be replayed, to run as always and to be measured?
@@ -29,8 +30,9 @@ class Payoff {
 
   static void observed(CallTimes& times, double seconds) noexcept;
   void replayed(CallTimes& times, double seconds) noexcept;
-  // kRests: from now on it does not pay; `eager` and `replay` are what the measured calls would take, in seconds each.
-  Turn measured(CallTimes& times, double seconds, double& eager, double& replay) noexcept;
+  // True: it does not pay, and rests from now on; `eager` and `replay` are what the measured calls would take, in
+  // seconds each.
+  bool measured(CallTimes& times, double seconds, double& eager, double& replay) noexcept;
 
   std::uint64_t rested() const noexcept { return rested_; }  // calls that ran as always for it
 

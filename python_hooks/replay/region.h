@@ -118,6 +118,7 @@ struct ParkedState {
 struct Region {
   ~Region();
   void drop_proofs() noexcept;
+  void give_up() noexcept;  // keeps only the counts of what was proven
 
   Object* weak_module = nullptr;  // owned weak reference
   std::string name;               // "package.module:Class"
@@ -134,7 +135,6 @@ struct Region {
   std::vector<ParkedState> parked;  // the latest first
   std::vector<Arena> arenas;        // one for each stream that its calls run on
   Payoff payoff;
-  const CallTimes* last_replayed = nullptr;  // of the call that was replayed just now; else not to be looked at
 
   // For the report.
   std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;

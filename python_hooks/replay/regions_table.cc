@@ -56,6 +56,12 @@ void Region::drop_proofs() noexcept {
   parked.clear();
 }
 
+void Region::give_up() noexcept {
+  given_up = true;
+  last_counts = count_stages(*this);
+  drop_proofs();
+}
+
 Region::~Region() {
   drop_proofs();
   for (const Arena& arena : arenas) {

@@ -9,19 +9,9 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr std::int32_t kCuda = 1;  // c10::DeviceType
-constexpr std::int32_t kByte = 0;  // c10::ScalarType
-
 // Bytes of all programs' host data on the device, and how many there may be.
 std::uint64_t g_host_data = 0;
 constexpr std::uint64_t kMostHostData = std::uint64_t{32} << 20;
-
-void drop(std::vector<Object*>& tensors) noexcept {
-  for (Object* tensor : tensors) {
-    if (tensor != nullptr) g_api.Py_DecRef(tensor);
-  }
-  tensors.clear();
-}
 
 bool modules_loaded(const Proven& proven) noexcept {
   return record::g_module_epoch.load(std::memory_order_acquire) == proven.module_epoch;
@@ -41,12 +31,8 @@ bool statics_alive(Proven& proven) noexcept {
 bool make_shared(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
                  std::uint64_t& address) noexcept {
   const state::MadeTensor& first = outcome.made()[recipe.made.front()];
-  const auto bytes = static_cast<std::int64_t>(first.storage_bytes);
-  const std::int64_t stride = 1;
-  const Reference base(state::new_tensor(1, &bytes, &stride, kByte, first.device_type, first.device_index));
-  state::TensorView view;
-  if (!base || !state::view_tensor(base.get(), view)) return false;
-  address = view.storage;
+  const Reference base(new_bytes(first.storage_bytes, first.device_type, first.device_index, address));
+  if (!base) return false;
   for (const std::uint32_t i : recipe.made) {
     const state::MadeTensor& made = outcome.made()[i];
     tensors[i] = state::new_alias(base.get(), static_cast<std::int64_t>(made.sizes.size()), made.sizes.data(),
@@ -67,6 +53,27 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
 
 }  // namespace
 
+void drop(std::vector<Object*>& tensors) noexcept {
+  for (Object* tensor : tensors) {
+    if (tensor != nullptr) g_api.Py_DecRef(tensor);
+  }
+  tensors.clear();
+}
+
+Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept {
+  constexpr std::int32_t kByte = 0;  // c10::ScalarType
+  const auto size = static_cast<std::int64_t>(bytes);
+  const std::int64_t stride = 1;
+  Object* tensor = state::new_tensor(1, &size, &stride, kByte, device_type, device);
+  state::TensorView view;
+  if (tensor != nullptr && state::view_tensor(tensor, view)) {
+    address = view.storage;
+    return tensor;
+  }
+  if (tensor != nullptr) g_api.Py_DecRef(tensor);
+  return nullptr;
+}
+
 Proven::~Proven() {
   if (pool != nullptr) pool->forget(program);
   if (host_data == nullptr) return;
@@ -81,18 +88,16 @@ bool place_host_data(Proven& proven, const state::DispatchState& dispatch, std::
     reason = "the calls of this process copy more host memory to the device than Grape keeps";
     return false;
   }
-  const auto size = static_cast<std::int64_t>(data.size());
-  const std::int64_t stride = 1;
-  Object* tensor = state::new_tensor(1, &size, &stride, kByte, kCuda, dispatch.device);
-  state::TensorView view;
-  if (tensor == nullptr || !state::view_tensor(tensor, view) ||
-      !grape::replay::put_host_data(proven.program, view.storage, reinterpret_cast<CUstream>(dispatch.stream))) {
+  std::uint64_t address = 0;
+  Object* tensor = new_bytes(data.size(), kCuda, dispatch.device, address);
+  if (tensor == nullptr ||
+      !grape::replay::put_host_data(proven.program, address, reinterpret_cast<CUstream>(dispatch.stream))) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
     reason = "no device memory";
     return false;
   }
   proven.host_data = tensor;
-  proven.bindings.host_data = view.storage;
+  proven.bindings.host_data = address;
   g_host_data += data.size();
   return true;
 }
@@ -126,22 +131,25 @@ bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::ui
     return false;
   }
   if (bytes > arena->bytes) {
-    const auto size = static_cast<std::int64_t>(bytes);
-    const std::int64_t stride = 1;
-    Object* tensor = state::new_tensor(1, &size, &stride, kByte, kCuda, dispatch.device);
-    state::TensorView view;
-    if (tensor == nullptr || !state::view_tensor(tensor, view)) {
-      if (tensor != nullptr) g_api.Py_DecRef(tensor);
-      return false;
-    }
+    std::uint64_t fresh = 0;
+    Object* tensor = new_bytes(bytes, kCuda, dispatch.device, fresh);
+    if (tensor == nullptr) return false;
     // The allocator hands the old one's memory to work that comes later in this stream.
     if (arena->tensor != nullptr) g_api.Py_DecRef(arena->tensor);
     arena->tensor = tensor;
-    arena->address = view.storage;
+    arena->address = fresh;
     arena->bytes = bytes;
   }
   address = arena->address;
   return true;
+}
+
+bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept {
+  program::Bindings& bindings = proven.bindings;
+  const auto& extents = call.walk->extents();
+  for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
+  return reserve_arena(region, call.dispatch, proven.plan.bytes, bindings.arena) &&
+         make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs);
 }
 
 bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept {
@@ -178,14 +186,11 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   laps.add_to(region.parts.guards);
   why.text = "no device memory, or the random state is not known";
   program::Bindings& bindings = proven.bindings;
-  if (!reserve_arena(region, call.dispatch, proven.plan.bytes, bindings.arena)) return Ran::kNotNow;
-  const auto& extents = call.walk->extents();
-  for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
   const bool random = proven.program.random_increment != 0;
   if (random && !state::random_state(call.dispatch.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
 
   std::vector<Object*> tensors;
-  if (!make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs)) return Ran::kNotNow;
+  if (!place_call(region, proven, call, tensors)) return Ran::kNotNow;
   laps.add_to(region.parts.outputs);
   Ran ran = Ran::kFailed;
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);

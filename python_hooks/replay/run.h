@@ -31,9 +31,19 @@ bool shares_the_same(Proven& proven, const Call& call) noexcept;
 // The region's module guard holds.
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept;
 
+// The program's memory for this call: arguments, arena, and fresh `tensors` for the outputs, owned by the caller.
+// False: no memory.
+bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept;
+
 // Tensors for the outputs: `tensors[i]` for made()[i], owned by the caller; `addresses` per Program::outputs.
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
+
+void drop(std::vector<Object*>& tensors) noexcept;
+
+// A tensor of so many bytes on a device and where they lie; a new reference, null without memory.
+Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept;
+constexpr std::int32_t kCuda = 1;  // c10::DeviceType
 
 // Puts what the program copies from the host into device memory of its own, on the call's stream; nothing if it copies
 // nothing. False: `reason` says why not.

@@ -38,6 +38,18 @@ std::vector<Watched> reachable_memory(const Region& region, const program::Progr
   return merged;
 }
 
+std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call) {
+  state::DispatchState after;
+  const char* blocked = nullptr;
+  if (!state::take_dispatch_state(after, blocked) || after.byte_count != call.dispatch.byte_count ||
+      !std::equal(after.bytes, after.bytes + after.byte_count, call.dispatch.bytes)) {
+    return "changes PyTorch's global state (grad mode, autocast, stream, ...)";
+  }
+  if (!region.guard->holds()) return "changes its module: " + region.guard->change();
+  if (globals != nullptr && !globals->holds()) return "changes what its code names: " + globals->change();
+  return {};
+}
+
 std::vector<Range> output_ranges(const program::Program& program, const std::vector<std::uint64_t>& addresses,
                                  const std::vector<OutputRecipe>& recipes, const state::Outcome& outcome) {
   std::vector<Range> ranges;

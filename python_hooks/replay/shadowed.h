@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "python_hooks/replay/observe.h"
@@ -13,6 +14,10 @@ namespace grape::python::replay {
 // program's kernels are given besides. Disjoint, ascending. `globals` may be null.
 std::vector<grape::replay::Shadow::Watched> reachable_memory(const Region& region, const program::Program& program,
                                                              const state::GlobalsGuard* globals, const Call& call);
+
+// What the call has left otherwise than it found it: PyTorch's switches, its module, what its code names. In words for
+// the user; "": nothing. `globals` may be null.
+std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call);
 
 // Of the program's outputs at `addresses`, in the order of the recipes: the bytes that the outcome's tensors have.
 std::vector<grape::replay::Shadow::Range> output_ranges(const program::Program& program,

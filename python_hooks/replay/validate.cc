@@ -66,22 +66,12 @@ class Check {
   // What the call changed, or did not, unlike a replay of it; "": nothing.
   std::string other_state() {
     std::uint64_t seed = 0, offset = 0;
-    state::DispatchState after;
-    const char* blocked = nullptr;
     if (state::host_random_hash() != host_random_) return "draws random numbers on the host";
     if (random_known_ && (!state::random_state(call_.dispatch.device, seed, offset) || seed != seed_ ||
                           offset - offset_ != proven_.program.random_increment)) {
       return "draws another amount of random numbers";
     }
-    if (!state::take_dispatch_state(after, blocked) || after.byte_count != call_.dispatch.byte_count ||
-        !std::equal(after.bytes, after.bytes + after.byte_count, call_.dispatch.bytes)) {
-      return "changes PyTorch's global state (grad mode, autocast, stream, ...)";
-    }
-    if (!region_.guard->holds()) return "changes its module: " + region_.guard->change();
-    if (proven_.globals != nullptr && !proven_.globals->holds()) {
-      return "changes what its code names: " + proven_.globals->change();
-    }
-    return {};
+    return changed_by_call(region_, proven_.globals.get(), call_);
   }
 
   // `outcome`: the call's; null: only what the host reads is looked at.
@@ -97,13 +87,10 @@ class Check {
       eager_outputs = output_ranges(program, addresses, proven_.recipes, *outcome);
     }
     if (!shadow_.after(stream_of(call_), std::move(eager_outputs), error)) return Checked::kInconclusive;
-    const auto& extents = call_.walk->extents();
-    for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
     bindings.seed = seed_;
     bindings.offset = offset_;
     std::vector<Object*> tensors;
-    if (!reserve_arena(region_, call_.dispatch, proven_.plan.bytes, bindings.arena) ||
-        !make_outputs(*proven_.outcome, proven_.recipes, tensors, bindings.outputs)) {
+    if (!place_call(region_, proven_, call_, tensors)) {
       error = "no device memory";
       return Checked::kInconclusive;
     }
@@ -112,7 +99,7 @@ class Check {
     const bool compared =
         proven_.steps.prepare(region_.execs, program, proven_.plan, bindings, error) &&
         shadow_.compare(stream_of(call_), proven_.others, proven_.steps, outputs, false, found, difference, error);
-    for (Object* tensor : tensors) g_api.Py_DecRef(tensor);
+    drop(tensors);
     if (!compared) return Checked::kInconclusive;
     if (found == Shadow::Found::kOtherValue) return Checked::kOtherValue;
     const bool allowed = found == Shadow::Found::kNotDeterministic && config().allow_nondeterministic;

@@ -430,7 +430,6 @@ bool GraphExec::fits(const program::Program& program, Segment segment) const noe
 
 bool GraphExec::usable() const noexcept { return state_->exec != nullptr; }
 const program::Program* GraphExec::holds() const noexcept { return state_->program; }
-std::uint32_t GraphExec::first_node() const noexcept { return state_->segment.first; }
 
 CUresult GraphExec::launch(CUstream stream) noexcept {
   return state_->exec != nullptr ? real::get_cuGraphLaunch()(state_->exec, stream) : CUDA_ERROR_INVALID_HANDLE;

@@ -41,7 +41,6 @@ class GraphExec {
   bool fits(const program::Program& program, program::Segment segment) const noexcept;  // could it adopt it?
   bool usable() const noexcept;
   const program::Program* holds() const noexcept;
-  std::uint32_t first_node() const noexcept;  // of the segment that it holds
   // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.
   CUresult launch(CUstream stream) noexcept;
   // The same, for work that was on other streams besides: it follows what they had, and they wait for it.

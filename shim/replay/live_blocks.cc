@@ -205,6 +205,16 @@ void make_disjoint(std::vector<program::LiveBlock>& blocks) {
   blocks.resize(kept);
 }
 
+std::vector<program::LiveBlock> disjoint(BlockSource source) {
+  std::vector<program::LiveBlock> blocks;
+  {
+    const std::lock_guard<std::mutex> lock(g_mutex);
+    blocks = sorted(table(source));
+  }
+  make_disjoint(blocks);
+  return blocks;
+}
+
 bool overlaps_any(const std::vector<program::LiveBlock>& blocks, const program::LiveBlock& block) {
   auto next = std::lower_bound(blocks.begin(), blocks.end(), block.address,
                                [](const auto& a, std::uint64_t address) { return a.address < address; });
@@ -335,14 +345,8 @@ bool LiveBlocks::snapshot(std::vector<program::LiveBlock>& out) const noexcept {
 
 bool LiveBlocks::snapshot_segments(std::vector<program::Extent>& out) const noexcept {
   try {
-    std::vector<program::LiveBlock> blocks;
-    {
-      const std::lock_guard<std::mutex> lock(g_mutex);
-      blocks = sorted(table(BlockSource::kDriver));
-    }
-    make_disjoint(blocks);
     out.clear();
-    for (const program::LiveBlock& block : blocks) out.push_back({block.address, block.bytes});
+    for (const program::LiveBlock& block : disjoint(BlockSource::kDriver)) out.push_back({block.address, block.bytes});
   } catch (const std::bad_alloc&) {
     out.clear();
     return false;
@@ -352,11 +356,7 @@ bool LiveBlocks::snapshot_segments(std::vector<program::Extent>& out) const noex
 
 bool LiveBlocks::snapshot_host(std::vector<program::LiveBlock>& out) const noexcept {
   try {
-    {
-      const std::lock_guard<std::mutex> lock(g_mutex);
-      out = sorted(table(BlockSource::kHost));
-    }
-    make_disjoint(out);
+    out = disjoint(BlockSource::kHost);
   } catch (const std::bad_alloc&) {
     out.clear();
     return false;

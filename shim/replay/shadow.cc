@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "shim/interpose/real_driver.h"
+#include "shim/replay/own_kernels.h"
 
 namespace grape::replay {
 namespace {
@@ -16,7 +17,30 @@ std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / k
 
 bool failed(CUresult result, const char* what, std::string& error) {
   if (result == CUDA_SUCCESS) return false;
-  error = std::string(what) + " failed with error " + std::to_string(static_cast<int>(result));
+  error = describe_error(what, result);
+  return true;
+}
+
+// What is not written a second time must not look as if it was.
+bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, std::string& error) {
+  constexpr unsigned char kAnything = 0xA5;
+  auto* fill = real::get_cuMemsetD8Async();
+  for (const DeviceHash::Range& output : outputs) {
+    if (output.bytes == 0) continue;
+    if (fill == nullptr || failed(fill(output.address, kAnything, output.bytes, stream), "cuMemsetD8Async", error)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Where the first or the second is not as eager's, are they others than each other?
+bool differ_where_not(const std::vector<std::uint64_t>& eager, const std::vector<std::uint64_t>& first,
+                      const std::vector<std::uint64_t>& second, const std::vector<bool>& hidden) {
+  for (std::size_t i = 0; i < eager.size(); ++i) {
+    if (i < hidden.size() && hidden[i]) continue;
+    if ((first[i] != eager[i] || second[i] != eager[i]) && first[i] == second[i]) return false;
+  }
   return true;
 }
 
@@ -148,12 +172,12 @@ bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, st
   return good;
 }
 
-Shadow::Left Shadow::run(DeviceHash& hash, CUstream stream, const std::vector<CUstream>& others, Steps& steps,
-                         const std::vector<Range>& outputs) {
-  Left left;
-  left.ran = steps.run(stream, others);
-  left.hashed = hash_all(hash, stream, outputs, left.watched, left.outputs);
-  return left;
+// False: an error; `left` has the hashes that could be taken.
+bool Shadow::run(const Graph& graph, Left& left, std::string& error) const {
+  left.ran = graph.steps.run(graph.stream, graph.others);
+  const CUresult hashed = hash_all(graph.hash, graph.stream, graph.outputs, left.watched, left.outputs);
+  if (left.ran == Steps::Ran::kFailed) error = "launching the graph failed";
+  return left.ran != Steps::Ran::kFailed && !failed(hashed, "hashing", error);
 }
 
 // Where a run differs from eager's; empty: nowhere.
@@ -171,32 +195,15 @@ std::string Shadow::where(const Left& left, bool hidden_too) const {
   return "";
 }
 
-namespace {
-
-// Does `second` differ from `first` wherever one of them differs from eager? But for what is `hidden`.
-bool differs_from_itself(const std::vector<std::uint64_t>& eager, const std::vector<std::uint64_t>& first,
-                         const std::vector<std::uint64_t>& second, const std::vector<bool>& hidden) {
-  for (std::size_t i = 0; i < eager.size(); ++i) {
-    if (i < hidden.size() && hidden[i]) continue;
-    if ((first[i] != eager[i] || second[i] != eager[i]) && first[i] == second[i]) return false;
-  }
-  return true;
+bool Shadow::differs_from_itself(const Left& first, const Left& second) const {
+  return differ_where_not(output_hashes_, first.outputs, second.outputs, {}) &&
+         differ_where_not(after_hashes_, first.watched, second.watched, hidden_);
 }
-
-bool good(Steps::Ran ran, CUresult hashed, std::string& error) {
-  if (ran == Steps::Ran::kFailed) error = "launching the graph failed";
-  return ran != Steps::Ran::kFailed && !failed(hashed, "hashing", error);
-}
-
-}  // namespace
 
 // `last`: what is there at the end, also after an error.
-bool Shadow::compare_runs(DeviceHash& hash, CUstream stream, const std::vector<CUstream>& others, Steps& steps,
-                          const std::vector<Range>& outputs, bool twice, Found& found, std::string& difference,
-                          Left& last, std::string& error) {
-  if (!rewind(stream, after_hashes_, true, error)) return false;
-  last = run(hash, stream, others, steps, outputs);
-  if (!good(last.ran, last.hashed, error)) return false;
+bool Shadow::compare_runs(const Graph& graph, bool twice, Found& found, std::string& difference, Left& last,
+                          std::string& error) {
+  if (!rewind(graph.stream, after_hashes_, true, error) || !run(graph, last, error)) return false;
   difference = where(last, false);
   found = difference.empty() ? Found::kSame : Found::kDifferent;
   if (last.ran == Steps::Ran::kOtherValue) {
@@ -206,26 +213,16 @@ bool Shadow::compare_runs(DeviceHash& hash, CUstream stream, const std::vector<C
   const bool same = found == Found::kSame;
   if (same && !twice && where(last, true).empty()) return true;
   const Left first = last;
-  auto* fill = real::get_cuMemsetD8Async();
   last.watched.clear();
-  if (!rewind(stream, first.watched, !same, error)) return false;
-  for (const Range& output : outputs) {
-    constexpr unsigned char kAnything = 0xA5;  // what is not written a second time must not look as if it was
-    if (output.bytes == 0) continue;
-    if (fill == nullptr || failed(fill(output.address, kAnything, output.bytes, stream), "cuMemsetD8Async", error)) {
-      return false;
-    }
+  if (!rewind(graph.stream, first.watched, !same, error) || !overwrite(graph.stream, graph.outputs, error) ||
+      !run(graph, last, error)) {
+    return false;
   }
-  last = run(hash, stream, others, steps, outputs);
-  if (!good(last.ran, last.hashed, error)) return false;
-  if (same) {
-    if (where(last, false).empty()) return true;
+  if (!same) {
+    if (last.ran == Steps::Ran::kDone && differs_from_itself(first, last)) found = Found::kNotDeterministic;
+  } else if (const std::string other = where(last, false); !other.empty()) {
     found = Found::kDifferent;
-    difference =
-        "what it does depends on memory that only its kernels know of, and that it changes: " + where(last, false);
-  } else if (last.ran == Steps::Ran::kDone && differs_from_itself(output_hashes_, first.outputs, last.outputs, {}) &&
-             differs_from_itself(after_hashes_, first.watched, last.watched, hidden_)) {
-    found = Found::kNotDeterministic;
+    difference = "what it does depends on memory that only its kernels know of, and that it changes: " + other;
   }
   return true;
 }
@@ -238,7 +235,7 @@ bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps
   Left last;
   bool compared = false;
   try {
-    compared = compare_runs(*hash, stream, others, steps, outputs, twice, found, difference, last, error);
+    compared = compare_runs({*hash, stream, others, steps, outputs}, twice, found, difference, last, error);
   } catch (const std::bad_alloc&) {
     error = "no host memory";
   }

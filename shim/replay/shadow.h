@@ -54,16 +54,22 @@ class Shadow {
   // What one run of the graph left.
   struct Left {
     Steps::Ran ran = Steps::Ran::kFailed;
-    CUresult hashed = CUDA_ERROR_UNKNOWN;
     std::vector<std::uint64_t> watched, outputs;
   };
-  Left run(DeviceHash& hash, CUstream stream, const std::vector<CUstream>& others, Steps& steps,
-           const std::vector<Range>& outputs);
+  // What is run, and where it leaves its outputs.
+  struct Graph {
+    DeviceHash& hash;
+    CUstream stream;
+    const std::vector<CUstream>& others;
+    Steps& steps;
+    const std::vector<Range>& outputs;
+  };
+  bool run(const Graph& graph, Left& left, std::string& error) const;
   bool rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool hidden_too, std::string& error) noexcept;
   bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept;
-  bool compare_runs(DeviceHash& hash, CUstream stream, const std::vector<CUstream>& others, Steps& steps,
-                    const std::vector<Range>& outputs, bool twice, Found& found, std::string& difference, Left& last,
+  bool compare_runs(const Graph& graph, bool twice, Found& found, std::string& difference, Left& last,
                     std::string& error);
+  bool differs_from_itself(const Left& first, const Left& second) const;
   std::string where(const Left& left, bool hidden_too) const;
 
   std::vector<Range> watched_;
