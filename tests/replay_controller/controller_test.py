@@ -86,6 +86,16 @@ def pattern_of(plain, under_grape):
     return "".join(map(letter, plain["calls"], under_grape["calls"]))
 
 
+def reasons_of(case, regions):
+    """Why calls were not replayed, of the regions that may be the case's: of classes in its file or the bed's."""
+    lines = []
+    for region in regions:
+        if region["reasons"] and region["region"].startswith((f"cases_{case['file']}:", "bed:")):
+            reasons = "; ".join(f"{reason['count']} x {reason['text']}" for reason in region["reasons"])
+            lines.append(f"{region['region']}, {region['calls']} calls, {region['replayed']} replayed: {reasons}")
+    return "\n".join(lines)
+
+
 class Cases(unittest.TestCase):
     maxDiff = None
 
@@ -97,7 +107,8 @@ class Cases(unittest.TestCase):
         self.assertEqual(seen["stdout"], expected["stdout"])
         self.assertEqual(len(seen["calls"]), len(expected["calls"]))
         pattern = pattern_of(expected, seen)
-        self.assertRegex(pattern, f"^(?:{case['pattern']})$")
+        if not re.match(f"^(?:{case['pattern']})$", pattern):
+            self.fail(f"{pattern} is not {case['pattern']}; reasons:\n{reasons_of(case, under_grape.regions)}")
         return pattern
 
     def compare_alone(self, case, plain, under_grape):

@@ -6,6 +6,7 @@ replayed); x, it raised. A pattern is a regular expression.
 """
 import contextlib
 import dataclasses
+import gc
 import hashlib
 
 import torch
@@ -107,4 +108,6 @@ def run_case(name):
     # What a case has under way on streams of its own uses memory that the next one gets.
     with contextlib.suppress(RuntimeError):
         torch.cuda.synchronize()
+    # What a case leaves in cycles (a debugger's streams) is not to be closed by the collector in another's call.
+    gc.collect()
     return run
