@@ -17,6 +17,7 @@
 #include "compressor/program/program.h"
 #include "compressor/program/prove.h"
 #include "python_hooks/cpython.h"
+#include "python_hooks/replay/ahead.h"
 #include "python_hooks/replay/payoff.h"
 #include "python_hooks/replay/reasons.h"
 #include "python_hooks/replay/report_text.h"
@@ -39,7 +40,7 @@ struct OutputRecipe {
 };
 
 // A program that may stand in for the call.
-struct Proven {
+struct Proven : std::enable_shared_from_this<Proven> {
   program::Program program;
   program::ArenaPlan plan;
   std::unique_ptr<state::Outcome> outcome;
@@ -54,6 +55,7 @@ struct Proven {
   Object* host_data = nullptr;                // owned tensor: Program::host_data on the device; null: there is none
   std::uint32_t module_epoch = 0;             // record::g_module_epoch as it was before the proof
   std::uint32_t block_epoch = 0;              // LiveBlocks::epoch() when its statics were last seen alive
+  Successor successor;
   std::string read_place;  // where the host reads a value, if it reads one; "": nowhere, or not known
 
   Proven() = default;
@@ -94,7 +96,7 @@ struct Signature {
   std::uint32_t failures = 0;   // observations in a row that were of no use
   std::uint32_t postponed = 0;  // observations in which kernels were loaded, or the like
   std::unique_ptr<Observation> observation;
-  std::unique_ptr<Proven> proven;
+  std::shared_ptr<Proven> proven;
   std::string given_up_for;  // in words
   CallTimes times;
 };
@@ -134,6 +136,7 @@ struct Region {
   Signatures signatures;
   std::vector<ParkedState> parked;  // the latest first
   std::vector<Arena> arenas;        // one for each stream that its calls run on
+  Ahead ahead;
   Payoff payoff;
 
   // For the report.

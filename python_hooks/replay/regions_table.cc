@@ -52,6 +52,7 @@ void sweep() {
 }  // namespace
 
 void Region::drop_proofs() noexcept {
+  ahead.clear();
   signatures.clear();
   parked.clear();
 }

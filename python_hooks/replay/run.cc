@@ -149,8 +149,10 @@ bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Ob
   const auto& extents = call.walk->extents();
   for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
   return reserve_arena(region, call.dispatch, proven.plan.bytes, bindings.arena) &&
-         make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs);
+         (!tensors.empty() || make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs));
 }
+
+bool is_usable(Proven& proven) noexcept { return modules_loaded(proven) && statics_alive(proven); }
 
 bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept {
   if (!modules_loaded(proven)) {
@@ -190,7 +192,11 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   if (random && !state::random_state(call.dispatch.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
 
   std::vector<Object*> tensors;
-  if (!place_call(region, proven, call, tensors)) return Ran::kNotNow;
+  region.ahead.take(proven, call, tensors);
+  if (!place_call(region, proven, call, tensors)) {
+    drop(tensors);
+    return Ran::kNotNow;
+  }
   laps.add_to(region.parts.outputs);
   Ran ran = Ran::kFailed;
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
@@ -218,6 +224,10 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   }
   if (ran == Ran::kFailed) why.text = "the driver refused its graph";
   drop(tensors);
+  if (ran == Ran::kReplayed && result != nullptr) {
+    region.ahead.prepare(region, proven, call);
+    laps.add_to(region.parts.ahead);
+  }
   return ran;
 }
 

@@ -28,11 +28,14 @@ bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept;
 // Then: are the arguments what the globals hold where they were in the proof, and nowhere else? If not, or without
 // memory to know it, this is another call.
 bool shares_the_same(Proven& proven, const Call& call) noexcept;
+// Are the kernels and the memory that the program was proven with still there?
+bool is_usable(Proven& proven) noexcept;
+
 // The region's module guard holds.
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept;
 
-// The program's memory for this call: arguments, arena, and fresh `tensors` for the outputs, owned by the caller.
-// False: no memory.
+// The program's memory for this call: arguments, arena, and `tensors` for the outputs, owned by the caller; fresh ones
+// unless `tensors` holds them already, their addresses in the bindings. False: no memory.
 bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept;
 
 // Tensors for the outputs: `tensors[i]` for made()[i], owned by the caller; `addresses` per Program::outputs.

@@ -62,6 +62,13 @@ bool Steps::prepare(ExecPool& pool, const program::Program& program, const progr
   return parts_.empty() || bind(parts_.front(), error);
 }
 
+void Steps::prepare_all(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+                        const program::Bindings& bindings) {
+  std::string error;
+  bool good = prepare(pool, program, plan, bindings, error);
+  for (std::size_t i = 1; good && i < parts_.size(); ++i) good = bind(parts_[i], error);
+}
+
 bool Steps::wait_for_streams() const noexcept {
   auto* wait = real::get_cuStreamSynchronize();
   for (const std::uint64_t stream : program_->waited_streams) {

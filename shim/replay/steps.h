@@ -20,6 +20,10 @@ class Steps {
   // program; program and plan must live until run() is done. Always for one and the same program and plan.
   bool prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
                const program::Bindings& bindings, std::string& error);
+  // The same for all parts, ahead of time: prepare() and run() with bindings like these have little to do. What fails is
+  // left to them.
+  void prepare_all(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+                   const program::Bindings& bindings);
   enum class Ran : std::uint8_t { kDone, kOtherValue, kFailed };
   // The parts behind the first are bound while the device works on what is before them.
   // kOtherValue: the host would have read something else than what was recorded; the parts behind the read were not

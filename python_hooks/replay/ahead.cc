@@ -1,0 +1,118 @@
+#include "python_hooks/replay/ahead.h"
+
+#include <algorithm>
+#include <new>
+
+#include "python_hooks/replay/run.h"
+
+namespace grape::python::replay {
+namespace {
+
+// What may lie about unused between two calls.
+constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
+constexpr int kMostConfidence = 3, kLostConfidence = 2;
+
+std::uint64_t bytes_of_outputs(const Proven& proven) {
+  std::uint64_t bytes = 0;
+  for (const OutputRecipe& recipe : proven.recipes) bytes += proven.outcome->made()[recipe.made.front()].storage_bytes;
+  return bytes;
+}
+
+Origin origin_of(std::uint64_t address, const std::vector<std::uint64_t>& inputs,
+                 const std::vector<std::uint64_t>& outputs) {
+  const auto find = [address](const std::vector<std::uint64_t>& in, Origin::Kind kind, Origin& origin) {
+    const auto at = std::find(in.begin(), in.end(), address);
+    if (at != in.end()) origin = {kind, static_cast<std::uint32_t>(at - in.begin())};
+    return at != in.end();
+  };
+  Origin origin;
+  if (address != 0 && !find(outputs, Origin::Kind::kOutput, origin)) find(inputs, Origin::Kind::kInput, origin);
+  return origin;
+}
+
+}  // namespace
+
+void Ahead::clear() noexcept {
+  drop(tensors_);
+  ready_.reset();
+}
+
+bool Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept {
+  const state::DispatchState& dispatch = call.dispatch;
+  const bool mine = ready_.lock().get() == &proven && outputs_.size() == proven.bindings.outputs.size() &&
+                    std::equal(dispatch_.begin(), dispatch_.end(), dispatch.bytes, dispatch.bytes + dispatch.byte_count);
+  if (!mine) {
+    clear();
+    return false;
+  }
+  tensors.swap(tensors_);
+  std::copy(outputs_.begin(), outputs_.end(), proven.bindings.outputs.begin());
+  ready_.reset();
+  return true;
+}
+
+void Ahead::learn(const std::shared_ptr<Proven>& ran) {
+  if (const std::shared_ptr<Proven> last = last_.lock()) {
+    Successor& next = last->successor;
+    const bool as_before = next.proven.lock() == ran;
+    if (as_before) {
+      next.confidence = std::min(next.confidence + 1, kMostConfidence);
+    } else if (next.confidence > 0) {
+      next.confidence -= kLostConfidence;
+    } else {
+      next.proven = ran;
+      next.confidence = 1;
+    }
+    if (as_before || next.confidence == 1) {
+      next.inputs.clear();
+      for (const std::uint64_t address : ran->bindings.inputs) {
+        next.inputs.push_back(origin_of(address, last_inputs_, last_outputs_));
+      }
+    }
+  }
+  last_inputs_ = ran->bindings.inputs;
+  last_outputs_ = ran->bindings.outputs;
+  last_ = ran;
+}
+
+void Ahead::get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor, const Call& call) {
+  const state::DispatchState& dispatch = call.dispatch;
+  program::Bindings& bindings = next.bindings;
+  dispatch_.assign(dispatch.bytes, dispatch.bytes + dispatch.byte_count);
+  outputs_.resize(bindings.outputs.size());
+  if (!reserve_arena(region, dispatch, next.plan.bytes, bindings.arena) ||
+      !make_outputs(*next.outcome, next.recipes, tensors_, outputs_)) {
+    return;
+  }
+  if (ran.program.random_increment != 0) {
+    bindings.seed = ran.bindings.seed;
+    bindings.offset = ran.bindings.offset + ran.program.random_increment;
+  }
+  for (std::size_t i = 0; i < bindings.inputs.size() && i < successor.inputs.size(); ++i) {
+    const Origin& origin = successor.inputs[i];
+    if (origin.kind == Origin::Kind::kOutput && origin.index < last_outputs_.size()) {
+      bindings.inputs[i] = last_outputs_[origin.index];
+    } else if (origin.kind == Origin::Kind::kInput && origin.index < last_inputs_.size()) {
+      bindings.inputs[i] = last_inputs_[origin.index];
+    }
+  }
+  bindings.outputs = outputs_;
+  next.steps.prepare_all(region.execs, next.program, next.plan, bindings);
+  ready_ = next.weak_from_this();
+}
+
+void Ahead::prepare(Region& region, Proven& ran, const Call& call) noexcept {
+  try {
+    const std::shared_ptr<Proven> now = ran.weak_from_this().lock();
+    if (now == nullptr) return;
+    learn(now);
+    const Successor& successor = now->successor;
+    const std::shared_ptr<Proven> next = successor.confidence > 0 ? successor.proven.lock() : nullptr;
+    if (next == nullptr || !is_usable(*next) || bytes_of_outputs(*next) > kMostBytes) return;
+    get_ready(region, *now, *next, successor, call);
+  } catch (const std::bad_alloc&) {
+    clear();
+  }
+}
+
+}  // namespace grape::python::replay

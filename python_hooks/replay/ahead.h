@@ -1,0 +1,62 @@
+// What the next replay needs, got ready while the device works on this one: memory for its outputs, and its graphs'
+// parameters for where its inputs will probably lie. Programs follow one another as they did before (decoding: one
+// length after the other), and most of a program's inputs are the last one's outputs. A wrong guess costs only its own
+// time: whatever lies elsewhere is patched at the call. With the GIL.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "python_hooks/cpython.h"
+
+namespace grape::python::replay {
+
+struct Call;
+struct Proven;
+struct Region;
+
+// Where an input of a program lay in the run of the program before it.
+struct Origin {
+  enum class Kind : std::uint8_t { kElsewhere, kOutput, kInput };
+  Kind kind = Kind::kElsewhere;
+  std::uint32_t index = 0;
+};
+
+// What was run after a program.
+struct Successor {
+  std::weak_ptr<Proven> proven;
+  std::vector<Origin> inputs;
+  int confidence = 0;  // above 0: it is expected
+};
+
+// A region's.
+class Ahead {
+ public:
+  Ahead() = default;
+  ~Ahead() { clear(); }
+  Ahead(const Ahead&) = delete;
+  Ahead& operator=(const Ahead&) = delete;
+
+  // Before a run of `proven`: hands over what was got ready for it, its `tensors` as make_outputs() makes them, their
+  // addresses in its bindings. False: nothing was. Whatever else was got ready is let go.
+  bool take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept;
+  // After `ran` was launched with the addresses in its bindings: learns from it, and gets its successor ready.
+  void prepare(Region& region, Proven& ran, const Call& call) noexcept;
+  void clear() noexcept;
+
+ private:
+  void learn(const std::shared_ptr<Proven>& ran);
+  void get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor, const Call& call);
+
+  // Of the program that ran last.
+  std::weak_ptr<Proven> last_;
+  std::vector<std::uint64_t> last_inputs_, last_outputs_;
+  // What is ready.
+  std::weak_ptr<Proven> ready_;
+  std::vector<std::uint8_t> dispatch_;  // tensors are made for a stream, a device and a mode
+  std::vector<Object*> tensors_;        // owned
+  std::vector<std::uint64_t> outputs_;
+};
+
+}  // namespace grape::python::replay

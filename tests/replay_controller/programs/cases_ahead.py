@@ -1,0 +1,101 @@
+"""Replays that follow one another: what the next one needs is got ready while one runs, and the guess may be wrong."""
+import torch
+from bed import Net, case, data, net
+
+
+class Cache:
+    def __init__(self):
+        self.rows = None
+
+
+class Decoding(Net):
+    def forward(self, x, cache):
+        y = torch.relu(self.first(x))
+        cache.rows = y if cache.rows is None else torch.cat([cache.rows, y])
+        return self.second(cache.rows)
+
+
+def decode(run, model, steps, kept=None):
+    cache = Cache()
+    for i in range(steps):
+        run(model, data(i, 1), cache)
+        run.see(cache.rows)
+        if kept is not None:
+            kept.append(cache.rows)
+
+
+# Each length is a program, and its inputs are the outputs of the one before.
+@case("e{10}[er]{5}r{20}")
+def lengths_one_after_the_other(run):
+    model = net(Decoding)
+    for _ in range(7):
+        decode(run, model, 5)
+
+
+@case("e{10}[er]{5}r{21}")
+def sequences_of_other_lengths(run):
+    model = net(Decoding)
+    for steps in (5, 5, 5, 3, 5, 1, 4, 2, 5, 1):
+        decode(run, model, steps)
+
+
+@case("e{10}[er]{5}r{20}")
+def lengths_whose_memory_is_kept(run):
+    model, kept = net(Decoding), []
+    for _ in range(7):
+        decode(run, model, 5, kept)
+    run.see(kept)
+
+
+# A program that comes twice in a row, then another: every second guess is wrong.
+@case("e{4}[er]{4}r{28}")
+def shapes_in_pairs(run):
+    model = net()
+    for _ in range(9):
+        for rows in (1, 1, 2, 2):
+            run(model, data(rows, rows))
+
+
+@case("e{4}[er]{4}r{28}")
+def two_sequences_in_turn(run):
+    model = net(Decoding)
+    for _ in range(9):
+        caches = Cache(), Cache()
+        for i in range(2):
+            for j, cache in enumerate(caches):
+                run(model, data(i + 2 * j, 1), cache)
+        run.see([cache.rows for cache in caches])
+
+
+@case("[er]{24}")
+def modes_between_two_lengths(run):
+    model = net(Decoding)
+    for _ in range(6):
+        cache = Cache()
+        for i in range(4):
+            with torch.inference_mode(i >= 2):
+                run(model, data(i, 1), cache)
+                run.see(cache.rows)
+
+
+@case("e{4}[er]{2}r{6}e{2}[er]{4}r{6}")
+def weights_between_two_lengths(run):
+    model = net(Decoding)
+    for round in range(6):
+        if round == 3:
+            model.second.weight.data = model.second.weight.data * 2
+        for _ in range(2):
+            decode(run, model, 2)
+
+
+@case("ee[er]{2}r{8}[er]{12}")
+def streams_between_two_calls(run):
+    model, x, other = net(), data(), torch.cuda.Stream()
+    for i in range(24):
+        torch.cuda.synchronize()
+        if i >= 12 and i % 2:
+            with torch.cuda.stream(other):
+                run(model, x)
+                torch.cuda.synchronize()
+        else:
+            run(model, x)
