@@ -3,8 +3,9 @@
 
 speed.py WORKLOAD [--calls N] [--rounds N] [--how plain|graph|compile] [--busy] [--serve]
 
-A round is N calls (tokens, for `generate`) between two synchronisations. `graph` is a hand-written torch.cuda.graph around
-the model, `compile` is torch.compile(mode="reduce-overhead"), both where the workload allows it. The first round is
+A round is N calls (tokens, for `generate`; steps, of a training) between two synchronisations. `graph` is what one writes by
+hand with torch.cuda.graph (by_hand.py: nothing that draws samples or searches beams), `compile` is
+torch.compile(mode="reduce-overhead"), in `generate` with a static cache. Neither goes with a training. The first round is
 reported on its own (`first_ms`), the median is over all but the first three. `busy_ms`: GPU time a call, by
 torch.profiler. With --serve a round is run for each line on standard input, and answered by its milliseconds a call; at
 the input's end comes the JSON line.
@@ -17,9 +18,13 @@ import random
 import statistics
 import sys
 import time
-from typing import Any, Callable
+import traceback
+from typing import Any, Callable, Optional
 
 import torch
+
+import by_hand
+from training import TRAINING
 
 Step = Callable[[int], Any]  # the number of the call within its round → what the model returned
 
@@ -81,7 +86,7 @@ GENERATORS: dict[str, tuple[Callable[[], Any], dict[str, Any]]] = {
     "t5": (t5, {"pad_token_id": 0, "do_sample": False}),
 }
 WAV2VEC2 = "wav2vec2"
-WORKLOADS = [*MODELS, *GENERATORS, WAV2VEC2]
+WORKLOADS = [*MODELS, *GENERATORS, WAV2VEC2, *TRAINING]
 
 
 def digest_of(value: Any, digest: "hashlib._Hash") -> None:
@@ -95,31 +100,12 @@ def digest_of(value: Any, digest: "hashlib._Hash") -> None:
             digest_of(part, digest)
 
 
-def by_hand(model: Any, inputs: tuple[Any, ...]) -> Step:
-    """The model as a graph that its author captured."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            model(*inputs)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = model(*inputs)
-
-    def step(_: int) -> Any:
-        graph.replay()
-        return outputs
-
-    return step
-
-
 def model_step(name: str, how: str) -> Step:
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     with torch.no_grad():
         if how == "graph":
-            return by_hand(model, inputs)
+            return by_hand.loop(model, inputs)
     called = torch.compile(model, mode="reduce-overhead") if how == "compile" else model
 
     def step(_: int) -> Any:
@@ -131,13 +117,19 @@ def model_step(name: str, how: str) -> Step:
     return step
 
 
-def generate_round(name: str, calls: int) -> Callable[[], list[Any]]:
+def generate_round(name: str, how: str, calls: int) -> Callable[[], list[Any]]:
     torch.manual_seed(0)
     build, settings = GENERATORS[name]
     model = build().eval()
     model.generation_config.eos_token_id = None
     prompt = torch.randint(0, min(50000, model.config.vocab_size), (1, 16)).cuda()
     mask = torch.ones_like(prompt)
+    if how == "graph":
+        greedy = by_hand.Greedy(model, prompt, calls)
+        return lambda: [greedy.generate()]
+    if how == "compile":
+        # With a cache of fixed size Transformers compiles the forward itself, in mode reduce-overhead.
+        settings = {**settings, "cache_implementation": "static"}
 
     def run() -> list[Any]:
         return [model.generate(prompt, attention_mask=mask, max_new_tokens=calls, **settings)]
@@ -145,7 +137,7 @@ def generate_round(name: str, calls: int) -> Callable[[], list[Any]]:
     return run
 
 
-def wav2vec2_step() -> Step:
+def wav2vec2_step(how: str) -> Step:
     """Clips of 0.5 to 2.95 seconds: each call takes one of 50 lengths at random."""
     from transformers import Wav2Vec2Config, Wav2Vec2ForCTC  # noqa: PLC0415
 
@@ -153,12 +145,27 @@ def wav2vec2_step() -> Step:
     model = Wav2Vec2ForCTC(Wav2Vec2Config()).half().cuda().eval()
     clips = [torch.randn(1, 8000 + 800 * i).half().cuda() for i in range(50)]
     choice = random.Random(0)
+    if how == "graph":
+        with torch.no_grad():
+            return by_hand.by_length(model, clips, lambda: choice.randrange(len(clips)))
+    called = torch.compile(model, mode="reduce-overhead") if how == "compile" else model
 
     def step(_: int) -> Any:
         with torch.no_grad():
-            return model(choice.choice(clips))
+            output = called(clips[choice.randrange(len(clips))])
+        return None if how == "compile" else output
 
     return step
+
+
+def round_of(name: str, how: str, calls: int) -> Callable[[], list[Any]]:
+    if name in GENERATORS:
+        return generate_round(name, how, calls)
+    if name in TRAINING:
+        step = TRAINING[name]()
+    else:
+        step = wav2vec2_step(how) if name == WAV2VEC2 else model_step(name, how)
+    return loop_round(step, calls)
 
 
 def loop_round(step: Step, calls: int) -> Callable[[], list[Any]]:
@@ -182,6 +189,24 @@ def gpu_busy_ms(run: Callable[[], list[Any]], calls: int) -> float:
     return busy / 1000 / calls
 
 
+def busy_or_none(run: Callable[[], list[Any]], calls: int) -> Optional[float]:
+    """None, and why on stderr, where the profiler does not work: what was timed before counts all the same."""
+    try:
+        return gpu_busy_ms(run, calls)
+    except Exception:  # whatever the profiler raises
+        traceback.print_exc()
+        return None
+
+
+def device_memory() -> dict[str, float]:
+    """MiB now: of the allocator's blocks in use, of all that it reserved, and of the device besides (contexts, modules,
+    graphs; other processes too)."""
+    free, total = torch.cuda.mem_get_info()
+    reserved = torch.cuda.memory_reserved()
+    sizes = {"allocated": torch.cuda.memory_allocated(), "reserved": reserved, "outside": total - free - reserved}
+    return {f"{name}_mib": round(size / 2**20, 1) for name, size in sizes.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workload", choices=WORKLOADS)
@@ -191,11 +216,7 @@ def main() -> None:
     parser.add_argument("--busy", action="store_true")
     parser.add_argument("--serve", action="store_true")
     options = parser.parse_args()
-    if options.workload in GENERATORS:
-        run = generate_round(options.workload, options.calls)
-    else:
-        step = wav2vec2_step() if options.workload == WAV2VEC2 else model_step(options.workload, options.how)
-        run = loop_round(step, options.calls)
+    run = round_of(options.workload, options.how, options.calls)
     digest, times = hashlib.sha256(), []
     for _ in sys.stdin if options.serve else range(options.rounds):
         torch.cuda.synchronize()
@@ -218,7 +239,8 @@ def main() -> None:
                 "median_ms": statistics.median(times[3:] or times or [0.0]),
                 "digest": digest.hexdigest()[:16],
                 "memory_mib": torch.cuda.max_memory_allocated() >> 20,
-                **({"busy_ms": gpu_busy_ms(run, options.calls)} if options.busy else {}),
+                **device_memory(),
+                **({"busy_ms": busy_or_none(run, options.calls)} if options.busy else {}),
             }
         )
     )

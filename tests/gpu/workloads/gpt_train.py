@@ -45,21 +45,27 @@ class SmallGPT(nn.Module):
         return self.head(self.norm(x))
 
 
-def train(steps: int, **adamw: bool) -> dict:
-    torch.manual_seed(8)
-    model = SmallGPT().cuda().train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, **adamw)
-    losses = []
-    for _ in range(steps):
+class Trainer:
+    def __init__(self, **adamw: bool) -> None:
+        torch.manual_seed(8)
+        self.model = SmallGPT().cuda().train()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-4, **adamw)
+
+    def step(self) -> torch.Tensor:
         ids = torch.randint(0, 4096, (8, 129)).cuda()
-        optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cuda", dtype=torch.bfloat16):
-            logits = model(ids[:, :-1])
+            logits = self.model(ids[:, :-1])
             loss = functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    return {"losses": losses, "parameters": dict(model.named_parameters())}
+        self.optimizer.step()
+        return loss.detach()
+
+
+def train(steps: int, **adamw: bool) -> dict:
+    trainer = Trainer(**adamw)
+    losses = [trainer.step() for _ in range(steps)]
+    return {"losses": losses, "parameters": dict(trainer.model.named_parameters())}
 
 
 def main() -> None:
