@@ -11,18 +11,28 @@ Ratios and costs are reported, not judged: run it on a machine with nothing else
 """
 
 import argparse
-import json
 import platform
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
-from gpu_machine import HERE, Build, environment, find_build, gpu_problem, observed, preloaded, run, table
+from gpu_machine import (
+    HERE,
+    Build,
+    Measurement,
+    add_options,
+    environment,
+    json_line,
+    observed,
+    preloaded,
+    run,
+    table,
+    with_build,
+)
 from trace_compare import read_trace
 from turns import Turns
 
@@ -30,16 +40,10 @@ Numbers = dict[str, float]
 Start = tuple[list[str], dict[str, str]]
 
 
-class Bench:
+class Bench(Measurement):
     def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:
-        self.options, self.build, self.scratch = options, build, scratch
-        self.deadline = time.monotonic() + options.budget
-        self.failures: list[str] = []
-        self.results: dict[str, Any] = {}
+        super().__init__(options, build, scratch)
         self.traces = 0
-
-    def left(self) -> float:
-        return self.deadline - time.monotonic()
 
     def start(self, mode: str, command: list[str]) -> Start:
         """Command and environment for a mode: plain, off, observe, or observe with GRAPE_STACKS=: `observe:off`."""
@@ -57,13 +61,13 @@ class Bench:
         if self.left() < 5:
             return None
         result = run(*self.start(mode, command), min(self.left(), 240), self.scratch)
-        lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
+        numbers = json_line(result.stdout)
         for trace in self.scratch.glob("bench-*.grape"):
             trace.unlink()
-        if result.status != 0 or not lines:
+        if result.status != 0 or numbers is None:
             self.failures.append(f"{label} {mode}: status {result.status}: {result.stderr.strip()[-600:]}")
             return None
-        return json.loads(lines[-1])
+        return numbers
 
     def rounds(
         self, label: str, modes: list[str], command: list[str], count: int, until: float
@@ -88,7 +92,7 @@ class Bench:
     def generate(self) -> list[list[str]]:
         """Several processes of each mode, alive side by side, that take turns."""
         modes = ["plain", "observe", "off"]
-        command = [self.options.python, str(HERE / "speed.py"), "gpt2", "--calls", "100", "--serve"]
+        command = self.speed("gpt2", 100, "--serve")
         starts = [(mode, *self.start(mode, command)) for _ in range(self.options.processes) for mode in modes]
         begin, share = time.monotonic(), 0.6 * self.options.budget
         with Turns(starts, min(self.left(), 2 * share)) as turns:
@@ -207,46 +211,35 @@ def machine(python: str) -> str:
     return f"{gpu}; {cpu}, {len(models)} cores; Python {platform.python_version()}, {versions}"
 
 
+def measure(bench: Bench) -> int:
+    options = bench.options
+    parts = [machine(options.python)]
+    bench.results["machine"] = parts[0]
+    sections: dict[str, Callable[[], list[list[str]]]] = {
+        "trace": bench.trace,
+        "launch": bench.launch,
+        "operator": bench.operator,
+        "generate": bench.generate,
+    }
+    for name, section in sections.items():
+        if options.only and name not in options.only:
+            continue
+        parts.append(table(section()))
+        bench.write("bench", "\n\n".join(parts + bench.failures) + "\n")
+        print(f"{name}: {bench.left():.0f} s left", flush=True)
+    print("\n\n".join(parts + bench.failures))
+    return 1 if bench.failures else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measures what Grape costs on a GPU.")
     parser.add_argument("--only", action="append", choices=("generate", "launch", "operator", "trace"), metavar="NAME")
     parser.add_argument("--processes", type=int, default=4, help="processes of each mode for GPT-2 generate")
     parser.add_argument("--turns", type=int, default=15, help="turns of each of them, 100 tokens each")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the micro-benchmarks")
-    parser.add_argument("--budget", type=float, default=480, help="seconds for everything")
-    parser.add_argument("--out", type=Path, default=Path("build/bench"))
-    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    add_options(parser, 480)
     options = parser.parse_args()
-    problem = gpu_problem(options.python)
-    if problem is not None:
-        print(f"skipped: {problem}")
-        return 0
-    with tempfile.TemporaryDirectory(prefix="grape-bench-") as scratch:
-        try:
-            build = find_build(Path(scratch))
-        except FileNotFoundError as error:
-            print(error)
-            return 2
-        bench = Bench(options, build, Path(scratch))
-        parts = [machine(options.python)]
-        sections: dict[str, Callable[[], list[list[str]]]] = {
-            "trace": bench.trace,
-            "launch": bench.launch,
-            "operator": bench.operator,
-            "generate": bench.generate,
-        }
-        options.out.mkdir(parents=True, exist_ok=True)
-        for name, section in sections.items():
-            if options.only and name not in options.only:
-                continue
-            parts.append(table(section()))
-            report = {"machine": parts[0], "results": bench.results, "failures": bench.failures}
-            (options.out / "bench.json").write_text(json.dumps(report, indent=1))
-            (options.out / "bench.txt").write_text("\n\n".join(parts) + "\n")
-        parts += bench.failures
-        (options.out / "bench.txt").write_text("\n\n".join(parts) + "\n")
-        print("\n\n".join(parts))
-        return 1 if bench.failures else 0
+    return with_build(options, lambda build, scratch: measure(Bench(options, build, scratch)))
 
 
 if __name__ == "__main__":

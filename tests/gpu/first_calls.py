@@ -13,45 +13,28 @@ Exit status: 0 measured (or no GPU), 1 a run failed or outputs differ, 2 usage.
 """
 
 import argparse
-import json
 import statistics
 import sys
-import tempfile
-import time
-from pathlib import Path
-from typing import Any, Optional
 
-from gpu_machine import HERE, Build, environment, find_build, gpu_problem, preloaded, table
-from replay_bench import WORKLOADS
+from gpu_machine import Measurement, add_options, environment, replaying, table, with_build
+from replay_bench import LARGE, WORKLOADS
 from turns import Player, Turns
 
 GENERATING = ("gpt2", "gpt2_beams", "gpt2_sample", "gptj", "t5")
-LARGE = ("gptj",)  # so many gigabytes that no more than two of each kind are there at once
 LIMIT = 1.05
 
 
-class FirstCalls:
-    def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:
-        self.options, self.build, self.scratch = options, build, scratch
-        self.deadline = time.monotonic() + options.budget
-        self.failures: list[str] = []
-        self.results: dict[str, Any] = {}
-
-    def left(self) -> float:
-        return self.deadline - time.monotonic()
-
+class FirstCalls(Measurement):
     def rounds_of_one(self, workload: str) -> int:
         """What speed.py is to do in one round, so that a round is one call."""
         return self.options.tokens if workload in GENERATING else 1
 
     def starts(self, workload: str) -> list[tuple[str, list[str], dict[str, str]]]:
-        calls = ["--calls", str(self.rounds_of_one(workload)), "--serve"]
-        command = [self.options.python, str(HERE / "speed.py"), workload, *calls]
+        command = self.speed(workload, self.rounds_of_one(workload), "--serve")
         starts = []
         for number in range(min(self.options.repeats, 2) if workload in LARGE else self.options.repeats):
-            report = str(self.scratch / f"{workload}-{number}.json")
-            replaying = preloaded(self.build, GRAPE_MODE="replay", GRAPE_REPORT=report)
-            pair = [("plain", command, environment()), ("replay", command, replaying)]
+            report = self.scratch / f"{workload}-{number}.json"
+            pair = [("plain", command, environment()), ("replay", command, replaying(self.build, report))]
             # Which of the two goes first changes.
             starts += pair if number % 2 == 0 else pair[::-1]
         return starts
@@ -75,7 +58,8 @@ class FirstCalls:
         if len(digests) != 1:
             self.failures.append(f"{workload}: the outputs of plain and replay differ: {sorted(digests)}")
         times = {kind: [p.times for p in players if p.kind == kind] for kind in ("plain", "replay")}
-        self.results[workload] = {"ms": times, "regions": self.regions(workload)}
+        regions = self.regions(workload, self.scratch / f"{workload}-0.json")
+        self.results[workload] = {"ms": times, "regions": sorted(regions, key=lambda region: -region["calls"])[:10]}
         if not times["plain"] or not times["replay"]:
             return [workload, *[""] * 6, "failed"]
         totals = {kind: [sum(calls) for calls in runs] for kind, runs in times.items()}
@@ -98,14 +82,6 @@ class FirstCalls:
         worst = max(range(len(by_call)), key=lambda i: by_call[i])
         return f"{by_call[worst]:.1f} (call {worst + 2})"
 
-    def regions(self, workload: str) -> Optional[list[dict[str, Any]]]:
-        try:
-            regions = json.loads((self.scratch / f"{workload}-0.json").read_text())["regions"]
-            return sorted(regions, key=lambda region: -region["calls"])[:10]
-        except (OSError, ValueError, KeyError) as error:
-            self.failures.append(f"{workload}: no report: {error}")
-            return None
-
     def total(self) -> str:
         done = [result for result in self.results.values() if "plain_ms" in result]
         plain, replay = (sum(result[key] for result in done) for key in ("plain_ms", "replay_ms"))
@@ -118,6 +94,21 @@ class FirstCalls:
             f"{replay:.0f} ms replay, {plain:.0f} ms plain, ratio {replay / plain:.3f}, {kept} {LIMIT}; geometric mean of the ratios {each:.3f}"
         )
 
+    def run(self) -> int:
+        heading = f"ms, {self.options.calls} calls"
+        rows = [[heading, "plain", "replay", "ratio", "replays' range", "plains' spread", "slowest call", "bytes"]]
+        text = ""
+        for workload in self.options.only or WORKLOADS:
+            if self.left() < 30:
+                self.failures.append(f"{workload}: no time left")
+                continue
+            rows.append(self.measure(workload))
+            print(f"{workload}: {self.left():.0f} s left", flush=True)
+            text = "\n".join([table(rows), self.total(), *self.failures]) + "\n"
+            self.write("first_calls", text)
+        print(text or "\n".join(self.failures))
+        return 1 if self.failures else 0
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -125,35 +116,9 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=20)
     parser.add_argument("--tokens", type=int, default=16, help="of one `generate`")
     parser.add_argument("--repeats", type=int, default=3, help="plain processes and replaying ones, of each so many")
-    parser.add_argument("--budget", type=float, default=400, help="seconds for everything")
-    parser.add_argument("--out", type=Path, default=Path("build/bench"))
-    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    add_options(parser, 400)
     options = parser.parse_args()
-    problem = gpu_problem(options.python)
-    if problem is not None:
-        print(f"skipped: {problem}")
-        return 0
-    with tempfile.TemporaryDirectory(prefix="grape-first-") as scratch:
-        try:
-            build = find_build(Path(scratch))
-        except FileNotFoundError as error:
-            print(error)
-            return 2
-        first = FirstCalls(options, build, Path(scratch))
-        heading = f"ms, {options.calls} calls"
-        rows = [[heading, "plain", "replay", "ratio", "replays' range", "plains' spread", "slowest call", "bytes"]]
-        options.out.mkdir(parents=True, exist_ok=True)
-        text = ""
-        for workload in options.only or WORKLOADS:
-            if first.left() < 30:
-                first.failures.append(f"{workload}: no time left")
-                continue
-            rows.append(first.measure(workload))
-            text = "\n".join([table(rows), first.total(), *first.failures]) + "\n"
-            (options.out / "first_calls.json").write_text(json.dumps(first.results, indent=1))
-            (options.out / "first_calls.txt").write_text(text)
-        print(text or "\n".join(first.failures))
-        return 1 if first.failures else 0
+    return with_build(options, lambda build, scratch: FirstCalls(options, build, scratch).run())
 
 
 if __name__ == "__main__":

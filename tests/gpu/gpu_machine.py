@@ -1,13 +1,18 @@
-"""What all GPU tests and benchmarks share: the build under test, the environment of a run, and running a process."""
+"""What all GPU tests and benchmarks share: the build under test, the environment of a run, running a process, and the frame
+of a script that measures something."""
 
+import argparse
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Callable, Optional
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
@@ -91,7 +96,7 @@ def preloaded(build: Build, **changes: str) -> dict[str, str]:
     return environment(LD_PRELOAD=str(build.library), **changes)
 
 
-def _end(process: subprocess.Popen) -> None:
+def end(process: subprocess.Popen) -> None:
     """Ends the process and what it started, which have a process group of their own."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -117,7 +122,7 @@ def run(command: list[str], env: dict[str, str], timeout: float, cwd: Optional[P
         stdout, stderr = process.communicate(timeout=timeout)
         status: Optional[int] = process.returncode
     except subprocess.TimeoutExpired:
-        _end(process)
+        end(process)
         stdout, stderr = process.communicate()
         status = None
     return Result(status, stdout, stderr, time.monotonic() - begin)
@@ -141,3 +146,78 @@ def table(rows: list[list[str]]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def show(value: Optional[float], digits: int = 3) -> str:
+    """A table's cell: empty for what was not measured."""
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def json_line(text: str) -> Optional[dict[str, Any]]:
+    """The last line of a program's output that is a JSON object."""
+    lines = [line for line in text.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else None
+
+
+def regions_of(report: Path) -> list[dict[str, Any]]:
+    """The modules in a file that GRAPE_REPORT wrote. Raises OSError, ValueError or KeyError if it is not one."""
+    return json.loads(report.read_text())["regions"]
+
+
+def replaying(build: Build, report: Path, **changes: str) -> dict[str, str]:
+    """The environment of mode replay, with a report."""
+    return preloaded(build, GRAPE_MODE="replay", GRAPE_REPORT=str(report), **changes)
+
+
+class Measurement:
+    """One run of a script that measures: its options, the build, a scratch folder, the time that is left, its findings."""
+
+    def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:
+        self.options, self.build, self.scratch = options, build, scratch
+        self.deadline = time.monotonic() + options.budget
+        self.failures: list[str] = []
+        self.results: dict[str, Any] = {}
+
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def speed(self, workload: str, calls: int, *more: str) -> list[str]:
+        """The command of speed.py."""
+        return [self.options.python, str(HERE / "speed.py"), workload, "--calls", str(calls), *more]
+
+    def regions(self, workload: str, report: Path) -> list[dict[str, Any]]:
+        try:
+            return regions_of(report)
+        except (OSError, ValueError, KeyError) as error:
+            self.failures.append(f"{workload}: no report: {error!r}")
+            return []
+
+    def write(self, name: str, text: str) -> None:
+        """The files of --out, again after each part: a run that is cut short leaves what it found."""
+        self.options.out.mkdir(parents=True, exist_ok=True)
+        (self.options.out / f"{name}.json").write_text(json.dumps(self.results, indent=1))
+        (self.options.out / f"{name}.txt").write_text(text)
+
+
+def add_options(parser: argparse.ArgumentParser, budget: float, out: str = "build/bench") -> None:
+    parser.add_argument("--budget", type=float, default=budget, help="seconds for everything")
+    parser.add_argument("--out", type=Path, default=Path(out), help="folder for the reports")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+
+
+def with_build(options: argparse.Namespace, measure: Callable[[Build, Path], int]) -> int:
+    """`measure` with the build under test and a folder that goes away, or stays as --keep: its status; 0 without a GPU, 2
+    without a build."""
+    problem = gpu_problem(options.python)
+    if problem is not None:
+        print(f"skipped: {problem}")
+        return 0
+    with tempfile.TemporaryDirectory(prefix="grape-gpu-") as temporary:
+        scratch = Path(getattr(options, "keep", None) or temporary).resolve()
+        scratch.mkdir(parents=True, exist_ok=True)
+        try:
+            build = find_build(scratch)
+        except FileNotFoundError as error:
+            print(error)
+            return 2
+        return measure(build, scratch)

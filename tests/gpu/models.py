@@ -20,16 +20,25 @@ Exit status: 0 all equal (or no GPU), 1 outputs differ or a run failed, 2 usage.
 """
 
 import argparse
-import json
 import os
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, Optional
 
-from gpu_machine import HERE, Build, environment, find_build, gpu_problem, preloaded, table
+from gpu_machine import (
+    HERE,
+    Build,
+    Measurement,
+    add_options,
+    environment,
+    regions_of,
+    replaying,
+    show,
+    table,
+    with_build,
+)
 from turns import Turns
 
 GENERATE = ".generate"
@@ -73,14 +82,13 @@ def verdict_of(regions: list[Report], name: str, calls: int, module_calls: int) 
     return "eager", reason
 
 
-class ModelRuns:
-    def __init__(self, options: argparse.Namespace, build: Optional[Build], scratch: Path) -> None:
-        self.options, self.build, self.scratch = options, build, scratch
-        self.deadline = time.monotonic() + options.budget
-        self.rows: dict[str, Report] = {}
+class ModelRuns(Measurement):
+    """`build` is None where the scripts only run, plain."""
 
-    def left(self) -> float:
-        return self.deadline - time.monotonic()
+    def __init__(self, options: argparse.Namespace, build: Optional[Build], scratch: Path) -> None:
+        super().__init__(options, build, scratch)
+        self.rows: dict[str, Report] = {}
+        self.results = self.rows
 
     def calls(self, name: str) -> int:
         """`generate` calls its model many times: fewer of them do."""
@@ -91,8 +99,7 @@ class ModelRuns:
         label = f"{name} {kind} {number}"
         command = [self.options.python, str(HERE / "model_loop.py"), name, "--calls", str(self.calls(name))]
         if kind == "replay" and self.build is not None:
-            settings = {"GRAPE_MODE": "replay", "GRAPE_REPORT": str(self.scratch / f"{name}-{number}.json")}
-            return label, command, preloaded(self.build, **settings, **QUIET)
+            return label, command, replaying(self.build, self.scratch / f"{name}-{number}.json", **QUIET)
         return label, [*command, "--device", self.options.device], environment(**QUIET)
 
     def run_together(self, names: list[str], kinds: list[tuple[str, int]]) -> None:
@@ -118,7 +125,7 @@ class ModelRuns:
         first = row["plain"][0]
         for number in range(len(row["replay"])):
             try:
-                regions = json.loads((self.scratch / f"{name}-{number}.json").read_text())["regions"]
+                regions = regions_of(self.scratch / f"{name}-{number}.json")
             except (OSError, ValueError, KeyError) as error:
                 row["problem"] = f"no report: {error!r}"
                 return
@@ -166,7 +173,7 @@ class ModelRuns:
             self.run_together(batch, kinds)
             for name in batch:
                 self.judge(name)
-            self.write()
+            self.write("models", self.text())
             print(f"{min(at + together, len(names))} of {len(names)}, {self.left():.0f} s left", flush=True)
         # Does a model whose outputs differ differ from itself? Only other plain runs can tell.
         different = [name for name in names if self.rows[name].get("equal") == "DIFFER"]
@@ -175,7 +182,7 @@ class ModelRuns:
             self.run_together(batch, [("plain", self.options.repeats)])
             for name in batch:
                 self.judge(name)
-        self.write()
+        self.write("models", self.text())
 
     def text(self) -> str:
         rows = [
@@ -225,15 +232,6 @@ class ModelRuns:
         lines.append(f"gain: median {statistics.median(gains):.2f}, from {min(gains):.2f} to {max(gains):.2f}")
         return lines
 
-    def write(self) -> None:
-        self.options.out.mkdir(parents=True, exist_ok=True)
-        (self.options.out / "models.json").write_text(json.dumps(self.rows, indent=1))
-        (self.options.out / "models.txt").write_text(self.text())
-
-
-def show(value: Optional[float], digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
-
 
 def zoo(python: str) -> list[str]:
     """The names of all models, asked of the Python that has PyTorch."""
@@ -253,10 +251,8 @@ def main() -> int:
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--repeats", type=int, default=1, help="processes of each kind; medians over them are shown")
     parser.add_argument("--jobs", type=int, help="processes at a time (default: twice the cores)")
-    parser.add_argument("--budget", type=float, default=230, help="seconds after which none is started")
     parser.add_argument("--list", action="store_true", help="print the names")
-    parser.add_argument("--out", type=Path, default=Path("build/models"), help="folder for models.json and models.txt")
-    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    add_options(parser, 230, "build/models")
     options = parser.parse_args()
     options.jobs = options.jobs or 2 * (os.cpu_count() or 2)
     known = zoo(options.python)
@@ -266,22 +262,17 @@ def main() -> int:
     if options.list:
         print("\n".join(known))
         return 0
-    with tempfile.TemporaryDirectory(prefix="grape-models-") as scratch:
-        build = None
-        if options.device == "cuda":
-            problem = gpu_problem(options.python)
-            if problem is not None:
-                print(f"skipped: {problem}")
-                return 0
-            try:
-                build = find_build(Path(scratch))
-            except FileNotFoundError as error:
-                print(error)
-                return 2
-        runs = ModelRuns(options, build, Path(scratch))
+
+    def measure(build: Optional[Build], scratch: Path) -> int:
+        runs = ModelRuns(options, build, scratch)
         runs.run(options.names or known)
         print(runs.text(), end="")
         return 1 if any(row.get("problem") for row in runs.rows.values()) else 0
+
+    if options.device == "cuda":
+        return with_build(options, measure)
+    with tempfile.TemporaryDirectory(prefix="grape-models-") as scratch:
+        return measure(None, Path(scratch))
 
 
 if __name__ == "__main__":

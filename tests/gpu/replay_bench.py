@@ -1,170 +1,183 @@
 #!/usr/bin/env python3
 """How fast models run when Grape replays them, side by side with the ways one has without it.
 
-For each workload of speed.py, processes that take turns: plain PyTorch, GRAPE_MODE=replay, a hand-written torch.cuda.graph,
-torch.compile(mode="reduce-overhead") (the last two where they can be written). Plain and replay must give the same
-bytes in every call. Prints a table and writes replay.json and replay.txt to --out.
+For each workload of speed.py, processes that take turns: plain PyTorch, GRAPE_MODE=replay, a hand-written torch.cuda.graph
+where it can be written, torch.compile(mode="reduce-overhead"); and the GPU's own time, by the profiler, in one of the
+plain processes when all turns are done. Plain and replay must give the same bytes in every call. A second table has
+training loops, where nothing is replayed, in every mode.
 
-Exit status: 0 measured (or no GPU), 1 a run failed or outputs differ, 2 usage.
+replay_bench.py [--only NAME]... [--columns plain,replay,graph,compile,busy] [--out FOLDER]
+
+A column that fails or takes too long is left empty and told below the table; the others go on. All of it takes half an hour,
+most of that torch.compile's; --only and --columns choose a part, --budget says when to stop. Writes replay.json and replay.txt to --out, with all
+turns of all processes.
+
+Exit status: 0 measured (or no GPU), 1 a plain or a replaying run failed or outputs differ, 2 usage.
 """
 
 import argparse
-import json
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Optional
 
-from gpu_machine import HERE, Build, environment, find_build, gpu_problem, preloaded, run, table
+from gpu_machine import Build, Measurement, add_options, environment, preloaded, replaying, show, table, with_build
 from turns import Turns
 
-WORKLOADS = (
-    "resnet50",
-    "vit",
-    "bert",
-    "gpt2",
-    "gpt2_beams",
-    "gpt2_sample",
-    "gpt2_dropout",
-    "t5",
-    "wav2vec2",
-    "gptj",
-)
-LOOPS = ("resnet50", "vit", "bert")  # can be captured by hand, and compiled as they are
+WORKLOADS = ("gpt2", "resnet50", "vit", "bert", "t5", "gpt2_beams", "wav2vec2", "gptj", "gpt2_sample", "gpt2_dropout")
+TRAINING = ("gpt_train", "wav2vec2_train", "dataloader")
+NOT_BY_HAND = ("gpt2_beams", "gpt2_sample")  # the host decides, in each step, what the next one works on
+LARGE = ("gptj",)  # so many gigabytes that there is one process of each kind
+OWN = ("plain", "off", "observe", "replay")  # a failure of one of these is Grape's, or leaves nothing to compare with
+COLUMNS = ("plain", "replay", "graph", "compile", "busy")
+MODES = ("plain", "off", "observe", "replay")
 WARM_TURNS = 3
 LONG_WARM_TURNS = {"wav2vec2": 12}  # each of its 50 lengths has to come a few times
+TRAINING_LIMIT = 1.05
+Start = tuple[str, list[str], dict[str, str]]
+Row = list[str]
 
 
-class ReplayBench:
+class ReplayBench(Measurement):
     def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:
-        self.options, self.build, self.scratch = options, build, scratch
-        self.deadline = time.monotonic() + options.budget
-        self.failures: list[str] = []
-        self.results: dict[str, Any] = {}
+        super().__init__(options, build, scratch)
+        self.notes: list[str] = []
+        self.rows: list[Row] = []
+        self.training_rows: list[Row] = []
 
-    def left(self) -> float:
-        return self.deadline - time.monotonic()
+    def environment_of(self, kind: str, label: str) -> dict[str, str]:
+        if kind == "replay":
+            return replaying(self.build, self.scratch / f"{label}.json")
+        if kind == "observe":
+            return preloaded(self.build, GRAPE_MODE=kind, GRAPE_TRACE=str(self.scratch / f"{label}.grape"))
+        return preloaded(self.build, GRAPE_MODE=kind) if kind == "off" else environment()
 
-    def command(self, workload: str, *more: str) -> list[str]:
-        calls = ["--calls", str(self.options.calls)]
-        return [self.options.python, str(HERE / "speed.py"), workload, *calls, *more]
-
-    def starts(self, workload: str) -> list[tuple[str, list[str], dict[str, str]]]:
+    def starts(self, workload: str, kinds: list[str]) -> list[Start]:
+        """Plain and Grape's several times each, the others once."""
         starts = []
-        for number in range(self.options.processes):
-            settings = {"GRAPE_MODE": "replay", "GRAPE_REPORT": str(self.scratch / f"{workload}-{number}.json")}
-            starts.append(("plain", self.command(workload, "--serve"), environment()))
-            starts.append(("replay", self.command(workload, "--serve"), preloaded(self.build, **settings)))
-        if workload in LOOPS:
-            starts.append(("graph", self.command(workload, "--serve", "--how", "graph"), environment()))
-            if self.options.compile:
-                starts.append(("compile", self.command(workload, "--serve", "--how", "compile"), environment()))
+        for number in range(1 if workload in LARGE else self.options.processes):
+            for kind in kinds if number == 0 else [kind for kind in kinds if kind in OWN]:
+                how = ["--how", kind] if kind in ("graph", "compile") else []
+                # One process is asked for the GPU's time, once all turns are done.
+                busy = ["--busy"] if kind == "plain" and number == 0 and "busy" in self.options.columns else []
+                command = self.speed(workload, self.options.calls, "--serve", *how, *busy)
+                starts.append((kind, command, self.environment_of(kind, f"{workload}-{number}-{kind}")))
         return starts
 
-    def measure(self, workload: str) -> list[str]:
-        with Turns(self.starts(workload), max(10.0, self.left())) as turns:
-            first = {}
+    def play(self, workload: str, kinds: list[str]) -> Turns:
+        """All turns of all processes; what failed is noted."""
+        begin = time.monotonic()
+        # The first turn of a compiled model is its compilation.
+        limits = {"compile": min(self.options.compile_limit, 0.6 * self.left())}
+        with Turns(self.starts(workload, kinds), max(10.0, self.left()), limits) as turns:
             warm = LONG_WARM_TURNS.get(workload, WARM_TURNS)
             for number in range(warm + self.options.turns):
                 turns.round(number, keep=number >= warm)
-                if self.left() < 15:
+                if self.left() < 20:
+                    self.notes.append(f"{workload}: {number + 1} of {warm + self.options.turns} turns: no time left")
                     break
             turns.finish()
-            self.failures += [f"{workload} {failure}" for failure in turns.failures]
-            for player in turns.players:
-                if player.summary is not None:
-                    first.setdefault(player.kind, player.summary["first_ms"])
-            self.results[workload] = [{"kind": p.kind, "ms": p.times, "summary": p.summary} for p in turns.players]
-            digests = {p.summary["digest"] for p in turns.players if p.summary and p.kind in ("plain", "replay")}
-            if len(digests) != 1:
-                self.failures.append(f"{workload}: outputs of plain and replay differ: {sorted(digests)}")
-            medians = {kind: turns.median(kind) for kind in ("plain", "replay", "graph", "compile")}
-        regions = self.regions(workload)
-        self.results[f"{workload} regions"] = regions
-        busy = self.busy(workload)
+        for failure in turns.failures:
+            kind = failure.partition(":")[0]
+            (self.failures if kind in OWN else self.notes).append(f"{workload}, {failure}")
+        self.results[workload] = [{"kind": p.kind, "ms": p.times, "summary": p.summary} for p in turns.players]
+        print(f"{workload}: {time.monotonic() - begin:.0f} s", flush=True)
+        return turns
+
+    def outputs(self, workload: str, turns: Turns) -> str:
+        """Are the bytes of all calls the same, in every process that is plain or Grape's?"""
+        players = [player for player in turns.players if player.summary and player.kind in OWN]
+        if len({player.kind for player in players}) < 2:
+            return ""
+        digests = {player.summary["digest"] for player in players}
+        if len(digests) == 1:
+            return "equal"
+        found = sorted((player.kind, player.summary["digest"]) for player in players)
+        self.failures.append(f"{workload}: the outputs differ: {found}")
+        return "DIFFER"
+
+    def measure(self, workload: str) -> None:
+        unwritten = ("graph",) if workload in NOT_BY_HAND else ()
+        kinds = [kind for kind in COLUMNS if kind in self.options.columns and kind not in ("busy", *unwritten)]
+        turns = self.play(workload, kinds)
+        medians: dict[str, Optional[float]] = {kind: turns.median(kind) for kind in COLUMNS}
+        summaries = [player.summary for player in turns.players if player.summary is not None]
+        medians["busy"] = next((summary["busy_ms"] for summary in summaries if summary.get("busy_ms")), None)
+        if "busy" in self.options.columns and medians["busy"] is None:
+            self.notes.append(f"{workload}, busy: torch.profiler saw no GPU work")
         gain = medians["plain"] / medians["replay"] if medians["plain"] and medians["replay"] else None
-        main_region = max(regions, key=lambda r: r["replayed"], default={})
-        return [
-            workload,
-            *(show(medians[kind]) for kind in ("plain", "replay", "graph", "compile")),
-            show(busy),
-            show(gain, 2),
-            "equal" if len(digests) == 1 else "DIFFER",
-            f"{main_region.get('replayed', '?')}/{main_region.get('calls', '?')}",
-            str(main_region.get("reason") or "")[:80],
-        ]
+        regions: list[dict[str, Any]] = []
+        if "replay" in kinds:
+            regions = self.regions(workload, self.scratch / f"{workload}-0-replay.json")
+            self.results[f"{workload} regions"] = regions
+        main = max(regions, key=lambda r: r["replayed"], default={})
+        reason = " ".join(str(main.get("reason") or "").split())[:80]
+        replayed = f"{main.get('replayed', '?')}/{main.get('calls', '?')}" if regions else ""
+        cells = [show(medians[kind]) for kind in COLUMNS]
+        self.rows.append([workload, *cells, show(gain, 2), self.outputs(workload, turns), replayed, reason])
 
-    def regions(self, workload: str) -> list[dict[str, Any]]:
-        try:
-            return json.loads((self.scratch / f"{workload}-0.json").read_text())["regions"]
-        except (OSError, ValueError) as error:
-            self.failures.append(f"{workload}: no report: {error}")
-            return []
-
-    def busy(self, workload: str) -> Optional[float]:
-        """The GPU's own time a call."""
-        if self.left() < 30 or not self.options.busy:
-            return None
-        result = run(
-            self.command(workload, "--rounds", "2", "--busy"), environment(), min(self.left(), 120), self.scratch
+    def measure_training(self, workload: str) -> None:
+        turns = self.play(workload, list(MODES))
+        medians = {mode: turns.median(mode) for mode in MODES}
+        ratios = {
+            mode: medians[mode] / medians["plain"] if medians[mode] and medians["plain"] else None for mode in MODES
+        }
+        spread = turns.ratios("replay", "plain")
+        self.training_rows.append(
+            [workload]
+            + [show(medians[mode]) for mode in MODES]
+            + [show(ratios[mode]) for mode in MODES[1:]]
+            + [f"{min(spread):.3f} to {max(spread):.3f}" if spread else "", self.outputs(workload, turns)]
         )
-        lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
-        return json.loads(lines[-1])["busy_ms"] if result.status == 0 and lines else None
+
+    def text(self) -> str:
+        parts = []
+        if self.rows:
+            more = ["gain", "bytes", "replayed", "last reason for eager"]
+            parts.append(table([["ms a call", *COLUMNS, *more], *self.rows]))
+        if self.training_rows:
+            more = [f"{mode}/plain" for mode in MODES[1:]] + ["replay/plain, turn by turn", "losses"]
+            parts.append(table([["training, ms a step", *MODES, *more], *self.training_rows]))
+            parts[-1] += f"\nreplay must stay at or under {TRAINING_LIMIT} of plain"
+        turns = [
+            f"{workload:15} {player['kind']:8} " + " ".join(f"{ms:.3f}" for ms in player["summary"]["rounds_ms"])
+            for workload in (*WORKLOADS, *TRAINING)
+            for player in self.results.get(workload, [])
+            if player["summary"] is not None
+        ]
+        parts.append("\n".join(["every turn, warm-up first, ms a call:", *turns]))
+        return "\n\n".join(parts + ["\n".join(self.notes + self.failures)] * bool(self.notes + self.failures)) + "\n"
+
+    def run(self) -> int:
+        for workload in self.options.only or (*WORKLOADS, *TRAINING):
+            if self.left() < 40:
+                self.failures.append(f"{workload}: no time left")
+            else:
+                (self.measure_training if workload in TRAINING else self.measure)(workload)
+            self.write("replay", self.text())
+        print(self.text(), end="")
+        return 1 if self.failures else 0
 
 
-def show(value: Optional[float], digits: int = 3) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+def columns(text: str) -> list[str]:
+    chosen = text.split(",")
+    unknown = set(chosen) - set(COLUMNS)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no column: {', '.join(sorted(unknown))}")
+    return chosen
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Measures replays on a GPU.")
-    parser.add_argument("--only", action="append", choices=WORKLOADS, metavar="NAME")
-    parser.add_argument("--calls", type=int, default=50, help="calls (tokens) a turn")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=(*WORKLOADS, *TRAINING), metavar="NAME")
+    parser.add_argument("--columns", type=columns, default=list(COLUMNS), help=f"of {','.join(COLUMNS)}")
+    parser.add_argument("--calls", type=int, default=50, help="calls (tokens, steps) a turn")
     parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--processes", type=int, default=2, help="plain ones and replaying ones, of each so many")
-    parser.add_argument("--compile", action="store_true", help="torch.compile as well")
-    parser.add_argument("--busy", action="store_true", help="the GPU's busy time as well")
-    parser.add_argument("--budget", type=float, default=480, help="seconds for everything")
-    parser.add_argument("--out", type=Path, default=Path("build/bench"))
-    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    parser.add_argument("--processes", type=int, default=2, help="of plain and of each of Grape's modes")
+    parser.add_argument("--compile-limit", type=float, default=200, help="seconds that one compilation may take")
+    add_options(parser, 3600)
     options = parser.parse_args()
-    problem = gpu_problem(options.python)
-    if problem is not None:
-        print(f"skipped: {problem}")
-        return 0
-    with tempfile.TemporaryDirectory(prefix="grape-replay-") as scratch:
-        try:
-            build = find_build(Path(scratch))
-        except FileNotFoundError as error:
-            print(error)
-            return 2
-        bench = ReplayBench(options, build, Path(scratch))
-        rows = [
-            [
-                "ms a call",
-                "plain",
-                "replay",
-                "graph",
-                "compile",
-                "busy",
-                "gain",
-                "bytes",
-                "replayed",
-                "last reason for eager",
-            ]
-        ]
-        options.out.mkdir(parents=True, exist_ok=True)
-        for workload in options.only or WORKLOADS:
-            if bench.left() < 30:
-                bench.failures.append(f"{workload}: no time left")
-                continue
-            rows.append(bench.measure(workload))
-            (options.out / "replay.json").write_text(json.dumps(bench.results, indent=1))
-            text = "\n".join([table(rows), *bench.failures]) + "\n"
-            (options.out / "replay.txt").write_text(text)
-        print(text)
-        return 1 if bench.failures else 0
+    return with_build(options, lambda build, scratch: ReplayBench(options, build, scratch).run())
 
 
 if __name__ == "__main__":

@@ -337,7 +337,9 @@ class ReplayCasesTest:
             if result.status != 0
         ]
         lines, others = plain.stdout.splitlines(), replay.stdout.splitlines()
-        problems += [f"{ours.split()[0]}: differs under replay" for ours, theirs in zip(lines, others) if ours != theirs]
+        problems += [
+            f"{ours.split()[0]}: differs under replay" for ours, theirs in zip(lines, others) if ours != theirs
+        ]
         if len(lines) != len(others) or not lines:
             problems.append(f"{len(lines)} lines plain, {len(others)} under replay")
         status = f"{plain.status}/{replay.status}"

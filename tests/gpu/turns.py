@@ -2,14 +2,17 @@
 same program (addresses, cores, caches) is several per cent; between turns of one process it is less: several processes of
 each kind, and many turns, give ratios that single runs do not."""
 
-import json
-import os
-import signal
 import statistics
 import subprocess
+import tempfile
 import threading
+import time
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import IO, Any, Optional
+
+from gpu_machine import end, json_line
+
+ENDING = 120  # seconds that a process may take to end
 
 
 @dataclass
@@ -18,31 +21,38 @@ class Player:
 
     kind: str
     process: subprocess.Popen
+    stderr: IO[bytes]
     times: list[float] = field(default_factory=list)
     summary: Optional[dict[str, Any]] = None
 
+    def last_words(self) -> str:
+        self.stderr.seek(0)
+        return self.stderr.read().decode(errors="replace").strip()[-600:]
+
+
+def start_player(kind: str, command: list[str], env: dict[str, str]) -> Player:
+    # A file: a pipe that nobody reads would stop a process that has much to say.
+    stderr = tempfile.TemporaryFile()
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, env=env, stdin=pipe, stdout=pipe, stderr=stderr, text=True, errors="replace", start_new_session=True
+    )
+    return Player(kind, process, stderr)
+
 
 class Turns:
-    """`with Turns(starts) as turns`: starts all processes at once; they set up side by side and then wait."""
+    """`with Turns(starts) as turns`: starts all processes at once; they set up side by side and then wait. `limits`: the
+    seconds that one turn of a kind may take; who takes longer is out, and the others go on."""
 
-    def __init__(self, starts: list[tuple[str, list[str], dict[str, str]]], timeout: float) -> None:
+    def __init__(
+        self,
+        starts: list[tuple[str, list[str], dict[str, str]]],
+        timeout: float,
+        limits: Optional[dict[str, float]] = None,
+    ) -> None:
         self.failures: list[str] = []
-        self.players = [
-            Player(
-                kind,
-                subprocess.Popen(
-                    command,
-                    env=env,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    errors="replace",
-                    start_new_session=True,
-                ),
-            )
-            for kind, command, env in starts
-        ]
+        self.limits = limits or {}
+        self.players = [start_player(*start) for start in starts]
         # A process that hangs is ended, and its pipe with it.
         self.watch = threading.Timer(timeout, self.end)
         self.watch.start()
@@ -57,26 +67,31 @@ class Turns:
     def end(self) -> None:
         for player in self.players:
             if player.process.poll() is None:
-                try:
-                    os.killpg(player.process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+                end(player.process)
 
     def turn(self, player: Player) -> Optional[float]:
         """One turn; None, and the player is out, if its process failed."""
+        limit = self.limits.get(player.kind)
+        watch = threading.Timer(limit, end, [player.process]) if limit else None
+        begin = time.monotonic()
         try:
+            if watch is not None:
+                watch.start()
             player.process.stdin.write("go\n")
             player.process.stdin.flush()
             return float(player.process.stdout.readline())
         except (ValueError, OSError):
-            self.end_player(player, "gave no answer")
+            late = limit is not None and time.monotonic() - begin >= limit
+            self.end_player(player, f"a turn took more than {limit:.0f} s" if late else "gave no answer")
             return None
+        finally:
+            if watch is not None:
+                watch.cancel()
 
     def end_player(self, player: Player, problem: str) -> None:
         if player.process.poll() is None:
-            os.killpg(player.process.pid, signal.SIGKILL)
-        stderr = player.process.stderr.read().strip()[-600:]
-        self.failures.append(f"{player.kind}: {problem}: {stderr}")
+            end(player.process)
+        self.failures.append(f"{player.kind}: {problem}: {player.last_words()}")
         self.players.remove(player)
 
     def round(self, number: int, keep: bool) -> None:
@@ -94,12 +109,14 @@ class Turns:
             player.process.stdin.close()
             player.process.stdin = None
         for player in list(self.players):
-            stdout, stderr = player.process.communicate()
-            lines = [line for line in stdout.splitlines() if line.startswith("{")]
-            if player.process.returncode != 0 or not lines:
-                self.failures.append(f"{player.kind}: status {player.process.returncode}: {stderr.strip()[-600:]}")
-            else:
-                player.summary = json.loads(lines[-1])
+            try:
+                player.summary = json_line(player.process.communicate(timeout=ENDING)[0])
+            except subprocess.TimeoutExpired:
+                end(player.process)
+                player.process.wait()
+            if player.process.returncode != 0 or player.summary is None:
+                player.summary = None
+                self.failures.append(f"{player.kind}: status {player.process.returncode}: {player.last_words()}")
 
     def of(self, kind: str) -> list[Player]:
         return [player for player in self.players if player.kind == kind and player.times]
