@@ -6,8 +6,8 @@ namespace grape::python::state {
 namespace {
 
 constexpr std::uint64_t kMostContent = 64 << 10;  // bytes of a tensor on the CPU
+constexpr std::ptrdiff_t kPlacesInLine = 8;       // numbers in a line of a cache
 // What kernels may depend on; blocks of the allocators begin at multiples of it.
-constexpr std::ptrdiff_t kPlacesInLine = 8;  // numbers in a line of a cache
 constexpr std::uint64_t kAlignment = 512, kCpuAlignment = 64;
 
 // The bytes from the first to behind the last element.

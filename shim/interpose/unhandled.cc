@@ -5,8 +5,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "shim/interpose/unhandled_slots.h"
-
 extern "C" {
 extern const char grape_thunks[] __attribute__((visibility("hidden")));
 __attribute__((visibility("hidden"))) std::uint64_t grape_thunk_counts[GRAPE_UNHANDLED_SLOTS];
@@ -63,13 +61,20 @@ std::uint32_t unhandled_calls(const char** names, std::uint64_t* counts, std::ui
   return filled;
 }
 
-std::uint64_t unhandled_total() noexcept {
-  const std::uint32_t used = g_used.load(std::memory_order_acquire);
-  std::uint64_t total = 0;
-  for (std::uint32_t slot = 0; slot < used; ++slot) {
-    total += __atomic_load_n(&grape_thunk_counts[slot], __ATOMIC_RELAXED);
+void count_unhandled(UnhandledCounts& counts) noexcept {
+  counts.used = g_used.load(std::memory_order_acquire);
+  for (std::uint32_t slot = 0; slot < counts.used; ++slot) {
+    counts.of[slot] = __atomic_load_n(&grape_thunk_counts[slot], __ATOMIC_RELAXED);
   }
-  return total;
+}
+
+const char* unhandled_since(const UnhandledCounts& before) noexcept {
+  const std::uint32_t used = g_used.load(std::memory_order_acquire);
+  for (std::uint32_t slot = 0; slot < used; ++slot) {
+    const std::uint64_t count = __atomic_load_n(&grape_thunk_counts[slot], __ATOMIC_RELAXED);
+    if (count != (slot < before.used ? before.of[slot] : 0)) return g_names[slot];
+  }
+  return nullptr;
 }
 
 }  // namespace grape::interpose

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "shim/interpose/unhandled_slots.h"
+
 namespace grape::interpose {
 
 // A function that counts and then jumps to `real`; `real` itself where the slots have run out. `name` is copied.
@@ -11,7 +13,13 @@ void* counted(const char* name, void* real) noexcept;
 // The functions that were called, by name, for record::set_unhandled_source.
 std::uint32_t unhandled_calls(const char** names, std::uint64_t* counts, std::uint32_t room) noexcept;
 
-// How often any of them was called, by any thread.
-std::uint64_t unhandled_total() noexcept;
+// How often each was called until now, by any thread.
+struct UnhandledCounts {
+  std::uint64_t of[GRAPE_UNHANDLED_SLOTS];  // beyond `used` not set
+  std::uint32_t used;
+};
+void count_unhandled(UnhandledCounts& counts) noexcept;
+// The name of one that was called since then, valid for ever; null: none was.
+const char* unhandled_since(const UnhandledCounts& before) noexcept;
 
 }  // namespace grape::interpose

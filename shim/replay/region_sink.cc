@@ -103,7 +103,7 @@ bool RegionSink::begin() noexcept {
   complete_ = blocks.snapshot(before_) && blocks.snapshot_host(host_) && blocks.has_framework();
   context_ = reinterpret_cast<std::uint64_t>(context);
   serial_ = blocks.last_serial();
-  unhandled_ = interpose::unhandled_total();
+  interpose::count_unhandled(unhandled_);
   return true;
 }
 
@@ -124,8 +124,8 @@ RegionSink::Result RegionSink::end() noexcept {
       result.reason = "does more than can be recorded";
     } else if (!complete_ || !LiveBlocks::instance().complete()) {
       result.reason = "uses memory that PyTorch's allocator does not report";
-    } else if (interpose::unhandled_total() != unhandled_) {
-      result.reason = "calls a driver function that Grape does not know";
+    } else if (const char* name = interpose::unhandled_since(unhandled_)) {
+      result.reason = "calls a driver function that Grape does not know: " + std::string(name);
       result.again = true;  // it may have been another thread
     } else {
       RegionEvents events;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "compressor/program/record.h"
+#include "shim/interpose/unhandled.h"
 #include "shim/record/thread_log.h"
 
 namespace grape::replay {
@@ -43,7 +44,7 @@ class RegionSink {
  private:
   record::EventSink sink_;
   std::vector<program::LiveBlock> before_, host_;
-  std::uint64_t unhandled_ = 0;  // calls of unknown functions before
+  interpose::UnhandledCounts unhandled_{};  // before
   std::uint64_t context_ = 0;
   std::uint64_t serial_ = 0;  // the last one before
   bool complete_ = false;
