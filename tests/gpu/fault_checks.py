@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from gpu_machine import HERE, Result, environment, observed, run
+from session import Session, not_run
 from trace_compare import Launch, Trace, read_trace
 
 Check = Callable[[Trace, list[Launch], str], Optional[str]]  # what is wrong, or None
@@ -82,14 +83,12 @@ FAULTS: dict[str, tuple[list[str], bool, Check]] = {
 }
 
 
-def names() -> list[str]:
-    return list(FAULTS)
-
-
 class FaultTest:
     """One fault: a plain run and one under Grape, started at once."""
 
-    def __init__(self, session: Any, name: str) -> None:
+    alone = False
+
+    def __init__(self, session: Session, name: str) -> None:
         self.session, self.name = session, name
         script, self.must_be_complete, self.check = FAULTS[name]
         command = [session.options.python, str(HERE / "faults" / script[0]), *script[1:]]
@@ -113,8 +112,10 @@ class FaultTest:
             "stdout": [plain.stdout[-1500:], observe.stdout[-1500:]],
             "stderr": [plain.stderr[-2000:], observe.stderr[-2000:]],
         }
+        if not_run(plain) or not_run(observe):
+            return {**report, "verdict": "not run"}
         if plain.status is None or observe.status is None:
-            problems.append("a run took too long or was not started")
+            problems.append("a run took too long")
         elif plain.status != observe.status:
             problems.append(f"status {observe.status} under Grape, {plain.status} without")
         if plain.stdout != observe.stdout:

@@ -8,38 +8,43 @@ For each script of tests/gpu/workloads:
   replay     preloaded with GRAPE_MODE=replay, its report read
   profiled   under `grape run` and torch.profiler, for the launch counts, kernel by kernel name
 Outputs must be bitwise equal, stdout and exit status the same, each trace complete with nothing lost and readable by
-`grape dump`. For GPT-2 two more runs check the Python positions. The fault scripts of tests/gpu/faults run as well, and
-replay_cases.py plain and in mode replay.
+`grape dump`. For GPT-2 two more runs check the Python positions. The fault scripts of tests/gpu/faults run as well
+(fault_checks.py), and the checks of mode replay alone (replay_checks.py).
 
-Exit status: 0 all passed (or no GPU), 1 something failed, 2 usage.
+No process is started after --budget seconds, and those that run then are ended; what was left out is printed as the --only
+options of the next run.
+
+Exit status: 0 all passed (or no GPU), 1 something failed or was not run, 2 usage.
 """
 
 import argparse
 import json
 import os
 import sys
-import tempfile
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
-import fault_checks
+from fault_checks import FAULTS, FaultTest
 from gpu_machine import (
     HERE,
     WORKLOADS,
     Build,
     Result,
+    add_options,
     environment,
-    find_build,
-    gpu_problem,
     observed,
     preloaded,
+    regions_of,
     run,
     table,
+    with_build,
 )
+from replay_checks import CHECKS, ReplayCheck
+from session import Session, last_line, not_run
 from trace_compare import compare_with_dispatch, compare_with_profiler, kernel_differences, read_trace
 
+Test = Union["WorkloadTest", FaultTest, ReplayCheck]
 # The slowest first, so that they do not stand alone at the end.
 WORKLOAD_NAMES = [
     "compile_reduce_overhead",
@@ -58,86 +63,8 @@ WORKLOAD_NAMES = [
 ]
 POSITION_WORKLOAD, POSITION_ARGUMENTS = "gpt2_generate", ["--tokens", "12"]
 POSITION_SHARE = 0.95
+VERDICTS = ("FAIL", "not run", "skipped")  # whatever else is said passed
 DUMP_VIEWS = ("summary", "regions", "graphs", "kernels")
-
-
-class Session:
-    """One run of the tests: the build, the folders, the pool of processes and the time that is left."""
-
-    def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:
-        self.options = options
-        self.build = build
-        self.scratch = scratch
-        self.deadline = time.monotonic() + options.budget
-        self.pool = ThreadPoolExecutor(options.jobs)
-
-    def start(self, label: str, action: Callable[[Path, float], Result]) -> "Future[Result]":
-        """Queues one process; `action` gets a folder of its own and the seconds it may take."""
-
-        def work() -> Result:
-            left = self.deadline - time.monotonic()
-            if left < 5:
-                return Result(None, "", "not run: the time budget is spent", 0.0)
-            folder = self.scratch / label
-            folder.mkdir(parents=True)
-            return action(folder, min(left, self.options.timeout))
-
-        return self.pool.submit(work)
-
-    def variables(self, folder: Path) -> dict[str, str]:
-        """Compilers' caches of the run's own, so that each run compiles all that it needs, and few CPU threads, since
-        several runs share the machine."""
-        return {
-            "OMP_NUM_THREADS": "4",
-            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-            "TRITON_CACHE_DIR": str(folder / "triton"),
-        }
-
-    def script(self, folder: Path, name: str, arguments: list[str], wrapper: Optional[list[str]] = None) -> list[str]:
-        return [
-            self.options.python,
-            *(wrapper or []),
-            str(WORKLOADS / f"{name}.py"),
-            str(folder / "output.bin"),
-            *arguments,
-        ]
-
-    def start_plain(self, label: str, name: str, arguments: list[str]) -> "Future[Result]":
-        return self.start(
-            label,
-            lambda folder, limit: run(
-                self.script(folder, name, arguments), environment(**self.variables(folder)), limit, folder
-            ),
-        )
-
-    def start_preloaded(self, label: str, name: str, arguments: list[str], mode: str) -> "Future[Result]":
-        def action(folder: Path, limit: float) -> Result:
-            settings = {"GRAPE_MODE": mode, **self.variables(folder)}
-            if mode == "replay":
-                settings["GRAPE_REPORT"] = str(folder / "report.json")
-            return run(self.script(folder, name, arguments), preloaded(self.build, **settings), limit, folder)
-
-        return self.start(label, action)
-
-    def start_observe(
-        self, label: str, name: str, arguments: list[str], wrapper: Optional[list[str]] = None
-    ) -> "Future[Result]":
-        """Under Grape; `wrapper` is a script of this folder with options, given `result.json` as its result file."""
-
-        def action(folder: Path, limit: float) -> Result:
-            inner = [str(HERE / wrapper[0]), *wrapper[1:], str(folder / "result.json")] if wrapper else None
-            command, env = observed(
-                self.build, folder / "run.grape", self.script(folder, name, arguments, inner), **self.variables(folder)
-            )
-            return run(command, env, limit, folder)
-
-        return self.start(label, action)
-
-
-def last_line(result: Result) -> str:
-    """The last line of stderr that is not Grape's summary: an exception's message."""
-    lines = [line for line in result.stderr.splitlines() if line.strip() and not line.startswith("grape")]
-    return lines[-1][-300:] if lines else "nothing on stderr"
 
 
 def same_bytes(a: Path, b: Path) -> bool:
@@ -197,24 +124,64 @@ def read_result(folder: Path, problems: list[str]) -> dict[str, Any]:
 class WorkloadTest:
     """One script: its runs, started at once, and what comes of comparing them."""
 
+    alone = False
+
     def __init__(self, session: Session, name: str) -> None:
         self.session, self.name = session, name
         self.folder = session.scratch / name
-        self.runs: dict[str, Future[Result]] = {}
-        self.runs["observe"] = session.start_observe(f"{name}/observe", name, [])
-        self.runs["plain"] = session.start_plain(f"{name}/plain", name, [])
-        self.runs["profiled"] = session.start_observe(f"{name}/profiled", name, [], ["profiled.py"])
+        self.runs = {"observe": self.observe("observe"), "plain": self.plain("plain")}
+        self.runs["profiled"] = self.observe("profiled", wrapper=["profiled.py"])
         if not session.options.quick:
-            self.runs["plain2"] = session.start_plain(f"{name}/plain2", name, [])
+            self.runs["plain2"] = self.plain("plain2")
             for mode in ("off", "replay"):
-                self.runs[mode] = session.start_preloaded(f"{name}/{mode}", name, [], mode)
+                self.runs[mode] = self.preloaded(mode)
         if name == POSITION_WORKLOAD:
-            self.runs["stacks"] = session.start_observe(
-                f"{name}/stacks", name, POSITION_ARGUMENTS, ["profiled.py", "--stacks"]
-            )
-            self.runs["dispatched"] = session.start_observe(
-                f"{name}/dispatched", name, POSITION_ARGUMENTS, ["dispatched.py"]
-            )
+            self.runs["stacks"] = self.observe("stacks", POSITION_ARGUMENTS, ["profiled.py", "--stacks"])
+            self.runs["dispatched"] = self.observe("dispatched", POSITION_ARGUMENTS, ["dispatched.py"])
+
+    def variables(self, folder: Path) -> dict[str, str]:
+        """Compilers' caches of the run's own, so that each run compiles all that it needs, and few CPU threads, since
+        several runs share the machine."""
+        return {
+            "OMP_NUM_THREADS": "4",
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+            "TRITON_CACHE_DIR": str(folder / "triton"),
+        }
+
+    def script(self, folder: Path, arguments: Sequence[str] = (), wrapper: Sequence[str] = ()) -> list[str]:
+        script, output = str(WORKLOADS / f"{self.name}.py"), str(folder / "output.bin")
+        return [self.session.options.python, *wrapper, script, output, *arguments]
+
+    def start(self, label: str, action: Callable[[Path, float], Result]) -> "Future[Result]":
+        return self.session.start(f"{self.name}/{label}", action)
+
+    def plain(self, label: str) -> "Future[Result]":
+        def action(folder: Path, limit: float) -> Result:
+            return run(self.script(folder), environment(**self.variables(folder)), limit, folder)
+
+        return self.start(label, action)
+
+    def preloaded(self, mode: str) -> "Future[Result]":
+        def action(folder: Path, limit: float) -> Result:
+            settings = {"GRAPE_MODE": mode, **self.variables(folder)}
+            if mode == "replay":
+                settings["GRAPE_REPORT"] = str(folder / "report.json")
+            return run(self.script(folder), preloaded(self.session.build, **settings), limit, folder)
+
+        return self.start(mode, action)
+
+    def observe(
+        self, label: str, arguments: Sequence[str] = (), wrapper: Optional[list[str]] = None
+    ) -> "Future[Result]":
+        """Under Grape; `wrapper` is a script of this folder with options, given `result.json` as its result file."""
+
+        def action(folder: Path, limit: float) -> Result:
+            inner = [str(HERE / wrapper[0]), *wrapper[1:], str(folder / "result.json")] if wrapper else []
+            script = self.script(folder, arguments, inner)
+            command, env = observed(self.session.build, folder / "run.grape", script, **self.variables(folder))
+            return run(command, env, limit, folder)
+
+        return self.start(label, action)
 
     def finish(self) -> dict[str, Any]:
         results = {label: future.result() for label, future in self.runs.items()}
@@ -229,6 +196,8 @@ class WorkloadTest:
             }
             for label, result in results.items()
         }
+        if any(not_run(result) for result in results.values()):
+            return {**report, "verdict": "not run"}
         self._compare_runs(results, report)
         self._compare_traces(report)
         if "replay" in results:
@@ -288,7 +257,7 @@ class WorkloadTest:
     def _read_report(self, report: dict[str, Any]) -> None:
         """What became of the regions; that something was replayed is not for this script to demand."""
         try:
-            regions = json.loads((self.folder / "replay" / "report.json").read_text())["regions"]
+            regions = regions_of(self.folder / "replay" / "report.json")
         except (OSError, ValueError, KeyError) as error:
             report["problems"].append(f"replay: no report: {error}")
             return
@@ -312,38 +281,6 @@ class WorkloadTest:
             share = positions.get(name, {}).get("share", 0.0)
             if share < POSITION_SHARE:
                 problems.append(f"positions: {name} agree for {100 * share:.2f}% of the launches")
-
-
-class ReplayCasesTest:
-    """replay_cases.py: programs that lie in wait for a replayer must print the same lines under it."""
-
-    name = "replay_cases"
-
-    def __init__(self, session: Session) -> None:
-        script = [session.options.python, str(HERE / "replay_cases.py")]
-        self.plain = session.start(
-            "replay_cases/plain", lambda folder, limit: run(script, environment(), limit, folder)
-        )
-        self.replay = session.start(
-            "replay_cases/replay",
-            lambda folder, limit: run(script, preloaded(session.build, GRAPE_MODE="replay"), limit, folder),
-        )
-
-    def finish(self) -> dict[str, Any]:
-        plain, replay = self.plain.result(), self.replay.result()
-        problems = [
-            f"{label}: exit status {result.status}: {last_line(result)}"
-            for label, result in (("plain", plain), ("replay", replay))
-            if result.status != 0
-        ]
-        lines, others = plain.stdout.splitlines(), replay.stdout.splitlines()
-        problems += [
-            f"{ours.split()[0]}: differs under replay" for ours, theirs in zip(lines, others) if ours != theirs
-        ]
-        if len(lines) != len(others) or not lines:
-            problems.append(f"{len(lines)} lines plain, {len(others)} under replay")
-        status = f"{plain.status}/{replay.status}"
-        return {"name": self.name, "status": status, "problems": problems, "verdict": "FAIL" if problems else "ok"}
 
 
 def workload_rows(reports: list[dict[str, Any]]) -> str:
@@ -376,8 +313,11 @@ def describe(reports: list[dict[str, Any]], faults: list[dict[str, Any]]) -> str
     if reports:
         parts.append(workload_rows(reports))
     if faults:
-        rows = [["fault", "status plain/grape", "launches", "verdict"]]
-        rows += [[f["name"], f["status"], str(f.get("launches", "?")), f["verdict"]] for f in faults]
+        rows = [["fault", "status plain/grape", "launches", "replayed", "verdict"]]
+        for fault in faults:
+            more = [str(fault.get(key, "")) for key in ("launches", "replayed")]
+            why = f" ({fault['skipped']})" if "skipped" in fault else ""
+            rows.append([fault["name"], fault["status"], *more, fault["verdict"] + why])
         parts.append(table(rows))
     for report in [*reports, *faults]:
         parts.extend(f"{report['name']}: {problem}" for problem in report["problems"][:6])
@@ -390,65 +330,61 @@ def describe(reports: list[dict[str, Any]], faults: list[dict[str, Any]]) -> str
                 f"{report['name']}: positions, {name}: {position['agreed']} of {position['compared']} launches "
                 f"({100 * position['share']:.2f}%), {position['unknown']} more without a reference"
             )
-    failed = sum(report["verdict"] == "FAIL" for report in [*reports, *faults])
-    parts.append(f"{len(reports) + len(faults) - failed} passed, {failed} failed")
+    names = {verdict: [r["name"] for r in [*reports, *faults] if r["verdict"] == verdict] for verdict in VERDICTS}
+    counts = {verdict: len(found) for verdict, found in names.items()}
+    passed = len(reports) + len(faults) - sum(counts.values())
+    parts.append(", ".join([f"{passed} passed", *(f"{count} {verdict}" for verdict, count in counts.items() if count)]))
+    if names["not run"]:
+        parts.append("the rest: " + " ".join(f"--only {name}" for name in names["not run"]))
     return "\n".join(parts)
 
 
+def tests_of() -> dict[str, Callable[[Session, str], Test]]:
+    """All there are, in the order in which they start."""
+    tests: dict[str, Callable[[Session, str], Test]] = {name: WorkloadTest for name in WORKLOAD_NAMES}
+    tests.update({name: FaultTest for name in FAULTS})
+    tests.update(CHECKS)
+    return tests
+
+
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Runs the GPU tests and prints a table.")
-    names = [*WORKLOAD_NAMES, *fault_checks.names(), ReplayCasesTest.name]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = list(tests_of())
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"one of {', '.join(names)}")
-    parser.add_argument("--quick", action="store_true", help="without the second plain run and without GRAPE_MODE=off")
+    parser.add_argument("--quick", action="store_true", help="plain, observe and profiled alone")
     parser.add_argument(
         "--jobs", type=int, default=max(1, min(8, (os.cpu_count() or 2) // 2)), help="processes at a time"
     )
     parser.add_argument("--timeout", type=float, default=150, help="seconds for one process")
-    parser.add_argument("--budget", type=float, default=480, help="seconds after which no process is started")
-    parser.add_argument("--out", type=Path, default=Path("build/gpu-tests"), help="folder for the reports")
     parser.add_argument("--keep", type=Path, help="folder for all runs' files (default: a temporary one)")
-    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    add_options(parser, 480, "build/gpu-tests")
     return parser.parse_args()
 
 
 def run_all(options: argparse.Namespace, build: Build, scratch: Path) -> int:
     session = Session(options, build, scratch)
-    chosen = options.only or [*WORKLOAD_NAMES, *fault_checks.names(), ReplayCasesTest.name]
-    tests = [WorkloadTest(session, name) for name in WORKLOAD_NAMES if name in chosen]
-    fault_tests = [fault_checks.FaultTest(session, name) for name in fault_checks.names() if name in chosen]
-    case_tests = [ReplayCasesTest(session)] if ReplayCasesTest.name in chosen else []
+    chosen = {name: make for name, make in tests_of().items() if name in (options.only or tests_of())}
+    # What shares the machine starts at once; the others wait for the end of these.
+    started = {name: make(session, name) for name, make in chosen.items() if not make.alone}
     reports: list[dict[str, Any]] = []
     faults: list[dict[str, Any]] = []
-    every: list[Union[WorkloadTest, fault_checks.FaultTest, ReplayCasesTest]] = [*tests, *fault_tests, *case_tests]
-    for test in every:
+    for name in [*started, *(name for name in chosen if name not in started)]:
         try:
-            report = test.finish()
+            report = (started.get(name) or chosen[name](session, name)).finish()
         except Exception as error:  # a fault of this program must not hide what the other tests found
-            report = {"name": test.name, "verdict": "FAIL", "problems": [repr(error)], "traces": {}, "status": "?"}
-        (reports if isinstance(test, WorkloadTest) else faults).append(report)
+            report = {"name": name, "verdict": "FAIL", "problems": [repr(error)], "traces": {}, "status": "?"}
+        (reports if name in WORKLOAD_NAMES else faults).append(report)
         print(f"{report['verdict']:>5}  {report['name']}", flush=True)
         # Written after each, so that a run that is cut short still leaves what it found.
         write_reports(options.out, reports, faults, describe(reports, faults))
     session.pool.shutdown()
     print(describe(reports, faults))
-    return 1 if any(report["verdict"] == "FAIL" for report in [*reports, *faults]) else 0
+    return 1 if any(report["verdict"] in ("FAIL", "not run") for report in [*reports, *faults]) else 0
 
 
 def main() -> int:
     options = parse_options()
-    problem = gpu_problem(options.python)
-    if problem is not None:
-        print(f"skipped: {problem}")
-        return 0
-    with tempfile.TemporaryDirectory(prefix="grape-gpu-") as temporary:
-        scratch = options.keep or Path(temporary)
-        scratch.mkdir(parents=True, exist_ok=True)
-        try:
-            build = find_build(scratch)
-        except FileNotFoundError as error:
-            print(error)
-            return 2
-        return run_all(options, build, scratch.resolve())
+    return with_build(options, lambda build, scratch: run_all(options, build, scratch))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,202 @@
+"""Checks of mode replay by scripts that print what the program sees: the lines under Grape must be those without it.
+
+replay_cases  programs that lie in wait for a replayer
+memcheck      some of them under compute-sanitizer
+nsys          some of them under nsys profile: both work, or Grape steps aside (row 23)
+many_shapes   thousands of shapes, and
+many_launches ten million launches: memory stays within bounds (row 30); alone on the GPU, since the device tells the use of
+              all processes together
+"""
+
+import glob
+import json
+import re
+import shutil
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+from gpu_machine import HERE, Result, environment, preloaded, regions_of, run
+from session import Session, last_line, not_run
+
+Action = Callable[[Path, float], Result]  # a folder of its own, the seconds that it may take
+
+CASES = ["plain_loop", "outputs_kept", "dropout", "value_read_by_host", "shapes_in_turn", "weight_swapped"]
+FOLDERS = (
+    "/usr/local/cuda*/bin",
+    "/usr/local/cuda*/compute-sanitizer",
+    "/opt/nvidia/nsight-systems/*/bin",
+    "/opt/nvidia/nsight-systems*/*/target-linux-x64",
+)
+
+
+def compare(problems: list[str], plain: str, replay: str) -> None:
+    """What a script printed, line by line."""
+    lines, others = plain.splitlines(), replay.splitlines()
+    problems += [f"{ours.split()[0]}: differs under replay" for ours, theirs in zip(lines, others) if ours != theirs]
+    if len(lines) != len(others) or not lines:
+        problems.append(f"{len(lines)} lines plain, {len(others)} under replay")
+
+
+class ReplayCheck:
+    """Some runs of one script, by name; `judge` says what is wrong."""
+
+    alone = False
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.session, self.name = session, name
+        self.runs = {} if self.alone else {label: self.start(label, run) for label, run in self.actions().items()}
+
+    def start(self, label: str, action: Action) -> "Future[Result]":
+        return self.session.start(f"{self.name}/{label}", action)
+
+    def actions(self) -> dict[str, Action]:
+        script = [self.session.options.python, str(HERE / "replay_cases.py")]
+        return {
+            "plain": lambda folder, limit: run(script, environment(), limit, folder),
+            "replay": lambda folder, limit: run(script, self.replaying(folder), limit, folder),
+        }
+
+    def replaying(self, folder: Path, **more: str) -> dict[str, str]:
+        report = str(folder / "report.json")
+        return preloaded(self.session.build, GRAPE_MODE="replay", GRAPE_REPORT=report, **more)
+
+    def folder(self, label: str) -> Path:
+        return self.session.scratch / self.name / label
+
+    def replayed(self) -> Optional[int]:
+        try:
+            return sum(region["replayed"] for region in regions_of(self.folder("replay") / "report.json"))
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def judge(self, results: dict[str, Result], report: dict[str, Any]) -> None:
+        for label, result in results.items():
+            if result.status != 0:
+                report["problems"].append(f"{label}: exit status {result.status}: {last_line(result)}")
+        compare(report["problems"], results["plain"].stdout, results["replay"].stdout)
+        if not self.replayed():
+            report["problems"].append("nothing was replayed")
+
+    def finish(self) -> dict[str, Any]:
+        if self.alone:
+            results = {label: self.start(label, action).result() for label, action in self.actions().items()}
+        else:
+            results = {label: future.result() for label, future in self.runs.items()}
+        report: dict[str, Any] = {"name": self.name, "problems": []}
+        report["status"] = "/".join(str(result.status) for result in results.values())
+        report["stdout"] = {label: result.stdout[-3000:] for label, result in results.items()}
+        report["stderr"] = {label: result.stderr[-3000:] for label, result in results.items()}
+        if any(not_run(result) for result in results.values()):
+            return {**report, "verdict": "not run"}
+        self.judge(results, report)
+        if "skipped" in report:
+            return {**report, "verdict": "skipped", "problems": []}
+        report["replayed"] = self.replayed()
+        report["verdict"] = "FAIL" if report["problems"] else "ok"
+        return report
+
+
+def find_tool(name: str) -> Optional[str]:
+    found = shutil.which(name)
+    places = [path for folder in FOLDERS for path in sorted(glob.glob(f"{folder}/{name}"), reverse=True)]
+    return found or next((path for path in places if Path(path).is_file()), None)
+
+
+class ToolCheck(ReplayCheck):
+    """A few cases plain, under the tool, and under the tool with replay."""
+
+    def command(self, tool: str, folder: Path) -> list[str]:
+        if self.name == "nsys":
+            return [tool, "profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "-o", str(folder / "profile")]
+        options = ["--tool", "memcheck", "--report-api-errors", "no", "--target-processes", "all"]
+        return [tool, *options, "--error-exitcode", "99", "--log-file", str(folder / "memcheck.txt")]
+
+    def actions(self) -> dict[str, Action]:
+        tool = find_tool("nsys" if self.name == "nsys" else "compute-sanitizer")
+        if tool is None:
+            return {}
+        script = [self.session.options.python, str(HERE / "replay_cases.py"), *CASES]
+        return {
+            "plain": lambda folder, limit: run(script, environment(), limit, folder),
+            "tool": lambda folder, limit: run(self.command(tool, folder) + script, environment(), limit, folder),
+            "replay": lambda folder, limit: run(
+                self.command(tool, folder) + script, self.replaying(folder), limit, folder
+            ),
+        }
+
+    def judge(self, results: dict[str, Result], report: dict[str, Any]) -> None:
+        if not results:
+            report["skipped"] = "the tool is not installed here"
+            return
+        # What the tool itself prints is not the program's.
+        lines = {label: self.lines(result.stdout) for label, result in results.items()}
+        if results["tool"].status is None or lines["tool"] != lines["plain"]:
+            words = (results["tool"].stderr or results["tool"].stdout).strip().splitlines()[-1:]
+            report["skipped"] = f"the tool does not work here without Grape: {results['tool'].status}, {words}"
+            return
+        if results["replay"].status != results["tool"].status:
+            found = f"{results['replay'].status}, {results['tool'].status} without Grape"
+            report["problems"].append(f"exit status {found}: {last_line(results['replay'])}")
+        compare(report["problems"], lines["plain"], lines["replay"])
+        if self.name == "memcheck":
+            errors = {label: self.errors(label) for label in ("tool", "replay")}
+            if errors["replay"] != errors["tool"]:
+                report["problems"].append(f"{errors['replay']} with Grape, {errors['tool']} without")
+        if self.name == "nsys" and not (self.folder("replay") / "profile.nsys-rep").exists():
+            report["problems"].append("nsys wrote no profile of the run with Grape")
+
+    def lines(self, stdout: str) -> str:
+        return "\n".join(line for line in stdout.splitlines() if line.split(" ")[0] in CASES)
+
+    def errors(self, label: str) -> str:
+        try:
+            text = (self.folder(label) / "memcheck.txt").read_text(errors="replace")
+        except OSError as error:
+            return repr(error)
+        found = re.findall(r"ERROR SUMMARY: .*", text)
+        return found[-1] if found else "no summary"
+
+
+class MemoryCheck(ReplayCheck):
+    """The script prints digests, and writes what it uses to a file: replay may use so many MiB more than plain."""
+
+    alone = True
+    BUDGET, SLACK = 64, 64  # the slack: modules, and what the driver rounds up
+    HOST, GROWTH = 512, 32  # of the host's memory: in all, and while the same is done again and again
+
+    def actions(self) -> dict[str, Action]:
+        kind = self.name.removeprefix("many_")
+        script = [self.session.options.python, str(HERE / "faults" / "many.py"), kind, "memory.json"]
+        budget = {"GRAPE_MEMORY_BUDGET": f"{self.BUDGET}M"}
+        return {
+            "plain": lambda folder, limit: run(script, environment(), limit, folder),
+            "replay": lambda folder, limit: run(script, self.replaying(folder, **budget), limit, folder),
+        }
+
+    def judge(self, results: dict[str, Result], report: dict[str, Any]) -> None:
+        super().judge(results, report)
+        problems = report["problems"]
+        try:
+            texts = {label: (self.folder(label) / "memory.json").read_text() for label in ("plain", "replay")}
+        except OSError as error:
+            problems.append(repr(error))
+            return
+        report["memory"] = memory = {label: json.loads(text) for label, text in texts.items()}
+        for size, limit in (("outside", self.BUDGET + self.SLACK), ("allocated", self.SLACK), ("host", self.HOST)):
+            more = memory["replay"]["end"][size] - memory["plain"]["end"][size]
+            if more > limit:
+                problems.append(f"{size}: {more:.0f} MiB more than plain, at most {limit} expected")
+        for size in memory["replay"]["end"]:
+            growth = {label: found["end"][size] - found["warm"][size] for label, found in memory.items()}
+            if growth["replay"] > max(0, growth["plain"]) + self.GROWTH:
+                problems.append(f"{size}: grew by {growth['replay']:.0f} MiB, {growth['plain']:.0f} plain")
+
+
+CHECKS: dict[str, type[ReplayCheck]] = {
+    "replay_cases": ReplayCheck,
+    "memcheck": ToolCheck,
+    "nsys": ToolCheck,
+    "many_shapes": MemoryCheck,
+    "many_launches": MemoryCheck,
+}
