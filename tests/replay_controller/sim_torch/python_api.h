@@ -119,6 +119,8 @@ enum Slot {
   kMatrixMultiply = 75,
 };
 
+inline void* as_function(PyObject* (*function)(PyObject*, PyObject*)) { return reinterpret_cast<void*>(function); }
+
 inline PyObject* none() {
   Py_IncRef(&_Py_NoneStruct);
   return &_Py_NoneStruct;

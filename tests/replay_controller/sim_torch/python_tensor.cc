@@ -6,21 +6,9 @@
 namespace simtorch {
 namespace {
 
-PyTypeObject *g_base, *g_storage_type;
+PyTypeObject* g_base;
 PyObject* g_class;
 PyObject* g_watcher;
-
-struct StorageObject {
-  PyObject head;
-  TensorImpl* tensor;  // owned
-};
-
-void tensor_dealloc(PyObject* object) {
-  Tensor::drop(reinterpret_cast<TensorObject*>(object)->impl);
-  PyTypeObject* type = object->type;
-  reinterpret_cast<void (*)(void*)>(PyType_GetSlot(type, kFree))(object);
-  Py_DecRef(reinterpret_cast<PyObject*>(type));
-}
 
 TensorImpl* impl(PyObject* self) { return reinterpret_cast<TensorObject*>(self)->impl; }
 
@@ -307,11 +295,7 @@ PyObject* tensor_use_count(PyObject* self, PyObject*) { return PyLong_FromLongLo
 PyObject* tensor_is_inference(PyObject* self, PyObject*) {
   return PyBool_FromLong((impl(self)->keys & c10::Keys::kInplaceOrView) == 0);
 }
-PyObject* tensor_untyped_storage(PyObject* self, PyObject*) {
-  auto* storage = reinterpret_cast<StorageObject*>(PyType_GenericAlloc(g_storage_type, 0));
-  if (storage != nullptr) storage->tensor = Tensor::share(impl(self)).release();
-  return &storage->head;
-}
+PyObject* tensor_untyped_storage(PyObject* self, PyObject*) { return storage_object(impl(self)); }
 PyObject* tensor_make_subclass(PyObject*, PyObject* arguments) {
   PyObject *type = nullptr, *data = nullptr, *grad = nullptr;
   if (PyArg_ParseTuple(arguments, "OOO", &type, &data, &grad) == 0) return nullptr;
@@ -366,20 +350,6 @@ int set_data(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 
-PyObject* storage_data_ptr(PyObject* self, PyObject*) {
-  const StorageObject* storage = reinterpret_cast<StorageObject*>(self);
-  return PyLong_FromUnsignedLongLong(reinterpret_cast<std::uint64_t>(storage->tensor->storage->data));
-}
-PyObject* storage_nbytes(PyObject* self, PyObject*) {
-  return PyLong_FromUnsignedLongLong(reinterpret_cast<StorageObject*>(self)->tensor->storage->bytes);
-}
-PyObject* storage_cdata(PyObject* self, void*) {
-  const StorageObject* storage = reinterpret_cast<StorageObject*>(self);
-  return PyLong_FromUnsignedLongLong(reinterpret_cast<std::uint64_t>(storage->tensor->storage));
-}
-
-void* as_function(PyObject* (*function)(PyObject*, PyObject*)) { return reinterpret_cast<void*>(function); }
-
 PyMethodDef g_methods[] = {
     {"add_", as_function(tensor_add_), kOneArgument, nullptr},
     {"mul_", as_function(tensor_mul_), kOneArgument, nullptr},
@@ -426,13 +396,6 @@ PyGetSetDef g_fields[] = {
     {"data", get_data, set_data, nullptr, nullptr},
     {},
 };
-PyMethodDef g_storage_methods[] = {
-    {"data_ptr", as_function(storage_data_ptr), kNoArguments, nullptr},
-    {"nbytes", as_function(storage_nbytes), kNoArguments, nullptr},
-    {},
-};
-PyGetSetDef g_storage_fields[] = {{"_cdata", storage_cdata, nullptr, nullptr, nullptr}, {}};
-
 std::ptrdiff_t tensor_hash(PyObject* self) {
   return static_cast<std::ptrdiff_t>(reinterpret_cast<std::uintptr_t>(self) >> 4);
 }
@@ -492,12 +455,8 @@ bool add_tensor_type(PyObject* module) {
                                 {kSubscript, slot(tensor_subscript)},
                                 {}};
   static PyType_Spec spec{"torch._C.TensorBase", sizeof(TensorObject), 0, kDefaultFlags | kBaseType, slots};
-  static PyType_Slot storage_slots[] = {
-      {kDealloc, slot(tensor_dealloc)}, {kMethods, g_storage_methods}, {kGetSet, g_storage_fields}, {}};
-  static PyType_Spec storage_spec{"torch._C.StorageBase", sizeof(StorageObject), 0, kDefaultFlags, storage_slots};
   g_base = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  g_storage_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&storage_spec));
-  if (g_base == nullptr || g_storage_type == nullptr) return false;
+  if (g_base == nullptr || !make_storage_type()) return false;
   Py_IncRef(reinterpret_cast<PyObject*>(g_base));
   return PyModule_AddObject(module, "TensorBase", reinterpret_cast<PyObject*>(g_base)) == 0;
 }

@@ -40,7 +40,9 @@ PyObject* wrap(Tensor tensor);                         // as a torch.Tensor
 PyObject* wrap_as(PyTypeObject* type, Tensor tensor);  // as a subclass of it
 TensorImpl* tensor_of(PyObject* object);               // throws where it is none
 bool is_tensor(PyObject* object);
-PyObject* type_object(ScalarType type);  // a new reference
+PyObject* storage_object(TensorImpl* tensor);  // torch.UntypedStorage: a new reference; null: an exception is set
+void tensor_dealloc(PyObject* object);         // of objects that are a TensorObject
+PyObject* type_object(ScalarType type);        // a new reference
 PyObject* device_object(Device device);
 ScalarType type_of(PyObject* object);
 Device device_of(PyObject* object);  // a device or its name
@@ -52,6 +54,7 @@ bool is_number(PyObject* object);
 // Adds the types to the module. False: an exception is set.
 bool add_types(PyObject* module);
 bool add_tensor_type(PyObject* module);
+bool make_storage_type();  // nothing of the module's own
 bool add_functions(PyObject* module);
 
 // Around an operator: counted, shown to a mode or profiler that watches, and run without the interpreter's lock.
