@@ -30,6 +30,7 @@ from gpu_machine import (
     observed,
     preloaded,
     run,
+    show,
     table,
     with_build,
 )
@@ -86,14 +87,12 @@ class Bench(Measurement):
                 break
         return rounds
 
-    def script(self, *arguments: str) -> list[str]:
-        return [self.options.python, str(HERE / "measure.py"), *arguments]
-
     def generate(self) -> list[list[str]]:
         """Several processes of each mode, alive side by side, that take turns."""
         modes = ["plain", "observe", "off"]
         command = self.speed("gpt2", 100, "--serve")
         starts = [(mode, *self.start(mode, command)) for _ in range(self.options.processes) for mode in modes]
+        starts[0] = (modes[0], *self.start(modes[0], [*command, "--busy"]))
         begin, share = time.monotonic(), 0.6 * self.options.budget
         with Turns(starts, min(self.left(), 2 * share)) as turns:
             for number in range(self.options.turns + 1):
@@ -113,10 +112,8 @@ class Bench(Measurement):
                     [mode, f"{turns.median(mode):.3f}", *(f"{value:.4f}" for value in values)]
                     + [f"{len(ratios)} of {len(turns.of(mode))} processes"]
                 )
-        busy = self.once("busy", "plain", self.script("generate", "--tokens", "50", "--repeats", "3", "--busy"))
-        if busy is not None:
-            self.results["busy"] = busy
-            rows.append(["GPU busy", f"{busy['gpu_busy_ms']:.3f}", "", "", "", ""])
+        busy = [player.summary["busy_ms"] for player in turns.players if player.summary and "busy_ms" in player.summary]
+        rows.append(["GPU busy", *map(show, busy), *[""] * (len(rows[0]) - 1 - len(busy))])
         return rows
 
     def cost(self, label: str, modes: list[str], command: list[str], keys: list[str]) -> list[list[str]]:
@@ -167,14 +164,15 @@ class Bench(Measurement):
 
     def operator(self) -> list[list[str]]:
         modes = ["plain", "off", "observe:off", "observe:leaf", "observe:python"]
-        return self.cost("operator", modes, self.script("operator"), ["min_ns", "median_ns"])
+        command = [self.options.python, str(HERE / "operator_cost.py")]
+        return self.cost("operator", modes, command, ["min_ns", "median_ns"])
 
     def trace(self) -> list[list[str]]:
         rows = [["trace of 1,000 GPT-2 tokens", "value"]]
         if self.left() < 20:
             return [*rows, ["not measured", "no time left"]]
         path = self.scratch / "long.grape"
-        command = self.script("long", "--tokens", "1000")
+        command = self.speed("gpt2", 1000, "--rounds", "1")
         result = run(*observed(self.build, path, command), min(self.left(), 120), self.scratch)
         trace, reason = read_trace(self.build, path)
         if result.status != 0 or not path.exists():
