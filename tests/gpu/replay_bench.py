@@ -73,7 +73,7 @@ class ReplayBench(Measurement):
             warm = LONG_WARM_TURNS.get(workload, WARM_TURNS)
             for number in range(warm + self.options.turns):
                 turns.round(number, keep=number >= warm)
-                if self.left() < 20:
+                if self.left() < 40:
                     self.notes.append(f"{workload}: {number + 1} of {warm + self.options.turns} turns: no time left")
                     break
             turns.finish()
@@ -150,7 +150,7 @@ class ReplayBench(Measurement):
 
     def run(self) -> int:
         for workload in self.options.only or (*WORKLOADS, *TRAINING):
-            if self.left() < 40:
+            if self.left() < 80:
                 self.failures.append(f"{workload}: no time left")
             else:
                 (self.measure_training if workload in TRAINING else self.measure)(workload)
