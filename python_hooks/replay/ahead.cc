@@ -39,8 +39,9 @@ void Ahead::clear() noexcept {
 
 bool Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept {
   const state::DispatchState& dispatch = call.dispatch;
-  const bool mine = ready_.lock().get() == &proven && outputs_.size() == proven.bindings.outputs.size() &&
-                    std::equal(dispatch_.begin(), dispatch_.end(), dispatch.bytes, dispatch.bytes + dispatch.byte_count);
+  const bool mine =
+      ready_.lock().get() == &proven && outputs_.size() == proven.bindings.outputs.size() &&
+      std::equal(dispatch_.begin(), dispatch_.end(), dispatch.bytes, dispatch.bytes + dispatch.byte_count);
   if (!mine) {
     clear();
     return false;

@@ -187,7 +187,7 @@ std::string last_reason(const Region& region) noexcept {
 bool judge(Region& region, Signature& signature) noexcept {
   const bool signature_ends = signature.failures >= kMostFailures;
   const std::uint32_t most = region.inner ? kMostInnerFailures : kMostRegionFailures;
-  const bool region_ends = region.replayed == 0 && region.failures >= most;
+  const bool region_ends = region.replayed == 0 && region.failures >= most && !has_proofs(region.signatures);
   if (!signature_ends && !region_ends) return false;
   std::string reason = last_reason(region);
   if (region_ends) {

@@ -1,5 +1,6 @@
 #include "shim/replay/shadow.h"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace {
 namespace real = interpose::real;
 
 constexpr std::uint64_t kAlignment = 256;  // of the copies: whole words, and the driver copies fast
+constexpr std::size_t kMostRuns = 8;       // of a graph that left other bytes than eager
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -30,16 +32,6 @@ bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, s
     if (fill == nullptr || failed(fill(output.address, kAnything, output.bytes, stream), "cuMemsetD8Async", error)) {
       return false;
     }
-  }
-  return true;
-}
-
-// Where the first or the second is not as eager's, are they others than each other?
-bool differ_where_not(const std::vector<std::uint64_t>& eager, const std::vector<std::uint64_t>& first,
-                      const std::vector<std::uint64_t>& second, const std::vector<bool>& hidden) {
-  for (std::size_t i = 0; i < eager.size(); ++i) {
-    if (i < hidden.size() && hidden[i]) continue;
-    if ((first[i] != eager[i] || second[i] != eager[i]) && first[i] == second[i]) return false;
   }
   return true;
 }
@@ -195,9 +187,40 @@ std::string Shadow::where(const Left& left, bool hidden_too) const {
   return "";
 }
 
-bool Shadow::differs_from_itself(const Left& first, const Left& second) const {
-  return differ_where_not(output_hashes_, first.outputs, second.outputs, {}) &&
-         differ_where_not(after_hashes_, first.watched, second.watched, hidden_);
+// Is there nothing that all runs left alike, and eager otherwise?
+bool Shadow::differ(const std::vector<Left>& runs) const {
+  const auto wrong = [&](std::vector<std::uint64_t> Left::*of, std::size_t i, std::uint64_t eager) {
+    const std::uint64_t first = (runs.front().*of)[i];
+    return first != eager &&
+           std::all_of(runs.begin(), runs.end(), [&](const Left& run) { return (run.*of)[i] == first; });
+  };
+  for (std::size_t i = 0; i < output_hashes_.size(); ++i) {
+    if (wrong(&Left::outputs, i, output_hashes_[i])) return false;
+  }
+  for (std::size_t i = 0; i < after_hashes_.size(); ++i) {
+    if (!hidden_[i] && wrong(&Left::watched, i, after_hashes_[i])) return false;
+  }
+  return true;
+}
+
+// Once more from the same memory, hidden memory as it is or as it was; `last`: the run before, and this one.
+bool Shadow::run_again(const Graph& graph, bool hidden_too, Left& last, std::string& error) {
+  const std::vector<std::uint64_t> left = std::move(last.watched);
+  last.watched.clear();
+  return rewind(graph.stream, left, hidden_too, error) && overwrite(graph.stream, graph.outputs, error) &&
+         run(graph, last, error);
+}
+
+// It left other bytes than eager. A region that is not deterministic may do so seldom: several more runs.
+bool Shadow::look_whether_random(const Graph& graph, Found& found, Left& last, std::string& error) {
+  std::vector<Left> runs = {last};
+  while (runs.size() < kMostRuns && !differ(runs)) {
+    if (!run_again(graph, true, last, error)) return false;
+    if (last.ran != Steps::Ran::kDone) return true;
+    runs.push_back(last);
+  }
+  if (differ(runs)) found = Found::kNotDeterministic;
+  return true;
 }
 
 // `last`: what is there at the end, also after an error.
@@ -210,17 +233,10 @@ bool Shadow::compare_runs(const Graph& graph, bool twice, Found& found, std::str
     found = Found::kOtherValue;
     return true;
   }
-  const bool same = found == Found::kSame;
-  if (same && !twice && where(last, true).empty()) return true;
-  const Left first = last;
-  last.watched.clear();
-  if (!rewind(graph.stream, first.watched, !same, error) || !overwrite(graph.stream, graph.outputs, error) ||
-      !run(graph, last, error)) {
-    return false;
-  }
-  if (!same) {
-    if (last.ran == Steps::Ran::kDone && differs_from_itself(first, last)) found = Found::kNotDeterministic;
-  } else if (const std::string other = where(last, false); !other.empty()) {
+  if (found == Found::kDifferent) return look_whether_random(graph, found, last, error);
+  if (!twice && where(last, true).empty()) return true;
+  if (!run_again(graph, false, last, error)) return false;
+  if (const std::string other = where(last, false); !other.empty()) {
     found = Found::kDifferent;
     difference = "what it does depends on memory that only its kernels know of, and that it changes: " + other;
   }

@@ -36,9 +36,9 @@ class Shadow {
   bool after(CUstream stream, std::vector<Range> outputs, std::string& error) noexcept;
   // Starts from the memory of before(), launches, compares what it left in `outputs` (same order and sizes as
   // after()'s) and in the watched ranges, and puts eager's bytes back. False: an error. `difference`: where it differs
-  // from eager, in one line; empty if nothing does. kNotDeterministic: wherever it differs from eager it also differs
-  // from a second run of its own, from the same memory.
-  // `twice`: what hidden ranges hold must not matter in any case, see above.
+  // from eager, in one line; empty if nothing does. kNotDeterministic: there is nothing that several runs of it, from
+  // the same memory, all left alike and eager otherwise. `twice`: what hidden ranges hold must not matter in any case,
+  // see above.
   bool compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps, const std::vector<Range>& outputs,
                bool twice, Found& found, std::string& difference, std::string& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
@@ -69,7 +69,9 @@ class Shadow {
   bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept;
   bool compare_runs(const Graph& graph, bool twice, Found& found, std::string& difference, Left& last,
                     std::string& error);
-  bool differs_from_itself(const Left& first, const Left& second) const;
+  bool run_again(const Graph& graph, bool hidden_too, Left& last, std::string& error);
+  bool look_whether_random(const Graph& graph, Found& found, Left& last, std::string& error);
+  bool differ(const std::vector<Left>& runs) const;
   std::string where(const Left& left, bool hidden_too) const;
 
   std::vector<Range> watched_;

@@ -20,8 +20,8 @@ class Steps {
   // program; program and plan must live until run() is done. Always for one and the same program and plan.
   bool prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
                const program::Bindings& bindings, std::string& error);
-  // The same for all parts, ahead of time: prepare() and run() with bindings like these have little to do. What fails is
-  // left to them.
+  // The same for all parts, ahead of time: prepare() and run() with bindings like these have little to do. What fails
+  // is left to them.
   void prepare_all(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
                    const program::Bindings& bindings);
   enum class Ran : std::uint8_t { kDone, kOtherValue, kFailed };

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compressor/program/symbolise.h"
+#include "shim/interpose/unhandled.h"
 #include "shim/lifecycle/config.h"
 #include "tests/replay/region_fixture.h"
 
@@ -312,6 +313,14 @@ class RefusalTest : public RegionTest {
     simcuda_reset();
   }
 };
+
+TEST_F(RefusalTest, UnknownDriverFunctions) {
+  const auto real = reinterpret_cast<void*>(&cuSimUnknownCount);
+  const auto unknown = reinterpret_cast<decltype(&cuSimUnknownCount)>(interpose::counted("cuSimUnknownCount", real));
+  expect("calls a driver function that Grape does not know: cuSimUnknownCount", true, [&] { unknown(); });
+  const auto result = observe([] {});
+  EXPECT_NE(result.record, nullptr) << result.reason;
+}
 
 TEST_F(RefusalTest, HostReadsWaitsAndCopies) {
   const CUdeviceptr x = torch_alloc(256);

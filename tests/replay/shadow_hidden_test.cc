@@ -174,6 +174,19 @@ TEST_F(ShadowHiddenTest, ARunThatDiffersFromItselfIsNotDeterministic) {
   };
   EXPECT_EQ(shadowed(made, eager, true).found, Shadow::Found::kNotDeterministic);
 
+  // The same, but seldom: the count comes through a row of places, so that the first three runs leave the same.
+  const CUdeviceptr row[] = {floats(2, 0), floats(3, 0), floats(4, 0)};
+  for (const CUdeviceptr place_in_row : row) ASSERT_CU(cuMemsetD8(place_in_row, 0, kBytes));
+  Region seldom = region();
+  const auto first = seldom.builder.add_static(row[0], kBytes), second = seldom.builder.add_static(row[1], kBytes),
+             third = seldom.builder.add_static(row[2], kBytes);
+  seldom.builder.copy(seldom.output.at(0), third.at(0), kBytes);
+  seldom.builder.copy(third.at(0), second.at(0), kBytes);
+  seldom.builder.copy(second.at(0), first.at(0), kBytes);
+  add_one(seldom, first);
+  const auto eager_seldom = [&] { ASSERT_CU(cuMemsetD8(eager_output_, 0x22, kBytes)); };
+  EXPECT_EQ(shadowed(seldom, eager_seldom, true).found, Shadow::Found::kNotDeterministic);
+
   // The same, but something else differs as well, and the same way each time.
   Region wrong = region();
   const auto again = wrong.builder.add_static(counter, kBytes);

@@ -147,17 +147,3 @@ def no_kernels_of_its_own(run):
     for i in range(8):
         run(model, data(i))
     run.see(model.mean)
-
-
-@case("eep{6}", reason="calls a driver function that Grape does not know: cuSimUnknownCount")
-def a_driver_function_that_is_not_known(run):
-    unknown = ctypes.CDLL("libcuda.so.1").cuSimUnknownCount
-
-    class Calling(Net):
-        def forward(self, x):
-            unknown()
-            return super().forward(x)
-
-    model = net(Calling)
-    for i in range(8):
-        run(model, data(i))
