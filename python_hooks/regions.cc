@@ -1,5 +1,7 @@
 #include "python_hooks/regions.h"
 
+#include <unwind.h>
+
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -143,6 +145,12 @@ void hook_optimizers() noexcept {
   if (base != nullptr && is_type(base)) hook_steps_below(base, 0);
 }
 
+// A thread that Python ends (pthread_exit) is unwound by the process's unwinder, which runs what our frames have to
+// clean up through our own copy: that one knows the registers only once it was used, and aborts before.
+void prepare_to_be_unwound() noexcept {
+  _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
+}
+
 // False: torch is not there yet.
 bool hook_module_calls() noexcept {
   static bool done = false;
@@ -155,6 +163,7 @@ bool hook_module_calls() noexcept {
     if (g_call_module != nullptr) {
       g_api.Py_IncRef(call.get());
       g_replaying = replay::enabled();
+      prepare_to_be_unwound();
       set_vectorcall(call.get(), call_module);
       return true;
     }
