@@ -87,6 +87,8 @@ struct Buffer {
   X(1, Object*, PyWeakref_NewRef, (Object*, Object*))                                                     \
   X(0, void, _PyInterpreterState_SetEvalFrameFunc, (void*, void*))                                        \
   X(1, void, PyEval_SetProfile, (ProfileFunction, Object*))                                               \
+  X(1, ThreadState*, PyEval_SaveThread, ())                                                               \
+  X(1, void, PyEval_RestoreThread, (ThreadState*))                                                        \
   X(1, Object*, PyErr_NoMemory, ())                                                                       \
   X(1, void, PyErr_SetString, (Object*, const char*))                                                     \
   X(1, Object*, PyErr_Occurred, ())                                                                       \

@@ -84,6 +84,10 @@ constexpr const char kPutOff[] =
     "keeps that one from being replayed matters more.";
 constexpr const char kShared[] =
     "Pass it the same way each time: always the very object that the global holds, or never.";
+constexpr const char kInTheWait[] =
+    "Another thread, or a function that the GPU calls, changes the module, its arguments or what its code names during "
+    "the "
+    "call. Change them between calls.";
 constexpr const char kThreads[] = "One thread at a time replays a module: give each thread a copy of its own.";
 
 struct Row {
@@ -97,6 +101,7 @@ constexpr Row kRows[] = {
     {"takes as long as running it", {"no_gain", kNoGain}},
     {"was put off", {"put_off", kPutOff}},
     {"when it was checked", {"validation", kValidation}},
+    {"while the host waited", {"threads", kInTheWait}},
     {"another thread", {"threads", kThreads}},
     {"host reads differs", {"host_read", kHostRead}},
     {"device memory to the host", {"host_read", kHostRead}},

@@ -10,6 +10,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/run.h"
+#include "python_hooks/replay/signature.h"
 #include "python_hooks/replay/strict.h"
 #include "python_hooks/replay/validate.h"
 #include "shim/interpose/captures.h"
@@ -108,22 +109,6 @@ Guarded ensure_guard(Region& region, Object* module, std::string& reason) {
   return proofs ? Guarded::kAnew : Guarded::kHolds;
 }
 
-bool write_signature(const Call& call, state::Walk& walk) {
-  const std::size_t positional = call.count & kCountMask;
-  walk.add_bytes(call.dispatch.bytes, call.dispatch.byte_count);
-  walk.add_bytes(&positional, sizeof positional);
-  for (std::size_t i = 1; i < positional; ++i) {
-    if (!walk.add(call.arguments[i], "argument")) return false;
-  }
-  if (call.names == nullptr) return true;
-  if (!walk.add(call.names, "keywords")) return false;
-  const std::ptrdiff_t keywords = field<std::ptrdiff_t>(call.names, 16);
-  for (std::ptrdiff_t i = 0; i < keywords; ++i) {
-    if (!walk.add(call.arguments[positional + static_cast<std::size_t>(i)], "keyword argument")) return false;
-  }
-  return true;
-}
-
 // Null: too many, or two that share a hash.
 Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes) {
   const std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
@@ -146,7 +131,7 @@ Object* run_eagerly(Region& region, const Call& call) {
 
 // Is any of it on a GPU, as far as can be seen? Else it is nobody's loss. Only for GRAPE_STRICT.
 bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
-  if (walk.tensors().empty()) static_cast<void>(write_signature(call, walk));  // it was not come to
+  if (walk.tensors().empty()) static_cast<void>(write_call(call, walk));  // it was not come to
   std::string ignored;
   if (region.guard == nullptr) region.guard = state::ModuleGuard::take(call.arguments[0], ignored);
   region.on_gpu =
@@ -323,7 +308,7 @@ Object* decide(Region& region, Call& call) {
   const char* blocked = nullptr;
   state::Walk walk(false);
   call.walk = &walk;
-  if (!state::take_dispatch_state(call.dispatch, blocked) || !write_signature(call, walk)) {
+  if (!state::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) {
     const std::string refusal = blocked != nullptr ? blocked : walk.reason();
     if (!config().strict || works_on_gpu(region, call, walk)) return fall_back(region, call, refusal);
     return run_eagerly(region, call);
@@ -340,10 +325,7 @@ Object* decide(Region& region, Call& call) {
     return nullptr;
   }
   region.on_gpu = true;
-  std::vector<std::uint64_t>& shared = region.shared;
-  shared.clear();
-  region.guard->sharing().relate(walk, shared);
-  walk.add_bytes(shared.data(), shared.size() * sizeof shared.front());
+  write_sharing(region, walk);
   Signature* signature = find_signature(region, walk.bytes());
   if (signature == nullptr) return run_eagerly(region, call);
   ++signature->calls;

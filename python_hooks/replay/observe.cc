@@ -11,6 +11,7 @@
 #include "compressor/program/symbolise.h"
 #include "python_hooks/frame_names.h"
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/shadowed.h"
@@ -200,6 +201,7 @@ bool padding_known(const Trial& trial, const program::Program& program) {
 // `seen.reason` says why not.
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+  let_call_finish(region, call, second.others);
   if (!seen.shadow.after(stream,
                          output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
                          seen.reason)) {
@@ -371,6 +373,10 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
 }  // namespace
 
 Object* observe(Region& region, Signature& signature, const Call& call) {
+  // The shadow waits for the device, and a function that the device calls may need the GIL.
+  if (signature.stage == Stage::kObserved && !let_device_finish(region, call, signature.observation->others)) {
+    return call.eager(call.function, call.arguments, call.count, call.names);
+  }
   const KeptTensors kept(*call.walk);
   const double started = now();
   Seen seen;

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/pause.h"
 #include "shim/record/thread_log.h"
 #include "shim/replay/live_blocks.h"
 
@@ -178,7 +179,7 @@ bool shares_the_same(Proven& proven, const Call& call) noexcept {
   }
 }
 
-Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept {
+Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) {
   Laps laps(now());
   if (!guards_hold(proven, call, why)) return Ran::kStale;
   if (!shares_the_same(proven, call)) {
@@ -201,9 +202,10 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   Ran ran = Ran::kFailed;
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
   std::string error;
+  GilPause pause(region, &proven, call);
   if (proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error)) {
     laps.add_to(region.parts.patches);
-    const grape::replay::Steps::Ran steps = proven.steps.run(stream, proven.others);
+    const grape::replay::Steps::Ran steps = proven.steps.run(stream, proven.others, &pause);
     laps.add_to(region.parts.launch);
     switch (steps) {
       case grape::replay::Steps::Ran::kDone:
@@ -218,6 +220,10 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         ran = Ran::kOther;
         why = {kOtherValueRead, nullptr, &proven.read_place};
         break;
+      case grape::replay::Steps::Ran::kChanged:
+        ran = Ran::kOther;
+        why = {kChangedMeanwhile, nullptr, &proven.read_place};
+        break;
       case grape::replay::Steps::Ran::kFailed:
         break;
     }
@@ -228,6 +234,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
     region.ahead.prepare(region, proven, call);
     laps.add_to(region.parts.ahead);
   }
+  pause.release();
   return ran;
 }
 

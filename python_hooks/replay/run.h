@@ -13,6 +13,7 @@ enum class Ran : std::uint8_t {
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
 
+constexpr char kChangedMeanwhile[] = "what the call stands on was changed while the host waited for the device";
 constexpr char kOtherValueRead[] = "a value that the host reads differs from the one in the proof";
 
 // Why not, for all but kReplayed.
@@ -31,8 +32,8 @@ bool shares_the_same(Proven& proven, const Call& call) noexcept;
 // Are the kernels and the memory that the program was proven with still there?
 bool is_usable(Proven& proven) noexcept;
 
-// The region's module guard holds.
-Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) noexcept;
+// The region's module guard holds. Other threads may run within, and this one be ended.
+Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why);
 
 // The program's memory for this call: arguments, arena, and `tensors` for the outputs, owned by the caller; fresh ones
 // unless `tensors` holds them already, their addresses in the bindings. False: no memory.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/shadowed.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -86,6 +87,7 @@ class Check {
       }
       eager_outputs = output_ranges(program, addresses, proven_.recipes, *outcome);
     }
+    let_call_finish(region_, call_, proven_.others);
     if (!shadow_.after(stream_of(call_), std::move(eager_outputs), error)) return Checked::kInconclusive;
     bindings.seed = seed_;
     bindings.offset = offset_;
@@ -128,6 +130,11 @@ bool validation_due(Region& region) noexcept {
 
 Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, std::string& difference) {
   std::string error;
+  // As in observe().
+  if (!let_device_finish(region, call, proven.others)) {
+    result = call.eager(call.function, call.arguments, call.count, call.names);
+    return Checked::kInconclusive;
+  }
   Check check(region, proven, call);
   if (!check.begin(error)) {
     say_unchecked(region, error);

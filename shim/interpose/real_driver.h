@@ -51,6 +51,7 @@ namespace grape::interpose {
   X(cuMemcpyDtoHAsync_v2, PFN_cuMemcpyDtoHAsync_v3020)                               \
   X(cuMemcpyHtoDAsync_v2, PFN_cuMemcpyHtoDAsync_v3020)                               \
   X(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                              \
+  X(cuStreamQuery, PFN_cuStreamQuery_v2000)                                          \
   X(cuStreamWaitEvent, PFN_cuStreamWaitEvent_v3020)                                  \
   X(cuEventCreate, PFN_cuEventCreate_v2000)                                          \
   X(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                                     \

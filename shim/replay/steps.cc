@@ -1,5 +1,7 @@
 #include "shim/replay/steps.h"
 
+#include <time.h>
+
 #include <cstring>
 #include <utility>
 
@@ -9,6 +11,43 @@
 
 namespace grape::replay {
 namespace real = interpose::real;
+namespace {
+
+double seconds() noexcept {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// Is all that the stream has done, or as good as? An error is not looked at here: whatever follows meets it as well.
+bool done_within(double patience, CUstream stream) noexcept {
+  auto* query = real::get_cuStreamQuery();
+  if (query == nullptr) return false;
+  const double until = seconds() + patience;
+  do {
+    if (query(stream) != CUDA_ERROR_NOT_READY) return true;
+  } while (seconds() < until);
+  return false;
+}
+
+// Does what waits for the stream, in a pause if that takes long.
+template <typename Wait>
+bool wait_for(CUstream stream, double patience, Pause* pause, Wait wait) {
+  const bool paused = pause != nullptr && !done_within(patience, stream) && pause->begin();
+  const bool good = wait();
+  if (paused) pause->end();
+  return good;
+}
+
+}  // namespace
+
+void let_finish(CUstream stream, const std::vector<CUstream>& others, double patience, Pause* pause) {
+  auto* wait = real::get_cuStreamSynchronize();
+  if (wait == nullptr) return;
+  const auto finish = [&](CUstream one) { wait_for(one, patience, pause, [&] { return wait(one) == CUDA_SUCCESS; }); };
+  finish(stream);
+  for (CUstream other : others) finish(other);
+}
 
 bool put_host_data(const program::Program& program, std::uint64_t address, CUstream stream) noexcept {
   auto* copy = real::get_cuMemcpyHtoDAsync_v2();
@@ -69,12 +108,24 @@ void Steps::prepare_all(ExecPool& pool, const program::Program& program, const p
   for (std::size_t i = 1; good && i < parts_.size(); ++i) good = bind(parts_[i], error);
 }
 
-bool Steps::wait_for_streams() const noexcept {
+bool Steps::wait_for_streams(Pause* pause) const {
   auto* wait = real::get_cuStreamSynchronize();
-  for (const std::uint64_t stream : program_->waited_streams) {
-    if (wait == nullptr || wait(reinterpret_cast<CUstream>(stream)) != CUDA_SUCCESS) return false;
+  for (const std::uint64_t waited : program_->waited_streams) {
+    auto* stream = reinterpret_cast<CUstream>(waited);
+    if (wait == nullptr || !wait_for(stream, kShortWait, pause, [&] { return wait(stream) == CUDA_SUCCESS; }))
+      return false;
   }
   return true;
+}
+
+// The driver may wait in the copy itself, since its target is ordinary memory.
+bool Steps::read(const Part& part, CUstream stream, Pause* pause) {
+  auto* copy = real::get_cuMemcpyDtoHAsync_v2();
+  auto* wait = real::get_cuStreamSynchronize();
+  if (copy == nullptr || wait == nullptr) return false;
+  return wait_for(stream, kShortWait, pause, [&] {
+    return copy(landing_.data(), part.source, part.bytes, stream) == CUDA_SUCCESS && wait(stream) == CUDA_SUCCESS;
+  });
 }
 
 bool Steps::wait_for_events(CUstream stream) const noexcept {
@@ -100,26 +151,24 @@ bool Steps::record_events(CUstream stream) const noexcept {
   return good || (wait != nullptr && wait(stream) == CUDA_SUCCESS);
 }
 
-Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others) {
-  auto* copy = real::get_cuMemcpyDtoHAsync_v2();
-  auto* wait = real::get_cuStreamSynchronize();
+Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {
   std::string error;
-  if (!wait_for_streams() || !wait_for_events(stream)) return Ran::kFailed;
+  const auto unchanged = [pause] { return pause == nullptr || pause->unchanged(); };
+  if (!wait_for_streams(pause)) return Ran::kFailed;
+  if (!unchanged()) return Ran::kChanged;
+  if (!wait_for_events(stream)) return Ran::kFailed;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     if (part.exec != nullptr) {
       if (part.exec->launch(stream, others) != CUDA_SUCCESS) return Ran::kFailed;
       launched_ = true;
     }
-    const bool reads = part.value != nullptr;
-    if (reads && (copy == nullptr || wait == nullptr ||
-                  copy(landing_.data(), part.source, part.bytes, stream) != CUDA_SUCCESS)) {
-      return Ran::kFailed;
-    }
     const bool bound = i + 1 == parts_.size() || bind(parts_[i + 1], error);
-    // Also where that failed: the copy writes to memory of ours.
-    if (reads && wait(stream) != CUDA_SUCCESS) return Ran::kFailed;
-    if (reads && std::memcmp(landing_.data(), part.value, part.bytes) != 0) return Ran::kOtherValue;
+    if (part.value != nullptr) {
+      if (!read(part, stream, pause)) return Ran::kFailed;
+      if (std::memcmp(landing_.data(), part.value, part.bytes) != 0) return Ran::kOtherValue;
+      if (!unchanged()) return Ran::kChanged;
+    }
     if (!bound) return Ran::kFailed;
   }
   return record_events(stream) ? Ran::kDone : Ran::kFailed;

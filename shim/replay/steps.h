@@ -14,6 +14,23 @@ namespace grape::replay {
 // Copies the program's host data to `address`, in the order of `stream`. The program stays as it is until that is done.
 bool put_host_data(const program::Program& program, std::uint64_t address, CUstream stream) noexcept;
 
+// What the caller does while a run waits for the device for longer than handing over to other threads takes. A run
+// without one keeps everybody else waiting as well.
+class Pause {
+ public:
+  virtual bool begin() = 0;      // false: not possible now; the wait goes on as it is
+  virtual void end() = 0;        // after begin(). May not return, where the thread is ended
+  virtual bool unchanged() = 0;  // Is all that the run stands on as it was before the pauses since the last question?
+
+ protected:
+  ~Pause() = default;
+};
+
+// Until all that the streams have now is done, with a pause if that takes longer than `patience` (seconds). For waits
+// that follow and cannot have one; an error is left to them. `pause`: not null.
+constexpr double kShortWait = 1e-4;  // most waits are over by then; who pauses may have to wait for its turn
+void let_finish(CUstream stream, const std::vector<CUstream>& others, double patience, Pause* pause);
+
 class Steps {
  public:
   // Takes the exec of the first part, bound. False: one line in `error`. Valid until the pool is asked for another
@@ -24,14 +41,16 @@ class Steps {
   // is left to them.
   void prepare_all(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
                    const program::Bindings& bindings);
-  enum class Ran : std::uint8_t { kDone, kOtherValue, kFailed };
+  enum class Ran : std::uint8_t { kDone, kOtherValue, kChanged, kFailed };
   // The parts behind the first are bound while the device works on what is before them.
   // kOtherValue: the host would have read something else than what was recorded; the parts behind the read were not
-  // launched. kFailed: nothing was launched, or nothing behind a read; `launched()` tells.
-  // `others`: streams besides `stream` that the recorded work was on; the graphs follow what they had, and they follow
-  // the graphs. The program's waited events are waited for first, its recorded events are recorded on `stream` at the
-  // end, unless it is gone.
-  Ran run(CUstream stream, const std::vector<CUstream>& others);
+  // launched. kChanged: the same, because of what happened in a pause. kFailed: nothing was launched, or nothing behind
+  // a read; `launched()` tells. `others`: streams besides `stream` that the recorded work was on; the graphs follow
+  // what they had, and they follow the graphs. The program's waited events are waited for first, its recorded events
+  // are recorded on `stream` at the end, unless it is gone. `pause`: may be null. Within one other threads may do
+  // anything, so long as the program and the plan, its context, the pool and its execs live on; unchanged() must tell
+  // of all else that the program needs.
+  Ran run(CUstream stream, const std::vector<CUstream>& others, Pause* pause = nullptr);
   bool launched() const noexcept { return launched_; }
 
  private:
@@ -44,7 +63,8 @@ class Steps {
   };
   bool lay_out(const program::Program& program, std::string& error);
   bool bind(Part& part, std::string& error);
-  bool wait_for_streams() const noexcept;
+  bool wait_for_streams(Pause* pause) const;
+  bool read(const Part& part, CUstream stream, Pause* pause);
   bool wait_for_events(CUstream stream) const noexcept;
   bool record_events(CUstream stream) const noexcept;
 

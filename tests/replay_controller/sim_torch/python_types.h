@@ -60,8 +60,8 @@ bool add_functions(PyObject* module);
 // Around an operator: counted, shown to a mode or profiler that watches, and run without the interpreter's lock.
 class Operator {
  public:
-  explicit Operator(const char* name);  // throws PythonError
-  ~Operator() { PyEval_RestoreThread(thread_); }
+  explicit Operator(const char* name);                            // throws PythonError
+  ~Operator() noexcept(false) { PyEval_RestoreThread(thread_); }  // ends the thread where the interpreter ends
   Operator(const Operator&) = delete;
   Operator& operator=(const Operator&) = delete;
 
@@ -78,7 +78,7 @@ Tensor run_operator(const char* name, Make make) {
 
 // C++ exceptions become Python's.
 template <typename Function>
-PyObject* guarded(Function function) noexcept {
+PyObject* guarded(Function function) {
   try {
     return function();
   } catch (const PythonError&) {

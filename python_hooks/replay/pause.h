@@ -1,0 +1,46 @@
+// Other Python threads' turn while a replay waits for the device, as they have it in the waits of an eager call.
+#pragma once
+
+#include <vector>
+
+#include "python_hooks/replay/observe.h"
+#include "shim/replay/steps.h"
+
+namespace grape::python::replay {
+
+// Of a call whose guards held; of a run of `proven` (may be null), whose bindings are set. The region is busy, so its
+// proofs, their execs and the arena stay; the objects of the call are kept. Anything else may be another afterwards:
+// unchanged() asks for all of it again. With the GIL; begin() gives it up until end(), which ends the thread where the
+// interpreter is going away: destructors then run without the GIL, so nothing on the way may give up references in one.
+class GilPause final : public grape::replay::Pause {
+ public:
+  GilPause(Region& region, Proven* proven, const Call& call) noexcept;
+  GilPause(const GilPause&) = delete;
+  GilPause& operator=(const GilPause&) = delete;
+  bool begin() override;
+  void end() override;
+  bool unchanged() override;
+  // After the run, and always: lets go of what was kept. May run Python code.
+  void release() noexcept;
+
+ private:
+  bool same_call() const;
+  bool same_random_state() const noexcept;
+  bool same_walk(const state::Walk& now) const noexcept;
+
+  Region& region_;
+  Proven* proven_;
+  const Call& call_;
+  std::vector<Object*> kept_;  // owned
+  ThreadState* thread_ = nullptr;
+  bool asked_ = true;  // unchanged() since the last end()
+};
+
+// Ahead of waits that keep everybody waiting: the device finishes what it has, `others` being streams besides the
+// call's. False: while it did, the call became another one.
+bool let_device_finish(Region& region, const Call& call, const std::vector<CUstream>& others);
+// The same after the call, which may have changed what it stands on. With great patience: what is looked at next should
+// be as the call left it.
+void let_call_finish(Region& region, const Call& call, const std::vector<CUstream>& others);
+
+}  // namespace grape::python::replay

@@ -1,0 +1,33 @@
+#include "python_hooks/replay/signature.h"
+
+namespace grape::python::replay {
+namespace {
+
+constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall's argument count
+
+}  // namespace
+
+bool write_call(const Call& call, state::Walk& walk) {
+  const std::size_t positional = call.count & kCountMask;
+  walk.add_bytes(call.dispatch.bytes, call.dispatch.byte_count);
+  walk.add_bytes(&positional, sizeof positional);
+  for (std::size_t i = 1; i < positional; ++i) {
+    if (!walk.add(call.arguments[i], "argument")) return false;
+  }
+  if (call.names == nullptr) return true;
+  if (!walk.add(call.names, "keywords")) return false;
+  const std::ptrdiff_t keywords = field<std::ptrdiff_t>(call.names, 16);
+  for (std::ptrdiff_t i = 0; i < keywords; ++i) {
+    if (!walk.add(call.arguments[positional + static_cast<std::size_t>(i)], "keyword argument")) return false;
+  }
+  return true;
+}
+
+void write_sharing(Region& region, state::Walk& walk) {
+  std::vector<std::uint64_t>& shared = region.shared;
+  shared.clear();
+  region.guard->sharing().relate(walk, shared);
+  walk.add_bytes(shared.data(), shared.size() * sizeof shared.front());
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,14 @@
+// A call's signature: equal bytes mean that code which only reads cannot tell two calls of a region apart. With the
+// GIL.
+#pragma once
+
+#include "python_hooks/replay/observe.h"
+
+namespace grape::python::replay {
+
+// Its dispatch state and its arguments. False: refused, see `walk.reason()`.
+bool write_call(const Call& call, state::Walk& walk);
+// Behind it: what the arguments share with the region's module. The module's guard holds.
+void write_sharing(Region& region, state::Walk& walk);
+
+}  // namespace grape::python::replay
