@@ -17,7 +17,8 @@ using program::Program;
 using program::RecordedNode;
 using program::Segment;
 
-constexpr std::uint64_t kDeviceBytesPerNode = 2253;  // measured: 2.2 KiB
+// Measured on an H200 with hundreds of GPT-2's in use (docs/BENCHMARKS.md): 4.0 KiB.
+constexpr std::uint64_t kDeviceBytesPerNode = 4160;
 constexpr std::uint64_t kCopyBytesPerThread = 16;
 constexpr std::size_t kCopyWords = 3, kFillWords = 6;
 constexpr std::uint32_t kMostGridY = 65535;
