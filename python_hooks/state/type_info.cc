@@ -127,7 +127,8 @@ class ClassDigest {
           type_of(g_api._Py_EllipsisObject)}) {
       if (type == plain) return false;
     }
-    if (is_c_descriptor(type) || type == g_named_types.tuple_getter || is_type(value)) return false;
+    if (is_c_descriptor(type) || type == g_named_types.tuple_getter) return false;
+    if (is_type(value)) return type::is_heap(value) && !is_dunder(name);  // its attributes, as "Config.Model.scale"
     if (is_function(value)) {
       return function_parts(value).closure != nullptr || !is_library_function(value);
     }

@@ -9,8 +9,8 @@
 //                the user's (code object by identity, defaults, closure cells, attributes), and of libraries where they
 //                have a closure
 //                functools.cached_property, types.SimpleNamespace, numpy.float64
-//   by identity  classes, with a digest of what they and their bases define: of the user's classes functions and
-//                mutable attributes by value, of libraries' by identity; enum members by class and name; modules of
+//   by identity  classes, with a digest of what they and their bases define: of the user's classes functions, classes
+//                and mutable attributes by value, of libraries' by identity; enum members by class and name; modules of
 //                libraries, builtin functions, loggers, other Python functions of installed libraries
 //   tensors      on the device: type, sizes, strides, offset, device, requires_grad, alignment (address modulo 512),
 //                which storage of the walk it shares, Python attributes; CPU: the same and the content, up to 64 KiB

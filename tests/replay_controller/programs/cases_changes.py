@@ -54,6 +54,31 @@ def global_changed(run):
     changing(run, Scaled, {8: set_scale(2.0), 12: set_scale(1.0)})
 
 
+class Settings:
+    class Inner:
+        scale, table = 1.0, None
+
+        class Innermost:
+            shift = 0.0
+
+
+class Settled(Net):
+    def forward(self, x):
+        return super().forward(x) * Settings.Inner.scale + Settings.Inner.table + Settings.Inner.Innermost.shift
+
+
+@case("eer{3}(?:eer{3}){3}")
+def class_inside_of_a_class_changed(run):
+    tables = [torch.ones(8, device="cuda") * i for i in range(2)]
+    Settings.Inner.scale, Settings.Inner.table, Settings.Inner.Innermost.shift = 1.0, tables[0], 0.0
+    changes = {
+        5: lambda _: setattr(Settings.Inner, "scale", 2.0),
+        10: lambda _: setattr(Settings.Inner, "table", tables[1]),
+        15: lambda _: setattr(Settings.Inner.Innermost, "shift", 1.0),
+    }
+    changing(run, Settled, changes, calls=20)
+
+
 @case("eer{6}eer{6}")
 def closure_changed(run):
     scale = 1.0
