@@ -73,7 +73,13 @@ void find_named_functions(const char* patterns, void (*found)(Object* function, 
   const std::ptrdiff_t count = g_api.PyDict_Size(modules);
   // A module stands in sys.modules before its body has run: look a few times more after the last one came.
   if (count != seen) looks_left = 20;
-  if (looks_left == 0) return;
+  if (looks_left == 0) {  // scripts define functions when everything is imported and loaded
+    const Reference name(g_api.PyUnicode_InternFromString("__main__"));
+    Object* main = imported_module("__main__");
+    Search search{patterns, found, {}};
+    if (name && main != nullptr) look_into_module(search, name.get(), main);
+    return;
+  }
   --looks_left;
   seen = count;
   const Reference items(g_api.PyDict_Items(modules));

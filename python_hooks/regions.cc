@@ -11,6 +11,7 @@
 #include "python_hooks/patterns.h"
 #include "python_hooks/replay/controller.h"
 #include "python_hooks/scopes.h"
+#include "python_hooks/state/code_origin.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 
@@ -84,7 +85,7 @@ HookedFunctions* hooked_functions() {
   return functions;
 }
 
-Object* call_function(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+Object* record_function(Object* function, Object* const* arguments, std::size_t count, Object* names) {
   const HookedFunction hooked = *hooked_functions()->find(AddressKey{function});
   record::ThreadLog* log = recording_log();
   if (log == nullptr || (hooked.entry == nullptr && (count & kCountMask) == 0)) {
@@ -101,8 +102,14 @@ Object* call_function(Object* function, Object* const* arguments, std::size_t co
   return result;
 }
 
+// One that GRAPE_REGIONS names.
+Object* call_named(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  if (g_replaying) return replay::call_function(record_function, function, arguments, count, names);
+  return record_function(function, arguments, count, names);
+}
+
 // Hooks a function once and keeps it alive, so that its address stays its own.
-bool hook_function(Object* function, ScopeEntry* entry) noexcept {
+bool hook_function(Object* function, ScopeEntry* entry, Vectorcall call) noexcept {
   HookedFunctions* functions = hooked_functions();
   if (functions == nullptr) return false;
   if (functions->find(AddressKey{function}) != nullptr) return true;
@@ -110,7 +117,7 @@ bool hook_function(Object* function, ScopeEntry* entry) noexcept {
   if (before == nullptr || before == call_module) return false;
   if (!functions->put(AddressKey{function}, HookedFunction{before, entry})) return false;
   g_api.Py_IncRef(function);
-  set_vectorcall(function, call_function);
+  set_vectorcall(function, call);
   return true;
 }
 
@@ -119,7 +126,7 @@ void hook_step(Object* optimizer_class) noexcept {
   const Reference step(g_api.PyObject_GetAttrString(optimizer_class, "step"));
   if (!step || !is_function(step.get())) return;
   const Reference wrapped(g_api.PyObject_GetAttrString(step.get(), "__wrapped__"));
-  hook_function(wrapped && is_function(wrapped.get()) ? wrapped.get() : step.get(), nullptr);
+  hook_function(wrapped && is_function(wrapped.get()) ? wrapped.get() : step.get(), nullptr, record_function);
 }
 
 void hook_steps_below(Object* optimizer_class, int depth) noexcept {
@@ -195,24 +202,37 @@ bool hook_backward() noexcept {
   return true;
 }
 
+// "package:Class.__init__" and the like, which a pattern names among others: what the interpreter calls at its own
+// times.
+bool is_special(const char* name) noexcept {
+  const char* last = name + std::strlen(name);
+  while (last != name && last[-1] != '.' && last[-1] != ':') --last;
+  const std::size_t length = std::strlen(last);
+  return length > 4 && std::strncmp(last, "__", 2) == 0 && std::strcmp(last + length - 2, "__") == 0 &&
+         std::strcmp(last, "__call__") != 0;
+}
+
 // Called for each function that GRAPE_REGIONS names.
 void hook_named(Object* function, const char* name) noexcept {
   if (matches(config().exclude, name)) return;
   const Reference wrapped(g_api.PyObject_GetAttrString(function, "__wrapped__"));
-  Object* target = function;
-  if (g_layout.minor == 11) {
-    // Here the interpreter inlines direct calls between Python functions; what a decorator wraps is mostly called
-    // with * and **, which is not.
-    if (wrapped && is_function(wrapped.get())) {
-      target = wrapped.get();
-    } else {
-      notice("GRAPE_REGIONS: Python 3.11 inlines direct calls of Python functions; those of %s are not seen", name);
-    }
-  }
+  // Python 3.11 inlines direct calls between Python functions; what a decorator wraps is mostly called with * and **,
+  // which is not.
+  const bool inlines = g_layout.minor == 11, wraps = wrapped && is_function(wrapped.get());
+  Object* target = inlines && wraps ? wrapped.get() : function;
   HookedFunctions* functions = hooked_functions();
   if (functions == nullptr || functions->find(AddressKey{target}) != nullptr) return;
+  if (inlines && !wraps) {
+    notice("GRAPE_REGIONS: Python 3.11 inlines direct calls of Python functions; those of %s are not seen", name);
+  }
   ScopeEntry* entry = lasting_scope(target, ScopeKind::kFunction, "", name);
-  if (entry != nullptr && !hook_function(target, entry)) notice("GRAPE_REGIONS: %s cannot be hooked", name);
+  if (entry == nullptr) return;
+  const Vectorcall call = is_special(name) ? record_function : call_named;
+  if (!hook_function(target, entry, call)) {
+    notice("GRAPE_REGIONS: %s cannot be hooked", name);
+  } else if (config().mode == Mode::kReplay && call == call_named) {
+    state::count_as_users(function, name);
+  }
 }
 
 }  // namespace

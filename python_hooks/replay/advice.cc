@@ -27,6 +27,13 @@ constexpr const char kRandom[] =
 constexpr const char kAutograd[] = "Call the module under torch.inference_mode() or torch.no_grad().";
 constexpr const char kModuleChanged[] =
     "The call changes its own module. Keep counters, caches and flags outside of it, or pass them as arguments.";
+constexpr const char kFunctionChanged[] =
+    "The call changes what its function holds: variables of the closure, default values, attributes. Pass them as "
+    "arguments.";
+constexpr const char kDeferred[] =
+    "Name the function that consumes it in GRAPE_REGIONS, or what it calls; modules that it calls are regions by "
+    "themselves.";
+constexpr const char kNoGpu[] = "Leave it out of GRAPE_REGIONS.";
 constexpr const char kStateChanged[] =
     "What the module or its code refers to was changed between calls. Leave it as it is while the module is in use; "
     "the next calls prove it anew.";
@@ -140,6 +147,9 @@ constexpr Row kRows[] = {
     {"forward-mode differentiation", {"observer", kObserver}},
     {"has hooks", {"hooks", kHooks}},
     {"a hook for all modules", {"hooks", kHooks}},
+    {"changes the function itself", {"function_changed", kFunctionChanged}},
+    {"whose code runs after the call", {"deferred", kDeferred}},
+    {"does no work on a GPU", {"no_gpu_work", kNoGpu}},
     {"changes its module", {"module_changed", kModuleChanged}},
     {"the call changed the module", {"module_changed", kModuleChanged}},
     {"not as it was", {"state_changed", kStateChanged}},
@@ -197,6 +207,7 @@ constexpr Row kRows[] = {
     {"^argument", {"argument", kArgument}},
     {"^keyword", {"argument", kArgument}},
     {"^module", {"argument", kArgument}},
+    {"^function", {"argument", kArgument}},
     {"^result", {"result", kResult}},
     {"the call changed", {"result", kResult}},
 };

@@ -89,13 +89,16 @@ bool change_state(Region& region) {
 }
 
 // The module's state is what proofs stand on. `reason`: what changed, or is refused.
-Guarded ensure_guard(Region& region, Object* module, std::string& reason) {
+Guarded ensure_guard(Region& region, Object* root, std::string& reason) {
   if (region.guard != nullptr && region.guard->holds()) return Guarded::kHolds;
   const bool proofs = has_proofs(region.signatures);
-  if (region.guard != nullptr) reason = "its module is not as it was: " + region.guard->change();
+  if (region.guard != nullptr) {
+    reason = region.function ? "the function itself is not as it was: " : "its module is not as it was: ";
+    reason += region.guard->change();
+  }
   if (change_state(region)) return Guarded::kHolds;
   std::string refusal;
-  region.guard = state::ModuleGuard::take(module, refusal);
+  region.guard = state::ModuleGuard::take(root, refusal);
   if (region.guard == nullptr) {
     reason = refusal.empty() ? "no memory" : refusal;
     region.given_up = true;
@@ -120,10 +123,12 @@ Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes
   return signature->bytes == bytes ? signature.get() : nullptr;
 }
 
+Object* run_as_it_is(const Call& call) { return call.eager(call.function, call.arguments, call.count, call.names); }
+
 Object* run_eagerly(Region& region, const Call& call) {
   const double begin = now();
   region.times.kind = Times::Kind::kEager;
-  Object* result = call.eager(call.function, call.arguments, call.count, call.names);
+  Object* result = run_as_it_is(call);
   region.times.eager += now() - begin;
   ++region.times.eager_calls;
   return result;
@@ -133,7 +138,7 @@ Object* run_eagerly(Region& region, const Call& call) {
 bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
   if (walk.tensors().empty()) static_cast<void>(write_call(call, walk));  // it was not come to
   std::string ignored;
-  if (region.guard == nullptr) region.guard = state::ModuleGuard::take(call.arguments[0], ignored);
+  if (region.guard == nullptr) region.guard = state::ModuleGuard::take(call.root, ignored);
   region.on_gpu =
       region.on_gpu || !walk.extents().empty() || (region.guard != nullptr && !region.guard->extents().empty());
   return region.on_gpu;
@@ -177,6 +182,7 @@ bool judge(Region& region, Signature& signature) noexcept {
   std::string reason = last_reason(region);
   if (region_ends) {
     region.give_up();
+    region.no_gpu = !region.on_gpu;
     log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s", region.name.c_str(), reason.c_str());
   } else {
     signature.stage = Stage::kGivenUp;
@@ -195,7 +201,7 @@ Object* end_strictly(const Region& region, Object* result) noexcept {
 
 Object* observe_and_judge(Region& region, Signature& signature, const Call& call) {
   Object* result = observe(region, signature, call);
-  return judge(region, signature) && config().strict ? end_strictly(region, result) : result;
+  return judge(region, signature) && config().strict && region.on_gpu ? end_strictly(region, result) : result;
 }
 
 // A replay of the region was wrong, or would have been: none of it from here on.
@@ -315,16 +321,17 @@ Object* decide(Region& region, Call& call) {
   }
   std::string reason;
   const double walked = now();
-  const Guarded guard = ensure_guard(region, call.arguments[0], reason);
+  const Guarded guard = ensure_guard(region, call.root, reason);
   const Lookup lookup{began, now() - walked};
   region.on_gpu = region.on_gpu || !walk.extents().empty();
   if (guard == Guarded::kRefused) return give_up_first(region, reason);
   if (guard == Guarded::kAnew && config().strict) return raise_not_replayed(region, reason, {});
-  if (walk.extents().empty() && region.guard->extents().empty()) {
+  if (!walk.extents().empty() || !region.guard->extents().empty()) {
+    region.on_gpu = true;
+  } else if (!region.function) {  // what a function works on may be in globals: its observed calls tell
     region.given_up = region.no_gpu = true;
     return nullptr;
   }
-  region.on_gpu = true;
   write_sharing(region, walk);
   Signature* signature = find_signature(region, walk.bytes());
   if (signature == nullptr) return run_eagerly(region, call);
@@ -389,10 +396,64 @@ Object* decide_or_rest(Region& region, Call& call) {
 
 // It was given up before: its children may be regions.
 Object* call_given_up(Region& region, const Call& call) {
-  if (region.no_gpu) return call.eager(call.function, call.arguments, call.count, call.names);
+  if (region.no_gpu) return run_as_it_is(call);
   if (config().strict && region.on_gpu && t_depth == 0) return raise_not_replayed(region, last_reason(region), {});
   const Timed timed(region);
   return run_eagerly(region, call);
+}
+
+// What calling the function gives in place of running its code; null: calling it runs its code.
+const char* deferred(Object* function) noexcept {
+  constexpr struct {
+    long flag;  // of a code object
+    const char* name;
+  } kinds[] = {{0x20, "a generator"}, {0x80, "a coroutine"}, {0x200, "an asynchronous generator"}};
+  const KeepException keep;
+  const Reference flags(g_api.PyObject_GetAttrString(g_api.PyFunction_GetCode(function), "co_flags"));
+  const long set = flags ? g_api.PyLong_AsLong(flags.get()) : 0;
+  for (const auto& kind : kinds) {
+    if ((set & kind.flag) != 0) return kind.name;
+  }
+  return nullptr;
+}
+
+void begin_region(Region& region, Object* root) noexcept {
+  region.inner = t_depth != 0;
+  const char* kind = region.function ? deferred(root) : nullptr;
+  if (kind == nullptr) return;
+  region.given_up = true;
+  try {
+    region.reasons.add(std::string("is ") + kind + ", whose code runs after the call", {});
+  } catch (const std::bad_alloc&) {  // then without a reason
+  }
+}
+
+Object* decide_and_run(Region& region, Call& call) {
+  Object* result = nullptr;
+  const Inside inside;
+  const Busy busy(region);
+  try {
+    result = decide_or_rest(region, call);
+  } catch (const std::bad_alloc&) {
+    // Thrown before anything ran: what comes after keeps its own.
+    lifecycle::give_up("out of memory");
+    region.given_up = true;
+  }
+  return result;
+}
+
+Object* call_region(Call call) {
+  if (t_inside || !lifecycle::active() || interpose::g_captures.load() > 0) return run_as_it_is(call);
+  grape::replay::CopyMemory::instance().note_call();
+  Region* region = region_of(call.root);
+  if (region == nullptr || region->busy) return run_as_it_is(call);
+  if (region->calls == 0) begin_region(*region, call.root);
+  if (region->given_up) return call_given_up(*region, call);
+  const Timed timed(*region);
+  Object* result = decide_and_run(*region, call);
+  // Given up just now, before anything ran: from here on its children may be regions.
+  const bool nothing_ran = result == nullptr && region->given_up && g_api.PyErr_Occurred() == nullptr;
+  return nothing_ran ? run_as_it_is(call) : result;
 }
 
 }  // namespace
@@ -402,31 +463,12 @@ double seconds_in_regions() noexcept { return g_seconds; }
 bool enabled() noexcept { return config().mode == Mode::kReplay && state::load_torch_api() && lifecycle::active(); }
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if (t_inside || (count & kCountMask) == 0 || !lifecycle::active() || interpose::g_captures.load() > 0) {
-    return eager(function, arguments, count, names);
-  }
-  grape::replay::CopyMemory::instance().note_call();
-  Region* region = region_of(arguments[0]);
-  if (region == nullptr || region->busy) return eager(function, arguments, count, names);
-  Call one{eager, function, arguments, count, names, {}, nullptr};
-  if (region->calls == 0) region->inner = t_depth != 0;
-  if (region->given_up) return call_given_up(*region, one);
-  const Timed timed(*region);
-  Object* result = nullptr;
-  {
-    const Inside inside;
-    const Busy busy(*region);
-    try {
-      result = decide_or_rest(*region, one);
-    } catch (const std::bad_alloc&) {
-      // Thrown before anything ran: what comes after keeps its own.
-      lifecycle::give_up("out of memory");
-      region->given_up = true;
-    }
-  }
-  // Given up just now, before anything ran: from here on its children may be regions.
-  const bool nothing_ran = result == nullptr && region->given_up && g_api.PyErr_Occurred() == nullptr;
-  return nothing_ran ? eager(function, arguments, count, names) : result;
+  if ((count & kCountMask) == 0) return eager(function, arguments, count, names);
+  return call_region(Call{eager, function, arguments, count, names, arguments[0], 1, {}, nullptr});
+}
+
+Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  return call_region(Call{eager, function, arguments, count, names, function, 0, {}, nullptr});
 }
 
 }  // namespace grape::python::replay

@@ -1,4 +1,4 @@
-// Decides for each call of a module: replay, observe, or run as always.
+// Decides for each call of a region, a module or a function: replay, observe, or run as always.
 #pragma once
 
 #include "python_hooks/cpython.h"
@@ -13,5 +13,7 @@ double seconds_in_regions() noexcept;
 
 // In place of Module.__call__: `eager` is what it ran before. Same arguments, same result, same exceptions.
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
+// In place of a function that GRAPE_REGIONS names.
+Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
 
 }  // namespace grape::python::replay

@@ -84,12 +84,18 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     seen.reason = std::move(recorded.reason);
     seen.place = place_of_frame(recorded.frame);
   }
+  // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
+  region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
   seen.again = recorded.again;
   if (!clean) {
     seen.reason = seen.code.reason();
     seen.place.clear();
   }
   if (!clean || recorded.record == nullptr) return nullptr;
+  if (region.function && recorded.record->nodes.empty()) {
+    seen.reason = "does no work on a GPU";
+    return nullptr;
+  }
   program::RandomState& random = seen.random;
   if (random.known && !state::random_state(call.dispatch.device, random.seed, random.offset_after)) return nullptr;
   if (state::host_random_hash() != seen.host_random) {

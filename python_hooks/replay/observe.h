@@ -12,8 +12,10 @@ struct Call {
   Object* const* arguments;
   std::size_t count;  // with the vectorcall's flag
   Object* names;
+  Object* root;           // the module, or the function itself
+  std::size_t first = 0;  // argument that is no root: a module is the first of its own call's
   state::DispatchState dispatch;
-  const state::Walk* walk;              // of the arguments without the module
+  const state::Walk* walk;              // of the arguments without the root
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
 };
 

@@ -1,5 +1,5 @@
-// What is known of one module's calls: per signature, how far its proof has come. All of it is touched with the GIL
-// only.
+// What is known of the calls of one module, or one function: per signature, how far its proof has come. All of it is
+// touched with the GIL only.
 //
 //   seen → observed (one program) → proven (a second observed call told the same program, and its graph, run in the
 //   shadow, left the same bytes; a third one, where what differs is not known to be padding) → replayed. Whatever
@@ -122,8 +122,9 @@ struct Region {
   void drop_proofs() noexcept;
   void give_up() noexcept;  // keeps only the counts of what was proven
 
-  Object* weak_module = nullptr;  // owned weak reference
-  std::string name;               // "package.module:Class"
+  Object* weak_module = nullptr;  // owned weak reference; to the function where `function`
+  std::string name;               // "package.module:Class", or the function's
+  bool function = false;          // it is a function that GRAPE_REGIONS names, and no module
   bool given_up = false;          // its children are regions then
   bool no_gpu = false;            // given up because nothing of it is on a GPU
   bool on_gpu = false;            // some of it is
@@ -154,7 +155,7 @@ struct Region {
 // Those that are gone included.
 StageCounts count_stages(const Region& region) noexcept;
 
-// The region of a module; null: no memory, or one that is never replayed.
+// The region of a module or a function; null: no memory, or one that is never replayed.
 Region* region_of(Object* module) noexcept;
 
 }  // namespace grape::python::replay

@@ -97,7 +97,9 @@ Region* region_of(Object* module) noexcept {
       return nullptr;
     }
     char name[512];
-    region->name = qualified_name(type_of(module), name, sizeof name) ? name : "a module";
+    region->function = is_function(module);
+    Object* named = region->function ? module : type_of(module);
+    region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
     return (table()[module] = std::move(region)).get();
   } catch (const std::bad_alloc&) {
     return nullptr;

@@ -45,7 +45,9 @@ std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, 
       !std::equal(after.bytes, after.bytes + after.byte_count, call.dispatch.bytes)) {
     return "changes PyTorch's global state (grad mode, autocast, stream, ...)";
   }
-  if (!region.guard->holds()) return "changes its module: " + region.guard->change();
+  if (!region.guard->holds()) {
+    return (region.function ? "changes the function itself: " : "changes its module: ") + region.guard->change();
+  }
   if (globals != nullptr && !globals->holds()) return "changes what its code names: " + globals->change();
   return {};
 }

@@ -11,7 +11,7 @@ bool write_call(const Call& call, state::Walk& walk) {
   const std::size_t positional = call.count & kCountMask;
   walk.add_bytes(call.dispatch.bytes, call.dispatch.byte_count);
   walk.add_bytes(&positional, sizeof positional);
-  for (std::size_t i = 1; i < positional; ++i) {
+  for (std::size_t i = call.first; i < positional; ++i) {
     if (!walk.add(call.arguments[i], "argument")) return false;
   }
   if (call.names == nullptr) return true;

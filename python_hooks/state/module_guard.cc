@@ -64,7 +64,7 @@ struct ModuleGuard::State {
     into.set_watch(&watch);
     into.compare_with(expected);
     ++walks;
-    return into.add(object, "module");
+    return into.add(object, is_function(object) ? "function" : "module");
   }
 };
 

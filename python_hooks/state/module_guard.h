@@ -1,7 +1,7 @@
-// Is everything that can be reached from a module as it was? Walked once (walk.h, addresses kept), then watched by the
-// version numbers of dictionaries and classes, list items, and the addresses of tensors, parents before children, so
-// that no pointer is followed that may be dead. Keeps nothing alive: the module is held by a weak reference. With the
-// GIL.
+// Is everything that can be reached from a module (or from a function that is a region: its code, defaults, closure and
+// attributes) as it was? Walked once (walk.h, addresses kept), then watched by the version numbers of dictionaries and
+// classes, list items, and the addresses of tensors, parents before children, so that no pointer is followed that may
+// be dead. Keeps nothing alive: the module is held by a weak reference. With the GIL.
 #pragma once
 
 #include <memory>

@@ -335,8 +335,11 @@ void describe(Object* type, TypeInfo& info) {
 const TypeInfo* type_info(Object* type) {
   static auto& known = *new FlatMap<AddressKey, TypeInfo*>;
   static const Object* torch = nullptr;
-  if (torch != module_class()) {  // loaded since: its types were not known as such
+  static std::uint32_t origins = 0;
+  // Loaded since: its types were not known as such. Or a library's classes are the user's now.
+  if (torch != module_class() || origins != origins_epoch()) {
     torch = module_class();
+    origins = origins_epoch();
     known.clear();
   }
   TypeInfo** found = known.find({type});

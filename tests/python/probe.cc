@@ -97,6 +97,9 @@ bool enabled() noexcept { return false; }
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   return eager(function, arguments, count, names);
 }
+Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  return eager(function, arguments, count, names);
+}
 void write_report() noexcept {}
 
 }  // namespace grape::python::replay

@@ -21,6 +21,8 @@ from run_test import SKIPPED, interpreter  # noqa: E402
 
 OPTIONS = None
 SECONDS = 240  # for a process; on a busy machine
+NAMED = ("cases_function*:region_*", "cases_function*:*.region_*", "installed_helper:region_*", "__main__:region_*")
+REGIONS = {"GRAPE_REGIONS": ",".join(NAMED)}
 
 
 class Process:
@@ -99,6 +101,9 @@ def reasons_of(case, regions):
 class Cases(unittest.TestCase):
     maxDiff = None
 
+    def setUp(self):
+        self.told = set()  # files, of whose regions the reasons were told
+
     def compare(self, case, plain, under_grape):
         expected, seen = (process.results.get(case["name"]) for process in (plain, under_grape))
         self.assertIsNotNone(expected, plain.stderr)
@@ -108,7 +113,9 @@ class Cases(unittest.TestCase):
         self.assertEqual(len(seen["calls"]), len(expected["calls"]))
         pattern = pattern_of(expected, seen)
         if not re.match(f"^(?:{case['pattern']})$", pattern):
-            self.fail(f"{pattern} is not {case['pattern']}; reasons:\n{reasons_of(case, under_grape.regions)}")
+            reasons = "as above" if case["file"] in self.told else reasons_of(case, under_grape.regions)
+            self.told.add(case["file"])
+            self.fail(f"{pattern} is not {case['pattern']}; reasons:\n{reasons}")
         return pattern
 
     def compare_alone(self, case, plain, under_grape):
@@ -131,6 +138,10 @@ def declared_cases():
             yield case
 
 
+def environment_of(case):
+    return {**(REGIONS if case["file"].startswith("function") else {}), **case["environment"]}
+
+
 def alone(case):
     return case["alone"] or case["environment"]
 
@@ -144,7 +155,7 @@ class Plain:
 
     def of(self, case):
         if alone(case):
-            return Process([case["name"]], False, case["environment"])
+            return Process([case["name"]], False, environment_of(case))
         if self.shared is None:
             self.shared = Process(self.names, False)
         return self.shared
@@ -152,14 +163,14 @@ class Plain:
 
 def add_test(case, plain):
     def test(self):
-        self.compare_alone(case, plain.of(case), Process([case["name"]], True, case["environment"]))
+        self.compare_alone(case, plain.of(case), Process([case["name"]], True, environment_of(case)))
 
     setattr(Cases, "test_" + case["name"], test)
 
 
 def add_test_of_all(cases, plain):
     def test(self):
-        under_grape = Process(plain.names, True)
+        under_grape = Process(plain.names, True, REGIONS)
         self.assertEqual(under_grape.status, 0, under_grape.stderr)
         for case in cases:
             if not alone(case):
@@ -172,7 +183,7 @@ def add_test_of_all(cases, plain):
 def add_test_of_validation(cases, plain):
     def test(self):
         names = [case["name"] for case in cases if case["validated"] and not alone(case)]
-        under_grape = Process(names, True, {"GRAPE_VALIDATE": "1"})
+        under_grape = Process(names, True, {"GRAPE_VALIDATE": "1", **REGIONS})
         self.assertEqual(under_grape.status, 0, under_grape.stderr)
         self.assertNotIn("differs from the call itself", under_grape.stderr)
         for name in names:

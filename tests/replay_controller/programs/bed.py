@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 CASES = {}
+NOTICES = "(?:grape: [^\\n]* Python 3.11 inlines direct calls [^\\n]*\\n)*"  # for each function that is a region
 
 
 @dataclasses.dataclass
@@ -34,6 +35,8 @@ def case(pattern, **options):
         if body.__name__ in CASES:
             raise ValueError(f"two cases are called {body.__name__}")
         file = body.__module__.replace("cases_", "")
+        if file.startswith("function"):
+            options["stderr"] = NOTICES + options.get("stderr", "")
         CASES[body.__name__] = Case(body, pattern, file=file, **options)
         return body
 
