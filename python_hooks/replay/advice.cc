@@ -150,6 +150,7 @@ constexpr Row kRows[] = {
     {"changes the function itself", {"function_changed", kFunctionChanged}},
     {"whose code runs after the call", {"deferred", kDeferred}},
     {"does no work on a GPU", {"no_gpu_work", kNoGpu}},
+    {"GRAPE_EXCLUDE names it", {"excluded", ""}},
     {"changes its module", {"module_changed", kModuleChanged}},
     {"the call changed the module", {"module_changed", kModuleChanged}},
     {"not as it was", {"state_changed", kStateChanged}},

@@ -2,8 +2,10 @@
 #include <new>
 #include <vector>
 
+#include "python_hooks/patterns.h"
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/report.h"
+#include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {
 namespace {
@@ -100,6 +102,10 @@ Region* region_of(Object* module) noexcept {
     region->function = is_function(module);
     Object* named = region->function ? module : type_of(module);
     region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
+    if (matches(config().exclude, region->name.c_str())) {
+      region->given_up = true;
+      region->reasons.add("GRAPE_EXCLUDE names it", {});
+    }
     return (table()[module] = std::move(region)).get();
   } catch (const std::bad_alloc&) {
     return nullptr;

@@ -159,3 +159,11 @@ def validated_with_reads(run):
     model = net(Reading)
     for i in range(12):
         run(model, torch.full((3, 8), -1.0 if i in (6, 7, 10) else 1.0, device="cuda"))
+
+
+# What is inside of an excluded module may be a region.
+@case("[ep]{8}", environment={"GRAPE_EXCLUDE": "bed:N?t,torch.optim*:*"}, reason="GRAPE_EXCLUDE names it")
+def excluded_module(run):
+    model = net()
+    for i in range(8):
+        run(model, data(i))
