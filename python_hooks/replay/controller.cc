@@ -157,11 +157,12 @@ Object* give_up_first(Region& region, const std::string& reason) {
   return config().strict && region.on_gpu ? raise_not_replayed(region, reason, {}) : nullptr;
 }
 
-// The first signature of a region is observed at once; others when they come again, unless some were proven already:
-// a program that never repeats itself pays for nothing.
+// A region's calls are observed at once until one was of use (the first one loads kernels, and PyTorch sets switches of
+// its own in it); then those whose signatures come again, or all if some were replayed already: a program that never
+// repeats itself pays for nothing.
 bool worth_observing(const Region& region, const Signature& signature) {
   if (signature.stage == Stage::kGivenUp || region.signatures.size() > kMostSignatures) return false;
-  return signature.calls > 1 || region.signatures.size() == 1 || region.replayed != 0;
+  return signature.calls > 1 || !region.useful || region.replayed != 0;
 }
 
 std::string last_reason(const Region& region) noexcept {

@@ -409,6 +409,7 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
            region.name.c_str(), (called - started) * 1e3, (now() - begin) * 1e3, (begin - called) * 1e3);
   if (seen.reason.empty()) {
+    region.useful = true;
     signature.failures = region.failures = 0;
   } else if (result != nullptr) {
     if (!seen.again || ++signature.postponed > kMostPostponed) {

@@ -129,6 +129,7 @@ struct Region {
   bool no_gpu = false;            // given up because nothing of it is on a GPU
   bool on_gpu = false;            // some of it is
   bool inner = false;             // its first call was inside of a module that is not replayed as a whole
+  bool useful = false;            // an observation of one of its calls was
   bool busy = false;              // a thread is inside
   Reasons reasons;                // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;

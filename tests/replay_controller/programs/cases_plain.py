@@ -50,7 +50,7 @@ def failures_behind_proofs(run):
     class Late(Net):
         def forward(self, x):
             y = super().forward(x)
-            return y if x.shape[0] < 5 else y * (time.time() > 0)
+            return y * (time.time() > 0) if x.shape[0] in (5, 6, 7) else y
 
     model = net(Late)
     for rows in (9,) + (1, 2, 3, 4) * 3 + (5, 6, 7) * 2 + (1, 2, 3, 4) + (5, 6, 7) + (1, 2, 3, 4):
