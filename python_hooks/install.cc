@@ -83,23 +83,29 @@ bool ready() noexcept {
   return lifecycle::active() && !shutting_down() && g_api.PyInterpreterState_Get() == g_api.PyInterpreterState_Main();
 }
 
-// The pending call: main thread, GIL held, between two instructions of some Python code.
-int install(void*) {
-  g_requested.store(false);
-  if (!ready()) return 0;
-  Object *type, *value, *traceback;
-  g_api.PyErr_Fetch(&type, &value, &traceback);
+// False: the program's exception is set and must go on.
+bool install_all() noexcept {
+  // Nobody has asked for anything, and there is nothing to replay.
+  if (!config().asked && imported_module("torch") == nullptr) return true;
   if (!g_said_version) {
     g_said_version = true;
     record::set_python_version(g_api.Py_GetVersion());
     if (!check_text()) notice("Python: names cannot be read");
   }
   if (!g_watching_exit) watch_exit();
-  bool raised = !g_frames_settled && !install_frames();
-  if (!raised) {
-    const bool complete = install_regions();
-    if (complete && g_frames_settled) g_settled.store(true, std::memory_order_relaxed);
-  }
+  if (!g_frames_settled && !install_frames()) return false;
+  const bool complete = install_regions();
+  if (complete && g_frames_settled) g_settled.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+// The pending call: main thread, GIL held, between two instructions of some Python code.
+int install(void*) {
+  g_requested.store(false);
+  if (!ready()) return 0;
+  Object *type, *value, *traceback;
+  g_api.PyErr_Fetch(&type, &value, &traceback);
+  bool raised = !install_all();
   if (type != nullptr) {
     g_api.PyErr_Restore(type, value, traceback);
     raised = false;

@@ -1,5 +1,6 @@
 #include "python_hooks/regions.h"
 
+#include <time.h>
 #include <unwind.h>
 
 #include <cstdio>
@@ -34,8 +35,21 @@ record::ThreadLog* recording_log() noexcept {
   return g_shutdown.load(std::memory_order_relaxed) ? nullptr : record::thread_log();
 }
 
-// Is GRAPE_MODE=replay in force? Set once, before the hook can be called.
-bool g_replaying = false;
+// Asked again while torch is being imported: its modules may be called before that is over.
+replay::Enabled g_replaying = replay::Enabled::kNotYet;
+
+bool replaying() noexcept {
+  constexpr std::int64_t kAskEvery = 10;  // milliseconds
+  static std::int64_t next = 0;
+  if (__builtin_expect(g_replaying != replay::Enabled::kNotYet, 1)) return g_replaying == replay::Enabled::kYes;
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
+  const std::int64_t now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
+  if (now < next) return false;
+  next = now + kAskEvery;
+  g_replaying = replay::enabled();
+  return g_replaying == replay::Enabled::kYes;
+}
 
 Object* record_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
   record::ThreadLog* log = (count & kCountMask) != 0 ? recording_log() : nullptr;
@@ -48,7 +62,7 @@ Object* record_module(Object* function, Object* const* arguments, std::size_t co
 }
 
 Object* call_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if (g_replaying) return replay::call(record_module, function, arguments, count, names);
+  if (replaying()) return replay::call(record_module, function, arguments, count, names);
   return record_module(function, arguments, count, names);
 }
 
@@ -104,7 +118,7 @@ Object* record_function(Object* function, Object* const* arguments, std::size_t 
 
 // One that GRAPE_REGIONS names.
 Object* call_named(Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if (g_replaying) return replay::call_function(record_function, function, arguments, count, names);
+  if (replaying()) return replay::call_function(record_function, function, arguments, count, names);
   return record_function(function, arguments, count, names);
 }
 
@@ -169,7 +183,7 @@ bool hook_module_calls() noexcept {
     g_call_module = vectorcall_of(call.get());
     if (g_call_module != nullptr) {
       g_api.Py_IncRef(call.get());
-      g_replaying = replay::enabled();
+      g_replaying = replay::enabled();  // so that what it says is said early
       prepare_to_be_unwound();
       set_vectorcall(call.get(), call_module);
       return true;

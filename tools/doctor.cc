@@ -61,6 +61,25 @@ except Exception as error:
 print("\n" + json.dumps(result))
 )";
 
+// Under the library in mode replay: a module that is called again and again.
+constexpr const char* kReplayProbe = R"(
+import json
+result = {}
+try:
+    import torch
+    result["torch"] = torch.__version__
+    result["cuda"] = bool(torch.cuda.is_available())
+    if result["cuda"]:
+        model = torch.nn.Linear(8, 8).cuda().eval()
+        x = torch.ones(2, 8, device="cuda")
+        with torch.no_grad():
+            for _ in range(32):
+                model(x)
+except Exception as error:
+    result["error"] = f"{type(error).__name__}: {error}"
+print("\n" + json.dumps(result))
+)";
+
 // A folder for the probes' traces, gone at the end.
 class Scratch {
  public:
@@ -132,6 +151,15 @@ Seen read_trace(const std::string& path) {
   return seen;
 }
 
+// Discarded: there is none.
+Json read_json(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "re");
+  if (file == nullptr) return {Json::value_t::discarded};
+  Json json = Json::parse(file, nullptr, false);
+  std::fclose(file);
+  return json;
+}
+
 enum class State { kGood, kMissing, kBad };
 constexpr const char* kStates[] = {"ok", "-", "FAIL"};
 
@@ -171,11 +199,11 @@ class Doctor {
     if (state == State::kBad) good_ = false;
   }
 
-  Variables variables(const std::string& trace) const {
+  Variables variables(const std::string& trace, const std::string& mode = "observe") const {
     return {{"LD_PRELOAD", preload_value(library_)},
             {"GRAPE_TRACE", trace},
             {"GRAPE_TRACE_REPLACE", "0"},
-            {"GRAPE_MODE", "observe"},
+            {"GRAPE_MODE", mode},
             {"GRAPE_DISABLE", "0"},
             {"GRAPE_LOG", "warning"}};
   }
@@ -257,6 +285,25 @@ class Doctor {
     report_torch(json, seen);
     report_positions(json, seen);
     for (const std::string& notice : seen.notices) add("notice", State::kMissing, notice);
+    if (json.value("cuda", false)) check_replay(python);
+  }
+
+  void check_replay(const std::string& python) {
+    const std::string file = scratch_.file("replay.json");
+    Variables probe = variables("", "replay");
+    probe.emplace_back("GRAPE_REPORT", file);
+    const ChildResult child = run_child({python, "-c", kReplayProbe}, probe, true, 240);
+    std::uint64_t replayed = 0;
+    std::string why = child.errors.substr(0, child.errors.find('\n'));
+    const Json report = read_json(file);
+    for (const Json& region : report.is_object() ? report.value("regions", Json::array()) : Json::array()) {
+      replayed += region.value("replayed", std::uint64_t{0});
+      if (region.contains("reason") && region["reason"].is_string()) why = region["reason"].get<std::string>();
+    }
+    if (replayed > 0)
+      return add("replay", State::kGood, fmt::format("{} calls of a probe's module replayed", replayed));
+    add("replay", State::kMissing,
+        "a probe's module was not replayed: " + (why.empty() ? "its calls were not seen" : why));
   }
 
   void report_torch(const Json& json, const Seen& seen) {
@@ -325,7 +372,7 @@ class Doctor {
 }  // namespace
 
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
-  CLI::App* doctor = app.add_subcommand("doctor", "Check that recording works here");
+  CLI::App* doctor = app.add_subcommand("doctor", "Check that recording and replaying work here");
   doctor->footer(kFooter);
   doctor->add_option("program", options.program, "A program to run under the library, with its arguments");
   doctor->add_option("--library", options.library, "libgrape.so, where it is not beside this tool");

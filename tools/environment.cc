@@ -1,10 +1,8 @@
 #include "tools/environment.h"
 
 #include <cstring>
-#include <memory>
 #include <string_view>
 
-#include "shim/lifecycle/config.h"
 #include "tools/escape.h"
 
 namespace grape::tools {
@@ -41,6 +39,12 @@ std::string suggestion(const std::string& line) {
 }
 
 }  // namespace
+
+std::unique_ptr<Config> read_environment(const char* const* environment) {
+  auto config = std::make_unique<Config>();
+  parse_environment(environment, *config, [](const char*) {});
+  return config;
+}
 
 std::vector<std::string> environment_complaints(const char* const* environment) {
   std::vector<std::string> complaints;

@@ -18,18 +18,19 @@ namespace grape::tools {
 namespace {
 
 constexpr const char* kFooter = R"(Examples:
-  grape run -- python train.py         record a program
-  grape dump grape-host-1234.grape     see what it did
-  grape run --mode replay --report run.json -- python serve.py
-  grape report run.json                what was replayed, what not, and why
-  grape doctor                         does it work here?
+  grape run --report run.json -- python serve.py    replay what a program repeats
+  grape report run.json                             what was replayed, what not, and why
+  grape run -o run.grape -- python train.py         record a program
+  grape dump run.grape                              see what it did
+  grape doctor                                      does it work here?
 
 Exit status: 0 done, 1 a difference or something does not work, 2 wrong usage or an unreadable file,
 3 an incomplete trace; run: the program's own. See grape COMMAND --help.)";
 
 int parse_and_run(std::vector<std::string> arguments) {
-  CLI::App app("Grape records the CUDA calls of an unmodified PyTorch process, shows them as graphs, and replays them.",
-               "grape");
+  CLI::App app(
+      "Grape replays what an unmodified PyTorch program repeats; or records its CUDA calls and shows them as graphs.",
+      "grape");
   app.footer(kFooter);
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("grape {} (trace format {}.{})", GRAPE_VERSION, trace::kFormatMajor,

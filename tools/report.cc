@@ -19,7 +19,7 @@ namespace grape::tools {
 namespace {
 
 constexpr const char* kFooter =
-    R"(A program that runs in mode replay with GRAPE_REPORT=FILE (grape run --mode replay --report FILE) leaves the report
+    R"(A program that runs in mode replay with GRAPE_REPORT=FILE (grape run --report FILE) leaves the report
 when Python ends. For each module that was called: its share of the time in modules' calls, its state, how many of its
 calls were replayed, what a call takes, and why calls were not replayed, with the line and what to change.
 

@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
+#include "shim/lifecycle/config.h"
 #include "tools/child.h"
 #include "tools/environment.h"
 #include "tools/escape.h"
@@ -19,16 +21,18 @@ namespace {
 
 constexpr const char* kFooter =
     R"(The program takes this process's place: its pid, its signals and its exit status are its own. Standard output stays
-the program's; Grape says what it recorded in one line on standard error at the end, in mode replay what was replayed in
-a few.
+the program's; at the end Grape says on standard error, in a few lines, what was replayed, or in one what it recorded.
+
+Modes: replay runs calls of PyTorch modules that were proven to do the same work each time as one graph launch each, and
+leaves no trace; observe leaves a trace of everything, and replays nothing. With -o the mode is observe, else replay.
 
 Examples:
-  grape run -- python train.py
+  grape run -- python serve.py
+  grape run --report run.json -- python serve.py
+  grape run --validate 100 -- python serve.py
   grape run -o run-%p.grape -- python train.py --epochs 1
-  grape run --regions 'mymodel.net:Net.forward' -- python serve.py
-  grape run --stacks off -q -- ./a.out
-  grape run --mode replay --report run.json -- python serve.py
-  grape run --mode replay --validate 100 -- python serve.py
+  grape run --regions 'mymodel.net:decode' -- python serve.py
+  grape run --mode observe --stacks off -q -- ./a.out
 
 In -o and --report, %h is the host, %p the process id, %r the rank, %% a percent sign.
 
@@ -45,12 +49,14 @@ void set(const char* name, const std::string& value, bool verbose) {
 }  // namespace
 
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
-  CLI::App* run = app.add_subcommand("run", "Run a program and record what it does");
+  CLI::App* run = app.add_subcommand("run", "Run a program, replay what it repeats or record what it does");
   run->footer(kFooter);
   run->add_option("program", options.program, "The program and its arguments, after -- or as they are");
-  run->add_option("-o,--output", options.output, "The trace (default: grape-%h-%p.grape)");
+  run->add_option("-o,--output", options.output,
+                  "Record, and write the trace there (in mode observe without it: grape-%h-%p.grape)");
   run->add_flag("-f,--force", options.force, "Replace an existing trace, when the program ends");
-  run->add_option("--mode", options.mode, "off, observe or replay")->check(CLI::IsMember({"off", "observe", "replay"}));
+  run->add_option("--mode", options.mode, "off, observe or replay (default: replay; with -o observe)")
+      ->check(CLI::IsMember({"off", "observe", "replay"}));
   run->add_option("--stacks", options.stacks, "Code positions: off, leaf, python or native")
       ->check(CLI::IsMember({"off", "leaf", "python", "native"}));
   run->add_option("--regions", options.regions, "Functions that are regions: package.module:Qualified.name, ...");
@@ -110,23 +116,25 @@ void check_loadable(const std::string& library) {
                             why.empty() ? "the loader passes it over" : escape_text(why)));
 }
 
-// Settings of one mode, which would be silently without effect in the others.
+// Options of one mode, which would be silently without effect in the others. After the variables are set.
 void check_mode(const RunOptions& options) {
-  const char* variable = std::getenv("GRAPE_MODE");
-  if (options.mode == "replay" || (options.mode.empty() && variable != nullptr && std::string(variable) == "replay")) {
-    return;
-  }
+  const std::unique_ptr<Config> config = read_environment(environ);
   const char* option = options.strict              ? "--strict"
                        : !options.validate.empty() ? "--validate"
                        : !options.report.empty()   ? "--report"
                                                    : nullptr;
-  if (option != nullptr) throw Failure(fmt::format("{} is for --mode replay", option));
+  if (option != nullptr && config->mode != Mode::kReplay) {
+    throw Failure(fmt::format("{} is for --mode replay{}", option,
+                              options.mode.empty() ? ", and a trace (-o, GRAPE_TRACE) makes it observe" : ""));
+  }
+  if (options.force && config->mode == Mode::kReplay && !writes_trace(*config)) {
+    throw Failure("--force is for a trace: add -o FILE, or --mode observe");
+  }
 }
 
 int run_program(const RunOptions& options) {
   if (options.program.empty()) throw Failure("run wants a program: grape run [OPTIONS] -- PROGRAM [ARGUMENTS...]");
   check_environment();
-  check_mode(options);
   const std::string library = find_library(options.library);
   check_program(options.program[0]);
   check_loadable(library);
@@ -143,6 +151,7 @@ int run_program(const RunOptions& options) {
   if (!options.quiet && std::getenv("GRAPE_LOG") == nullptr) set("GRAPE_LOG", "info", options.verbose);
   // What the options made of the variables must be as good as what was there.
   check_environment();
+  check_mode(options);
   std::vector<char*> list;
   for (const std::string& argument : options.program) list.push_back(const_cast<char*>(argument.c_str()));
   list.push_back(nullptr);

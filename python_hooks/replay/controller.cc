@@ -461,7 +461,11 @@ Object* call_region(Call call) {
 
 double seconds_in_regions() noexcept { return g_seconds; }
 
-bool enabled() noexcept { return config().mode == Mode::kReplay && state::load_torch_api() && lifecycle::active(); }
+Enabled enabled() noexcept {
+  if (config().mode != Mode::kReplay || !lifecycle::active()) return Enabled::kNo;
+  if (state::load_torch_api()) return Enabled::kYes;
+  return state::torch_api_settled() ? Enabled::kNo : Enabled::kNotYet;
+}
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   if ((count & kCountMask) == 0) return eager(function, arguments, count, names);

@@ -1,12 +1,15 @@
 // Decides for each call of a region, a module or a function: replay, observe, or run as always.
 #pragma once
 
+#include <cstdint>
+
 #include "python_hooks/cpython.h"
 
 namespace grape::python::replay {
 
-// Is GRAPE_MODE=replay in force, and all that it needs there?
-bool enabled() noexcept;
+// Is mode replay in force, and all that it needs there?
+enum class Enabled : std::uint8_t { kNotYet, kNo, kYes };
+Enabled enabled() noexcept;
 
 // Spent in calls of regions so far, of all threads: in the outermost ones, so that no time counts twice. With the GIL.
 double seconds_in_regions() noexcept;

@@ -30,6 +30,8 @@ struct TensorView {
 
 // False: torch is not there, or one that is not understood (`notice` says so once). Cheap after the first success.
 bool load_torch_api() noexcept;
+// Is its answer final? Not while torch is being imported, and not under a mode that makes other tensors.
+bool torch_api_settled() noexcept;
 
 // Exactly torch.Tensor or torch.nn.Parameter (or nn.Buffer's plain tensor); subclasses are not.
 bool is_plain_tensor(Object* object) noexcept;

@@ -264,6 +264,7 @@ bool check_local_keys() noexcept {
 }
 
 enum class Loaded { kNotYet, kYes, kNo };
+Loaded g_loaded = Loaded::kNotYet;
 
 Loaded try_to_load() noexcept {
   if (!lifecycle::loaded("libtorch_python.so")) return Loaded::kNotYet;
@@ -305,14 +306,15 @@ const std::uint64_t* local_keys() noexcept {
 }
 
 bool load_torch_api() noexcept {
-  static Loaded loaded = Loaded::kNotYet;
-  if (loaded == Loaded::kNotYet) {
+  if (g_loaded == Loaded::kNotYet) {
     const KeepException keep;
-    loaded = try_to_load();
-    g_torch.loaded = loaded == Loaded::kYes;
+    g_loaded = try_to_load();
+    g_torch.loaded = g_loaded == Loaded::kYes;
     g_api.PyErr_Clear();
   }
-  return loaded == Loaded::kYes;
+  return g_loaded == Loaded::kYes;
 }
+
+bool torch_api_settled() noexcept { return g_loaded != Loaded::kNotYet; }
 
 }  // namespace grape::python::state

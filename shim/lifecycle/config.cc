@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 namespace grape {
 namespace {
@@ -192,10 +193,23 @@ void warn_unknown(const char* name, Warn warn) {
   warn(line);
 }
 
+// The value of a variable that is there and not empty; null: it is not.
+const char* value_in(const char* const* environment, const char* name) {
+  const std::size_t bytes = std::strlen(name);
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const char* value = *environment + bytes;
+    if (std::strncmp(*environment, name, bytes) == 0 && value[0] == '=' && value[1] != '\0') return value + 1;
+  }
+  return nullptr;
+}
+
+// What a mode that is not understood is taken for.
+Mode safe_mode(const Config& out) { return out.mode == Mode::kObserve ? Mode::kObserve : Mode::kOff; }
+
 void apply(const char* name, const char* value, Config& out, Warn warn) {
   const auto is = [name](const char* known) { return std::strcmp(name, known) == 0; };
   if (is("GRAPE_MODE")) {
-    out.mode = static_cast<Mode>(choose(name, value, kModes, static_cast<int>(Mode::kObserve), warn));
+    out.mode = static_cast<Mode>(choose(name, value, kModes, static_cast<int>(safe_mode(out)), warn));
   } else if (is("GRAPE_STACKS")) {
     out.stacks = static_cast<Stacks>(choose(name, value, kStackChoices, static_cast<int>(Stacks::kPython), warn));
   } else if (is("GRAPE_LOG")) {
@@ -229,6 +243,11 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
 }  // namespace
 
 void parse_environment(const char* const* environment, Config& out, void (*warn)(const char* line)) noexcept {
+  if (value_in(environment, "GRAPE_TRACE") != nullptr) out.mode = Mode::kObserve;
+  for (const char* name :
+       {"GRAPE_MODE", "GRAPE_TRACE", "GRAPE_REPORT", "GRAPE_STRICT", "GRAPE_VALIDATE", "GRAPE_REGIONS"}) {
+    out.asked = out.asked || value_in(environment, name) != nullptr;
+  }
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     if (std::strncmp(*environment, "GRAPE_", 6) != 0) continue;
     const char* equals = std::strchr(*environment, '=');

@@ -12,8 +12,11 @@ enum class Stacks : std::uint8_t { kOff, kLeaf, kPython, kNative };  // kNative:
 enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
 
 struct Config {
-  bool disabled = false;  // GRAPE_DISABLE: as if the library were not there
-  Mode mode = Mode::kObserve;
+  bool disabled = false;      // GRAPE_DISABLE: as if the library were not there
+  Mode mode = Mode::kReplay;  // without GRAPE_MODE: kObserve where GRAPE_TRACE asks for a trace
+  // Some variable asks for a trace, a mode, or something of a mode. Else nobody may know that the library is there, and
+  // what it cannot do in this process is said at level info only.
+  bool asked = false;
   Stacks stacks = Stacks::kPython;
   LogLevel log = LogLevel::kWarning;
   std::uint64_t memory_budget = std::uint64_t{256} << 20;  // GRAPE_MEMORY_BUDGET: bytes of device memory for graphs
@@ -36,7 +39,8 @@ inline bool writes_trace(const Config& settings) noexcept {
 const Config& config() noexcept;
 
 // Reads `environment` (null-terminated, as environ) into `out` and passes each complaint to `warn` (one line, no
-// newline, escaped). Never allocates. Pure: used by the tests.
+// newline, escaped). A mode that is not understood never replays: it is kObserve where GRAPE_TRACE asks for a trace,
+// else kOff. Never allocates. Pure: used by the tests.
 void parse_environment(const char* const* environment, Config& out, void (*warn)(const char* line)) noexcept;
 
 }  // namespace grape

@@ -62,7 +62,7 @@ __attribute__((constructor(101))) void load(int count, char** argument_list, cha
   g_config = parsed;
   if (parsed.disabled || parsed.mode == Mode::kOff) return;
   if (loaded_late()) {
-    log_line(LogLevel::kWarning,
+    log_line(parsed.asked ? LogLevel::kWarning : LogLevel::kInfo,
              "loaded after the program had started, too late to see it; not recording (preload it)");
     return;
   }

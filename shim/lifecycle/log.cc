@@ -75,7 +75,7 @@ void notice(const char* format, ...) noexcept {
     std::vsnprintf(g_notices.text[slot], sizeof g_notices.text[slot], format, arguments);
     va_end(arguments);
     g_notices.ready[slot].store(true, std::memory_order_release);
-    if (config().log >= LogLevel::kWarning) write_line(g_notices.text[slot]);
+    if (config().log >= (config().asked ? LogLevel::kWarning : LogLevel::kInfo)) write_line(g_notices.text[slot]);
   }
   errno = saved;
 }

@@ -77,6 +77,28 @@ TEST(Row25_TracePath, ThatCannotBeUsedGivesOneWarningAndTheDefaultName) {
   }
 }
 
+// Without a trace that is asked for.
+TEST(Row25_Mode, OneThatIsNotUnderstoodGivesOneWarningAndNothingElse) {
+  for (const char* mode : {"reply", "Replay", "-1"}) {
+    Folder folder;
+    const Result result = same_as_without(
+        folder, "job", {"calls"}, [&](Command& command) { command.set("GRAPE_TRACE", "").set("GRAPE_MODE", mode); });
+    EXPECT_TRUE(result.exited(0)) << result;
+    ASSERT_EQ(result.notices().size(), 1u) << result;
+    EXPECT_NE(result.err.find("using off"), std::string::npos) << result;
+    EXPECT_TRUE(folder.traces().empty());
+  }
+}
+
+// Mode replay, in a program without Python.
+TEST(Row25_Defaults, SayNothingAndLeaveNothing) {
+  Folder folder;
+  const Result result = same_as_without(folder, "job", {}, [&](Command& command) { command.set("GRAPE_TRACE", ""); });
+  EXPECT_TRUE(result.exited(0)) << result;
+  EXPECT_EQ(result.err, "");
+  EXPECT_TRUE(folder.traces().empty());
+}
+
 TEST(Row25_Disabled, MeansAsIfItWereNotThere) {
   for (const auto& [name, value] : {std::pair{"GRAPE_DISABLE", "1"}, {"GRAPE_MODE", "off"}}) {
     Folder folder;

@@ -93,7 +93,7 @@ void set_python_version(const char* version) noexcept { std::strncpy(g_version, 
 namespace grape::python::replay {
 
 // Nothing is replayed here.
-bool enabled() noexcept { return false; }
+Enabled enabled() noexcept { return Enabled::kNo; }
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   return eager(function, arguments, count, names);
 }

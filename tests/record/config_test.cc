@@ -23,7 +23,9 @@ Config parse(std::vector<std::string> variables) {
 TEST(Config, DefaultsWithoutVariables) {
   const Config config = parse({"PATH=/bin", "GRAPEFRUIT=1"});
   EXPECT_FALSE(config.disabled);
-  EXPECT_EQ(config.mode, Mode::kObserve);
+  EXPECT_EQ(config.mode, Mode::kReplay);
+  EXPECT_FALSE(config.asked);
+  EXPECT_FALSE(writes_trace(config));
   EXPECT_EQ(config.stacks, Stacks::kPython);
   EXPECT_TRUE(g_warnings.empty());
 }
@@ -43,12 +45,39 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_STREQ(config.exclude, "torch.nn:Linear");
 }
 
-TEST(Config, OneWarningAndTheDefaultForABadValue) {
-  for (const char* bad : {"GRAPE_MODE=-1", "GRAPE_MODE=", "GRAPE_MODE=Observe", "GRAPE_MODE=\xff\xfe"}) {
-    EXPECT_EQ(parse({bad}).mode, Mode::kObserve);
+TEST(Config, AModeThatIsNotUnderstoodNeverReplays) {
+  for (const char* bad :
+       {"GRAPE_MODE=-1", "GRAPE_MODE=", "GRAPE_MODE=Replay", "GRAPE_MODE=reply", "GRAPE_MODE=\xff\xfe"}) {
+    EXPECT_EQ(parse({bad}).mode, Mode::kOff);
     ASSERT_EQ(g_warnings.size(), 1u) << bad;
-    EXPECT_NE(g_warnings[0].find("off, observe, replay; using observe"), std::string::npos) << g_warnings[0];
+    EXPECT_NE(g_warnings[0].find("off, observe, replay; using off"), std::string::npos) << g_warnings[0];
+    for (const std::vector<std::string>& both :
+         {std::vector<std::string>{bad, "GRAPE_TRACE=t.grape"}, std::vector<std::string>{"GRAPE_TRACE=t.grape", bad}}) {
+      EXPECT_EQ(parse(both).mode, Mode::kObserve) << bad;
+      ASSERT_EQ(g_warnings.size(), 1u) << bad;
+      EXPECT_NE(g_warnings[0].find("using observe"), std::string::npos) << g_warnings[0];
+    }
   }
+}
+
+TEST(Config, ATraceThatIsAskedForMakesTheModeObserve) {
+  EXPECT_EQ(parse({"GRAPE_TRACE=t.grape"}).mode, Mode::kObserve);
+  EXPECT_EQ(parse({"GRAPE_TRACE=t.grape", "GRAPE_MODE=replay"}).mode, Mode::kReplay);
+  EXPECT_EQ(parse({"GRAPE_MODE=off", "GRAPE_TRACE=t.grape"}).mode, Mode::kOff);
+  EXPECT_EQ(parse({"GRAPE_TRACE="}).mode, Mode::kReplay);
+  EXPECT_EQ(parse({"GRAPE_TRACE_REPLACE=1", "GRAPE_LOG=info"}).mode, Mode::kReplay);
+  EXPECT_TRUE(g_warnings.empty());
+  // A path that cannot be used leaves the default name.
+  EXPECT_EQ(parse({"GRAPE_TRACE=a\nb"}).mode, Mode::kObserve);
+  EXPECT_EQ(g_warnings.size(), 1u);
+}
+
+TEST(Config, KnowsWhetherAnybodyAskedForSomething) {
+  for (const char* asking : {"GRAPE_MODE=replay", "GRAPE_TRACE=t", "GRAPE_REPORT=r", "GRAPE_STRICT=1",
+                             "GRAPE_VALIDATE=5", "GRAPE_REGIONS=a:b"}) {
+    EXPECT_TRUE(parse({asking}).asked) << asking;
+  }
+  EXPECT_FALSE(parse({"GRAPE_LOG=info", "GRAPE_STACKS=off", "GRAPE_MEMORY_BUDGET=1G", "GRAPE_TRACE="}).asked);
 }
 
 TEST(Config, ModeReplayWritesATraceOnlyWhereOneIsNamed) {

@@ -56,6 +56,31 @@ class Run(unittest.TestCase):
         self.assertNotIn("GRAPE_STRICT", self.run_("--mode", "replay", "env").stdout)
         self.assertIn("GRAPE_STRICT=1", self.run_("--strict", "env", environment={"GRAPE_MODE": "replay"}).stdout)
 
+    def test_without_options_nothing_is_set_but_the_library_and_the_summary(self):
+        variables = dict(line.split("=", 1) for line in self.run_("env").stdout.splitlines() if "=" in line)
+        self.assertEqual({name for name in variables if name.startswith("GRAPE_")}, {"GRAPE_LOG"})
+
+    def test_replay_is_the_default(self):
+        result = self.run_("--report", "r.json", "--validate", "100", "--strict", "--", "env")
+        self.assertIn("GRAPE_REPORT=r.json", result.stdout)
+        self.assertNotIn("GRAPE_MODE", result.stdout)
+
+    def test_a_trace_is_none_of_replays(self):
+        for arguments, environment in ((["-o", "x.grape"], {}), ([], {"GRAPE_TRACE": "x.grape"})):
+            result = self.run_(*arguments, "--strict", "--", "true", environment=environment)
+            self.assertEqual(result.returncode, 2, arguments)
+            self.assertIn("--strict is for --mode replay, and a trace", result.stderr)
+        both = self.run_("-o", "x.grape", "--mode", "replay", "--strict", "--", "env")
+        self.assertIn("GRAPE_TRACE=x.grape", both.stdout)
+
+    def test_force_wants_a_trace(self):
+        result = self.run_("--force", "--", "true")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("is for a trace: add -o FILE", result.stderr)
+        for more in (["-o", "x.grape"], ["--mode", "observe"], ["--mode", "replay", "-o", "x.grape"]):
+            self.assertEqual(self.run_("--force", *more, "--", "true").returncode, 0, more)
+        self.assertEqual(self.run_("--force", "--", "true", environment={"GRAPE_TRACE": "x"}).returncode, 0)
+
     def test_replay_options_want_their_mode(self):
         for arguments in (["--strict"], ["--validate", "2"], ["--report", "r.json"], ["--mode", "observe", "--strict"]):
             result = self.run_(*arguments, "--", "true", environment={"GRAPE_MODE": "observe"})

@@ -30,6 +30,13 @@ from torch._C import (  # noqa: E402
 )
 
 
+__version__ = "2.11.0+sim"
+
+
+class version:
+    cuda = "13.0"
+
+
 class Size(tuple):
     __slots__ = ()
 
