@@ -443,8 +443,10 @@ Object* decide_and_run(Region& region, Call& call) {
   return result;
 }
 
+// The first question of every call: is it none of ours?
+bool passes() noexcept { return t_inside || !lifecycle::active() || interpose::g_captures.load() > 0; }
+
 Object* call_region(Call call) {
-  if (t_inside || !lifecycle::active() || interpose::g_captures.load() > 0) return run_as_it_is(call);
   grape::replay::CopyMemory::instance().note_call();
   Region* region = region_of(call.root);
   if (region == nullptr || region->busy) return run_as_it_is(call);
@@ -468,11 +470,12 @@ Enabled enabled() noexcept {
 }
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if ((count & kCountMask) == 0) return eager(function, arguments, count, names);
+  if (passes() || (count & kCountMask) == 0) return eager(function, arguments, count, names);
   return call_region(Call{eager, function, arguments, count, names, arguments[0], 1, {}, nullptr});
 }
 
 Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  if (passes()) return eager(function, arguments, count, names);
   return call_region(Call{eager, function, arguments, count, names, function, 0, {}, nullptr});
 }
 

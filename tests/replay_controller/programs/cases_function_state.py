@@ -225,8 +225,8 @@ def code_of_a_function_is_replaced(run):
     calling(run, region_patched, {5: replace(patch.__code__), 10: replace(before)}, 13)
 
 
-# The other one is no region, the model inside of it is.
-@case("eer{3}eepr{3}")
+# The other one is no region, the model inside of it is; unless it was found under its new name meanwhile.
+@case("eer{3}ee[ep]r{3}")
 def name_of_a_function_is_given_to_another(run):
     before = region_patched
     globals().update(MODEL=net())
@@ -297,3 +297,46 @@ def region_that_writes(x):
 def function_counts_in_device_memory(run):
     calling(run, region_that_writes, TABLE=torch.ones(8, device="cuda"))
     run.see(TABLE)
+
+
+def comparing():
+    last = None
+
+    def region_that_compares_with_its_closure(x):
+        return x * 3 if x is last else MODEL(x) + last[: len(x)]
+
+    def region_that_writes_to_its_closure(x):
+        last.add_(1)
+        return MODEL(x) * 2
+
+    def keep(new):
+        nonlocal last
+        last = new
+
+    return region_that_compares_with_its_closure, region_that_writes_to_its_closure, keep
+
+
+region_that_compares_with_its_closure, region_that_writes_to_its_closure, keep = comparing()
+
+
+# Which argument the closure holds is part of the signature.
+@case("eer{3}[er]{4}eer")
+def argument_is_in_the_closure(run):
+    globals().update(MODEL=net())
+    kept = data(50)
+    keep(kept)
+    for i in range(12):
+        run(region_that_compares_with_its_closure, data(i) if i < 5 or i > 8 else kept)
+        if i == 8:
+            keep(data(51))
+
+
+# So is which of its memory.
+@case("eer{3}eer{2}r{3}eer")
+def argument_is_memory_of_the_closure(run):
+    globals().update(MODEL=net())
+    base = torch.ones(4, 8, device="cuda")
+    keep(base)
+    for i in range(15):
+        run(region_that_writes_to_its_closure, data(i) if i < 5 or 9 <= i < 12 else base[:3] if i < 9 else base[1:])
+        run.see(base)
