@@ -185,6 +185,7 @@ bool run_checks() noexcept {
   g_named_types.enum_meta = module_member("enum", "EnumMeta");
   g_named_types.simple_namespace = module_member("types", "SimpleNamespace");
   g_named_types.cached_property = module_member("functools", "cached_property");
+  g_named_types.lru_cache = module_member("functools", "_lru_cache_wrapper");
   g_named_types.tuple_getter = module_member("_collections", "_tuplegetter");
   const NamedTypes& named = g_named_types;
   if (named.default_dict == nullptr || named.deque == nullptr || named.partial == nullptr ||

@@ -24,6 +24,7 @@ struct NamedTypes {
   Object* tuple_getter = nullptr;  // a named tuple's attribute; null: this version has none
   Object* simple_namespace = nullptr;
   Object* cached_property = nullptr;
+  Object* lru_cache = nullptr;
 };
 extern NamedTypes g_named_types;  // after check_objects()
 
@@ -172,6 +173,12 @@ inline Object* wrapped_function(const Object* descriptor) noexcept { return fiel
 inline Object* property_part(const Object* property, unsigned index) noexcept {
   return field<Object*>(property, 16 + 8 * std::size_t{index});
 }
+// A function with functools.lru_cache: its results by its arguments. A dictionary's values are the results, or where
+// the cache is bounded links that hold them.
+inline bool is_cache_link(const Object* value, const Object* key) noexcept {
+  return type::basic_size(type_of(value)) == 56 && field<Object*>(value, 40) == key;
+}
+constexpr std::size_t kCacheLinkResult = 48;
 inline Object* weak_callback(const Object* reference) noexcept { return field<Object*>(reference, 24); }
 
 }  // namespace grape::python

@@ -291,6 +291,7 @@ Kind kind_of(Object* type, TypeInfo& info) {
   if ((type::flags(type) & (1UL << 31)) != 0) return Kind::kType;  // metaclasses
   if (ClassDigest::is_enum_class(type)) return Kind::kEnum;
   if (type == g_named_types.cached_property) return Kind::kCachedProperty;
+  if (type == g_named_types.lru_cache) return Kind::kCache;
   if (is_librarys_logger(type)) return Kind::kByIdentity;
   info.made_in_python = type::made_in_python(type);
   if (info.made_in_python) return base_kind(type, info);

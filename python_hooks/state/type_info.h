@@ -44,6 +44,7 @@ enum class Kind : std::uint8_t {
   kCell,
   kWeakReference,
   kByIdentity,  // loggers of libraries' classes: what is asked of them shows in the code that runs (executed_code.h)
+  kCache,       // functools.lru_cache: the results that it holds
   kCachedProperty,  // by its function: up to 3.11 it holds a lock as well
   kTensor,
   kTorchConstant,  // torch.dtype, layout, memory_format

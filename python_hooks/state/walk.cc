@@ -255,6 +255,8 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       return wrapper(object, 1, path);
     case Kind::kProperty:
       return wrapper(object, 3, path);
+    case Kind::kCache:
+      return cache(object, path);
     case Kind::kCachedProperty:
       return cached_property(object, path);
     case Kind::kCell:

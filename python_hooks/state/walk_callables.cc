@@ -1,8 +1,11 @@
 // Functions and what wraps them; weak references.
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/identity.h"
+#include "python_hooks/state/instance.h"
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
@@ -12,6 +15,12 @@ namespace {
 bool is_function_record(Object* object) noexcept {
   const char* name = type::name(type_of(object));
   return std::strcmp(name, "PyCapsule") == 0 || std::strstr(name, "pybind11_detail_function_record") != nullptr;
+}
+
+bool is_librarys_function(Object* object) noexcept {
+  if (!is_function(object)) return false;
+  const FunctionParts parts = function_parts(object);
+  return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
 }
 
 }  // namespace
@@ -96,6 +105,53 @@ bool Walker::cached_property(Object* property, const Path& path) {
   Object* dict = instance_dict(property);
   if (watch_ != nullptr && dict != nullptr) watch_->dict(dict, false);
   return optional(dict != nullptr ? dict_item(dict, "func") : nullptr, path);
+}
+
+// What it would return without running anything. Of a library's function it is the library's own affair.
+bool Walker::cache(Object* cache, const Path& path) {
+  Object* own = instance_dict(cache);
+  Object* function = own != nullptr ? dict_item(own, "__wrapped__") : nullptr;
+  if (function != nullptr && is_librarys_function(function)) return by_identity(cache, Tag::kLibraryFunction);
+  put(Tag::kCache);
+  if (watch_ != nullptr) watch_->object(cache);
+  if (!attributes(own, path)) return false;
+  // Its results may be dictionaries as well; its own two are told last.
+  std::vector<Item> referents;
+  if (!referents_of(cache, referents)) return refuse(path, "a cache that cannot be read");
+  const auto results = std::find_if(referents.rbegin(), referents.rend(), [own](const Item& item) {
+    return item.value != own && is_exactly(item.value, g_api.PyDict_Type);
+  });
+  if (results == referents.rend()) return refuse(path, "a cache that cannot be read");
+  if (watch_ != nullptr) watch_->dict(results->value, false);
+  std::ptrdiff_t position = 0;
+  for (Object *key, *held; g_api.PyDict_Next(results->value, &position, &key, &held) != 0;) {
+    if (!cache_key(key, path)) return false;
+    const char* type_name = type::name(type_of(held));
+    if (std::strstr(type_name, "_lru_list_elem") != nullptr) {
+      if (!is_cache_link(held, key)) return refuse(path, "a cache that cannot be read");
+      if (watch_ != nullptr) watch_->reference(held, kCacheLinkResult);
+      held = field<Object*>(held, kCacheLinkResult);
+    }
+    if (!value(held, path.note("a result"))) return false;
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
+// One argument, or a tuple of all; between positional and keyword arguments stands a mark of functools' own.
+bool Walker::cache_key(Object* key, const Path& path) {
+  const bool several = is_exactly(key, g_api.PyTuple_Type);
+  const std::size_t count = several ? item_count(key) : 1;
+  put(static_cast<std::uint32_t>(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    Object* part = several ? tuple_data(key)[i] : key;
+    if (is_exactly(part, g_api.PyBaseObject_Type)) {
+      put_address(part);
+    } else if (!value(part, path.note("an argument"))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 bool Walker::weak_reference(Object* reference, const Path& path) {

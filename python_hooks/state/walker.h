@@ -90,6 +90,8 @@ class Walker {
   bool by_identity(Object* object, Tag tag);
   bool python_module(Object* module, const Path& path);
   bool cached_property(Object* property, const Path& path);
+  bool cache(Object* cache, const Path& path);
+  bool cache_key(Object* key, const Path& path);
   bool wrapper(Object* wrapper, unsigned parts, const Path& path);
   bool weak_reference(Object* reference, const Path& path);
   bool enum_member(Object* member, const Path& path);
@@ -141,6 +143,7 @@ enum class Walker::Tag : std::uint8_t {
   kBuiltinObject,
   kDescriptor,
   kWrapper,
+  kCache,
   kPartial,
   kCell,
   kWeakReference,

@@ -16,17 +16,21 @@ Object* member_of(const char* module, const char* name) noexcept {
 }
 
 // Named by the user's code, but nothing that code reads of it can change, or it is guarded otherwise (loggers' levels,
-// context variables' values, functions that ran): compiled expressions, caches of functions, operators, kernels,
-// functions of libraries.
+// context variables' values, functions that ran): compiled expressions, operators, kernels, functions of libraries,
+// also with caches.
 bool stands_for_itself(Object* value) noexcept {
   if (is_function(value)) {
     const FunctionParts parts = function_parts(value);
     return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
   }
+  if (type_of(value) == g_named_types.lru_cache) {
+    Object* own = instance_dict(value);
+    Object* function = own != nullptr ? dict_item(own, "__wrapped__") : nullptr;
+    return function != nullptr && is_function(function) && stands_for_itself(function);
+  }
   if (module_dict(value) != nullptr) return true;  // whose names are watched one by one
   const char* name = type::name(type_of(value));
-  for (const char* known : {"re.Pattern", "functools._lru_cache_wrapper", "numpy.ufunc", "torch._C.ScriptFunction",
-                            "torch.jit.ScriptFunction"}) {
+  for (const char* known : {"re.Pattern", "numpy.ufunc", "torch._C.ScriptFunction", "torch.jit.ScriptFunction"}) {
     if (std::string(known) == name) return true;
   }
   const struct {

@@ -171,14 +171,40 @@ class UsersGlobalsTest(Base):
             LOGGER = logging.getLogger("grape.stands")
             PATTERN = re.compile("a+")
             @functools.lru_cache(None)
-            def cached(value): return value
+            def library(): return 1
+            library.__wrapped__ = functools.wraps
             def run():
                 LOGGER.debug("x")
-                return PATTERN.match("aa"), cached(1)
+                return PATTERN.match("aa"), library()
         """
-        self.check_source(source, "m.cached(2)", seen=False, calls=2)
+        self.check_source(source, "m.library.cache_clear()", seen=False, calls=2)
         self.check_source(source, "m.PATTERN = __import__('re').compile('b+')", calls=2)
         self.check_source(source, "m.LOGGER = __import__('logging').getLogger('grape.other')", calls=2)
+
+    def test_cached_results(self):
+        source = """
+            import functools
+            VALUE = [1]
+            SIZE = %s
+            @functools.lru_cache(SIZE)
+            def cached(value, *, key=1): return {"value": [value, VALUE[0]]}
+            def run():
+                return cached(1), cached(1, key=2)
+            def renew():
+                cached.cache_clear()
+                return run()
+            def other():
+                cached.cache_clear()
+                return cached(3), cached(1, key=2)
+        """
+        for size in ("None", "2", "100"):
+            self.check_source(source % size, "m.cached.cache_clear()", back="m.run()", calls=2)
+            self.check_source(source % size, "m.renew()", seen=False, calls=2)
+            self.check_source(source % size, "m.VALUE[0] = 5; m.renew()", calls=2)
+            self.check_source(source % size, "m.other()", back="m.renew()", calls=2)
+            self.check_source(source % size, "m.cached(1)['value'][1] = 7", back="m.cached(1)['value'][1] = 1", calls=2)
+            self.check_source(source % size, "m.cached(2)", calls=2)
+            self.check_source(source % size, "m.cached.__wrapped__.__kwdefaults__['key'] = 2", calls=2)
 
     def test_globals_that_the_code_sets(self):
         source = """

@@ -1,5 +1,6 @@
 """The module, its weights and what its code names, changed from outside between calls."""
 import builtins
+import functools
 
 import torch
 from bed import Net, case, data, net
@@ -52,6 +53,45 @@ def global_changed(run):
         return change
 
     changing(run, Scaled, {8: set_scale(2.0), 12: set_scale(1.0)})
+
+
+@functools.lru_cache(None)
+def cached_settings():
+    return {"scale": SCALE}
+
+
+@functools.lru_cache(maxsize=8)
+def cached_table(size):
+    return torch.ones(size, device="cuda") * SCALE
+
+
+class Caching(Net):
+    def forward(self, x):
+        return super().forward(x) * cached_settings()["scale"] + cached_table(8)
+
+
+@case("eer{3}(?:eer{3}|e{3}r{2}){4}")
+def cached_results_are_renewed(run):
+    def renew(scale):
+        def change(_):
+            global SCALE
+            SCALE = scale
+            cached_settings.cache_clear()
+            cached_table.cache_clear()
+            kept.append(cached_table(8))
+            cached_settings()
+
+        return change
+
+    kept = []
+    renew(1.0)(None)
+    changes = {
+        5: renew(2.0),
+        10: lambda _: cached_settings().update(scale=3.0),
+        15: renew(1.0),
+        20: lambda _: cached_table(4),
+    }
+    changing(run, Caching, changes, calls=25)
 
 
 class Settings:
