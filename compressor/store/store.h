@@ -1,0 +1,85 @@
+// Thousands of programs in little memory: each as the difference to its nearest relative, equal parts once, what is
+// cold in zstd with a dictionary trained on its relatives. Any program is read without its neighbours: through one
+// base, or two. Core: no CUDA, no Python. How the bytes look is in docs/STORE.md.
+//
+// Threads: all functions may be called from any thread at any time. get() does not wait for put(), except for the
+// moments in which the index changes. Errors are texts for a log; nothing throws other than std::bad_alloc, after
+// which the store is as it was before the call, or has the program.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compressor/program/program.h"
+
+namespace grape::store {
+
+struct Options {
+  // Bytes of bases that are kept decoded. Beyond them the least recently used ones go, and are decoded again when they
+  // are needed. 0: none are kept.
+  std::size_t hot_bytes = std::size_t{16} << 20;
+  // Relatives that must be there before a dictionary is trained on them; until then they lie uncompressed.
+  std::size_t dictionary_after = 64;
+};
+
+// Bytes, and numbers of things.
+struct Statistics {
+  std::uint64_t programs = 0;  // ids
+  std::uint64_t unique = 0;    // programs that differ from one another
+  std::uint64_t families = 0;  // shapes: programs of the same operations in the same order
+  std::uint64_t bases = 0;     // programs that others are differences to, or could be
+  std::uint64_t whole = 0;     // programs that are no difference to another
+  std::uint64_t dictionaries = 0;
+  std::uint64_t raw = 0;           // of all programs, each by itself, without functions' names and layouts
+  std::uint64_t deduplicated = 0;  // what is left of it as differences, with names and layouts, before zstd
+  std::uint64_t compressed = 0;    // what is stored: the same after zstd, with dictionaries
+  std::uint64_t hot = 0;           // decoded bases
+  std::uint64_t resident = 0;      // all memory of the store: stored, hot, index, zstd's tables
+  std::uint64_t base_hits = 0, base_misses = 0;  // of get(): was the base decoded already?
+};
+
+class Store {
+ public:
+  explicit Store(const Options& options = {});
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // Keeps `program` under `id`. False, with `error`: it contradicts itself, is larger than 128 MiB, or another program
+  // has the id. The same program under the same id again is no error. Now and then a call trains a dictionary, which
+  // takes some ten milliseconds.
+  bool put(std::uint64_t id, const program::Program& program, std::string& error);
+
+  // The program, bit for bit; memory that `program` has is used again. False, with `error`: no such id, or the bytes
+  // are damaged; `program` is then empty.
+  bool get(std::uint64_t id, program::Program& program, std::string& error) const;
+
+  bool contains(std::uint64_t id) const;
+  std::vector<std::uint64_t> ids() const;  // ascending
+
+  // Forgets an id. What nothing else needs is freed; names and layouts stay. False: no such id.
+  bool erase(std::uint64_t id);
+
+  // Compresses what still lies uncompressed.
+  void compress();
+
+  Statistics statistics() const;
+
+  // The file of docs/STORE.md: all programs; of a store in use, as it is at one moment. Compresses first.
+  void save(std::vector<std::uint8_t>& file);
+
+  // Checks checksums, lengths and references of all records, and what is read later is checked when it is read. Null:
+  // not a store, or of a newer major version. A file that is cut or damaged behind its header gives what comes before:
+  // `error` then says what is wrong, and is empty otherwise.
+  static std::unique_ptr<Store> open(const std::vector<std::uint8_t>& file, std::string& error,
+                                     const Options& options = {});
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace grape::store
