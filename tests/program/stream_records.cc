@@ -1,6 +1,7 @@
 #include "tests/program/stream_records.h"
 
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <unordered_map>
 
@@ -15,7 +16,8 @@ using trace::low;
 
 class Collector {
  public:
-  Collector(trace::Reader& reader, std::vector<StreamRegion>& regions) : reader_(reader), regions_(regions) {}
+  Collector(trace::Reader& reader, std::vector<StreamRegion>& regions, RegionEnd end)
+      : reader_(reader), regions_(regions), end_(end) {}
 
   void run() {
     trace::EventView event;
@@ -39,7 +41,7 @@ class Collector {
         begin(reader_.tables().scopes[low(words[0])].name);
         break;
       case trace::EventKind::kScopeEnd:
-        region_ = nullptr;
+        if (end_ == RegionEnd::kAtItsMark) region_ = nullptr;
         break;
       case trace::EventKind::kLaunch:
         if (region_ != nullptr) add_launch(trace::LaunchView(event));
@@ -120,6 +122,7 @@ class Collector {
 
   trace::Reader& reader_;
   std::vector<StreamRegion>& regions_;
+  const RegionEnd end_;
   RegionRecord* region_ = nullptr;
   std::map<std::uint64_t, LiveBlock> live_;
   std::uint64_t serial_ = 0;
@@ -128,30 +131,31 @@ class Collector {
 };
 
 bool collect(std::unique_ptr<trace::Reader> reader, const trace::Error& open_error, std::vector<StreamRegion>& regions,
-             std::string& error) {
+             std::string& error, RegionEnd end = RegionEnd::kAtItsMark) {
   if (reader == nullptr) {
     error = open_error.message;
     return false;
   }
-  Collector(*reader, regions).run();
+  Collector(*reader, regions, end).run();
   error = reader->damage().message;
   return reader->complete();
 }
 
 }  // namespace
 
-bool read_stream(const std::string& base, std::vector<StreamRegion>& regions, std::string& error) {
+bool read_stream(const std::string& base, std::vector<StreamRegion>& regions, std::string& error, RegionEnd end) {
   trace::Bytes stream;
   trace::ConvertOptions options;
   trace::ConvertCounts counts;
   trace::MemorySink sink;
+  const bool has_blocks = std::ifstream(base + ".blocks.json").is_open();
   if (!trace::read_gzip(base + ".bin.gz", stream, error) ||
-      !trace::read_blocks(base + ".blocks.json", options.blocks, error) ||
+      (has_blocks && !trace::read_blocks(base + ".blocks.json", options.blocks, error)) ||
       !trace::convert_stream(stream, options, sink, counts, error)) {
     return false;
   }
   trace::Error open_error;
-  return collect(trace::Reader::from_bytes(std::move(sink.bytes), open_error), open_error, regions, error);
+  return collect(trace::Reader::from_bytes(std::move(sink.bytes), open_error), open_error, regions, error, end);
 }
 
 bool read_converted(const std::string& path, std::vector<StreamRegion>& regions, std::string& error) {

@@ -14,8 +14,11 @@ struct StreamRegion {
   RegionRecord record;
 };
 
-// Of a stream and its blocks: `base`.bin.gz and `base`.blocks.json. False: `error` says why.
-bool read_stream(const std::string& base, std::vector<StreamRegion>& regions, std::string& error);
+enum class RegionEnd { kAtItsMark, kAtTheNextMark };  // the latter leaves nothing out between two regions
+
+// Of a stream and its blocks: `base`.bin.gz and, if there is one, `base`.blocks.json. False: `error` says why.
+bool read_stream(const std::string& base, std::vector<StreamRegion>& regions, std::string& error,
+                 RegionEnd end = RegionEnd::kAtItsMark);
 
 // Of a trace that convert_stream made.
 bool read_converted(const std::string& path, std::vector<StreamRegion>& regions, std::string& error);
