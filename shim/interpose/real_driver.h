@@ -46,6 +46,7 @@ namespace grape::interpose {
   X(cuMemAlloc_v2, PFN_cuMemAlloc_v3020)                                             \
   X(cuMemGetInfo_v2, PFN_cuMemGetInfo_v3020)                                         \
   X(cuMemcpyDtoDAsync_v2, PFN_cuMemcpyDtoDAsync_v3020)                               \
+  X(cuMemHostRegister_v2, PFN_cuMemHostRegister_v6050)                               \
   X(cuMemFree_v2, PFN_cuMemFree_v3020)                                               \
   X(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                                      \
   X(cuMemcpyDtoHAsync_v2, PFN_cuMemcpyDtoHAsync_v3020)                               \

@@ -3,6 +3,7 @@
 #include <time.h>
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "shim/interpose/real_driver.h"
@@ -12,6 +13,8 @@
 namespace grape::replay {
 namespace real = interpose::real;
 namespace {
+
+static_assert(kMostValueBytes <= Landing::kBytes, "a value finds room");
 
 double seconds() noexcept {
   timespec time;
@@ -72,7 +75,7 @@ bool Steps::lay_out(const program::Program& program, std::string& error) {
         error = "the host reads more than is kept";
         return false;
       }
-      landing_.resize(kMostValueBytes / sizeof(std::uint64_t));
+      reads_ = true;
     }
     parts.push_back(part);
   }
@@ -118,14 +121,26 @@ bool Steps::wait_for_streams(Pause* pause) const {
   return true;
 }
 
-// The driver may wait in the copy itself, since its target is ordinary memory.
-bool Steps::read(const Part& part, CUstream stream, Pause* pause) {
+bool Steps::copy(const Part& part, const Landing& landing, CUstream stream) noexcept {
   auto* copy = real::get_cuMemcpyDtoHAsync_v2();
+  return copy != nullptr && copy(landing.data(), part.source, part.bytes, stream) == CUDA_SUCCESS;
+}
+
+// The value behind a part that was launched, while the next one is bound. A copy that waits comes after our own wait,
+// which others may use.
+Steps::Ran Steps::read(std::size_t index, const Landing& landing, CUstream stream, Pause* pause, std::string& error) {
+  const Part& part = parts_[index];
   auto* wait = real::get_cuStreamSynchronize();
-  if (copy == nullptr || wait == nullptr) return false;
-  return wait_for(stream, kShortWait, pause, [&] {
-    return copy(landing_.data(), part.source, part.bytes, stream) == CUDA_SUCCESS && wait(stream) == CUDA_SUCCESS;
+  if (wait == nullptr || (!landing.waits() && !copy(part, landing, stream))) return Ran::kFailed;
+  const bool bound = index + 1 == parts_.size() || bind(parts_[index + 1], error);
+  // Also where that failed: a copy may be under way.
+  const bool good = wait_for(stream, kShortWait, pause, [&] {
+    return (!landing.waits() || copy(part, landing, stream)) && wait(stream) == CUDA_SUCCESS;
   });
+  if (!good) return Ran::kFailed;
+  if (std::memcmp(landing.data(), part.value, part.bytes) != 0) return Ran::kOtherValue;
+  if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;
+  return bound ? Ran::kDone : Ran::kFailed;
 }
 
 bool Steps::wait_for_events(CUstream stream) const noexcept {
@@ -153,9 +168,10 @@ bool Steps::record_events(CUstream stream) const noexcept {
 
 Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {
   std::string error;
-  const auto unchanged = [pause] { return pause == nullptr || pause->unchanged(); };
+  std::optional<Landing> landing;
+  if (reads_ && landing.emplace().data() == nullptr) return Ran::kFailed;
   if (!wait_for_streams(pause)) return Ran::kFailed;
-  if (!unchanged()) return Ran::kChanged;
+  if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;
   if (!wait_for_events(stream)) return Ran::kFailed;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
@@ -163,13 +179,12 @@ Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Paus
       if (part.exec->launch(stream, others) != CUDA_SUCCESS) return Ran::kFailed;
       launched_ = true;
     }
-    const bool bound = i + 1 == parts_.size() || bind(parts_[i + 1], error);
     if (part.value != nullptr) {
-      if (!read(part, stream, pause)) return Ran::kFailed;
-      if (std::memcmp(landing_.data(), part.value, part.bytes) != 0) return Ran::kOtherValue;
-      if (!unchanged()) return Ran::kChanged;
+      const Ran ran = read(i, *landing, stream, pause, error);
+      if (ran != Ran::kDone) return ran;
+    } else if (i + 1 != parts_.size() && !bind(parts_[i + 1], error)) {
+      return Ran::kFailed;
     }
-    if (!bound) return Ran::kFailed;
   }
   return record_events(stream) ? Ran::kDone : Ran::kFailed;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shim/replay/exec_pool.h"
+#include "shim/replay/landing.h"
 
 namespace grape::replay {
 
@@ -28,7 +29,9 @@ class Pause {
 
 // Until all that the streams have now is done, with a pause if that takes longer than `patience` (seconds). For waits
 // that follow and cannot have one; an error is left to them. `pause`: not null.
-constexpr double kShortWait = 1e-4;  // most waits are over by then; who pauses may have to wait for its turn
+// Most waits are over by then; who pauses has to look at everything again. Python itself lets a thread go on for 5 ms
+// before others get their turn.
+constexpr double kShortWait = 1e-3;
 void let_finish(CUstream stream, const std::vector<CUstream>& others, double patience, Pause* pause);
 
 class Steps {
@@ -64,7 +67,8 @@ class Steps {
   bool lay_out(const program::Program& program, std::string& error);
   bool bind(Part& part, std::string& error);
   bool wait_for_streams(Pause* pause) const;
-  bool read(const Part& part, CUstream stream, Pause* pause);
+  static bool copy(const Part& part, const Landing& landing, CUstream stream) noexcept;
+  Ran read(std::size_t index, const Landing& landing, CUstream stream, Pause* pause, std::string& error);
   bool wait_for_events(CUstream stream) const noexcept;
   bool record_events(CUstream stream) const noexcept;
 
@@ -73,7 +77,7 @@ class Steps {
   const program::ArenaPlan* plan_ = nullptr;
   program::Bindings bindings_;
   std::vector<Part> parts_;
-  std::vector<std::uint64_t> landing_;  // where values read by the host arrive; ordinary memory, of no context
+  bool reads_ = false;  // values, on the host
   bool launched_ = false;
 };
 

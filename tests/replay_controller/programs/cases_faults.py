@@ -147,3 +147,16 @@ def no_kernels_of_its_own(run):
     for i in range(8):
         run(model, data(i))
     run.see(model.mean)
+
+
+# The place that a value arrives in stays ordinary memory: copies to it wait.
+@case("eer{6}", environment={"SIMCUDA_FAULTS": "cuMemHostRegister_v2:*:999"})
+def no_registered_memory(run):
+    class Reading(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            return y * 2 if (x.sum() > -1000).item() else y
+
+    model = net(Reading)
+    for i in range(8):
+        run(model, data(i))
