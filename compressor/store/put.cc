@@ -193,7 +193,14 @@ bool Store::State::erase(std::uint64_t id) {
     record = std::move(found->second);
     records_.erase(found);
   }
-  record = nullptr;
+  // A base that was needed by this program only goes with it; one that a reader holds at this moment is swept later.
+  while (record != nullptr && record.use_count() == 1) {
+    const std::uint64_t number = record->number;
+    record = RecordPointer(record->base);
+    trees_.erase(number);
+    const Lock lock(mutex_);
+    hot_.remove(number);
+  }
   if (++changes_ % kSweepEvery == 0) forget_dead();
   return true;
 }

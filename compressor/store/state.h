@@ -24,6 +24,7 @@ class Store::State {
   bool erase(std::uint64_t id);
   void compress();
   Statistics statistics() const;
+  std::vector<FamilyStatistics> families() const;
   void save(Bytes& file);
   bool open(const Bytes& file, std::string& error);
 

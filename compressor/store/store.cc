@@ -154,6 +154,30 @@ Statistics Store::State::statistics() const {
   return result;
 }
 
+std::vector<FamilyStatistics> Store::State::families() const {
+  const Lock lock(mutex_);
+  std::unordered_map<std::uint64_t, FamilyStatistics> by_shape;
+  std::unordered_set<const Record*> records;
+  for (const auto& [id, record] : records_) {
+    const auto known = by_shape.try_emplace(record->shape);
+    FamilyStatistics& family = known.first->second;
+    family.shape = record->shape;
+    family.example = known.second ? id : std::min(family.example, id);
+    ++family.programs;
+    family.raw += record->image_bytes;
+    if (!records.insert(record.get()).second) continue;
+    ++family.unique;
+    family.bases += record->is_base ? 1 : 0;
+    family.deduplicated += record->payload->raw_size;
+    family.compressed += record->payload->bytes.size();
+  }
+  std::vector<FamilyStatistics> result;
+  result.reserve(by_shape.size());
+  for (const auto& family : by_shape) result.push_back(family.second);
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.example < b.example; });
+  return result;
+}
+
 Store::Store(const Options& options) : state_(std::make_unique<State>(options)) {}
 Store::~Store() = default;
 
@@ -168,6 +192,7 @@ std::vector<std::uint64_t> Store::ids() const { return state_->ids(); }
 bool Store::erase(std::uint64_t id) { return state_->erase(id); }
 void Store::compress() { state_->compress(); }
 Statistics Store::statistics() const { return state_->statistics(); }
+std::vector<FamilyStatistics> Store::families() const { return state_->families(); }
 void Store::save(std::vector<std::uint8_t>& file) { state_->save(file); }
 
 std::unique_ptr<Store> Store::open(const std::vector<std::uint8_t>& file, std::string& error, const Options& options) {

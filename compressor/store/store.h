@@ -41,6 +41,14 @@ struct Statistics {
   std::uint64_t base_hits = 0, base_misses = 0;  // of get(): was the base decoded already?
 };
 
+// Programs of the same operations in the same order. Bytes as in Statistics.
+struct FamilyStatistics {
+  std::uint64_t shape = 0;    // names the family
+  std::uint64_t example = 0;  // the least id of its programs
+  std::uint64_t programs = 0, unique = 0, bases = 0;
+  std::uint64_t raw = 0, deduplicated = 0, compressed = 0;
+};
+
 class Store {
  public:
   explicit Store(const Options& options = {});
@@ -67,6 +75,8 @@ class Store {
   void compress();
 
   Statistics statistics() const;
+  // Those that have a program, by their examples, ascending.
+  std::vector<FamilyStatistics> families() const;
 
   // The file of docs/STORE.md: all programs; of a store in use, as it is at one moment. Compresses first.
   void save(std::vector<std::uint8_t>& file);

@@ -1,7 +1,8 @@
 // Files that are cut, changed, made up, or of another version.
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <random>
 
 #include "compressor/store/difference.h"
@@ -113,6 +114,24 @@ TEST(StoreDamage, VersionsAreToldApart) {
   EXPECT_EQ(Store::open(file, error), nullptr);
   EXPECT_EQ(error, "this is no store of programs");
   EXPECT_EQ(Store::open({}, error), nullptr);
+}
+
+// The file was written by version 1.0 (make_store_corpus, "dictionary"), and must stay readable.
+TEST(StoreDamage, TheFirstVersionStaysReadable) {
+  std::ifstream stream(GRAPE_STORE_DATA "/version-1.0.store", std::ios::binary);
+  const Bytes file((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  std::string error;
+  const auto store = Store::open(file, error);
+  ASSERT_NE(store, nullptr) << error;
+  EXPECT_EQ(error, "");
+  const std::vector<std::uint64_t> ids = store->ids();
+  EXPECT_EQ(ids.size(), 32u);
+  Program program;
+  for (const std::uint64_t id : ids) {
+    const Program relative = relative_of(made_program(id % 100 % 2, 6), id % 100);
+    ASSERT_TRUE(store->get(id, program, error)) << id << ": " << error;
+    EXPECT_TRUE(equal(program, id < 200 ? relative : with_node_inserted(relative))) << id;
+  }
 }
 
 TEST(StoreDamage, RecordsOfANewerMinorVersionArePassedOver) {

@@ -74,6 +74,26 @@ TEST(StoreSharing, AnInsertedOperationIsASmallDifference) {
   EXPECT_TRUE(comes_back(store, 3, relative_of(with_node_inserted(program), 9)));
 }
 
+TEST(StoreSharing, FamiliesAreListed) {
+  const Program first = made_program(1, 100), other = made_program(2, 50);
+  Store store;
+  for (std::uint64_t i = 10; i < 30; ++i) put(store, i, relative_of(first, i / 2));
+  for (std::uint64_t i = 0; i < 5; ++i) put(store, i, relative_of(other, i));
+  const std::vector<FamilyStatistics> families = store.families();
+  ASSERT_EQ(families.size(), 2u);
+  EXPECT_NE(families[0].shape, families[1].shape);
+  EXPECT_EQ(families[0].example, 0u);
+  EXPECT_EQ(families[0].programs, 5u);
+  EXPECT_EQ(families[1].example, 10u);
+  EXPECT_EQ(families[1].programs, 20u);
+  EXPECT_EQ(families[1].unique, 10u);
+  EXPECT_EQ(families[1].bases, 1u);
+  const Statistics all = store.statistics();
+  EXPECT_EQ(families[0].raw + families[1].raw, all.raw);
+  EXPECT_LT(families[0].deduplicated + families[1].deduplicated, all.deduplicated) << "names are not a family's";
+  EXPECT_GT(families[1].compressed, 0u);
+}
+
 TEST(StoreSharing, NamesAndLayoutsAreKeptOnce) {
   Program program;
   program.functions.resize(1);
@@ -145,6 +165,23 @@ TEST(StoreBudget, NoneWorksToo) {
   for (std::uint64_t i = 0; i < 100; ++i) put(store, i, relative_of(made_program(3), i));
   EXPECT_EQ(store.statistics().hot, 0u);
   for (std::uint64_t i = 0; i < 100; ++i) EXPECT_TRUE(comes_back(store, i, relative_of(made_program(3), i)));
+}
+
+TEST(StoreBudget, WhatIsErasedIsNotHot) {
+  Store store;
+  for (std::uint64_t i = 0; i < 40; ++i) put(store, i, relative_of(made_program(i % 4, 50), i));
+  put(store, 100, with_node_inserted(made_program(0, 50)));
+  const std::uint64_t all = store.statistics().hot;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    if (i % 4 != 0) store.erase(i);
+  }
+  const std::uint64_t some = store.statistics().hot;
+  EXPECT_LT(some, all);
+  EXPECT_GT(some, 0u);
+  for (std::uint64_t i = 0; i < 40; i += 4) store.erase(i);
+  EXPECT_TRUE(comes_back(store, 100, with_node_inserted(made_program(0, 50)))) << "its base went";
+  store.erase(100);
+  EXPECT_EQ(store.statistics().hot, 0u);
 }
 
 TEST(StoreThreads, AllFunctionsAtOnce) {
