@@ -17,8 +17,8 @@ using program::Program;
 using program::RecordedNode;
 using program::Segment;
 
-// Measured on an H200 with hundreds of GPT-2's in use (docs/BENCHMARKS.md): 4.0 KiB.
-constexpr std::uint64_t kDeviceBytesPerNode = 4160;
+// Measured on an H200 (docs/BENCHMARKS.md) with hundreds of GPT-2's, of 250 nodes, and thousands of four nodes in use.
+constexpr std::uint64_t kDeviceBytesPerExec = 64 << 10, kDeviceBytesPerNode = 3584;
 constexpr std::uint64_t kCopyBytesPerThread = 16;
 constexpr std::size_t kCopyWords = 3, kFillWords = 6;
 constexpr std::uint32_t kMostGridY = 65535;
@@ -462,7 +462,9 @@ CUresult GraphExec::launch(CUstream stream, const std::vector<CUstream>& others)
 }
 
 std::uint32_t GraphExec::patched() const noexcept { return state_->patched; }
-std::uint64_t GraphExec::device_bytes() const noexcept { return state_->nodes.size() * kDeviceBytesPerNode; }
+std::uint64_t GraphExec::device_bytes() const noexcept {
+  return kDeviceBytesPerExec + state_->nodes.size() * kDeviceBytesPerNode;
+}
 
 void GraphExec::abandon() noexcept {
   state_->exec = nullptr;

@@ -47,7 +47,7 @@ class GraphExec {
   CUresult launch(CUstream stream, const std::vector<CUstream>& others) noexcept;
 
   std::uint32_t patched() const noexcept;       // nodes set by the last bind()
-  std::uint64_t device_bytes() const noexcept;  // estimate of what the driver keeps for it: 4 KiB a kernel node
+  std::uint64_t device_bytes() const noexcept;  // estimate of what the driver keeps for it
   // After the context is gone: forget the handles without a driver call.
   void abandon() noexcept;
 

@@ -64,15 +64,20 @@ class ExecPoolTest : public simcuda_test::Driver {
   }
   // As many nodes as take up more than a third of the budget, and `more`: shapes differ by it.
   Numbered third_of_budget(std::uint64_t first, std::size_t more) {
-    const std::size_t nodes = config().memory_budget / 3 / bytes_per_node() + 1 + more;
+    const std::size_t nodes = nodes_of_third() + more;
     return numbered(first, std::vector<std::uint64_t>(nodes - 1, first));
   }
-  std::uint64_t bytes_per_node() {
-    const Numbered one = numbered(1, {});
+  // The least that take up more than a third of the budget.
+  std::size_t nodes_of_third() {
+    const std::uint64_t one = bytes_of(1), per_node = bytes_of(2) - one;
+    return 1 + (config().memory_budget / 3 - one) / per_node + 1;
+  }
+  std::uint64_t bytes_of(std::size_t nodes) {
+    const Numbered made = numbered(1, std::vector<std::uint64_t>(nodes - 1, 1));
     std::string error;
     ExecPool pool;
     const program::Bindings bindings = to(output_);
-    pool.take(one.builder.program(), program::segments(one.builder.program()).front(), one.plan, bindings, error);
+    pool.take(made.builder.program(), program::segments(made.builder.program()).front(), made.plan, bindings, error);
     return ExecPool::device_bytes();
   }
   static program::Bindings to(CUdeviceptr output) {
@@ -326,7 +331,7 @@ TEST_F(ExecPoolTest, PartsOfTheProgramBeingTakenStay) {
   // Four parts of different lengths: more than the budget by themselves.
   Numbered program;
   const auto output = program.builder.add_output(8);
-  const std::size_t nodes = config().memory_budget / 3 / bytes_per_node() + 1;
+  const std::size_t nodes = nodes_of_third();
   for (std::uint64_t part = 1; part <= 4; ++part) {
     add_digits(program, output, part, std::vector<std::uint64_t>(nodes + part, part));
     program.builder.read(output.at(0), 8, {program.result});
