@@ -310,12 +310,24 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
   return false;
 }
 
+// Under autograd, and its results require grad. Null without an error: nothing ran yet.
+Object* pass_on(Region& region, Call& call) {
+  constexpr char kReason[] = "under autograd: its result requires grad";
+  if (config().strict) return fall_back(region, call, kReason);
+  region.reasons.add(kReason, {});
+  ++region.fell_back;
+  call.passed_on = true;
+  return nullptr;
+}
+
 Object* decide(Region& region, Call& call) {
   const double began = now();
   const char* blocked = nullptr;
   state::Walk walk(false);
   call.walk = &walk;
-  if (!state::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) {
+  const bool known = state::take_dispatch_state(call.dispatch, blocked);
+  if (known && call.dispatch.grad_enabled && region.autograd.rests()) return pass_on(region, call);
+  if (!known || !write_call(call, walk)) {
     const std::string refusal = blocked != nullptr ? blocked : walk.reason();
     if (!config().strict || works_on_gpu(region, call, walk)) return fall_back(region, call, refusal);
     return run_eagerly(region, call);
@@ -454,9 +466,11 @@ Object* call_region(Call call) {
   if (region->given_up) return call_given_up(*region, call);
   const Timed timed(*region);
   Object* result = decide_and_run(*region, call);
-  // Given up just now, before anything ran: from here on its children may be regions.
-  const bool nothing_ran = result == nullptr && region->given_up && g_api.PyErr_Occurred() == nullptr;
-  return nothing_ran ? run_as_it_is(call) : result;
+  // Passed on, or given up just now, before anything ran: its children may be regions.
+  const bool nothing_ran =
+      result == nullptr && (call.passed_on || region->given_up) && g_api.PyErr_Occurred() == nullptr;
+  if (!nothing_ran) return result;
+  return call.passed_on ? run_eagerly(*region, call) : run_as_it_is(call);
 }
 
 }  // namespace

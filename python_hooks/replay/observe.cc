@@ -10,6 +10,7 @@
 #include "compressor/program/padding.h"
 #include "compressor/program/symbolise.h"
 #include "python_hooks/frame_names.h"
+#include "python_hooks/replay/advice.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/recipes.h"
@@ -42,6 +43,10 @@ struct Seen {
   bool again = false;         // of no use this time, but maybe next time: kernels were loaded, ...
   std::string reason, place;  // where it stands in the program, if the reason does not say so itself
 };
+
+bool is_autograd(const std::string& reason) noexcept {
+  return std::string_view(advice_for(reason).kind) == "autograd";
+}
 
 bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen) {
   // What the code names was changed since the first observation: that one proves nothing any more.
@@ -412,7 +417,9 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
     region.useful = true;
     signature.failures = region.failures = 0;
   } else if (result != nullptr) {
-    if (!seen.again || ++signature.postponed > kMostPostponed) {
+    if (call.dispatch.grad_enabled && is_autograd(seen.reason)) {
+      region.autograd.begin();
+    } else if (!seen.again || ++signature.postponed > kMostPostponed) {
       ++signature.failures;
       ++region.failures;
     }

@@ -16,6 +16,7 @@ struct Call {
   std::size_t first = 0;  // argument that is no root: a module is the first of its own call's
   state::DispatchState dispatch;
   const state::Walk* walk;              // of the arguments without the root
+  bool passed_on = false;               // to run as always, the modules inside of it as regions
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
 };
 

@@ -109,6 +109,21 @@ struct Arena {
   std::uint64_t address = 0, bytes = 0;
 };
 
+// Calls whose results require grad cannot be replayed; looked at again ever more seldom. The same module may be called
+// without autograd in between (training, and evaluation now and then), and modules inside of it may be frozen.
+class AutogradRest {
+ public:
+  bool rests() noexcept { return left_ != 0 && left_-- != 0; }  // asked at each call under autograd
+  void begin() noexcept {
+    left_ = next_;
+    next_ = next_ < kLast ? next_ * 4 : kLast;
+  }
+
+ private:
+  static constexpr std::uint32_t kFirst = 64, kLast = 1u << 18;  // calls
+  std::uint32_t left_ = 0, next_ = kFirst;
+};
+
 using Signatures = std::unordered_map<std::uint64_t, std::unique_ptr<Signature>>;  // by hash of the bytes
 
 // Another state that the module was in, and what was proven in it: eval() after train(), a setting and back again.
@@ -139,6 +154,7 @@ struct Region {
   std::vector<ParkedState> parked;  // the latest first
   std::vector<Arena> arenas;        // one for each stream that its calls run on
   Ahead ahead;
+  AutogradRest autograd;
   Payoff payoff;
 
   // For the report.

@@ -3,6 +3,7 @@ import io
 import pdb
 import sys
 import threading
+import time
 
 import torch
 from bed import Net, case, data, net
@@ -29,6 +30,36 @@ def gradients_needed(run):
 @case("e{6}")
 def gradients_always_needed(run):
     modes(run, torch.enable_grad, range(6), calls=6)
+
+
+# Training, and an evaluation now and then: the calls under autograd do not keep the others from being replayed.
+@case("e{8}eer{4}e{8}r{6}", reason="requires grad")
+def trained_and_evaluated(run):
+    model = net()
+    for i in range(28):
+        with torch.set_grad_enabled(i % 14 < 8):
+            run(model, data(i))
+
+
+# A part that is not trained, inside of one that is.
+class Frozen(Net):
+    def __init__(self):
+        super().__init__()
+        self.backbone = Net()
+
+    def forward(self, x):
+        with torch.no_grad():
+            y = self.backbone(x)
+        return super().forward(y)
+
+
+@case("e{3,39}p{1,37}")  # when, depends on the time that inner modules may take
+def a_frozen_part(run):
+    model = net(Frozen)
+    with torch.enable_grad():
+        for i in range(40):
+            time.sleep(0.02)
+            run(model, data(i))
 
 
 @case("eer{4}eer{4}r{6}")
