@@ -44,9 +44,7 @@ struct Seen {
   std::string reason, place;  // where it stands in the program, if the reason does not say so itself
 };
 
-bool is_autograd(const std::string& reason) noexcept {
-  return std::string_view(advice_for(reason).kind) == "autograd";
-}
+bool is_autograd(const std::string& reason) noexcept { return std::string_view(advice_for(reason).kind) == "autograd"; }
 
 bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen) {
   // What the code names was changed since the first observation: that one proves nothing any more.
