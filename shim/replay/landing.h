@@ -18,6 +18,8 @@ class Landing {
   Landing(const Landing&) = delete;
   Landing& operator=(const Landing&) = delete;
 
+  // A copy to it may still come: nobody gets the place again.
+  void abandon() noexcept { place_ = nullptr; }
   void* data() const noexcept { return place_; }  // null: no memory
   bool waits() const noexcept { return waits_; }  // does a copy to it wait until it is done?
 

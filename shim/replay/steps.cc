@@ -128,7 +128,7 @@ bool Steps::copy(const Part& part, const Landing& landing, CUstream stream) noex
 
 // The value behind a part that was launched, while the next one is bound. A copy that waits comes after our own wait,
 // which others may use.
-Steps::Ran Steps::read(std::size_t index, const Landing& landing, CUstream stream, Pause* pause, std::string& error) {
+Steps::Ran Steps::read(std::size_t index, Landing& landing, CUstream stream, Pause* pause, std::string& error) {
   const Part& part = parts_[index];
   auto* wait = real::get_cuStreamSynchronize();
   if (wait == nullptr || (!landing.waits() && !copy(part, landing, stream))) return Ran::kFailed;
@@ -137,7 +137,10 @@ Steps::Ran Steps::read(std::size_t index, const Landing& landing, CUstream strea
   const bool good = wait_for(stream, kShortWait, pause, [&] {
     return (!landing.waits() || copy(part, landing, stream)) && wait(stream) == CUDA_SUCCESS;
   });
-  if (!good) return Ran::kFailed;
+  if (!good) {
+    landing.abandon();
+    return Ran::kFailed;
+  }
   if (std::memcmp(landing.data(), part.value, part.bytes) != 0) return Ran::kOtherValue;
   if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;
   return bound ? Ran::kDone : Ran::kFailed;
