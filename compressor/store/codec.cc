@@ -3,7 +3,13 @@
 #include <zdict.h>
 #include <zstd.h>
 
+#include <cstdio>
 #include <new>
+
+// Where zstd's trainer would write to, were it told to say something: see scripts/cmake/Dependencies.cmake.
+extern "C" {
+std::FILE* grape_zstd_stderr = stderr;
+}
 
 namespace grape::store {
 namespace {

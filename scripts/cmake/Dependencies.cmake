@@ -20,8 +20,17 @@ target_include_directories(grape_cuda_headers SYSTEM INTERFACE ${GRAPE_CUDA_INCL
 
 find_library(GRAPE_ZSTD_LIBRARY NAMES libzstd.a REQUIRED)
 find_path(GRAPE_ZSTD_INCLUDE_DIR zstd.h REQUIRED)
+# Debian's library goes into a shared one except for its dictionary trainer, which takes `stderr` to lie in the program.
+# A copy of it calls that by a name of ours (compressor/store/codec.cc); it writes nothing there unless told to.
+set(GRAPE_ZSTD_SHARED ${CMAKE_BINARY_DIR}/deps/libzstd_shared.a)
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/deps)
+execute_process(COMMAND ${CMAKE_OBJCOPY} --redefine-sym stderr=grape_zstd_stderr ${GRAPE_ZSTD_LIBRARY} ${GRAPE_ZSTD_SHARED}
+  RESULT_VARIABLE failed)
+if(failed)
+  message(FATAL_ERROR "objcopy (binutils) cannot copy ${GRAPE_ZSTD_LIBRARY}: ${failed}")
+endif()
 add_library(grape_zstd INTERFACE)
-target_link_libraries(grape_zstd INTERFACE ${GRAPE_ZSTD_LIBRARY})
+target_link_libraries(grape_zstd INTERFACE ${GRAPE_ZSTD_SHARED})
 target_include_directories(grape_zstd SYSTEM INTERFACE ${GRAPE_ZSTD_INCLUDE_DIR})
 
 find_path(GRAPE_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
