@@ -138,6 +138,10 @@ bool set_layout(int minor) {
       layout.function_code = 16;
       layout.function_defaults = 32;
       layout.function_attributes = 72;
+      layout.function_texts[0] = 64;
+      layout.function_texts[1] = 104;
+      layout.function_texts[2] = 56;
+      layout.function_texts[3] = 88;
       break;
     case 10:
       set_frame_objects(layout, 96, 2, LineFormat::kRanges);
@@ -313,6 +317,9 @@ MethodDefinition* method_of(Object* descriptor) noexcept {
 }
 
 MethodDefinition* definition_of(Object* callable) noexcept {
+  // What a class holds that was made with pybind11.
+  if (std::strcmp(field<const char*>(type_of(callable), 24), "instancemethod") == 0)
+    callable = field<Object*>(callable, 16);
   Object* type = type_of(callable);
   if (type == g_api.PyMethodDescr_Type) return method_of(callable);
   // Cython's functions begin as builtin functions do.
@@ -323,8 +330,15 @@ MethodDefinition* definition_of(Object* callable) noexcept {
   return field<MethodDefinition*>(callable, 16);
 }
 
+void** new_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 312); }
 void** init_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 296); }
 void** next_slot(Object* type) noexcept { return reinterpret_cast<void**>(reinterpret_cast<char*>(type) + 224); }
+
+void** getter_of(Object* descriptor) noexcept {
+  if (type_of(descriptor) != g_api.PyGetSetDescr_Type) return nullptr;
+  char* definition = field<char*>(descriptor, 40);  // PyGetSetDef, the same in every version: name, get, set, ...
+  return reinterpret_cast<void**>(definition + 8);
+}
 
 void** wrapped_slot(Object* method) noexcept {
   return type_of(method) == g_api.PyWrapperDescr_Type ? reinterpret_cast<void**>(reinterpret_cast<char*>(method) + 48)

@@ -52,6 +52,7 @@ struct Buffer {
   X(1, int, PyFrame_GetLineNumber, (Object*))                                                             \
   X(1, void, PyErr_Fetch, (Object**, Object**, Object**))                                                 \
   X(1, void, PyErr_Restore, (Object*, Object*, Object*))                                                  \
+  X(1, void, PyErr_GetExcInfo, (Object**, Object**, Object**))                                            \
   X(1, void, PyErr_Clear, ())                                                                             \
   X(1, int, PyErr_ExceptionMatches, (Object*))                                                            \
   X(1, Object*, PyEval_GetBuiltins, ())                                                                   \
@@ -207,8 +208,9 @@ struct Layout {
   std::uint32_t text_kind_shift = 2;     // bits of a str's state below its kind; found by check_text()
   std::uint32_t function_globals = 16;   // of a function object
   std::uint32_t function_code = 48;
-  std::uint32_t function_defaults = 56;    // behind them: keyword defaults, closure
-  std::uint32_t function_attributes = 88;  // its __dict__
+  std::uint32_t function_defaults = 56;                 // behind them: keyword defaults, closure
+  std::uint32_t function_attributes = 88;               // its __dict__
+  std::uint32_t function_texts[4] = {32, 40, 80, 104};  // name, qualified name, documentation, module
   std::uint32_t tuple_items = 24;
 };
 
@@ -264,18 +266,24 @@ inline Destructor& destructor_of(Object* type) noexcept {
 
 // What is called when Python calls `function` (a Python function); null: its layout is not what was expected.
 Vectorcall vectorcall_of(Object* function) noexcept;
+// Of a vectorcall's `count`, whose highest bit says something else.
+constexpr std::size_t positional_count(std::size_t count) { return count & ~(std::size_t{1} << 63); }
 // With the GIL, after vectorcall_of() gave one: replaces it.
 void set_vectorcall(Object* function, Vectorcall call) noexcept;
 
 // The definition behind a method descriptor of a C type; null: it is none.
 MethodDefinition* method_of(Object* descriptor) noexcept;
-// The definition behind a builtin function, a bound builtin method, a method descriptor or a function compiled by
-// Cython; null: it is none of these.
+// The definition behind a builtin function, a bound builtin method, a method descriptor, a method made with pybind11 or
+// a function compiled by Cython; null: it is none of these.
 MethodDefinition* definition_of(Object* callable) noexcept;
 
-// A type's slot for initialisation, and for the next item of an iterator; for what only replaces it and puts it back.
+// A type's slot for making an instance, for its initialisation, and for the next item of an iterator; for what only
+// replaces it and puts it back.
+void** new_slot(Object* type) noexcept;
 void** init_slot(Object* type) noexcept;
 void** next_slot(Object* type) noexcept;
+// What reads the attribute that a descriptor of a C type stands for; null: it is none such.
+void** getter_of(Object* descriptor) noexcept;
 // What a slot's method, as `type.__init__`, calls; null: it is no such method.
 void** wrapped_slot(Object* method) noexcept;
 

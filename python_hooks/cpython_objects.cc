@@ -6,6 +6,7 @@
 namespace grape::python {
 
 NamedTypes g_named_types;
+std::size_t type::g_texts[type::kTexts];
 
 namespace {
 
@@ -42,6 +43,8 @@ constexpr char kSamples[] =
     "  return function\n"
     "function = outer([])\n"
     "function.attribute = 1\n"
+    "function.__doc__, function.__module__ = 'about', 'somewhere'\n"
+    "name, qualified_name, about, somewhere = function.__name__, function.__qualname__, 'about', 'somewhere'\n"
     "code, closure = function.__code__, function.__closure__\n"
     "defaults, keyword_defaults = function.__defaults__, function.__kwdefaults__\n"
     "attributes, cell, inside = function.__dict__, closure[0], closure[0].cell_contents\n"
@@ -49,6 +52,8 @@ constexpr char kSamples[] =
     "  __slots__ = ('first', 'second')\n"
     "  def method(self): pass\n"
     "class Plain(Base): value = 3\n"
+    "Plain.__name__, Plain.__qualname__ = 'short name', 'long name'\n"
+    "short_name, long_name = Plain.__name__, Plain.__qualname__\n"
     "class Slots(list): __slots__ = ('third', '__weakref__')\n"
     "class Pair(tuple): pass\n"
     "plain = Plain()\n"
@@ -101,6 +106,25 @@ bool check_functions(const Samples& samples) noexcept {
          wrapped_function(samples["klass"]) == function && property_part(samples["prop"], 0) == function &&
          property_part(samples["prop"], 1) == samples["outer"] && referent(samples["weak"]) == samples["plain"] &&
          weak_callback(samples["weak"]) == samples["outer"];
+}
+
+bool check_texts(const Samples& samples) noexcept {
+  const char* const of_function[] = {"name", "qualified_name", "about", "somewhere"};
+  for (std::size_t i = 0; i < kFunctionTexts; ++i) {
+    if (function_text(samples["function"], i) != samples[of_function[i]]) return false;
+  }
+  // A class's stand behind what all types have, one after the other.
+  constexpr std::size_t kBegin = 408;
+  const char* const of_class[] = {"short_name", "long_name"};
+  const Object* type = samples["Plain"];
+  const auto size = static_cast<std::size_t>(type::basic_size(g_api.PyType_Type));
+  for (std::size_t i = 0; i < type::kTexts; ++i) {
+    std::size_t at = kBegin;
+    while (at < size && field<Object*>(type, at) != samples[of_class[i]]) at += sizeof(void*);
+    if (at >= size) return false;
+    type::g_texts[i] = at;
+  }
+  return true;
 }
 
 bool check_containers(const Samples& samples) noexcept {
@@ -194,8 +218,8 @@ bool run_checks() noexcept {
   }
   const Samples samples(dict.get());
   const NoCollection no_collection;
-  const bool right = check_functions(samples) && check_containers(samples) && check_types(samples) &&
-                     check_class_versions(samples) && samples.complete();
+  const bool right = check_functions(samples) && check_texts(samples) && check_containers(samples) &&
+                     check_types(samples) && check_class_versions(samples) && samples.complete();
   g_api.PyDict_Clear(dict.get());  // functions and their globals are a cycle
   return right;
 }

@@ -65,6 +65,9 @@ inline std::ptrdiff_t dict_offset(const Object* type) noexcept { return field<st
 inline Initialise initialise(const Object* type) noexcept { return field<Initialise>(type, 296); }  // __init__
 inline Make make(const Object* type) noexcept { return field<Make>(type, 312); }                    // __new__
 inline Object* mro(const Object* type) noexcept { return field<Object*>(type, 344); }
+// Where a heap type keeps its name and its qualified name, which may be set; its version does not tell of it.
+constexpr std::size_t kTexts = 2;
+extern std::size_t g_texts[kTexts];
 inline bool is_heap(const Object* type) noexcept { return (flags(type) & kHeap) != 0; }
 // A number that is another one after every change of the class or of one of its bases, and that no other class has or
 // had; 0: none now (see renew_version).
@@ -158,6 +161,11 @@ inline FunctionParts function_parts(const Object* function) noexcept {
   const Layout& layout = g_layout;
   return {at(layout.function_code),         at(layout.function_globals),       at(layout.function_defaults),
           at(layout.function_defaults + 8), at(layout.function_defaults + 16), at(layout.function_attributes)};
+}
+// A function's name, qualified name, documentation and module; null: none.
+constexpr std::size_t kFunctionTexts = 4;
+inline Object* function_text(const Object* function, std::size_t index) noexcept {
+  return field<Object*>(function, g_layout.function_texts[index]);
 }
 inline Object* method_function(const Object* method) noexcept { return field<Object*>(method, 16); }
 inline Object* method_self(const Object* method) noexcept { return field<Object*>(method, 24); }

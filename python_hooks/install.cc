@@ -1,6 +1,4 @@
 // When the hooks are installed: from the first driver call on, by a pending call in the interpreter's main thread.
-#include <time.h>
-
 #include <atomic>
 #include <cerrno>
 
@@ -10,6 +8,7 @@
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/regions.h"
 #include "python_hooks/replay/report.h"
+#include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
@@ -33,12 +32,6 @@ std::int64_t g_pause = kLookEvery;
 bool g_watching_exit = false;
 bool g_frames_settled = false;
 bool g_said_version = false;
-
-std::int64_t now() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-  return std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
-}
 
 Object* note_shutdown(Object*, Object*) {
   if (!g_shutdown.exchange(true) && config().mode == Mode::kReplay) replay::write_report();
@@ -136,7 +129,7 @@ void look(std::int64_t time) noexcept {
 }
 
 void look_if_due() noexcept {
-  const std::int64_t time = now();
+  const std::int64_t time = coarse_milliseconds();
   if (time < g_next_look.load(std::memory_order_relaxed) || !lifecycle::active()) return;
   if (g_looking.exchange(true, std::memory_order_acquire)) return;
   const int saved = errno;

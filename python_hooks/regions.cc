@@ -1,6 +1,5 @@
 #include "python_hooks/regions.h"
 
-#include <time.h>
 #include <unwind.h>
 
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include "python_hooks/replay/controller.h"
 #include "python_hooks/scopes.h"
 #include "python_hooks/state/code_origin.h"
+#include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 
@@ -23,8 +23,6 @@ using trace::ScopeKind;
 
 // The hooks run Python code inside and may be unwound (a daemon thread that ends at shutdown): none is noexcept, and
 // nothing in them waits for the way back.
-
-constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall's argument count
 
 Vectorcall g_call_module = nullptr;  // what Module.__call__ ran before
 MethodWithKeywords g_run_backward = nullptr;
@@ -42,9 +40,7 @@ bool replaying() noexcept {
   constexpr std::int64_t kAskEvery = 10;  // milliseconds
   static std::int64_t next = 0;
   if (__builtin_expect(g_replaying != replay::Enabled::kNotYet, 1)) return g_replaying == replay::Enabled::kYes;
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-  const std::int64_t now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
+  const std::int64_t now = coarse_milliseconds();
   if (now < next) return false;
   next = now + kAskEvery;
   g_replaying = replay::enabled();
@@ -52,7 +48,7 @@ bool replaying() noexcept {
 }
 
 Object* record_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  record::ThreadLog* log = (count & kCountMask) != 0 ? recording_log() : nullptr;
+  record::ThreadLog* log = positional_count(count) != 0 ? recording_log() : nullptr;
   if (log == nullptr) return g_call_module(function, arguments, count, names);
   OpenScope scope;
   open_module(*log, arguments[0], scope);
@@ -102,7 +98,7 @@ HookedFunctions* hooked_functions() {
 Object* record_function(Object* function, Object* const* arguments, std::size_t count, Object* names) {
   const HookedFunction hooked = *hooked_functions()->find(AddressKey{function});
   record::ThreadLog* log = recording_log();
-  if (log == nullptr || (hooked.entry == nullptr && (count & kCountMask) == 0)) {
+  if (log == nullptr || (hooked.entry == nullptr && positional_count(count) == 0)) {
     return hooked.call(function, arguments, count, names);
   }
   OpenScope scope;

@@ -121,7 +121,10 @@ std::uint32_t Describer::describe_new(Object* object) {
 std::uint32_t Describer::describe_tensor(Object* tensor) {
   if (!is_plain_tensor(tensor)) return refuse(a_type(tensor) + ", a subclass of Tensor, made by the call");
   if (is_parameter(tensor)) return refuse("a parameter made by the call");
-  if (requires_grad(tensor)) return refuse("a tensor that requires grad");
+  if (requires_grad(tensor)) {
+    out_.autograd = true;
+    return refuse("a tensor that requires grad");
+  }
   TensorView view;
   if (!view_tensor(tensor, view)) return refuse("a tensor that is not strided, or not understood");
   if (weakly_held(tensor)) return refuse("a tensor that is weakly referred to elsewhere");

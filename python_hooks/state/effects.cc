@@ -54,7 +54,10 @@ bool EffectFinder::find_in_tensor() {
                     std::equal(tensor.sizes.begin(), tensor.sizes.end(), now.sizes) &&
                     std::equal(tensor.strides.begin(), tensor.strides.end(), now.strides);
   if (!same) return refuse("the call gave the tensor another shape or other memory");
-  if (requires_grad(known().object) != tensor.requires_grad) return refuse("the call changed its requires_grad");
+  if (requires_grad(known().object) != tensor.requires_grad) {
+    out_.autograd = true;
+    return refuse("the call changed its requires_grad");
+  }
   return true;
 }
 

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/call_hook.h"
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/executed_code_state.h"
 #include "python_hooks/state/host_effects.h"
+#include "python_hooks/state/instance.h"
 #include "python_hooks/state/observers.h"
+#include "python_hooks/state/torch_api.h"
 
 namespace grape::python::state {
 namespace {
@@ -43,9 +46,26 @@ bool called_by_user() noexcept {
   return !code || origin_of(code.get(), nullptr) == CodeOrigin::kUser;
 }
 
-void take_effect(State& state, const Effect& effect, Object* first) {
+// Is a hash of it, or of a part of it, made of its address?
+bool hashed_by_address(Object* object) noexcept {
+  if (is_plain_value(object)) return false;
+  if (is_exactly(object, g_api.PyTuple_Type)) {
+    Object* const* items = tuple_data(object);
+    return std::any_of(items, items + item_count(object), hashed_by_address);
+  }
+  return type::hash(type_of(object)) == type::hash(g_api.PyBaseObject_Type) ||
+         torch_type(type_of(object)) == TorchType::kTensor;
+}
+
+void take_effect(State& state, const Effect& effect, Object* first, Object* second) {
   switch (effect.kind) {
     case EffectKind::kRefused:
+    case EffectKind::kPool:
+    case EffectKind::kSetting:
+      refuse(state, std::string("calls ") + effect.name);
+      break;
+    case EffectKind::kBackward:
+      state.backward = state.backward || state.reason.empty();
       refuse(state, std::string("calls ") + effect.name);
       break;
     case EffectKind::kProfile:
@@ -56,7 +76,26 @@ void take_effect(State& state, const Effect& effect, Object* first) {
       refuse(state, name_of_import(first));
       break;
     case EffectKind::kFromUsers:
-      if (called_by_user()) refuse(state, std::string("calls ") + effect.name);
+      if (called_by_user()) {
+        refuse(state,
+               (effect.attribute ? "reads " : "calls ") + std::string(effect.name) + ", which cannot be guarded");
+      }
+      break;
+    case EffectKind::kHash:
+      if (second != nullptr && hashed_by_address(second) && called_by_user())
+        refuse(state, "calls hash() of an object, which cannot be guarded");
+      break;
+    case EffectKind::kAbstract:
+      state.asks_abstract = true;
+      break;
+    case EffectKind::kThread:
+      state.asks_thread = true;
+      break;
+    case EffectKind::kStorage:
+      state.sees_storages = true;
+      break;
+    case EffectKind::kHandled:
+      state.asks_handled = true;
       break;
     case EffectKind::kEnvironment:
       state.reads_environment = true;
@@ -123,7 +162,7 @@ void note_frame(void* context, const void* frame) {
     if (Object* function = frame_function(frame)) note_function(state, function);
     if (note.effect != nullptr) {
       const KeepException exception;
-      take_effect(state, *note.effect, first);
+      take_effect(state, *note.effect, first, nullptr);
     }
   } catch (...) {  // no memory
     state.lost = true;
@@ -148,12 +187,12 @@ bool finish(State& state, bool undisturbed) {
 
 }  // namespace
 
-void on_effect(const Effect& effect, void* first) noexcept {
+void on_effect(const Effect& effect, void* first, void* second) noexcept {
   State* state = t_state;
   if (state == nullptr) return;
   const KeepException exception;
   try {
-    take_effect(*state, effect, static_cast<Object*>(first));
+    take_effect(*state, effect, static_cast<Object*>(first), static_cast<Object*>(second));
   } catch (...) {
     state->lost = true;
   }
@@ -173,7 +212,7 @@ void State::clear() noexcept {
   function_notes.clear();
   type_notes.clear();
   reason.clear();
-  reads_environment = lost = false;
+  reads_environment = asks_abstract = asks_thread = asks_handled = sees_storages = backward = lost = false;
 }
 
 ExecutedCode::ExecutedCode() : state_(new State) {}
@@ -206,5 +245,6 @@ bool ExecutedCode::end() noexcept {
 }
 
 const std::string& ExecutedCode::reason() const noexcept { return state_->reason; }
+bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 
 }  // namespace grape::python::state

@@ -27,6 +27,7 @@ class ExecutedCode {
   // taken for functions of their arguments.
   bool end() noexcept;
   const std::string& reason() const noexcept;
+  bool ran_backward() const noexcept;  // the reason is a backward pass
 
   ExecutedCode();
   ~ExecutedCode();
@@ -57,6 +58,8 @@ class GlobalsGuard {
   ~GlobalsGuard();
   bool holds() noexcept;
   const std::string& change() const noexcept;  // what is not as it was; after holds() gave false
+  // Does the code see how much memory is behind a tensor (as_strided, nbytes), so that it must be as much each time?
+  bool sees_storages() const noexcept;
   // The device's memory that the user's globals hold: (address, bytes) of distinct storages.
   const std::vector<StorageExtent>& extents() const noexcept;
   // What the user's globals hold, to tell whether arguments are among it; after holds(). Throws std::bad_alloc.

@@ -41,7 +41,12 @@ struct ExecutedCode::State {
   std::vector<Object*> contexts;  // references, each once: the context variables that were read or set
 
   bool reads_environment = false;
-  bool lost = false;  // something could not be noted
+  bool asks_abstract = false;  // is a class, or an object's, below an abstract one?
+  bool asks_thread = false;    // which thread is it?
+  bool sees_storages = false;  // how much memory is behind a tensor
+  bool asks_handled = false;   // which exception is handled?
+  bool backward = false;       // refused for a backward pass
+  bool lost = false;           // something could not be noted
   std::string reason;
 
   void clear() noexcept;  // gives all references up

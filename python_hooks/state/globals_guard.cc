@@ -143,8 +143,12 @@ bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, st
 
 void GlobalsGuard::State::identify() {
   for (const WatchedNames& names : plan.names) names.identify(form);
-  for (const auto* list : {&plan.types, &plan.empty}) {
-    for (Object* object : *list) form.push_back(reinterpret_cast<std::uint64_t>(object));
+  for (Object* type : plan.types) form.push_back(reinterpret_cast<std::uint64_t>(type));
+  for (const ModuleClass& one : plan.modules) form.push_back(reinterpret_cast<std::uint64_t>(one.module));
+  form.push_back(plan.settings);
+  for (const long asked :
+       {plan.abstract_token, static_cast<long>(plan.thread), long{plan.nothing_handled}, long{plan.sees_storages}}) {
+    form.push_back(static_cast<std::uint64_t>(asked));
   }
   for (const ContextVariable& variable : plan.contexts) {
     form.push_back(reinterpret_cast<std::uint64_t>(variable.variable()));
@@ -182,9 +186,25 @@ bool GlobalsGuard::State::marks_hold() {
     change = mark.name() + ": its code, its defaults or its closure are others";
     return false;
   }
-  const auto filled = [](Object* container) { return !is_empty_container(container); };
-  if (std::any_of(plan.empty.begin(), plan.empty.end(), filled)) {
-    change = "a global container of a library that was empty is not any more";
+  for (const ModuleClass& one : plan.modules) {
+    if (type_of(one.module) == one.type) continue;
+    change = "the class of a module";
+    return false;
+  }
+  if (plan.settings != setting_changes()) {
+    change = "a setting of torch (an operator was defined anew, tunable operators, what waiting for the device does)";
+    return false;
+  }
+  if (plan.abstract_token >= 0 && plan.abstract_token != abstract_token()) {
+    change = "which classes abstract ones have registered";
+    return false;
+  }
+  if (plan.thread != 0 && plan.thread != g_api.PyThread_get_thread_ident()) {
+    change = "the thread, which its code asks for";
+    return false;
+  }
+  if (plan.nothing_handled && handles_exception()) {
+    change = "that no exception is handled, which its code asks for";
     return false;
   }
   if (!plan.filters.hold()) {
@@ -293,6 +313,8 @@ bool GlobalsGuard::holds() noexcept {
 const Sharing& GlobalsGuard::sharing() { return state_->shared_with(); }
 
 const std::string& GlobalsGuard::change() const noexcept { return state_->change; }
+
+bool GlobalsGuard::sees_storages() const noexcept { return state_->plan.sees_storages; }
 
 const std::vector<StorageExtent>& GlobalsGuard::extents() const noexcept { return state_->walked.walk().extents(); }
 

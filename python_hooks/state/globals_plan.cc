@@ -7,6 +7,7 @@
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/code_names.h"
 #include "python_hooks/state/code_origin.h"
+#include "python_hooks/state/instance.h"
 
 namespace grape::python::state {
 namespace {
@@ -51,6 +52,7 @@ class Planner {
     if (!read_names(key.code, key.globals, uses)) return false;
     code_ = key.code;
     users_code_ = origin_of(key.code, key.globals) == CodeOrigin::kUser;
+    if (users_code_ && !attributes_known()) return true;
     for (const NameUse& use : uses) {
       if (use.kind == NameUse::Kind::kImport) {
         import(use);
@@ -65,8 +67,11 @@ class Planner {
     if (is_heap_type(type) && types_.insert(type).second) keep(plan_.types, type);
   }
 
-  // Code of the user's reads sys.modules itself, and so modules by names that it does not show.
-  bool reads_modules() const { return reads_modules_; }
+  // What code of the user's reads that cannot be guarded ("sys.modules", and so modules by names that it does not
+  // show); null: nothing.
+  const char* reads() const { return reads_; }
+  // Does it ask exceptions which one was handled before?
+  bool asks_handled() const { return asks_handled_; }
 
   // What decides whether a logger is enabled: its level and its parents', and the manager's.
   void logger(Object* logger) {
@@ -82,6 +87,18 @@ class Planner {
     }
   }
 
+  // Which thread runs, and what it is called.
+  void thread() {
+    plan_.thread = g_api.PyThread_get_thread_ident();
+    Object* active = member("threading", "_active");
+    const Reference number(g_api.PyLong_FromUnsignedLongLong(plan_.thread));
+    if (active == nullptr || !is_dict(active) || !number) return;
+    Object* own = g_api.PyDict_GetItemWithError(active, number.get());
+    Object* dict = own != nullptr ? instance_dict(own) : nullptr;
+    if (dict != nullptr) attribute(dict, "_name", "a thread");
+    if (dict != nullptr) attribute(dict, "_daemonic", "a thread");
+  }
+
  private:
   static void keep(std::vector<Object*>& list, Object* object) {
     list.push_back(object);
@@ -95,14 +112,41 @@ class Planner {
     const std::string module = owner != nullptr ? owner : text_of_name(dict_item(dict, "__name__"));
     const bool users = owner == nullptr && origin_of_globals(dict) == CodeOrigin::kUser;
     by_dict_.emplace(dict, plan_.names.size());
-    plan_.names.emplace_back(dict, users, module);
+    plan_.names.emplace_back(dict, users, module, owner == nullptr);
     return plan_.names.back();
   }
 
-  Object* value(Object* dict, const char* owner, Object* name, bool set_by_code = false) {
-    Object* value = names(dict, owner).add(name, set_by_code);
-    if (value != nullptr && is_empty_container(value) && empty_.insert(value).second) keep(plan_.empty, value);
+  // `by_value`: see WatchedNames.
+  Object* value(Object* dict, const char* owner, Object* name, bool set_by_code = false, bool by_value = false) {
+    Object* value = names(dict, owner).add(name, set_by_code, by_value);
+    if (value == modules_ && users_code_ && modules_ != nullptr) reads_ = "sys.modules";
     return value;
+  }
+
+  // What is named of functions, frames, exceptions and modules that stands in no state. Code of a class statement names
+  // the first of them to set it.
+  bool attributes_known() {
+    constexpr unsigned long kOptimized = 1;  // a function's code
+    const Reference flags(g_api.PyObject_GetAttrString(code_, "co_flags"));
+    if (!flags || (static_cast<unsigned long>(g_api.PyLong_AsLong(flags.get())) & kOptimized) == 0) return true;
+    for (const char* list : {"co_names", "co_consts"}) {
+      const Reference items(g_api.PyObject_GetAttrString(code_, list));
+      for (std::size_t i = 0; items && i < item_count(items.get()); ++i) {
+        Object* name = tuple_data(items.get())[i];
+        for (const char* hidden :
+             {"__annotations__", "__globals__", "__import__", "f_back", "f_globals", "f_builtins"}) {
+          if (text_is(name, hidden)) reads_ = hidden;
+        }
+        if (text_is(name, "__context__")) asks_handled_ = true;
+      }
+    }
+    return reads_ == nullptr;
+  }
+
+  static Object* member(const char* module, const char* name) {
+    Object* found = imported_module(module);
+    Object* dict = found != nullptr ? module_dict(found) : nullptr;
+    return dict != nullptr ? dict_item(dict, name) : nullptr;
   }
 
   Object* attribute(Object* dict, const char* name, const char* owner) {
@@ -122,35 +166,87 @@ class Planner {
   void follow(Object* value_now, const NameUse& use) {
     for (std::size_t i = 0; i < use.attributes.size(); ++i) {
       if (value_now == nullptr) return;
-      if (is_type(value_now)) return type(value_now);
+      Object* name = use.attributes[i];
+      if (is_type(value_now)) {
+        type(value_now);
+        value_now = users_code_ ? class_attribute(value_now, name) : nullptr;
+        continue;
+      }
       Object* dict = module_dict(value_now);
-      if (dict == nullptr) return;
-      value_now = value(dict, nullptr, use.attributes[i], use.stores && i + 1 == use.attributes.size());
+      if (dict == nullptr) {
+        if (users_code_) own_attribute(value_now, name);
+        return;
+      }
+      if (text_is(name, "__dict__")) return escape(value_now);
+      module_class(value_now);
+      value_now = value(dict, nullptr, name, use.stores && i + 1 == use.attributes.size(), users_code_);
+      if (value_now == nullptr) attribute(dict, "__getattr__", nullptr);
     }
-    if (use.escapes && !use.stores && value_now != nullptr) escape(value_now);
+    if (use.stores || value_now == nullptr) return;
+    if (users_code_ && is_type(value_now)) type(value_now);
+    if (use.escapes) escape(value_now);
   }
 
-  // Whoever has a module may read any of its names, by whichever way. Of the user's all are watched, of a library's
-  // those that the same code names. Modules among these are not followed further.
+  void module_class(Object* module) {
+    if (!modules_seen_.insert(module).second) return;
+    plan_.modules.push_back({module, type_of(module)});
+    g_api.Py_IncRef(module);
+  }
+
+  // Data that a library's class holds.
+  Object* class_attribute(Object* type, Object* name) {
+    Object* mro = type::mro(type);
+    for (std::size_t i = 0; mro != nullptr && i < item_count(mro); ++i) {
+      Object* dict = type::dict(tuple_data(mro)[i]);
+      if (dict == nullptr || !dict_has(dict, name)) continue;
+      Object* found = g_api.PyDict_GetItemWithError(dict, name);
+      if (!is_type(found)) value(dict, type::name(tuple_data(mro)[i]), name, false, true);
+      return found;
+    }
+    return nullptr;
+  }
+
+  // What a library's function or logger was given.
+  void own_attribute(Object* object, Object* name) {
+    Object* logger = member("logging", "Logger");
+    const bool is_logger = logger != nullptr && is_type(logger) && g_api.PyType_IsSubtype(type_of(object), logger) != 0;
+    if (!is_function(object) && !is_logger) return;
+    if (is_function(object)) plan_.functions.emplace_back(object, false);  // "__defaults__", "__code__"
+    const Reference dict(own_dict(object));
+    char owner[256] = "a logger";
+    if (is_function(object)) qualified_name(object, owner, sizeof(owner));
+    if (dict && (is_function(object) || dict_has(dict.get(), name))) value(dict.get(), owner, name, false, true);
+  }
+
+  // Whoever has a module may read any of its names, by whichever way. Of the user's all are watched; of a library's all
+  // where the user's code has it, but for what it keeps for itself and this code does not name; else those that the
+  // same code names. Modules among these are not followed further.
   void escape(Object* module) {
-    if (module == modules_ && users_code_) reads_modules_ = true;
+    if (module == modules_ && users_code_) reads_ = "sys.modules";
     Object* dict = module_dict(module);
     if (dict == nullptr) return;
-    if (!is_users_module(dict)) {
-      const Reference names(g_api.PyObject_GetAttrString(code_, "co_names"));
-      for (std::size_t i = 0; names && i < item_count(names.get()); ++i) {
-        Object* name = tuple_data(names.get())[i];
-        if (dict_has(dict, name)) value(dict, nullptr, name);
+    module_class(module);
+    const bool users = is_users_module(dict);
+    if (!users) {
+      for (const char* list : {"co_names", "co_consts"}) {
+        const Reference names(g_api.PyObject_GetAttrString(code_, list));
+        for (std::size_t i = 0; names && i < item_count(names.get()); ++i) {
+          Object* name = tuple_data(names.get())[i];
+          if (is_exactly(name, g_api.PyUnicode_Type) && dict_has(dict, name)) {
+            value(dict, nullptr, name, false, users_code_);
+          }
+        }
+        if (!users_code_) return;
       }
-      return;
     }
     if (!escaped_.insert(dict).second) return;
     std::vector<Object*> found;
     std::ptrdiff_t position = 0;
     for (Object *name, *held; g_api.PyDict_Next(dict, &position, &name, &held) != 0;) {
-      if (is_text(name) && text_of_name(name).substr(0, 2) != "__") found.push_back(name);
+      if (held != modules_ && WatchedNames::counts(name, users)) found.push_back(name);
     }
     for (Object* name : found) value(dict, nullptr, name);
+    names(dict, nullptr).take_whole();
   }
 
   static bool dict_has(Object* dict, Object* name) {
@@ -173,10 +269,10 @@ class Planner {
   GlobalsPlan& plan_;
   Object *modules_, *builtins_;
   std::unordered_map<Object*, std::size_t> by_dict_;
-  std::unordered_set<Object*> types_, loggers_, empty_, escaped_;
+  std::unordered_set<Object*> types_, loggers_, escaped_, modules_seen_;
   Object* code_ = nullptr;  // that is being read; borrowed
-  bool users_code_ = false;
-  bool reads_modules_ = false;
+  bool users_code_ = false, asks_handled_ = false;
+  const char* reads_ = nullptr;
 };
 
 // Where frames do not name their functions, the functions are looked for where functions stand: in the globals of the
@@ -261,145 +357,13 @@ Object* environment() {
   return data;
 }
 
-Object* warning_filters() noexcept {
-  Object* warnings = imported_module("warnings");
-  Object* dict = warnings != nullptr ? module_dict(warnings) : nullptr;
-  Object* filters = dict != nullptr ? dict_item(dict, "filters") : nullptr;
-  return filters != nullptr && type_of(filters) == g_api.PyList_Type ? filters : nullptr;
-}
-
-bool same_filter(Object* one, Object* other) noexcept {
-  if (one == other) return true;
-  if (type_of(one) != g_api.PyTuple_Type || type_of(other) != g_api.PyTuple_Type) return false;
-  const std::size_t count = item_count(one);
-  if (count != item_count(other)) return false;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (tuple_data(one)[i] != tuple_data(other)[i]) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
-bool is_empty_container(Object* object) noexcept {
-  Object* type = type_of(object);
-  if (type == g_api.PyDict_Type || type == g_api.PyList_Type || type == g_named_types.ordered_dict) {
-    return item_count(object) == 0;
-  }
-  return type == g_api.PySet_Type && set_size(object) == 0;
-}
-
-FunctionMark::FunctionMark(Object* function, bool users) : function_(function), reference_(function) {
-  const FunctionParts parts = function_parts(function);
-  parts_[0] = parts.code;
-  parts_[1] = parts.defaults;
-  parts_[2] = parts.keyword_defaults;
-  parts_[3] = parts.closure;
-  if (!users && parts.closure != nullptr) {
-    for (std::size_t i = 0; i < item_count(parts.closure); ++i) {
-      cells_.emplace_back(cell_content(tuple_data(parts.closure)[i]), true);
-    }
-  }
-  if (parts.closure != nullptr) {
-    reference_ = g_api.PyWeakref_NewRef(function, nullptr);
-    if (reference_ == nullptr) throw std::bad_alloc();
-  } else {
-    g_api.Py_IncRef(function);
-  }
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (parts_[i] != nullptr) g_api.Py_IncRef(parts_[i]);
-  }
-}
-
-FunctionMark::FunctionMark(FunctionMark&& other) noexcept
-    : function_(other.function_), reference_(other.reference_), cells_(std::move(other.cells_)) {
-  for (std::size_t i = 0; i < 4; ++i) parts_[i] = other.parts_[i];
-  other.reference_ = nullptr;
-}
-
-FunctionMark::~FunctionMark() {
-  if (reference_ == nullptr) return;
-  g_api.Py_DecRef(reference_);
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (parts_[i] != nullptr) g_api.Py_DecRef(parts_[i]);
-  }
-}
-
-bool FunctionMark::holds() const noexcept {
-  if (reference_ != function_ && referent(reference_) != function_) return true;
-  const FunctionParts parts = function_parts(function_);
-  if (parts.code != parts_[0] || parts.defaults != parts_[1] || parts.keyword_defaults != parts_[2]) return false;
-  if (parts.closure != parts_[3]) return false;
-  for (std::size_t i = 0; i < cells_.size(); ++i) {
-    if (!cells_[i].is_or_equals(cell_content(tuple_data(parts.closure)[i]))) return false;
-  }
-  return true;
-}
-
-std::string FunctionMark::name() const {
-  char name[256] = "";
-  return qualified_name(function_, name, sizeof(name)) ? name : "a function";
-}
-
-ContextVariable::ContextVariable(Object* variable) : variable_(variable) {
-  g_api.Py_IncRef(variable);
-  take_again();
-}
-
-ContextVariable::~ContextVariable() {
-  if (variable_ != nullptr) g_api.Py_DecRef(variable_);
-}
-
-ContextVariable::ContextVariable(ContextVariable&& other) noexcept
-    : variable_(other.variable_), value_(std::move(other.value_)) {
-  other.variable_ = nullptr;
-}
-
-Reference ContextVariable::now() const noexcept {
-  Object* value = nullptr;
-  if (g_api.PyContextVar_Get(variable_, nullptr, &value) != 0) g_api.PyErr_Clear();
-  return Reference(value);
-}
-
-bool ContextVariable::untouched() const noexcept { return value_.held() && value_.is(now().get()); }
-
-void ContextVariable::take_again() { value_ = Held(now().get(), false); }
-
-bool ContextVariable::walk(Walk& into) const {
-  const Reference value = now();
-  const bool there = static_cast<bool>(value);
-  into.add_bytes(&there, sizeof there);
-  if (!there) return true;
-  const Reference name(g_api.PyObject_GetAttrString(variable_, "name"));
-  return into.add(value.get(), ("the context variable " + text_of_name(name.get())).c_str());
-}
-
-WarningFilters::WarningFilters() {
-  Object* filters = warning_filters();
-  known_ = filters != nullptr;
-  for (std::size_t i = 0; known_ && i < item_count(filters); ++i) {
-    filters_.push_back(list_data(filters)[i]);
-    g_api.Py_IncRef(filters_.back());
-  }
-}
-
-WarningFilters::~WarningFilters() {
-  for (Object* filter : filters_) g_api.Py_DecRef(filter);
-}
-
-bool WarningFilters::hold() const noexcept {
-  Object* filters = warning_filters();
-  if (filters == nullptr || item_count(filters) != filters_.size()) return filters == nullptr && !known_;
-  for (std::size_t i = 0; i < filters_.size(); ++i) {
-    if (!same_filter(list_data(filters)[i], filters_[i])) return false;
-  }
-  return true;
-}
-
 GlobalsPlan::~GlobalsPlan() {
-  for (auto* list : {&types, &empty, &alone}) {
+  for (auto* list : {&types, &alone}) {
     for (Object* object : *list) g_api.Py_DecRef(object);
   }
+  for (const ModuleClass& one : modules) g_api.Py_DecRef(one.module);
   if (environment != nullptr) g_api.Py_DecRef(environment);
 }
 
@@ -412,10 +376,20 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
   for (const CodeKey& key : code.codes) {
     if (!planner.names_of(key)) throw std::bad_alloc();
   }
-  if (planner.reads_modules()) {
-    reason = "reads sys.modules";
+  if (planner.reads() != nullptr) {
+    reason = std::string("reads ") + planner.reads() + ", which cannot be guarded";
     return false;
   }
+  if (code.asks_handled || planner.asks_handled()) {
+    if (handles_exception()) {
+      reason = "asks for the exception that is handled, and was called while one is";
+      return false;
+    }
+    nothing_handled = true;
+  }
+  sees_storages = code.sees_storages;
+  if (code.asks_abstract) abstract_token = state::abstract_token();
+  if (code.asks_thread) planner.thread();
   const std::unordered_set<Object*> inner = inner_codes(code);
   for (Object* type : code.types) {
     if (!made_in_call(type, inner)) planner.type(type);

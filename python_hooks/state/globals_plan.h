@@ -7,6 +7,7 @@
 #include "python_hooks/cpython.h"
 #include "python_hooks/state/executed_code_state.h"
 #include "python_hooks/state/held.h"
+#include "python_hooks/state/traps.h"
 #include "python_hooks/state/watched_names.h"
 
 namespace grape::python::state {
@@ -68,16 +69,26 @@ class WarningFilters {
   bool known_ = false;
 };
 
+// The class of a module whose names are watched: of another one's, what it is asked for may be a property.
+struct ModuleClass {
+  Object *module, *type;  // the module: a reference
+};
+
 struct GlobalsPlan {
   std::vector<WatchedNames> names;
+  std::vector<ModuleClass> modules;
   std::vector<FunctionMark> functions;
   std::vector<ContextVariable> contexts;
   std::vector<Object*> types;     // references
-  std::vector<Object*> empty;     // references: containers of libraries that hold nothing
   std::vector<Object*> alone;     // weak references: functions of the user's that ran, and were not made in the call
   std::vector<Object*> closures;  // borrowed: code of the user's that ran with a closure which is not known
   Object* environment = nullptr;  // reference: the dictionary behind os.environ, if it was read
   WarningFilters filters;
+  std::uint64_t settings = setting_changes();
+  long abstract_token = -1;      // the number of classes that abstract ones have registered; -1: not asked
+  unsigned long thread = 0;      // that asked which it is; 0: none did
+  bool sees_storages = false;    // the arguments' memory is to be as large as it was
+  bool nothing_handled = false;  // there is to be no exception that is handled: code asks which
 
   GlobalsPlan() = default;
   ~GlobalsPlan();
@@ -88,6 +99,7 @@ struct GlobalsPlan {
   bool make(const ExecutedCode::State& code, std::string& reason);
 };
 
-bool is_empty_container(Object* object) noexcept;  // of an exact built-in type
+long abstract_token() noexcept;
+bool handles_exception() noexcept;  // does the thread, by an except clause that encloses all?
 
 }  // namespace grape::python::state

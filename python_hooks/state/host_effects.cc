@@ -13,7 +13,8 @@ namespace grape::python::state {
 namespace {
 
 // C functions of a module, or methods of a class of it ("Class.method"). "*" and "Class.*": all but those that
-// follow with a minus sign. A name in brackets is a class's slot: "Class[init]", "Class[next]".
+// follow with a minus sign. In brackets stands a class's slot, "Class[init]", "Class[new]", "Class[next]", or what
+// reads an attribute: "Class[get:grad]".
 struct Row {
   const char* module;
   const char* names;  // separated by blanks
@@ -24,11 +25,17 @@ struct Row {
 
 Row g_native[] = {
     {"builtins", "print input breakpoint"},
-    {"builtins", "globals id", EffectKind::kFromUsers},
+    {"builtins", "globals id type.__subclasses__", EffectKind::kFromUsers},
+    {"builtins", "hash", EffectKind::kHash},
+    {"_abc", "_abc_instancecheck _abc_subclasscheck get_cache_token", EffectKind::kAbstract},
     {"sys",
      "settrace _settraceallthreads addaudithook setrecursionlimit setswitchinterval "
      "setdlopenflags set_int_max_str_digits _current_frames _current_exceptions"},
     {"sys", "setprofile _setprofileallthreads", EffectKind::kProfile},
+    {"sys", "exc_info exception", EffectKind::kHandled},
+    // Numbers of references, frames, settings and what else the interpreter keeps to itself.
+    {"sys", "* -intern -exit -getdefaultencoding -getfilesystemencoding -getfilesystemencodeerrors -is_finalizing",
+     EffectKind::kFromUsers},
     {"_lsprof", "Profiler.enable Profiler.disable", EffectKind::kProfile},
     {"time",
      "time time_ns perf_counter perf_counter_ns monotonic monotonic_ns process_time process_time_ns thread_time "
@@ -36,6 +43,10 @@ Row g_native[] = {
      "asctime "
      "strftime tzset pthread_getcpuclockid"},
     {"_datetime", "datetime.now datetime.utcnow datetime.today date.today"},
+    // By the time zone that is set.
+    {"_datetime", "datetime.fromtimestamp datetime.timestamp datetime.astimezone date.fromtimestamp"},
+    // What comes of it depends on the thread's context: precision, rounding, traps.
+    {"_decimal", "getcontext setcontext localcontext Decimal[new] Decimal.from_float Decimal.from_number"},
     // What remains is pure, or the same as long as the process lives.
     {"posix",
      "* -fspath -getpid -cpu_count -strerror -_path_normpath -_path_splitroot_ex -_path_splitroot -WIFEXITED "
@@ -53,6 +64,10 @@ Row g_native[] = {
      "-readable -writable -seekable -isatty -fileno -closed -_dealloc_warn -__getstate__ -__setstate__ -__sizeof__ "
      "-__reduce__ -__reduce_ex__ -getvalue -getbuffer"},
     {"_thread", "start_new_thread start_new start_joinable_thread interrupt_main stack_size _set_sentinel"},
+    {"_thread", "get_ident get_native_id", EffectKind::kThread},
+    {"_thread", "_count", EffectKind::kFromUsers},
+    {"_asyncio", "get_running_loop _get_running_loop get_event_loop current_task", EffectKind::kFromUsers},
+    {"_weakref", "getweakrefcount getweakrefs", EffectKind::kFromUsers},
     {"_queue", "SimpleQueue.put SimpleQueue.put_nowait SimpleQueue.get SimpleQueue.get_nowait"},
     {"_multiprocessing", "SemLock.acquire SemLock.release send recv sem_unlink"},
     {"_posixsubprocess", "fork_exec"},
@@ -61,7 +76,7 @@ Row g_native[] = {
     {"select", "* epoll.poll epoll.register epoll.modify epoll.unregister"},
     {"_socket",
      "socket[init] socket.* -fileno -gettimeout * -htons -htonl -ntohs -ntohl -inet_aton -inet_ntoa -inet_pton "
-     "-inet_ntop -getdefaulttimeout -CMSG_LEN -CMSG_SPACE"},
+     "-inet_ntop -CMSG_LEN -CMSG_SPACE"},
     {"_ssl", "_SSLSocket.read _SSLSocket.write _SSLSocket.do_handshake _SSLSocket.shutdown RAND_bytes RAND_add"},
     {"mmap", "mmap.* -closed -size"},
     {"fcntl", "*"},
@@ -72,11 +87,12 @@ Row g_native[] = {
     {"_uuid", "*"},
     {"_sqlite3", "connect Connection.* Cursor.*"},
     {"_ctypes", "dlopen dlclose"},
-    {"_locale", "setlocale bindtextdomain textdomain"},
+    {"_locale", "setlocale localeconv nl_langinfo strcoll strxfrm bindtextdomain textdomain"},
     {"_tracemalloc", "start stop clear_traces get_traced_memory reset_peak"},
     {"faulthandler", "*"},
     {"atexit", "* -_ncallbacks"},
     {"gc", "enable disable collect set_debug set_threshold freeze unfreeze get_count get_objects get_stats"},
+    {"gc", "*", EffectKind::kFromUsers},
     {"_testcapi", "*"},
 };
 
@@ -88,13 +104,47 @@ Row g_native_installed[] = {
      "Generator.manual_seed Generator.seed Generator.set_state Generator.set_offset Generator.get_state "
      "Generator.get_offset Generator.initial_seed Generator.graphsafe_set_state Generator.graphsafe_get_state "
      "Generator.clone_state"},
-    {"torch._C", "_ImperativeEngine.run_backward", EffectKind::kRefused, "backward()"},
+    // What stands beside a tensor's values and its form, and is no part of a signature; addresses.
+    {"torch._C",
+     "TensorBase[get:grad] TensorBase[get:_grad] TensorBase[get:grad_fn] TensorBase[get:_grad_fn] "
+     "TensorBase[get:is_leaf] "
+     "TensorBase[get:output_nr] TensorBase[get:_version] TensorBase[get:_base] TensorBase[get:_cdata] "
+     "TensorBase[get:_backward_hooks] TensorBase[get:retains_grad] TensorBase._is_view TensorBase._use_count "
+     "TensorBase[get:_post_accumulate_grad_hooks] TensorBase.is_pinned StorageBase[get:_cdata] "
+     "TensorBase.data_ptr StorageBase.data_ptr",
+     EffectKind::kFromUsers},
+    {"torch._C",
+     "StorageBase.nbytes TensorBase.as_strided TensorBase.as_strided_ TensorBase.set_ TensorBase.resize_ "
+     "TensorBase.resize_as_ _VariableFunctionsClass.as_strided _VariableFunctionsClass.as_strided_ "
+     "_VariableFunctionsClass.resize_as_",
+     EffectKind::kStorage},
+    {"torch._C", "_ImperativeEngine.run_backward", EffectKind::kBackward, "backward()"},
     {"torch._C",
      "_cuda_emptyCache _cuda_memoryStats _cuda_memorySnapshot _cuda_resetPeakMemoryStats "
      "_cuda_resetPeakHostMemoryStats _cuda_resetAccumulatedMemoryStats _cuda_hostMemoryStats _cuda_setMemoryFraction "
      "_cuda_setAllocatorSettings _cuda_attach_out_of_memory_observer _cuda_record_memory_history_legacy "
-     "_cuda_record_memory_history _cuda_isHistoryEnabled _cuda_beginAllocateToPool "
-     "_cuda_beginAllocateCurrentThreadToPool _cuda_endAllocateToPool _cuda_ipc_collect"},
+     "_cuda_record_memory_history _cuda_isHistoryEnabled _cuda_ipc_collect"},
+    {"torch._C",
+     "_cuda_beginAllocateToPool _cuda_beginAllocateCurrentThreadToPool _cuda_beginAllocateCurrentStreamToPool "
+     "_cuda_endAllocateToPool _cuda_setCheckpointPoolState",
+     EffectKind::kPool},
+    // How far the device is, and how much memory is free.
+    {"torch._C",
+     "_CudaStreamBase.query _CudaEventBase.query _CudaEventBase.elapsed_time _cudart.cudaMemGetInfo "
+     "_cuda_getMemoryMetadata _cuda_getCheckpointState"},
+    // Which kernels are chosen, and what waiting for the device does.
+    {"torch._C",
+     "_cuda_set_sync_debug_mode _cuda_tunableop_enable _cuda_tunableop_tuning_enable _cuda_tunableop_read_file "
+     "_cuda_tunableop_set_numerical_check_tolerances",
+     EffectKind::kSetting},
+    // What an operator does.
+    {"torch._C",
+     "_DispatchModule.impl _DispatchModule.impl_t_t _DispatchModule.impl_with_aoti_compile _DispatchModule.fallback "
+     "_DispatchModule.reset",
+     EffectKind::kSetting},
+    {"torch._C",
+     "get_num_threads get_num_interop_threads _get_warnAlways _cuda_getMemoryFraction _cuda_get_sync_debug_mode",
+     EffectKind::kFromUsers},
 };
 
 // Functions written in Python: "function" or "Class.method".
@@ -104,10 +154,20 @@ Row g_python[] = {
     {"logging", "Logger._log Logger.handle Logger.callHandlers Handler.handle Handler.flush basicConfig"},
     {"logging", "Logger.isEnabledFor Logger.getEffectiveLevel", EffectKind::kLogger},
     {"warnings", "_showwarnmsg showwarning _showwarning_orig"},
+    {"threading", "current_thread main_thread", EffectKind::kThread},
+    {"inspect",
+     "stack trace getouterframes getinnerframes signature getfullargspec get_annotations Signature.from_callable",
+     EffectKind::kFromUsers},
+    {"typing", "get_type_hints", EffectKind::kFromUsers},
+    {"traceback", "extract_stack format_stack print_stack walk_stack", EffectKind::kFromUsers},
     {"threading",
      "Thread.start Thread.join Event.set Event.clear Event.wait Event.is_set Condition.wait Condition.wait_for "
      "Condition.notify Condition.notify_all Semaphore.acquire Semaphore.release BoundedSemaphore.release Barrier.wait "
      "settrace setprofile settrace_all_threads setprofile_all_threads active_count enumerate"},
+    {"torch.cuda", "utilization temperature power_draw clock_rate memory_usage device_memory_used list_gpu_processes"},
+    {"torch.cuda.memory", "mem_get_info device_memory_used list_gpu_processes"},
+    {"pynvml",
+     "nvmlDeviceGetMemoryInfo nvmlDeviceGetUtilizationRates nvmlDeviceGetTemperature nvmlDeviceGetPowerUsage"},
     {"queue", "Queue.put Queue.get Queue.join Queue.task_done Queue.qsize Queue.empty Queue.full"},
     {"concurrent.futures.thread", "ThreadPoolExecutor.submit"},
     {"concurrent.futures.process", "ProcessPoolExecutor.submit"},
@@ -150,7 +210,17 @@ Object* attribute(Object* object, std::string_view name) {  // a new reference, 
 }
 
 // "time.sleep", "datetime.now": as a user would write it, without the C module's underscore.
-void name_effect(char (&out)[sizeof(Effect::name)], const Row& row, std::string_view owner, std::string_view name) {
+void name_effect(Effect& effect, const Row& row, std::string_view owner, std::string_view name,
+                 bool is_attribute = false) {
+  char(&out)[sizeof(Effect::name)] = effect.name;
+  effect.attribute = is_attribute;
+  if (owner == "TensorBase") owner = "Tensor";
+  if (owner == "StorageBase") owner = "UntypedStorage";
+  if (is_attribute) {
+    std::snprintf(out, sizeof(out), "%.*s.%.*s", static_cast<int>(owner.size()), owner.data(),
+                  static_cast<int>(name.size()), name.data());
+    return;
+  }
   if (row.said != nullptr) {
     std::snprintf(out, sizeof(out), "%s", row.said);
     return;
@@ -186,10 +256,10 @@ class NativeFinder {
         continue;
       } else if (bracket != std::string_view::npos) {
         const Reference type(attribute(module, word.substr(0, bracket)));
-        if (type && is_type(type.get())) add_slot(type.get(), word.substr(0, bracket), word.substr(bracket));
+        if (type && is_type(type.get())) add_special(type.get(), word.substr(0, bracket), word.substr(bracket));
       } else if (dot != std::string_view::npos) {
         const Reference type(attribute(module, word.substr(0, dot)));
-        if (!type || !is_type(type.get())) continue;
+        if (!type) continue;  // a class, or a module of its own
         if (word.substr(dot + 1) == "*") {
           add_all(type.get(), word.substr(0, dot));
         } else {
@@ -202,11 +272,12 @@ class NativeFinder {
   }
 
  private:
-  void add_place(void** place, std::string_view owner, std::string_view name) {
-    char text[sizeof(Effect::name)];
-    name_effect(text, row_, owner, name);
+  void add_place(void** place, std::string_view owner, std::string_view name, bool is_attribute = false) {
+    Effect effect;
+    effect.kind = row_.kind;
+    name_effect(effect, row_, owner, name, is_attribute);
     // A place that cannot be written is no interpreter's that we know: what is called there would be missed.
-    if (!memory_->has(place, sizeof(*place)) || !add_trap(place, text, row_.kind)) complete_ = false;
+    if (!memory_->has(place, sizeof(*place)) || !add_trap(place, effect)) complete_ = false;
   }
 
   void add(Object* callable, std::string_view owner, std::string_view name) {
@@ -216,6 +287,15 @@ class NativeFinder {
   void add_named(Object* holder, std::string_view owner, std::string_view name) {
     const Reference callable(attribute(holder, name));
     if (callable) add(callable.get(), owner, name);
+  }
+
+  void add_special(Object* type, std::string_view owner, std::string_view special) {
+    constexpr std::string_view kGet = "[get:";
+    if (special == "[new]") return add_place(new_slot(type), owner, "__new__");
+    if (special.substr(0, kGet.size()) != kGet) return add_slot(type, owner, special);
+    const std::string_view name = special.substr(kGet.size(), special.size() - kGet.size() - 1);
+    const Reference descriptor(attribute(type, name));
+    if (descriptor && getter_of(descriptor.get()) != nullptr) add_place(getter_of(descriptor.get()), owner, name, true);
   }
 
   void add_slot(Object* type, std::string_view owner, std::string_view slot) {
@@ -252,7 +332,7 @@ bool add_code(const Row& row, Object* function, std::string_view owner, std::str
   Object* code = g_api.PyFunction_GetCode(function);
   if (effects_by_code().find({code}) != nullptr) return true;
   auto* effect = new Effect;  // for good, as the code: it belongs to a module of the system's
-  name_effect(effect->name, row, owner, name);
+  name_effect(*effect, row, owner, name);
   effect->kind = row.kind;
   g_api.Py_IncRef(code);
   return effects_by_code().put({code}, effect);

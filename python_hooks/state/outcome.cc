@@ -12,7 +12,7 @@ Outcome::Outcome() = default;
 Outcome::~Outcome() = default;
 
 std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, const Before& before,
-                                        ModuleGuard& module, std::string& reason) noexcept {
+                                        ModuleGuard& module, std::string& reason, bool* autograd) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
@@ -32,9 +32,12 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
     state.argument_objects = then.objects.size();
     Describer describer(then, module.objects(), state, reason);
     EffectFinder effects(then, describer, state, reason);
-    if (!effects.find()) return nullptr;
-    state.result = describer.describe(result, "result");
-    const bool good = state.result != kNoNode && describer.held_by_nobody_else() && describer.tells_no_addresses();
+    bool good = effects.find();
+    if (good) {
+      state.result = describer.describe(result, "result");
+      good = state.result != kNoNode && describer.held_by_nobody_else() && describer.tells_no_addresses();
+    }
+    if (autograd != nullptr) *autograd = state.autograd;
     return good ? std::move(outcome) : nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;

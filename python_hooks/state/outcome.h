@@ -56,8 +56,10 @@ class Outcome {
   // were replaced, added or taken out.
   //
   // Refused: what is also referred to from elsewhere, since repeating would make a second one; whatever else changed.
+  //
+  // `autograd`, if not null: it was refused since autograd is at work, and may not be under torch.no_grad().
   static std::unique_ptr<Outcome> learn(Object* result, const Walk& arguments, const Before& before,
-                                        ModuleGuard& module, std::string& reason) noexcept;
+                                        ModuleGuard& module, std::string& reason, bool* autograd = nullptr) noexcept;
   ~Outcome();
 
   // Two observed calls of one signature must have done the same: structure, places, shapes, plain values.

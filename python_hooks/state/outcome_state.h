@@ -87,6 +87,7 @@ struct OutcomeState {
   std::vector<Effect> effects;
   std::uint32_t result = kNoNode;
   std::size_t argument_objects = 0;
+  bool autograd = false;  // refused since autograd is at work
 };
 
 // The first difference, for people; empty: none.

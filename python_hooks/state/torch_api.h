@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "python_hooks/cpython.h"
 
@@ -106,6 +107,10 @@ struct DispatchState {
   static constexpr std::size_t kMostBytes = 256;
   std::uint8_t bytes[kMostBytes] = {};
   std::size_t byte_count = 0;
+
+  bool same_as(const DispatchState& other) const noexcept {
+    return byte_count == other.byte_count && std::memcmp(bytes, other.bytes, byte_count) == 0;
+  }
 };
 bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept;
 

@@ -1,7 +1,6 @@
 #include "python_hooks/state/traps.h"
 
 #include <array>
-#include <cstdio>
 #include <utility>
 
 #include "python_hooks/flat_map.h"
@@ -28,6 +27,7 @@ struct Trap {
 Trap g_traps[kMostTraps];
 std::size_t g_trap_count = 0;
 unsigned g_armed = 0;
+std::uint64_t g_pool_changes = 0, g_setting_changes = 0;
 
 FlatMap<AddressKey, std::uint32_t>& known_places() {
   static auto* places = new FlatMap<AddressKey, std::uint32_t>;
@@ -37,7 +37,9 @@ FlatMap<AddressKey, std::uint32_t>& known_places() {
 template <std::size_t index>
 void* tell_and_call(void* a, void* b, void* c, void* d, void* e, void* f) {
   const Trap& trap = g_traps[index];
-  if (t_observing) on_effect(trap.effect, a);
+  if (trap.effect.kind == EffectKind::kPool) ++g_pool_changes;
+  if (trap.effect.kind == EffectKind::kSetting) ++g_setting_changes;
+  if (t_observing) on_effect(trap.effect, a, b);
   return trap.function(a, b, c, d, e, f);
 }
 
@@ -47,17 +49,26 @@ constexpr std::array<AnyFunction, sizeof...(index)> all_functions(std::index_seq
 }
 constexpr auto kFunctions = all_functions(std::make_index_sequence<kMostTraps>());
 
+bool counts(const Effect& effect) noexcept {
+  return effect.kind == EffectKind::kPool || effect.kind == EffectKind::kSetting;
+}
+
+// Is it never taken back?
+bool stays(const Trap& trap) noexcept { return trap.kept || counts(trap.effect); }
+
 }  // namespace
 
-bool add_trap(void** place, const char* name, EffectKind kind) noexcept {
+std::uint64_t pool_changes() noexcept { return g_pool_changes; }
+std::uint64_t setting_changes() noexcept { return g_setting_changes; }
+
+bool add_trap(void** place, const Effect& effect) noexcept {
   if (*place == nullptr || known_places().find({place}) != nullptr) return true;
   if (g_trap_count == kMostTraps || !known_places().put({place}, 1)) return false;
   Trap& trap = g_traps[g_trap_count];
   trap.place = place;
   trap.function = reinterpret_cast<AnyFunction>(*place);
-  trap.effect.kind = kind;
-  std::snprintf(trap.effect.name, sizeof(trap.effect.name), "%s", name);
-  if (g_armed != 0) *place = reinterpret_cast<void*>(kFunctions[g_trap_count]);
+  trap.effect = effect;
+  if (g_armed != 0 || counts(effect)) *place = reinterpret_cast<void*>(kFunctions[g_trap_count]);
   ++g_trap_count;
   return true;
 }
@@ -65,7 +76,7 @@ bool add_trap(void** place, const char* name, EffectKind kind) noexcept {
 void arm_traps() noexcept {
   if (g_armed++ != 0) return;
   for (std::size_t i = 0; i < g_trap_count; ++i) {
-    if (g_traps[i].kept) continue;
+    if (stays(g_traps[i])) continue;
     g_traps[i].function = reinterpret_cast<AnyFunction>(*g_traps[i].place);  // may be another one by now
     *g_traps[i].place = reinterpret_cast<void*>(kFunctions[i]);
   }
@@ -74,7 +85,7 @@ void arm_traps() noexcept {
 void disarm_traps() noexcept {
   if (--g_armed != 0) return;
   for (std::size_t i = 0; i < g_trap_count; ++i) {
-    if (g_traps[i].kept) continue;
+    if (stays(g_traps[i])) continue;
     if (*g_traps[i].place == reinterpret_cast<void*>(kFunctions[i])) {
       *g_traps[i].place = reinterpret_cast<void*>(g_traps[i].function);
     } else {

@@ -30,7 +30,8 @@ bool is_library_function(Object* function) noexcept {
   return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
 }
 
-// By the module that the class says it is from, or where no module goes by that name, by its functions.
+}  // namespace
+
 bool is_library_class(Object* type) noexcept {
   Object* dict = type::dict(type);
   Object* name = dict_item(dict, "__module__");
@@ -48,6 +49,16 @@ bool is_library_class(Object* type) noexcept {
     any = true;
   }
   return any;
+}
+
+namespace {
+
+bool is_container(Object* type) noexcept {
+  for (Object* const known : {g_api.PyDict_Type, g_api.PyList_Type, g_api.PySet_Type, g_named_types.ordered_dict,
+                              g_named_types.default_dict}) {
+    if (type == known) return true;
+  }
+  return false;
 }
 
 bool is_c_descriptor(Object* type) noexcept {
@@ -70,16 +81,19 @@ class ClassDigest {
     put(identity_of(type));
     put(identity_of(type_of(type)));
     if (dict == nullptr) return;
-    const bool by_identity = is_library_class(type) || is_enum_class(type);
+    const bool librarys = is_library_class(type), is_enum = is_enum_class(type), by_identity = librarys || is_enum;
     std::ptrdiff_t position = 0;
     for (Object *name, *value; g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {
       if (is_note(name)) continue;
       put_value(name, 0);
+      // An enumeration's members are reached by their names here, whatever stands for them in the class.
+      const bool members = is_enum && !librarys && text_is(name, "_member_map_");
+      const bool shallow = librarys && !is_enum && is_container(type_of(value)) && !is_dunder(name);
       const bool deep = by_identity ? is_users_function(value) : counts_by_value(name, value);
-      put(deep);
-      if (deep) {
+      put(deep || shallow || members);
+      if (deep || shallow || members) {
         put_address(type_of(value));
-        info_.by_value.push_back({name, value});
+        info_.by_value.push_back({name, value, shallow});
       } else {
         put_value(value, 0);
       }

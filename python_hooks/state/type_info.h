@@ -57,9 +57,11 @@ struct TypeInfo {
     const char* name;
     std::uint32_t offset;
   };
-  // An attribute of a class of the user's that counts by value. Borrowed, valid as long as this TypeInfo is.
+  // An attribute of a class of the user's that counts by value, or a library's container. Borrowed, valid as long as
+  // this TypeInfo is.
   struct Attribute {
     Object *name, *value;
+    bool shallow;  // a library's: which objects it refers to, not what these are like
   };
 
   Object* type = nullptr;
@@ -73,6 +75,9 @@ struct TypeInfo {
   std::vector<Slot> slots;          // its own and its bases'
   std::vector<Attribute> by_value;  // its own and its bases'
 };
+
+// By the module that the class says it is from, or where no module goes by that name, by its functions.
+bool is_library_class(Object* type) noexcept;
 
 // Null: no memory. Valid until the next call for the same type. Call under NoCollection.
 const TypeInfo* type_info(Object* type);

@@ -45,7 +45,9 @@ void Walk::exchange_memory(Walk& other) noexcept {
   touched_before_.swap(other.touched_before_);
 }
 
-bool Walk::add(Object* root, const char* name) noexcept {
+bool Walk::add_shallow(Object* root, const char* name) noexcept { return add(root, name, true); }
+
+bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
   if (incomplete_) return false;
   if (!check_objects()) {
     reason_ = "this Python's objects are laid out in a way that is not known";
@@ -57,7 +59,7 @@ bool Walk::add(Object* root, const char* name) noexcept {
   path.text = name;
   try {
     Walker walker(*this);
-    const bool taken = walker.value(root, path);
+    const bool taken = shallow ? walker.shallow(root, path) : walker.value(root, path);
     walker.flush();
     return taken;
   } catch (const std::bad_alloc&) {

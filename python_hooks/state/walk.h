@@ -62,7 +62,10 @@ class Walk {
   Walk& operator=(const Walk&) = delete;
 
   // False: refused, see reason(). May be called for several roots; `name` opens the path in reasons ("args[0]").
-  bool add(Object* root, const char* name) noexcept;
+  bool add(Object* root, const char* name) noexcept { return add(root, name, false); }
+  // Not what it refers to by value, but which objects: of a container or an instance that is a library's, the items and
+  // attributes, two levels deep; of a library's function what its closure holds. Never refused for what it holds.
+  bool add_shallow(Object* root, const char* name) noexcept;
   void add_bytes(const void* data, std::size_t size) noexcept;  // without memory the next add() is false
 
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
@@ -82,6 +85,7 @@ class Walk {
 
  private:
   friend class Walker;
+  bool add(Object* root, const char* name, bool shallow) noexcept;
   void exchange_memory(Walk& other) noexcept;
 
   bool keep_addresses_;

@@ -28,7 +28,8 @@ bool is_librarys_function(Object* object) noexcept {
 bool Walker::function(Object* function, const Path& path) {
   const FunctionParts parts = function_parts(function);
   if (parts.closure == nullptr && origin_of(parts.code, parts.globals) != CodeOrigin::kUser) {
-    return by_identity(function, Tag::kLibraryFunction);
+    return by_identity(function, Tag::kLibraryFunction) && function_texts(function, path) &&
+           function_attributes(function, path);
   }
   put(Tag::kFunction);
   put(identity_of(parts.code));
@@ -37,9 +38,18 @@ bool Walker::function(Object* function, const Path& path) {
     watch_->function(function);
     watch_->keep(parts.code);
   }
-  return optional(parts.defaults, path.attribute("__defaults__")) &&
+  return function_texts(function, path) && optional(parts.defaults, path.attribute("__defaults__")) &&
          optional(parts.keyword_defaults, path.attribute("__kwdefaults__")) &&
          optional(parts.closure, path.attribute("__closure__")) && attributes(parts.attributes, path);
+}
+
+bool Walker::function_texts(Object* function, const Path& path) {
+  constexpr const char* kNames[kFunctionTexts] = {"__name__", "__qualname__", "__doc__", "__module__"};
+  for (std::size_t i = 0; i < kFunctionTexts; ++i) {
+    if (watch_ != nullptr) watch_->reference(function, g_layout.function_texts[i]);
+    if (!optional(function_text(function, i), path.attribute(kNames[i]))) return false;
+  }
+  return true;
 }
 
 bool Walker::partial(Object* partial, const Path& path) {

@@ -250,24 +250,39 @@ bool Walker::class_reference(Object* type, const Path& path) {
   if (info->reference == nullptr) return true;
   if (watch_ != nullptr) watch_->type(type);
   put(info->digest);
+  Object* bases = type::mro(type);  // with itself
+  for (std::size_t i = 0; i < item_count(bases); ++i) {
+    Object* const base = tuple_data(bases)[i];
+    for (const std::size_t text : type::g_texts) {
+      if (!type::is_heap(base)) continue;
+      if (watch_ != nullptr) watch_->reference(base, text);
+      put_text(field<Object*>(base, text));
+    }
+  }
   const std::vector<TypeInfo::Attribute> by_value = info->by_value;
   // A metaclass of its own is where its attributes are looked up, too.
   if (type_of(type) != g_api.PyType_Type && !class_reference(type_of(type), path)) return false;
   const Path class_path = path.note(type::name(type));
   for (const TypeInfo::Attribute& attribute : by_value) {
-    if (!value(attribute.value, class_path.attribute(attribute.name))) return false;
+    const Path attribute_path = class_path.attribute(attribute.name);
+    if (!(attribute.shallow ? shallow(attribute.value, attribute_path) : value(attribute.value, attribute_path))) {
+      return false;
+    }
   }
   return true;
 }
 
-// Whose attributes are nobody's but its package's. Of the user's anything may be set at any time.
+// A library's by the objects that its names stand for. Of the user's anything may be set at any time.
 bool Walker::python_module(Object* module, const Path& path) {
   Object* dict = module_dict(module);
   if (dict != nullptr && is_users_module(dict)) {
     return refuse(path,
                   "a module of the user's (" + text_value(dict_item(dict, "__name__")) + "), whose names are settings");
   }
-  return by_identity(module, Tag::kModule);
+  if (!by_identity(module, Tag::kModule)) return false;
+  // Of arguments, and of a result that is a module, only which module it is.
+  const bool whole = dict != nullptr && walk_.keep_addresses_ && path.from != nullptr;
+  return !whole || again(module) || public_names(dict, path);
 }
 
 bool Walker::enum_member(Object* member, const Path& path) {
@@ -278,7 +293,11 @@ bool Walker::enum_member(Object* member, const Path& path) {
   Object* name = dict != nullptr ? dict_item(dict, "_name_") : nullptr;
   const bool named = name != nullptr && is_text(name);
   put(named);
-  if (named) return value(name, path);
+  if (named) {
+    if (!value(name, path)) return false;
+    // A library's are constants; the user's may have attributes, and these be set.
+    return is_library_class(type_of(member)) || attributes(dict, path);
+  }
   put_address(member);  // a combination of flags: its class keeps it
   return true;
 }

@@ -39,6 +39,7 @@ class Walker {
 
   // All false: refused. May throw std::bad_alloc.
   bool value(Object* object, const Path& path);
+  bool shallow(Object* object, const Path& path);  // see Walk::add_shallow
   bool refuse(const Path& path, const std::string& why);
   void flush();  // at the end
 
@@ -84,10 +85,18 @@ class Walker {
   bool set_items(Object* set, const Path& path);
   bool deque_items(Object* deque, const Path& path);
   bool function(Object* function, const Path& path);
+  bool function_texts(Object* function, const Path& path);
+  bool function_attributes(Object* function, const Path& path);
   bool partial(Object* partial, const Path& path);
   bool builtin(Object* builtin, const Path& path);
   bool descriptor(Object* descriptor);
   bool by_identity(Object* object, Tag tag);
+  bool shallow_at(Object* object, int depth, const Path& path);
+  bool shallow_items(Object* object, const TypeInfo& info, int depth, const Path& path);
+  bool shallow_attributes(Object* dict, int depth, const Path& path);
+  bool shallow_closure(Object* function, int depth, const Path& path);
+  bool public_names(Object* dict, const Path& path);
+  bool shallow_leaf(Object* object, const Path& path);
   bool python_module(Object* module, const Path& path);
   bool cached_property(Object* property, const Path& path);
   bool cache(Object* cache, const Path& path);
@@ -148,6 +157,7 @@ enum class Walker::Tag : std::uint8_t {
   kCell,
   kWeakReference,
   kByIdentity,
+  kShallow,
   kTensor,
   kConstant,
   kDevice,

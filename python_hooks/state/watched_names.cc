@@ -1,10 +1,14 @@
 #include "python_hooks/state/watched_names.h"
 
+#include <cstring>
 #include <initializer_list>
+#include <new>
 
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/torch_api.h"
+#include "python_hooks/state/type_info.h"
 
 namespace grape::python::state {
 namespace {
@@ -51,11 +55,69 @@ bool stands_for_itself(Object* value) noexcept {
   return false;
 }
 
+bool has_buffer(Object* type) noexcept {
+  const void* const protocol = field<const void*>(type, 160);
+  return protocol != nullptr && field<const void*>(protocol, 0) != nullptr;
+}
+
+// Of a library's: may what code reads of it be another one while it stays the same object? Functions, classes, and what
+// is made in C, are taken for what they are called; not so what hands out one thing after the other, or bare memory.
+bool is_data(Object* value) {
+  Object* type = type_of(value);
+  const TypeInfo* info = type_info(type);
+  if (info == nullptr) throw std::bad_alloc();
+  switch (info->kind) {
+    case Kind::kPlain:
+      return type != member_of("os", "_Environ");  // see EffectKind::kEnvironment
+    case Kind::kTuple:
+    case Kind::kList:
+    case Kind::kDict:
+    case Kind::kSet:
+    case Kind::kFrozenSet:
+    case Kind::kOrderedDict:
+    case Kind::kDefaultDict:
+    case Kind::kDeque:
+    case Kind::kTensor:
+      return true;
+    case Kind::kOpaque:
+      return std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type));
+    default:
+      return info->made_in_python;
+  }
+}
+
+bool is_empty_container(Object* object) noexcept {
+  Object* type = type_of(object);
+  if (type == g_api.PyDict_Type || type == g_api.PyList_Type || type == g_named_types.ordered_dict) {
+    return item_count(object) == 0;
+  }
+  return type == g_api.PySet_Type && set_size(object) == 0;
+}
+
+// Of what counts by identity: which objects it refers to, is looked at too. Of what a library keeps for itself, as its
+// caches, only where that holds nothing: it may be what is asked first.
+bool keeps_objects(Object* name, Object* value) {
+  char first = '\0';
+  if (is_function(value)) return function_parts(value).closure != nullptr;
+  if (copy_text(name, &first, 1) == 1 && first == '_') return is_empty_container(value);
+  return value != g_api.PyImport_GetModuleDict() && !stands_for_itself(value) && is_data(value);
+}
+
+// What the interpreter keeps in every module for itself.
+bool is_interpreters(Object* name) noexcept {
+  for (const char* own : {"__builtins__", "__spec__", "__loader__", "__cached__", "__warningregistry__",
+                          "__annotations__", "__conditional_annotations__"}) {
+    if (text_is(name, own)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-WatchedNames::WatchedNames(Object* dict, bool users, std::string owner)
+WatchedNames::WatchedNames(Object* dict, bool users, std::string owner, bool module)
     : dict_(dict),
       users_(users),
+      module_(module),
       owner_(std::move(owner)),
       version_(dict_version(dict)),
       tells_(tells_of_changes(dict)) {
@@ -70,9 +132,11 @@ WatchedNames::~WatchedNames() {
 WatchedNames::WatchedNames(WatchedNames&& other) noexcept
     : dict_(other.dict_),
       users_(other.users_),
+      module_(other.module_),
       owner_(std::move(other.owner_)),
       version_(other.version_),
       tells_(other.tells_),
+      whole_(other.whole_),
       names_(std::move(other.names_)) {
   other.dict_ = nullptr;
   other.names_.clear();
@@ -85,22 +149,43 @@ Object* WatchedNames::now(const Named& named) const noexcept {
 }
 
 void WatchedNames::hold(Named& named, Object* value) const {
-  named.by_identity = !users_ || (value != nullptr && stands_for_itself(value));
+  named.by_identity =
+      value != nullptr ? stands_for_itself(value) || !(users_ || (named.by_value && is_data(value))) : !users_;
   named.value = Held(value, named.by_identity);
 }
 
-Object* WatchedNames::add(Object* name, bool set_by_code) {
+Object* WatchedNames::add(Object* name, bool set_by_code, bool by_value) {
   for (Named& named : names_) {
     if (named.name != name) continue;
     named.set_by_code = named.set_by_code || set_by_code;
-    return now(named);
+    Object* value = now(named);
+    if (by_value && !named.by_value) {
+      named.by_value = true;
+      hold(named, value);
+    }
+    return value;
   }
-  names_.push_back({name, Held(), set_by_code, false});
+  names_.push_back({name, Held(), set_by_code, by_value, false});
   g_api.Py_IncRef(name);
   Object* value = now(names_.back());
   hold(names_.back(), value);
   return value;
 }
+
+bool WatchedNames::counts(Object* name, bool users) noexcept {
+  char first = '\0';
+  if (!is_text(name) || (users && is_interpreters(name))) return false;
+  return users || (copy_text(name, &first, 1) == 1 && first != '_');
+}
+
+std::size_t WatchedNames::count() const noexcept {
+  std::size_t count = 0;
+  std::ptrdiff_t position = 0;
+  for (Object *name, *value; g_api.PyDict_Next(dict_, &position, &name, &value) != 0;) count += counts(name, users_);
+  return count;
+}
+
+void WatchedNames::take_whole() { whole_ = count(); }
 
 Object* WatchedNames::set_to_unknown() const noexcept {
   for (const Named& named : names_) {
@@ -124,6 +209,10 @@ WatchedNames::Change WatchedNames::compare_one(const Named& named, std::string& 
 
 WatchedNames::Change WatchedNames::compare(std::string& what) {
   Change change = Change::kNone;
+  if (whole_ != 0 && whole_ != count()) {
+    what = owner_ + " has other names";
+    return Change::kOther;
+  }
   for (const Named& named : names_) {
     const Change one = compare_one(named, what);
     if (one == Change::kOther) return one;
@@ -141,8 +230,13 @@ void WatchedNames::take_again() {
 bool WatchedNames::walk(Walk& into) const {
   for (const Named& named : names_) {
     Object* value = now(named);
-    if (value == nullptr || (named.by_identity && !named.value.plain())) continue;
-    if (!into.add(value, name_of(named.name).c_str())) return false;
+    if (value == nullptr) continue;
+    const std::string name = name_of(named.name);
+    if (named.by_identity && !named.value.plain()) {
+      if (module_ && keeps_objects(named.name, value) && !into.add_shallow(value, name.c_str())) return false;
+    } else if (!into.add(value, name.c_str())) {
+      return false;
+    }
   }
   return true;
 }

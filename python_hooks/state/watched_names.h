@@ -15,8 +15,8 @@ namespace grape::python::state {
 class WatchedNames {
  public:
   // `users`: the values count by what they hold; else each is the same as long as it is the same object, or an equal
-  // plain value. Keeps `dict` alive.
-  WatchedNames(Object* dict, bool users, std::string owner);
+  // plain value, and if it is data of a `module`'s, refers to the same objects. Keeps `dict` alive.
+  WatchedNames(Object* dict, bool users, std::string owner, bool module);
   ~WatchedNames();
   WatchedNames(WatchedNames&& other) noexcept;
   WatchedNames& operator=(WatchedNames&&) = delete;
@@ -25,7 +25,10 @@ class WatchedNames {
 
   // The value that the name has now, borrowed; null: none. `set_by_code`: the observed code may set it, so another
   // object is another value, even an equal one. Adding a name again does no harm.
-  Object* add(Object* name, bool set_by_code);
+  // `by_value`: what the user's code names in a library's module, by what it holds if that is data.
+  Object* add(Object* name, bool set_by_code, bool by_value);
+  // After all names were added: others are not to appear either.
+  void take_whole();
   // A name that the code sets to what can be neither compared nor told from another; null: none.
   Object* set_to_unknown() const noexcept;
 
@@ -45,7 +48,11 @@ class WatchedNames {
   // All that identifies the values that count by identity.
   void identify(std::vector<std::uint64_t>& out) const;
 
+  // Is it one of those that count where all do?
+  static bool counts(Object* name, bool users) noexcept;
+
   Object* dict() const noexcept { return dict_; }
+  bool users() const noexcept { return users_; }
   std::size_t size() const noexcept { return names_.size(); }
   std::string name_of(Object* name) const;  // "torch.nn.functional.gelu"
 
@@ -54,18 +61,21 @@ class WatchedNames {
     Object* name;  // a reference
     Held value;
     bool set_by_code;
+    bool by_value;     // though a library's
     bool by_identity;  // or an equal constant
   };
 
   Object* now(const Named& named) const noexcept;
   void hold(Named& named, Object* value) const;
+  std::size_t count() const noexcept;
   Change compare_one(const Named& named, std::string& what) const;
 
   Object* dict_;
-  bool users_;
+  bool users_, module_;
   std::string owner_;
   std::uint64_t version_ = 0;
   bool tells_ = false;
+  std::size_t whole_ = 0;  // how many names there are, if all count
   std::vector<Named> names_;
 };
 

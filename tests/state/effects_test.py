@@ -9,12 +9,15 @@ import cProfile
 import ctypes
 import dataclasses
 import datetime
+import decimal
 import enum
 import functools
 import gc
+import inspect
 import io
 import itertools
 import json
+import locale
 import logging
 import math
 import mmap
@@ -31,6 +34,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import typing
 import unittest
 import uuid
@@ -58,6 +62,7 @@ RECORD = logging.makeLogRecord({"levelno": logging.INFO})
 PROFILE = cProfile.Profile()
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 OTHER_RANDOM = random.Random(4)
+LIMIT = sys.getrecursionlimit()
 
 
 class Sink:
@@ -214,9 +219,24 @@ REFUSED = [
     ("gc switched", lambda: (gc.disable(), gc.enable()), "gc.disable"),
     ("profile function", set_profile, "sys.setprofile"),
     ("cProfile", lambda: (PROFILE.enable(), PROFILE.disable()), "enable"),
-    ("recursion limit", lambda: sys.setrecursionlimit(sys.getrecursionlimit()), "sys.setrecursionlimit"),
+    ("recursion limit", lambda: sys.setrecursionlimit(LIMIT), "sys.setrecursionlimit"),
     ("globals by name", lambda: globals()["REFUSED"], "globals"),
     ("identity", lambda: id(REFUSED), "id()"),
+    ("identity by hash", lambda: hash((1, ("a", Sink()))), "hash() of an object"),
+    ("references", lambda: sys.getrefcount(REFUSED), "sys.getrefcount"),
+    ("referrers", lambda: gc.get_referrers(REFUSED), "gc.get_referrers"),
+    ("a setting", lambda: sys.getrecursionlimit(), "sys.getrecursionlimit"),
+    ("a frame", lambda: sys._getframe(), "sys._getframe"),
+    ("the stack", lambda: list(traceback.walk_stack(None)), "walk_stack"),
+    ("a signature", lambda: inspect.signature(one_and_two), "inspect.signature"),
+    ("weak references", lambda: weakref.getweakrefcount(Sink), "weakref.getweakrefcount"),
+    ("subclasses", lambda: Sink.__subclasses__(), "__subclasses__"),
+    ("decimal", lambda: decimal.Decimal("1"), "Decimal"),
+    ("decimal from a float", lambda: decimal.Decimal.from_float(1.0), "Decimal"),
+    ("decimal context", lambda: decimal.getcontext(), "decimal.getcontext"),
+    ("local time", lambda: datetime.datetime.fromtimestamp(0), "fromtimestamp"),
+    ("event loop that runs", lambda: asyncio._get_running_loop(), "asyncio._get_running_loop"),
+    ("conventions", lambda: locale.localeconv(), "locale.localeconv"),
     ("library opened", lambda: ctypes.CDLL(None), "ctypes.dlopen"),
 ]
 
@@ -309,7 +329,8 @@ HARMLESS = [
     ("attributes", lambda: (getattr(math, "pi"), hasattr(math, "nothing"), isinstance(1, typing.Hashable))),
     ("code that is compiled", lambda: eval("1 + 1") + len(compile("1", "x", "eval").co_consts)),
     ("generators", lambda: list(i for i in (yield_two()))),
-    ("hash", lambda: hash("a")),
+    ("hash", lambda: hash("a") + hash((1, ("a", None)))),
+    ("interned", lambda: sys.intern("a") + sys.getdefaultencoding()),
 ]
 
 

@@ -62,6 +62,7 @@ MODELS = [
 ]
 GENERATOR = numpy.random.default_rng(1)
 WEIGHT = torch.ones(3, requires_grad=True)
+EVENT = torch.cuda.Event()
 COMPILED = torch.compile(lambda x: x + 1, backend="eager")
 COMPILED(torch.ones(2))
 
@@ -74,6 +75,16 @@ REFUSED = [
     ("random state", lambda: torch.get_rng_state(), "Generator.get_state"),
     ("backward", lambda: (WEIGHT * 2).sum().backward(), "backward()"),
     ("gradients", lambda: torch.autograd.grad((WEIGHT * 2).sum(), WEIGHT), "backward()"),
+    ("a gradient", lambda: WEIGHT.grad, "reads Tensor.grad, which"),
+    ("a gradient by getattr", lambda: getattr(WEIGHT, "gr" + "ad"), "reads Tensor.grad, which"),
+    ("a leaf", lambda: WEIGHT.is_leaf, "reads Tensor.is_leaf"),
+    ("versions", lambda: WEIGHT._version, "reads Tensor._version"),
+    ("a view's base", lambda: WEIGHT._base, "reads Tensor._base"),
+    ("an address", lambda: WEIGHT.data_ptr(), "Tensor.data_ptr()"),
+    ("a storage's address", lambda: WEIGHT.untyped_storage().data_ptr(), "UntypedStorage.data_ptr()"),
+    ("hash of a tensor", lambda: hash(WEIGHT), "hash() of an object"),
+    ("an event", lambda: EVENT.query(), "_CudaEventBase.query()"),
+    ("threads", lambda: torch.get_num_threads(), "get_num_threads()"),
     ("torch.compile", lambda: COMPILED(torch.ones(2)), "torch.compile"),
 ]
 HARMLESS = [

@@ -126,7 +126,39 @@ class LibrariesTest(Base):
         self.check(guard, lambda: setattr(self.library, "LEVEL", 2), True, lambda: setattr(self.library, "LEVEL", 1))
         listed = self.library.LISTED
         self.check(guard, lambda: setattr(self.library, "LISTED", [1]), True, lambda: setattr(self.library, "LISTED", listed))
-        self.check(guard, lambda: listed.append(2), False)
+        self.check(guard, lambda: listed.append(2), True, listed.pop)
+        self.check(guard, lambda: listed.append(listed.pop()), False)
+
+    def test_objects_that_a_library_keeps(self):
+        """Which objects, not what they are like; of what it keeps for itself only whether there is anything."""
+        library = module(
+            """
+            class Thing:
+                def __init__(self): self.x = 1
+            class Interface:
+                _known = {"a": len}
+                def __init__(self): self.own = {}
+                def get(self, name): return self.own.get(name, self._known.get(name))
+            THING, TABLE, INTERFACE = Thing(), {"a": Thing(), "b": [Thing()]}, Interface()
+            _CACHE, _EMPTY = {"x": 1}, {}
+            def run(): return THING, TABLE, _CACHE, _EMPTY, INTERFACE.get("a")
+            """,
+            library=True,
+        )
+        users = module("import %(lib)s as lib\ndef run(): return lib.run()" % {"lib": library.__name__})
+        guard = take(users.run)
+        thing, table, interface = library.Thing, library.TABLE, library.INTERFACE
+        for change, seen, back in (
+            (lambda: library._CACHE.update(a=1), False, lambda: library._CACHE.pop("a")),
+            (lambda: library._EMPTY.update(a=1), True, library._EMPTY.clear),
+            (lambda: setattr(library.THING, "x", 2), True, lambda: setattr(library.THING, "x", 1)),
+            (lambda: setattr(library.THING, "x", 1.0), True, lambda: setattr(library.THING, "x", 1)),
+            (lambda: table.update(c=1), True, lambda: table.pop("c")),
+            (lambda: interface.own.update(a=max), True, interface.own.clear),
+            (lambda: interface._known.update(a=max), True, lambda: interface._known.update(a=len)),
+        ):
+            self.check(guard, change, seen, back)
+        self.check(take(users.run), lambda: table.update(a=thing()), True)
 
     def test_empty_containers_are_filled(self):
         for container, fill in ((self.library.EMPTY, lambda: self.library.EMPTY.update(a=1)),

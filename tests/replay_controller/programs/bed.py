@@ -8,10 +8,14 @@ import contextlib
 import dataclasses
 import gc
 import hashlib
+import os
+import sys
 
 import torch
 from torch import nn
 
+# What lies there counts as an installed package.
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "site-packages"))
 CASES = {}
 NOTICES = "(?:grape: [^\\n]* Python 3.11 inlines direct calls [^\\n]*\\n)*"  # for each function that is a region
 
@@ -102,6 +106,37 @@ def net(kind=Net):
 
 def data(seed=2, rows=3):
     return (torch.rand(rows, 8, generator=torch.Generator().manual_seed(seed)) - 0.5).cuda()
+
+
+GUARDED, REFUSED = "eer{4}eer{4}", "[ep]{12}"
+
+
+def reads(pattern, **options):
+    """Declares a case of a model that multiplies by what `read(model)` gives. `change(model)` makes that another after six
+    calls. The decorated function makes both, and maybe what puts all back."""
+
+    def declare(make):
+        def body(run):
+            read, change, *back = make()
+
+            class Reading(Net):
+                def forward(self, x):
+                    return super().forward(x) * float(read(self))
+
+            model = net(Reading)
+            try:
+                for i in range(12):
+                    if i == 6:
+                        change(model)
+                    run(model, data(i))
+            finally:
+                for put_back in back:
+                    put_back()
+
+        body.__name__, body.__module__ = make.__name__, make.__module__
+        return case(pattern, **options)(body)
+
+    return declare
 
 
 def run_case(name):

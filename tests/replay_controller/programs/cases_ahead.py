@@ -102,3 +102,20 @@ def streams_between_two_calls(run):
                 torch.cuda.synchronize()
         else:
             run(model, x)
+
+
+# What was got ready lies in another pool than the one that the program has chosen since.
+@case("eer{12}")
+def pool_of_memory_between_calls(run):
+    model, results = net(), []
+
+    def look():
+        results.append(run(model, data()))
+        run.see(torch._C._cuda_poolOf(results[-1].data_ptr()))
+
+    for i in range(14):
+        if i in (6, 8, 9):
+            with torch.cuda.use_mem_pool(i):
+                look()
+        else:
+            look()

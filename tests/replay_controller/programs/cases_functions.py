@@ -10,7 +10,6 @@ from bed import Net, case, data, net
 from cases_function_state import calling, give, region_in_a_closure
 from torch import nn
 
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "site-packages"))
 import installed_helper  # noqa: E402
 
 INLINES = sys.version_info[:2] == (3, 11)  # direct calls from Python code, which nobody sees then

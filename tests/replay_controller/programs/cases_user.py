@@ -1,6 +1,6 @@
 """GRAPE_STRICT and GRAPE_VALIDATE."""
+import csv
 import re
-import sys
 
 import torch
 from torch import nn
@@ -120,7 +120,7 @@ class Hidden(Net):
     """Depends on what no guard sees: a C function's own state."""
 
     def forward(self, x):
-        return super().forward(x) * sys.getrecursionlimit()
+        return super().forward(x) * csv.field_size_limit()
 
 
 LOUD = (r"grape: cases_user:Hidden: GRAPE_VALIDATE: a replay differs from the call itself: output 0 differs from "
@@ -128,11 +128,11 @@ LOUD = (r"grape: cases_user:Hidden: GRAPE_VALIDATE: a replay differs from the ca
 
 
 def hidden(limits, how):
-    model, limit, results = net(Hidden), sys.getrecursionlimit(), []
+    model, limit, results = net(Hidden), csv.field_size_limit(), []
     for i, more in enumerate(limits):
-        sys.setrecursionlimit(limit + more)
+        csv.field_size_limit(limit + more)
         results.append(how(model, data(i)))
-    sys.setrecursionlimit(limit)
+    csv.field_size_limit(limit)
     return results
 
 

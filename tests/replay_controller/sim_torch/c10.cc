@@ -85,7 +85,7 @@ class Allocator {
   std::uint64_t take(std::size_t bytes) {
     const simtorch::Driver& driver = simtorch::driver();
     const std::size_t rounded = (bytes + 511) / 512 * 512;
-    const std::uint64_t stream = thread_state().stream;
+    const std::uint64_t stream = thread_state().stream ^ thread_state().pool << kPoolShift;
     const std::lock_guard<std::mutex> lock(mutex_);
     std::uint64_t address = 0;
     std::vector<std::uint64_t>& free_blocks = free_[{stream, rounded}];
@@ -115,12 +115,18 @@ class Allocator {
     used_.erase(found);
   }
 
+  std::uint64_t pool_of(std::uint64_t address) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return used_.at(address).first >> kPoolShift;
+  }
+
   void empty() {
     const std::lock_guard<std::mutex> lock(mutex_);
     release(simtorch::driver());
   }
 
  private:
+  static constexpr unsigned kPoolShift = 48;  // streams' handles are smaller
   static constexpr std::size_t kMostInSegment = std::size_t{1} << 20;
   struct Segment {
     std::uint64_t next = 0;
@@ -161,7 +167,7 @@ class Allocator {
     }
   }
 
-  using Key = std::pair<std::uint64_t, std::size_t>;  // stream, bytes
+  using Key = std::pair<std::uint64_t, std::size_t>;  // stream and pool, bytes
   std::mutex mutex_;
   std::map<Key, std::vector<std::uint64_t>> free_;
   std::map<std::uint64_t, Key> used_;
@@ -179,5 +185,6 @@ Allocator& allocator() {
 std::uint64_t allocate(std::size_t bytes) { return allocator().take(bytes); }
 void deallocate(std::uint64_t address) noexcept { allocator().give(address); }
 void empty_cache() noexcept { allocator().empty(); }
+std::uint64_t pool_of(std::uint64_t address) noexcept { return allocator().pool_of(address); }
 
 }  // namespace c10

@@ -126,6 +126,8 @@ struct ThreadState {
   bool callbacks = false;
   bool autocast[2] = {false, false};
   std::uint64_t stream = 0;  // CUstream that is current
+  bool tunable = false;      // operators are chosen by trying them
+  std::uint64_t pool = 0;    // that memory comes from; 0: the one for all
 };
 SIM_EXPORT ThreadState& thread_state();
 SIM_EXPORT LocalKeys local_keys();
@@ -135,6 +137,7 @@ SIM_EXPORT void set_local_keys(LocalKeys keys);
 SIM_EXPORT std::uint64_t allocate(std::size_t bytes);  // throws OutOfMemory
 SIM_EXPORT void deallocate(std::uint64_t address) noexcept;
 SIM_EXPORT void empty_cache() noexcept;
+SIM_EXPORT std::uint64_t pool_of(std::uint64_t address) noexcept;  // the pool of a block that is in use
 
 void reportMemoryUsageToProfiler(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
                                  Device device) SIM_EXPORT;

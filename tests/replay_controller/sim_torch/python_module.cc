@@ -300,6 +300,24 @@ PyObject* cuda_set_stream(PyObject*, PyObject* stream) {
   c10::thread_state().stream = PyLong_AsUnsignedLongLongMask(stream);
   return none();
 }
+PyObject* cuda_begin_pool(PyObject*, PyObject* arguments) {
+  unsigned long long device = 0, pool = 0;
+  if (PyArg_ParseTuple(arguments, "KK", &device, &pool) == 0) return nullptr;
+  c10::thread_state().pool = pool;
+  return none();
+}
+PyObject* cuda_end_pool(PyObject*, PyObject*) {
+  c10::thread_state().pool = 0;
+  return none();
+}
+PyObject* tunable_enable(PyObject*, PyObject* value) {
+  c10::thread_state().tunable = PyObject_IsTrue(value) != 0;
+  return none();
+}
+PyObject* tunable_enabled(PyObject*, PyObject*) { return PyBool_FromLong(c10::thread_state().tunable); }
+PyObject* cuda_pool_of(PyObject*, PyObject* address) {
+  return PyLong_FromUnsignedLongLong(c10::pool_of(PyLong_AsUnsignedLongLongMask(address)));
+}
 PyObject* cuda_make_stream(PyObject*, PyObject*) {
   return guarded([] { return PyLong_FromUnsignedLongLong(make_stream()); });
 }
@@ -375,6 +393,11 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("_cuda_getDevice", cuda_get_device, kNoArguments),
     SIM_FUNCTION("_cuda_getCurrentRawStream", cuda_raw_stream, kOneArgument),
     SIM_FUNCTION("_cuda_setStream", cuda_set_stream, kOneArgument),
+    SIM_FUNCTION("_cuda_beginAllocateCurrentThreadToPool", cuda_begin_pool, kPositional),
+    SIM_FUNCTION("_cuda_endAllocateToPool", cuda_end_pool, kPositional),
+    SIM_FUNCTION("_cuda_tunableop_enable", tunable_enable, kOneArgument),
+    SIM_FUNCTION("_cuda_tunableop_is_enabled", tunable_enabled, kNoArguments),
+    SIM_FUNCTION("_cuda_poolOf", cuda_pool_of, kOneArgument),
     SIM_FUNCTION("_cuda_makeStream", cuda_make_stream, kNoArguments),
     SIM_FUNCTION("_cuda_waitStream", cuda_wait_stream, kPositional),
     SIM_FUNCTION("_cuda_makeEvent", cuda_make_event, kPositional),

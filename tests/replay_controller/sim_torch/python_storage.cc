@@ -37,12 +37,13 @@ PyObject* storage_object(TensorImpl* tensor) {
   return guarded([&] { return wrap_as(g_storage_type, Tensor::share(tensor)); });
 }
 
-bool make_storage_type() {
+bool make_storage_type(PyObject* module) {
   static PyType_Slot slots[] = {
       {kDealloc, reinterpret_cast<void*>(tensor_dealloc)}, {kMethods, g_methods}, {kGetSet, g_fields}, {}};
   static PyType_Spec spec{"torch._C.StorageBase", sizeof(TensorObject), 0, kDefaultFlags, slots};
   g_storage_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  return g_storage_type != nullptr;
+  return g_storage_type != nullptr &&
+         PyModule_AddObject(module, "StorageBase", reinterpret_cast<PyObject*>(g_storage_type)) == 0;
 }
 
 }  // namespace simtorch

@@ -456,7 +456,7 @@ bool add_tensor_type(PyObject* module) {
                                 {}};
   static PyType_Spec spec{"torch._C.TensorBase", sizeof(TensorObject), 0, kDefaultFlags | kBaseType, slots};
   g_base = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  if (g_base == nullptr || !make_storage_type()) return false;
+  if (g_base == nullptr || !make_storage_type(module)) return false;
   Py_IncRef(reinterpret_cast<PyObject*>(g_base));
   return PyModule_AddObject(module, "TensorBase", reinterpret_cast<PyObject*>(g_base)) == 0;
 }

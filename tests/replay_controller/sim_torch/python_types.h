@@ -54,7 +54,7 @@ bool is_number(PyObject* object);
 // Adds the types to the module. False: an exception is set.
 bool add_types(PyObject* module);
 bool add_tensor_type(PyObject* module);
-bool make_storage_type();  // nothing of the module's own
+bool make_storage_type(PyObject* module);
 bool add_functions(PyObject* module);
 
 // Around an operator: counted, shown to a mode or profiler that watches, and run without the interpreter's lock.

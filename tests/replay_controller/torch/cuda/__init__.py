@@ -1,5 +1,6 @@
 """CUDA's streams and generators; begun at first use, as PyTorch's."""
 from torch import _C
+from torch.cuda import memory  # noqa: F401
 
 _initialized = False
 default_generators = ()
@@ -39,6 +40,19 @@ class Stream:
 
 def current_stream():
     return Stream(_C._cuda_getCurrentRawStream(0))
+
+
+class use_mem_pool:
+    """Memory comes from the pool of that number."""
+
+    def __init__(self, pool):
+        self._pool = pool
+
+    def __enter__(self):
+        _C._cuda_beginAllocateCurrentThreadToPool(0, self._pool)
+
+    def __exit__(self, *_):
+        _C._cuda_endAllocateToPool(0, self._pool)
 
 
 class stream:

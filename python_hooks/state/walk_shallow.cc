@@ -1,0 +1,141 @@
+// What libraries keep: which objects, not what these are like.
+#include <algorithm>
+#include <cstring>
+
+#include "python_hooks/state/held.h"
+#include "python_hooks/state/identity.h"
+#include "python_hooks/state/walker.h"
+#include "python_hooks/state/watched_names.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr int kDeepest = 2;
+
+// Lets go of what it holds whenever that dies: a cache.
+bool is_weak_container(Object* type) noexcept {
+  const char* names[] = {"WeakKeyDictionary", "WeakValueDictionary", "WeakSet", "WeakIdKeyDictionary"};
+  return std::any_of(std::begin(names), std::end(names),
+                     [type](const char* name) { return std::strcmp(type::name(type), name) == 0; });
+}
+
+}  // namespace
+
+bool Walker::shallow(Object* object, const Path& path) {
+  const bool taken = shallow_at(object, 0, path);
+  if (walk_.expected_ != nullptr && taken) compare(path);
+  return taken;
+}
+
+bool Walker::shallow_at(Object* object, int depth, const Path& path) {
+  if (object == nullptr) return optional(object, path);
+  if (is_constant(object)) return value(object, path);
+  if (depth > kDeepest || is_weak_container(type_of(object))) return shallow_leaf(object, path);
+  const TypeInfo* info = type_info(type_of(object));
+  if (info == nullptr) throw std::bad_alloc();
+  switch (info->kind) {
+    case Kind::kFunction:
+      return shallow_leaf(object, path) && (again(object) || shallow_closure(object, depth, path));
+    case Kind::kPlain:
+    case Kind::kTuple:
+    case Kind::kList:
+    case Kind::kDict:
+    case Kind::kOrderedDict:
+    case Kind::kDefaultDict:
+    case Kind::kSet:
+    case Kind::kFrozenSet:
+      return shallow_items(object, *info, depth, path);
+    default:
+      return shallow_leaf(object, path);
+  }
+}
+
+bool Walker::shallow_items(Object* object, const TypeInfo& info, int depth, const Path& path) {
+  const Kind kind = info.kind;
+  const bool made_in_python = info.made_in_python;
+  if (again(object)) return true;
+  put(Tag::kShallow);
+  put_address(type_of(object));
+  if (watch_ != nullptr) watch_->object(object);
+  if (made_in_python && !(shallow_leaf(object, path) && shallow_attributes(instance_dict(object), depth, path))) {
+    return false;
+  }
+  switch (kind) {
+    case Kind::kTuple:
+    case Kind::kList: {
+      const bool list = kind == Kind::kList;
+      if (watch_ != nullptr) list ? watch_->list(object) : watch_->tuple(object);
+      Object* const* data = list ? list_data(object) : tuple_data(object);
+      put(item_count(object));
+      for (std::size_t i = 0; i < item_count(object); ++i) {
+        if (!shallow_at(data[i], depth + 1, path.item(i))) return false;
+      }
+      return true;
+    }
+    case Kind::kSet:
+    case Kind::kFrozenSet:
+      if (watch_ != nullptr) watch_->set(object);
+      put(set_size(object));
+      for (std::size_t i = 0; i < set_table_size(object); ++i) {
+        const SetEntry& entry = set_table(object)[i];
+        if (entry.used() && !shallow_at(entry.key, depth + 1, path.note("an element"))) return false;
+      }
+      return true;
+    case Kind::kDict:
+    case Kind::kOrderedDict:
+    case Kind::kDefaultDict:
+      return shallow_attributes(object, depth, path);
+    default:
+      return true;
+  }
+}
+
+bool Walker::shallow_attributes(Object* dict, int depth, const Path& path) {
+  if (dict != nullptr) {
+    if (watch_ != nullptr) watch_->dict(dict, is_exactly(dict, g_named_types.ordered_dict));
+    std::ptrdiff_t position = 0;
+    for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+      if (!shallow_at(key, depth + 1, path.note("a key")) || !shallow_at(item, depth + 1, path.key(key))) return false;
+    }
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
+// Of a library's: which objects its attributes are.
+bool Walker::function_attributes(Object* function, const Path& path) {
+  if (watch_ != nullptr) watch_->word(function, g_layout.function_attributes);
+  return shallow_attributes(function_parts(function).attributes, kDeepest, path);
+}
+
+bool Walker::public_names(Object* dict, const Path& path) {
+  if (watch_ != nullptr) watch_->dict(dict, false);
+  std::ptrdiff_t position = 0;
+  for (Object *name, *item; g_api.PyDict_Next(dict, &position, &name, &item) != 0;) {
+    if (!WatchedNames::counts(name, false) || item == g_api.PyImport_GetModuleDict()) continue;
+    if (!value(name, path.note("a name")) || !shallow_at(item, kDeepest, path.attribute(name))) return false;
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
+bool Walker::shallow_closure(Object* function, int depth, const Path& path) {
+  Object* closure = function_parts(function).closure;
+  if (closure == nullptr) return true;
+  if (watch_ != nullptr) watch_->word(function, g_layout.function_defaults + 16);
+  for (std::size_t i = 0; i < item_count(closure); ++i) {
+    Object* cell = tuple_data(closure)[i];
+    if (watch_ != nullptr) watch_->reference(cell, 16);
+    if (!shallow_at(cell_content(cell), depth + 1, path.attribute("__closure__"))) return false;
+  }
+  return true;
+}
+
+bool Walker::shallow_leaf(Object* object, const Path&) {
+  if (type::weak_list_offset(type_of(object)) != 0) return by_identity(object, Tag::kByIdentity);
+  put(Tag::kByIdentity);
+  put_address(object);
+  return true;
+}
+
+}  // namespace grape::python::state

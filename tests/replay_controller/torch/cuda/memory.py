@@ -1,0 +1,6 @@
+"""What the device's memory is asked for."""
+from torch import _C
+
+
+def mem_get_info():
+    return _C._next_number(), 4096
