@@ -119,7 +119,22 @@ struct Module {
   std::vector<Reason> reasons;
 };
 
+// The program's own graphs, where they were virtual.
+struct Graphs {
+  bool any = false;
+  std::uint64_t made = 0, pinned = 0, launches = 0, taken_over = 0, ahead = 0, built = 0, execs = 0, device_bytes = 0;
+  std::uint64_t raw_bytes = 0, resident_bytes = 0;
+  std::vector<Reason> left;
+};
+
+// Where the programs of modules' calls lie that wait to be replayed.
+struct Store {
+  std::uint64_t programs = 0, families = 0, raw = 0, deduplicated = 0, stored = 0, resident = 0;
+};
+
 struct Report {
+  Graphs graphs;
+  Store store;
   double seconds = 0, region_seconds = 0;
   std::uint64_t left_out = 0;
   std::vector<Module> modules;
@@ -147,6 +162,32 @@ Module module_of(const Fields& fields) {
   return module;
 }
 
+Graphs graphs_of(const Fields& fields) {
+  Graphs graphs;
+  graphs.any = true;
+  graphs.made = fields.count("virtual");
+  graphs.pinned = fields.count("pinned");
+  graphs.launches = fields.count("launches");
+  graphs.taken_over = fields.count("taken_over");
+  graphs.ahead = fields.count("ahead");
+  graphs.built = fields.count("built");
+  graphs.execs = fields.count("execs");
+  graphs.device_bytes = fields.count("device_bytes");
+  const Fields store(fields.at("store"), fields.where() + ": store");
+  graphs.raw_bytes = store.count("raw_bytes");
+  graphs.resident_bytes = store.count("resident_bytes");
+  for (const Json& item : fields.list("left")) {
+    const Fields reason(item, fmt::format("{}: reason {}", fields.where(), graphs.left.size()));
+    graphs.left.push_back({reason.count("count"), reason.text("reason"), "", ""});
+  }
+  return graphs;
+}
+
+Store store_of(const Fields& fields) {
+  return {fields.count("programs"),           fields.count("families"),     fields.count("raw_bytes"),
+          fields.count("deduplicated_bytes"), fields.count("stored_bytes"), fields.count("resident_bytes")};
+}
+
 Json parse(const std::string& path, const std::string& text) {
   if (text.compare(0, sizeof trace::kMagic, reinterpret_cast<const char*>(trace::kMagic), sizeof trace::kMagic) == 0) {
     throw Failure(fmt::format("{}: a trace, not a report; see grape dump", escape_text(path)));
@@ -170,6 +211,8 @@ Report report_of(const std::string& path, const Json& json) {
   report.seconds = fields.number("seconds");
   report.region_seconds = fields.number("region_seconds");
   report.left_out = fields.count("regions_left_out");
+  if (json.count("graphs") != 0) report.graphs = graphs_of(Fields(json["graphs"], fields.where() + ": graphs"));
+  if (json.count("store") != 0) report.store = store_of(Fields(json["store"], fields.where() + ": store"));
   for (const Json& item : fields.list("regions")) {
     const std::string where = fmt::format("{}: module {}", fields.where(), report.modules.size());
     report.modules.push_back(module_of(Fields(item, where)));
@@ -243,6 +286,32 @@ void print_reasons(Output& out, const Module& module, const ReportOptions& optio
   if (hidden != 0) out.print("{:>8}  for other reasons\n", hidden);
 }
 
+double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+void print_store(Output& out, const Store& store) {
+  if (store.programs == 0) return;
+  out.print(
+      "\n{} programs of {} shapes were kept in the end: {:.1f} MiB; {:.1f} MiB as differences, {:.1f} MiB compressed, "
+      "{:.1f} MiB of host memory in all\n",
+      store.programs, store.families, mebibytes(store.raw), mebibytes(store.deduplicated), mebibytes(store.stored),
+      mebibytes(store.resident));
+}
+
+void print_graphs(Output& out, const Graphs& graphs) {
+  if (!graphs.any) return;
+  out.print(
+      "\ngraphs that the program made itself: {} virtual ({} of them on execs of their own, since it changed them)\n",
+      graphs.made, graphs.pinned);
+  out.print("{:>8}  launches; for {} another graph's exec was taken over ({} of them ahead), for {} one was built\n",
+            graphs.launches, graphs.taken_over, graphs.ahead, graphs.built);
+  out.print(
+      "{:>8}  execs at the end, about {:.1f} MiB of the device; {:.1f} MiB of programs in {:.1f} MiB of host memory\n",
+      graphs.execs, mebibytes(graphs.device_bytes), mebibytes(graphs.raw_bytes), mebibytes(graphs.resident_bytes));
+  for (const Reason& reason : graphs.left) {
+    out.print("{:>8}  left to the driver: {}\n", reason.count, escape_text(reason.text));
+  }
+}
+
 void print_text(Output& out, const Report& report, const ReportOptions& options) {
   std::vector<Module> modules = report.modules;
   const std::size_t all = modules.size();
@@ -252,7 +321,9 @@ void print_text(Output& out, const Report& report, const ReportOptions& options)
   }
   const double share = report.seconds > 0 ? std::min(report.region_seconds / report.seconds, 1.0) : 0;
   out.print("{}: {:.1f} s, {} of it in modules' calls\n", escape_text(options.file), report.seconds, percent(share));
+  print_graphs(out, report.graphs);
   if (modules.empty()) {
+    if (report.graphs.any && all == 0) return;
     out.print(all == 0 ? "no module was called\n" : "no module that was called has work on a GPU (--all shows them)\n");
     return;
   }
@@ -260,6 +331,7 @@ void print_text(Output& out, const Report& report, const ReportOptions& options)
   const std::size_t limit = options.all ? 0 : options.limit;
   print_modules(out, modules, limit);
   if (report.left_out != 0) out.print("and {} whose modules are gone\n", report.left_out);
+  print_store(out, report.store);
   if (limit != 0 && modules.size() > limit) modules.resize(limit);
   for (const Module& module : modules) print_reasons(out, module, options);
   out.print("\n{}\n", kLegend);

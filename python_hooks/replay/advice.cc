@@ -17,6 +17,13 @@ constexpr const char kPinned[] =
 constexpr const char kEffect[] =
     "A replay runs no Python, so this would not happen any more. Move it out of forward, to where the module is "
     "called.";
+constexpr const char kHidden[] =
+    "What this answers with may be another thing in the next call, and nothing shows it. Ask before the call, and pass "
+    "the answer as an argument.";
+constexpr const char kStorage[] =
+    "Code that looks behind a tensor's own elements (as_strided, set_, resize_, nbytes of its storage) is replayed "
+    "where "
+    "the storage has one size. Pass tensors that lie in memory of the same size, or copies of them.";
 constexpr const char kImport[] =
     "Import it at the top of the file: the first call of this kind is then like the others.";
 constexpr const char kHostRandom[] =
@@ -93,8 +100,7 @@ constexpr const char kShared[] =
     "Pass it the same way each time: always the very object that the global holds, or never.";
 constexpr const char kInTheWait[] =
     "Another thread, or a function that the GPU calls, changes the module, its arguments or what its code names during "
-    "the "
-    "call. Change them between calls.";
+    "the call. Change them between calls.";
 constexpr const char kThreads[] = "One thread at a time replays a module: give each thread a copy of its own.";
 
 struct Row {
@@ -104,7 +110,7 @@ struct Row {
 
 // The first that fits counts, so the narrow ones come first.
 constexpr Row kRows[] = {
-    {"its arguments were new", {"new_arguments", kNewArguments}},
+    {"its arguments had not come often enough", {"new_arguments", kNewArguments}},
     {"takes as long as running it", {"no_gain", kNoGain}},
     {"was put off", {"put_off", kPutOff}},
     {"when it was checked", {"validation", kValidation}},
@@ -133,6 +139,9 @@ constexpr Row kRows[] = {
     {"calls backward()", {"autograd", kAutograd}},
     {"requires grad", {"autograd", kAutograd}},
     {"requires_grad", {"autograd", kAutograd}},
+    {"which cannot be guarded", {"hidden_state", kHidden}},
+    {"asks for the exception that is handled", {"hidden_state", kHidden}},
+    {"memory behind an argument", {"argument", kStorage}},
     {"^imports ", {"import", kImport}},
     {"^calls Generator.", {"host_random", kHostRandom}},
     {"^calls ", {"effect", kEffect}},

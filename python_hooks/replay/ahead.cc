@@ -4,6 +4,7 @@
 #include <new>
 
 #include "python_hooks/replay/run.h"
+#include "python_hooks/state/traps.h"
 
 namespace grape::python::replay {
 namespace {
@@ -37,34 +38,23 @@ void Ahead::clear() noexcept {
   ready_.reset();
 }
 
-bool Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept {
-  const state::DispatchState& dispatch = call.dispatch;
-  const bool mine =
-      ready_.lock().get() == &proven && outputs_.size() == proven.bindings.outputs.size() &&
-      std::equal(dispatch_.begin(), dispatch_.end(), dispatch.bytes, dispatch.bytes + dispatch.byte_count);
-  if (!mine) {
-    clear();
-    return false;
+void Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept {
+  if (ready_.lock().get() == &proven && dispatch_.same_as(call.dispatch) && pool_changes_ == state::pool_changes()) {
+    tensors.swap(tensors_);
+    proven.bindings.outputs.swap(outputs_);
   }
-  tensors.swap(tensors_);
-  std::copy(outputs_.begin(), outputs_.end(), proven.bindings.outputs.begin());
-  ready_.reset();
-  return true;
+  clear();
 }
 
 void Ahead::learn(const std::shared_ptr<Proven>& ran) {
   if (const std::shared_ptr<Proven> last = last_.lock()) {
     Successor& next = last->successor;
     const bool as_before = next.proven.lock() == ran;
-    if (as_before) {
-      next.confidence = std::min(next.confidence + 1, kMostConfidence);
-    } else if (next.confidence > 0) {
+    if (!as_before && next.confidence > 0) {
       next.confidence -= kLostConfidence;
     } else {
+      next.confidence = as_before ? std::min(next.confidence + 1, kMostConfidence) : 1;
       next.proven = ran;
-      next.confidence = 1;
-    }
-    if (as_before || next.confidence == 1) {
       next.inputs.clear();
       for (const std::uint64_t address : ran->bindings.inputs) {
         next.inputs.push_back(origin_of(address, last_inputs_, last_outputs_));
@@ -79,15 +69,16 @@ void Ahead::learn(const std::shared_ptr<Proven>& ran) {
 void Ahead::get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor, const Call& call) {
   const state::DispatchState& dispatch = call.dispatch;
   program::Bindings& bindings = next.bindings;
-  dispatch_.assign(dispatch.bytes, dispatch.bytes + dispatch.byte_count);
+  dispatch_ = dispatch;
+  pool_changes_ = state::pool_changes();
   outputs_.resize(bindings.outputs.size());
   if (!reserve_arena(region, dispatch, next.plan.bytes, bindings.arena) ||
       !make_outputs(*next.outcome, next.recipes, tensors_, outputs_)) {
     return;
   }
-  if (ran.program.random_increment != 0) {
+  if (ran.program.head().random_increment != 0) {
     bindings.seed = ran.bindings.seed;
-    bindings.offset = ran.bindings.offset + ran.program.random_increment;
+    bindings.offset = ran.bindings.offset + ran.program.head().random_increment;
   }
   for (std::size_t i = 0; i < bindings.inputs.size() && i < successor.inputs.size(); ++i) {
     const Origin& origin = successor.inputs[i];

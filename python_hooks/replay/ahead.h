@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
+#include "python_hooks/state/torch_api.h"
 
 namespace grape::python::replay {
 
@@ -39,8 +40,8 @@ class Ahead {
   Ahead& operator=(const Ahead&) = delete;
 
   // Before a run of `proven`: hands over what was got ready for it, its `tensors` as make_outputs() makes them, their
-  // addresses in its bindings. False: nothing was. Whatever else was got ready is let go.
-  bool take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept;
+  // addresses in its bindings; none, if nothing was. Whatever else was got ready is let go.
+  void take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept;
   // After `ran` was launched with the addresses in its bindings: learns from it, and gets its successor ready.
   void prepare(Region& region, Proven& ran, const Call& call) noexcept;
   void clear() noexcept;
@@ -54,8 +55,9 @@ class Ahead {
   std::vector<std::uint64_t> last_inputs_, last_outputs_;
   // What is ready.
   std::weak_ptr<Proven> ready_;
-  std::vector<std::uint8_t> dispatch_;  // tensors are made for a stream, a device and a mode
-  std::vector<Object*> tensors_;        // owned
+  state::DispatchState dispatch_;   // tensors are made for a stream, a device and a mode
+  std::uint64_t pool_changes_ = 0;  // and from a pool of memory
+  std::vector<Object*> tensors_;    // owned
   std::vector<std::uint64_t> outputs_;
 };
 

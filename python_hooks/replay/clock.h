@@ -1,15 +1,11 @@
 // Seconds of a clock that only goes forward.
 #pragma once
 
-#include <time.h>
+#include "shim/lifecycle/clock.h"
 
 namespace grape::python::replay {
 
-inline double now() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
+inline double now() noexcept { return monotonic_seconds(); }
 
 // Tells how long the parts of something took, one after the other.
 class Laps {

@@ -22,13 +22,12 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall's argument count
-constexpr std::size_t kMostSignatures = 8192;                // of one region
-constexpr std::uint32_t kMostFailures = 3;                   // observations of one signature in a row
-constexpr std::uint32_t kLastingCalls = 2;                   // of a state of the module, for it to be kept
-constexpr std::size_t kMostParked = 3;                       // states of a region's module besides the present one
-constexpr std::uint32_t kMostRegionFailures = 3;             // the same of a region none of whose calls is proven
-constexpr std::uint32_t kMostInnerFailures = 2;              // the same inside of a region that was given up
+constexpr std::size_t kMostSignatures = 8192;     // of one region
+constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
+constexpr std::uint32_t kLastingCalls = 2;        // of a state of the module, for it to be kept
+constexpr std::size_t kMostParked = 3;            // states of a region's module besides the present one
+constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none of whose calls is proven
+constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
 
@@ -484,7 +483,7 @@ Enabled enabled() noexcept {
 }
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if (passes() || (count & kCountMask) == 0) return eager(function, arguments, count, names);
+  if (passes() || positional_count(count) == 0) return eager(function, arguments, count, names);
   return call_region(Call{eager, function, arguments, count, names, arguments[0], 1, {}, nullptr});
 }
 

@@ -10,7 +10,6 @@
 #include "compressor/program/padding.h"
 #include "compressor/program/symbolise.h"
 #include "python_hooks/frame_names.h"
-#include "python_hooks/replay/advice.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/recipes.h"
@@ -40,11 +39,10 @@ struct Seen {
   program::RandomState random;
   std::uint64_t host_random = 0;
   std::uint32_t module_epoch = 0;
+  bool autograd = false;      // of no use because autograd is at work
   bool again = false;         // of no use this time, but maybe next time: kernels were loaded, ...
   std::string reason, place;  // where it stands in the program, if the reason does not say so itself
 };
-
-bool is_autograd(const std::string& reason) noexcept { return std::string_view(advice_for(reason).kind) == "autograd"; }
 
 bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen) {
   // What the code names was changed since the first observation: that one proves nothing any more.
@@ -61,7 +59,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   if (signature.stage == Stage::kObserved) {
     auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
     const Observation& first = *signature.observation;
-    const auto memory = reachable_memory(region, first.program, first.globals.get(), call);
+    const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
     if (!seen.shadow.before(stream, memory, seen.reason)) return false;
   }
   if (!seen.code.begin()) {
@@ -92,6 +90,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   seen.again = recorded.again;
   if (!clean) {
     seen.reason = seen.code.reason();
+    seen.autograd = seen.code.ran_backward();
     seen.place.clear();
   }
   if (!clean || recorded.record == nullptr) return nullptr;
@@ -110,7 +109,8 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   if (!seen.reason.empty()) return nullptr;
   auto observation = std::make_unique<Observation>();
   observation->module_epoch = seen.module_epoch;
-  observation->outcome = state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason);
+  observation->outcome =
+      state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason, &seen.autograd);
   if (observation->outcome == nullptr) return nullptr;
   observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
   if (observation->globals == nullptr) return nullptr;
@@ -222,7 +222,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
     return nullptr;
   }
   auto proven = std::make_unique<Proven>();
-  proven->program = second.program;
+  program::Program whole = second.program;
   proven->others = second.others;
   proven->module_epoch = second.module_epoch;
   const std::uint64_t harmless = trial.noise.empty() ? 1 : harmless_memory(call.dispatch.device);
@@ -233,11 +233,10 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   padding().set_module_epoch(second.module_epoch);
   std::vector<const program::Program*> donors;
   for (const program::Program& run : trial.runs) donors.push_back(&run);
-  const std::vector<program::NoiseWord> tried =
-      program::settle_noise(proven->program, donors, trial.noise, padding(), harmless);
-  proven->plan = program::plan_arena(proven->program);
+  const std::vector<program::NoiseWord> tried = program::settle_noise(whole, donors, trial.noise, padding(), harmless);
+  proven->plan = program::plan_arena(whole);
   program::Bindings& bindings = proven->bindings;
-  bindings.outputs.resize(proven->program.outputs.size());
+  bindings.outputs.resize(whole.outputs.size());
   for (const state::StorageExtent& extent : call.walk->extents()) bindings.inputs.push_back(extent.address);
   bindings.seed = seen.random.seed;
   bindings.offset = seen.random.offset_before;
@@ -247,11 +246,13 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
     seen.reason = "no device memory";
     return nullptr;
   }
-  if (!place_host_data(*proven, call.dispatch, seen.reason)) {
+  if (!place_host_data(*proven, whole, call.dispatch, seen.reason)) {
     drop(tensors);
     return nullptr;
   }
   const double planned = now();
+  proven->program = store::KeptProgram(std::move(whole));
+  const std::shared_ptr<const program::Program> program = proven->program.whole();
   proven->pool = &region.execs;
   if (trial.candidate != nullptr) {
     region.execs.hand_over(trial.candidate->program, proven->program, proven->plan, bindings);
@@ -266,7 +267,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
                                       before_reads == BeforeReads::kHidden, found, difference, seen.reason);
   drop(tensors);
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
-           proven->program.nodes.size(), (now() - planned) * 1e3);
+           program->nodes.size(), (now() - planned) * 1e3);
   if (!ran) return nullptr;
   if (found == grape::replay::Shadow::Found::kNotDeterministic) {
     if (config().allow_nondeterministic) {
@@ -278,18 +279,18 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
     return nullptr;
   }
   if (found != grape::replay::Shadow::Found::kSame) {
-    padding().refute(proven->program, tried);
+    padding().refute(*program, tried);
     seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
     return nullptr;
   }
-  padding().confirm(proven->program, tried);
+  padding().confirm(*program, tried);
   ++trial.shadows;
   return proven;
 }
 
 bool refer_to_memory(Proven& proven) {
   proven.block_epoch = grape::replay::LiveBlocks::instance().epoch();
-  return proven.references.take(proven.program);
+  return proven.references.take(proven.program.head());
 }
 
 // The kernel's name as its author wrote it.
@@ -334,15 +335,25 @@ void try_again(std::unique_ptr<Trial> trial, std::unique_ptr<Proven> candidate, 
   observation.trial = std::move(trial);
 }
 
+void wait_with(Signature& signature, std::unique_ptr<Observation> observation) {
+  observation->waiting = store::KeptProgram(std::move(observation->program));
+  observation->program = {};
+  observation->waiting.put_away(programs());
+  signature.observation = std::move(observation);
+}
+
 // From one observation to the next stage.
 void advance(Region& region, Signature& signature, const Call& call, std::unique_ptr<Observation> observation,
              Seen& seen) {
-  if (signature.stage != Stage::kObserved) {
-    signature.observation = std::move(observation);
+  const bool first = signature.stage != Stage::kObserved;
+  const auto before = first ? nullptr : signature.observation->waiting.whole();
+  if (before == nullptr) {
+    wait_with(signature, std::move(observation));
     signature.stage = Stage::kObserved;
     return;
   }
   Observation& last = *signature.observation;
+  last.program = *before;
   const program::Comparison comparison = program::compare(last.program, observation->program);
   std::unique_ptr<Trial> trial;
   std::unique_ptr<Proven> proven;
@@ -360,26 +371,29 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     trial = trial_of(last, *observation, comparison.noise);
     proven = prove(region, call, *trial, *observation, seen);
   }
-  if (proven != nullptr && !padding_known(*trial, proven->program)) {
+  const auto program = proven != nullptr ? proven->program.whole() : nullptr;
+  if (program != nullptr && !padding_known(*trial, *program)) {
     try_again(std::move(trial), std::move(proven), *observation, seen);
-    signature.observation = std::move(observation);
-    return;
+    return wait_with(signature, std::move(observation));
   }
-  if (proven == nullptr || !refer_to_memory(*proven)) {
-    signature.observation = std::move(observation);
-    return;
-  }
-  proven->read_place = place_of_read(proven->program);
+  if (program == nullptr || !refer_to_memory(*proven)) return wait_with(signature, std::move(observation));
+  proven->read_place = place_of_read(*program);
   proven->globals = std::move(observation->globals);
   proven->shared = std::move(observation->shared);
   proven->outcome = std::move(observation->outcome);
   proven->recipes = std::move(observation->recipes);
   signature.observation = nullptr;
+  proven->program.put_away(programs());
   signature.proven = std::move(proven);
   signature.stage = Stage::kProven;
 }
 
 }  // namespace
+
+store::Store& programs() {
+  static auto& store = *new store::Store;
+  return store;
+}
 
 Object* observe(Region& region, Signature& signature, const Call& call) {
   // The shadow waits for the device, and a function that the device calls may need the GIL.
@@ -415,7 +429,7 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
     region.useful = true;
     signature.failures = region.failures = 0;
   } else if (result != nullptr) {
-    if (call.dispatch.grad_enabled && is_autograd(seen.reason)) {
+    if (call.dispatch.grad_enabled && seen.autograd) {
       region.autograd.begin();
     } else if (!seen.again || ++signature.postponed > kMostPostponed) {
       ++signature.failures;

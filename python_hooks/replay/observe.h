@@ -1,6 +1,7 @@
 // A call that runs as always while everything about it is written down.
 #pragma once
 
+#include "compressor/store/store.h"
 #include "python_hooks/replay/region.h"
 #include "python_hooks/state/torch_api.h"
 
@@ -23,5 +24,8 @@ struct Call {
 // Runs the call eagerly, observed; moves the signature on as far as what was seen allows. Returns the call's result;
 // null with the program's exception.
 Object* observe(Region& region, Signature& signature, const Call& call);
+
+// Where programs lie that wait: for a second observed call, or to be replayed. Never destroyed.
+store::Store& programs();
 
 }  // namespace grape::python::replay

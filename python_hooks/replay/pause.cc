@@ -55,7 +55,7 @@ bool GilPause::same_call() const {
 }
 
 bool GilPause::same_random_state() const noexcept {
-  if (proven_->program.random_increment == 0) return true;
+  if (proven_->program.head().random_increment == 0) return true;
   std::uint64_t seed = 0, offset = 0;
   return state::random_state(call_.dispatch.device, seed, offset) && seed == proven_->bindings.seed &&
          offset == proven_->bindings.offset;

@@ -27,7 +27,7 @@ void Payoff::observed(CallTimes& times, double seconds) noexcept { times.observe
 
 void Payoff::replayed(CallTimes& times, double seconds) noexcept {
   times.replay = std::min(times.replay, seconds);
-  seconds_ += seconds;
+  seconds_ += times.replay;  // one that was disturbed says nothing
   eager_seconds_ += std::min(times.eager, times.observed);
   if (++replays_ < look_after_) return;
   if (seconds_ >= kOfObserved * eager_seconds_) to_measure_ = kMeasured;

@@ -16,6 +16,7 @@
 #include "compressor/program/plan.h"
 #include "compressor/program/program.h"
 #include "compressor/program/prove.h"
+#include "compressor/store/kept_program.h"
 #include "python_hooks/cpython.h"
 #include "python_hooks/replay/ahead.h"
 #include "python_hooks/replay/payoff.h"
@@ -41,7 +42,7 @@ struct OutputRecipe {
 
 // A program that may stand in for the call.
 struct Proven : std::enable_shared_from_this<Proven> {
-  program::Program program;
+  store::KeptProgram program;
   program::ArenaPlan plan;
   std::unique_ptr<state::Outcome> outcome;
   std::vector<OutputRecipe> recipes;
@@ -53,6 +54,7 @@ struct Proven : std::enable_shared_from_this<Proven> {
   grape::replay::BlockReferences references;  // to what the program needs alive, once it may be replayed
   program::Bindings bindings;                 // of the last run; reused
   Object* host_data = nullptr;                // owned tensor: Program::host_data on the device; null: there is none
+  std::size_t host_bytes = 0;                 // of that
   std::uint32_t module_epoch = 0;             // record::g_module_epoch as it was before the proof
   std::uint32_t block_epoch = 0;              // LiveBlocks::epoch() when its statics were last seen alive
   Successor successor;
@@ -75,6 +77,7 @@ struct Trial {
 // One observed call, symbolised.
 struct Observation {
   program::Program program;
+  store::KeptProgram waiting;  // the same, while it waits for the next observed call
   std::unique_ptr<state::Outcome> outcome;
   std::vector<OutputRecipe> recipes;
   std::vector<std::uint64_t> output_addresses;     // per Program::outputs, of this call

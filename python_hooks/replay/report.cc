@@ -1,12 +1,15 @@
 #include "python_hooks/replay/report.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <exception>
 
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/controller.h"
+#include "python_hooks/replay/observe.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/trace_file.h"
 
@@ -14,7 +17,13 @@ namespace grape::python::replay {
 namespace {
 
 double g_loaded = 0;
-__attribute__((constructor)) void note_start() { g_loaded = now(); }
+std::atomic<bool> g_written{false};
+void write_without_python() noexcept;
+
+__attribute__((constructor)) void note_start() {
+  g_loaded = now();
+  lifecycle::add_finish(write_without_python);
+}
 
 const char* state_of(const Region& region, const StageCounts& counts) {
   if (region.no_gpu) return "no GPU work";
@@ -37,6 +46,27 @@ std::string write_file(const char* pattern, const std::string& text) {
   }
   notice("the report was not written to %s: %s", pattern, std::strerror(file.error() != 0 ? file.error() : errno));
   return {};
+}
+
+void write(RunReport& report) {
+  report.seconds = now() - g_loaded;
+  report.graphs = virtual_execs::graphs_report();
+  report.programs = programs().statistics();
+  std::string file;
+  if (config().report[0] != '\0') file = write_file(config().report, to_json(report));
+  for (const std::string& line : summary_of(report, file)) log_line(LogLevel::kInfo, "%s", line.c_str());
+}
+
+// At the end of a process that has no interpreter, or one that is not replayed: of its own graphs there is something to
+// tell all the same.
+void write_without_python() noexcept {
+  if (g_written.exchange(true)) return;
+  try {
+    RunReport report;
+    if (virtual_execs::graphs_report().any) write(report);
+  } catch (const std::exception&) {
+    notice("no memory for the report");
+  }
 }
 
 }  // namespace
@@ -95,14 +125,12 @@ RegionReport report_of(const Region& region) {
 }
 
 void write_report() noexcept {
+  if (g_written.exchange(true)) return;
   try {
     RunReport report;
-    report.seconds = now() - g_loaded;
     report.region_seconds = seconds_in_regions();
     add_regions(report);
-    std::string file;
-    if (config().report[0] != '\0') file = write_file(config().report, to_json(report));
-    for (const std::string& line : summary_of(report, file)) log_line(LogLevel::kInfo, "%s", line.c_str());
+    write(report);
   } catch (const std::exception&) {
     notice("no memory for the report");
   }

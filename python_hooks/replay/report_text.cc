@@ -81,13 +81,23 @@ double gain_of(const RegionReport& region) {
   return known ? region.eager_interval_ms / region.replay_interval_ms : 0;
 }
 
+// Calls that only served to know their arguments: run as always, or looked at, with success.
+std::uint64_t first_calls(const RegionReport& region) {
+  if (region.signatures.given_up != 0 || std::string_view(region.state) == "given up") return region.first_calls;
+  std::uint64_t others = region.replayed + region.validated + region.rested + region.put_off + region.other_reasons;
+  for (const Reason& reason : region.reasons) others += reason.count;
+  const std::uint64_t rest = region.calls > others ? region.calls - others : 0;
+  return std::max(region.first_calls, rest);
+}
+
 std::vector<Reason> all_reasons(const RegionReport& region) {
   std::vector<Reason> reasons = region.reasons;
-  if (region.first_calls != 0) {
+  if (const std::uint64_t calls = first_calls(region); calls != 0) {
     const auto& counts = region.signatures;
     const std::size_t kinds = counts.seen + counts.observed + counts.proven + counts.given_up;
-    reasons.push_back(
-        {"its arguments were new (" + std::to_string(kinds) + " different ones in all)", "", region.first_calls});
+    reasons.push_back({"its arguments had not come often enough yet (" + std::to_string(kinds) +
+                           " different ones in all; replays begin with the fourth or fifth call)",
+                       "", calls});
   }
   if (region.put_off != 0) reasons.push_back({"looking at it was put off", "", region.put_off});
   const auto more = [](const Reason& a, const Reason& b) { return a.count > b.count; };
@@ -137,6 +147,21 @@ std::string json_of(const RegionReport& region, const RunReport& report) {
   return members.object();
 }
 
+std::string json_of(const virtual_execs::GraphsReport& graphs) {
+  Members store, members;
+  store.number("programs", graphs.programs).number("unique", graphs.unique).number("raw_bytes", graphs.raw_bytes);
+  store.number("stored_bytes", graphs.stored_bytes).number("resident_bytes", graphs.resident_bytes);
+  members.number("virtual", graphs.made).number("destroyed", graphs.destroyed).number("pinned", graphs.pinned);
+  members.number("launches", graphs.launches).number("taken_over", graphs.taken_over).number("ahead", graphs.ahead);
+  members.number("built", graphs.built).number("evicted", graphs.evicted);
+  members.number("execs", graphs.execs).number("device_bytes", graphs.device_bytes).raw("store", store.object());
+  std::string left;
+  for (const auto& reason : graphs.left) {
+    left += (left.empty() ? "" : ", ") + Members().number("count", reason.count).text("reason", reason.reason).object();
+  }
+  return members.raw("left", "[" + left + "]").object();
+}
+
 void sort_by_time(RunReport& report) {
   const auto more = [](const RegionReport& a, const RegionReport& b) { return a.seconds > b.seconds; };
   std::stable_sort(report.regions.begin(), report.regions.end(), more);
@@ -152,6 +177,22 @@ std::string cut(std::string text, std::size_t bytes) {
   if (text.size() <= bytes) return text;
   while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
   return text.substr(0, bytes) + "...";
+}
+
+std::string json_of(const store::Statistics& programs) {
+  Members members;
+  members.number("programs", programs.programs).number("unique", programs.unique).number("families", programs.families);
+  members.number("raw_bytes", programs.raw).number("deduplicated_bytes", programs.deduplicated);
+  members.number("stored_bytes", programs.compressed).number("resident_bytes", programs.resident);
+  return members.object();
+}
+
+std::string line_of(const virtual_execs::GraphsReport& graphs) {
+  std::uint64_t left = 0;
+  for (const auto& reason : graphs.left) left += reason.count;
+  return "graphs of the program: " + std::to_string(graphs.made) + " virtual, " + std::to_string(graphs.launches) +
+         " launches of them; " + std::to_string(left) + " left to the driver" +
+         (left == 0 ? "" : ": the first " + graphs.left.front().reason);
 }
 
 std::string line_of(const RegionReport& region, const RunReport& report) {
@@ -175,7 +216,8 @@ std::string to_json(RunReport report) {
   return "{\n  \"version\": 1,\n  \"seconds\": " + decimal(report.seconds, 6) +
          ",\n  \"region_seconds\": " + decimal(report.region_seconds, 6) +
          ",\n  \"regions_left_out\": " + std::to_string(report.regions_left_out) + ",\n  \"regions\": [" + regions +
-         "\n  ]\n}\n";
+         "\n  ]" + (report.programs.programs != 0 ? ",\n  \"store\": " + json_of(report.programs) : "") +
+         (report.graphs.any ? ",\n  \"graphs\": " + json_of(report.graphs) : "") + "\n}\n";
 }
 
 std::vector<std::string> summary_of(const RunReport& whole, const std::string& file) {
@@ -185,10 +227,12 @@ std::vector<std::string> summary_of(const RunReport& whole, const std::string& f
   const auto idle = [](const RegionReport& region) { return std::string_view(region.state) == "no GPU work"; };
   report.regions.erase(std::remove_if(report.regions.begin(), report.regions.end(), idle), report.regions.end());
   sort_by_time(report);
-  if (report.regions.empty()) return {};
-  std::vector<std::string> lines = {"replay: " + number_of(report.regions.size(), "module") + " called, for " +
-                                    percent(share(report.region_seconds, report.seconds)) + " of " +
-                                    decimal(report.seconds, 1) + " s; of that time:"};
+  std::vector<std::string> lines;
+  if (report.graphs.any) lines.push_back(line_of(report.graphs));
+  if (report.regions.empty()) return lines;
+  lines.push_back("replay: " + number_of(report.regions.size(), "module") + " called, for " +
+                  percent(share(report.region_seconds, report.seconds)) + " of " + decimal(report.seconds, 1) +
+                  " s; of that time:");
   std::size_t shown = 0;
   bool advised = false;
   for (const RegionReport& region : report.regions) {

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "compressor/store/store.h"
 #include "python_hooks/replay/reasons.h"
+#include "shim/virtual_execs/report.h"
 
 namespace grape::python::replay {
 
@@ -50,13 +52,16 @@ struct RunReport {
   double region_seconds = 0;  // in regions' calls, the outermost of each thread
   std::vector<RegionReport> regions;
   std::uint64_t regions_left_out = 0;  // of modules that are gone
+  virtual_execs::GraphsReport graphs;  // of the program's own
+  store::Statistics programs;          // of what was observed or proven
 };
 
 // The report file (docs/REPLAY.md). Regions by their seconds. The same whatever the locale; valid UTF-8 whatever is in
 // the names. These may throw std::bad_alloc.
 std::string to_json(RunReport report);
 
-// At most ten lines for stderr; none where no region was called. `file`: where the report went; "": nowhere.
+// At most eleven lines for stderr; none where no region was called and no graph made. `file`: where the report went;
+// "": nowhere.
 std::vector<std::string> summary_of(const RunReport& report, const std::string& file);
 
 }  // namespace grape::python::replay

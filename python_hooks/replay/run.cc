@@ -1,5 +1,6 @@
 #include "python_hooks/replay/run.h"
 
+#include <algorithm>
 #include <new>
 
 #include "python_hooks/replay/clock.h"
@@ -23,7 +24,7 @@ bool statics_alive(Proven& proven) noexcept {
   auto& blocks = grape::replay::LiveBlocks::instance();
   const std::uint32_t epoch = blocks.epoch();
   if (epoch == proven.block_epoch) return true;
-  if (!blocks.alive(proven.program)) return false;
+  if (!blocks.alive(proven.program.head())) return false;
   proven.block_epoch = epoch;
   return true;
 }
@@ -78,12 +79,13 @@ Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t de
 Proven::~Proven() {
   if (pool != nullptr) pool->forget(program);
   if (host_data == nullptr) return;
-  g_host_data -= program.host_data.size();
+  g_host_data -= host_bytes;
   g_api.Py_DecRef(host_data);
 }
 
-bool place_host_data(Proven& proven, const state::DispatchState& dispatch, std::string& reason) {
-  const std::vector<std::uint8_t>& data = proven.program.host_data;
+bool place_host_data(Proven& proven, const program::Program& whole, const state::DispatchState& dispatch,
+                     std::string& reason) {
+  const std::vector<std::uint8_t>& data = whole.host_data;
   if (data.empty()) return true;
   if (data.size() > kMostHostData - g_host_data) {
     reason = "the calls of this process copy more host memory to the device than Grape keeps";
@@ -91,13 +93,13 @@ bool place_host_data(Proven& proven, const state::DispatchState& dispatch, std::
   }
   std::uint64_t address = 0;
   Object* tensor = new_bytes(data.size(), kCuda, dispatch.device, address);
-  if (tensor == nullptr ||
-      !grape::replay::put_host_data(proven.program, address, reinterpret_cast<CUstream>(dispatch.stream))) {
+  if (tensor == nullptr || !grape::replay::put_host_data(whole, address, reinterpret_cast<CUstream>(dispatch.stream))) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
     reason = "no device memory";
     return false;
   }
   proven.host_data = tensor;
+  proven.host_bytes = data.size();
   proven.bindings.host_data = address;
   g_host_data += data.size();
   return true;
@@ -179,6 +181,14 @@ bool shares_the_same(Proven& proven, const Call& call) noexcept {
   }
 }
 
+bool storages_fit(const Proven& proven, const Call& call) noexcept {
+  if (proven.globals == nullptr || !proven.globals->sees_storages()) return true;
+  const auto& extents = call.walk->extents();
+  const std::vector<std::uint64_t>& bytes = proven.program.head().input_bytes;
+  return std::equal(extents.begin(), extents.end(), bytes.begin(), bytes.end(),
+                    [](const state::StorageExtent& extent, std::uint64_t size) { return extent.bytes == size; });
+}
+
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) {
   Laps laps(now());
   if (!guards_hold(proven, call, why)) return Ran::kStale;
@@ -186,10 +196,14 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
     why.text = "an argument is what a global holds, and was not in the proof, or the other way round";
     return Ran::kOther;
   }
+  if (!storages_fit(proven, call)) {
+    why.text = "the memory behind an argument has another size than in the proof, and its code looks at that";
+    return Ran::kOther;
+  }
   laps.add_to(region.parts.guards);
   why.text = "no device memory, or the random state is not known";
   program::Bindings& bindings = proven.bindings;
-  const bool random = proven.program.random_increment != 0;
+  const bool random = proven.program.head().random_increment != 0;
   if (random && !state::random_state(call.dispatch.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
 
   std::vector<Object*> tensors;
@@ -209,7 +223,8 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
     laps.add_to(region.parts.launch);
     switch (steps) {
       case grape::replay::Steps::Ran::kDone:
-        if (random) state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.random_increment);
+        if (random)
+          state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.head().random_increment);
         // The work is under way: there is no way back to eager from here.
         result = proven.outcome->repeat(tensors.data(), *call.walk);
         if (result == nullptr) g_api.PyErr_NoMemory();

@@ -29,6 +29,8 @@ bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept;
 // Then: are the arguments what the globals hold where they were in the proof, and nowhere else? If not, or without
 // memory to know it, this is another call.
 bool shares_the_same(Proven& proven, const Call& call) noexcept;
+// Is as much memory behind the arguments as in the proof, if the code sees how much that is?
+bool storages_fit(const Proven& proven, const Call& call) noexcept;
 // Are the kernels and the memory that the program was proven with still there?
 bool is_usable(Proven& proven) noexcept;
 
@@ -51,7 +53,9 @@ constexpr std::int32_t kCuda = 1;  // c10::DeviceType
 
 // Puts what the program copies from the host into device memory of its own, on the call's stream; nothing if it copies
 // nothing. False: `reason` says why not.
-bool place_host_data(Proven& proven, const state::DispatchState& dispatch, std::string& reason);
+// `whole`: the proven program.
+bool place_host_data(Proven& proven, const program::Program& whole, const state::DispatchState& dispatch,
+                     std::string& reason);
 
 // The region's arena for the call's stream, at least so large. False: no memory.
 bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::uint64_t bytes,

@@ -41,8 +41,7 @@ std::vector<Watched> reachable_memory(const Region& region, const program::Progr
 std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call) {
   state::DispatchState after;
   const char* blocked = nullptr;
-  if (!state::take_dispatch_state(after, blocked) || after.byte_count != call.dispatch.byte_count ||
-      !std::equal(after.bytes, after.bytes + after.byte_count, call.dispatch.bytes)) {
+  if (!state::take_dispatch_state(after, blocked) || !after.same_as(call.dispatch)) {
     return "changes PyTorch's global state (grad mode, autocast, stream, ...)";
   }
   if (!region.guard->holds()) {

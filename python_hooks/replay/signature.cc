@@ -1,14 +1,9 @@
 #include "python_hooks/replay/signature.h"
 
 namespace grape::python::replay {
-namespace {
-
-constexpr std::size_t kCountMask = ~(std::size_t{1} << 63);  // of a vectorcall's argument count
-
-}  // namespace
 
 bool write_call(const Call& call, state::Walk& walk) {
-  const std::size_t positional = call.count & kCountMask;
+  const std::size_t positional = positional_count(call.count);
   walk.add_bytes(call.dispatch.bytes, call.dispatch.byte_count);
   walk.add_bytes(&positional, sizeof positional);
   for (std::size_t i = call.first; i < positional; ++i) {

@@ -18,11 +18,6 @@ using grape::replay::Shadow;
 
 CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.dispatch.stream); }
 
-bool reads_on_host(const program::Program& program) {
-  return std::any_of(program.nodes.begin(), program.nodes.end(),
-                     [](const program::RecordedNode& node) { return node.kind == program::NodeKind::kHostRead; });
-}
-
 // One checked call.
 class Check {
  public:
@@ -32,12 +27,14 @@ class Check {
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(std::string& error) {
     Why why;
-    if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_)) return false;
+    if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_) || !storages_fit(proven_, call_)) {
+      return false;
+    }
     before_ = state::Before::take(*call_.walk, error);
     random_known_ = state::random_state(call_.dispatch.device, seed_, offset_);
     host_random_ = state::host_random_hash();
-    if (before_ == nullptr || (proven_.program.random_increment != 0 && !random_known_)) return false;
-    const auto memory = reachable_memory(region_, proven_.program, proven_.globals.get(), call_);
+    if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
+    const auto memory = reachable_memory(region_, proven_.program.head(), proven_.globals.get(), call_);
     return shadow_.before(stream_of(call_), memory, error);
   }
 
@@ -53,7 +50,7 @@ class Check {
       other = difference.empty() ? "another result" : difference;
     }
     // Where the host has read another value, the call may have done anything.
-    if (!other.empty() && !reads_on_host(proven_.program)) {
+    if (!other.empty() && !proven_.steps.reads()) {
       difference = other;
       return Checked::kDiffers;
     }
@@ -69,7 +66,7 @@ class Check {
     std::uint64_t seed = 0, offset = 0;
     if (state::host_random_hash() != host_random_) return "draws random numbers on the host";
     if (random_known_ && (!state::random_state(call_.dispatch.device, seed, offset) || seed != seed_ ||
-                          offset - offset_ != proven_.program.random_increment)) {
+                          offset - offset_ != proven_.program.head().random_increment)) {
       return "draws another amount of random numbers";
     }
     return changed_by_call(region_, proven_.globals.get(), call_);
@@ -77,7 +74,7 @@ class Check {
 
   // `outcome`: the call's; null: only what the host reads is looked at.
   Checked run_in_shadow(const state::Outcome* outcome, std::string& difference, std::string& error) {
-    const program::Program& program = proven_.program;
+    const program::Program& program = proven_.program.head();
     program::Bindings& bindings = proven_.bindings;
     std::vector<Shadow::Range> eager_outputs, outputs;
     if (outcome != nullptr) {
@@ -99,7 +96,7 @@ class Check {
     if (outcome != nullptr) outputs = output_ranges(program, bindings.outputs, proven_.recipes, *outcome);
     auto found = Shadow::Found::kDifferent;
     const bool compared =
-        proven_.steps.prepare(region_.execs, program, proven_.plan, bindings, error) &&
+        proven_.steps.prepare(region_.execs, proven_.program, proven_.plan, bindings, error) &&
         shadow_.compare(stream_of(call_), proven_.others, proven_.steps, outputs, false, found, difference, error);
     drop(tensors);
     if (!compared) return Checked::kInconclusive;

@@ -7,7 +7,8 @@
 #include <cstring>
 
 #include "compressor/trace/event.h"
-#include "shim/interpose/real_driver.h"
+#include "shim/interpose/function_info.h"
+#include "shim/interpose/kernel_node.h"
 
 namespace grape::interpose {
 
@@ -67,51 +68,6 @@ void destroy_cache(void* data) {
   std::free(cache);
 }
 
-// What the driver says about a handle, be it a function or a kernel.
-struct Description {
-  const char* name = nullptr;
-  bool kernel = false;
-  std::uint64_t owner = 0;
-};
-
-Description describe(CUfunction handle) noexcept {
-  Description result;
-  auto* function_name = real::get_cuFuncGetName();
-  if (function_name == nullptr) return result;
-  auto* as_kernel = reinterpret_cast<CUkernel>(handle);
-  if (function_name(&result.name, handle) == CUDA_SUCCESS) {
-    CUmodule module = nullptr;
-    auto* owner = real::get_cuFuncGetModule();
-    if (owner != nullptr && owner(&module, handle) == CUDA_SUCCESS) {
-      result.owner = reinterpret_cast<std::uint64_t>(module);
-    }
-    return result;
-  }
-  result.name = nullptr;
-  auto* kernel_name = real::get_cuKernelGetName();
-  if (kernel_name == nullptr || kernel_name(&result.name, as_kernel) != CUDA_SUCCESS) {
-    result.name = nullptr;
-    return result;
-  }
-  result.kernel = true;
-  CUlibrary library = nullptr;
-  auto* owner = real::get_cuKernelGetLibrary();
-  if (owner != nullptr && owner(&library, as_kernel) == CUDA_SUCCESS) {
-    result.owner = reinterpret_cast<std::uint64_t>(library);
-  }
-  return result;
-}
-
-CUresult parameter_info(CUfunction handle, bool kernel, std::uint32_t index, std::size_t* offset,
-                        std::size_t* bytes) noexcept {
-  if (kernel) {
-    auto* get = real::get_cuKernelGetParamInfo();
-    return get != nullptr ? get(reinterpret_cast<CUkernel>(handle), index, offset, bytes) : CUDA_ERROR_NOT_SUPPORTED;
-  }
-  auto* get = real::get_cuFuncGetParamInfo();
-  return get != nullptr ? get(handle, index, offset, bytes) : CUDA_ERROR_NOT_SUPPORTED;
-}
-
 void read_layout(Function& function, bool kernel) noexcept {
   std::uint32_t room = 0;
   for (std::uint32_t index = 0; index <= kMaxParameters; ++index) {
@@ -139,7 +95,7 @@ void read_layout(Function& function, bool kernel) noexcept {
 }
 
 // False: no room for the definition.
-bool define(record::ThreadLog& log, const Function& function, const Description& description, std::uint32_t id,
+bool define(record::ThreadLog& log, const Function& function, const FunctionInfo& description, std::uint32_t id,
             std::uint32_t name_bytes) noexcept {
   const std::uint32_t count = function.has_layout ? function.parameter_count : 0;
   const auto words = static_cast<std::uint32_t>(4 + count + trace::words_for(name_bytes));
@@ -162,7 +118,7 @@ bool define(record::ThreadLog& log, const Function& function, const Description&
 __attribute__((noinline)) const Function* learn(record::ThreadLog& log, Cache& cache, CUfunction handle) noexcept {
   if (cache.used * 2 >= cache.room && !cache.grow()) return nullptr;
   Function& place = cache.place_of(handle);
-  const Description description = describe(handle);
+  const FunctionInfo description = function_info(handle);
   const auto name_bytes =
       description.name != nullptr ? static_cast<std::uint32_t>(strnlen(description.name, kMaxNameBytes)) : 0;
   if (place.handle == nullptr) {
@@ -225,19 +181,12 @@ PackedParameters packed_parameters(const Function* function, void* const* parame
     return result;
   }
   if (extra != nullptr) {
-    const void* buffer = nullptr;
-    std::size_t bytes = 0;
-    for (int i = 0; i < 16 && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-      if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = extra[i + 1];
-      if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1] != nullptr) {
-        bytes = *static_cast<const std::size_t*>(extra[i + 1]);
-      }
-    }
-    if (buffer != nullptr) {
-      result.packed = buffer;
-      result.bytes = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, kMaxParameterBytes));
+    const PackedBuffer buffer = packed_buffer(extra);
+    if (buffer.data != nullptr) {
+      result.packed = buffer.data;
+      result.bytes = static_cast<std::uint32_t>(std::min<std::size_t>(buffer.bytes, kMaxParameterBytes));
       result.flags = static_cast<std::uint16_t>(trace::kFlagPackedExtra |
-                                                (bytes > kMaxParameterBytes ? trace::kFlagTruncated : 0));
+                                                (buffer.bytes > kMaxParameterBytes ? trace::kFlagTruncated : 0));
       return result;
     }
   }

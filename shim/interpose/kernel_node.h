@@ -1,5 +1,7 @@
-// The kernel in the parameter struct of a graph node, if it has one.
+// The kernel in the parameter struct of a graph node, if it has one; and parameters in one buffer.
 #pragma once
+
+#include <cstddef>
 
 #include "shim/interpose/driver_api.h"
 
@@ -10,6 +12,25 @@ struct KernelNode {
   void* const* parameters = nullptr;
   void* const* extra = nullptr;
 };
+
+// Parameters that came as one buffer.
+struct PackedBuffer {
+  const void* data = nullptr;  // the caller's; null: there is none
+  std::size_t bytes = 0;
+};
+
+// `extra` as cuLaunchKernel has it, not null.
+inline PackedBuffer packed_buffer(void* const* extra) noexcept {
+  constexpr int kMost = 16;  // words; the driver knows two pairs and the end
+  PackedBuffer buffer;
+  for (int i = 0; i < kMost && extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer.data = extra[i + 1];
+    if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1] != nullptr) {
+      buffer.bytes = *static_cast<const std::size_t*>(extra[i + 1]);
+    }
+  }
+  return buffer;
+}
 
 template <class T>
 KernelNode kernel_node(const T&) noexcept {

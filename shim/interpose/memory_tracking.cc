@@ -8,6 +8,7 @@
 #include "shim/replay/copy_memory.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/upload_ahead.h"
 
 namespace grape::interpose {
 
@@ -47,6 +48,7 @@ void add_unsized(std::uint64_t address) noexcept {
 void context_gone(std::uint64_t context) noexcept {
   LiveBlocks::instance().remove_context(context);
   replay::forget_own_kernels(reinterpret_cast<CUcontext>(context));
+  replay::forget_upload_stream(reinterpret_cast<CUcontext>(context));
   replay::CopyMemory::instance().forget(reinterpret_cast<CUcontext>(context));
 }
 

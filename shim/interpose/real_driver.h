@@ -54,6 +54,8 @@ namespace grape::interpose {
   X(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                              \
   X(cuStreamQuery, PFN_cuStreamQuery_v2000)                                          \
   X(cuStreamWaitEvent, PFN_cuStreamWaitEvent_v3020)                                  \
+  X(cuStreamCreate, PFN_cuStreamCreate_v2000)                                        \
+  X(cuEventSynchronize, PFN_cuEventSynchronize_v2000)                                \
   X(cuEventCreate, PFN_cuEventCreate_v2000)                                          \
   X(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                                     \
   X(cuEventRecord, PFN_cuEventRecord_v2000)                                          \
@@ -65,7 +67,23 @@ namespace grape::interpose {
   X(cuGraphInstantiateWithFlags, PFN_cuGraphInstantiateWithFlags_v11040)             \
   X(cuGraphExecKernelNodeSetParams_v2, PFN_cuGraphExecKernelNodeSetParams_v12000)    \
   X(cuGraphExecDestroy, PFN_cuGraphExecDestroy_v10000)                               \
-  X(cuGraphLaunch, PFN_cuGraphLaunch_v10000)
+  X(cuGraphLaunch, PFN_cuGraphLaunch_v10000)                                         \
+  X(cuGraphUpload, PFN_cuGraphUpload_v11010)                                         \
+  X(cuGraphAddMemcpyNode, PFN_cuGraphAddMemcpyNode_v10000)                           \
+  X(cuGraphAddMemsetNode, PFN_cuGraphAddMemsetNode_v10000)                           \
+  X(cuGraphAddEmptyNode, PFN_cuGraphAddEmptyNode_v10000)                             \
+  X(cuGraphAddDependencies, PFN_cuGraphAddDependencies_v10000)                       \
+  X(cuGraphAddDependencies_v2, PFN_cuGraphAddDependencies_v12030)                    \
+  X(cuGraphKernelNodeGetAttribute, PFN_cuGraphKernelNodeGetAttribute_v11000)         \
+  X(cuGraphExecMemcpyNodeSetParams, PFN_cuGraphExecMemcpyNodeSetParams_v10020)       \
+  X(cuGraphExecMemsetNodeSetParams, PFN_cuGraphExecMemsetNodeSetParams_v10020)       \
+  X(cuGraphNodeSetEnabled, PFN_cuGraphNodeSetEnabled_v11060)                         \
+  X(cuGraphExecGetFlags, PFN_cuGraphExecGetFlags_v12000)                             \
+  X(cuCtxGetDevice, PFN_cuCtxGetDevice_v2000)                                        \
+  X(cuCtxPushCurrent_v2, PFN_cuCtxPushCurrent_v4000)                                 \
+  X(cuCtxPopCurrent_v2, PFN_cuCtxPopCurrent_v4000)                                   \
+  X(cuEventQuery, PFN_cuEventQuery_v2000)                                            \
+  X(cuLibraryGetModule, PFN_cuLibraryGetModule_v12000)
 
 namespace detail {
 void* look_up(std::atomic<void*>& slot, const char* symbol) noexcept;

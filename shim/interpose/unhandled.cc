@@ -9,6 +9,8 @@ extern "C" {
 extern const char grape_thunks[] __attribute__((visibility("hidden")));
 __attribute__((visibility("hidden"))) std::uint64_t grape_thunk_counts[GRAPE_UNHANDLED_SLOTS];
 __attribute__((visibility("hidden"))) void* grape_thunk_targets[GRAPE_UNHANDLED_SLOTS];
+__attribute__((visibility("hidden"))) char* grape_handle_range;
+__attribute__((visibility("hidden"))) void* (*grape_real_handle)(void* handle);
 }
 
 namespace grape::interpose {
@@ -43,6 +45,11 @@ void* counted(const char* name, void* real) noexcept {
   }
   pthread_mutex_unlock(&g_mutex);
   return result;
+}
+
+void exchange_handles(char* range, void* (*real_handle)(void*)) noexcept {
+  grape_real_handle = real_handle;
+  __atomic_store_n(&grape_handle_range, range, __ATOMIC_RELEASE);
 }
 
 std::uint32_t unhandled_calls(const char** names, std::uint64_t* counts, std::uint32_t room) noexcept {

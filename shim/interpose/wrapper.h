@@ -13,6 +13,7 @@
 #include "shim/interpose/rows.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/replay/region_sink.h"
+#include "shim/virtual_execs/doors.h"
 
 namespace grape::interpose {
 
@@ -113,7 +114,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     // A process without a driver that calls its functions all the same has got ours in place of an unresolved weak
     // symbol: what NVIDIA's stub library answers.
     if (__builtin_expect(real == nullptr, 0)) return CUDA_ERROR_STUB_LIBRARY;
-    if (!lifecycle::active()) return real(arguments...);
+    if (!lifecycle::active()) return call_door(real, arguments...);
     if constexpr (Row::kAction == Action::kGetProcAddress) {
       return get_proc_address(real, arguments...);
     } else {
@@ -175,6 +176,17 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     replay::note_host_copy(value_word(source), bytes);
   }
 
+  // The real call. Where graphs are virtual, calls that name an exec are answered by what stands for it.
+  static CUresult call_door(Real real, A... arguments) {
+    constexpr virtual_execs::Door kDoor = virtual_execs::door_of(Row::kBase);
+    if constexpr (kDoor != virtual_execs::Door::kNone) {
+      if (virtual_execs::g_on.load(std::memory_order_relaxed)) {
+        return virtual_execs::through<kDoor, Row::kPerThread>(real, arguments...);
+      }
+    }
+    return real(arguments...);
+  }
+
   // And what it does to memory is followed, where that is wanted.
   static CUresult call_real(Real real, A... arguments) {
     constexpr MemoryEffect kEffect = memory_effect(Row::kBase);
@@ -183,14 +195,14 @@ struct Wrapper<Row, CUresult (*)(A...)> {
         return call_tracked<kEffect>(real, typename Captured::Tuple(arguments...), std::index_sequence_for<A...>{});
       }
     }
-    return real(arguments...);
+    return call_door(real, arguments...);
   }
 
   template <MemoryEffect Effect, std::size_t... I>
   static CUresult call_tracked(Real real, const typename Captured::Tuple& arguments, std::index_sequence<I...>) {
     const std::uint64_t before[] = {Captured::template word<I>(arguments, false)...};
     const Forgotten forgotten = before_memory_call(Effect, before);
-    CUresult result = real(std::get<I>(arguments)...);
+    CUresult result = call_door(real, std::get<I>(arguments)...);
     if constexpr (takes_device_memory(Effect)) {
       if (result == CUDA_ERROR_OUT_OF_MEMORY && make_room()) result = real(std::get<I>(arguments)...);
     }

@@ -26,6 +26,7 @@ constexpr Choice kLevels[] = {{"error", static_cast<int>(LogLevel::kError)},
                               {"warning", static_cast<int>(LogLevel::kWarning)},
                               {"info", static_cast<int>(LogLevel::kInfo)},
                               {"debug", static_cast<int>(LogLevel::kDebug)}};
+constexpr Choice kGraphs[] = {{"real", 0}, {"virtual", 1}};
 constexpr Choice kSwitch[] = {{"0", 0}, {"1", 1}, {"false", 0}, {"true", 1}, {"no", 0}, {"yes", 1}, {"", 0}};
 
 using Warn = void (*)(const char*);
@@ -151,7 +152,7 @@ constexpr const char* kNames[] = {"GRAPE_MODE",     "GRAPE_TRACE",         "GRAP
                                   "GRAPE_LOG",      "GRAPE_REGIONS",       "GRAPE_EXCLUDE",
                                   "GRAPE_STACKS",   "GRAPE_REPORT",        "GRAPE_STRICT",
                                   "GRAPE_VALIDATE", "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
-                                  "GRAPE_DISABLE"};
+                                  "GRAPE_GRAPHS",   "GRAPE_DISABLE"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
 std::size_t distance(const char* a, const char* b) {
@@ -225,6 +226,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     copy_text(name, value, out.trace, sizeof out.trace, warn);
   } else if (is("GRAPE_MEMORY_BUDGET")) {
     out.memory_budget = size_of(name, value, out.memory_budget, warn);
+  } else if (is("GRAPE_GRAPHS")) {
+    out.virtual_graphs = choose(name, value, kGraphs, 0, warn) != 0;
   } else if (is("GRAPE_REPORT")) {
     copy_text(name, value, out.report, sizeof out.report, warn);
   } else if (is("GRAPE_STRICT")) {
@@ -244,8 +247,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
 
 void parse_environment(const char* const* environment, Config& out, void (*warn)(const char* line)) noexcept {
   if (value_in(environment, "GRAPE_TRACE") != nullptr) out.mode = Mode::kObserve;
-  for (const char* name :
-       {"GRAPE_MODE", "GRAPE_TRACE", "GRAPE_REPORT", "GRAPE_STRICT", "GRAPE_VALIDATE", "GRAPE_REGIONS"}) {
+  for (const char* name : {"GRAPE_MODE", "GRAPE_TRACE", "GRAPE_REPORT", "GRAPE_STRICT", "GRAPE_VALIDATE",
+                           "GRAPE_REGIONS", "GRAPE_GRAPHS"}) {
     out.asked = out.asked || value_in(environment, name) != nullptr;
   }
   for (; environment != nullptr && *environment != nullptr; ++environment) {

@@ -20,7 +20,8 @@ struct Config {
   Stacks stacks = Stacks::kPython;
   LogLevel log = LogLevel::kWarning;
   std::uint64_t memory_budget = std::uint64_t{256} << 20;  // GRAPE_MEMORY_BUDGET: bytes of device memory for graphs
-  bool replace = false;                                    // GRAPE_TRACE_REPLACE: write beside, rename at the end
+  bool virtual_graphs = false;          // GRAPE_GRAPHS: the program's own graphs share a few execs, within the budget
+  bool replace = false;                 // GRAPE_TRACE_REPLACE: write beside, rename at the end
   bool allow_nondeterministic = false;  // GRAPE_ALLOW_NONDETERMINISTIC: replay what differs from itself
   bool strict = false;                  // GRAPE_STRICT: what falls back to eager is an error
   std::uint32_t validate = 0;           // GRAPE_VALIDATE: every so many replays one is checked; 0: none

@@ -27,15 +27,28 @@ std::atomic<State> g_state{State::kInert};
 namespace {
 
 std::atomic<void (*)()> g_finish{nullptr};
+std::atomic<void (*)()> g_also[4];
 pid_t g_process = 0;
-int g_argument_count = 0;
-const char* const* g_arguments = nullptr;
+char g_command_line[8193] = "";
 
 void warn(const char* line) { log_line(LogLevel::kWarning, "%s", line); }
 
 // Where Grape is disabled it says nothing, unless it is a mistake in the very setting that disables it.
 void warn_if_disabling(const char* line) {
   if (std::strncmp(line, "GRAPE_DISABLE=", 14) == 0) warn(line);
+}
+
+void copy_command_line(int count, const char* const* list) {
+  std::size_t used = 0;
+  for (int i = 0; i < count && list[i] != nullptr; ++i) {
+    const std::size_t room = sizeof g_command_line - 1 - used, bytes = std::strlen(list[i]);
+    if (room < 2) break;
+    if (i > 0) g_command_line[used++] = ' ';
+    const std::size_t copied = bytes < room - 1 ? bytes : room - 1;
+    std::memcpy(g_command_line + used, list[i], copied);
+    used += copied;
+  }
+  g_command_line[used] = '\0';
 }
 
 // A child shares the parent's file and none of its threads: it records nothing and touches nothing.
@@ -46,12 +59,14 @@ void finish() noexcept {
   if (getpid() != g_process) return;
   State expected = State::kActive;
   if (!g_state.compare_exchange_strong(expected, State::kFinished)) return;
+  for (const auto& also : g_also) {
+    if (auto* function = also.load()) function();
+  }
   if (auto* function = g_finish.load()) function();
 }
 
 __attribute__((constructor(101))) void load(int count, char** argument_list, char** environment) {
-  g_argument_count = count;
-  g_arguments = argument_list;
+  copy_command_line(count, argument_list);
   g_process = getpid();
   // Twice: the first pass learns how much the second may say.
   Config quiet;
@@ -60,7 +75,7 @@ __attribute__((constructor(101))) void load(int count, char** argument_list, cha
   Config parsed;
   parse_environment(environment, parsed, quiet.disabled ? warn_if_disabling : warn);
   g_config = parsed;
-  if (parsed.disabled || parsed.mode == Mode::kOff) return;
+  if (parsed.disabled || (parsed.mode == Mode::kOff && !parsed.virtual_graphs)) return;
   if (loaded_late()) {
     log_line(parsed.asked ? LogLevel::kWarning : LogLevel::kInfo,
              "loaded after the program had started, too late to see it; not recording (preload it)");
@@ -92,8 +107,13 @@ void* next_symbol(const char* symbol, const char* library) noexcept {
   return found;
 }
 
-int argument_count() noexcept { return g_argument_count; }
-const char* const* arguments() noexcept { return g_arguments; }
+const char* command_line() noexcept { return g_command_line; }
+void add_finish(void (*function)()) noexcept {
+  for (auto& also : g_also) {
+    void (*none)() = nullptr;
+    if (also.compare_exchange_strong(none, function)) return;
+  }
+}
 void set_finish(void (*function)()) noexcept { g_finish.store(function); }
 
 }  // namespace lifecycle

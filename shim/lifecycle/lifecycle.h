@@ -21,9 +21,12 @@ void give_up(const char* reason) noexcept;
 // (never loads it), else null. Not recursive into our own dlsym. Any thread.
 void* next_symbol(const char* symbol, const char* library) noexcept;
 
-// The arguments the process was started with, as the loader gave them; may be null.
-int argument_count() noexcept;
-const char* const* arguments() noexcept;
+// The arguments that the process was started with, with blanks between them; at most 8 KiB. A copy: programs change
+// theirs, and take those away that they have read.
+const char* command_line() noexcept;
+
+// The same as set_finish(), for what is not about the trace; called before that. At most four.
+void add_finish(void (*finish)()) noexcept;
 
 // Called once when the process ends in order (exit, return from main, _exit), in the process that was loaded, not in
 // its forked children. Set before the first thread is recorded.

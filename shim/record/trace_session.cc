@@ -28,16 +28,6 @@ std::uint64_t nanoseconds(clockid_t clock) {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-std::string command_line() {
-  std::string command;
-  for (int i = 0; i < lifecycle::argument_count(); ++i) {
-    if (i > 0) command += ' ';
-    command += lifecycle::arguments()[i];
-    if (command.size() > 8192) break;
-  }
-  return command;
-}
-
 std::uint64_t rate(std::uint64_t tick_count, std::uint64_t elapsed) {
   return elapsed == 0
              ? 1'000'000'000u
@@ -65,7 +55,7 @@ bool TraceSession::open() {
   meta.pid = static_cast<std::uint32_t>(getpid());
   char host[256] = "";
   if (gethostname(host, sizeof host - 1) == 0) meta.host = host;
-  meta.command = command_line();
+  meta.command = lifecycle::command_line();
   meta.grape_version = GRAPE_VERSION;
   meta.driver_version = recorder_.driver_version_.load();
   if (recorder_.python_known_.load()) meta.python_version = recorder_.python_version_;

@@ -1,8 +1,7 @@
 #include "shim/replay/copy_memory.h"
 
-#include <chrono>
-
 #include "shim/interpose/real_driver.h"
+#include "shim/lifecycle/clock.h"
 #include "shim/replay/own_kernels.h"
 
 namespace grape::replay {
@@ -16,9 +15,7 @@ std::uint64_t rounded(std::uint64_t bytes) {
   return (bytes + bytes / 16 + kPage - 1) / kPage * kPage;
 }
 
-std::int64_t seconds() noexcept {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+std::int64_t seconds() noexcept { return static_cast<std::int64_t>(monotonic_seconds()); }
 
 CUcontext current_context() noexcept {
   CUcontext context = nullptr;

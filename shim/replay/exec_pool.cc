@@ -1,12 +1,11 @@
 #include "shim/replay/exec_pool.h"
 
 #include <algorithm>
-#include <atomic>
 #include <new>
 #include <utility>
 
-#include "shim/lifecycle/config.h"
 #include "shim/record/thread_log.h"
+#include "shim/replay/device_budget.h"
 
 namespace grape::replay {
 namespace {
@@ -16,16 +15,14 @@ constexpr std::size_t kSameShape = 4;
 // A program that was without an exec more often than this gets one of its own: by then it has paid for the building.
 constexpr std::uint32_t kMostMisses = 2;
 
-std::atomic<std::uint64_t> g_device_bytes{0};
-
 }  // namespace
 
 ExecPool::~ExecPool() { drop_all(); }
 
-std::uint64_t ExecPool::device_bytes() noexcept { return g_device_bytes.load(std::memory_order_relaxed); }
+std::uint64_t ExecPool::device_bytes() noexcept { return g_device_bytes.replays.load(std::memory_order_relaxed); }
 
 void ExecPool::drop(std::size_t index) noexcept {
-  g_device_bytes.fetch_sub(entries_[index].exec->device_bytes(), std::memory_order_relaxed);
+  g_device_bytes.replays.fetch_sub(entries_[index].exec->device_bytes(), std::memory_order_relaxed);
   holders_.erase(entries_[index].part);
   if (index + 1 != entries_.size()) {
     entries_[index] = std::move(entries_.back());
@@ -38,7 +35,7 @@ void ExecPool::drop_all() noexcept {
   while (!entries_.empty()) drop(entries_.size() - 1);
 }
 
-void ExecPool::forget(const program::Program& program) noexcept {
+void ExecPool::forget(const store::KeptProgram& program) noexcept {
   for (std::size_t i = entries_.size(); i-- > 0;) {
     if (entries_[i].part.program == &program) drop(i);
   }
@@ -57,7 +54,7 @@ std::uint32_t ExecPool::shape_of(const program::Program& program, program::Segme
 }
 
 // Of those with its shape the one that was not used for longest; null: it is to have one of its own.
-ExecPool::Entry* ExecPool::to_adopt(const program::Program& program, program::Segment segment,
+ExecPool::Entry* ExecPool::to_adopt(const store::KeptProgram& program, program::Segment segment,
                                     std::uint32_t shape) noexcept {
   std::size_t alike = 0;
   Entry* oldest = nullptr;
@@ -68,40 +65,41 @@ ExecPool::Entry* ExecPool::to_adopt(const program::Program& program, program::Se
     if (oldest == nullptr || entry.used < oldest->used) oldest = &entry;
   }
   if (oldest == nullptr) return nullptr;
-  const bool no_room = device_bytes() + oldest->exec->device_bytes() > config().memory_budget;
+  const bool no_room = device_bytes() + oldest->exec->device_bytes() > budget_beside(g_device_bytes.program);
   const bool often = ++missed_[Part{&program, segment.first}] > kMostMisses;
   return no_room || (alike >= kSameShape && !often) ? oldest : nullptr;
 }
 
-GraphExec* ExecPool::build(const program::Program& program, program::Segment segment, std::uint32_t shape,
-                           const program::ArenaPlan& plan, const program::Bindings& bindings, std::string& error) {
+GraphExec* ExecPool::build(const store::KeptProgram& program, Whole whole, program::Segment segment,
+                           std::uint32_t shape, const program::ArenaPlan& plan, const program::Bindings& bindings,
+                           std::string& error) {
   // What holds another part of this program stays.
   const auto in_use = [&](const Entry& entry) { return entry.part.program == &program; };
   const auto older = [&](const Entry& a, const Entry& b) {
     return in_use(a) != in_use(b) ? in_use(b) : a.used < b.used;
   };
-  while (!entries_.empty() && device_bytes() > config().memory_budget) {
+  while (!entries_.empty() && device_bytes() > budget_beside(g_device_bytes.program)) {
     const auto oldest = std::min_element(entries_.begin(), entries_.end(), older);
     if (in_use(*oldest)) break;
     drop(static_cast<std::size_t>(oldest - entries_.begin()));
   }
   entries_.reserve(entries_.size() + 1);
-  std::unique_ptr<GraphExec> exec = GraphExec::build(program, segment, plan, bindings, error);
+  std::unique_ptr<GraphExec> exec = GraphExec::build(std::move(whole), segment, plan, bindings, error);
   if (exec == nullptr) return nullptr;
   const Part part{&program, segment.first};
   holders_[part] = entries_.size();
   entries_.push_back({std::move(exec), ++clock_, part, shape});
   shapes_ = std::max(shapes_, shape + 1);
   ++built_;
-  g_device_bytes.fetch_add(entries_.back().exec->device_bytes(), std::memory_order_relaxed);
+  g_device_bytes.replays.fetch_add(entries_.back().exec->device_bytes(), std::memory_order_relaxed);
   return entries_.back().exec.get();
 }
 
-bool ExecPool::adopt(std::size_t index, const program::Program& program, program::Segment segment,
+bool ExecPool::adopt(std::size_t index, const store::KeptProgram& program, Whole whole, program::Segment segment,
                      const program::ArenaPlan& plan, const program::Bindings& bindings) {
   Entry& entry = entries_[index];
   entry.used = ++clock_;
-  if (!entry.exec->adopt(program, segment, plan, bindings)) {
+  if (!entry.exec->adopt(std::move(whole), segment, plan, bindings)) {
     if (!entry.exec->usable()) drop(index);
     return false;
   }
@@ -113,20 +111,22 @@ bool ExecPool::adopt(std::size_t index, const program::Program& program, program
   return true;
 }
 
-void ExecPool::hand_over(const program::Program& from, const program::Program& to, const program::ArenaPlan& plan,
+void ExecPool::hand_over(const store::KeptProgram& from, const store::KeptProgram& to, const program::ArenaPlan& plan,
                          const program::Bindings& bindings) noexcept {
   if (record::g_module_epoch.load(std::memory_order_acquire) != module_epoch_) return;
   try {
-    for (const program::Segment& segment : program::segments(to)) {
+    const Whole whole = to.whole();
+    if (whole == nullptr) return;
+    for (const program::Segment& segment : program::segments(*whole)) {
       const auto held = holders_.find(Part{&from, segment.first});
-      if (segment.count != 0 && held != holders_.end()) adopt(held->second, to, segment, plan, bindings);
+      if (segment.count != 0 && held != holders_.end()) adopt(held->second, to, whole, segment, plan, bindings);
     }
   } catch (const std::bad_alloc&) {
     // What was not handed over goes with `from`.
   }
 }
 
-GraphExec* ExecPool::take(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
+GraphExec* ExecPool::take(const store::KeptProgram& program, program::Segment segment, const program::ArenaPlan& plan,
                           const program::Bindings& bindings, std::string& error) noexcept {
   try {
     const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
@@ -144,12 +144,18 @@ GraphExec* ExecPool::take(const program::Program& program, program::Segment segm
       drop(found->second);
       return nullptr;
     }
-    const std::uint32_t shape = shape_of(program, segment);
+    Whole whole = program.whole();
+    if (whole == nullptr) {
+      error = "no host memory for the program";
+      return nullptr;
+    }
+    const std::uint32_t shape = shape_of(*whole, segment);
     if (Entry* entry = to_adopt(program, segment, shape)) {
       GraphExec* exec = entry->exec.get();
-      if (adopt(static_cast<std::size_t>(entry - entries_.data()), program, segment, plan, bindings)) return exec;
+      const auto index = static_cast<std::size_t>(entry - entries_.data());
+      if (adopt(index, program, whole, segment, plan, bindings)) return exec;
     }
-    return build(program, segment, shape, plan, bindings, error);
+    return build(program, std::move(whole), segment, shape, plan, bindings, error);
   } catch (const std::bad_alloc&) {
     error = "no host memory";
     return nullptr;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "compressor/store/kept_program.h"
 #include "shim/replay/graph_exec.h"
 
 namespace grape::replay {
@@ -17,14 +18,15 @@ namespace grape::replay {
 class ExecPool {
  public:
   // An exec that holds the program's segment, bound to `bindings`: valid until the pool is asked for another program's.
-  // Null and one line in `error` if the driver refuses. `program` and `plan` must stay as they are until forget().
-  GraphExec* take(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
+  // Null and one line in `error` if the driver refuses. `program` and `plan` must stay where they are until forget();
+  // what is not in the program's head is only asked for where no exec holds it.
+  GraphExec* take(const store::KeptProgram& program, program::Segment segment, const program::ArenaPlan& plan,
                   const program::Bindings& bindings, std::string& error) noexcept;
   // `to` is `from` with other words: it takes over the execs that hold `from`, bound. Where that fails take() builds.
-  void hand_over(const program::Program& from, const program::Program& to, const program::ArenaPlan& plan,
+  void hand_over(const store::KeptProgram& from, const store::KeptProgram& to, const program::ArenaPlan& plan,
                  const program::Bindings& bindings) noexcept;
   // The program is about to go: so do the execs that hold it.
-  void forget(const program::Program& program) noexcept;
+  void forget(const store::KeptProgram& program) noexcept;
 
   std::size_t size() const noexcept { return entries_.size(); }
   std::uint64_t built() const noexcept { return built_; }
@@ -35,7 +37,7 @@ class ExecPool {
 
  private:
   struct Part {
-    const program::Program* program = nullptr;
+    const store::KeptProgram* program = nullptr;
     std::uint32_t first_node = 0;
     bool operator==(const Part& other) const noexcept {
       return program == other.program && first_node == other.first_node;
@@ -54,12 +56,13 @@ class ExecPool {
   };
 
   void drop(std::size_t index) noexcept;
-  bool adopt(std::size_t index, const program::Program& program, program::Segment segment,
+  using Whole = std::shared_ptr<const program::Program>;
+  bool adopt(std::size_t index, const store::KeptProgram& program, Whole whole, program::Segment segment,
              const program::ArenaPlan& plan, const program::Bindings& bindings);
   void drop_all() noexcept;
   std::uint32_t shape_of(const program::Program& program, program::Segment segment) const;
-  Entry* to_adopt(const program::Program& program, program::Segment segment, std::uint32_t shape) noexcept;
-  GraphExec* build(const program::Program& program, program::Segment segment, std::uint32_t shape,
+  Entry* to_adopt(const store::KeptProgram& program, program::Segment segment, std::uint32_t shape) noexcept;
+  GraphExec* build(const store::KeptProgram& program, Whole whole, program::Segment segment, std::uint32_t shape,
                    const program::ArenaPlan& plan, const program::Bindings& bindings, std::string& error);
 
   std::vector<Entry> entries_;

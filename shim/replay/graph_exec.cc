@@ -6,7 +6,10 @@
 #include <utility>
 
 #include "shim/interpose/real_driver.h"
+#include "shim/replay/device_budget.h"
+#include "shim/replay/node_parameters.h"
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/upload_ahead.h"
 
 namespace grape::replay {
 namespace {
@@ -17,8 +20,6 @@ using program::Program;
 using program::RecordedNode;
 using program::Segment;
 
-// Measured on an H200 (docs/BENCHMARKS.md) with hundreds of GPT-2's, of 250 nodes, and thousands of four nodes in use.
-constexpr std::uint64_t kDeviceBytesPerExec = 64 << 10, kDeviceBytesPerNode = 3584;
 constexpr std::uint64_t kCopyBytesPerThread = 16;
 constexpr std::size_t kCopyWords = 3, kFillWords = 6;
 constexpr std::uint32_t kMostGridY = 65535;
@@ -33,41 +34,6 @@ bool is_kernel_handle(std::uint64_t handle) noexcept {
   return function_name(&name, reinterpret_cast<CUfunction>(handle)) != CUDA_SUCCESS &&
          kernel_name(&name, reinterpret_cast<CUkernel>(handle)) == CUDA_SUCCESS;
 }
-
-// A node's parameters as the driver takes them, pointing into one buffer of words. Valid until the next fill().
-class Parameters {
- public:
-  CUDA_KERNEL_NODE_PARAMS fill(CUDA_KERNEL_NODE_PARAMS shape, const Program& program, const RecordedNode& node,
-                               std::uint64_t* words) {
-    auto* bytes = reinterpret_cast<std::uint8_t*>(words + node.words_at);
-    if (node.kind != NodeKind::kKernel) {
-      pointers_.clear();
-      for (std::uint32_t i = 0; i < node.word_count; ++i) pointers_.push_back(bytes + std::size_t{i} * 8);
-    } else if (node.packed || !program.functions[node.function].has_layout) {
-      size_ = node.parameter_bytes;
-      extra_[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
-      extra_[1] = bytes;
-      extra_[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
-      extra_[3] = &size_;
-      extra_[4] = CU_LAUNCH_PARAM_END;
-      shape.extra = extra_;
-      return shape;
-    } else {
-      pointers_.clear();
-      for (const program::Parameter& parameter : program.functions[node.function].parameters) {
-        pointers_.push_back(bytes + parameter.offset);
-      }
-    }
-    pointers_.push_back(nullptr);  // some address for kernels without parameters
-    shape.kernelParams = pointers_.data();
-    return shape;
-  }
-
- private:
-  std::vector<void*> pointers_;
-  void* extra_[5] = {};
-  std::size_t size_ = 0;
-};
 
 struct Node {
   CUgraphNode handle = nullptr;
@@ -108,7 +74,7 @@ bool same_fixed(const Program& a, Segment at_a, const Program& b, Segment at_b) 
 }  // namespace
 
 struct GraphExec::State {
-  const Program* program = nullptr;
+  std::shared_ptr<const Program> program;
   Segment segment;
   const program::ArenaPlan* plan = nullptr;
   CUgraph graph = nullptr;
@@ -118,8 +84,10 @@ struct GraphExec::State {
   std::vector<MovingWord> moving;    // ascending by node
   std::vector<std::uint64_t> words;  // what the driver has: it gives none back
   std::vector<bool> kernel_handles;  // per function of the program
-  Parameters parameters;
+  NodeParameters parameters;
   std::uint32_t patched = 0;
+  bool changed = true;  // since it was uploaded or launched
+  UploadAhead ahead;
 
   bool build(const program::Bindings& bindings, std::string& error);
   bool add_nodes(std::string& error);
@@ -127,7 +95,7 @@ struct GraphExec::State {
   bool shape_node(const RecordedNode& recorded, CUcontext context, OwnKernels* own, CUDA_KERNEL_NODE_PARAMS& shape,
                   std::string& error) const;
   bool add_node(std::uint32_t index, CUcontext context, OwnKernels* own, std::string& error);
-  bool adopt(const Program& next, Segment next_segment, const program::ArenaPlan& next_plan,
+  bool adopt(std::shared_ptr<const Program> taken, Segment next_segment, const program::ArenaPlan& next_plan,
              const program::Bindings& bindings);
   CUresult set_node(std::uint32_t index, std::uint64_t* from);
   bool set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const;
@@ -204,27 +172,15 @@ bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode hand
 
 bool GraphExec::State::shape_node(const RecordedNode& recorded, CUcontext context, OwnKernels* own,
                                   CUDA_KERNEL_NODE_PARAMS& shape, std::string& error) const {
-  shape = {};
-  shape.gridDimX = shape.gridDimY = shape.gridDimZ = shape.blockDimX = shape.blockDimY = shape.blockDimZ = 1;
   if (recorded.kind != NodeKind::kKernel) {
+    shape = {};
+    shape.gridDimX = shape.gridDimY = shape.gridDimZ = shape.blockDimX = shape.blockDimY = shape.blockDimZ = 1;
     if (own != nullptr && shape_own(recorded, *own, shape)) return true;
     error = "a copy or memset is not as it should be";
     return false;
   }
-  const std::uint64_t handle = program->functions[recorded.function].handle;
-  shape.gridDimX = recorded.grid.x;
-  shape.gridDimY = recorded.grid.y;
-  shape.gridDimZ = recorded.grid.z;
-  shape.blockDimX = recorded.block.x;
-  shape.blockDimY = recorded.block.y;
-  shape.blockDimZ = recorded.block.z;
-  shape.sharedMemBytes = recorded.shared_bytes;
-  if (kernel_handles[recorded.function]) {
-    shape.kern = reinterpret_cast<CUkernel>(handle);
-    shape.ctx = context;
-  } else {
-    shape.func = reinterpret_cast<CUfunction>(handle);
-  }
+  const bool kernel_handle = kernel_handles[recorded.function];
+  shape = kernel_shape(*program, recorded, kernel_handle, kernel_handle ? context : nullptr);
   return true;
 }
 
@@ -328,13 +284,15 @@ CUresult GraphExec::State::set_node(std::uint32_t index, std::uint64_t* from) {
   const CUDA_KERNEL_NODE_PARAMS full =
       parameters.fill(nodes[index - segment.first].shape, *program, program->nodes[index], from);
   ++patched;
+  changed = true;
   return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index - segment.first].handle, &full);
 }
 
 // The driver's state is known word by word, so only what differs is set.
-bool GraphExec::State::adopt(const Program& next, Segment next_segment, const program::ArenaPlan& next_plan,
-                             const program::Bindings& bindings) {
-  const Program& old = *program;
+bool GraphExec::State::adopt(std::shared_ptr<const Program> taken, Segment next_segment,
+                             const program::ArenaPlan& next_plan, const program::Bindings& bindings) {
+  const std::shared_ptr<const Program> former = program;
+  const Program &old = *former, &next = *taken;
   std::vector<std::uint64_t> next_words(next.words.size());
   program::bind(next, next_plan, bindings, next_words.data());
   std::vector<CUDA_KERNEL_NODE_PARAMS> shapes(nodes.size());
@@ -342,7 +300,7 @@ bool GraphExec::State::adopt(const Program& next, Segment next_segment, const pr
   OwnKernels* own = nullptr;
   std::string error;
   const Segment old_segment = segment;
-  program = &next;
+  program = std::move(taken);
   segment = next_segment;
   bool good = look_up(context, own, error);
   for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
@@ -369,13 +327,13 @@ GraphExec::~GraphExec() {
   if (state_ != nullptr) state_->destroy();
 }
 
-std::unique_ptr<GraphExec> GraphExec::build(const program::Program& program, Segment segment,
+std::unique_ptr<GraphExec> GraphExec::build(std::shared_ptr<const program::Program> program, Segment segment,
                                             const program::ArenaPlan& plan, const program::Bindings& bindings,
                                             std::string& error) noexcept {
   try {
     std::unique_ptr<GraphExec> result(new GraphExec);
     result->state_ = std::make_unique<State>();
-    result->state_->program = &program;
+    result->state_->program = std::move(program);
     result->state_->segment = segment;
     result->state_->plan = &plan;
     if (result->state_->build(bindings, error)) return result;
@@ -410,14 +368,14 @@ CUresult GraphExec::bind(const program::Bindings& bindings) noexcept {
   return CUDA_SUCCESS;
 }
 
-bool GraphExec::adopt(const program::Program& program, Segment segment, const program::ArenaPlan& plan,
+bool GraphExec::adopt(std::shared_ptr<const program::Program> program, Segment segment, const program::ArenaPlan& plan,
                       const program::Bindings& bindings) noexcept {
   State& state = *state_;
   state.patched = 0;
-  if (state.exec == nullptr || !same_fixed(*state.program, state.segment, program, segment)) return false;
+  if (state.exec == nullptr || !same_fixed(*state.program, state.segment, *program, segment)) return false;
   bool good = false;
   try {
-    good = state.adopt(program, segment, plan, bindings);
+    good = state.adopt(std::move(program), segment, plan, bindings);
   } catch (const std::bad_alloc&) {
   }
   // Half of one program and half of another is nothing to launch.
@@ -430,10 +388,19 @@ bool GraphExec::fits(const program::Program& program, Segment segment) const noe
 }
 
 bool GraphExec::usable() const noexcept { return state_->exec != nullptr; }
-const program::Program* GraphExec::holds() const noexcept { return state_->program; }
+const program::Program* GraphExec::holds() const noexcept { return state_->program.get(); }
+
+void GraphExec::upload() noexcept {
+  if (state_->exec == nullptr || !state_->changed) return;
+  state_->ahead.begin(state_->exec);
+  state_->changed = false;
+}
 
 CUresult GraphExec::launch(CUstream stream) noexcept {
-  return state_->exec != nullptr ? real::get_cuGraphLaunch()(state_->exec, stream) : CUDA_ERROR_INVALID_HANDLE;
+  if (state_->exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  state_->ahead.order(stream);
+  state_->changed = false;
+  return real::get_cuGraphLaunch()(state_->exec, stream);
 }
 
 CUresult GraphExec::launch(CUstream stream, const std::vector<CUstream>& others) noexcept {
@@ -462,14 +429,13 @@ CUresult GraphExec::launch(CUstream stream, const std::vector<CUstream>& others)
 }
 
 std::uint32_t GraphExec::patched() const noexcept { return state_->patched; }
-std::uint64_t GraphExec::device_bytes() const noexcept {
-  return kDeviceBytesPerExec + state_->nodes.size() * kDeviceBytesPerNode;
-}
+std::uint64_t GraphExec::device_bytes() const noexcept { return estimated_device_bytes(state_->nodes.size()); }
 
 void GraphExec::abandon() noexcept {
   state_->exec = nullptr;
   state_->graph = nullptr;
   state_->event = nullptr;
+  state_->ahead.abandon();
 }
 
 }  // namespace grape::replay

@@ -18,11 +18,11 @@ namespace grape::replay {
 class GraphExec {
  public:
   // Builds and instantiates with the given addresses. Null and one line in `error` if the driver refuses anything;
-  // whatever was made is destroyed again. `program` and `plan` must outlive the result and stay as they are; so must
-  // the modules of its kernels (record::g_module_epoch tells of unloads). Copies and memsets become kernels of our own,
-  // since nodes of their kinds keep a straight line from launching fast.
-  // Only the nodes of `segment` are built: what they follow in others has been launched before.
-  static std::unique_ptr<GraphExec> build(const program::Program& program, program::Segment segment,
+  // whatever was made is destroyed again. `program`, not null, is shared; `plan` must outlive the result and stay as it
+  // is; so must the modules of its kernels (record::g_module_epoch tells of unloads). Copies and memsets become kernels
+  // of our own, since nodes of their kinds keep a straight line from launching fast. Only the nodes of `segment` are
+  // built: what they follow in others has been launched before.
+  static std::unique_ptr<GraphExec> build(std::shared_ptr<const program::Program> program, program::Segment segment,
                                           const program::ArenaPlan& plan, const program::Bindings& bindings,
                                           std::string& error) noexcept;
   ~GraphExec();
@@ -36,11 +36,13 @@ class GraphExec {
   // the one it holds, so that thousands of programs share a few execs: sets the nodes that differ from what the driver
   // has, and no others. False: not the same shape, and nothing was done; or an error, and the exec is unusable (then
   // usable() is false). The rules of build() hold for the new program from then on; the old one may go.
-  bool adopt(const program::Program& program, program::Segment segment, const program::ArenaPlan& plan,
+  bool adopt(std::shared_ptr<const program::Program> program, program::Segment segment, const program::ArenaPlan& plan,
              const program::Bindings& bindings) noexcept;
   bool fits(const program::Program& program, program::Segment segment) const noexcept;  // could it adopt it?
   bool usable() const noexcept;
   const program::Program* holds() const noexcept;
+  // Sends what was set since the last launch to the device, beside the work that is under way.
+  void upload() noexcept;
   // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.
   CUresult launch(CUstream stream) noexcept;
   // The same, for work that was on other streams besides: it follows what they had, and they wait for it.

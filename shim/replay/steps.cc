@@ -1,12 +1,11 @@
 #include "shim/replay/steps.h"
 
-#include <time.h>
-
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "shim/interpose/real_driver.h"
+#include "shim/lifecycle/clock.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/region_record.h"
 
@@ -16,20 +15,14 @@ namespace {
 
 static_assert(kMostValueBytes <= Landing::kBytes, "a value finds room");
 
-double seconds() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
 // Is all that the stream has done, or as good as? An error is not looked at here: whatever follows meets it as well.
 bool done_within(double patience, CUstream stream) noexcept {
   auto* query = real::get_cuStreamQuery();
   if (query == nullptr) return false;
-  const double until = seconds() + patience;
+  const double until = monotonic_seconds() + patience;
   do {
     if (query(stream) != CUDA_ERROR_NOT_READY) return true;
-  } while (seconds() < until);
+  } while (monotonic_seconds() < until);
   return false;
 }
 
@@ -67,17 +60,21 @@ bool Steps::lay_out(const program::Program& program, std::string& error) {
       const program::RecordedNode& read = program.nodes[segment.read];
       part.source_offset = program.words[read.words_at];
       for (const program::Reference& reference : program.references) {
-        if (reference.word == read.words_at) part.source_base = &reference;
+        if (reference.word != read.words_at) continue;
+        part.source_base = reference;
+        part.moves = true;
       }
+      part.read = true;
       part.bytes = program.words[read.words_at + 1];
-      part.value = program.words.data() + read.words_at + 2;
+      const auto value = program.words.begin() + read.words_at + 2;
+      part.value.assign(value, value + (read.word_count - 2));
       if (part.bytes > kMostValueBytes) {
         error = "the host reads more than is kept";
         return false;
       }
       reads_ = true;
     }
-    parts.push_back(part);
+    parts.push_back(std::move(part));
   }
   parts_ = std::move(parts);
   return true;
@@ -89,31 +86,38 @@ bool Steps::bind(Part& part, std::string& error) {
     if (part.exec == nullptr) return false;
   }
   part.source = part.source_offset;
-  if (part.source_base != nullptr) part.source += program::base_of(*program_, *plan_, bindings_, *part.source_base);
+  if (part.moves) part.source += program::base_of(program_->head(), *plan_, bindings_, part.source_base);
   return true;
 }
 
-bool Steps::prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+bool Steps::prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                     const program::Bindings& bindings, std::string& error) {
   pool_ = &pool;
   program_ = &program;
   plan_ = &plan;
   bindings_ = bindings;
   launched_ = false;
-  if (parts_.empty() && !lay_out(program, error)) return false;
+  if (parts_.empty()) {
+    const std::shared_ptr<const program::Program> whole = program.whole();
+    if (whole == nullptr) error = "no host memory for the program";
+    if (whole == nullptr || !lay_out(*whole, error)) return false;
+  }
   return parts_.empty() || bind(parts_.front(), error);
 }
 
-void Steps::prepare_all(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+void Steps::prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                         const program::Bindings& bindings) {
   std::string error;
   bool good = prepare(pool, program, plan, bindings, error);
-  for (std::size_t i = 1; good && i < parts_.size(); ++i) good = bind(parts_[i], error);
+  for (std::size_t i = 0; good && i < parts_.size(); ++i) {
+    good = i == 0 || bind(parts_[i], error);
+    if (good && parts_[i].exec != nullptr) parts_[i].exec->upload();
+  }
 }
 
 bool Steps::wait_for_streams(Pause* pause) const {
   auto* wait = real::get_cuStreamSynchronize();
-  for (const std::uint64_t waited : program_->waited_streams) {
+  for (const std::uint64_t waited : program_->head().waited_streams) {
     auto* stream = reinterpret_cast<CUstream>(waited);
     if (wait == nullptr || !wait_for(stream, kShortWait, pause, [&] { return wait(stream) == CUDA_SUCCESS; }))
       return false;
@@ -141,14 +145,14 @@ Steps::Ran Steps::read(std::size_t index, Landing& landing, CUstream stream, Pau
     landing.abandon();
     return Ran::kFailed;
   }
-  if (std::memcmp(landing.data(), part.value, part.bytes) != 0) return Ran::kOtherValue;
+  if (std::memcmp(landing.data(), part.value.data(), part.bytes) != 0) return Ran::kOtherValue;
   if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;
   return bound ? Ran::kDone : Ran::kFailed;
 }
 
 bool Steps::wait_for_events(CUstream stream) const noexcept {
   auto* wait = real::get_cuStreamWaitEvent();
-  for (const program::LiveHandle& event : program_->waited_events) {
+  for (const program::LiveHandle& event : program_->head().waited_events) {
     if (!LiveBlocks::instance().alive(event.handle, event.serial) || wait == nullptr ||
         wait(stream, reinterpret_cast<CUevent>(event.handle), 0) != CUDA_SUCCESS)
       return false;
@@ -161,7 +165,7 @@ bool Steps::wait_for_events(CUstream stream) const noexcept {
 bool Steps::record_events(CUstream stream) const noexcept {
   auto* record = real::get_cuEventRecord();
   bool good = true;
-  for (const program::LiveHandle& event : program_->recorded_events) {
+  for (const program::LiveHandle& event : program_->head().recorded_events) {
     if (!LiveBlocks::instance().alive(event.handle, event.serial)) continue;
     good = record != nullptr && record(reinterpret_cast<CUevent>(event.handle), stream) == CUDA_SUCCESS && good;
   }
@@ -182,7 +186,7 @@ Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Paus
       if (part.exec->launch(stream, others) != CUDA_SUCCESS) return Ran::kFailed;
       launched_ = true;
     }
-    if (part.value != nullptr) {
+    if (part.read) {
       const Ran ran = read(i, *landing, stream, pause, error);
       if (ran != Ran::kDone) return ran;
     } else if (i + 1 != parts_.size() && !bind(parts_[i + 1], error)) {

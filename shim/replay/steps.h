@@ -27,22 +27,22 @@ class Pause {
   ~Pause() = default;
 };
 
-// Until all that the streams have now is done, with a pause if that takes longer than `patience` (seconds). For waits
-// that follow and cannot have one; an error is left to them. `pause`: not null.
 // Most waits are over by then; who pauses has to look at everything again. Python itself lets a thread go on for 5 ms
 // before others get their turn.
 constexpr double kShortWait = 1e-3;
+// Until all that the streams have now is done, with a pause if that takes longer than `patience` (seconds). For waits
+// that follow and cannot have one; an error is left to them. `pause`: not null.
 void let_finish(CUstream stream, const std::vector<CUstream>& others, double patience, Pause* pause);
 
 class Steps {
  public:
   // Takes the exec of the first part, bound. False: one line in `error`. Valid until the pool is asked for another
   // program; program and plan must live until run() is done. Always for one and the same program and plan.
-  bool prepare(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+  bool prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                const program::Bindings& bindings, std::string& error);
   // The same for all parts, ahead of time: prepare() and run() with bindings like these have little to do. What fails
   // is left to them.
-  void prepare_all(ExecPool& pool, const program::Program& program, const program::ArenaPlan& plan,
+  void prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                    const program::Bindings& bindings);
   enum class Ran : std::uint8_t { kDone, kOtherValue, kChanged, kFailed };
   // The parts behind the first are bound while the device works on what is before them.
@@ -55,14 +55,17 @@ class Steps {
   // of all else that the program needs.
   Ran run(CUstream stream, const std::vector<CUstream>& others, Pause* pause = nullptr);
   bool launched() const noexcept { return launched_; }
+  bool reads() const noexcept { return reads_; }  // does the host read values in between? Once it was prepared
 
  private:
   struct Part {
     program::Segment segment;
-    GraphExec* exec = nullptr;                        // null: no nodes
-    const program::Reference* source_base = nullptr;  // of the read behind it; null: a fixed address
+    GraphExec* exec = nullptr;  // null: no nodes
+    bool read = false;          // does the host read something behind it?
+    bool moves = false;         // is that in a block, `source_base`? Else at a fixed address
+    program::Reference source_base;
     std::uint64_t source_offset = 0, source = 0, bytes = 0;
-    const std::uint64_t* value = nullptr;  // null: no read behind it
+    std::vector<std::uint64_t> value;  // that it must have
   };
   bool lay_out(const program::Program& program, std::string& error);
   bool bind(Part& part, std::string& error);
@@ -73,7 +76,7 @@ class Steps {
   bool record_events(CUstream stream) const noexcept;
 
   ExecPool* pool_ = nullptr;
-  const program::Program* program_ = nullptr;
+  const store::KeptProgram* program_ = nullptr;
   const program::ArenaPlan* plan_ = nullptr;
   program::Bindings bindings_;
   std::vector<Part> parts_;

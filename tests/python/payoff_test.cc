@@ -83,6 +83,15 @@ TEST_F(PayoffTest, OneLongReplayDoesNotDecide) {
   EXPECT_LE(calls.measured, 4);
 }
 
+// A busy machine: some are longer, which is not even looked into.
+TEST_F(PayoffTest, WhatIsDisturbedNowAndThenIsNotMeasured) {
+  call(1);
+  for (int i = 0; i < 100; ++i) {
+    payoff_.replayed(times_, 5e-3);
+    EXPECT_EQ(call(10).measured, 0);
+  }
+}
+
 TEST(InnerBudget, IsAShareOfTheTimeThatPassed) {
   EXPECT_TRUE(InnerBudget::affords(100.0));
   InnerBudget::spend(0.05);

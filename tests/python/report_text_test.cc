@@ -175,13 +175,37 @@ TEST(ReportText, Json) {
            R"("reasons": [)",
            R"({"count": 3, "kind": "host_read", "text": "waits for the device", "place": "app.py:3 in f", )",
            R"("place": null)",
-           R"x("kind": "new_arguments", "text": "its arguments were new (9 different ones in all)")x",
+           R"x("kind": "new_arguments", "text": "its arguments had not come often enough yet (9 different)x",
            R"("reason": "waits for the device, at app.py:3 in f")",
            R"("reason": null)",
        }) {
     EXPECT_TRUE(contains(json, part)) << part << " in\n" << json;
   }
   EXPECT_LT(json.find("waits for the device\""), json.find("kernels were loaded")) << "the most frequent first";
+}
+
+TEST(ReportText, CallsThatAreStillWatchedHaveAReason) {
+  RunReport report = sample();
+  RegionReport& region = report.regions[1];
+  region.state = "observing";
+  region.calls = 64;
+  region.signatures.observed = 32;
+  region.reasons = {{"kernels were loaded (cuLibraryLoadData)", "net.py:1 in f", 2}};
+  EXPECT_TRUE(contains(summary_of(report, "")[2], "not replayed: its arguments had not come often enough yet (32"));
+  EXPECT_TRUE(contains(to_json(report), R"({"count": 62, "kind": "new_arguments")"));
+  region.state = "given up";  // then calls are passed on, and it is known why
+  EXPECT_TRUE(contains(summary_of(report, "")[2], "kernels were loaded"));
+  EXPECT_FALSE(contains(to_json(report), R"("count": 62)"));
+}
+
+TEST(ReportText, WhatTheStoreHolds) {
+  RunReport report = sample();
+  EXPECT_FALSE(contains(to_json(report), "store"));
+  report.programs.programs = 1000;
+  report.programs.families = 14;
+  report.programs.compressed = 910'000;
+  EXPECT_TRUE(contains(to_json(report), R"("store": {"programs": 1000, "unique": 0, "families": 14,)"));
+  EXPECT_TRUE(contains(to_json(report), R"("stored_bytes": 910000)"));
 }
 
 TEST(ReportText, NoLocaleChangesTheNumbers) {
@@ -214,6 +238,23 @@ TEST(ReportText, ASummaryOfFewLines) {
   EXPECT_TRUE(contains(most.back(), "49 more")) << most.back();
   for (const std::string& line : most) EXPECT_LT(line.size(), 900u);
   EXPECT_TRUE(summary_of(RunReport(), "").empty());
+}
+
+TEST(ReportText, GraphsOfTheProgram) {
+  RunReport report;
+  EXPECT_FALSE(contains(to_json(report), "graphs"));
+  EXPECT_TRUE(summary_of(report, "").empty());
+  report.graphs.any = true;
+  report.graphs.made = 1000;
+  report.graphs.launches = 5000;
+  report.graphs.left = {{3, "has a \"strange\" node"}, {1, "other"}};
+  EXPECT_TRUE(contains(to_json(report), "\"graphs\": {\"virtual\": 1000,"));
+  EXPECT_TRUE(contains(to_json(report), "{\"count\": 3, \"reason\": \"has a \\\"strange\\\" node\"}"));
+  const std::vector<std::string> lines = summary_of(report, "");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0],
+            "graphs of the program: 1000 virtual, 5000 launches of them; 4 left to the driver: the first has a "
+            "\"strange\" node");
 }
 
 }  // namespace

@@ -129,6 +129,16 @@ TEST(Config, ControlCharactersNeverReachTheTerminal) {
   for (const std::string& line : g_warnings) EXPECT_EQ(line.find('\x1b'), std::string::npos);
 }
 
+TEST(Config, GraphsAreTheDriversUnlessAskedOtherwise) {
+  EXPECT_FALSE(parse({}).virtual_graphs);
+  EXPECT_FALSE(parse({"GRAPE_GRAPHS=real"}).virtual_graphs);
+  EXPECT_TRUE(parse({"GRAPE_GRAPHS=virtual"}).virtual_graphs);
+  EXPECT_TRUE(parse({"GRAPE_GRAPHS=virtual"}).asked);
+  EXPECT_TRUE(g_warnings.empty());
+  EXPECT_FALSE(parse({"GRAPE_GRAPHS=vitrual"}).virtual_graphs);
+  EXPECT_EQ(g_warnings.size(), 1u);
+}
+
 TEST(Config, SizesHaveUnitsAndBadOnesADefault) {
   EXPECT_EQ(parse({"GRAPE_MEMORY_BUDGET=64M"}).memory_budget, std::uint64_t{64} << 20);
   EXPECT_EQ(parse({"GRAPE_MEMORY_BUDGET=3G"}).memory_budget, std::uint64_t{3} << 30);

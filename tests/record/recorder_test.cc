@@ -73,6 +73,12 @@ class RecorderTest : public testing::Test {
   std::string out_, err_;
 };
 
+TEST_F(RecorderTest, TheCommandIsThatWhichTheProcessWasStartedWith) {
+  ASSERT_EQ(run("exit with more"), 5 << 8);
+  const std::string command = open()->meta().command;
+  EXPECT_NE(command.find(" exit with more"), std::string::npos) << command;
+}
+
 TEST_F(RecorderTest, AProcessThatRecordsNothingLeavesNoFile) {
   const int status = run("nothing");
   EXPECT_EQ(WEXITSTATUS(status), 7);

@@ -76,8 +76,9 @@ class EventsTest : public RegionTest {
 
   void replay(const Program& program) {
     const program::ArenaPlan plan = program::plan_arena(program);
+    const store::KeptProgram kept(program);
     std::string error;
-    ASSERT_TRUE(steps_.prepare(pool_, program, plan, {}, error)) << error;
+    ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
     ASSERT_EQ(steps_.run(main_, streams_), replay::Steps::Ran::kDone);
     EXPECT_CU(cuCtxSynchronize());
   }
@@ -118,8 +119,9 @@ TEST_F(EventsTest, AnEventThatOutlivesTheCallIsRecordedBehindTheReplay) {
   ASSERT_CU(cuCtxSynchronize());
   set(input_, 2);
   const program::ArenaPlan plan = program::plan_arena(program);
+  const store::KeptProgram kept(program);
   std::string error;
-  ASSERT_TRUE(steps_.prepare(pool_, program, plan, {}, error)) << error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
   ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
   for (const CUevent event : {forked_, joined_}) EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
   const CUdeviceptr seen = torch_alloc(4);
@@ -134,8 +136,9 @@ TEST_F(EventsTest, WhereAnEventCannotBeRecordedTheReplayIsWaitedFor) {
   const Program program = observed([&] { fork_and_join(); });
   ASSERT_CU(cuCtxSynchronize());
   const program::ArenaPlan plan = program::plan_arena(program);
+  const store::KeptProgram kept(program);
   std::string error;
-  ASSERT_TRUE(steps_.prepare(pool_, program, plan, {}, error)) << error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
   simcuda_set_fault("cuEventRecord", 1, CUDA_ERROR_INVALID_HANDLE);
   ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
   simcuda_reset();
@@ -198,8 +201,9 @@ TEST_F(EventsTest, AStreamThatOnlyEventsWerePutOnIsJoined) {
   ASSERT_CU(run(delay_, side_, kLong));
   ASSERT_CU(run(copy_, side_, input_, source, 1));
   const program::ArenaPlan plan = program::plan_arena(program);
+  const store::KeptProgram kept(program);
   std::string error;
-  ASSERT_TRUE(steps_.prepare(pool_, program, plan, {}, error)) << error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
   ASSERT_EQ(steps_.run(main_, streams_), replay::Steps::Ran::kDone);
   ASSERT_CU(run(copy_, other_, middle_, output_, 1));
   ASSERT_CU(cuStreamSynchronize(other_));
@@ -268,8 +272,9 @@ TEST_F(EventsTest, ARunUsesNoEventThatIsGone) {
     fork_and_join();
   });
   const program::ArenaPlan plan = program::plan_arena(program);
+  const store::KeptProgram kept(program);
   std::string error;
-  ASSERT_TRUE(steps_.prepare(pool_, program, plan, {}, error)) << error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
   ASSERT_CU(cuEventDestroy(joined_));
   simcuda_set_fault("cuEventRecord", 2, CUDA_ERROR_INVALID_HANDLE);  // the other one is the only one
   ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
@@ -277,7 +282,7 @@ TEST_F(EventsTest, ARunUsesNoEventThatIsGone) {
   EXPECT_EQ(cuStreamQuery(main_), CUDA_ERROR_NOT_READY) << "not waited for";
   ASSERT_CU(cuCtxSynchronize());
   ASSERT_CU(cuEventDestroy(ready));
-  ASSERT_TRUE(steps_.prepare(pool_, program, plan, {}, error)) << error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
   EXPECT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kFailed);
   EXPECT_FALSE(steps_.launched());
 }

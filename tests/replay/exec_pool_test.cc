@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "shim/lifecycle/config.h"
+#include "shim/replay/device_budget.h"
 #include "shim/replay/own_kernels.h"
 #include "shim/replay/steps.h"
 #include "tests/replay/program_builder.h"
@@ -77,7 +78,7 @@ class ExecPoolTest : public simcuda_test::Driver {
     std::string error;
     ExecPool pool;
     const program::Bindings bindings = to(output_);
-    pool.take(made.builder.program(), program::segments(made.builder.program()).front(), made.plan, bindings, error);
+    pool.take(made.builder.kept(), program::segments(made.builder.program()).front(), made.plan, bindings, error);
     return ExecPool::device_bytes();
   }
   static program::Bindings to(CUdeviceptr output) {
@@ -86,12 +87,13 @@ class ExecPoolTest : public simcuda_test::Driver {
     return bindings;
   }
   GraphExec* take(ExecPool& pool, const Numbered& numbered, CUdeviceptr output) {
-    const program::Program& program = numbered.builder.program();
+    const store::KeptProgram& program = numbered.builder.kept();
+    const program::Segment segment = program::segments(numbered.builder.program()).front();
     std::string error;
-    GraphExec* exec = pool.take(program, program::segments(program).front(), numbered.plan, to(output), error);
+    GraphExec* exec = pool.take(program, segment, numbered.plan, to(output), error);
     EXPECT_NE(exec, nullptr) << error;
     if (exec != nullptr) {
-      EXPECT_EQ(exec->holds(), &program);
+      EXPECT_EQ(exec->holds(), program.whole().get());
     }
     return exec;
   }
@@ -152,9 +154,9 @@ TEST_F(ExecPoolTest, AnExecIsHandedOverToTheProgramThatFollows) {
   {
     const Numbered before = numbered(1, {2, 3});
     GraphExec* exec = take(pool, before, output_);
-    pool.hand_over(before.builder.program(), after.builder.program(), after.plan, to(output_));
-    EXPECT_EQ(exec->holds(), &after.builder.program());
-    pool.forget(before.builder.program());
+    pool.hand_over(before.builder.kept(), after.builder.kept(), after.plan, to(output_));
+    EXPECT_EQ(exec->holds(), after.builder.kept().whole().get());
+    pool.forget(before.builder.kept());
     EXPECT_EQ(take(pool, after, output_), exec);
     EXPECT_EQ(exec->patched(), 0u) << "bound by the handing over";
   }
@@ -166,10 +168,10 @@ TEST_F(ExecPoolTest, AnExecIsHandedOverToTheProgramThatFollows) {
 
   // Nothing to hand over, and a driver that refuses: the next one is built.
   const Numbered never = numbered(1, {1, 1}), last = numbered(7, {8, 8});
-  pool.hand_over(never.builder.program(), last.builder.program(), last.plan, to(output_));
+  pool.hand_over(never.builder.kept(), last.builder.kept(), last.plan, to(output_));
   EXPECT_EQ(pool.size(), 2u);
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_UNKNOWN), 0);
-  pool.hand_over(after.builder.program(), last.builder.program(), last.plan, to(output_));
+  pool.hand_over(after.builder.kept(), last.builder.kept(), last.plan, to(output_));
   EXPECT_EQ(pool.size(), 1u) << "half of one program and half of another";
   expect_computes(pool, last);
   EXPECT_EQ(pool.built(), 3u);
@@ -187,7 +189,7 @@ TEST_F(ExecPoolTest, WhatComesAgainAndAgainGetsAnExecOfItsOwn) {
   for (const Numbered& program : programs) expect_computes(pool, program);
   EXPECT_EQ(pool.built(), built);
   EXPECT_EQ(pool.adopted(), adopted) << "each finds its own";
-  pool.forget(programs[3].builder.program());
+  pool.forget(programs[3].builder.kept());
   EXPECT_EQ(pool.size(), 8u);
   for (std::size_t i = 0; i < 9; ++i) {
     if (i != 3) expect_computes(pool, programs[i]);
@@ -226,7 +228,7 @@ TEST_F(ExecPoolTest, WhatIsForgottenIsNeverLookedAt) {
   const std::uint64_t bytes = ExecPool::device_bytes();
   Numbered slot = numbered(1, {2});
   expect_computes(pool, slot);
-  pool.forget(slot.builder.program());
+  pool.forget(slot.builder.kept());
   EXPECT_EQ(pool.size(), 1u);
   EXPECT_EQ(ExecPool::device_bytes(), bytes);
   EXPECT_EQ(simcuda_calls("cuGraphExecDestroy"), 1u);
@@ -234,7 +236,7 @@ TEST_F(ExecPoolTest, WhatIsForgottenIsNeverLookedAt) {
   slot = numbered(5, {6});
   expect_computes(pool, slot);
   EXPECT_EQ(pool.built(), 3u);
-  pool.forget(numbered(7, {8}).builder.program());  // one it never had
+  pool.forget(numbered(7, {8}).builder.kept());  // one it never had
   EXPECT_EQ(pool.size(), 2u);
   expect_computes(pool, kept);
   EXPECT_EQ(pool.built(), 3u);
@@ -248,11 +250,11 @@ TEST_F(ExecPoolTest, ForgetsAllPartsOfAProgram) {
   ExecPool pool;
   Steps steps;
   std::string error;
-  ASSERT_TRUE(steps.prepare(pool, program.builder.program(), program.plan, to(output_), error)) << error;
+  ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   expect_computes(pool, other);
   EXPECT_EQ(pool.size(), 3u);
-  pool.forget(program.builder.program());
+  pool.forget(program.builder.kept());
   EXPECT_EQ(pool.size(), 1u);
   expect_computes(pool, other);
   EXPECT_EQ(pool.built(), 3u);
@@ -272,7 +274,7 @@ TEST_F(ExecPoolTest, PartsOfOneProgramDoNotTakeEachOthersExecs) {
   Steps steps;
   std::string error;
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(steps.prepare(pool, program.builder.program(), program.plan, to(output_), error)) << error;
+    ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error;
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
     EXPECT_EQ(read<std::uint64_t>(output_), 66u);
   }
@@ -303,6 +305,24 @@ TEST_F(ExecPoolTest, BeyondTheBudgetTheOldestGoes) {
   expect_computes(pool, programs[4]);
   EXPECT_EQ(pool.size(), 3u);
   EXPECT_EQ(pool.adopted(), 0u);
+}
+
+// What the program's own graphs take counts, but takes no more than half of the budget away.
+TEST_F(ExecPoolTest, BesideGraphsOfTheProgram) {
+  std::vector<Numbered> programs;
+  for (std::uint64_t i = 0; i < 4; ++i) programs.push_back(third_of_budget(i + 1, i));
+  g_device_bytes.program = 10 * config().memory_budget;
+  {
+    ExecPool pool;
+    for (const Numbered& program : programs) {
+      expect_computes(pool, program);
+      EXPECT_LE(pool.size(), 2u);
+    }
+    EXPECT_EQ(pool.size(), 2u);
+    g_device_bytes.program = 0;
+    expect_computes(pool, programs[0]);
+    EXPECT_EQ(pool.size(), 3u);
+  }
 }
 
 TEST_F(ExecPoolTest, BeyondTheBudgetOneOfItsShapeIsAdopted) {
@@ -344,7 +364,7 @@ TEST_F(ExecPoolTest, PartsOfTheProgramBeingTakenStay) {
   Steps steps;
   std::string error;
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(steps.prepare(pool, program.builder.program(), program.plan, to(output_), error)) << error;
+    ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error;
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
     EXPECT_EQ(read<std::uint64_t>(output_), program.result);
     EXPECT_EQ(pool.built(), 6u);
@@ -362,7 +382,7 @@ TEST_F(ExecPoolTest, WhatTheDriverRefusesLeavesNothing) {
   std::string error;
   const program::Segment segment = program::segments(first.builder.program()).front();
   ASSERT_EQ(simcuda_set_fault("cuGraphAddKernelNode_v2", 2, CUDA_ERROR_OUT_OF_MEMORY), 0);
-  EXPECT_EQ(pool.take(first.builder.program(), segment, first.plan, to(output_), error), nullptr);
+  EXPECT_EQ(pool.take(first.builder.kept(), segment, first.plan, to(output_), error), nullptr);
   EXPECT_NE(error, "");
   EXPECT_EQ(error.find('\n'), std::string::npos);
   EXPECT_EQ(pool.size(), 0u);
@@ -373,7 +393,7 @@ TEST_F(ExecPoolTest, WhatTheDriverRefusesLeavesNothing) {
   expect_computes(pool, second);
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_OUT_OF_MEMORY), 0);
   error.clear();
-  EXPECT_EQ(pool.take(first.builder.program(), segment, first.plan, to(moved), error), nullptr);
+  EXPECT_EQ(pool.take(first.builder.kept(), segment, first.plan, to(moved), error), nullptr);
   EXPECT_NE(error, "");
   EXPECT_EQ(pool.size(), 1u) << "an exec half of whose nodes moved is gone";
   expect_computes(pool, first);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/upload_ahead.h"
 #include "tests/replay/program_builder.h"
 #include "tests/simcuda/fixture.h"
 
@@ -19,6 +20,11 @@ using program::Role;
 using replay_test::ProgramBuilder;
 
 // A program without reads by the host is one segment.
+// The program is the caller's, who keeps it.
+std::shared_ptr<const program::Program> share(const program::Program& program) {
+  return {std::shared_ptr<void>(), &program};
+}
+
 program::Segment whole(const program::Program& program) { return program::segments(program).front(); }
 
 constexpr std::size_t kCount = 64;
@@ -28,6 +34,7 @@ class GraphExecTest : public simcuda_test::Driver {
  protected:
   void TearDown() override {
     forget_own_kernels(context_);  // as the wrappers do it
+    forget_upload_stream(context_);
     Driver::TearDown();
   }
 
@@ -77,7 +84,7 @@ TEST_F(GraphExecTest, ComputesTheSameWithAllMemoryMoved) {
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr first = floats(kCount);
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan,
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan,
                                memory(plan, floats(kCount, 7), first), error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
@@ -97,7 +104,7 @@ TEST_F(GraphExecTest, PatchesOnlyNodesWhoseWordsMoved) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->bind(bindings));
   EXPECT_EQ(exec->patched(), 0u);
@@ -117,7 +124,7 @@ TEST_F(GraphExecTest, ALaunchUnderWayKeepsItsMemory) {
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr first = floats(kCount), second = floats(kCount);
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan,
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan,
                                memory(plan, floats(kCount, 1), first), error);
   ASSERT_NE(exec, nullptr) << error;
   const CUstream slow = stream();
@@ -136,7 +143,7 @@ TEST_F(GraphExecTest, TakesAnotherProgramOfItsShape) {
   const program::ArenaPlan first_plan = first.plan();
   const Bindings bindings = memory(first_plan, floats(kCount, 7), floats(kCount));
   std::string error;
-  auto exec = GraphExec::build(first.program(), whole(first.program()), first_plan, bindings, error);
+  auto exec = GraphExec::build(share(first.program()), whole(first.program()), first_plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
 
@@ -153,7 +160,7 @@ TEST_F(GraphExecTest, TakesAnotherProgramOfItsShape) {
   second.kernel(relu, {output.at(0), temp.at(0), ProgramBuilder::plain(1), ProgramBuilder::plain(32)});  // 0
   const program::ArenaPlan second_plan = second.plan();
   const Bindings others = memory(second_plan, 0, floats(kCount, 9));
-  ASSERT_TRUE(exec->adopt(second.program(), whole(second.program()), second_plan, others));
+  ASSERT_TRUE(exec->adopt(share(second.program()), whole(second.program()), second_plan, others));
   EXPECT_EQ(exec->holds(), &second.program());
   EXPECT_EQ(exec->patched(), 4u);
   ASSERT_CU(exec->launch(nullptr));
@@ -161,9 +168,9 @@ TEST_F(GraphExecTest, TakesAnotherProgramOfItsShape) {
   EXPECT_EQ(read(others.outputs[0], 32), -2.0f);
   expect_sample(bindings.outputs[0], 7);
 
-  ASSERT_TRUE(exec->adopt(second.program(), whole(second.program()), second_plan, others));
+  ASSERT_TRUE(exec->adopt(share(second.program()), whole(second.program()), second_plan, others));
   EXPECT_EQ(exec->patched(), 0u) << "all is as the driver has it";
-  ASSERT_TRUE(exec->adopt(first.program(), whole(first.program()), first_plan, bindings));
+  ASSERT_TRUE(exec->adopt(share(first.program()), whole(first.program()), first_plan, bindings));
   ASSERT_CU(cuMemsetD8(bindings.outputs[0], 0, kBytes));
   ASSERT_CU(exec->launch(nullptr));
   expect_sample(bindings.outputs[0], 7);
@@ -174,24 +181,24 @@ TEST_F(GraphExecTest, AProgramOfAnotherShapeIsNotTaken) {
   const program::ArenaPlan plan = first.plan();
   const Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
   std::string error;
-  auto exec = GraphExec::build(first.program(), whole(first.program()), plan, bindings, error);
+  auto exec = GraphExec::build(share(first.program()), whole(first.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ProgramBuilder longer = sample();
   longer.fill(ProgramBuilder::plain(bindings.outputs[0]), 0, 1, 1);
-  EXPECT_FALSE(exec->adopt(longer.program(), whole(longer.program()), plan, bindings));
+  EXPECT_FALSE(exec->adopt(share(longer.program()), whole(longer.program()), plan, bindings));
   program::Program branched = first.program();
   branched.after[branched.nodes[3].after_at] = 1;
-  EXPECT_FALSE(exec->adopt(branched, whole(branched), plan, bindings));
+  EXPECT_FALSE(exec->adopt(share(branched), whole(branched), plan, bindings));
   program::Program cooperative = first.program();
   cooperative.nodes[2].cooperative = true;
-  EXPECT_FALSE(exec->adopt(cooperative, whole(cooperative), plan, bindings));
+  EXPECT_FALSE(exec->adopt(share(cooperative), whole(cooperative), plan, bindings));
   ASSERT_TRUE(exec->usable());
   ASSERT_CU(exec->launch(nullptr));
   expect_sample(bindings.outputs[0], 7);
 
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_INVALID_VALUE), 0);
-  EXPECT_FALSE(
-      exec->adopt(first.program(), whole(first.program()), plan, memory(plan, floats(kCount, 7), floats(kCount))));
+  EXPECT_FALSE(exec->adopt(share(first.program()), whole(first.program()), plan,
+                           memory(plan, floats(kCount, 7), floats(kCount))));
   EXPECT_FALSE(exec->usable()) << "half of one, half of the other";
   EXPECT_NE(exec->launch(nullptr), CUDA_SUCCESS);
 }
@@ -209,7 +216,7 @@ TEST_F(GraphExecTest, RandomWordsFollowTheGenerator) {
   bindings.seed = 100;
   bindings.offset = 1;
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 509u);
@@ -244,7 +251,7 @@ TEST_F(GraphExecTest, TakesKernelsOfLibrariesPackedParametersAndAttributes) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, number(0));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   EXPECT_EQ(simcuda_calls("cuGraphKernelNodeSetAttribute"), 2u) << "the cluster and the cooperation";
   ASSERT_CU(exec->launch(nullptr));
@@ -263,7 +270,7 @@ TEST_F(GraphExecTest, FillsRowsWithAPitch) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, floats(16, 1));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
   for (std::size_t i = 0; i < 32; ++i) {
@@ -285,7 +292,7 @@ TEST_F(GraphExecTest, BranchesFollowTheirEdges) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, number(0));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(nullptr));
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 123u);
@@ -301,7 +308,8 @@ TEST_F(GraphExecTest, OtherStreamsAreOrderedOnBothSides) {
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr number_p = number(0);
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, memory(plan, 0, number_p), error);
+  auto exec =
+      GraphExec::build(share(builder.program()), whole(builder.program()), plan, memory(plan, 0, number_p), error);
   ASSERT_NE(exec, nullptr) << error;
   const CUstream main = stream(), other = stream();
   const std::uint64_t ten = 10, one = 1, three = 3;
@@ -342,7 +350,7 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
     ASSERT_CU(cuMemGetInfo(&free_before, &total));
     ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_OUT_OF_MEMORY), 0) << fault.symbol;
     std::string error;
-    EXPECT_EQ(GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error), nullptr)
+    EXPECT_EQ(GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error), nullptr)
         << fault.symbol;
     EXPECT_EQ(error.substr(0, std::string(fault.said).size()), fault.said);
     EXPECT_EQ(error.find('\n'), std::string::npos);
@@ -357,7 +365,7 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
   }
   simcuda_reset();
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_INVALID_VALUE), 0);
   EXPECT_RESULT(exec->bind(memory(plan, floats(kCount, 7), floats(kCount))), CUDA_ERROR_INVALID_VALUE);
@@ -373,7 +381,7 @@ TEST_F(GraphExecTest, AfterItsContextNothingIsCalled) {
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), plan, bindings, error);
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   simcuda_reset();
   exec->abandon();
@@ -383,8 +391,8 @@ TEST_F(GraphExecTest, AfterItsContextNothingIsCalled) {
   EXPECT_EQ(simcuda_calls("cuGraphExecDestroy") + simcuda_calls("cuGraphDestroy") + simcuda_calls("cuGraphLaunch"), 0u);
 }
 
-TEST_F(GraphExecTest, BuildingDoesNotBreakACaptureOfAnotherThread) {
-  const CUstream captured = stream();
+TEST_F(GraphExecTest, NothingBreaksACaptureOfAnotherThread) {
+  const CUstream captured = stream(), other = stream();
   ASSERT_CU(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   const std::uint64_t before = simcuda_calls("cuThreadExchangeStreamCaptureMode");
@@ -396,8 +404,11 @@ TEST_F(GraphExecTest, BuildingDoesNotBreakACaptureOfAnotherThread) {
   Bindings bindings;
   bindings.outputs = {weight_};
   std::string error;
-  auto exec = GraphExec::build(builder.program(), whole(builder.program()), builder.plan(), bindings, error);
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), builder.plan(), bindings, error);
   EXPECT_GE(simcuda_calls("cuThreadExchangeStreamCaptureMode"), before + 2);
+  ASSERT_NE(exec, nullptr) << error;
+  exec->upload();
+  EXPECT_CU(exec->launch(other));
   ASSERT_CU(cuThreadExchangeStreamCaptureMode(&mode));
   EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL) << "as it was";
   CUgraph graph = nullptr;

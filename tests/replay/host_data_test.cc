@@ -72,7 +72,8 @@ class HostDataTest : public RegionTest {
     bindings.host_data = at;
     std::string error;
     ASSERT_TRUE(replay::put_host_data(program, at, main_));
-    ASSERT_TRUE(steps_.prepare(pool_, program, plan, bindings, error)) << error;
+    const store::KeptProgram kept(program);
+    ASSERT_TRUE(steps_.prepare(pool_, kept, plan, bindings, error)) << error;
     ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
   }
 

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compressor/program/plan.h"
 #include "compressor/program/program.h"
+#include "compressor/store/kept_program.h"
+#include "compressor/store/store.h"
 
 namespace grape::replay_test {
 
@@ -107,6 +110,15 @@ class ProgramBuilder {
   }
 
   const program::Program& program() const { return program_; }
+  // The program as it is now, in a store. Copies of the builder share it.
+  const store::KeptProgram& kept() const {
+    static auto& programs = *new store::Store;
+    if (kept_ == nullptr) {
+      kept_ = std::make_shared<store::KeptProgram>(program_);
+      kept_->put_away(programs);
+    }
+    return *kept_;
+  }
   // Each temp has a place of its own.
   program::ArenaPlan plan() const {
     program::ArenaPlan plan;
@@ -145,6 +157,7 @@ class ProgramBuilder {
   }
 
   program::Program program_;
+  mutable std::shared_ptr<store::KeptProgram> kept_;
   std::uint32_t births_ = 0;
 };
 

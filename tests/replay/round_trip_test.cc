@@ -108,7 +108,8 @@ TEST_F(RoundTrip, AReplayLeavesTheBytesThatEagerLeaves) {
   bindings.inputs = {input};
   bindings.outputs = {output};
   std::string error;
-  auto exec = replay::GraphExec::build(second, program::segments(second).front(), plan, bindings, error);
+  const std::shared_ptr<const program::Program> shared(std::shared_ptr<void>(), &second);  // owned by this test
+  auto exec = replay::GraphExec::build(shared, program::segments(second).front(), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error;
   ASSERT_CU(exec->launch(main_, {side_}));
   EXPECT_EQ(bytes(output), bytes(eager));
@@ -148,7 +149,8 @@ TEST_F(RoundTrip, BuildingAndLaunchingIsNotRecorded) {
   bindings.outputs = {torch_alloc(kHiddenBytes + 4)};
   const auto result = observe([&] {
     std::string error;
-    auto exec = replay::GraphExec::build(program, program::segments(program).front(), plan, bindings, error);
+    const std::shared_ptr<const program::Program> shared(std::shared_ptr<void>(), &program);
+    auto exec = replay::GraphExec::build(shared, program::segments(program).front(), plan, bindings, error);
     ASSERT_NE(exec, nullptr) << error;
     ASSERT_CU(exec->launch(main_, {side_}));
   });

@@ -70,7 +70,7 @@ class ShadowHiddenTest : public simcuda_test::Driver {
     bindings.outputs = {output_};
     ExecPool pool;
     Steps steps;
-    EXPECT_TRUE(steps.prepare(pool, region.builder.program(), plan, bindings, error)) << error;
+    EXPECT_TRUE(steps.prepare(pool, region.builder.kept(), plan, bindings, error)) << error;
     EXPECT_TRUE(shadow.compare(nullptr, {}, steps, {{output_, kBytes}}, twice, result.found, result.difference, error))
         << error;
     EXPECT_EQ(number_at(scratch_), left);

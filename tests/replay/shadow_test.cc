@@ -81,7 +81,7 @@ class ShadowTest : public simcuda_test::Driver {
     bindings.outputs = {output_};
     ExecPool pool;
     Steps steps;
-    EXPECT_TRUE(steps.prepare(pool, builder.program(), plan, bindings, result.error)) << result.error;
+    EXPECT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, result.error)) << result.error;
     result.compared =
         shadow.compare(stream, {}, steps, {{output_, kBytes}}, false, result.found, result.difference, result.error);
     EXPECT_CU(cuCtxSynchronize());
@@ -268,7 +268,7 @@ TEST_F(ShadowTest, OutputsOfAnySize) {
       ExecPool pool;
       Steps steps;
       auto found = Shadow::Found::kDifferent;
-      ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, bindings, error)) << error;
+      ASSERT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, error)) << error;
       ASSERT_TRUE(shadow.compare(nullptr, {}, steps, {{output_ + 3, bytes}, {output_ + 50, bytes}}, false, found,
                                  difference, error))
           << error;

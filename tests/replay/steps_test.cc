@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/upload_ahead.h"
 #include "tests/replay/program_builder.h"
 #include "tests/simcuda/fixture.h"
 
@@ -20,6 +22,7 @@ class StepsTest : public simcuda_test::Driver {
  protected:
   void TearDown() override {
     forget_own_kernels(context_);  // as the wrappers do it
+    forget_upload_stream(context_);
     Driver::TearDown();
   }
 
@@ -37,39 +40,81 @@ class StepsTest : public simcuda_test::Driver {
     builder.kernel(mix, {p.at(0), ten, ProgramBuilder::plain(3)});
     return builder;
   }
-  Bindings output(CUdeviceptr p) {
+};
+
+// A program, and what its runs need.
+struct Prepared {
+  explicit Prepared(ProgramBuilder what) : builder(std::move(what)) {}
+  bool prepare(Steps& steps, CUdeviceptr p) {
     Bindings bindings;
     bindings.outputs = {p};
-    return bindings;
+    return steps.prepare(pool, builder.kept(), plan, bindings, error);
   }
+
+  const ProgramBuilder builder;
+  const program::ArenaPlan plan = builder.plan();
+  ExecPool pool;
+  std::string error;
 };
 
 TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
-  const ProgramBuilder builder = stepped(12);
-  const program::ArenaPlan plan = builder.plan();
-  ExecPool pool;
+  Prepared one{stepped(12)};
   Steps steps;
-  std::string error;
   const CUstream s = stream();
   for (int i = 0; i < 2; ++i) {  // the second time with other memory
     const CUdeviceptr p = number(5);
-    ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
     EXPECT_EQ(steps.run(s, {}), Steps::Ran::kDone);
     ASSERT_CU(cuStreamSynchronize(s));
     EXPECT_EQ(read<std::uint64_t>(p), 123u);
   }
-  EXPECT_EQ(pool.built(), 2u);
+  EXPECT_EQ(one.pool.built(), 2u);
   EXPECT_EQ(simcuda_calls("cuGraphLaunch"), 4u);
 }
 
-TEST_F(StepsTest, StopWhereTheHostWouldReadSomethingElse) {
-  const ProgramBuilder builder = stepped(13);
-  const program::ArenaPlan plan = builder.plan();
-  ExecPool pool;
+// What was set ahead is sent to the device ahead, and nothing is sent that is there already.
+TEST_F(StepsTest, WhatIsPreparedAheadIsUploadedAhead) {
+  Prepared one{stepped(12)};
   Steps steps;
-  std::string error;
+  const CUstream s = stream();
+  const CUdeviceptr p[] = {number(5), number(5)};
+  const auto ahead = [&](CUdeviceptr at) {
+    Bindings bindings;
+    bindings.outputs = {at};
+    const std::uint64_t before = simcuda_calls("cuGraphUpload");
+    steps.prepare_all(one.pool, one.builder.kept(), one.plan, bindings);
+    return simcuda_calls("cuGraphUpload") - before;
+  };
+  const auto run = [&](CUdeviceptr at) {
+    ASSERT_CU(cuMemsetD8(at, 0, 8));
+    ASSERT_TRUE(one.prepare(steps, at)) << one.error;
+    EXPECT_EQ(steps.run(s, {}), Steps::Ran::kDone);
+    ASSERT_CU(cuStreamSynchronize(s));
+    EXPECT_EQ(read<std::uint64_t>(at), 123u);
+  };
+  EXPECT_EQ(ahead(p[0]), 2u);  // both parts
+  run(p[0]);
+  EXPECT_EQ(ahead(p[0]), 0u);
+  run(p[0]);
+  EXPECT_EQ(ahead(p[1]), 2u);
+  EXPECT_EQ(ahead(p[1]), 0u);
+  run(p[1]);
+  for (const char* call : {"cuGraphUpload", "cuEventRecord", "cuEventQuery", "cuStreamWaitEvent"}) {
+    simcuda_reset();
+    simcuda_set_fault(call, 1, CUDA_ERROR_OUT_OF_MEMORY);
+    ahead(p[0]);
+    run(p[0]);
+    ahead(p[1]);
+    run(p[1]);
+  }
+  simcuda_reset();
+}
+
+TEST_F(StepsTest, StopWhereTheHostWouldReadSomethingElse) {
+  Prepared one{stepped(13)};
+  Steps steps;
   const CUdeviceptr p = number(5);
-  ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+  ASSERT_TRUE(one.prepare(steps, p)) << one.error;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kOtherValue);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "what comes behind the read was not launched";
@@ -89,17 +134,14 @@ class RecordedPause final : public grape::replay::Pause {
 };
 
 TEST_F(StepsTest, PauseWhereTheDeviceTakesLong) {
-  const ProgramBuilder builder = stepped(12);
-  const program::ArenaPlan plan = builder.plan();
-  ExecPool pool;
-  std::string error;
+  Prepared one{stepped(12)};
   const CUstream s = stream();
   for (const bool possible : {true, false}) {
     Steps steps;
     RecordedPause pause;
     pause.possible = possible;
     const CUdeviceptr p = number(5);
-    ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
     ASSERT_CU(launch("_Z5delayj", s, 100'000u));
     EXPECT_EQ(steps.run(s, {}, &pause), Steps::Ran::kDone);
     EXPECT_EQ(pause.begun, 1);
@@ -110,16 +152,13 @@ TEST_F(StepsTest, PauseWhereTheDeviceTakesLong) {
 }
 
 TEST_F(StepsTest, StopWhereSomethingChangedInAPause) {
-  const ProgramBuilder builder = stepped(12);
-  const program::ArenaPlan plan = builder.plan();
-  ExecPool pool;
+  Prepared one{stepped(12)};
   Steps steps;
   RecordedPause pause;
   pause.same = false;
-  std::string error;
   const CUstream s = stream();
   const CUdeviceptr p = number(5);
-  ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+  ASSERT_TRUE(one.prepare(steps, p)) << one.error;
   ASSERT_CU(launch("_Z5delayj", s, 100'000u));
   EXPECT_EQ(steps.run(s, {}, &pause), Steps::Ran::kChanged);
   ASSERT_CU(cuCtxSynchronize());
@@ -128,31 +167,25 @@ TEST_F(StepsTest, StopWhereSomethingChangedInAPause) {
 
 // The second graph is bound while the first is at work: what fails there is behind the read, and nothing of it ran.
 TEST_F(StepsTest, APartThatCannotBeBoundIsAFailure) {
-  const ProgramBuilder builder = stepped(12);
-  const program::ArenaPlan plan = builder.plan();
-  ExecPool pool;
+  Prepared one{stepped(12)};
   Steps steps;
-  std::string error;
   const CUdeviceptr p = number(5);
-  ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+  ASSERT_TRUE(one.prepare(steps, p)) << one.error;
   ASSERT_EQ(simcuda_set_fault("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed);
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "all that was launched is done";
   simcuda_reset();
-  ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(p), error)) << error;
+  ASSERT_TRUE(one.prepare(steps, p)) << one.error;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(p), 123u);
 }
 
 TEST_F(StepsTest, ADriverInTroubleIsAFailure) {
-  const ProgramBuilder builder = stepped(12);
-  const program::ArenaPlan plan = builder.plan();
-  ExecPool pool;
+  Prepared one{stepped(12)};
   Steps steps;
-  std::string error;
   for (const char* symbol : {"cuGraphLaunch", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"}) {
-    ASSERT_TRUE(steps.prepare(pool, builder.program(), plan, output(number(5)), error)) << error;
+    ASSERT_TRUE(one.prepare(steps, number(5))) << one.error;
     ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed) << symbol;
     EXPECT_EQ(steps.launched(), std::string(symbol) != "cuGraphLaunch") << symbol;

@@ -6,6 +6,8 @@
 
 #include "api.h"
 #include "faults.h"
+#include "graph.h"
+#include "handles.h"
 #include "simcuda.h"
 
 namespace simcuda {
@@ -107,6 +109,12 @@ CUresult unknown(double* result, int a, double b, long c, float d, int e, double
             (text != nullptr ? static_cast<double>(std::strlen(text)) : 0);
   return CUDA_SUCCESS;
 }
+CUresult exec_nodes(void* exec, double* nodes, int b, double c, long d, float e, int f) {
+  const std::shared_ptr<Exec> found = share_handle<Exec>(exec);
+  if (found == nullptr || nodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *nodes = static_cast<double>(found->image->nodes.size()) + b + c + static_cast<double>(d) + e + f;
+  return CUDA_SUCCESS;
+}
 CUresult unknown_count() { return CUDA_SUCCESS; }
 CUresult versioned(int* number) { return number == nullptr ? CUDA_ERROR_INVALID_VALUE : (*number = 1, CUDA_SUCCESS); }
 CUresult versioned_v2(int* number) {
@@ -115,6 +123,7 @@ CUresult versioned_v2(int* number) {
 }  // namespace api_extra
 ENTRY(cuSimUnknown, &api_extra::unknown, false)
 ENTRY(cuSimUnknownCount, &api_extra::unknown_count, false)
+ENTRY(cuSimGraphExecNodes, &api_extra::exec_nodes, false)
 ENTRY(cuSimVersioned, &api_extra::versioned, false)
 ENTRY(cuSimVersioned_v2, &api_extra::versioned_v2, false)
 

@@ -95,7 +95,8 @@ CUresult add_dependencies(CUgraph handle, const CUgraphNode* from, const CUgraph
     Node* first = find_handle<Node>(from[i]);
     Node* second = find_handle<Node>(to[i]);
     if (first == nullptr || second == nullptr || first->graph != graph) return CUDA_ERROR_INVALID_VALUE;
-    SIM_TRY(add_edge(*first, *second, data != nullptr ? data[i] : CUgraphEdgeData{}));
+    // As NVIDIA's driver 580.159 does: the first edge's data is that of all.
+    SIM_TRY(add_edge(*first, *second, data != nullptr ? data[0] : CUgraphEdgeData{}));
   }
   return CUDA_SUCCESS;
 }

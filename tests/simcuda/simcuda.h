@@ -45,6 +45,10 @@ const char* simcuda_symbol_name(size_t index);
 int cuSimUnknown(double* result, int a, double b, long c, float d, int e, double f, long g, double h, unsigned i,
                  double j, const char* text);
 
+// As a newer driver's might be: the number of an executable graph's nodes. exec: a CUgraphExec; `b` to `f` are added to
+// *nodes, as numbers are.
+int cuSimGraphExecNodes(void* exec, double* nodes, int b, double c, long d, float e, int f);
+
 // A second, without arguments, and a third with its own (name, version) variants for cuGetProcAddress: "cuSimVersioned"
 // is 1 from 11000 and 2 from 12000 on, and returns that number through its argument.
 int cuSimUnknownCount(void);

@@ -228,6 +228,7 @@ CUresult api::cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned fl
 }
 
 CUresult api::cuEventQuery(CUevent handle) {
+  SIM_TRY(check_unsafe_call());
   std::shared_ptr<EventRecord> record;
   SIM_TRY(last_record(handle, &record));
   return record == nullptr || record->done() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

@@ -83,6 +83,31 @@ class Report(TraceTest):
         self.assertIn("--all", self.report({**REPORT, "regions": [IDLE]}))
         self.assertIn("and 3 whose modules are gone", self.report({**REPORT, "regions_left_out": 3}))
 
+    def test_store(self):
+        store = {"programs": 1000, "unique": 990, "families": 14, "raw_bytes": 190 << 20, "deduplicated_bytes": 5 << 20,
+                 "stored_bytes": 1 << 20, "resident_bytes": 7 << 20}
+        text = self.report({**REPORT, "store": store})
+        self.assertIn("1000 programs of 14 shapes were kept in the end: 190.0 MiB; 5.0 MiB as differences, 1.0 MiB", text)
+        self.assertNotIn("shapes", self.report(REPORT))
+        self.assertIn("store", self.report({**REPORT, "store": {**store, "raw_bytes": "many"}}, status=2))
+
+    def test_graphs(self):
+        graphs = {"virtual": 1000, "destroyed": 2, "pinned": 3, "launches": 5000, "taken_over": 4990, "ahead": 4000,
+                  "built": 4, "evicted": 996, "execs": 8, "device_bytes": 5 << 19,
+                  "store": {"programs": 998, "unique": 998, "raw_bytes": 190 << 20, "stored_bytes": 1 << 20,
+                            "resident_bytes": 7 << 20},
+                  "left": [{"count": 12, "reason": "has a\x1b[31m node"}]}
+        text = self.report({**REPORT, "regions": [], "graphs": graphs})
+        self.assertIn("1000 virtual (3 of them", text)
+        self.assertIn("    5000  launches; for 4990 another graph's exec was taken over (4000 of them ahead), for 4 one", text)
+        self.assertIn("       8  execs at the end, about 2.5 MiB of the device; 190.0 MiB of programs in 7.0 MiB", text)
+        self.assertIn("      12  left to the driver: has a", text)
+        self.assertNotIn("\x1b", text)
+        self.assertNotIn("no module was called", text)
+        self.assertNotIn("graphs", self.report(REPORT))
+        self.assertIn("graphs", self.report({**REPORT, "graphs": {**graphs, "execs": -1}}, status=2))
+        self.assertIn("graphs", self.report({**REPORT, "graphs": 3}, status=2))
+
     def test_json_is_passed_through(self):
         report = {**REPORT, "more": [1, {"x": "ä"}]}
         self.assertEqual(json.loads(self.report(report, "--json")), report)

@@ -1,0 +1,33 @@
+// What was set in an exec goes to the device with its next launch, which waits for it: a tenth of a millisecond for
+// hundreds of nodes (H200). Sent ahead, on a stream of ours, it is there while the device is still at work on something
+// else. Calls the driver's real functions. One thread at a time per object; the exec's context is current.
+#pragma once
+
+#include <cuda.h>
+
+namespace grape::replay {
+
+class UploadAhead {
+ public:
+  UploadAhead() = default;
+  ~UploadAhead();
+  UploadAhead(const UploadAhead&) = delete;
+  UploadAhead& operator=(const UploadAhead&) = delete;
+
+  // Sends it, or leaves it to the launch.
+  void begin(CUgraphExec exec) noexcept;
+  // Before a launch into `stream`, which must not be under capture: it comes after the upload. That is not left to the
+  // driver, whose documentation orders uploads behind launches but says nothing of launches behind uploads.
+  void order(CUstream stream) noexcept;
+  // The context is gone: forget the handles without a driver call.
+  void abandon() noexcept { event_ = nullptr; }
+
+ private:
+  CUevent event_ = nullptr;  // behind the upload
+  bool pending_ = false;
+};
+
+// The context is gone, and its stream with it.
+void forget_upload_stream(CUcontext context) noexcept;
+
+}  // namespace grape::replay

@@ -1,0 +1,100 @@
+// A call that changes one node of an exec, in one form for all of the driver's functions that do.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+
+#include "shim/interpose/driver_api.h"
+
+namespace grape::virtual_execs {
+
+struct Change {
+  enum class Kind : unsigned char {
+    kNone,     // asks only
+    kKernel,   // new parameters
+    kCopy,     // the same
+    kMemset,   // the same
+    kEnabled,  // or disabled
+    kOther,    // nobody follows it
+  } kind = Kind::kOther;
+  CUDA_KERNEL_NODE_PARAMS_v2 kernel{};
+  CUDA_MEMCPY3D_v2 copy{};
+  CUDA_MEMSET_NODE_PARAMS_v1 memset{};
+  CUcontext context = nullptr;  // of copies and memsets
+  bool enabled = true;
+};
+
+// From the arguments behind exec and node. Pointers have been read by the driver: the call succeeded.
+inline Change change_of(const CUDA_KERNEL_NODE_PARAMS_v2* params) noexcept {
+  Change change;
+  change.kind = Change::Kind::kKernel;
+  change.kernel = *params;
+  return change;
+}
+inline Change change_of(const CUDA_KERNEL_NODE_PARAMS_v1* params) noexcept {
+  Change change;
+  change.kind = Change::Kind::kKernel;
+  change.kernel.func = params->func;
+  change.kernel.gridDimX = params->gridDimX;
+  change.kernel.gridDimY = params->gridDimY;
+  change.kernel.gridDimZ = params->gridDimZ;
+  change.kernel.blockDimX = params->blockDimX;
+  change.kernel.blockDimY = params->blockDimY;
+  change.kernel.blockDimZ = params->blockDimZ;
+  change.kernel.sharedMemBytes = params->sharedMemBytes;
+  change.kernel.kernelParams = params->kernelParams;
+  change.kernel.extra = params->extra;
+  return change;
+}
+inline Change change_of(const CUDA_MEMCPY3D_v2* params, CUcontext context) noexcept {
+  Change change;
+  change.kind = Change::Kind::kCopy;
+  change.copy = *params;
+  change.context = context;
+  return change;
+}
+inline Change change_of(const CUDA_MEMSET_NODE_PARAMS_v1* params, CUcontext context) noexcept {
+  Change change;
+  change.kind = Change::Kind::kMemset;
+  change.memset = *params;
+  change.context = context;
+  return change;
+}
+inline Change change_of(unsigned enabled) noexcept {
+  Change change;
+  change.kind = Change::Kind::kEnabled;
+  change.enabled = enabled != 0;
+  return change;
+}
+inline Change change_of(unsigned*) noexcept {
+  Change change;
+  change.kind = Change::Kind::kNone;
+  return change;
+}
+// The newer form, for all kinds of nodes.
+inline Change change_of(const CUgraphNodeParams* params) noexcept {
+  Change change;
+  if (params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    change.kind = Change::Kind::kKernel;
+    static_assert(sizeof change.kernel == sizeof params->kernel, "version 3 has version 2's fields");
+    std::memcpy(&change.kernel, &params->kernel, sizeof change.kernel);
+  } else if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+    change = change_of(&params->memcpy.copyParams, params->memcpy.copyCtx);
+  } else if (params->type == CU_GRAPH_NODE_TYPE_MEMSET) {
+    const auto& memset = params->memset;
+    change.kind = Change::Kind::kMemset;
+    change.memset = {memset.dst, memset.pitch, memset.value, memset.elementSize, memset.width, memset.height};
+    change.context = memset.ctx;
+  }
+  return change;
+}
+inline Change change_of(CUgraphNodeParams* params) noexcept {
+  return change_of(static_cast<const CUgraphNodeParams*>(params));
+}
+// For nodes that no virtual exec has.
+template <class... Others>
+Change change_of(Others...) noexcept {
+  return {};
+}
+
+}  // namespace grape::virtual_execs

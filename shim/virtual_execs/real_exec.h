@@ -1,0 +1,118 @@
+// An exec of the driver's that one of the application's graphs is on: the one that the driver made of the application's
+// own graph, or one of ours, built from what was read, whose nodes can be set to another graph of the same shape. Calls
+// the driver's real functions. One thread at a time per object; the right context is current.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compressor/program/program.h"
+#include "shim/replay/device_budget.h"
+#include "shim/replay/node_parameters.h"
+#include "shim/replay/upload_ahead.h"
+#include "shim/virtual_execs/read_graph.h"
+#include "shim/virtual_execs/shape.h"
+
+namespace grape::virtual_execs {
+
+struct Virtual;
+
+// Where work went: two launches into the same place are in order. Handles of default streams are made definite.
+struct Place {
+  CUstream stream = nullptr;
+  const void* thread = nullptr;  // of a per-thread default stream
+  bool operator==(const Place& o) const noexcept { return stream == o.stream && thread == o.thread; }
+};
+Place place_of(CUstream stream, bool per_thread) noexcept;
+
+// A graph of our own from what was read of another one. Null, with the driver's error: nothing is left behind.
+// kNotReproducible in `refusal`: what was built does not read back as it should.
+struct BuiltGraph {
+  CUgraph graph = nullptr;
+  std::vector<CUgraphNode> nodes;
+};
+CUresult build_graph(const Shape& shape, const program::Program& program, Functions& functions, BuiltGraph& built,
+                     Refusal& refusal);
+void destroy_graph(BuiltGraph& built) noexcept;
+
+class RealExec {
+ public:
+  explicit RealExec(std::shared_ptr<Shape> shape);
+  // Takes an exec over that the driver made of the application's graph.
+  void adopt(CUgraphExec exec) noexcept { exec_ = exec; }
+  // Null, with the driver's error in `result`.
+  static std::unique_ptr<RealExec> build(const std::shared_ptr<Shape>& shape, program::Program& program,
+                                         const std::vector<std::uint32_t>& disabled, Functions& functions,
+                                         CUresult& result);
+  ~RealExec();  // destroys the exec
+  RealExec(const RealExec&) = delete;
+  RealExec& operator=(const RealExec&) = delete;
+
+  CUgraphExec exec() const noexcept { return exec_; }
+  const std::shared_ptr<Shape>& shape() const noexcept { return shape_; }
+  std::uint64_t bytes() const noexcept { return replay::estimated_device_bytes(shape_->nodes.size()); }
+  bool own() const noexcept { return built_.graph != nullptr; }
+  CUgraphNode node(std::size_t index) const noexcept { return built_.nodes[index]; }
+
+  // Own ones: does it hold a node of such a function? `gone`: by handle.
+  template <class Gone>
+  bool runs(const Gone& gone) const {
+    for (const program::FunctionInfo& function : held_.functions) {
+      if (gone(function.handle)) return true;
+    }
+    return false;
+  }
+  // Own ones: sets the nodes in which `program`, of the same shape, differs from what it holds, and takes it over;
+  // `program` gets what it held before. Launches under way keep what they were launched with. On an error the exec is
+  // half of each: to be dropped.
+  CUresult take_over(program::Program& program, const std::vector<std::uint32_t>& disabled) noexcept;
+  // The application changed it, by calls for its nodes: so it is now.
+  void hold(program::Program&& program) noexcept { held_ = std::move(program); }
+  void set_disabled(const std::vector<std::uint32_t>& disabled) { disabled_ = disabled; }
+  // As it was instantiated: what a launch that is captured becomes.
+  bool pristine() const noexcept { return pristine_; }
+  void modified() noexcept { pristine_ = false; }
+
+  // Sends what was set to the device, beside the work that is under way.
+  void upload() noexcept { upload_.begin(exec_); }
+  // To be called before a launch into that place.
+  void launching(const Place& place) noexcept;
+  // Is none of its launches under way, as far as can be told without waiting?
+  bool finished() noexcept;
+  bool was_last_in(const Place& place) const noexcept { return !launched_ || place_ == place; }
+  // The stream is about to be destroyed: its end can only be seen by an event from now on.
+  void stream_goes(CUstream stream) noexcept;
+  CUgraphExec give_exec() noexcept { return std::exchange(exec_, nullptr); }  // to be destroyed by the caller
+  // The context is gone: forget the handles without a driver call.
+  void abandon() noexcept;
+
+  // Guarded by the table's lock.
+  Virtual* holder = nullptr;
+  int busy = 0;            // threads that are launching it, or something else with it
+  std::uint64_t used = 0;  // when last
+
+ private:
+  CUresult disable(const std::vector<std::uint32_t>& disabled);
+  CUresult set_node(const program::Program& program, std::size_t index) noexcept;
+  bool mark() noexcept;
+
+  CUgraphExec exec_ = nullptr;
+  BuiltGraph built_;
+  std::shared_ptr<Shape> shape_;
+  program::Program held_;                // of own ones
+  std::vector<std::uint32_t> disabled_;  // nodes, ascending
+  replay::NodeParameters parameters_;    // of the node that is set
+  replay::UploadAhead upload_;
+  bool pristine_ = true;
+  bool launched_ = false;
+  bool marked_ = false;  // event_ was recorded behind the last launch
+  Place place_;
+  CUevent event_ = nullptr;
+};
+
+}  // namespace grape::virtual_execs

@@ -1,0 +1,51 @@
+// What one exec can take over from another without being instantiated anew, and what it cannot: the shape is all that
+// no call for a single node changes. Graphs of one shape can hold each other's parameters.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace grape::virtual_execs {
+
+struct NodeShape {
+  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+  bool kernel_handle = false;  // the kernel is a CUkernel, with a context of its own
+  CUcontext context = nullptr;
+  std::uint32_t attributes_at = 0, attribute_count = 0;  // in Shape::attributes; those that are not all zeros
+};
+
+struct EdgeShape {
+  std::uint32_t from = 0, to = 0;
+  CUgraphEdgeData data{};
+};
+
+struct Shape {
+  std::vector<NodeShape> nodes;
+  std::vector<EdgeShape> edges;
+  std::vector<CUlaunchAttribute> attributes;
+  // Words of copies and memsets that may not be changed: all of those with rows, where memory lies of the others.
+  std::vector<std::uint64_t> fixed;
+  CUcontext context = nullptr;  // that was current when it was instantiated
+  cuuint64_t flags = 0;         // of the instantiation, but for the upload
+  // Guarded as their owner is:
+  bool can_be_rebuilt = false;  // one was built, and read back as it was
+  std::uint32_t users = 0;      // virtual execs
+};
+
+// Keeps every shape once. One thread at a time.
+class Shapes {
+ public:
+  // The one equal to `shape`. Throws std::bad_alloc.
+  std::shared_ptr<Shape> intern(Shape&& shape);
+
+ private:
+  std::unordered_map<std::string, std::weak_ptr<Shape>> shapes_;  // by their bytes
+  std::size_t sweep_at_ = 64;
+};
+
+}  // namespace grape::virtual_execs

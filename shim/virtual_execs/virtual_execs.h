@@ -1,0 +1,184 @@
+// The application's graphs behind handles of ours. What a graph does lies in a store; a few real execs, within the
+// budget, are on those that are launched. Launching one that is on an exec costs a look-up; another is put on the exec
+// of its shape that was not used for longest, by setting the nodes that differ.
+//
+// Threads: any, at any time. `table_` is held for moments, never across a driver call; `work_` while an exec is made or
+// changed, never across a launch. Where memory runs out the driver's own error comes back.
+#pragma once
+
+#include <cuda.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "compressor/store/store.h"
+#include "shim/replay/device_budget.h"
+#include "shim/virtual_execs/change.h"
+#include "shim/virtual_execs/functions.h"
+#include "shim/virtual_execs/read_graph.h"
+#include "shim/virtual_execs/real_exec.h"
+#include "shim/virtual_execs/report.h"
+#include "shim/virtual_execs/shape.h"
+
+namespace grape::virtual_execs {
+
+struct Virtual {
+  std::uint64_t id = 0;  // in the store
+  std::shared_ptr<Shape> shape;
+  std::vector<std::uint32_t> functions;  // numbers of those that it runs
+  // As long as it is there, the graph that it was made of, and its nodes by the program's: calls for single nodes name
+  // them.
+  CUgraph source = nullptr;
+  std::vector<CUgraphNode> source_nodes;
+  // Where the application changed it by node: what it does now, as long as it is on its exec; null: as in the store.
+  std::unique_ptr<program::Program> changed;
+  std::vector<std::uint32_t> disabled;  // nodes, ascending
+  cuuint64_t flags = 0;                 // as the driver tells them
+  RealExec* exec = nullptr;             // that it is on; guarded by the table's lock
+  bool pinned = false;  // it stays on its exec: the application changed it in a way that is not followed
+  bool context_gone = false;
+  std::uint32_t missed = 0;        // launches for which it was on no exec
+  CUgraphExec follower = nullptr;  // launched after it the last time, by the same thread; guarded by the table's lock
+};
+
+// What became of graphs and their launches, since the start.
+struct Counters {
+  std::atomic<std::uint64_t> made{0}, destroyed{0};  // virtual execs
+  std::atomic<std::uint64_t> refused[static_cast<std::size_t>(Refusal::kCount)] = {};
+  std::atomic<std::uint64_t> pinned{0};
+  std::atomic<std::uint64_t> taken_over{0}, ahead{0}, built{0}, evicted{0};  // real execs
+};
+
+class VirtualExecs {
+ public:
+  // Before any other call: makes the one instance. It is never destroyed: threads may launch until the very end. False:
+  // no memory.
+  static bool start() noexcept;
+  static VirtualExecs& instance() noexcept { return *g_instance; }
+  // Is it a handle that only we can have given out? In the child of a fork, too.
+  static bool ours(CUgraphExec handle) noexcept;
+
+  // Before and after a successful call of the driver's. Gives back the handle for the application: `exec` itself where
+  // the graph stays with the driver.
+  void instantiating(CUgraph graph) noexcept;
+  CUgraphExec instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags) noexcept;
+  // The driver had no memory. True: there may be some now.
+  bool make_room() noexcept;
+
+  // A real exec in the place of a handle of ours, from begin to end(). `result` is the error to give to the application
+  // if there is none; for a handle that is nobody's it is CUDA_SUCCESS, and the driver is to be asked with null.
+  static constexpr std::size_t kNoIndex = ~std::size_t{0};
+  struct Use {
+    RealExec* held = nullptr;
+    CUgraphExec exec = nullptr;
+    CUgraphNode node = nullptr;
+    std::size_t index = kNoIndex;  // of the node in the program
+    CUresult result = CUDA_SUCCESS;
+    CUgraphExec next = nullptr;  // is likely to be launched after this one, and on no exec
+  };
+  Use begin_launch(CUgraphExec handle, CUstream stream, bool per_thread) noexcept;
+  // After a launch, while the device works on it: puts `next` on an exec that can be taken over at once.
+  void prepare(CUgraphExec next, CUstream stream, bool per_thread) noexcept;
+  Use begin(CUgraphExec handle) noexcept;
+  // For what changes it as a whole: it stays on the exec from now on.
+  Use begin_pinned(CUgraphExec handle) noexcept;
+  // For a call for one node of the graph that it was made of; and, before end(), what it changed if it succeeded. What
+  // cannot be followed stays on its exec from then on.
+  Use begin_node(CUgraphExec handle, CUgraphNode node) noexcept;
+  void changed(CUgraphExec handle, const Use& use, const Change& change) noexcept;
+  void end(const Use& use) noexcept;
+
+  // What cuGraphExecGetFlags says. False: no such handle.
+  bool flags(CUgraphExec handle, cuuint64_t& flags) noexcept;
+  using DestroyExec = CUresult (*)(CUgraphExec);
+  CUresult destroy(CUgraphExec handle, DestroyExec destroy_exec) noexcept;
+
+  // What else the application does to what graphs are made of. `before`: the call has yet to be made.
+  void graph_gone(CUgraph graph) noexcept;
+  void node_gone(CUgraphNode node) noexcept;
+  void keeps_objects(CUgraph graph) noexcept;
+  void cloned(CUgraph from, CUgraph to) noexcept;
+  void before_unload(std::uint64_t owner) noexcept;
+  void context_gone(CUcontext context) noexcept;
+  void before_stream_goes(CUstream stream) noexcept;
+
+  static GraphsReport report();  // may throw std::bad_alloc
+  // Estimate of what the driver keeps on the device for all real execs, in bytes.
+  static std::uint64_t device_bytes() noexcept {
+    return replay::g_device_bytes.program.load(std::memory_order_relaxed);
+  }
+
+ private:
+  VirtualExecs() = default;
+  using Lock = std::lock_guard<std::mutex>;
+
+  // With table_ held.
+  Virtual* find(CUgraphExec handle) const noexcept;
+  Use use(RealExec* exec) noexcept;
+  CUgraphExec foresee(CUgraphExec handle, Virtual& launched) noexcept;
+  std::unique_ptr<RealExec> remove(RealExec& exec) noexcept;
+  std::unique_ptr<RealExec> release(Virtual& v) noexcept;
+  std::unique_ptr<Virtual> take_out(CUgraphExec handle, std::unique_ptr<RealExec>& held) noexcept;
+  void attach(Virtual& to, RealExec& exec) noexcept;
+
+  // With work_ held.
+  void pin(Virtual& v) noexcept;
+  bool follow(Virtual& v, const Use& use, const Change& change);
+  bool follow_kernel(Virtual& v, std::size_t index, const CUDA_KERNEL_NODE_PARAMS_v2& params);
+  bool follow_words(Virtual& v, std::size_t index, const Change& change);
+  bool settle(Virtual& v, RealExec* exec);
+  bool load(Virtual& v);
+  Refusal read(CUgraph graph, cuuint64_t flags, GraphReading& reading, std::shared_ptr<Shape>& shape);
+  CUgraphExec add(CUgraphExec exec, CUgraph graph, GraphReading& reading, const std::shared_ptr<Shape>& shape);
+  CUgraphExec new_handle(Virtual* made);
+  RealExec* bring(Virtual& v, const Place* place, bool pristine, CUresult& result);
+  RealExec* take_over(Virtual& v, const Place* place, bool ahead);
+  void bring_ahead(Virtual& v, const Place& place);
+  RealExec* build(Virtual& v, CUresult& result);
+  RealExec* to_recycle(Virtual& v, const Place* place, bool ahead);
+  bool claim(RealExec& exec, Virtual** holder) noexcept;
+  bool claim_idle(RealExec& exec, const Place* place);
+  bool evict_oldest();
+  void evict_to(std::uint64_t bytes);
+  void drop(RealExec& exec);
+  RealExec* insert(std::unique_ptr<RealExec> exec);
+  template <class Wanted>
+  std::vector<RealExec*> select(const Wanted& wanted) const {
+    std::vector<RealExec*> result;
+    Lock table(table_);
+    for (const auto& exec : execs_) {
+      if (wanted(*exec)) result.push_back(exec.get());
+    }
+    return result;
+  }
+  bool code_gone(const Virtual& v) const noexcept;
+  static std::uint64_t limit() noexcept;
+
+  static VirtualExecs* g_instance;
+
+  std::mutex work_;
+  mutable std::mutex table_;
+  // Guarded by table_:
+  std::vector<Virtual*> slots_;
+  std::deque<std::uint32_t> free_slots_;
+  std::vector<std::unique_ptr<RealExec>> execs_;
+  std::uint64_t clock_ = 0, launches_ = 0;
+  // Guarded by work_:
+  store::Store store_;
+  Shapes shapes_;
+  Functions functions_;
+  program::Program scratch_;
+  std::uint64_t last_id_ = 0;
+  std::unordered_map<CUgraph, std::vector<CUgraphExec>> made_of_;  // while the graph is there
+  std::unordered_set<CUgraph> keeping_objects_;
+
+  Counters counters_;
+};
+
+}  // namespace grape::virtual_execs
