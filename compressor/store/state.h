@@ -25,8 +25,8 @@ class Store::State {
   void compress();
   Statistics statistics() const;
   std::vector<FamilyStatistics> families() const;
-  void save(Bytes& file);
-  bool open(const Bytes& file, std::string& error);
+  void save(Bytes& file, const std::vector<Note>& notes);
+  bool open(const Bytes& file, std::string& error, std::vector<Note>* notes);
 
  private:
   class Loader;

@@ -193,12 +193,13 @@ bool Store::erase(std::uint64_t id) { return state_->erase(id); }
 void Store::compress() { state_->compress(); }
 Statistics Store::statistics() const { return state_->statistics(); }
 std::vector<FamilyStatistics> Store::families() const { return state_->families(); }
-void Store::save(std::vector<std::uint8_t>& file) { state_->save(file); }
+void Store::save(std::vector<std::uint8_t>& file, const std::vector<Note>& notes) { state_->save(file, notes); }
 
-std::unique_ptr<Store> Store::open(const std::vector<std::uint8_t>& file, std::string& error, const Options& options) {
+std::unique_ptr<Store> Store::open(const std::vector<std::uint8_t>& file, std::string& error, const Options& options,
+                                   std::vector<Note>* notes) {
   auto store = std::make_unique<Store>(options);
   error.clear();
-  return store->state_->open(file, error) ? std::move(store) : nullptr;
+  return store->state_->open(file, error, notes) ? std::move(store) : nullptr;
 }
 
 }  // namespace grape::store

@@ -49,6 +49,13 @@ struct FamilyStatistics {
   std::uint64_t raw = 0, deduplicated = 0, compressed = 0;
 };
 
+// What else a file has: for whoever keeps something beside the programs. Types count from 0; the store does not look at
+// the bytes.
+struct Note {
+  std::uint32_t type = 0;
+  std::vector<std::uint8_t> bytes;
+};
+
 class Store {
  public:
   explicit Store(const Options& options = {});
@@ -78,14 +85,14 @@ class Store {
   // Those that have a program, by their examples, ascending.
   std::vector<FamilyStatistics> families() const;
 
-  // The file of docs/STORE.md: all programs; of a store in use, as it is at one moment. Compresses first.
-  void save(std::vector<std::uint8_t>& file);
+  // The file of docs/STORE.md: all programs, and `notes`; of a store in use, as it is at one moment. Compresses first.
+  void save(std::vector<std::uint8_t>& file, const std::vector<Note>& notes = {});
 
   // Checks checksums, lengths and references of all records, and what is read later is checked when it is read. Null:
   // not a store, or of a newer major version. A file that is cut or damaged behind its header gives what comes before:
-  // `error` then says what is wrong, and is empty otherwise.
+  // `error` then says what is wrong, and is empty otherwise. `notes`, if not null, gets the file's.
   static std::unique_ptr<Store> open(const std::vector<std::uint8_t>& file, std::string& error,
-                                     const Options& options = {});
+                                     const Options& options = {}, std::vector<Note>* notes = nullptr);
 
  private:
   class State;

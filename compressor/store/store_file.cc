@@ -16,25 +16,31 @@ using trace::put_fixed;
 using trace::put_varint;
 
 constexpr std::uint8_t kMagic[8] = {0x89, 'G', 'S', 'T', 'O', 'R', '\r', '\n'};
-constexpr std::uint16_t kMajor = 1, kMinor = 0;
+constexpr std::uint16_t kMajor = 1, kMinor = 1;
+constexpr std::uint16_t kMinorOfNotes = 1;  // had them first
 constexpr std::size_t kFileHeaderBytes = 16, kRecordHeaderBytes = 16, kChecksumBytes = 8;
 constexpr std::uint64_t kMaxRaw = (kMaxCells * 8 + 4096) * 2;
 
 enum class RecordType : std::uint32_t { kName = 1, kLayout = 2, kDictionary = 3, kProgram = 4, kEnd = 5 };
+constexpr std::uint32_t kFirstNote = 16;  // types from here on are notes
 constexpr std::uint8_t kIsBase = 1, kIsCompressed = 2;
 
 // Appends a record whose body `write` appends.
 template <typename Write>
-void put_record(Bytes& file, RecordType type, Write write) {
+void put_record(Bytes& file, std::uint32_t type, Write write) {
   const std::size_t at = file.size();
   file.resize(at + kRecordHeaderBytes);
   write();
-  const auto number = static_cast<std::uint32_t>(type);
   const auto stored = static_cast<std::uint32_t>(file.size() - at - kRecordHeaderBytes);
-  std::memcpy(file.data() + at + kChecksumBytes, &number, sizeof number);
+  std::memcpy(file.data() + at + kChecksumBytes, &type, sizeof type);
   std::memcpy(file.data() + at + kChecksumBytes + 4, &stored, sizeof stored);
   const std::uint64_t sum = trace::checksum(file.data() + at + kChecksumBytes, file.size() - at - kChecksumBytes);
   std::memcpy(file.data() + at, &sum, sizeof sum);
+}
+
+template <typename Write>
+void put_record(Bytes& file, RecordType type, Write write) {
+  put_record(file, static_cast<std::uint32_t>(type), write);
 }
 
 void append(Bytes& file, const void* data, std::size_t bytes) {
@@ -89,6 +95,10 @@ class Saver {
     numbers_.emplace(record, number);
   }
 
+  void note(const Note& note) {
+    put_record(file_, kFirstNote + note.type, [&] { append(file_, note.bytes.data(), note.bytes.size()); });
+  }
+
   void end() {
     put_record(file_, RecordType::kEnd, [&] { put_varint(file_, numbers_.size()); });
   }
@@ -116,7 +126,7 @@ class Saver {
 // Reads records into an empty state.
 class Store::State::Loader {
  public:
-  explicit Loader(State& state) : state_(state) {}
+  Loader(State& state, std::vector<Note>* notes) : state_(state), notes_(notes) {}
 
   bool header(ByteCursor& cursor, std::string& error) {
     std::uint8_t magic[sizeof kMagic] = {};
@@ -161,6 +171,10 @@ class Store::State::Loader {
       case RecordType::kEnd:
         done = true;
         return ByteCursor(body, stored).varint() == records_.size() ? nullptr : "programs are missing";
+    }
+    if (type >= kFirstNote && minor_ >= kMinorOfNotes) {
+      if (notes_ != nullptr) notes_->push_back({type - kFirstNote, {body, body + stored}});
+      return nullptr;
     }
     return minor_ > kMinor ? nullptr : "a record of an unknown type";
   }
@@ -258,13 +272,14 @@ class Store::State::Loader {
 
   static constexpr std::size_t kMaxDictionaries = 4096;
   State& state_;
+  std::vector<Note>* notes_;  // null: nobody asks
   std::uint16_t minor_ = 0;
   std::uint32_t names_ = 0, layouts_ = 0;
   std::vector<std::shared_ptr<const Dictionary>> dictionaries_;
   std::vector<std::shared_ptr<Record>> records_;  // those without id and without relatives go with the loader
 };
 
-void Store::State::save(Bytes& file) {
+void Store::State::save(Bytes& file, const std::vector<Note>& notes) {
   const Lock put_lock(put_mutex_);
   for (auto& tree : trees_) compress(tree.second, true);
   file.clear();
@@ -276,13 +291,14 @@ void Store::State::save(Bytes& file) {
   std::sort(order.begin(), order.end());
   for (const auto& entry : records_) saver.name_id(entry.second.get(), entry.first);
   for (const auto& entry : order) saver.program(entry.second);
+  for (const Note& note : notes) saver.note(note);
   saver.end();
 }
 
-bool Store::State::open(const Bytes& file, std::string& error) {
+bool Store::State::open(const Bytes& file, std::string& error, std::vector<Note>* notes) {
   const Lock put_lock(put_mutex_);
   ByteCursor cursor(file.data(), file.size());
-  Loader loader(*this);
+  Loader loader(*this, notes);
   if (!loader.header(cursor, error)) return false;
   bool done = false;
   while (!done) {

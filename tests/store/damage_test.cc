@@ -137,17 +137,44 @@ TEST(StoreDamage, TheFirstVersionStaysReadable) {
 TEST(StoreDamage, RecordsOfANewerMinorVersionArePassedOver) {
   Bytes file = small_file();
   Bytes record(16 + 3, 0);
-  record[8] = 77;  // type
+  record[8] = 9;   // type
   record[12] = 3;  // bytes
   file.insert(file.begin() + 16, record.begin(), record.end());
   repair_checksums(file);
   std::string error;
   ASSERT_NE(Store::open(file, error), nullptr);
   EXPECT_EQ(error, "a record of an unknown type, at byte 16");
-  file[10] = 1;
+  file[10] = 2;
   const auto store = Store::open(file, error);
   EXPECT_EQ(error, "");
   EXPECT_EQ(sound_programs(*store), 24u);
+}
+
+TEST(StoreDamage, NotesComeBackAndOldFilesHaveNone) {
+  Store store;
+  std::string error;
+  ASSERT_TRUE(store.put(1, made_program(1, 4), error)) << error;
+  const std::vector<Note> notes = {{0, {1, 2, 3}}, {7, {}}, {0, Bytes(100'000, 5)}};
+  Bytes file;
+  store.save(file, notes);
+  std::vector<Note> found;
+  auto again = Store::open(file, error, {}, &found);
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(again->ids().size(), 1u);
+  ASSERT_EQ(found.size(), notes.size());
+  for (std::size_t i = 0; i < notes.size(); ++i) {
+    EXPECT_EQ(found[i].type, notes[i].type);
+    EXPECT_EQ(found[i].bytes, notes[i].bytes);
+  }
+  ASSERT_NE(Store::open(file, error), nullptr);  // whoever does not ask passes them over
+  EXPECT_EQ(error, "");
+  // Version 1.0 knew no such records: damage.
+  file[10] = 0;
+  again = Store::open(file, error, {}, &found);
+  ASSERT_NE(again, nullptr);
+  EXPECT_EQ(error.rfind("a record of an unknown type", 0), 0u) << error;
+  EXPECT_EQ(again->ids().size(), 1u);
 }
 
 TEST(StoreDamage, ASizeThatIsNotThereIsNotAllocated) {
