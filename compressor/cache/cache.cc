@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "compressor/trace/byte_stream.h"
@@ -125,8 +126,10 @@ bool padding_before(const Padding& a, const Padding& b) {
 }
 
 const char* fault_of(const Cache& cache) {
+  std::unordered_set<Call, CallHash> calls;
   for (const Entry& entry : cache.entries) {
     if (!cache.programs->contains(entry.id)) return "an entry has no program";
+    if (!calls.insert(entry.call).second) return "two entries have the same call";
   }
   const auto not_before = [](const Padding& a, const Padding& b) { return !padding_before(a, b); };
   const bool in_order =
