@@ -96,8 +96,8 @@ bool take_padding(ByteCursor from, std::vector<Padding>& padding) {
 }
 
 const char* take_note(const store::Note& note, Cache& cache) {
-  const ByteCursor from(note.bytes.data(), note.bytes.size());
   const std::string text(note.bytes.begin(), note.bytes.end());
+  const ByteCursor from(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
   switch (note.type) {
     case kEnvironment:
       cache.environment = text;

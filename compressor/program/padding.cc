@@ -80,14 +80,34 @@ void PaddingKnowledge::set_module_epoch(std::uint32_t epoch) noexcept {
   module_epoch_ = epoch;
 }
 
+PaddingKnowledge::Kernel& PaddingKnowledge::kernel_of(const FunctionInfo& function) const {
+  const auto [place, added] = kernels_.try_emplace(function.handle);
+  Kernel& kernel = place->second;
+  if (!added && kernel.name == function.name) return kernel;
+  kernel.name = function.name;
+  kernel.seen = source_ ? source_(function) : Counts();
+  return kernel;
+}
+
+std::vector<PaddingKnowledge::Learned> PaddingKnowledge::learned() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Learned> all;
+  for (const auto& [handle, kernel] : kernels_) {
+    all.emplace_back();
+    all.back().function.handle = handle;
+    all.back().function.name = kernel.name;
+    all.back().counts = kernel.seen;
+  }
+  return all;
+}
+
 std::uint8_t PaddingKnowledge::unknown_bytes(const Program& program, const NoiseWord& noise,
                                              std::uint8_t enough) const {
   const RecordedNode& node = node_of(program, noise.word);
   const FunctionInfo& function = program.functions[node.function];
-  const auto kernel = kernels_.find(function.handle);
-  if (kernel == kernels_.end() || kernel->second.name != function.name) return noise.bytes;
-  const auto counts = kernel->second.seen.find(noise.word - node.words_at);
-  if (counts == kernel->second.seen.end()) return noise.bytes;
+  const Counts& seen = kernel_of(function).seen;
+  const auto counts = seen.find(noise.word - node.words_at);
+  if (counts == seen.end()) return noise.bytes;
   std::uint8_t bytes = 0;
   for (unsigned i = 0; i < 8; ++i) {
     if (counts->second[i] < enough) bytes = static_cast<std::uint8_t>(bytes | 1u << i);
@@ -108,13 +128,7 @@ std::vector<NoiseWord> PaddingKnowledge::unknown(const Program& program, const s
 
 std::array<std::uint8_t, 8>& PaddingKnowledge::counts_of(const Program& program, std::uint32_t word) {
   const RecordedNode& node = node_of(program, word);
-  const FunctionInfo& function = program.functions[node.function];
-  Kernel& kernel = kernels_[function.handle];
-  if (kernel.name != function.name) {
-    kernel.seen.clear();
-    kernel.name = function.name;
-  }
-  return kernel.seen[word - node.words_at];
+  return kernel_of(program.functions[node.function]).seen[word - node.words_at];
 }
 
 void PaddingKnowledge::confirm(const Program& program, const std::vector<NoiseWord>& tried) {

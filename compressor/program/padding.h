@@ -7,10 +7,12 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "compressor/program/program.h"
@@ -33,6 +35,16 @@ class PaddingKnowledge {
  public:
   static constexpr std::uint8_t kEnough = 2;  // shadow replays in which a byte was another one
 
+  using Counts = std::map<std::uint32_t, std::array<std::uint8_t, 8>>;  // by word of the parameters: how often, per byte
+  struct Learned {
+    FunctionInfo function;  // handle and name
+    Counts counts;
+  };
+
+  // Asked once for each kernel, when it is first met: what is known of it from elsewhere. Before all else.
+  void set_source(std::function<Counts(const FunctionInfo&)> source) { source_ = std::move(source); }
+  std::vector<Learned> learned() const;  // all of it, with what the source told
+
   // Kernels are known by handle and name, which may be given anew once a module is unloaded: with another number than
   // the last time all is forgotten.
   void set_module_epoch(std::uint32_t epoch) noexcept;
@@ -48,14 +60,16 @@ class PaddingKnowledge {
  private:
   struct Kernel {
     std::string name;
-    std::map<std::uint32_t, std::array<std::uint8_t, 8>> seen;  // by word of the parameters: how often, per byte
+    Counts seen;
   };
 
   std::uint8_t unknown_bytes(const Program& program, const NoiseWord& noise, std::uint8_t enough) const;
   std::array<std::uint8_t, 8>& counts_of(const Program& program, std::uint32_t word);
+  Kernel& kernel_of(const FunctionInfo& function) const;
 
   mutable std::mutex mutex_;
-  std::unordered_map<std::uint64_t, Kernel> kernels_;  // by handle
+  mutable std::unordered_map<std::uint64_t, Kernel> kernels_;  // by handle
+  std::function<Counts(const FunctionInfo&)> source_;
   std::uint32_t module_epoch_ = 0;
 };
 

@@ -157,11 +157,11 @@ Object* give_up_first(Region& region, const std::string& reason) {
 }
 
 // A region's calls are observed at once until one was of use (the first one loads kernels, and PyTorch sets switches of
-// its own in it); then those whose signatures come again, or all if some were replayed already: a program that never
-// repeats itself pays for nothing.
-bool worth_observing(const Region& region, const Signature& signature) {
+// its own in it); then those whose signatures come again, or that an earlier process proved, or all if some were
+// replayed already: a program that never repeats itself pays for nothing.
+bool worth_observing(const Region& region, Signature& signature, const Call& call) {
   if (signature.stage == Stage::kGivenUp || region.signatures.size() > kMostSignatures) return false;
-  return signature.calls > 1 || !region.useful || region.replayed != 0;
+  return signature.calls > 1 || !region.useful || region.replayed != 0 || proven_earlier(region, signature, call);
 }
 
 std::string last_reason(const Region& region) noexcept {
@@ -354,7 +354,7 @@ Object* decide(Region& region, Call& call) {
     if (config().strict) return fall_back(region, call, reason);
     region.reasons.add(reason, {});
   }
-  if (!worth_observing(region, *signature)) return run_unobserved(region, *signature, call);
+  if (!worth_observing(region, *signature, call)) return run_unobserved(region, *signature, call);
   return observe_and_judge(region, *signature, call);
 }
 

@@ -7,14 +7,16 @@
 #include <new>
 #include <utility>
 
-#include "compressor/program/padding.h"
 #include "compressor/program/symbolise.h"
 #include "python_hooks/frame_names.h"
+#include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/proof.h"
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/shadowed.h"
+#include "python_hooks/state/portable.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/api_table.h"
@@ -25,24 +27,45 @@
 namespace grape::python::replay {
 namespace {
 
-using Range = grape::replay::Shadow::Range;
-
 constexpr std::uint32_t kMostShadows = 5;    // of one program, until its padding is known
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
-// What one observed call was, and what became of it.
-struct Seen {
-  state::ExecutedCode code;
-  grape::replay::RegionSink sink;
-  grape::replay::Shadow shadow;
-  std::unique_ptr<state::Before> before;
-  program::RandomState random;
-  std::uint64_t host_random = 0;
-  std::uint32_t module_epoch = 0;
-  bool autograd = false;      // of no use because autograd is at work
-  bool again = false;         // of no use this time, but maybe next time: kernels were loaded, ...
-  std::string reason, place;  // where it stands in the program, if the reason does not say so itself
-};
+// Of what was observed of the region, as many programs as tell all that it uses beside its module's memory.
+program::Program statics_of(const Region& region) {
+  constexpr std::size_t kMost = 8;
+  std::vector<const program::Program*> known;
+  for (const auto& [hash, signature] : region.signatures) {
+    if (known.size() == kMost) break;
+    if (signature->proven != nullptr) known.push_back(&signature->proven->program.head());
+    if (signature->observation != nullptr) known.push_back(&signature->observation->waiting.head());
+  }
+  program::Program all;
+  for (const program::Program* each : known) {
+    all.statics.insert(all.statics.end(), each->statics.begin(), each->statics.end());
+  }
+  return all;
+}
+
+bool known_earlier(const Region& region, const Signature& signature) {
+  const CachedProofs* proofs = CachedProofs::in_use();
+  return proofs != nullptr && proofs->knows(region, signature.name);
+}
+
+// What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
+// False: `seen.reason`.
+bool copy_memory(const Region& region, const Signature& signature, const Call& call, Seen& seen) {
+  auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+  if (signature.stage == Stage::kObserved) {
+    const Observation& first = *signature.observation;
+    const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
+    seen.shadowed = seen.shadow.before(stream, memory, seen.reason);
+    return seen.shadowed;
+  }
+  if (!known_earlier(region, signature)) return true;
+  std::string ignored;
+  seen.shadowed = seen.shadow.before(stream, reachable_memory(region, statics_of(region), nullptr, call), ignored);
+  return true;
+}
 
 bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen) {
   // What the code names was changed since the first observation: that one proves nothing any more.
@@ -56,12 +79,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   auto& random = seen.random;
   random.known = state::random_state(call.dispatch.device, random.seed, random.offset_before);
   seen.host_random = state::host_random_hash();
-  if (signature.stage == Stage::kObserved) {
-    auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
-    const Observation& first = *signature.observation;
-    const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
-    if (!seen.shadow.before(stream, memory, seen.reason)) return false;
-  }
+  if (!copy_memory(region, signature, call, seen)) return false;
   if (!seen.code.begin()) {
     seen.reason = "another profiler or debugger is at work on this thread";
     return false;
@@ -136,158 +154,6 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   return observation;
 }
 
-// What is known to be padding, in all regions. Never destroyed.
-program::PaddingKnowledge& padding() {
-  static auto& knowledge = *new program::PaddingKnowledge;
-  return knowledge;
-}
-
-// Memory for pointers that should be padding: never freed, alive as long as the process.
-std::uint64_t harmless_memory(std::int32_t device) noexcept {
-  static std::unordered_map<std::int32_t, std::uint64_t> addresses;
-  std::uint64_t& address = addresses[device];
-  if (address != 0) return address;
-  constexpr std::uint64_t kBytes = 1 << 20;
-  new_bytes(kBytes, kCuda, device, address);
-  return address;
-}
-
-// What was changed before a read by the host, or may have been: should the value be another one, eager runs from the
-// start, and finds it changed.
-enum class BeforeReads : std::uint8_t { kNothing, kHidden, kVisible };
-
-BeforeReads changed_before_reads(const program::Program& program, const Call& call,
-                                 const grape::replay::Shadow& shadow) {
-  const auto last_read = std::find_if(program.nodes.rbegin(), program.nodes.rend(), [](const program::RecordedNode& n) {
-    return n.kind == program::NodeKind::kHostRead;
-  });
-  BeforeReads found = BeforeReads::kNothing;
-  if (last_read == program.nodes.rend()) return found;
-  for (const program::Reference& reference : program.references) {
-    if (reference.word >= last_read->words_at) break;
-    Range used;
-    if (reference.role == program::Role::kStatic) {
-      used = {program.statics[reference.block].address, program.statics[reference.block].bytes};
-    } else if (reference.role == program::Role::kInput) {
-      used = {call.walk->extents()[reference.block].address, call.walk->extents()[reference.block].bytes};
-    }
-    for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
-      const Range& range = shadow.watched()[i];
-      const bool overlap = range.address < used.address + used.bytes && used.address < range.address + range.bytes;
-      if (!overlap || !shadow.changed(i)) continue;
-      if (!shadow.hidden(i)) return BeforeReads::kVisible;
-      found = BeforeReads::kHidden;
-    }
-  }
-  return found;
-}
-
-// The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
-std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise) {
-  std::unique_ptr<Trial> trial = last.trial != nullptr ? std::move(last.trial) : std::make_unique<Trial>();
-  auto& runs = trial->runs;
-  const auto add = [&](const program::Program& run) {
-    const program::Comparison comparison = program::compare(run, second.program);
-    const bool same = comparison.difference == program::Difference::kNone;
-    if (same) program::add_noise(trial->noise, run, second.program, comparison.noise);
-    return same;
-  };
-  runs.erase(std::remove_if(runs.begin(), runs.end(), [&](const program::Program& run) { return !add(run); }),
-             runs.end());
-  program::add_noise(trial->noise, last.program, second.program, noise);
-  runs.push_back(std::move(last.program));
-  return trial;
-}
-
-// Is all that differs between the runs padding? Two shadow replays must have had other bytes there: of this program, or
-// of any with the same kernel.
-bool padding_known(const Trial& trial, const program::Program& program) {
-  const bool often = trial.shadows >= program::PaddingKnowledge::kEnough;
-  return padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough).empty();
-}
-
-// Another observed call told the same program: its graph runs in the shadow, with the padding of the others. Null:
-// `seen.reason` says why not.
-std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
-  auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
-  let_call_finish(region, call, second.others);
-  if (!seen.shadow.after(stream,
-                         output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
-                         seen.reason)) {
-    return nullptr;
-  }
-  const BeforeReads before_reads = changed_before_reads(second.program, call, seen.shadow);
-  if (before_reads == BeforeReads::kVisible) {
-    seen.reason = "changes memory of its arguments or its module before it reads a value on the host";
-    return nullptr;
-  }
-  auto proven = std::make_unique<Proven>();
-  program::Program whole = second.program;
-  proven->others = second.others;
-  proven->module_epoch = second.module_epoch;
-  const std::uint64_t harmless = trial.noise.empty() ? 1 : harmless_memory(call.dispatch.device);
-  if (harmless == 0) {
-    seen.reason = "no device memory";
-    return nullptr;
-  }
-  padding().set_module_epoch(second.module_epoch);
-  std::vector<const program::Program*> donors;
-  for (const program::Program& run : trial.runs) donors.push_back(&run);
-  const std::vector<program::NoiseWord> tried = program::settle_noise(whole, donors, trial.noise, padding(), harmless);
-  proven->plan = program::plan_arena(whole);
-  program::Bindings& bindings = proven->bindings;
-  bindings.outputs.resize(whole.outputs.size());
-  for (const state::StorageExtent& extent : call.walk->extents()) bindings.inputs.push_back(extent.address);
-  bindings.seed = seen.random.seed;
-  bindings.offset = seen.random.offset_before;
-  std::vector<Object*> tensors;
-  if (!reserve_arena(region, call.dispatch, proven->plan.bytes, bindings.arena) ||
-      !make_outputs(*second.outcome, second.recipes, tensors, bindings.outputs)) {
-    seen.reason = "no device memory";
-    return nullptr;
-  }
-  if (!place_host_data(*proven, whole, call.dispatch, seen.reason)) {
-    drop(tensors);
-    return nullptr;
-  }
-  const double planned = now();
-  proven->program = store::KeptProgram(std::move(whole));
-  const std::shared_ptr<const program::Program> program = proven->program.whole();
-  proven->pool = &region.execs;
-  if (trial.candidate != nullptr) {
-    region.execs.hand_over(trial.candidate->program, proven->program, proven->plan, bindings);
-    trial.candidate = nullptr;
-  }
-  const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
-  std::string difference;
-  auto found = grape::replay::Shadow::Found::kDifferent;
-  const bool ran =
-      prepared && seen.shadow.compare(stream, proven->others, proven->steps,
-                                      output_ranges(second.program, bindings.outputs, second.recipes, *second.outcome),
-                                      before_reads == BeforeReads::kHidden, found, difference, seen.reason);
-  drop(tensors);
-  log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
-           program->nodes.size(), (now() - planned) * 1e3);
-  if (!ran) return nullptr;
-  if (found == grape::replay::Shadow::Found::kNotDeterministic) {
-    if (config().allow_nondeterministic) {
-      trial.noise.clear();  // its shadows tell nothing about padding
-      return proven;
-    }
-    seen.reason = "gives other bytes each time it runs, on the same memory (" + difference +
-                  "): GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless";
-    return nullptr;
-  }
-  if (found != grape::replay::Shadow::Found::kSame) {
-    padding().refute(*program, tried);
-    seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
-    return nullptr;
-  }
-  padding().confirm(*program, tried);
-  ++trial.shadows;
-  return proven;
-}
-
 bool refer_to_memory(Proven& proven) {
   proven.block_epoch = grape::replay::LiveBlocks::instance().epoch();
   return proven.references.take(proven.program.head());
@@ -342,41 +208,122 @@ void wait_with(Signature& signature, std::unique_ptr<Observation> observation) {
   signature.observation = std::move(observation);
 }
 
+// The last observed call, and this one. Null: `seen.reason` says why not.
+std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observation& last, Observation& observation,
+                                      std::unique_ptr<Trial>& trial, Seen& seen) {
+  const program::Comparison comparison = program::compare(last.program, observation.program);
+  if (comparison.difference != program::Difference::kNone) {
+    seen.reason = program::describe(comparison, last.program, observation.program, readable);
+    const auto& nodes = observation.program.nodes;
+    if (comparison.node < nodes.size()) seen.place = place_of_frame(nodes[comparison.node].frame);
+  } else if (last.module_epoch != observation.module_epoch) {
+    seen.reason = "kernels were unloaded between the observed calls";
+  } else if (last.shared_addresses != observation.shared_addresses) {
+    seen.reason = "an argument is what a global holds in one call, and not in the other";
+  } else if (!joins(observation)) {
+    seen.reason = "leaves work on another stream that the current one does not wait for";
+  } else if (last.outcome->same_as(*observation.outcome, seen.reason)) {
+    trial = trial_of(last, observation, comparison.noise);
+    return prove(region, call, *trial, observation, seen);
+  }
+  return nullptr;
+}
+
+// Was all that the program and its code can reach copied before the call?
+bool copied(const Observation& observation, const grape::replay::Shadow& shadow) {
+  const auto is_copied = [&shadow](std::uint64_t address, std::uint64_t bytes) {
+    for (const auto& range : shadow.watched()) {
+      if (address >= range.address && address + bytes <= range.address + range.bytes) return true;
+    }
+    return bytes == 0;
+  };
+  for (const program::StaticBlock& block : observation.program.statics) {
+    if (!is_copied(block.address, block.bytes)) return false;
+  }
+  for (const state::StorageExtent& extent : observation.globals->extents()) {
+    if (!is_copied(extent.address, extent.bytes)) return false;
+  }
+  return true;
+}
+
+// What other processes can know of the call.
+cache::Call name_of(const Region& region, const Signature& signature, const Observation& observation,
+                    const Seen& seen) {
+  const cache::Digest globals = observation.globals->digest();
+  if (globals == cache::Digest()) return {};
+  const auto* shared = reinterpret_cast<const std::uint8_t*>(observation.shared.data());
+  const std::size_t bytes = observation.shared.size() * sizeof observation.shared.front();
+  const cache::Digest sharing = state::digest_of({shared, shared + bytes});
+  return {region.name, signature.name, state::digest_of_all({seen.code.digest(), globals, sharing})};
+}
+
+// Could what an earlier process knows serve as the other observed run? "": it could; else why not.
+const char* against_earlier(const Observation& observation, const Seen& seen) {
+  if (!seen.shadowed) return "memory could not be copied before it";
+  // They may have been at work as memory was copied.
+  if (!observation.others.empty() || !joins(observation)) return "it works on several streams";
+  return copied(observation, seen.shadow) ? "" : "it reaches memory that was not known before it";
+}
+
+// The program that an earlier process proved for this call, where it is the same. Null: `why`.
+std::unique_ptr<program::Program> same_as_earlier(const cache::Call& name, const Observation& observation,
+                                                  std::vector<std::uint32_t>& noise, std::string& why) {
+  auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), observation.program);
+  if (earlier == nullptr) {
+    why = "it ran other code, or did something else";
+    return nullptr;
+  }
+  const program::Comparison comparison = program::compare(*earlier, observation.program);
+  noise = comparison.noise;
+  if (comparison.difference == program::Difference::kNone) return earlier;
+  why = program::describe(comparison, *earlier, observation.program, readable);
+  return nullptr;
+}
+
+// An observed call of an earlier process, which proved the program, and this one. Null: it is none, or `seen.reason`
+// says why not.
+std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signature, const Call& call,
+                                         Observation& observation, std::unique_ptr<Trial>& trial, Seen& seen) {
+  if (!known_earlier(region, signature)) return nullptr;
+  std::string why = against_earlier(observation, seen);
+  std::vector<std::uint32_t> noise;
+  const cache::Call name = name_of(region, signature, observation, seen);
+  auto earlier = why.empty() ? same_as_earlier(name, observation, noise, why) : nullptr;
+  if (earlier == nullptr) {
+    log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
+    return nullptr;
+  }
+  seen.reason.clear();
+  seen.place.clear();
+  Observation last;
+  last.program = std::move(*earlier);
+  trial = trial_of(last, observation, noise);
+  auto proven = prove(region, call, *trial, observation, seen);
+  if (seen.differed) CachedProofs::in_use()->refute(name);
+  return proven;
+}
+
 // From one observation to the next stage.
 void advance(Region& region, Signature& signature, const Call& call, std::unique_ptr<Observation> observation,
              Seen& seen) {
-  const bool first = signature.stage != Stage::kObserved;
-  const auto before = first ? nullptr : signature.observation->waiting.whole();
-  if (before == nullptr) {
-    wait_with(signature, std::move(observation));
-    signature.stage = Stage::kObserved;
-    return;
-  }
-  Observation& last = *signature.observation;
-  last.program = *before;
-  const program::Comparison comparison = program::compare(last.program, observation->program);
+  const auto before = signature.stage == Stage::kObserved ? signature.observation->waiting.whole() : nullptr;
   std::unique_ptr<Trial> trial;
   std::unique_ptr<Proven> proven;
-  if (comparison.difference != program::Difference::kNone) {
-    seen.reason = program::describe(comparison, last.program, observation->program, readable);
-    const auto& nodes = observation->program.nodes;
-    if (comparison.node < nodes.size()) seen.place = place_of_frame(nodes[comparison.node].frame);
-  } else if (last.module_epoch != observation->module_epoch) {
-    seen.reason = "kernels were unloaded between the observed calls";
-  } else if (last.shared_addresses != observation->shared_addresses) {
-    seen.reason = "an argument is what a global holds in one call, and not in the other";
-  } else if (!joins(*observation)) {
-    seen.reason = "leaves work on another stream that the current one does not wait for";
-  } else if (last.outcome->same_as(*observation->outcome, seen.reason)) {
-    trial = trial_of(last, *observation, comparison.noise);
-    proven = prove(region, call, *trial, *observation, seen);
+  if (before != nullptr) {
+    signature.observation->program = *before;
+    proven = prove_by_last(region, call, *signature.observation, *observation, trial, seen);
   }
+  if (trial == nullptr) proven = prove_by_earlier(region, signature, call, *observation, trial, seen);
+  signature.stage = Stage::kObserved;
   const auto program = proven != nullptr ? proven->program.whole() : nullptr;
   if (program != nullptr && !padding_known(*trial, *program)) {
     try_again(std::move(trial), std::move(proven), *observation, seen);
     return wait_with(signature, std::move(observation));
   }
   if (program == nullptr || !refer_to_memory(*proven)) return wait_with(signature, std::move(observation));
+  if (CachedProofs* proofs = CachedProofs::in_use()) {
+    proofs->add(name_of(region, signature, *observation, seen), observation->outcome->digest(), observation->program);
+  }
   proven->read_place = place_of_read(*program);
   proven->globals = std::move(observation->globals);
   proven->shared = std::move(observation->shared);
@@ -390,6 +337,13 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
 
 }  // namespace
 
+bool proven_earlier(const Region& region, Signature& signature, const Call& call) {
+  CachedProofs* proofs = CachedProofs::instance();
+  if (proofs != nullptr && !signature.named) signature.name = proofs->name(region, call);
+  signature.named = true;
+  return known_earlier(region, signature);
+}
+
 store::Store& programs() {
   static auto& store = *new store::Store;
   return store;
@@ -397,7 +351,9 @@ store::Store& programs() {
 
 Object* observe(Region& region, Signature& signature, const Call& call) {
   // The shadow waits for the device, and a function that the device calls may need the GIL.
-  if (signature.stage == Stage::kObserved && !let_device_finish(region, call, signature.observation->others)) {
+  const bool observed = signature.stage == Stage::kObserved;
+  if ((observed || proven_earlier(region, signature, call)) &&
+      !let_device_finish(region, call, observed ? signature.observation->others : std::vector<CUstream>())) {
     return call.eager(call.function, call.arguments, call.count, call.names);
   }
   const KeptTensors kept(*call.walk);

@@ -25,6 +25,9 @@ struct Call {
 // null with the program's exception.
 Object* observe(Region& region, Signature& signature, const Call& call);
 
+// Did an earlier process prove such a call (GRAPE_CACHE)? Then one observed call may be enough. After write_sharing().
+bool proven_earlier(const Region& region, Signature& signature, const Call& call);
+
 // Where programs lie that wait: for a second observed call, or to be replayed. Never destroyed.
 store::Store& programs();
 

@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "compressor/cache/cache.h"
 #include "compressor/program/padding.h"
 #include "compressor/program/plan.h"
 #include "compressor/program/program.h"
@@ -101,6 +102,8 @@ struct Signature {
   std::unique_ptr<Observation> observation;
   std::shared_ptr<Proven> proven;
   std::string given_up_for;  // in words
+  bool named = false;
+  cache::Digest name;  // once named: what other processes may know it by; zeros: nothing
   CallTimes times;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "python_hooks/state/portable.h"
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/torch_symbols.h"
 #include "shim/lifecycle/elf_lookup.h"
@@ -218,7 +219,7 @@ const Getters& getters() noexcept {
 // Appends to a state; too much of it is noted.
 class Writer {
  public:
-  explicit Writer(DispatchState& state) noexcept : state_(state) { state_.byte_count = 0; }
+  Writer(DispatchState& state, bool portable) noexcept : portable_(portable), state_(state) { state_.byte_count = 0; }
   void put(const void* data, std::size_t size) noexcept {
     if (state_.byte_count + size > DispatchState::kMostBytes) {
       full_ = true;
@@ -235,10 +236,20 @@ class Writer {
   void put_value(Object* value) noexcept;
   bool full() const noexcept { return full_; }
 
+  const bool portable_;
+
  private:
   DispatchState& state_;
   bool full_ = false;
 };
+
+std::uint64_t portable_constant(Object* constant) noexcept {
+  try {
+    return portable_name(constant);
+  } catch (const std::bad_alloc&) {
+    return reinterpret_cast<std::uint64_t>(constant);  // like no other process's
+  }
+}
 
 void Writer::put_value(Object* value) noexcept {
   const auto tag = [this](char letter) { put(letter); };
@@ -249,7 +260,7 @@ void Writer::put_value(Object* value) noexcept {
     tag(value == g_api._Py_NoneStruct ? 'n' : value == g_api._Py_TrueStruct ? 't' : 'f');
   } else if (torch_type(type_of(value)) == TorchType::kConstant) {
     tag('c');
-    put(reinterpret_cast<std::uint64_t>(value));
+    put(portable_ ? portable_constant(value) : reinterpret_cast<std::uint64_t>(value));
   } else if (is_text(value)) {
     char text[16];
     const auto bytes = static_cast<std::uint8_t>(copy_text(value, text, sizeof text));
@@ -352,7 +363,7 @@ bool put_device(Writer& writer, DispatchState& out, const char*& reason) noexcep
     out.stream = static_cast<std::uint64_t>(g_api.PyLong_AsLongLongAndOverflow(stream.get(), &overflow));
   }
   writer.put(out.device);
-  writer.put(out.stream);
+  writer.put(writer.portable_ ? std::uint64_t{out.stream != 0} : out.stream);
   return true;
 }
 
@@ -378,11 +389,8 @@ bool is_monitored(const Getters& get) noexcept {
   return false;
 }
 
-}  // namespace
-
-bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
+bool take(Writer& writer, DispatchState& out, const char*& reason) noexcept {
   const KeepException keep;
-  Writer writer(out);
   const Getters& get = getters();
   if (!put_modes(writer, out, reason) || !put_device(writer, out, reason)) return false;
   if (is_set(get.trace)) {
@@ -411,6 +419,19 @@ bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
   }
   if (writer.full()) reason = "more switches of torch are set than expected";
   return !writer.full();
+}
+
+}  // namespace
+
+bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
+  Writer writer(out, false);
+  return take(writer, out, reason);
+}
+
+bool take_portable_dispatch_state(DispatchState& out) noexcept {
+  Writer writer(out, true);
+  const char* ignored = nullptr;
+  return take(writer, out, ignored);
 }
 
 }  // namespace grape::python::state

@@ -10,6 +10,7 @@
 #include "python_hooks/state/host_effects.h"
 #include "python_hooks/state/instance.h"
 #include "python_hooks/state/observers.h"
+#include "python_hooks/state/portable.h"
 #include "python_hooks/state/torch_api.h"
 
 namespace grape::python::state {
@@ -242,6 +243,12 @@ bool ExecutedCode::end() noexcept {
   } catch (...) {
     return false;
   }
+}
+
+cache::Digest ExecutedCode::digest() const {
+  std::vector<cache::Digest> digests;
+  for (const CodeKey& key : state_->codes) digests.push_back(digest_of_code(key.code));
+  return digest_of_all(std::move(digests));
 }
 
 const std::string& ExecutedCode::reason() const noexcept { return state_->reason; }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compressor/cache/cache.h"
 #include "python_hooks/cpython.h"
 #include "python_hooks/state/sharing.h"
 #include "python_hooks/state/walk.h"
@@ -28,6 +29,7 @@ class ExecutedCode {
   bool end() noexcept;
   const std::string& reason() const noexcept;
   bool ran_backward() const noexcept;  // the reason is a backward pass
+  cache::Digest digest() const;        // of the code that ran (portable.h); throws std::bad_alloc
 
   ExecutedCode();
   ~ExecutedCode();
@@ -62,6 +64,8 @@ class GlobalsGuard {
   bool sees_storages() const noexcept;
   // The device's memory that the user's globals hold: (address, bytes) of distinct storages.
   const std::vector<StorageExtent>& extents() const noexcept;
+  // The values behind the names, in terms that hold in other processes (portable.h). Throws std::bad_alloc.
+  cache::Digest digest() const;
   // What the user's globals hold, to tell whether arguments are among it; after holds(). Throws std::bad_alloc.
   const Sharing& sharing();
 

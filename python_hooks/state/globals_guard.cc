@@ -6,6 +6,7 @@
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/executed_code.h"
 #include "python_hooks/state/globals_plan.h"
+#include "python_hooks/state/portable.h"
 #include "python_hooks/state/watch.h"
 
 namespace grape::python::state {
@@ -88,8 +89,9 @@ struct GlobalsGuard::State {
   bool same_as(const State& other) const;
   const Sharing& shared_with();
 
- private:
   bool walk_into(Walk& walk) const;
+
+ private:
   bool take_alone(std::string& reason);
   bool closures_known(const std::vector<Object*>& objects, std::string& reason) const;
   void identify();
@@ -308,6 +310,13 @@ bool GlobalsGuard::holds() noexcept {
   } catch (const std::bad_alloc&) {
     return false;
   }
+}
+
+cache::Digest GlobalsGuard::digest() const {
+  Walk walk = Walk::portable(true);
+  bool whole = state_->walk_into(walk);
+  for (const Alone& one : state_->alone) whole = whole && one.add_to(walk);
+  return whole ? digest_of(walk.bytes()) : cache::Digest();
 }
 
 const Sharing& GlobalsGuard::sharing() { return state_->shared_with(); }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compressor/cache/cache.h"
 #include "python_hooks/cpython.h"
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/walk.h"
@@ -64,6 +65,9 @@ class Outcome {
 
   // Two observed calls of one signature must have done the same: structure, places, shapes, plain values.
   bool same_as(const Outcome& other, std::string& difference) const noexcept;
+
+  // The same of calls in different processes (portable.h). Throws std::bad_alloc.
+  cache::Digest digest() const;
 
   // Tensors made, each once, in the order met (effects first, then the result).
   const std::vector<MadeTensor>& made() const noexcept;

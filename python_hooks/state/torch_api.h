@@ -113,6 +113,8 @@ struct DispatchState {
   }
 };
 bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept;
+// The same in terms that hold in other processes (portable.h): of the stream only whether it is the default one.
+bool take_portable_dispatch_state(DispatchState& out) noexcept;
 
 // The device's default generator. False: not known.
 bool random_state(std::int32_t device, std::uint64_t& seed, std::uint64_t& offset) noexcept;

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "python_hooks/state/identity.h"
+#include "python_hooks/state/portable.h"
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
@@ -25,8 +26,15 @@ Walk::Walk(bool keep_addresses) noexcept : keep_addresses_(keep_addresses) {
   for (const void* place : touched_before_) __builtin_prefetch(place);
 }
 
+Walk Walk::portable(bool keep_addresses) noexcept {
+  Walk walk(true);
+  walk.keep_addresses_ = keep_addresses;
+  walk.portable_ = true;
+  return walk;
+}
+
 Walk::~Walk() {
-  if (keep_addresses_ || bytes_.capacity() == 0 || bytes_.capacity() > kMostKept) return;
+  if (keep_addresses_ || portable_ || bytes_.capacity() == 0 || bytes_.capacity() > kMostKept) return;
   if (g_kept == nullptr) g_kept = new (std::nothrow) Walk(true);
   if (g_kept == nullptr) return;
   clear();
@@ -101,6 +109,19 @@ void Walker::put_much(const void* data, std::size_t size) {
   walk_.bytes_.insert(walk_.bytes_.end(), bytes, bytes + size);
 }
 
+void Walker::put_identity(Object* object) { put(walk_.portable_ ? portable_name(object) : identity_of(object)); }
+
+void Walker::put_pointer(Object* object) {
+  if (walk_.portable_) return put(portable_name(object));
+  put_address(object);
+}
+
+// What C code is called in place of where it lies.
+void Walker::put_c_name(const char* name, const void* address) {
+  if (!walk_.portable_) return put_address(address);
+  put(name, std::strlen(name) + 1);
+}
+
 void Walker::flush() {
   walk_.bytes_.insert(walk_.bytes_.end(), ready_, ready_ + ready_bytes_);
   ready_bytes_ = 0;
@@ -121,6 +142,11 @@ void Walker::put_text(Object* text) {
   if (!text_of(text, parts)) parts = {};
   put(static_cast<std::uint32_t>(parts.characters) << 3 | parts.width);
   put(parts.data, parts.characters * parts.width);
+}
+
+void Walker::put_name(Object* text) {
+  if (text != nullptr && is_text(text)) return put_text(text);
+  put(std::uint32_t{0});
 }
 
 void Walker::put_int(Object* number) {
@@ -170,6 +196,10 @@ void Walker::compare(const Path& path) {
 bool Walker::value(Object* object, const Path& path) {
   if (++walk_.values_ > kMostValues) return refuse(path, "more than a million objects");
   if (depth_ >= kDeepest) return refuse(path, "more than 200 levels deep");
+  if (walk_.portable_ && type_of(object) == g_api.PyCode_Type) {
+    put_identity(object);
+    return true;
+  }
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   ++depth_;
@@ -223,7 +253,7 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
              value(method_self(object), path.attribute("__self__"));
     case Kind::kTorchConstant:
       put(Tag::kConstant);
-      put_address(object);
+      put_pointer(object);
       return true;
     case Kind::kTorchDevice:
       put(Tag::kDevice);

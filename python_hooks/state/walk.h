@@ -55,6 +55,9 @@ class Walk {
   // `keep_addresses`: tensor addresses are part of the form (weights), else only their alignment (arguments).
   // Walks of arguments come with every call: they have the memory of the one before, and ask ahead for what that read.
   explicit Walk(bool keep_addresses) noexcept;
+  // The form in terms that hold in other processes, for GRAPE_CACHE: names in place of identities (portable.h), no
+  // addresses, sets in any order, of what libraries keep only what it is. Less sharp; equal forms prove nothing.
+  static Walk portable(bool keep_addresses) noexcept;
   ~Walk();
   Walk(Walk&&) = default;
   Walk& operator=(Walk&&) = default;
@@ -88,7 +91,7 @@ class Walk {
   bool add(Object* root, const char* name, bool shallow) noexcept;
   void exchange_memory(Walk& other) noexcept;
 
-  bool keep_addresses_;
+  bool keep_addresses_, portable_ = false;
   std::vector<std::uint8_t> bytes_;
   std::vector<WalkedTensor> tensors_;
   std::vector<StorageExtent> extents_;

@@ -32,8 +32,12 @@ bool Walker::function(Object* function, const Path& path) {
            function_attributes(function, path);
   }
   put(Tag::kFunction);
-  put(identity_of(parts.code));
-  put_address(parts.globals);
+  put_identity(parts.code);
+  if (walk_.portable_) {
+    put_name(dict_item(parts.globals, "__name__"));
+  } else {
+    put_address(parts.globals);
+  }
   if (watch_ != nullptr) {
     watch_->function(function);
     watch_->keep(parts.code);
@@ -69,7 +73,8 @@ bool Walker::builtin(Object* builtin, const Path& path) {
     return by_identity(builtin, Tag::kBuiltinObject);
   }
   put(Tag::kBuiltin);
-  put_address(builtin_definition(builtin));
+  const void* definition = builtin_definition(builtin);
+  put_c_name(*static_cast<const char* const*>(definition), definition);
   if (watch_ != nullptr) {
     for (std::size_t i = 0; i < 2; ++i) watch_->word(builtin, 16 + 8 * i);
   }
@@ -81,8 +86,12 @@ bool Walker::builtin(Object* builtin, const Path& path) {
 // Of a class of C's, for which it stands; it cannot change.
 bool Walker::descriptor(Object* descriptor) {
   put(Tag::kDescriptor);
-  put(identity_of(field<Object*>(descriptor, 16)));
-  put_address(field<const void*>(descriptor, 40));
+  put_identity(field<Object*>(descriptor, 16));
+  if (walk_.portable_) {
+    put_name(field<Object*>(descriptor, 24));
+  } else {
+    put_address(field<const void*>(descriptor, 40));
+  }
   if (watch_ != nullptr) {
     watch_->word(descriptor, 16);
     watch_->word(descriptor, 40);
@@ -93,7 +102,7 @@ bool Walker::descriptor(Object* descriptor) {
 
 bool Walker::wrapper(Object* wrapper, unsigned parts, const Path& path) {
   put(Tag::kWrapper);
-  put_address(type_of(wrapper));
+  put_pointer(type_of(wrapper));
   for (unsigned part = 0; part < parts; ++part) {
     if (watch_ != nullptr) watch_->reference(wrapper, 16 + 8 * std::size_t{part});
     if (!optional(property_part(wrapper, part), path)) return false;
@@ -103,14 +112,14 @@ bool Walker::wrapper(Object* wrapper, unsigned parts, const Path& path) {
 
 bool Walker::by_identity(Object* object, Tag tag) {
   put(tag);
-  put(identity_of(object));
+  put_identity(object);
   if (watch_ != nullptr) watch_->identity(object);
   return true;
 }
 
 bool Walker::cached_property(Object* property, const Path& path) {
   put(Tag::kWrapper);
-  put_address(type_of(property));
+  put_pointer(type_of(property));
   if (watch_ != nullptr) watch_->object(property);
   Object* dict = instance_dict(property);
   if (watch_ != nullptr && dict != nullptr) watch_->dict(dict, false);
@@ -156,7 +165,7 @@ bool Walker::cache_key(Object* key, const Path& path) {
   for (std::size_t i = 0; i < count; ++i) {
     Object* part = several ? tuple_data(key)[i] : key;
     if (is_exactly(part, g_api.PyBaseObject_Type)) {
-      put_address(part);
+      put_pointer(part);
     } else if (!value(part, path.note("an argument"))) {
       return false;
     }

@@ -3,6 +3,8 @@
 
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/identity.h"
+#include "python_hooks/state/instance.h"
+#include "python_hooks/state/portable.h"
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
@@ -155,9 +157,24 @@ bool Walker::set_items(Object* set, const Path& path) {
   const SetEntry* table = set_table(set);
   const std::size_t size = set_table_size(set);
   put(static_cast<std::uint32_t>(set_size(set)));
+  if (walk_.portable_) return set_in_any_order(set);
   for (std::size_t i = 0; i < size; ++i) {
     if (table[i].used() && !value(table[i].key, path.note("an element"))) return false;
   }
+  return true;
+}
+
+// Strings hash otherwise in each process. Elements that are no plain values count by what they are.
+bool Walker::set_in_any_order(Object* set) {
+  std::vector<cache::Digest> elements;
+  for (std::size_t i = 0; i < set_table_size(set); ++i) {
+    const SetEntry& entry = set_table(set)[i];
+    if (!entry.used()) continue;
+    Walk element = Walk::portable(walk_.keep_addresses_);
+    const bool plain = is_plain_value(entry.key) && element.add(entry.key, "an element");
+    elements.push_back(plain ? digest_of(element.bytes()) : cache::Digest{portable_name(entry.key), 0});
+  }
+  put(digest_of_all(std::move(elements)));
   return true;
 }
 
@@ -246,10 +263,10 @@ bool Walker::class_reference(Object* type, const Path& path) {
   const TypeInfo* info = type_info(type);
   if (info == nullptr) throw std::bad_alloc();
   put(info->reference == nullptr ? Tag::kBuiltinClass : Tag::kClass);
-  put(info->identity);
+  put(walk_.portable_ ? portable_name(type) : info->identity);
   if (info->reference == nullptr) return true;
   if (watch_ != nullptr) watch_->type(type);
-  put(info->digest);
+  if (!walk_.portable_) put(info->digest);
   Object* bases = type::mro(type);  // with itself
   for (std::size_t i = 0; i < item_count(bases); ++i) {
     Object* const base = tuple_data(bases)[i];
@@ -265,6 +282,7 @@ bool Walker::class_reference(Object* type, const Path& path) {
   const Path class_path = path.note(type::name(type));
   for (const TypeInfo::Attribute& attribute : by_value) {
     const Path attribute_path = class_path.attribute(attribute.name);
+    if (attribute.shallow && walk_.portable_) continue;
     if (!(attribute.shallow ? shallow(attribute.value, attribute_path) : value(attribute.value, attribute_path))) {
       return false;
     }
@@ -298,6 +316,7 @@ bool Walker::enum_member(Object* member, const Path& path) {
     // A library's are constants; the user's may have attributes, and these be set.
     return is_library_class(type_of(member)) || attributes(dict, path);
   }
+  if (walk_.portable_) return optional(dict != nullptr ? dict_item(dict, "_value_") : nullptr, path);
   put_address(member);  // a combination of flags: its class keeps it
   return true;
 }

@@ -30,6 +30,7 @@ bool Walker::shallow(Object* object, const Path& path) {
 bool Walker::shallow_at(Object* object, int depth, const Path& path) {
   if (object == nullptr) return optional(object, path);
   if (is_constant(object)) return value(object, path);
+  if (walk_.portable_) return by_identity(object, Tag::kByIdentity);
   if (depth > kDeepest || is_weak_container(type_of(object))) return shallow_leaf(object, path);
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
@@ -55,7 +56,7 @@ bool Walker::shallow_items(Object* object, const TypeInfo& info, int depth, cons
   const bool made_in_python = info.made_in_python;
   if (again(object)) return true;
   put(Tag::kShallow);
-  put_address(type_of(object));
+  put_pointer(type_of(object));
   if (watch_ != nullptr) watch_->object(object);
   if (made_in_python && !(shallow_leaf(object, path) && shallow_attributes(instance_dict(object), depth, path))) {
     return false;
@@ -134,7 +135,7 @@ bool Walker::shallow_closure(Object* function, int depth, const Path& path) {
 bool Walker::shallow_leaf(Object* object, const Path&) {
   if (type::weak_list_offset(type_of(object)) != 0) return by_identity(object, Tag::kByIdentity);
   put(Tag::kByIdentity);
-  put_address(object);
+  put_pointer(object);
   return true;
 }
 

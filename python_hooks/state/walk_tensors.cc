@@ -57,7 +57,10 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
   put(number);
   walked.extent = walk_.storage_extents_[number];
   walk_.tensors_.push_back(walked);
-  if (walk_.keep_addresses_) {
+  if (walk_.keep_addresses_ && walk_.portable_) {
+    put(view.data % kAlignment);
+    put(view.storage_bytes);
+  } else if (walk_.keep_addresses_) {
     put(view.data);
     put(view.storage);
     put(view.storage_bytes);

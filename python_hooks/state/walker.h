@@ -65,6 +65,10 @@ class Walker {
   }
   void put_address(const void* address) { put(reinterpret_cast<std::uint64_t>(address)); }
   void put(Tag tag) { put(static_cast<std::uint8_t>(tag)); }
+  void put_identity(Object* object);
+  void put_pointer(Object* object);  // that lives for good
+  void put_c_name(const char* name, const void* address);
+  void put_name(Object* text);  // null, or no text: as an empty one
   void put_text(Object* text);
   void put_int(Object* number);
 
@@ -83,6 +87,7 @@ class Walker {
   bool dict_items(Object* dict, const Path& path);
   bool ordered_items(Object* dict, const Path& path);
   bool set_items(Object* set, const Path& path);
+  bool set_in_any_order(Object* set);
   bool deque_items(Object* deque, const Path& path);
   bool function(Object* function, const Path& path);
   bool function_texts(Object* function, const Path& path);

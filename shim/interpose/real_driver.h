@@ -40,6 +40,9 @@ namespace grape::interpose {
   X(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                                        \
   X(cuGetErrorName, PFN_cuGetErrorName_v6000)                                        \
   X(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010) \
+  X(cuDeviceGetCount, PFN_cuDeviceGetCount_v2000)                                    \
+  X(cuDeviceGetName, PFN_cuDeviceGetName_v2000)                                      \
+  X(cuDeviceGetAttribute, PFN_cuDeviceGetAttribute_v2000)                            \
   X(cuModuleLoadData, PFN_cuModuleLoadData_v2000)                                    \
   X(cuModuleGetFunction, PFN_cuModuleGetFunction_v2000)                              \
   X(cuModuleUnload, PFN_cuModuleUnload_v2000)                                        \

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "shim/interpose/code_content.h"
 #include "shim/interpose/memory_tracking.h"
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
@@ -189,6 +190,10 @@ struct Wrapper<Row, CUresult (*)(A...)> {
 
   // And what it does to memory is followed, where that is wanted.
   static CUresult call_real(Real real, A... arguments) {
+    constexpr CodeEffect kCode = code_effect(Row::kBase);
+    if constexpr (kCode != CodeEffect::kNone) {
+      if (g_follows_code.load(std::memory_order_relaxed)) return call_following_code<kCode>(real, arguments...);
+    }
     constexpr MemoryEffect kEffect = memory_effect(Row::kBase);
     if constexpr (kEffect != MemoryEffect::kNone) {
       if (g_tracks_memory.load(std::memory_order_relaxed)) {
@@ -196,6 +201,19 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       }
     }
     return call_door(real, arguments...);
+  }
+
+  template <CodeEffect Effect>
+  static CUresult call_following_code(Real real, A... arguments) {
+    if constexpr (Effect == CodeEffect::kUnload) code_unloaded(arguments...);
+    const CUresult result = real(arguments...);
+    const int saved_errno = errno;
+    if (result == CUDA_SUCCESS) {
+      if constexpr (Effect == CodeEffect::kLoad) code_loaded(arguments...);
+      if constexpr (Effect == CodeEffect::kGetModule || Effect == CodeEffect::kGetFunction) code_obtained(arguments...);
+    }
+    errno = saved_errno;
+    return result;
   }
 
   template <MemoryEffect Effect, std::size_t... I>

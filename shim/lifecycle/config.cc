@@ -152,7 +152,7 @@ constexpr const char* kNames[] = {"GRAPE_MODE",     "GRAPE_TRACE",         "GRAP
                                   "GRAPE_LOG",      "GRAPE_REGIONS",       "GRAPE_EXCLUDE",
                                   "GRAPE_STACKS",   "GRAPE_REPORT",        "GRAPE_STRICT",
                                   "GRAPE_VALIDATE", "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
-                                  "GRAPE_GRAPHS",   "GRAPE_DISABLE"};
+                                  "GRAPE_GRAPHS",   "GRAPE_CACHE",         "GRAPE_DISABLE"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
 std::size_t distance(const char* a, const char* b) {
@@ -230,6 +230,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.virtual_graphs = choose(name, value, kGraphs, 0, warn) != 0;
   } else if (is("GRAPE_REPORT")) {
     copy_text(name, value, out.report, sizeof out.report, warn);
+  } else if (is("GRAPE_CACHE")) {
+    copy_text(name, value, out.cache, sizeof out.cache, warn);
   } else if (is("GRAPE_STRICT")) {
     out.strict = choose(name, value, kSwitch, 0, warn) != 0;
   } else if (is("GRAPE_VALIDATE")) {
@@ -248,7 +250,7 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
 void parse_environment(const char* const* environment, Config& out, void (*warn)(const char* line)) noexcept {
   if (value_in(environment, "GRAPE_TRACE") != nullptr) out.mode = Mode::kObserve;
   for (const char* name : {"GRAPE_MODE", "GRAPE_TRACE", "GRAPE_REPORT", "GRAPE_STRICT", "GRAPE_VALIDATE",
-                           "GRAPE_REGIONS", "GRAPE_GRAPHS"}) {
+                           "GRAPE_REGIONS", "GRAPE_GRAPHS", "GRAPE_CACHE"}) {
     out.asked = out.asked || value_in(environment, name) != nullptr;
   }
   for (; environment != nullptr && *environment != nullptr; ++environment) {

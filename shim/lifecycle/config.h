@@ -27,6 +27,7 @@ struct Config {
   std::uint32_t validate = 0;           // GRAPE_VALIDATE: every so many replays one is checked; 0: none
   char trace[4096] = {};                // GRAPE_TRACE, unexpanded
   char report[4096] = {};               // GRAPE_REPORT: JSON on what became of each region; unexpanded
+  char cache[4096] = {};                // GRAPE_CACHE: folder of what earlier processes proved
   char regions[4096] = {};              // GRAPE_REGIONS: comma-separated patterns, checked
   char exclude[4096] = {};              // GRAPE_EXCLUDE
 };

@@ -1,0 +1,16 @@
+// A program of a cache, as if this process had seen it. Core: no CUDA, no Python. Throws std::bad_alloc only.
+#pragma once
+
+#include <vector>
+
+#include "compressor/cache/cache.h"
+
+namespace grape::cache {
+
+// Gives `cached` the functions, streams and memory of `seen`, so that program::compare() can tell whether they are the
+// same. `kernels`: of seen's functions. A static of the cached one becomes what stands in its first place in the seen
+// one; what stands in none becomes memory that is nobody's. False: they are not of the same kernels, or wait for what
+// only the other process had (events, streams).
+bool adopt(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels);
+
+}  // namespace grape::cache

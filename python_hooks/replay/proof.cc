@@ -1,0 +1,182 @@
+#include "python_hooks/replay/proof.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/run.h"
+#include "python_hooks/replay/shadowed.h"
+#include "shim/lifecycle/config.h"
+#include "shim/lifecycle/lifecycle.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape::python::replay {
+namespace {
+
+using Range = grape::replay::Shadow::Range;
+
+// Memory for pointers that should be padding: never freed, alive as long as the process.
+std::uint64_t harmless_memory(std::int32_t device) noexcept {
+  static std::unordered_map<std::int32_t, std::uint64_t> addresses;
+  std::uint64_t& address = addresses[device];
+  if (address != 0) return address;
+  constexpr std::uint64_t kBytes = 1 << 20;
+  new_bytes(kBytes, kCuda, device, address);
+  return address;
+}
+
+// What was changed before a read by the host, or may have been: should the value be another one, eager runs from the
+// start, and finds it changed.
+enum class BeforeReads : std::uint8_t { kNothing, kHidden, kVisible };
+
+BeforeReads changed_before_reads(const program::Program& program, const Call& call,
+                                 const grape::replay::Shadow& shadow) {
+  const auto last_read = std::find_if(program.nodes.rbegin(), program.nodes.rend(), [](const program::RecordedNode& n) {
+    return n.kind == program::NodeKind::kHostRead;
+  });
+  BeforeReads found = BeforeReads::kNothing;
+  if (last_read == program.nodes.rend()) return found;
+  for (const program::Reference& reference : program.references) {
+    if (reference.word >= last_read->words_at) break;
+    Range used;
+    if (reference.role == program::Role::kStatic) {
+      used = {program.statics[reference.block].address, program.statics[reference.block].bytes};
+    } else if (reference.role == program::Role::kInput) {
+      used = {call.walk->extents()[reference.block].address, call.walk->extents()[reference.block].bytes};
+    }
+    for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
+      const Range& range = shadow.watched()[i];
+      const bool overlap = range.address < used.address + used.bytes && used.address < range.address + range.bytes;
+      if (!overlap || !shadow.changed(i)) continue;
+      if (!shadow.hidden(i)) return BeforeReads::kVisible;
+      found = BeforeReads::kHidden;
+    }
+  }
+  return found;
+}
+
+__attribute__((constructor)) void write_at_end() { lifecycle::add_finish(write_cache); }
+
+}  // namespace
+
+void write_cache() noexcept {
+  if (CachedProofs* proofs = CachedProofs::in_use()) proofs->write(padding());
+}
+
+program::PaddingKnowledge& padding() {
+  static auto& knowledge = *[] {
+    auto* made = new program::PaddingKnowledge;
+    if (CachedProofs* proofs = CachedProofs::instance()) {
+      made->set_source([proofs](const program::FunctionInfo& function) { return proofs->padding_of(function); });
+    }
+    return made;
+  }();
+  return knowledge;
+}
+
+std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise) {
+  std::unique_ptr<Trial> trial = last.trial != nullptr ? std::move(last.trial) : std::make_unique<Trial>();
+  auto& runs = trial->runs;
+  const auto add = [&](const program::Program& run) {
+    const program::Comparison comparison = program::compare(run, second.program);
+    const bool same = comparison.difference == program::Difference::kNone;
+    if (same) program::add_noise(trial->noise, run, second.program, comparison.noise);
+    return same;
+  };
+  runs.erase(std::remove_if(runs.begin(), runs.end(), [&](const program::Program& run) { return !add(run); }),
+             runs.end());
+  program::add_noise(trial->noise, last.program, second.program, noise);
+  runs.push_back(std::move(last.program));
+  return trial;
+}
+
+bool padding_known(const Trial& trial, const program::Program& program) {
+  const bool often = trial.shadows >= program::PaddingKnowledge::kEnough;
+  return padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough).empty();
+}
+
+std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
+  auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+  let_call_finish(region, call, second.others);
+  if (!seen.shadow.after(stream,
+                         output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
+                         seen.reason)) {
+    return nullptr;
+  }
+  const BeforeReads before_reads = changed_before_reads(second.program, call, seen.shadow);
+  if (before_reads == BeforeReads::kVisible) {
+    seen.reason = "changes memory of its arguments or its module before it reads a value on the host";
+    return nullptr;
+  }
+  auto proven = std::make_unique<Proven>();
+  program::Program whole = second.program;
+  proven->others = second.others;
+  proven->module_epoch = second.module_epoch;
+  const std::uint64_t harmless = trial.noise.empty() ? 1 : harmless_memory(call.dispatch.device);
+  if (harmless == 0) {
+    seen.reason = "no device memory";
+    return nullptr;
+  }
+  padding().set_module_epoch(second.module_epoch);
+  std::vector<const program::Program*> donors;
+  for (const program::Program& run : trial.runs) donors.push_back(&run);
+  const std::vector<program::NoiseWord> tried = program::settle_noise(whole, donors, trial.noise, padding(), harmless);
+  proven->plan = program::plan_arena(whole);
+  program::Bindings& bindings = proven->bindings;
+  bindings.outputs.resize(whole.outputs.size());
+  for (const state::StorageExtent& extent : call.walk->extents()) bindings.inputs.push_back(extent.address);
+  bindings.seed = seen.random.seed;
+  bindings.offset = seen.random.offset_before;
+  std::vector<Object*> tensors;
+  if (!reserve_arena(region, call.dispatch, proven->plan.bytes, bindings.arena) ||
+      !make_outputs(*second.outcome, second.recipes, tensors, bindings.outputs)) {
+    seen.reason = "no device memory";
+    return nullptr;
+  }
+  if (!place_host_data(*proven, whole, call.dispatch, seen.reason)) {
+    drop(tensors);
+    return nullptr;
+  }
+  const double planned = now();
+  proven->program = store::KeptProgram(std::move(whole));
+  const std::shared_ptr<const program::Program> program = proven->program.whole();
+  proven->pool = &region.execs;
+  if (trial.candidate != nullptr) {
+    region.execs.hand_over(trial.candidate->program, proven->program, proven->plan, bindings);
+    trial.candidate = nullptr;
+  }
+  const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
+  std::string difference;
+  auto found = grape::replay::Shadow::Found::kDifferent;
+  const bool ran =
+      prepared && seen.shadow.compare(stream, proven->others, proven->steps,
+                                      output_ranges(second.program, bindings.outputs, second.recipes, *second.outcome),
+                                      before_reads == BeforeReads::kHidden, found, difference, seen.reason);
+  drop(tensors);
+  log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
+           program->nodes.size(), (now() - planned) * 1e3);
+  if (!ran) return nullptr;
+  if (found == grape::replay::Shadow::Found::kNotDeterministic) {
+    if (config().allow_nondeterministic) {
+      trial.noise.clear();  // its shadows tell nothing about padding
+      return proven;
+    }
+    seen.reason = "gives other bytes each time it runs, on the same memory (" + difference +
+                  "): GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless";
+    return nullptr;
+  }
+  if (found != grape::replay::Shadow::Found::kSame) {
+    seen.differed = true;
+    padding().refute(*program, tried);
+    seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
+    return nullptr;
+  }
+  padding().confirm(*program, tried);
+  ++trial.shadows;
+  return proven;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,50 @@
+// From two observed runs that tell the same program to a graph that may stand in for it: shadow replays. With the GIL;
+// throw std::bad_alloc.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compressor/program/padding.h"
+#include "python_hooks/replay/observe.h"
+#include "shim/replay/region_sink.h"
+#include "shim/replay/shadow.h"
+
+namespace grape::python::replay {
+
+// What one observed call was, and what became of it.
+struct Seen {
+  state::ExecutedCode code;
+  grape::replay::RegionSink sink;
+  grape::replay::Shadow shadow;
+  std::unique_ptr<state::Before> before;
+  program::RandomState random;
+  std::uint64_t host_random = 0;
+  std::uint32_t module_epoch = 0;
+  bool shadowed = false;      // what it can reach was copied before it ran
+  bool differed = false;      // a graph of the same work left other bytes
+  bool autograd = false;      // of no use because autograd is at work
+  bool again = false;         // of no use this time, but maybe next time: kernels were loaded, ...
+  std::string reason, place;  // where it stands in the program, if the reason does not say so itself
+};
+
+// What is known to be padding, in all regions. Never destroyed.
+program::PaddingKnowledge& padding();
+
+// The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
+std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise);
+
+// Is all that differs between the runs padding? Two shadow replays must have had other bytes there: of this program, or
+// of any with the same kernel.
+bool padding_known(const Trial& trial, const program::Program& program);
+
+// Another observed call told the same program: its graph runs in the shadow, with the padding of the others. Null:
+// `seen.reason` says why not.
+std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen);
+
+// What was proven, for the next processes; once, at the end. Any thread.
+void write_cache() noexcept;
+
+}  // namespace grape::python::replay

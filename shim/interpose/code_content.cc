@@ -1,0 +1,231 @@
+#include "shim/interpose/code_content.h"
+
+#include <elf.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <unordered_map>
+
+#include "shim/interpose/function_info.h"
+#include "shim/interpose/kernel_content.h"
+#include "shim/interpose/real_driver.h"
+#include "shim/lifecycle/config.h"
+
+namespace grape::interpose {
+
+std::atomic<bool> g_follows_code{false};
+
+namespace {
+
+constexpr std::uint64_t kMostCode = std::uint64_t{4} << 30;
+constexpr std::uint64_t kMostText = 64 << 20;
+
+// fatbinary_section.h: what nvcc puts around a fat binary. Version 2 names further ones to be linked with it.
+struct FatWrapper {
+  std::int32_t magic, version;
+  const void* data;
+};
+constexpr std::int32_t kFatWrapperMagic = 0x466243b1;
+// A fat binary's own beginning, as cuobjdump reads it.
+struct FatHeader {
+  std::uint32_t magic;
+  std::uint16_t version, header_bytes;
+  std::uint64_t bytes;  // behind the header
+};
+constexpr std::uint32_t kFatMagic = 0xba55ed50;
+
+// By handle: modules and libraries have a content, functions of kernels are a library's.
+struct Known {
+  std::mutex mutex;
+  std::unordered_map<std::uint64_t, cache::Digest> content;
+  std::unordered_map<std::uint64_t, std::uint64_t> library_of;
+};
+
+Known& known() {
+  static auto& all = *new Known;
+  return all;
+}
+
+template <typename Handle>
+std::uint64_t number(Handle handle) noexcept {
+  return reinterpret_cast<std::uint64_t>(handle);
+}
+
+// Up to the end of what its headers describe.
+std::uint64_t elf_bytes(const void* image) noexcept {
+  Elf64_Ehdr header;
+  std::memcpy(&header, image, sizeof header);
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_shentsize != sizeof(Elf64_Shdr) || header.e_shnum == 0)
+    return 0;
+  const auto* bytes = static_cast<const std::uint8_t*>(image);
+  std::uint64_t end = header.e_shoff + std::uint64_t{header.e_shnum} * sizeof(Elf64_Shdr);
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section;
+    std::memcpy(&section, bytes + header.e_shoff + i * sizeof section, sizeof section);
+    if (section.sh_type != SHT_NOBITS) end = std::max(end, section.sh_offset + section.sh_size);
+  }
+  return end <= kMostCode ? end : 0;
+}
+
+// Those that say where messages go, and how long it took.
+bool leaves_code_alone(CUjit_option option) noexcept {
+  switch (option) {
+    case CU_JIT_WALL_TIME:
+    case CU_JIT_INFO_LOG_BUFFER:
+    case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+    case CU_JIT_ERROR_LOG_BUFFER:
+    case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+    case CU_JIT_LOG_VERBOSE:
+    case CU_JIT_TARGET_FROM_CUCONTEXT:
+    case CU_JIT_CACHE_MODE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+__attribute__((constructor(102))) void choose() {
+  if (config().mode == Mode::kReplay && config().cache[0] != '\0') follow_code();
+}
+
+void loaded(std::uint64_t owner, const void* image, unsigned count, const CUjit_option* options) noexcept {
+  if (owner == 0 || image == nullptr || (count != 0 && options == nullptr)) return;
+  if (!std::all_of(options, options + count, leaves_code_alone)) return;
+  const std::uint64_t bytes = code_bytes(image);
+  if (bytes == 0) return;
+  const XXH128_hash_t hash = XXH3_128bits(image, bytes);
+  Known& all = known();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  try {
+    all.content[owner] = {hash.low64, hash.high64};
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void unloaded(std::uint64_t owner) noexcept {
+  Known& all = known();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  all.content.erase(owner);
+  for (auto at = all.library_of.begin(); at != all.library_of.end();) {
+    at = at->second == owner ? all.library_of.erase(at) : std::next(at);
+  }
+}
+
+}  // namespace
+
+std::uint64_t code_bytes(const void*& image) noexcept {
+  std::uint32_t magic = 0;
+  // Text may be shorter than any header; no header has a zero in its first four bytes.
+  const std::size_t some = strnlen(static_cast<const char*>(image), sizeof magic);
+  if (some < sizeof magic) return some;
+  std::memcpy(&magic, image, sizeof magic);
+  if (magic == static_cast<std::uint32_t>(kFatWrapperMagic)) {
+    FatWrapper wrapper;
+    std::memcpy(&wrapper, image, sizeof wrapper);
+    if (wrapper.version != 1 || wrapper.data == nullptr) return 0;
+    image = wrapper.data;
+    std::memcpy(&magic, image, sizeof magic);
+    if (magic != kFatMagic) return 0;
+  }
+  if (magic == kFatMagic) {
+    FatHeader header;
+    std::memcpy(&header, image, sizeof header);
+    return header.bytes <= kMostCode ? header.header_bytes + header.bytes : 0;
+  }
+  if (std::memcmp(image, ELFMAG, SELFMAG) == 0) return elf_bytes(image);
+  const auto first = static_cast<unsigned char>(magic & 0xff);
+  const bool text = first == '\t' || first == '\n' || first == '\r' || (first >= ' ' && first < 0x7f);
+  if (!text) return 0;
+  const std::size_t length = strnlen(static_cast<const char*>(image), kMostText);
+  return length < kMostText ? length : 0;
+}
+
+void follow_code() noexcept { g_follows_code.store(true, std::memory_order_relaxed); }
+
+void code_loaded(CUmodule* module, const void* image, unsigned count, const CUjit_option* options, void**) noexcept {
+  loaded(number(*module), image, count, options);
+}
+
+void code_loaded(CUlibrary* library, const void* image, const CUjit_option* options, void**, unsigned count,
+                 CUlibraryOption*, void**, unsigned) noexcept {
+  loaded(number(*library), image, count, options);
+}
+
+void code_unloaded(CUmodule module) noexcept { unloaded(number(module)); }
+void code_unloaded(CUlibrary library) noexcept { unloaded(number(library)); }
+
+void code_obtained(CUmodule* module, CUlibrary library) noexcept {
+  Known& all = known();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.content.find(number(library));
+  if (found == all.content.end()) return;
+  try {
+    all.content.emplace(number(*module), cache::Digest(found->second));
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void code_obtained(CUfunction* function, CUkernel kernel) noexcept {
+  auto* library_of = real::get_cuKernelGetLibrary();
+  CUlibrary library = nullptr;
+  if (library_of == nullptr || library_of(&library, kernel) != CUDA_SUCCESS) return;
+  Known& all = known();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  try {
+    all.library_of[number(*function)] = number(library);
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+bool kernel_content(std::uint64_t handle, cache::Digest& digest) noexcept {
+  const FunctionInfo info = function_info(reinterpret_cast<CUfunction>(handle));
+  if (info.name == nullptr) return false;
+  Known& all = known();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  auto found = all.content.find(info.owner);
+  if (found == all.content.end() && !info.kernel) {
+    const auto library = all.library_of.find(handle);
+    if (library != all.library_of.end()) found = all.content.find(library->second);
+  }
+  if (found == all.content.end()) return false;
+  XXH3_state_t* state = XXH3_createState();
+  if (state == nullptr) return false;
+  XXH3_128bits_reset(state);
+  XXH3_128bits_update(state, &found->second, sizeof found->second);
+  XXH3_128bits_update(state, info.name, std::strlen(info.name));
+  const XXH128_hash_t hash = XXH3_128bits_digest(state);
+  XXH3_freeState(state);
+  digest = {hash.low64, hash.high64};
+  return true;
+}
+
+std::string machine() {
+  std::string text;
+  char line[320];
+  int count = 0, version = 0;
+  auto* version_of = real::get_cuDriverGetVersion();
+  if (version_of != nullptr && version_of(&version) == CUDA_SUCCESS) text = "driver=" + std::to_string(version) + '\n';
+  auto* count_of = real::get_cuDeviceGetCount();
+  auto* name_of = real::get_cuDeviceGetName();
+  auto* attribute = real::get_cuDeviceGetAttribute();
+  if (count_of == nullptr || name_of == nullptr || attribute == nullptr || count_of(&count) != CUDA_SUCCESS)
+    return text;
+  for (CUdevice device = 0; device < count; ++device) {
+    char name[256] = "";
+    int major = 0, minor = 0, processors = 0;
+    name_of(name, sizeof name - 1, device);
+    attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    attribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    attribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device);
+    std::snprintf(line, sizeof line, "device=%s, compute capability %d.%d, %d processors\n", name, major, minor,
+                  processors);
+    text += line;
+  }
+  return text;
+}
+
+}  // namespace grape::interpose

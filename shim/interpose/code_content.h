@@ -1,0 +1,48 @@
+// Which code a kernel is, in terms that hold in other processes: the content of the module that it came from. Followed
+// only where GRAPE_CACHE asks for it. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shim/interpose/driver_api.h"
+#include "shim/interpose/memory_tracking.h"
+
+namespace grape::interpose {
+
+enum class CodeEffect : std::uint8_t { kNone, kLoad, kUnload, kGetModule, kGetFunction };
+
+constexpr CodeEffect code_effect(const char* base) noexcept {
+  constexpr struct {
+    const char* base;
+    CodeEffect effect;
+  } kEffects[] = {
+      {"cuModuleLoadData", CodeEffect::kLoad},        {"cuModuleLoadDataEx", CodeEffect::kLoad},
+      {"cuModuleLoadFatBinary", CodeEffect::kLoad},   {"cuLibraryLoadData", CodeEffect::kLoad},
+      {"cuModuleUnload", CodeEffect::kUnload},        {"cuLibraryUnload", CodeEffect::kUnload},
+      {"cuLibraryGetModule", CodeEffect::kGetModule}, {"cuKernelGetFunction", CodeEffect::kGetFunction},
+  };
+  for (const auto& entry : kEffects) {
+    if (same_text(entry.base, base)) return entry.effect;
+  }
+  return CodeEffect::kNone;
+}
+
+extern std::atomic<bool> g_follows_code;
+void follow_code() noexcept;  // from here on
+
+// What wrappers tell: after a call that succeeded, and before code is unloaded. `options`: of the compiler.
+void code_loaded(CUmodule* module, const void* image, unsigned count = 0, const CUjit_option* options = nullptr,
+                 void** = nullptr) noexcept;
+void code_loaded(CUlibrary* library, const void* image, const CUjit_option* options, void**, unsigned count,
+                 CUlibraryOption*, void**, unsigned) noexcept;
+void code_unloaded(CUmodule module) noexcept;
+void code_unloaded(CUlibrary library) noexcept;
+void code_obtained(CUmodule* module, CUlibrary library) noexcept;
+void code_obtained(CUfunction* function, CUkernel kernel) noexcept;
+
+// How many bytes of code lie there: a fat binary, its wrapper (then `image` moves to what it wraps), a cubin, or text.
+// 0: not known.
+std::uint64_t code_bytes(const void*& image) noexcept;
+
+}  // namespace grape::interpose

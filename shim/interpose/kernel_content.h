@@ -1,0 +1,18 @@
+// Kernels and the machine in terms that hold in other processes. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "compressor/cache/cache.h"
+
+namespace grape::interpose {
+
+// Of a kernel (CUfunction or CUkernel) by its name and its module's content. False: not known (it was loaded from a
+// file, linked, compiled with options that change it, or before GRAPE_CACHE was followed).
+bool kernel_content(std::uint64_t handle, cache::Digest& digest) noexcept;
+
+// Driver and devices, in lines of "key=value". Throws std::bad_alloc.
+std::string machine();
+
+}  // namespace grape::interpose
