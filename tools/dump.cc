@@ -4,11 +4,12 @@
 
 #include "tools/escape.h"
 #include "tools/failure.h"
+#include "tools/views/store_views.h"
 
 namespace grape::tools {
 namespace {
 
-constexpr const char* kFooter = R"(Views:
+constexpr const char* kFooter = R"(Views of a trace:
   summary          what the trace holds, in one page (default)
   regions          one row per outermost module, backward pass, optimizer, function
                    (--calls: one row per call; --tree: the modules inside)
@@ -19,6 +20,13 @@ constexpr const char* kFooter = R"(Views:
   calls            all events in order
   threads          one row per thread
 
+Views of a cache (what GRAPE_CACHE leaves):
+  summary          what it holds, and what it is for (default)
+  programs         one row per program
+  families         programs of the same operations in the same order
+  program N        one program, node by node
+  diff A B         why two programs differ: in a sentence, then node by node
+
 Examples:
   grape dump run.grape
   grape dump run.grape regions --tree --depth 3
@@ -27,44 +35,87 @@ Examples:
   grape dump run.grape graph 1 --format dot | dot -Tsvg > graph.svg
   grape dump run.grape diff GPT2LMHeadModel#4 GPT2LMHeadModel#5 --ignore-moved
   grape dump run.grape --format chrome -o run.json
+  grape dump FILE-OF-A-CACHE diff 3 4
 
 Exit status:
-  0  done; diff: the graphs are the same
-  1  diff: the graphs differ
+  0  done; diff: both are the same
+  1  diff: they differ
   2  wrong usage, or the file cannot be read
   3  the trace is incomplete; it was printed up to where it ends)";
 
-using View = int (*)(TraceInput&, const DumpOptions&, Output&);
-
+template <class Input>
 struct ViewRow {
   const char* name;
-  View view;
+  int (*view)(Input&, const DumpOptions&, Output&);
   std::size_t arguments;
 };
-constexpr ViewRow kViews[] = {{"summary", view_summary, 0}, {"regions", view_regions, 0}, {"graphs", view_graphs, 0},
-                              {"kernels", view_kernels, 0}, {"graph", view_graph, 1},     {"diff", view_diff, 2},
-                              {"calls", view_calls, 0},     {"threads", view_threads, 0}};
+constexpr ViewRow<TraceInput> kViews[] = {{"summary", view_summary, 0}, {"regions", view_regions, 0},
+                                          {"graphs", view_graphs, 0},   {"kernels", view_kernels, 0},
+                                          {"graph", view_graph, 1},     {"diff", view_diff, 2},
+                                          {"calls", view_calls, 0},     {"threads", view_threads, 0}};
+constexpr ViewRow<StoreInput> kStoreViews[] = {{"summary", view_store_summary, 0},
+                                               {"programs", view_store_programs, 0},
+                                               {"families", view_store_families, 0},
+                                               {"program", view_store_program, 1},
+                                               {"diff", view_store_diff, 2}};
 
-const ViewRow& find_view(const std::string& name) {
+template <class Rows>
+std::vector<std::string> names_of(const Rows& rows) {
   std::vector<std::string> names;
-  for (const ViewRow& row : kViews) {
-    if (name == row.name) return row;
-    names.emplace_back(row.name);
+  for (const auto& row : rows) names.emplace_back(row.name);
+  return names;
+}
+
+template <class Row, std::size_t count>
+const Row* find_row(const Row (&rows)[count], const std::string& name) {
+  for (const Row& row : rows) {
+    if (name == row.name) return &row;
   }
+  return nullptr;
+}
+
+[[noreturn]] void no_view(const std::string& name, const std::vector<std::string>& names) {
   const std::string near = nearest(name, names);
-  throw Failure(fmt::format("no view {}{}; see grape dump --help", escape_text(name),
+  throw Failure(fmt::format("no view {}; see grape dump --help{}", escape_text(name),
                             near.empty() ? "" : fmt::format(", did you mean {}?", near)));
 }
 
-void check(const DumpOptions& options, const ViewRow& row) {
+// A view that only the other kind of file has.
+[[noreturn]] void not_of_this(const DumpOptions& options, const char* kind, const std::vector<std::string>& names) {
+  throw Failure(fmt::format("{} is a {}, which has no view {}; it has {}", escape_text(options.file), kind,
+                            escape_text(options.view), fmt::join(names, ", ")));
+}
+
+void check_arguments(const DumpOptions& options, std::size_t wanted) {
+  if (options.arguments.size() == wanted) return;
+  constexpr const char* kCounts[] = {"no argument", "one argument", "two arguments"};
+  throw Failure(fmt::format("the view {} takes {}, not {}", options.view, kCounts[wanted], options.arguments.size()));
+}
+
+void check(const DumpOptions& options, const ViewRow<TraceInput>& row) {
   if (options.format == Format::kDot && std::string(row.name) != "graph") {
     throw Failure("--format dot draws one graph: grape dump FILE graph N --format dot");
   }
-  if (options.arguments.size() != row.arguments && options.format != Format::kChrome) {
-    constexpr const char* kCounts[] = {"no argument", "one argument", "two arguments"};
-    throw Failure(
-        fmt::format("the view {} takes {}, not {}", row.name, kCounts[row.arguments], options.arguments.size()));
+  if (options.format != Format::kChrome) check_arguments(options, row.arguments);
+}
+
+int dump_store(DumpOptions& options) {
+  const auto* row = find_row(kStoreViews, options.view);
+  if (row == nullptr && find_row(kViews, options.view) != nullptr) not_of_this(options, "cache", names_of(kStoreViews));
+  if (row == nullptr) no_view(options.view, names_of(kStoreViews));
+  if (options.format == Format::kDot || options.format == Format::kChrome) {
+    throw Failure("--format dot and chrome show traces, not caches");
   }
+  if (!options.filter.stream.empty() || !options.filter.line.empty()) {
+    throw Failure("--stream and --line are for traces; a cache has --region and --kernel");
+  }
+  check_arguments(options, row->arguments);
+  StoreInput input(options.file);
+  input.show_full_names(options.full_names);
+  Output out(options.output, options.pager && options.output.empty());
+  const int status = row->view(input, options, out);
+  out.close();
+  return status;
 }
 
 }  // namespace
@@ -93,11 +144,11 @@ void print_table(Output& out, TraceInput& input, const DumpOptions& options, con
 }
 
 CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
-  CLI::App* dump = app.add_subcommand("dump", "Show what a trace holds");
+  CLI::App* dump = app.add_subcommand("dump", "Show what a trace or a cache holds");
   dump->footer(kFooter);
-  dump->add_option("file", options.file, "The trace")->required();
+  dump->add_option("file", options.file, "The trace, or the cache's file")->required();
   dump->add_option("view", options.view, "What to show")->capture_default_str();
-  dump->add_option("arguments", options.arguments, "Graphs, for the views graph and diff");
+  dump->add_option("arguments", options.arguments, "Graphs or programs, for the views graph, program and diff");
   const std::map<std::string, Format> formats = {{"text", Format::kText},
                                                  {"json", Format::kJson},
                                                  {"csv", Format::kCsv},
@@ -121,7 +172,7 @@ CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
       ->check(CLI::NonNegativeNumber);
   dump->add_flag("--calls", options.calls, "regions: one row per call");
   dump->add_flag("--tree", options.tree, "regions: the modules inside");
-  dump->add_flag("--params", options.params, "graph: parameters, word by word");
+  dump->add_flag("--params", options.params, "graph, program: parameters, word by word");
   dump->add_flag("--blocks", options.blocks, "graph: allocator events between the nodes");
   dump->add_flag("--ignore-moved", options.ignore_moved,
                  "diff: pointers that moved with their block are no difference");
@@ -132,13 +183,16 @@ CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
 }
 
 int run_dump(DumpOptions& options) {
-  const ViewRow& row = find_view(options.view);
-  check(options, row);
+  if (is_store(options.file)) return dump_store(options);
+  const auto* row = find_row(kViews, options.view);
+  if (row == nullptr && find_row(kStoreViews, options.view) == nullptr) no_view(options.view, names_of(kViews));
+  if (row != nullptr) check(options, *row);
   TraceInput input(options.file);
+  if (row == nullptr) not_of_this(options, "trace", names_of(kViews));
   input.show_full_names(options.full_names);
   Output out(options.output, options.pager && options.output.empty());
   const int status =
-      options.format == Format::kChrome ? view_chrome(input, options, out) : row.view(input, options, out);
+      options.format == Format::kChrome ? view_chrome(input, options, out) : row->view(input, options, out);
   out.close();
   // A view may have stopped early: damage further on must be told all the same.
   input.drain();

@@ -1,4 +1,4 @@
-// `grape dump`: reads a trace and shows a view of it.
+// `grape dump`: reads a trace, or a cache, and shows a view of it.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -81,18 +81,22 @@ void add_padding_notes(const std::vector<Padding>& padding, std::vector<store::N
 
 bool take_padding(ByteCursor from, std::vector<Padding>& padding) {
   const Digest kernel = take_digest(from);
+  const std::size_t left = from.left();
+  const std::uint8_t* rest = from.take(left);
+  if (from.failed() || rest == nullptr) return false;
+  ByteCursor words(rest, left);
   std::uint64_t next = 0;
-  while (!from.failed() && from.left() != 0) {
+  while (!words.failed() && words.left() != 0) {
     Padding one;
     one.kernel = kernel;
-    const std::uint64_t word = from.varint();
-    from.copy(one.seen.data(), one.seen.size());
+    const std::uint64_t word = words.varint();
+    words.copy(one.seen.data(), one.seen.size());
     if (word < next || word >= std::uint64_t{1} << 32) return false;
     next = word + 1;
     one.word = static_cast<std::uint32_t>(word);
     padding.push_back(one);
   }
-  return !from.failed();
+  return !words.failed();
 }
 
 const char* take_note(const store::Note& note, Cache& cache) {

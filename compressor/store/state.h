@@ -25,6 +25,7 @@ class Store::State {
   void compress();
   Statistics statistics() const;
   std::vector<FamilyStatistics> families() const;
+  bool statistics(std::uint64_t id, ProgramStatistics& program) const;
   void save(Bytes& file, const std::vector<Note>& notes);
   bool open(const Bytes& file, std::string& error, std::vector<Note>* notes);
 

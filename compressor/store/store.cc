@@ -178,6 +178,14 @@ std::vector<FamilyStatistics> Store::State::families() const {
   return result;
 }
 
+bool Store::State::statistics(std::uint64_t id, ProgramStatistics& program) const {
+  const Lock lock(mutex_);
+  const auto found = records_.find(id);
+  if (found == records_.end()) return false;
+  program = {found->second->shape, found->second->image_bytes};
+  return true;
+}
+
 Store::Store(const Options& options) : state_(std::make_unique<State>(options)) {}
 Store::~Store() = default;
 
@@ -193,6 +201,7 @@ bool Store::erase(std::uint64_t id) { return state_->erase(id); }
 void Store::compress() { state_->compress(); }
 Statistics Store::statistics() const { return state_->statistics(); }
 std::vector<FamilyStatistics> Store::families() const { return state_->families(); }
+bool Store::statistics(std::uint64_t id, ProgramStatistics& program) const { return state_->statistics(id, program); }
 void Store::save(std::vector<std::uint8_t>& file, const std::vector<Note>& notes) { state_->save(file, notes); }
 
 std::unique_ptr<Store> Store::open(const std::vector<std::uint8_t>& file, std::string& error, const Options& options,

@@ -49,6 +49,12 @@ struct FamilyStatistics {
   std::uint64_t raw = 0, deduplicated = 0, compressed = 0;
 };
 
+// One program.
+struct ProgramStatistics {
+  std::uint64_t shape = 0;  // of its family
+  std::uint64_t raw = 0;    // bytes, as in Statistics
+};
+
 // What else a file has: for whoever keeps something beside the programs. Types count from 0; the store does not look at
 // the bytes.
 struct Note {
@@ -84,6 +90,8 @@ class Store {
   Statistics statistics() const;
   // Those that have a program, by their examples, ascending.
   std::vector<FamilyStatistics> families() const;
+  // False: no such id.
+  bool statistics(std::uint64_t id, ProgramStatistics& program) const;
 
   // The file of docs/STORE.md: all programs, and `notes`; of a store in use, as it is at one moment. Compresses first.
   void save(std::vector<std::uint8_t>& file, const std::vector<Note>& notes = {});

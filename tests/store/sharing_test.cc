@@ -92,6 +92,15 @@ TEST(StoreSharing, FamiliesAreListed) {
   EXPECT_EQ(families[0].raw + families[1].raw, all.raw);
   EXPECT_LT(families[0].deduplicated + families[1].deduplicated, all.deduplicated) << "names are not a family's";
   EXPECT_GT(families[1].compressed, 0u);
+  std::uint64_t raw = 0;
+  ProgramStatistics program;
+  for (const std::uint64_t id : store.ids()) {
+    ASSERT_TRUE(store.statistics(id, program));
+    EXPECT_EQ(program.shape, families[id < 10 ? 0 : 1].shape) << id;
+    raw += program.raw;
+  }
+  EXPECT_EQ(raw, all.raw);
+  EXPECT_FALSE(store.statistics(77, program));
 }
 
 TEST(StoreSharing, NamesAndLayoutsAreKeptOnce) {

@@ -1,0 +1,135 @@
+// The view "summary" of a cache.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "tools/escape.h"
+#include "tools/views/store_views.h"
+
+namespace grape::tools {
+namespace {
+
+constexpr std::size_t kTop = 10;
+
+struct Region {
+  std::string name;
+  std::uint64_t programs = 0, last_used = 0;
+};
+
+struct Facts {
+  store::Statistics statistics;
+  std::vector<std::string> environment;
+  std::vector<Region> regions;  // those with the most programs first
+  std::size_t padding_kernels = 0;
+  std::uint64_t last_used = 0;
+};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    if (end > at) lines.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return lines;
+}
+
+Facts facts_of(const StoreInput& input) {
+  const cache::Cache& cache = input.cache();
+  Facts facts;
+  facts.statistics = cache.programs->statistics();
+  facts.environment = lines_of(cache.environment);
+  std::map<std::string, Region> regions;
+  for (const cache::Entry& entry : cache.entries) {
+    Region& region = regions[entry.call.region];
+    region.name = entry.call.region;
+    ++region.programs;
+    region.last_used = std::max(region.last_used, entry.last_used);
+    facts.last_used = std::max(facts.last_used, entry.last_used);
+  }
+  for (auto& region : regions) facts.regions.push_back(std::move(region.second));
+  std::stable_sort(facts.regions.begin(), facts.regions.end(),
+                   [](const Region& a, const Region& b) { return a.programs > b.programs; });
+  std::set<cache::Digest> kernels;
+  for (const cache::Padding& padding : cache.padding) kernels.insert(padding.kernel);
+  facts.padding_kernels = kernels.size();
+  return facts;
+}
+
+Json to_json(const Facts& facts, const StoreInput& input) {
+  const store::Statistics& statistics = facts.statistics;
+  Json json;
+  json["file_bytes"] = input.file_bytes();
+  json["environment"] = Json::array();
+  for (const std::string& line : facts.environment) json["environment"].push_back(text_value(line));
+  json["programs"] = statistics.programs;
+  json["unique"] = statistics.unique;
+  json["families"] = statistics.families;
+  json["bases"] = statistics.bases;
+  json["dictionaries"] = statistics.dictionaries;
+  json["raw_bytes"] = statistics.raw;
+  json["deduplicated_bytes"] = statistics.deduplicated;
+  json["compressed_bytes"] = statistics.compressed;
+  json["resident_bytes"] = statistics.resident;
+  json["regions"] = facts.regions.size();
+  json["padding_words"] = input.cache().padding.size();
+  json["padding_kernels"] = facts.padding_kernels;
+  json["places"] = input.cache().places.size();
+  json["last_used"] = facts.last_used;
+  json["top_regions"] = Json::array();
+  for (std::size_t i = 0; i < std::min(kTop, facts.regions.size()); ++i) {
+    const Region& region = facts.regions[i];
+    json["top_regions"].push_back(
+        {{"name", text_value(region.name)}, {"programs", region.programs}, {"last_used", region.last_used}});
+  }
+  return json;
+}
+
+void print_text(const Facts& facts, const StoreInput& input, Output& out) {
+  const store::Statistics& statistics = facts.statistics;
+  const auto row = [&out](const char* name, const std::string& text) {
+    out.print("{:<18}{}\n", name, escape_text(text));
+  };
+  row("cache", fmt::format("{} ({})", input.path(), human_bytes(input.file_bytes())));
+  if (facts.environment.empty()) row("environment", "not known");
+  for (const std::string& line : facts.environment) row(&line == facts.environment.data() ? "environment" : "", line);
+  row("programs", fmt::format("{}, {} of them unique", statistics.programs, statistics.unique));
+  row("families", fmt::format("{}, with {} bases and {} dictionaries", statistics.families, statistics.bases,
+                              statistics.dictionaries));
+  row("bytes", fmt::format("{} raw, {} deduplicated, {} compressed; {} resident", human_bytes(statistics.raw),
+                           human_bytes(statistics.deduplicated), human_bytes(statistics.compressed),
+                           human_bytes(statistics.resident)));
+  row("regions", std::to_string(facts.regions.size()));
+  row("padding", fmt::format("{} words of {} kernels", input.cache().padding.size(), facts.padding_kernels));
+  row("last used", time_text(facts.last_used));
+  if (facts.regions.empty()) return;
+  out.write("\ntop regions\n");
+  Table table({{"programs", "programs", true}, {"last_used", "last used"}, {"name", "region", false, true}});
+  for (const Region& region : facts.regions) {
+    table.add({region.programs, Cell(region.last_used, time_text(region.last_used)), text_value(region.name)});
+  }
+  table.text(out, kTop, "  ");
+}
+
+}  // namespace
+
+int view_store_summary(StoreInput& input, const DumpOptions& options, Output& out) {
+  const Facts facts = facts_of(input);
+  if (options.format == Format::kText) {
+    print_text(facts, input, out);
+    return 0;
+  }
+  Json json = to_json(facts, input);
+  if (options.format == Format::kJson) {
+    print_json(out, input, options, std::move(json));
+    return 0;
+  }
+  Table table({{"name", "name"}, {"value", "value"}});
+  for (const auto& [key, value] : json.items()) {
+    if (value.is_primitive()) table.add({text_value(key), value});
+  }
+  table.csv(out);
+  return 0;
+}
+
+}  // namespace grape::tools
