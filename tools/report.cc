@@ -132,8 +132,15 @@ struct Store {
   std::uint64_t programs = 0, families = 0, raw = 0, deduplicated = 0, stored = 0, resident = 0;
 };
 
+// What GRAPE_CACHE had, and what came of it.
+struct Cache {
+  std::string file;
+  std::uint64_t programs = 0, used = 0, added = 0;
+};
+
 struct Report {
   Graphs graphs;
+  Cache cache;
   Store store;
   double seconds = 0, region_seconds = 0;
   std::uint64_t left_out = 0;
@@ -188,6 +195,10 @@ Store store_of(const Fields& fields) {
           fields.count("deduplicated_bytes"), fields.count("stored_bytes"), fields.count("resident_bytes")};
 }
 
+Cache cache_of(const Fields& fields) {
+  return {fields.text("file"), fields.count("programs"), fields.count("used"), fields.count("added")};
+}
+
 Json parse(const std::string& path, const std::string& text) {
   if (text.compare(0, sizeof trace::kMagic, reinterpret_cast<const char*>(trace::kMagic), sizeof trace::kMagic) == 0) {
     throw Failure(fmt::format("{}: a trace, not a report; see grape dump", escape_text(path)));
@@ -212,6 +223,7 @@ Report report_of(const std::string& path, const Json& json) {
   report.region_seconds = fields.number("region_seconds");
   report.left_out = fields.count("regions_left_out");
   if (json.count("graphs") != 0) report.graphs = graphs_of(Fields(json["graphs"], fields.where() + ": graphs"));
+  if (json.count("cache") != 0) report.cache = cache_of(Fields(json["cache"], fields.where() + ": cache"));
   if (json.count("store") != 0) report.store = store_of(Fields(json["store"], fields.where() + ": store"));
   for (const Json& item : fields.list("regions")) {
     const std::string where = fmt::format("{}: module {}", fields.where(), report.modules.size());
@@ -297,6 +309,12 @@ void print_store(Output& out, const Store& store) {
       mebibytes(store.resident));
 }
 
+void print_cache(Output& out, const Cache& cache) {
+  if (cache.file.empty()) return;
+  out.print("\n{}: {} programs of earlier processes, {} of them used; {} added\n", escape_text(cache.file),
+            cache.programs, cache.used, cache.added);
+}
+
 void print_graphs(Output& out, const Graphs& graphs) {
   if (!graphs.any) return;
   out.print(
@@ -332,6 +350,7 @@ void print_text(Output& out, const Report& report, const ReportOptions& options)
   print_modules(out, modules, limit);
   if (report.left_out != 0) out.print("and {} whose modules are gone\n", report.left_out);
   print_store(out, report.store);
+  print_cache(out, report.cache);
   if (limit != 0 && modules.size() > limit) modules.resize(limit);
   for (const Module& module : modules) print_reasons(out, module, options);
   out.print("\n{}\n", kLegend);

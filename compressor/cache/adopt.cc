@@ -31,16 +31,17 @@ program::StaticBlock nobodys(const program::StaticBlock& block, std::uint64_t nu
 void adopt_statics(program::Program& cached, const program::Program& seen) {
   std::vector<program::StaticBlock> statics;
   for (std::size_t i = 0; i < cached.statics.size(); ++i) statics.push_back(nobodys(cached.statics[i], i));
-  std::vector<bool> known(statics.size(), false);
+  // No two become one: weights that were two are not those that are tied.
+  std::vector<bool> known(statics.size(), false), taken(seen.statics.size(), false);
   auto other = seen.references.begin();
   for (const program::Reference& own : cached.references) {
     while (other != seen.references.end() && other->word < own.word) ++other;
     if (own.role != program::Role::kStatic || known[own.block]) continue;
     if (other == seen.references.end() || other->word != own.word || other->role != own.role) continue;
     const program::StaticBlock& block = seen.statics[other->block];
-    if (block.bytes != cached.statics[own.block].bytes) continue;
+    if (taken[other->block] || block.bytes != cached.statics[own.block].bytes) continue;
     statics[own.block] = block;
-    known[own.block] = true;
+    known[own.block] = taken[other->block] = true;
   }
   cached.statics = std::move(statics);
 }

@@ -84,6 +84,7 @@ struct CachedProofs::State {
   std::unordered_map<std::uint64_t, cache::Digest> modules;  // digests of modules' states, by hash of their bytes
   std::unordered_map<std::uint64_t, std::pair<std::uint32_t, cache::Digest>> kernels;  // by handle; module epoch
   std::unique_ptr<cache::Builder> builder;
+  std::uint64_t used = 0;
 
   // False: GRAPE_CACHE is not to be used.
   bool open();
@@ -232,6 +233,13 @@ std::unique_ptr<program::Program> CachedProofs::find(const cache::Call& call, co
     return nullptr;
   }
   return cache::adopt(*program, seen, kernels) ? std::move(program) : nullptr;
+}
+
+void CachedProofs::note_use() noexcept { ++state_->used; }
+
+CacheReport CachedProofs::report() const {
+  const State& state = *state_;
+  return {std::string(config().cache) + "/" + state.file, state.earlier.entries.size(), state.used, state.added.size()};
 }
 
 void CachedProofs::refute(const cache::Call& call) {

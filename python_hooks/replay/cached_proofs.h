@@ -6,6 +6,7 @@
 
 #include "compressor/cache/cache.h"
 #include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/report_text.h"
 
 namespace grape::python::replay {
 
@@ -27,6 +28,7 @@ class CachedProofs {
   // cannot be the same.
   std::unique_ptr<program::Program> find(const cache::Call& call, const cache::Digest& outcome,
                                          const program::Program& seen);
+  void note_use() noexcept;  // a proof stands on what find() gave
   // Its graph left other bytes here: not to be believed again, nor to be handed on.
   void refute(const cache::Call& call);
   // Proven here. `observed`: with the bytes of an observed run.
@@ -34,6 +36,7 @@ class CachedProofs {
 
   program::PaddingKnowledge::Counts padding_of(const program::FunctionInfo& function);
   void write(const program::PaddingKnowledge& padding) noexcept;
+  CacheReport report() const;
 
  private:
   CachedProofs();

@@ -300,6 +300,7 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   trial = trial_of(last, observation, noise);
   auto proven = prove(region, call, *trial, observation, seen);
   if (seen.differed) CachedProofs::in_use()->refute(name);
+  if (proven != nullptr) CachedProofs::in_use()->note_use();
   return proven;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 
+#include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/controller.h"
 #include "python_hooks/replay/observe.h"
@@ -52,6 +53,7 @@ void write(RunReport& report) {
   report.seconds = now() - g_loaded;
   report.graphs = virtual_execs::graphs_report();
   report.programs = programs().statistics();
+  if (const CachedProofs* proofs = CachedProofs::in_use()) report.cache = proofs->report();
   std::string file;
   if (config().report[0] != '\0') file = write_file(config().report, to_json(report));
   for (const std::string& line : summary_of(report, file)) log_line(LogLevel::kInfo, "%s", line.c_str());

@@ -187,6 +187,12 @@ std::string json_of(const store::Statistics& programs) {
   return members.object();
 }
 
+std::string json_of(const CacheReport& cache) {
+  Members members;
+  members.text("file", cache.file).number("programs", cache.programs).number("used", cache.used);
+  return members.number("added", cache.added).object();
+}
+
 std::string line_of(const virtual_execs::GraphsReport& graphs) {
   std::uint64_t left = 0;
   for (const auto& reason : graphs.left) left += reason.count;
@@ -217,6 +223,7 @@ std::string to_json(RunReport report) {
          ",\n  \"region_seconds\": " + decimal(report.region_seconds, 6) +
          ",\n  \"regions_left_out\": " + std::to_string(report.regions_left_out) + ",\n  \"regions\": [" + regions +
          "\n  ]" + (report.programs.programs != 0 ? ",\n  \"store\": " + json_of(report.programs) : "") +
+         (!report.cache.file.empty() ? ",\n  \"cache\": " + json_of(report.cache) : "") +
          (report.graphs.any ? ",\n  \"graphs\": " + json_of(report.graphs) : "") + "\n}\n";
 }
 

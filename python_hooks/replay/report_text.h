@@ -47,6 +47,14 @@ struct RegionReport {
   std::string last_reason;          // in words; "": none
 };
 
+// What GRAPE_CACHE had, and what came of it.
+struct CacheReport {
+  std::string file;            // "": none is used
+  std::uint64_t programs = 0;  // that it had in the beginning
+  std::uint64_t used = 0;      // of them: a proof stands on
+  std::uint64_t added = 0;     // by this process
+};
+
 struct RunReport {
   double seconds = 0;         // since the library was loaded
   double region_seconds = 0;  // in regions' calls, the outermost of each thread
@@ -54,6 +62,7 @@ struct RunReport {
   std::uint64_t regions_left_out = 0;  // of modules that are gone
   virtual_execs::GraphsReport graphs;  // of the program's own
   store::Statistics programs;          // of what was observed or proven
+  CacheReport cache;
 };
 
 // The report file (docs/REPLAY.md). Regions by their seconds. The same whatever the locale; valid UTF-8 whatever is in

@@ -41,8 +41,4 @@ void code_unloaded(CUlibrary library) noexcept;
 void code_obtained(CUmodule* module, CUlibrary library) noexcept;
 void code_obtained(CUfunction* function, CUkernel kernel) noexcept;
 
-// How many bytes of code lie there: a fat binary, its wrapper (then `image` moves to what it wraps), a cubin, or text.
-// 0: not known.
-std::uint64_t code_bytes(const void*& image) noexcept;
-
 }  // namespace grape::interpose

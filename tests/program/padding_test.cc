@@ -218,5 +218,37 @@ TEST(SettleNoise, StaticsKeepTheirWords) {
   EXPECT_EQ(program.statics[0].address, kOther);
 }
 
+TEST(Padding, WhatIsKnownFromElsewhere) {
+  PaddingKnowledge knowledge;
+  std::vector<std::string> asked;
+  knowledge.set_source([&asked](const FunctionInfo& function) {
+    asked.push_back(function.name);
+    PaddingKnowledge::Counts counts;
+    if (function.name == "f") counts[1] = {2, 2, 2, 2, 2, 2, 2, 2};
+    return counts;
+  });
+  EXPECT_TRUE(prove(knowledge, run({1, 2, 3}), run({9, 2, 3}))) << "after one shadow replay";
+  EXPECT_FALSE(prove(knowledge, run({1, 2, 3}), run({1, 2, 4}))) << "another word";
+  EXPECT_FALSE(prove(knowledge, run({1, 2, 3}, 2, "g"), run({9, 2, 3}, 2, "g")));
+  EXPECT_EQ(asked, (std::vector<std::string>{"f", "g"})) << "once each";
+  // What it learned here is told with it.
+  std::size_t found = 0;
+  for (const auto& learned : knowledge.learned()) {
+    if (learned.function.name == "f") {
+      EXPECT_EQ(learned.counts.at(1)[0], 2);
+      EXPECT_EQ(learned.counts.at(3)[0], 1);
+    } else {
+      EXPECT_EQ(learned.function.handle, 2u);
+      EXPECT_EQ(learned.counts.at(1)[0], 1);
+    }
+    ++found;
+  }
+  EXPECT_EQ(found, 2u);
+  // After an unload the handle may be another kernel's: asked again.
+  knowledge.set_module_epoch(7);
+  EXPECT_TRUE(prove(knowledge, run({1, 2, 3}), run({9, 2, 3})));
+  EXPECT_EQ(asked.size(), 3u);
+}
+
 }  // namespace
 }  // namespace grape::program

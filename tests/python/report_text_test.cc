@@ -201,6 +201,10 @@ TEST(ReportText, CallsThatAreStillWatchedHaveAReason) {
 TEST(ReportText, WhatTheStoreHolds) {
   RunReport report = sample();
   EXPECT_FALSE(contains(to_json(report), "store"));
+  EXPECT_FALSE(contains(to_json(report), R"("cache": )"));
+  report.cache = {"a/b.grape-cache", 10, 9, 1};
+  EXPECT_TRUE(
+      contains(to_json(report), R"("cache": {"file": "a/b.grape-cache", "programs": 10, "used": 9, "added": 1})"));
   report.programs.programs = 1000;
   report.programs.families = 14;
   report.programs.compressed = 910'000;

@@ -1,10 +1,11 @@
 """Runs the cases in programs/ plain and with libgrape.so preloaded, and compares all that the programs saw.
 
-controller_test.py --python VERSION --grape LIBRARY --simcuda FOLDER --sim-torch FOLDER [--together | --validated] [NAME ...]
+controller_test.py --python VERSION --grape LIBRARY --simcuda FOLDER --sim-torch FOLDER [--together | --validated | --cached]
+                   [NAME ...]
 
 NAME: a file cases_NAME.py; without any, all. --together: all cases in one process, instead of one for each. --validated: the
-same, every replay checked by GRAPE_VALIDATE. Exits 77
-(skipped) where there is no such interpreter.
+same, every replay checked by GRAPE_VALIDATE. --cached: the same, in two processes, of which the second has what the first
+left in GRAPE_CACHE. Exits 77 (skipped) where there is no such interpreter.
 """
 import argparse
 import json
@@ -196,6 +197,26 @@ def add_test_of_validation(cases, plain):
     Cases.test_validated = test
 
 
+def add_test_of_cache(cases, plain):
+    def eager_calls(process):
+        expected = plain.of(cases[0]).results
+        return sum(pattern_of(expected[name], process.results[name]).count("e") for name in plain.names)
+
+    def test(self):
+        with tempfile.TemporaryDirectory() as folder:
+            settings = {"GRAPE_CACHE": folder, **REGIONS}
+            first, second = (Process(plain.names, True, settings) for _ in range(2))
+        for process in (first, second):
+            self.assertEqual(process.status, 0, process.stderr)
+            for name in plain.names:
+                with self.subTest(name):
+                    self.assertEqual(process.results[name]["seen"], plain.of(of_name(cases, name)).results[name]["seen"])
+        # A call at least of most cases, which is not needed any more.
+        self.assertLess(eager_calls(second), eager_calls(first) - len(plain.names) // 2)
+
+    Cases.test_cached = test
+
+
 def of_name(cases, name):
     return next(case for case in cases if case["name"] == name)
 
@@ -207,6 +228,7 @@ def main():
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--validated", action="store_true")
+    parser.add_argument("--cached", action="store_true")
     parser.add_argument("names", nargs="*")
     OPTIONS = parser.parse_args()
     OPTIONS.path = interpreter(OPTIONS.python)
@@ -220,6 +242,8 @@ def main():
     plain = Plain(cases)
     if OPTIONS.validated:
         add_test_of_validation(cases, plain)
+    elif OPTIONS.cached:
+        add_test_of_cache(cases, plain)
     elif OPTIONS.together:
         add_test_of_all(cases, plain)
     else:

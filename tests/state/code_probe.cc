@@ -28,6 +28,9 @@ PROBE int code_begin(ExecutedCode* code) { return code->begin() ? 1 : 0; }
 PROBE int code_end(ExecutedCode* code) { return code->end() ? 1 : 0; }
 PROBE const char* code_reason(ExecutedCode* code) { return code->reason().c_str(); }
 
+PROBE std::uint64_t code_digest(ExecutedCode* code) { return code->digest().low; }
+PROBE std::uint64_t globals_digest(GlobalsGuard* guard) { return guard->digest().low; }
+
 PROBE GlobalsGuard* globals_take(ExecutedCode* code) {
   g_reason.clear();
   return GlobalsGuard::take(*code, g_reason).release();

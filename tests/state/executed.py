@@ -20,6 +20,8 @@ code_delete = declare("code_delete", None, HANDLE)
 code_begin = declare("code_begin", ctypes.c_int, HANDLE)
 code_end = declare("code_end", ctypes.c_int, HANDLE)
 code_reason = declare("code_reason", TEXT, HANDLE)
+code_digest = declare("code_digest", ctypes.c_uint64, HANDLE)
+globals_digest = declare("globals_digest", ctypes.c_uint64, HANDLE)
 globals_take = declare("globals_take", HANDLE, HANDLE)
 globals_reason = declare("globals_reason", TEXT)
 globals_delete = declare("globals_delete", None, HANDLE)
@@ -71,6 +73,11 @@ class Observation:
             self.ended(end(handle))
 
 
+    @property
+    def digest(self):
+        return code_digest(self.handle)
+
+
 class Globals:
     """A guard of what the code of an observation names."""
 
@@ -93,6 +100,10 @@ class Globals:
     @property
     def extents(self):
         return globals_extents(self.handle)
+
+    @property
+    def digest(self):
+        return globals_digest(self.handle)
 
     def microseconds(self, calls=1000):
         return globals_time(self.handle, calls)

@@ -19,6 +19,7 @@ load_torch = declare("state_load_torch", ctypes.c_int)
 tells_of_changes = declare("state_tells_of_changes", ctypes.c_int, OBJECT)
 cpu_is_device = declare("state_cpu_is_device", None, ctypes.c_int)
 walk_new = declare("walk_new", POINTER, ctypes.c_int)
+walk_new_portable = declare("walk_new_portable", POINTER)
 walk_delete = declare("walk_delete", None, POINTER)
 walk_clear = declare("walk_clear", None, POINTER)
 walk_add = declare("walk_add", ctypes.c_int, POINTER, OBJECT, ctypes.c_char_p)
@@ -58,8 +59,8 @@ def read(function, handle):
 
 
 class Walk:
-    def __init__(self, *roots, addresses=False):
-        self.handle = walk_new(int(addresses))
+    def __init__(self, *roots, addresses=False, portable=False):
+        self.handle = walk_new_portable() if portable else walk_new(int(addresses))
         for root in roots:
             self.add(root)
 

@@ -56,6 +56,7 @@ PROBE int state_tells_of_changes(Object* dict) { return grape::python::state::te
 PROBE void state_cpu_is_device(int yes) { grape::python::state::treat_cpu_as_device(yes != 0); }
 
 PROBE Walk* walk_new(int keep_addresses) { return new Walk(keep_addresses != 0); }
+PROBE Walk* walk_new_portable() { return new Walk(Walk::portable(true)); }
 PROBE void walk_delete(Walk* walk) { delete walk; }
 PROBE void walk_clear(Walk* walk) { walk->clear(); }
 PROBE int walk_add(Walk* walk, Object* root, const char* name) { return walk->add(root, name) ? 1 : 0; }

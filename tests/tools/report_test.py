@@ -91,6 +91,13 @@ class Report(TraceTest):
         self.assertNotIn("shapes", self.report(REPORT))
         self.assertIn("store", self.report({**REPORT, "store": {**store, "raw_bytes": "many"}}, status=2))
 
+    def test_cache(self):
+        cache = {"file": "/somewhere/0123.grape-cache", "programs": 100, "used": 90, "added": 7}
+        text = self.report({**REPORT, "cache": cache})
+        self.assertIn("0123.grape-cache: 100 programs of earlier processes, 90 of them used; 7 added", text)
+        self.assertNotIn("earlier", self.report(REPORT))
+        self.assertIn("cache", self.report({**REPORT, "cache": {**cache, "used": "many"}}, status=2))
+
     def test_graphs(self):
         graphs = {"virtual": 1000, "destroyed": 2, "pinned": 3, "launches": 5000, "taken_over": 4990, "ahead": 4000,
                   "built": 4, "evicted": 996, "execs": 8, "device_bytes": 5 << 19,

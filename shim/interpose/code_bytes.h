@@ -1,0 +1,12 @@
+// How far an image of device code reaches, of which the driver is given the beginning alone.
+#pragma once
+
+#include <cstdint>
+
+namespace grape::interpose {
+
+// Bytes of a fat binary, its wrapper (then `image` moves to what it wraps), a cubin, or text without its end. 0: it is
+// of no kind that is known. Reads what the driver reads.
+std::uint64_t code_bytes(const void*& image) noexcept;
+
+}  // namespace grape::interpose
