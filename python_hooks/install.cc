@@ -7,7 +7,6 @@
 #include "python_hooks/frames.h"
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/regions.h"
-#include "python_hooks/replay/proof.h"
 #include "python_hooks/replay/report.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
@@ -35,10 +34,7 @@ bool g_frames_settled = false;
 bool g_said_version = false;
 
 Object* note_shutdown(Object*, Object*) {
-  if (!g_shutdown.exchange(true) && config().mode == Mode::kReplay) {
-    replay::write_cache();
-    replay::write_report();
-  }
+  if (!g_shutdown.exchange(true) && config().mode == Mode::kReplay) replay::write_report();
   g_api.Py_IncRef(g_api._Py_NoneStruct);
   return g_api._Py_NoneStruct;
 }

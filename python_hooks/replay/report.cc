@@ -9,6 +9,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/controller.h"
 #include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/proof.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
@@ -127,6 +128,7 @@ RegionReport report_of(const Region& region) {
 }
 
 void write_report() noexcept {
+  write_cache();
   if (g_written.exchange(true)) return;
   try {
     RunReport report;

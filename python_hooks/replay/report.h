@@ -7,7 +7,7 @@
 
 namespace grape::python::replay {
 
-// With the GIL; once, when the interpreter goes.
+// And what GRAPE_CACHE is to have, which the report tells of. With the GIL; once, when the interpreter goes.
 void write_report() noexcept;
 
 // One region's. May throw std::bad_alloc.
