@@ -35,7 +35,8 @@ class PaddingKnowledge {
  public:
   static constexpr std::uint8_t kEnough = 2;  // shadow replays in which a byte was another one
 
-  using Counts = std::map<std::uint32_t, std::array<std::uint8_t, 8>>;  // by word of the parameters: how often, per byte
+  using Counts =
+      std::map<std::uint32_t, std::array<std::uint8_t, 8>>;  // by word of the parameters: how often, per byte
   struct Learned {
     FunctionInfo function;  // handle and name
     Counts counts;
