@@ -65,6 +65,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("--report", options.report, "Mode replay: what became of each module, for grape report");
   run->add_flag("--strict", options.strict, "Mode replay: a call that is not replayed though it should be is an error");
   run->add_option("--validate", options.validate, "Mode replay: check every so many replays against the call itself");
+  run->add_option("--cache", options.cache, "Mode replay: a folder for what was proven, from which later runs start");
   run->add_flag("-q,--quiet", options.quiet, "No lines at the end");
   run->add_flag("-v,--verbose", options.verbose, "Say what is set");
   return run;
@@ -122,6 +123,7 @@ void check_mode(const RunOptions& options) {
   const char* option = options.strict              ? "--strict"
                        : !options.validate.empty() ? "--validate"
                        : !options.report.empty()   ? "--report"
+                       : !options.cache.empty()    ? "--cache"
                                                    : nullptr;
   if (option != nullptr && config->mode != Mode::kReplay) {
     throw Failure(fmt::format("{} is for --mode replay{}", option,
@@ -142,7 +144,7 @@ int run_program(const RunOptions& options) {
   const std::pair<const char*, const std::string&> values[] = {
       {"GRAPE_TRACE", options.output},    {"GRAPE_MODE", options.mode},     {"GRAPE_STACKS", options.stacks},
       {"GRAPE_REGIONS", options.regions}, {"GRAPE_REPORT", options.report}, {"GRAPE_VALIDATE", options.validate},
-      {"GRAPE_EXCLUDE", options.exclude}};
+      {"GRAPE_EXCLUDE", options.exclude}, {"GRAPE_CACHE", options.cache}};
   for (const auto& [name, value] : values) {
     if (!value.empty()) set(name, value, options.verbose);
   }

@@ -47,11 +47,13 @@ class Run(unittest.TestCase):
         self.assertIn("GRAPE_LOG=error", self.run_("env", environment={"GRAPE_LOG": "error"}).stdout)
 
     def test_replay_options(self):
-        result = self.run_("--mode", "replay", "--report", "r-%p.json", "--validate", "100", "--strict", "--", "env")
+        result = self.run_("--mode", "replay", "--report", "r-%p.json", "--validate", "100", "--strict", "--cache", "c/d", "--",
+                           "env")
         variables = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
         self.assertEqual(variables["GRAPE_MODE"], "replay")
         self.assertEqual(variables["GRAPE_REPORT"], "r-%p.json")
         self.assertEqual(variables["GRAPE_VALIDATE"], "100")
+        self.assertEqual(variables["GRAPE_CACHE"], "c/d")
         self.assertEqual(variables["GRAPE_STRICT"], "1")
         self.assertNotIn("GRAPE_STRICT", self.run_("--mode", "replay", "env").stdout)
         self.assertIn("GRAPE_STRICT=1", self.run_("--strict", "env", environment={"GRAPE_MODE": "replay"}).stdout)
@@ -82,7 +84,8 @@ class Run(unittest.TestCase):
         self.assertEqual(self.run_("--force", "--", "true", environment={"GRAPE_TRACE": "x"}).returncode, 0)
 
     def test_replay_options_want_their_mode(self):
-        for arguments in (["--strict"], ["--validate", "2"], ["--report", "r.json"], ["--mode", "observe", "--strict"]):
+        for arguments in (["--strict"], ["--validate", "2"], ["--report", "r.json"], ["--cache", "c"],
+                          ["--mode", "observe", "--strict"]):
             result = self.run_(*arguments, "--", "true", environment={"GRAPE_MODE": "observe"})
             self.assertEqual(result.returncode, 2, arguments)
             self.assertIn("is for --mode replay", result.stderr)
