@@ -187,10 +187,10 @@ CachedProofs* CachedProofs::instance() noexcept {
   static CachedProofs* const proofs = []() -> CachedProofs* {
     if (config().cache[0] == '\0' || config().mode != Mode::kReplay) return nullptr;
     try {
-      auto* made = new CachedProofs;
-      if (!made->state_->open()) return nullptr;
-      g_proofs.store(made);
-      return made;
+      static auto& made = *new CachedProofs;
+      if (!made.state_->open()) return nullptr;
+      g_proofs.store(&made);
+      return &made;
     } catch (const std::bad_alloc&) {
       return nullptr;
     }

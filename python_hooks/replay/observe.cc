@@ -229,19 +229,22 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
   return nullptr;
 }
 
-// Was all that the program and its code can reach copied before the call?
+// Was all that the program and its code can reach copied before the call? What the user's globals hold, as such: what
+// is taken for memory of a library's own may be changed before the host reads a value.
 bool copied(const Observation& observation, const grape::replay::Shadow& shadow) {
-  const auto is_copied = [&shadow](std::uint64_t address, std::uint64_t bytes) {
-    for (const auto& range : shadow.watched()) {
-      if (address >= range.address && address + bytes <= range.address + range.bytes) return true;
+  const auto is_copied = [&shadow](std::uint64_t address, std::uint64_t bytes, bool visible) {
+    for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
+      const auto& range = shadow.watched()[i];
+      const bool inside = address >= range.address && address + bytes <= range.address + range.bytes;
+      if (inside && !(visible && shadow.hidden(i))) return true;
     }
     return bytes == 0;
   };
   for (const program::StaticBlock& block : observation.program.statics) {
-    if (!is_copied(block.address, block.bytes)) return false;
+    if (!is_copied(block.address, block.bytes, false)) return false;
   }
   for (const state::StorageExtent& extent : observation.globals->extents()) {
-    if (!is_copied(extent.address, extent.bytes)) return false;
+    if (!is_copied(extent.address, extent.bytes, true)) return false;
   }
   return true;
 }

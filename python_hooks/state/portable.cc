@@ -73,13 +73,17 @@ cache::Digest digest_of_code(Object* code) {
   const std::uint64_t identity = identity_of(code);
   const auto found = known.find(identity);
   if (identity != 0 && found != known.end()) return found->second;
-  Walk walk = Walk::portable(true);
+  Walk walk = Walk::portable(false);
   for (const char* part : {"co_name", "co_code", "co_consts", "co_names", "co_varnames", "co_freevars", "co_cellvars",
                            "co_flags", "co_argcount", "co_posonlyargcount", "co_kwonlyargcount"}) {
     const Reference value(g_api.PyObject_GetAttrString(code, part));
-    // Code that cannot be read is like no other, in any process.
-    if (!value || !walk.add(value.get(), part)) walk.add_bytes(&identity, sizeof identity);
+    if (value && walk.add(value.get(), part)) continue;
+    g_api.PyErr_Clear();  // a part that cannot be read is like that of no other code
+    walk.add_bytes(&identity, sizeof identity);
   }
+  const Reference handlers(g_api.PyObject_GetAttrString(code, "co_exceptiontable"));  // from 3.11 on
+  if (!handlers) g_api.PyErr_Clear();
+  if (handlers) static_cast<void>(walk.add(handlers.get(), "co_exceptiontable"));
   const cache::Digest digest = digest_of(walk.bytes());
   if (identity != 0) known.emplace(identity, digest);
   return digest;

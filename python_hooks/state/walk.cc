@@ -12,8 +12,9 @@ namespace {
 
 constexpr std::uint32_t kMostValues = 1'000'000;
 constexpr int kDeepest = 200;
-constexpr std::size_t kMostKept = 1 << 18;  // bytes of the form of a walk whose memory is kept for the next
-constexpr std::size_t kMostAhead = 512;     // places that are asked for ahead: they are to fit into the nearest cache
+constexpr std::size_t kMostKept = 1 << 18;      // bytes of the form of a walk whose memory is kept for the next
+constexpr long long kMostPortable = 1LL << 40;  // an int of a state, for it to count in other processes
+constexpr std::size_t kMostAhead = 512;  // places that are asked for ahead: they are to fit into the nearest cache
 
 Walk* g_kept = nullptr;  // has the memory of the last walk of arguments
 
@@ -152,6 +153,11 @@ void Walker::put_name(Object* text) {
 void Walker::put_int(Object* number) {
   int overflow = 0;
   const long long value = g_api.PyLong_AsLongLongAndOverflow(number, &overflow);
+  // What a library notes of an object's hash or address is another number in each process.
+  if (walk_.portable_ && walk_.keep_addresses_ &&
+      (overflow != 0 || value >= kMostPortable || value <= -kMostPortable)) {
+    return put(Tag::kLongInt);
+  }
   if (overflow == 0) {
     put(Tag::kInt);
     put(value);

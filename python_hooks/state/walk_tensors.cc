@@ -57,14 +57,14 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
   put(number);
   walked.extent = walk_.storage_extents_[number];
   walk_.tensors_.push_back(walked);
-  if (walk_.keep_addresses_ && walk_.portable_) {
-    put(view.data % kAlignment);
+  if (walk_.keep_addresses_) {
+    if (!walk_.portable_) {
+      put(view.data);
+      put(view.storage);
+    }
     put(view.storage_bytes);
-  } else if (walk_.keep_addresses_) {
-    put(view.data);
-    put(view.storage);
-    put(view.storage_bytes);
-  } else if (on_device) {
+  }
+  if (on_device && (walk_.portable_ || !walk_.keep_addresses_)) {
     put(static_cast<std::uint32_t>(view.data % (view.device_type == 0 ? kCpuAlignment : kAlignment)));
   }
   if (!on_device && !tensor_content(view, path)) return false;

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import executed
 from executed import Globals, Observation
 
 CHILD = "--child"
@@ -29,14 +30,44 @@ def other(x):
     return sum(other_inner(x))
 
 
-def digests(function=outer):
+def digests(function=outer, **arguments):
     observation = Observation()
-    observation.run(function, [1.0, 2.0])
+    observation.run(function, **(arguments or {"x": [1.0, 2.0]}))
     assert observation.reason == "", observation.reason
     return observation.digest, Globals(observation).digest
 
 
+def of_models():
+    """Of a model's second call: in the first, libraries are imported and settings made."""
+    try:
+        import torch
+        import transformers
+    except ImportError:
+        return []
+    executed.load_torch()
+    small = {"vocab_size": 50}
+    ids = torch.arange(5)[None]
+    found = []
+    for name, settings, arguments in (
+        ("GPT2LMHeadModel", dict(small, n_embd=32, n_layer=2, n_head=4), {"input_ids": ids}),
+        ("T5ForConditionalGeneration", dict(small, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4),
+         {"input_ids": ids, "decoder_input_ids": ids}),
+    ):
+        kind = getattr(transformers, name)
+        model = kind(kind.config_class(**settings)).eval()
+        with torch.no_grad():
+            model(**arguments)
+            found += digests(model, **arguments)
+    assert len(set(found)) == 4
+    return found
+
+
+def all_digests():
+    return [*digests(), *of_models()]
+
+
 def test_processes_agree():
+    own = all_digests()
     for seed in ("1", "77"):
         done = subprocess.run(
             [sys.executable, __file__, CHILD],
@@ -45,7 +76,7 @@ def test_processes_agree():
             check=True,
             timeout=120,
         )
-        assert tuple(json.loads(done.stdout)) == digests()
+        assert json.loads(done.stdout) == own
 
 
 def test_values_count():
@@ -67,7 +98,7 @@ def test_code_counts():
 
 if __name__ == "__main__":
     if CHILD in sys.argv:
-        print(json.dumps(digests()))
+        print(json.dumps(all_digests()))
         sys.exit()
     for name, test in list(globals().items()):
         if name.startswith("test_"):

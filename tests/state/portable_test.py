@@ -131,6 +131,21 @@ def test_values_are_told_apart():
     assert len(makers) > 0.9 * len(values.MAKERS), len(makers)
 
 
+def test_what_code_catches_counts():
+    # The same instructions in 3.11 and later, in other places of the handlers' table.
+    first, second = {}, {}
+    exec("def f(x):\n    try:\n        a = x()\n        b = x()\n    except ValueError:\n        return 1\n", first)
+    exec("def f(x):\n    a = x()\n    try:\n        b = x()\n    except ValueError:\n        return 1\n", second)
+    assert portable(first["f"].__code__) != portable(second["f"].__code__)
+
+
+def test_hashes_and_addresses_do_not_count():
+    assert portable({"hash": hash("a word"), "id": id(portable)}) == portable({"hash": -(2**60), "id": 2**47 + 8})
+    assert portable({"number": 2**30}) != portable({"number": 2**30 + 1})
+    # Code's own numbers do.
+    assert portable(lambda: 2**60) != portable(lambda: 2**60 + 1)
+
+
 def test_where_code_stands_does_not_count():
     first, second, other = {}, {}, {}
     exec(compile("def f(x):\n    return x + 1\n", "here.py", "exec"), first)
