@@ -214,7 +214,7 @@ void Builder::add_padding(const Padding& padding) {
   for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = std::max(seen[i], padding.seen[i]);
 }
 
-void Builder::merge(const Cache& older, std::uint64_t most_bytes) {
+bool Builder::merge(const Cache& older, std::uint64_t most_bytes, std::size_t most_entries) {
   for (const Padding& padding : older.padding) add_padding(padding);
   std::vector<const Entry*> order;
   for (const Entry& entry : older.entries) order.push_back(&entry);
@@ -226,13 +226,23 @@ void Builder::merge(const Cache& older, std::uint64_t most_bytes) {
   program::Program program;
   std::string error;
   for (const Entry* entry : order) {
-    if (state_->cache.programs->statistics().compressed >= most_bytes) return;
-    if (older.programs->get(entry->id, program, error)) add(*entry, program, place);
+    if (state_->calls.count(entry->call) != 0) continue;
+    if (state_->cache.programs->statistics().compressed >= most_bytes) return true;
+    if (most_entries == 0) return false;
+    if (older.programs->get(entry->id, program, error) && add(*entry, program, place)) --most_entries;
   }
+  return true;
+}
+
+const Cache& Builder::so_far() {
+  std::vector<Padding>& padding = state_->cache.padding;
+  padding.clear();
+  for (const auto& [place, seen] : state_->padding) padding.push_back({place.first, place.second, seen});
+  return state_->cache;
 }
 
 Cache Builder::take() {
-  for (const auto& [place, seen] : state_->padding) state_->cache.padding.push_back({place.first, place.second, seen});
+  static_cast<void>(so_far());
   return std::move(state_->cache);
 }
 

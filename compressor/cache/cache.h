@@ -76,9 +76,12 @@ class Builder {
   bool add(Entry entry, program::Program program, const std::function<std::string(std::uint32_t)>& place);
   // What was learned counts no less than what is there.
   void add_padding(const Padding& padding);
-  // What `older` has besides, the latest used first, until the programs take `most_bytes`.
-  void merge(const Cache& older, std::uint64_t most_bytes);
-  // With the entries in the order in which they were added. Nothing can be added after it.
+  // What `older` has besides, the latest used first, until the programs take `most_bytes`. False: `most_entries` were
+  // added, and there may be more.
+  bool merge(const Cache& older, std::uint64_t most_bytes, std::size_t most_entries = ~std::size_t{0});
+  // With the entries in the order in which they were added; until something is added.
+  const Cache& so_far();
+  // The same; nothing can be added after it.
   Cache take();
 
  private:

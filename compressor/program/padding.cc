@@ -89,16 +89,9 @@ PaddingKnowledge::Kernel& PaddingKnowledge::kernel_of(const FunctionInfo& functi
   return kernel;
 }
 
-std::vector<PaddingKnowledge::Learned> PaddingKnowledge::learned() const {
+PaddingKnowledge::Counts PaddingKnowledge::known(const FunctionInfo& function) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<Learned> all;
-  for (const auto& [handle, kernel] : kernels_) {
-    all.emplace_back();
-    all.back().function.handle = handle;
-    all.back().function.name = kernel.name;
-    all.back().counts = kernel.seen;
-  }
-  return all;
+  return kernel_of(function).seen;
 }
 
 std::uint8_t PaddingKnowledge::unknown_bytes(const Program& program, const NoiseWord& noise,

@@ -37,14 +37,9 @@ class PaddingKnowledge {
 
   using Counts =
       std::map<std::uint32_t, std::array<std::uint8_t, 8>>;  // by word of the parameters: how often, per byte
-  struct Learned {
-    FunctionInfo function;  // handle and name
-    Counts counts;
-  };
-
   // Asked once for each kernel, when it is first met: what is known of it from elsewhere. Before all else.
   void set_source(std::function<Counts(const FunctionInfo&)> source) { source_ = std::move(source); }
-  std::vector<Learned> learned() const;  // all of it, with what the source told
+  Counts known(const FunctionInfo& function) const;  // with what the source told
 
   // Kernels are known by handle and name, which may be given anew once a module is unloaded: with another number than
   // the last time all is forgotten.

@@ -28,14 +28,15 @@ class CachedProofs {
   // cannot be the same.
   std::unique_ptr<program::Program> find(const cache::Call& call, const cache::Digest& outcome,
                                          const program::Program& seen);
-  void note_use() noexcept;  // a proof stands on what find() gave
+  void note_use(const cache::Call& call);  // a proof stands on what find() gave
   // Its graph left other bytes here: not to be believed again, nor to be handed on.
   void refute(const cache::Call& call);
   // Proven here. `observed`: with the bytes of an observed run.
-  void add(const cache::Call& call, const cache::Digest& outcome, const program::Program& observed);
+  void add(const cache::Call& call, const cache::Digest& outcome, const program::Program& observed,
+           const program::PaddingKnowledge& padding);
 
   program::PaddingKnowledge::Counts padding_of(const program::FunctionInfo& function);
-  void write(const program::PaddingKnowledge& padding) noexcept;
+  void write() noexcept;  // what the file has not yet; else a thread does it, now and then
   CacheReport report() const;
 
  private:

@@ -303,7 +303,7 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   trial = trial_of(last, observation, noise);
   auto proven = prove(region, call, *trial, observation, seen);
   if (seen.differed) CachedProofs::in_use()->refute(name);
-  if (proven != nullptr) CachedProofs::in_use()->note_use();
+  if (proven != nullptr) CachedProofs::in_use()->note_use(name);
   return proven;
 }
 
@@ -326,7 +326,8 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   }
   if (program == nullptr || !refer_to_memory(*proven)) return wait_with(signature, std::move(observation));
   if (CachedProofs* proofs = CachedProofs::in_use()) {
-    proofs->add(name_of(region, signature, *observation, seen), observation->outcome->digest(), observation->program);
+    proofs->add(name_of(region, signature, *observation, seen), observation->outcome->digest(), observation->program,
+                padding());
   }
   proven->read_place = place_of_read(*program);
   proven->globals = std::move(observation->globals);

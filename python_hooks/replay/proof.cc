@@ -63,7 +63,7 @@ __attribute__((constructor)) void write_at_end() { lifecycle::add_finish(write_c
 }  // namespace
 
 void write_cache() noexcept {
-  if (CachedProofs* proofs = CachedProofs::in_use()) proofs->write(padding());
+  if (CachedProofs* proofs = CachedProofs::in_use()) proofs->write();
 }
 
 program::PaddingKnowledge& padding() {
