@@ -105,6 +105,7 @@ TEST_F(FolderTest, OneAfterTheOther) {
   constexpr int kThreads = 4, kRounds = 25;
   std::atomic<int> failures{0};
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (int round = 0; round < kRounds; ++round) {
