@@ -209,6 +209,17 @@ bool Builder::add(Entry entry, program::Program program, const std::function<std
   return true;
 }
 
+void Builder::remove(const std::function<bool(const Entry&)>& which) {
+  std::vector<Entry>& entries = state_->cache.entries;
+  const auto gone =
+      std::stable_partition(entries.begin(), entries.end(), [&](const Entry& entry) { return !which(entry); });
+  for (auto at = gone; at != entries.end(); ++at) {
+    state_->calls.erase(at->call);
+    state_->cache.programs->erase(at->id);
+  }
+  entries.erase(gone, entries.end());
+}
+
 void Builder::add_padding(const Padding& padding) {
   std::array<std::uint8_t, 8>& seen = state_->padding[{padding.kernel, padding.word}];
   for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = std::max(seen[i], padding.seen[i]);

@@ -74,6 +74,8 @@ class Builder {
   // `place`: of a RecordedNode::frame, in words; "": not known. The handles of the program's functions are those of
   // handle_of(). False: the store refuses it, or the call is there already.
   bool add(Entry entry, program::Program program, const std::function<std::string(std::uint32_t)>& place);
+  // Takes entries out again.
+  void remove(const std::function<bool(const Entry&)>& which);
   // What was learned counts no less than what is there.
   void add_padding(const Padding& padding);
   // What `older` has besides, the latest used first, until the programs take `most_bytes`. False: `most_entries` were

@@ -69,6 +69,7 @@ struct Keeper::State {
   std::condition_variable changed;
   Builder builder;  // the rest under `mutex`
   std::set<CallKey> added, refuted, used;
+  std::set<std::string> refuted_regions;
   std::uint64_t changes = 0, written = 0;  // additions and refutations; those that the file has
   Clock::time_point first_change, last_change;
   bool background = false, ends = false;
@@ -76,6 +77,8 @@ struct Keeper::State {
 
   bool read(Cache& into, bool tell);
   void change(const Lock&);
+  template <typename Which>
+  void forget(Which which);
   bool needs(const Cache& latest);
   void take_over(Cache& latest);
   std::vector<std::uint8_t> merged(Cache& latest);
@@ -105,9 +108,16 @@ void Keeper::State::change(const Lock&) {
   changed.notify_one();
 }
 
+// Of what was added here.
+template <typename Which>
+void Keeper::State::forget(Which which) {
+  for (auto at = added.begin(); at != added.end();) at = which(*at) ? added.erase(at) : std::next(at);
+  builder.remove([&which](const Entry& entry) { return which(key_of(entry.call)); });
+}
+
 // Has the file all that was added here, by this process or by others?
 bool Keeper::State::needs(const Cache& latest) {
-  if (latest.programs == nullptr || !refuted.empty()) return true;
+  if (latest.programs == nullptr || !refuted.empty() || !refuted_regions.empty()) return true;
   std::set<CallKey> there;
   for (const Entry& entry : latest.entries) there.insert(key_of(entry.call));
   return !std::includes(there.begin(), there.end(), added.begin(), added.end()) ||
@@ -116,7 +126,9 @@ bool Keeper::State::needs(const Cache& latest) {
 
 // What was refuted goes, what was used is young.
 void Keeper::State::take_over(Cache& latest) {
-  const auto gone = [this](const Entry& entry) { return refuted.count(key_of(entry.call)) != 0; };
+  const auto gone = [this](const Entry& entry) {
+    return refuted.count(key_of(entry.call)) != 0 || refuted_regions.count(entry.call.region) != 0;
+  };
   latest.entries.erase(std::remove_if(latest.entries.begin(), latest.entries.end(), gone), latest.entries.end());
   const auto now = static_cast<std::uint64_t>(std::time(nullptr));
   for (Entry& entry : latest.entries) {
@@ -228,13 +240,15 @@ const Cache& Keeper::earlier() const noexcept { return state_->earlier; }
 const std::string& Keeper::path() const noexcept { return state_->path; }
 
 bool Keeper::knows(const std::string& region, const Digest& signature) const {
-  return state_->names.count({region, signature}) != 0;
+  const Lock lock(state_->mutex);
+  return state_->names.count({region, signature}) != 0 && state_->refuted_regions.count(region) == 0;
 }
 
 const Entry* Keeper::find(const Call& call) const {
   const auto found = state_->entries.find(key_of(call));
   const Lock lock(state_->mutex);
-  return found != state_->entries.end() && state_->refuted.count(found->first) == 0 ? found->second : nullptr;
+  if (found == state_->entries.end() || state_->refuted_regions.count(call.region) != 0) return nullptr;
+  return state_->refuted.count(found->first) == 0 ? found->second : nullptr;
 }
 
 bool Keeper::add(Entry entry, program::Program program, const std::function<std::string(std::uint32_t)>& place) {
@@ -242,6 +256,7 @@ bool Keeper::add(Entry entry, program::Program program, const std::function<std:
   State& state = *state_;
   const Lock lock(state.mutex);
   if (state.entries.count(key) != 0 && state.refuted.count(key) == 0) return false;
+  if (state.refuted_regions.count(entry.call.region) != 0) return false;
   if (!state.builder.add(std::move(entry), std::move(program), place)) return false;
   state.added.insert(key);
   state.change(lock);
@@ -260,8 +275,17 @@ void Keeper::note_use(const Call& call) {
 }
 
 void Keeper::refute(const Call& call) {
+  const CallKey key = key_of(call);
   const Lock lock(state_->mutex);
-  state_->refuted.insert(key_of(call));
+  state_->refuted.insert(key);
+  state_->forget([&key](const CallKey& other) { return other == key; });
+  state_->change(lock);
+}
+
+void Keeper::refute_region(const std::string& region) {
+  const Lock lock(state_->mutex);
+  state_->refuted_regions.insert(region);
+  state_->forget([&region](const CallKey& other) { return other.first.first == region; });
   state_->change(lock);
 }
 

@@ -39,9 +39,10 @@ class Keeper {
 
   // See Builder::add(). False as well if the file has the call.
   bool add(Entry entry, program::Program program, const std::function<std::string(std::uint32_t)>& place);
-  void add_padding(const Padding& padding);  // is written with what is added
-  void note_use(const Call& call);           // it is younger then than what nobody uses
-  void refute(const Call& call);             // it goes from the file, unless it is added anew
+  void add_padding(const Padding& padding);       // is written with what is added
+  void note_use(const Call& call);                // it is younger then than what nobody uses
+  void refute(const Call& call);                  // it goes from the file, unless it is added anew
+  void refute_region(const std::string& region);  // all its calls go, and none is known or added any more
   std::uint64_t added() const;
 
   // Starts the thread, at the first addition. It has all signals blocked.

@@ -144,6 +144,14 @@ void CachedProofs::note_use(const cache::Call& call) {
 
 void CachedProofs::refute(const cache::Call& call) { state_->keeper->refute(call); }
 
+void CachedProofs::refute_region(const Region& region) noexcept {
+  try {
+    state_->keeper->refute_region(region.name);
+  } catch (const std::bad_alloc&) {
+    log_line(LogLevel::kError, "no memory to take %s out of GRAPE_CACHE", region.name.c_str());
+  }
+}
+
 void CachedProofs::add(const cache::Call& call, const cache::Digest& outcome, const program::Program& observed,
                        const program::PaddingKnowledge& padding) {
   std::vector<cache::Digest> kernels;

@@ -31,6 +31,7 @@ class CachedProofs {
   void note_use(const cache::Call& call);  // a proof stands on what find() gave
   // Its graph left other bytes here: not to be believed again, nor to be handed on.
   void refute(const cache::Call& call);
+  void refute_region(const Region& region) noexcept;
   // Proven here. `observed`: with the bytes of an observed run.
   void add(const cache::Call& call, const cache::Digest& outcome, const program::Program& observed,
            const program::PaddingKnowledge& padding);

@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/run.h"
@@ -214,6 +215,7 @@ void drop_region(Region& region, const std::string& difference) noexcept {
   } catch (const std::bad_alloc&) {
     region.reasons.add("no memory", {});
   }
+  if (CachedProofs* proofs = CachedProofs::in_use()) proofs->refute_region(region);
   region.give_up();
 }
 

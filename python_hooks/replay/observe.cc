@@ -290,8 +290,12 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   if (!known_earlier(region, signature)) return nullptr;
   std::string why = against_earlier(observation, seen);
   std::vector<std::uint32_t> noise;
-  const cache::Call name = name_of(region, signature, observation, seen);
-  auto earlier = why.empty() ? same_as_earlier(name, observation, noise, why) : nullptr;
+  cache::Call name;
+  std::unique_ptr<program::Program> earlier;
+  if (why.empty()) {
+    name = name_of(region, signature, observation, seen);
+    earlier = same_as_earlier(name, observation, noise, why);
+  }
   if (earlier == nullptr) {
     log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
     return nullptr;

@@ -116,6 +116,37 @@ TEST_F(KeeperTest, WhatIsRefutedGoesUnlessItIsAddedAnew) {
   EXPECT_NE(third->find(made_entry(2, 7).call), nullptr);
 }
 
+TEST_F(KeeperTest, ARegionThatIsRefutedIsGoneAltogether) {
+  auto first = keeper();
+  for (const std::uint64_t number : {1, 2, 3}) add(*first, number);
+  ASSERT_TRUE(first->write());
+  first->refute_region(made_entry(2, 7).call.region);
+  EXPECT_EQ(first->added(), 2u);
+  EXPECT_FALSE(add(*first, 2));
+  ASSERT_TRUE(first->write());
+  auto second = keeper();
+  EXPECT_EQ(second->earlier().entries.size(), 2u);
+  EXPECT_EQ(second->earlier().programs->ids().size(), 2u);
+  const Call one = made_entry(1, 7).call;
+  ASSERT_NE(second->find(one), nullptr);
+  second->refute_region(one.region);
+  EXPECT_EQ(second->find(one), nullptr);
+  EXPECT_FALSE(second->knows(one.region, one.signature));
+  ASSERT_TRUE(second->write());
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(KeeperTest, WhatWasAddedHereAndIsRefutedIsNotWritten) {
+  auto first = keeper();
+  for (const std::uint64_t number : {1, 2}) add(*first, number);
+  first->refute(made_entry(1, 7).call);
+  ASSERT_TRUE(first->write());
+  EXPECT_EQ(entries(), 1u);
+  EXPECT_TRUE(add(*first, 1)) << "anew";
+  ASSERT_TRUE(first->write());
+  EXPECT_EQ(entries(), 2u);
+}
+
 TEST_F(KeeperTest, OtherEnvironmentsAreOtherFiles) {
   auto first = keeper();
   add(*first, 1);

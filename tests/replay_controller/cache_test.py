@@ -36,6 +36,7 @@ with torch.no_grad():
         y = model(x)
         letters += "r" if torch._C._operators_run() == before else "e"
         seen.append(bed.digest(y))
+        getattr(helper, "between", len)(seen)
 print(letters, *seen, flush=True)
 end = os.environ.get("END")
 if end == "kill":
@@ -56,6 +57,18 @@ FACTOR = 2.0
 def scaled(x):
     y = x * FACTOR
     return y
+"""
+# What no guard sees: a C function's own state, which is another one after WHEN calls.
+HIDDEN_HELPER = """
+import csv
+
+def scaled(x):
+    return x * csv.field_size_limit()
+
+def between(seen):
+    csv.field_size_limit(1000 + (len(seen) >= WHEN))
+
+between([])
 """
 SIZES = ("3", "3", "3", "3", "5", "5", "5", "7", "7", "7")
 COLD, WARM = "eerreereer", "eerrerrerr"
@@ -227,6 +240,18 @@ class Cache(unittest.TestCase):
     def test_a_process_that_leaves_early_writes(self):
         self.letters(END="_exit")
         self.assertEqual(self.letters(), WARM)
+
+    def test_a_region_whose_replay_was_wrong_is_taken_out(self):
+        sizes = ("3",) * 6
+        self.write_helper(HIDDEN_HELPER.replace("WHEN", "100"))
+        self.assertEqual(self.letters(sizes), "eerrrr")
+        self.write_helper(HIDDEN_HELPER.replace("WHEN", "4"))
+        loud = "grape: __main__:Model: GRAPE_VALIDATE: a replay differs [^\\n]*\\n"
+        self.assertEqual(self.letters(sizes, says=loud, GRAPE_VALIDATE="3")[:5], "eerre")
+        self.write_helper(HIDDEN_HELPER.replace("WHEN", "100"))
+        self.letters(("3",), GRAPE_REPORT=os.path.join(self.folder, "report"))
+        with open(os.path.join(self.folder, "report"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["cache"]["programs"], 0)
 
     def test_other_modes_leave_it_alone(self):
         for variables in ({"GRAPE_MODE": "off"}, {"GRAPE_DISABLE": "1"}):
