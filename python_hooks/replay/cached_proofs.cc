@@ -73,7 +73,9 @@ bool CachedProofs::State::kernel(const program::FunctionInfo& function, cache::D
 bool CachedProofs::State::kernels_of(const program::Program& program, std::vector<cache::Digest>& digests) {
   for (const program::FunctionInfo& function : program.functions) {
     digests.emplace_back();
-    if (!kernel(function, digests.back())) return false;
+    if (kernel(function, digests.back())) continue;
+    log_line(LogLevel::kDebug, "GRAPE_CACHE: where the code of %s comes from is not known", function.name.c_str());
+    return false;
   }
   return true;
 }
