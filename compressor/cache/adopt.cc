@@ -29,24 +29,30 @@ program::StaticBlock nobodys(const program::StaticBlock& block, std::uint64_t nu
 }
 
 void adopt_statics(program::Program& cached, const program::Program& seen) {
-  std::vector<program::StaticBlock> statics;
-  for (std::size_t i = 0; i < cached.statics.size(); ++i) statics.push_back(nobodys(cached.statics[i], i));
-  // No two become one: weights that were two are not those that are tied.
-  std::vector<bool> known(statics.size(), false), taken(seen.statics.size(), false);
-  auto other = seen.references.begin();
-  for (const program::Reference& own : cached.references) {
-    while (other != seen.references.end() && other->word < own.word) ++other;
-    if (own.role != program::Role::kStatic || known[own.block]) continue;
-    if (other == seen.references.end() || other->word != own.word || other->role != own.role) continue;
-    const program::StaticBlock& block = seen.statics[other->block];
-    if (taken[other->block] || block.bytes != cached.statics[own.block].bytes) continue;
-    statics[own.block] = block;
-    known[own.block] = taken[other->block] = true;
+  const std::vector<bool> known = put_on_statics_of(cached, seen);
+  for (std::size_t i = 0; i < known.size(); ++i) {
+    if (!known[i]) cached.statics[i] = nobodys(cached.statics[i], i);
   }
-  cached.statics = std::move(statics);
 }
 
 }  // namespace
+
+// No two become one: weights that were two are not those that are tied.
+std::vector<bool> put_on_statics_of(program::Program& program, const program::Program& other) {
+  std::vector<bool> known(program.statics.size(), false), taken(other.statics.size(), false);
+  auto there = other.references.begin();
+  for (const program::Reference& own : program.references) {
+    while (there != other.references.end() && there->word < own.word) ++there;
+    if (there == other.references.end()) break;
+    if (own.role != program::Role::kStatic || known[own.block]) continue;
+    if (there->word != own.word || there->role != own.role) continue;
+    const program::StaticBlock& block = other.statics[there->block];
+    if (taken[there->block] || block.bytes != program.statics[own.block].bytes) continue;
+    program.statics[own.block] = block;
+    known[own.block] = taken[there->block] = true;
+  }
+  return known;
+}
 
 bool adopt(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels) {
   for (const program::Program* each : {static_cast<const program::Program*>(&cached), &seen}) {

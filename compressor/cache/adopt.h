@@ -7,6 +7,10 @@
 
 namespace grape::cache {
 
+// Puts `program` on the statics of `other`: each becomes the one that stands in its first place there, if that is as
+// large and no other one's yet. Which ones did; the others stay.
+std::vector<bool> put_on_statics_of(program::Program& program, const program::Program& other);
+
 // Gives `cached` the functions, streams and memory of `seen`, so that program::compare() can tell whether they are the
 // same. `kernels`: of seen's functions. A static of the cached one becomes what stands in its first place in the seen
 // one; what stands in none becomes memory that is nobody's. False: they are not of the same kernels, or wait for what

@@ -1,4 +1,5 @@
 // The view "diff A B" of a cache: why two programs differ, in a sentence and then node by node.
+#include "compressor/cache/adopt.h"
 #include "compressor/program/prove.h"
 #include "tools/demangle.h"
 #include "tools/escape.h"
@@ -19,24 +20,6 @@ constexpr const char* kDifferenceKeys[] = {"none",   "node_count", "node_kind", 
                                            "order",  "scalar",     "pointer",   "stray",    "blocks",
                                            "events", "host_data",  "random"};
 
-// `b` on the static blocks of `a`, those that stand in the same place and are as large: which address they have differs
-// from process to process. `elsewhere`: how many had another one.
-void put_on_statics_of(const Program& a, Program& b, std::size_t& elsewhere) {
-  std::vector<bool> known(b.statics.size(), false), taken(a.statics.size(), false);
-  auto other = a.references.begin();
-  for (const program::Reference& own : b.references) {
-    while (other != a.references.end() && other->word < own.word) ++other;
-    if (other == a.references.end()) return;
-    if (own.role != program::Role::kStatic || other->role != own.role || other->word != own.word) continue;
-    program::StaticBlock& block = b.statics[own.block];
-    const program::StaticBlock& stands_for = a.statics[other->block];
-    if (known[own.block] || taken[other->block] || block.bytes != stands_for.bytes) continue;
-    known[own.block] = taken[other->block] = true;
-    if (block.address != stands_for.address || block.serial != stands_for.serial) ++elsewhere;
-    block = stands_for;
-  }
-}
-
 struct Verdict {
   program::Difference difference = program::Difference::kNone;
   std::string text;
@@ -45,8 +28,11 @@ struct Verdict {
 Verdict verdict_of(const StoreInput& input, const Program& a, Program b) {
   // That two runs began with the same random state would forbid a proof. These are proven, each for itself.
   if (a.observed_seed == b.observed_seed) ++b.observed_seed;
+  // Which address statics have differs from process to process.
+  const std::vector<program::StaticBlock> own = b.statics;
+  cache::put_on_statics_of(b, a);
   std::size_t elsewhere = 0;
-  put_on_statics_of(a, b, elsewhere);
+  for (std::size_t i = 0; i < own.size(); ++i) elsewhere += own[i].address != b.statics[i].address;
   const program::Comparison comparison = program::compare(a, b);
   const auto readable = input.full_names() ? full_name : shortened_name;
   Verdict verdict{comparison.difference, program::describe(comparison, a, b, readable)};
