@@ -56,8 +56,8 @@ class Walk {
   // Walks of arguments come with every call: they have the memory of the one before, and ask ahead for what that read.
   explicit Walk(bool keep_addresses) noexcept;
   // The form in terms that hold in other processes, for GRAPE_CACHE: names in place of identities (portable.h), no
-  // addresses, sets in any order, of what libraries keep only what it is; with `keep_addresses` no large ints, which
-  // may be hashes or addresses. Less sharp; equal forms prove nothing.
+  // addresses, sets and dictionaries in any order, of what libraries keep only what it is; with `keep_addresses` no
+  // large ints, which may be hashes or addresses. Less sharp; equal forms prove nothing.
   static Walk portable(bool keep_addresses) noexcept;
   ~Walk();
   Walk(Walk&&) = default;

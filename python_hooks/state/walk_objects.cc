@@ -1,5 +1,9 @@
 // Containers, instances and classes.
+#include <algorithm>
+#include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/identity.h"
@@ -121,9 +125,33 @@ bool Walker::items(Object* const* data, std::size_t count, const Path& path) {
 }
 
 bool Walker::dict_items(Object* dict, const Path& path) {
+  if (walk_.portable_) return dict_in_any_order(dict, path);
   std::ptrdiff_t position = 0;
   for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
     if (!value(key, path.note("a key")) || !value(item, path.key(key))) return false;
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
+// Dictionaries that were made of sets are in another order in each process. Names first, in alphabetical order.
+bool Walker::dict_in_any_order(Object* dict, const Path& path) {
+  std::vector<std::pair<std::string, Item>> named;
+  std::vector<Item> others;
+  std::ptrdiff_t position = 0;
+  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+    if (is_exactly(key, g_api.PyUnicode_Type)) {
+      named.push_back({text_value(key), {key, item}});
+    } else {
+      others.push_back({key, item});
+    }
+  }
+  std::stable_sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Item> items;
+  for (const auto& [text, item] : named) items.push_back(item);
+  items.insert(items.end(), others.begin(), others.end());
+  for (const Item& item : items) {
+    if (!value(item.key, path.note("a key")) || !value(item.value, path.key(item.key))) return false;
   }
   put(Tag::kEnd);
   return true;

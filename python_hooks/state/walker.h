@@ -85,6 +85,7 @@ class Walker {
   bool attributes(Object* dict, const Path& path);
   bool items(Object* const* data, std::size_t count, const Path& path);
   bool dict_items(Object* dict, const Path& path);
+  bool dict_in_any_order(Object* dict, const Path& path);
   bool ordered_items(Object* dict, const Path& path);
   bool set_items(Object* set, const Path& path);
   bool set_in_any_order(Object* set);

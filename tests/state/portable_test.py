@@ -53,6 +53,7 @@ def more_values():
         "set of numbers": {1, 2.5, 10**30},
         "set of a class and a word": {Holder, "a"},
         "dictionary": {word: {word} for word in sorted(words)},
+        "dictionary of a set": {word: [word] for word in words},
         "holder": Holder(words),
         "method": Holder(3).method,
         "other method": Holder(4).method,
