@@ -148,6 +148,7 @@ bool Walker::dict_in_any_order(Object* dict, const Path& path) {
   }
   std::stable_sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Item> items;
+  items.reserve(named.size() + others.size());
   for (const auto& [text, item] : named) items.push_back(item);
   items.insert(items.end(), others.begin(), others.end());
   for (const Item& item : items) {
