@@ -131,18 +131,6 @@ void print_json(Output& out, TraceInput& input, const DumpOptions& options, Json
   out.print("{}\n", dump_json(json, 2));
 }
 
-void print_table(Output& out, TraceInput& input, const DumpOptions& options, const Table& table, const char* key) {
-  if (options.format == Format::kText) {
-    table.text(out, options.limit);
-  } else if (options.format == Format::kCsv) {
-    table.csv(out, options.limit);
-  } else {
-    Json json;
-    json[key] = table.json(options.limit);
-    print_json(out, input, options, std::move(json));
-  }
-}
-
 CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
   CLI::App* dump = app.add_subcommand("dump", "Show what a trace or a cache holds");
   dump->footer(kFooter);

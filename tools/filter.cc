@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "tools/escape.h"
 #include "tools/failure.h"
 
 namespace grape::tools {
@@ -13,17 +14,22 @@ namespace {
 
 constexpr std::size_t kLongestForRegex = 2048;  // std::regex recurses per character
 
-std::unique_ptr<std::regex> pattern_of(const std::string& option) {
-  if (option.size() < 3 || option.front() != '/' || option.back() != '/') return nullptr;
+}  // namespace
+
+KernelPattern::KernelPattern(const std::string& option) : part_(option) {
+  if (option.size() < 3 || option.front() != '/' || option.back() != '/') return;
   try {
-    return std::make_unique<std::regex>(option.substr(1, option.size() - 2),
-                                        std::regex::ECMAScript | std::regex::optimize);
+    pattern_ = std::make_unique<std::regex>(option.substr(1, option.size() - 2),
+                                            std::regex::ECMAScript | std::regex::optimize);
   } catch (const std::regex_error& error) {
-    throw Failure(fmt::format("--kernel {}: {}", option, error.what()));
+    throw Failure(fmt::format("--kernel {}: {}", escape_text(option), error.what()));
   }
 }
 
-}  // namespace
+bool KernelPattern::matches(const std::string& name) const {
+  return pattern_ != nullptr ? std::regex_search(name.substr(0, kLongestForRegex), *pattern_)
+                             : name.find(part_) != std::string::npos;
+}
 
 bool parse_number(const std::string& text, std::uint64_t& number) {
   if (text.empty() || text[0] < '0' || text[0] > '9') return false;
@@ -46,7 +52,7 @@ Filter::Filter(const FilterOptions& options, TraceInput& input)
       by_stream_(!options.stream.empty()),
       by_kernel_(!options.kernel.empty()),
       by_line_(!options.line.empty()),
-      kernel_pattern_(pattern_of(options.kernel)) {
+      kernel_pattern_(options.kernel) {
   if (!parse_number(options.region, region_number_)) region_number_ = 0;
   if (by_stream_) {
     if (options.stream == "per-thread" || options.stream == "2") {
@@ -76,10 +82,7 @@ bool Filter::kernel(std::uint32_t function) {
   if (!by_kernel_) return true;
   if (function >= kernels_.size()) kernels_.resize(function + 1, Known::kNot);
   if (kernels_[function] == Known::kNot) {
-    const std::string& name = input_.demangled(function);
-    const bool found = kernel_pattern_ != nullptr
-                           ? std::regex_search(name.substr(0, kLongestForRegex), *kernel_pattern_)
-                           : name.find(options_.kernel) != std::string::npos;
+    const bool found = kernel_pattern_.matches(input_.demangled(function));
     kernels_[function] = found ? Known::kYes : Known::kNo;
   }
   return kernels_[function] == Known::kYes;

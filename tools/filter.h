@@ -18,6 +18,17 @@ struct FilterOptions {
   std::string line;    // file.py:12 or file.py, any frame of the stack
 };
 
+// --kernel: part of the demangled name, or /regex/. Throws Failure where that cannot be understood.
+class KernelPattern {
+ public:
+  explicit KernelPattern(const std::string& option);
+  bool matches(const std::string& name) const;  // all do where there is no option
+
+ private:
+  std::string part_;
+  std::unique_ptr<std::regex> pattern_;
+};
+
 class Filter {
  public:
   // Throws Failure where an option cannot be understood.
@@ -48,7 +59,7 @@ class Filter {
   FilterOptions options_;
   bool by_region_ = false, by_stream_ = false, by_kernel_ = false, by_line_ = false;
   std::uint64_t region_number_ = 0, stream_ = 0;
-  std::unique_ptr<std::regex> kernel_pattern_;
+  KernelPattern kernel_pattern_;
   std::string file_;
   std::uint64_t line_number_ = 0;  // 0: any
   RegionNumbers numbers_;

@@ -11,13 +11,9 @@
 #include "tools/demangle.h"
 #include "tools/escape.h"
 #include "tools/failure.h"
-#include "tools/filter.h"
 
 namespace grape::tools {
 namespace {
-
-constexpr std::uint8_t kMagic[8] = {0x89, 'G', 'S', 'T', 'O', 'R', '\r', '\n'};  // docs/STORE.md
-constexpr std::size_t kLongestForRegex = 2048;                                   // std::regex recurses per character
 
 std::vector<std::uint8_t> read_file(const std::string& path) {
   std::string message;
@@ -33,8 +29,8 @@ std::vector<std::uint8_t> read_file(const std::string& path) {
 bool is_store(const std::string& path) {
   std::string message;
   const auto file = trace::FileBytes::open(path, message);
-  std::uint8_t begin[sizeof kMagic];
-  return file != nullptr && file->read(0, begin, sizeof begin) && std::memcmp(begin, kMagic, sizeof begin) == 0;
+  std::uint8_t begin[sizeof store::kMagic];
+  return file != nullptr && file->read(0, begin, sizeof begin) && std::memcmp(begin, store::kMagic, sizeof begin) == 0;
 }
 
 StoreInput::StoreInput(const std::string& path) : path_(path) {
@@ -114,32 +110,18 @@ bool StoreInput::is_padding(std::uint64_t handle, std::uint32_t word, std::uint6
   return true;
 }
 
-KernelFilter::KernelFilter(const std::string& option) : option_(option) {
-  if (option.size() < 3 || option.front() != '/' || option.back() != '/') return;
-  try {
-    pattern_ = std::make_unique<std::regex>(option.substr(1, option.size() - 2),
-                                            std::regex::ECMAScript | std::regex::optimize);
-  } catch (const std::regex_error& error) {
-    throw Failure(fmt::format("--kernel {}: {}", escape_text(option), error.what()));
-  }
-}
-
 bool KernelFilter::node(StoreInput& input, const program::Program& program, const program::RecordedNode& node) {
-  if (option_.empty()) return true;
+  if (!active_) return true;
   if (node.kind != program::NodeKind::kKernel) return false;
   const std::string& kernel = program.functions[node.function].name;
   const auto known = known_.try_emplace(kernel);
-  if (known.second) {
-    const std::string& name = input.demangled(kernel);
-    known.first->second = pattern_ != nullptr ? std::regex_search(name.substr(0, kLongestForRegex), *pattern_)
-                                              : name.find(option_) != std::string::npos;
-  }
+  if (known.second) known.first->second = pattern_.matches(input.demangled(kernel));
   return known.first->second;
 }
 
 bool KernelFilter::program(StoreInput& input, const program::Program& program) {
-  return option_.empty() || std::any_of(program.nodes.begin(), program.nodes.end(),
-                                        [&](const auto& each) { return node(input, program, each); });
+  return !active_ || std::any_of(program.nodes.begin(), program.nodes.end(),
+                                 [&](const auto& each) { return node(input, program, each); });
 }
 
 std::string time_text(std::uint64_t unix_seconds) {

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <regex>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "compressor/cache/cache.h"
+#include "tools/filter.h"
 
 namespace grape::tools {
 
@@ -62,17 +62,17 @@ class StoreInput {
   std::unordered_map<std::string, std::string> demangled_, shown_;
 };
 
-// --kernel: part of the demangled name, or /regex/. Throws Failure where that cannot be understood.
+// Nodes by --kernel. Throws Failure where that cannot be understood.
 class KernelFilter {
  public:
-  explicit KernelFilter(const std::string& option);
+  explicit KernelFilter(const std::string& option) : active_(!option.empty()), pattern_(option) {}
   bool node(StoreInput& input, const program::Program& program, const program::RecordedNode& node);
   // Has it such a node?
   bool program(StoreInput& input, const program::Program& program);
 
  private:
-  std::string option_;
-  std::unique_ptr<std::regex> pattern_;
+  bool active_;
+  KernelPattern pattern_;
   std::unordered_map<std::string, bool> known_;
 };
 

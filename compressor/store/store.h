@@ -17,6 +17,9 @@
 
 namespace grape::store {
 
+// A store's file begins so.
+constexpr std::uint8_t kMagic[8] = {0x89, 'G', 'S', 'T', 'O', 'R', '\r', '\n'};
+
 struct Options {
   // Bytes of bases that are kept decoded. Beyond them the least recently used ones go, and are decoded again when they
   // are needed. 0: none are kept.

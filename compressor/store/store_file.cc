@@ -15,7 +15,6 @@ using trace::ByteCursor;
 using trace::put_fixed;
 using trace::put_varint;
 
-constexpr std::uint8_t kMagic[8] = {0x89, 'G', 'S', 'T', 'O', 'R', '\r', '\n'};
 constexpr std::uint16_t kMajor = 1, kMinor = 1;
 constexpr std::uint16_t kMinorOfNotes = 1;  // had them first
 constexpr std::size_t kFileHeaderBytes = 16, kRecordHeaderBytes = 16, kChecksumBytes = 8;

@@ -158,13 +158,14 @@ void CachedProofs::add(const cache::Call& call, const cache::Digest& outcome, co
                        const program::PaddingKnowledge& padding) {
   std::vector<cache::Digest> kernels;
   if (call.signature == cache::Digest() || !state_->kernels_of(observed, kernels)) return;
-  program::Program program = observed;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     for (const auto& [word, seen] : padding.known(observed.functions[i])) {
       state_->keeper->add_padding({kernels[i], word, seen});
     }
-    program.functions[i].handle = cache::handle_of(kernels[i]);
   }
+  if (state_->keeper->find(call) != nullptr) return;  // it is there
+  program::Program program = observed;
+  for (std::size_t i = 0; i < kernels.size(); ++i) program.functions[i].handle = cache::handle_of(kernels[i]);
   cache::Entry entry;
   entry.call = call;
   entry.outcome = outcome;

@@ -250,14 +250,18 @@ bool copied(const Observation& observation, const grape::replay::Shadow& shadow)
 }
 
 // What other processes can know of the call.
-cache::Call name_of(const Region& region, const Signature& signature, const Observation& observation,
-                    const Seen& seen) {
+const cache::Call& name_of(const Region& region, const Signature& signature, const Observation& observation,
+                           Seen& seen) {
+  if (!seen.name.region.empty()) return seen.name;
+  seen.name.region = region.name;
   const cache::Digest globals = observation.globals->digest();
-  if (globals == cache::Digest()) return {};
+  if (globals == cache::Digest()) return seen.name;  // without a signature it is no call
   const auto* shared = reinterpret_cast<const std::uint8_t*>(observation.shared.data());
   const std::size_t bytes = observation.shared.size() * sizeof observation.shared.front();
   const cache::Digest sharing = state::digest_of({shared, shared + bytes});
-  return {region.name, signature.name, state::digest_of_all({seen.code.digest(), globals, sharing})};
+  seen.name.signature = signature.name;
+  seen.name.code = state::digest_of_all({seen.code.digest(), globals, sharing});
+  return seen.name;
 }
 
 // Could what an earlier process knows serve as the other observed run? "": it could; else why not.
@@ -290,12 +294,8 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   if (!known_earlier(region, signature)) return nullptr;
   std::string why = against_earlier(observation, seen);
   std::vector<std::uint32_t> noise;
-  cache::Call name;
   std::unique_ptr<program::Program> earlier;
-  if (why.empty()) {
-    name = name_of(region, signature, observation, seen);
-    earlier = same_as_earlier(name, observation, noise, why);
-  }
+  if (why.empty()) earlier = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
   if (earlier == nullptr) {
     log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
     return nullptr;
@@ -306,8 +306,8 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   last.program = std::move(*earlier);
   trial = trial_of(last, observation, noise);
   auto proven = prove(region, call, *trial, observation, seen);
-  if (seen.differed) CachedProofs::in_use()->refute(name);
-  if (proven != nullptr) CachedProofs::in_use()->note_use(name);
+  if (seen.differed) CachedProofs::in_use()->refute(seen.name);
+  if (proven != nullptr) CachedProofs::in_use()->note_use(seen.name);
   return proven;
 }
 

@@ -27,6 +27,7 @@ struct Seen {
   bool differed = false;      // a graph of the same work left other bytes
   bool autograd = false;      // of no use because autograd is at work
   bool again = false;         // of no use this time, but maybe next time: kernels were loaded, ...
+  cache::Call name;           // what other processes can know of it; no region: not asked yet
   std::string reason, place;  // where it stands in the program, if the reason does not say so itself
 };
 

@@ -12,6 +12,8 @@ import sys
 import tempfile
 import unittest
 
+import simulated
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 OPTIONS = None
 SECONDS = 120
@@ -89,14 +91,7 @@ class Cache(unittest.TestCase):
             file.write(PROGRAM)
 
     def start(self, sizes=SIZES, grape=True, **variables):
-        taken = {k: v for k, v in os.environ.items() if not k.startswith(("GRAPE_", "PYTHON", "SIMCUDA_", "LD_"))}
-        taken.update(
-            PYTHONPATH=os.pathsep.join((HERE, os.path.join(HERE, "programs"), self.folder)),
-            PYTHONDONTWRITEBYTECODE="1",
-            LD_LIBRARY_PATH=OPTIONS.simcuda,
-            SIM_TORCH_LIBRARIES=OPTIONS.sim_torch,
-            SIMCUDA_LATENCY="20000",  # one launch takes less time than several: replaying pays
-        )
+        taken = simulated.environment(OPTIONS, HERE, self.folder)
         if grape:
             taken.update(LD_PRELOAD=OPTIONS.grape, GRAPE_CACHE=self.cache)
         taken.update(variables)

@@ -18,6 +18,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "python"))
+import simulated  # noqa: E402
 from run_test import SKIPPED, interpreter  # noqa: E402
 
 OPTIONS = None
@@ -60,16 +61,7 @@ class Process:
 
     @staticmethod
     def environment(paths, grape, more):
-        taken = {k: v for k, v in os.environ.items() if not k.startswith(("GRAPE_", "PYTHON", "SIMCUDA_", "LD_"))}
-        taken.update(
-            PYTHONPATH=os.pathsep.join((HERE, os.path.join(HERE, "programs"))),
-            PYTHONDONTWRITEBYTECODE="1",
-            PYTHONHASHSEED="0",
-            LD_LIBRARY_PATH=OPTIONS.simcuda,
-            SIM_TORCH_LIBRARIES=OPTIONS.sim_torch,
-            SIMCUDA_LATENCY="20000",  # one launch takes less time than several: replaying pays
-            SIM_RESULTS=paths["results"],
-        )
+        taken = simulated.environment(OPTIONS, HERE, PYTHONHASHSEED="0", SIM_RESULTS=paths["results"])
         taken.update(more)
         if grape:
             taken.update(LD_PRELOAD=OPTIONS.grape, GRAPE_MODE="replay", GRAPE_REPORT=paths["report"])

@@ -11,6 +11,8 @@ import sysconfig
 import tempfile
 import unittest
 
+import simulated
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 OPTIONS = None
 SECONDS = 120
@@ -53,16 +55,7 @@ class DefaultMode(unittest.TestCase):
         self.folder = folder.name
 
     def environment(self, torch=HERE, **variables):
-        taken = {k: v for k, v in os.environ.items() if not k.startswith(("GRAPE_", "PYTHON", "SIMCUDA_", "LD_"))}
-        taken.update(
-            PYTHONPATH=os.pathsep.join((torch, os.path.join(HERE, "programs"))),
-            PYTHONDONTWRITEBYTECODE="1",
-            LD_LIBRARY_PATH=OPTIONS.simcuda,
-            SIM_TORCH_LIBRARIES=OPTIONS.sim_torch,
-            SIMCUDA_LATENCY="20000",
-            **variables,
-        )
-        return taken
+        return simulated.environment(OPTIONS, torch, **variables)
 
     def run_(self, script, prefix=(), ahead="", **variables):
         taken = self.environment(**variables)

@@ -32,14 +32,6 @@ const char* kind_name(const LoadedNode& node) {
   return "unknown";
 }
 
-std::string after_text(const LoadedNode& node, std::size_t index) {
-  if (node.after.empty()) return "after nothing";
-  if (node.after.size() == 1 && node.after[0] + 1 == index) return "";
-  std::string text = "after";
-  for (const std::uint32_t from : node.after) text += fmt::format(" #{}", from);
-  return text;
-}
-
 void print_node(Output& out, TraceInput& input, const LoadedNode& node, std::size_t index, bool application,
                 bool params) {
   std::string line = fmt::format("#{:<4} {}", index, node_name(input, node));
@@ -51,7 +43,7 @@ void print_node(Output& out, TraceInput& input, const LoadedNode& node, std::siz
   }
   if (!application) line += fmt::format("  stream {}", input.stream_name(node.stream));
   for (const std::string& attribute : node.attributes) line += fmt::format("  [{}]", attribute);
-  const std::string after = after_text(node, index);
+  const std::string after = after_text(node.after, index);
   if (!after.empty()) line += "  " + after;
   out.print("{}\n", escape_text(line));
   const std::string position = input.position(node.frame), module = input.scope_name(node.scope);
@@ -185,6 +177,14 @@ void print_csv(Output& out, TraceInput& input, const LoadedGraph& graph, const D
 }
 
 }  // namespace
+
+std::string after_text(const std::vector<std::uint32_t>& after, std::size_t index) {
+  if (after.empty()) return "after nothing";
+  if (after.size() == 1 && after[0] + 1 == index) return "";
+  std::string text = "after";
+  for (const std::uint32_t from : after) text += fmt::format(" #{}", from);
+  return text;
+}
 
 int view_graph(TraceInput& input, const DumpOptions& options, Output& out) {
   if (options.arguments.size() != 1) {

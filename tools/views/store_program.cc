@@ -16,14 +16,6 @@ std::vector<std::uint32_t> edges_of(const Program& program, const RecordedNode& 
   return {begin, begin + node.after_count};
 }
 
-std::string after_text(const std::vector<std::uint32_t>& after, std::size_t index) {
-  if (after.empty()) return "  after nothing";
-  if (after.size() == 1 && std::size_t{after[0]} + 1 == index) return "";
-  std::string text = "  after";
-  for (const std::uint32_t from : after) text += fmt::format(" #{}", from);
-  return text;
-}
-
 class View {
  public:
   View(StoreInput& input, const DumpOptions& options, std::uint64_t id)
@@ -113,7 +105,8 @@ class View {
     }
     line += fmt::format("  stream {}", node.stream);
     for (const std::string& attribute : attributes_of(program_, node)) line += fmt::format("  [{}]", attribute);
-    line += after_text(edges_of(program_, node), index);
+    const std::string after = after_text(edges_of(program_, node), index);
+    if (!after.empty()) line += "  " + after;
     out.print("{}\n", escape_text(line));
     const std::string& position = input_.position(node);
     if (!position.empty()) out.print("      {}\n", escape_text(position));

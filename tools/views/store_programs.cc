@@ -21,19 +21,6 @@ void print_json(Output& out, const StoreInput& input, const DumpOptions& options
   out.print("{}\n", dump_json(json, 2));
 }
 
-void print_table(Output& out, const StoreInput& input, const DumpOptions& options, const Table& table,
-                 const char* key) {
-  if (options.format == Format::kText) {
-    table.text(out, options.limit);
-  } else if (options.format == Format::kCsv) {
-    table.csv(out, options.limit);
-  } else {
-    Json json;
-    json[key] = table.json(options.limit);
-    print_json(out, input, options, std::move(json));
-  }
-}
-
 int view_store_programs(StoreInput& input, const DumpOptions& options, Output& out) {
   KernelFilter kernels(options.filter.kernel);
   Table table({{"id", "program", true},

@@ -117,18 +117,9 @@ int view_store_summary(StoreInput& input, const DumpOptions& options, Output& ou
   const Facts facts = facts_of(input);
   if (options.format == Format::kText) {
     print_text(facts, input, out);
-    return 0;
+  } else {
+    print_facts(out, input, options, to_json(facts, input));
   }
-  Json json = to_json(facts, input);
-  if (options.format == Format::kJson) {
-    print_json(out, input, options, std::move(json));
-    return 0;
-  }
-  Table table({{"name", "name"}, {"value", "value"}});
-  for (const auto& [key, value] : json.items()) {
-    if (value.is_primitive()) table.add({text_value(key), value});
-  }
-  table.csv(out);
   return 0;
 }
 

@@ -15,7 +15,5 @@ int view_store_diff(StoreInput& input, const DumpOptions& options, Output& out);
 
 // {"file": …, "view": …, <content>}
 void print_json(Output& out, const StoreInput& input, const DumpOptions& options, Json content);
-// A view that is one table: JSON under `key`.
-void print_table(Output& out, const StoreInput& input, const DumpOptions& options, const Table& table, const char* key);
 
 }  // namespace grape::tools

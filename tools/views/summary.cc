@@ -371,18 +371,9 @@ int view_summary(TraceInput& input, const DumpOptions& options, Output& out) {
   if (facts.sum.last_ticks > 0) facts.duration = input.seconds(facts.sum.last_ticks - facts.sum.first_ticks);
   if (options.format == Format::kText) {
     print_text(facts, input, out);
-    return 0;
+  } else {
+    print_facts(out, input, options, to_json(facts, input));
   }
-  Json json = to_json(facts, input);
-  if (options.format == Format::kJson) {
-    print_json(out, input, options, std::move(json));
-    return 0;
-  }
-  Table table({{"name", "name"}, {"value", "value"}});
-  for (const auto& [key, value] : json.items()) {
-    if (value.is_primitive()) table.add({text_value(key), value});
-  }
-  table.csv(out);
   return 0;
 }
 

@@ -1,7 +1,9 @@
 // What `grape dump` can show. Each view walks the trace itself and writes in the chosen format.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/filter.h"
@@ -36,7 +38,33 @@ int view_chrome(TraceInput& input, const DumpOptions& options, Output& out);
 
 // {"file": …, "view": …, <content>, "records": …, "complete": …}, for a view that has read what it needs.
 void print_json(Output& out, TraceInput& input, const DumpOptions& options, Json content);
-// A view that is one table: JSON under `key`.
-void print_table(Output& out, TraceInput& input, const DumpOptions& options, const Table& table, const char* key);
+
+// Of a trace or a cache: a view that is one table; JSON under `key`.
+template <class Input>
+void print_table(Output& out, Input& input, const DumpOptions& options, const Table& table, const char* key) {
+  if (options.format == Format::kText) {
+    table.text(out, options.limit);
+  } else if (options.format == Format::kCsv) {
+    table.csv(out, options.limit);
+  } else {
+    Json json;
+    json[key] = table.json(options.limit);
+    print_json(out, input, options, std::move(json));
+  }
+}
+
+// Of either, in JSON or CSV: facts with names; CSV leaves lists and objects out.
+template <class Input>
+void print_facts(Output& out, Input& input, const DumpOptions& options, Json facts) {
+  if (options.format == Format::kJson) return print_json(out, input, options, std::move(facts));
+  Table table({{"name", "name"}, {"value", "value"}});
+  for (const auto& [key, value] : facts.items()) {
+    if (value.is_primitive()) table.add({text_value(key), value});
+  }
+  table.csv(out);
+}
+
+// What a graph's node follows, where that is not the one before it: "after #1 #2"; "": it is.
+std::string after_text(const std::vector<std::uint32_t>& after, std::size_t index);
 
 }  // namespace grape::tools

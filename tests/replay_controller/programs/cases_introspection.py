@@ -248,13 +248,17 @@ def bytes_of_a_storage(run):
         run(model, large[0:3] if 6 <= i < 12 else data(1))
 
 
-# Frames.
-def from_two_lines(run, answer):
+def multiplied_by(answer):
     class Reading(Net):
         def forward(self, x):
             return super().forward(x) * answer()
 
-    model = net(Reading)
+    return net(Reading)
+
+
+# Frames.
+def from_two_lines(run, answer):
+    model = multiplied_by(answer)
     for i in range(6):
         run(model, data(i))
     for i in range(6):
@@ -302,11 +306,7 @@ def lines_of_callers_by_an_exception(run):
 
 # Exceptions that are handled outside of the call.
 def inside_of_a_handler(run, answer):
-    class Reading(Net):
-        def forward(self, x):
-            return super().forward(x) * answer()
-
-    model = net(Reading)
+    model = multiplied_by(answer)
     for i in range(6):
         run(model, data(i))
     for i in range(6):

@@ -1,0 +1,19 @@
+"""The environment of programs that use the simulated PyTorch on the simulated driver."""
+import os
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def environment(options, *paths, **variables):
+    """This process's, without what would reach into theirs. `options`: simcuda and sim_torch, folders; `paths`: where they
+    import from before this folder's programs."""
+    taken = {k: v for k, v in os.environ.items() if not k.startswith(("GRAPE_", "PYTHON", "SIMCUDA_", "LD_"))}
+    taken.update(
+        PYTHONPATH=os.pathsep.join((*paths, os.path.join(HERE, "programs"))),
+        PYTHONDONTWRITEBYTECODE="1",
+        LD_LIBRARY_PATH=options.simcuda,
+        SIM_TORCH_LIBRARIES=options.sim_torch,
+        SIMCUDA_LATENCY="20000",  # one launch takes less time than several: replaying pays
+    )
+    taken.update(variables)
+    return taken
