@@ -12,12 +12,22 @@ bool same_layout(const program::FunctionInfo& a, const program::FunctionInfo& b)
   return true;
 }
 
-bool adopt_functions(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels) {
-  if (cached.functions.size() != seen.functions.size() || kernels.size() != seen.functions.size()) return false;
+bool adopt_functions(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels,
+                     std::string& why) {
+  if (cached.functions.size() != seen.functions.size() || kernels.size() != seen.functions.size()) {
+    why = "it ran " + std::to_string(seen.functions.size()) + " different kernels; there, " +
+          std::to_string(cached.functions.size());
+    return false;
+  }
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     program::FunctionInfo& own = cached.functions[i];
     const program::FunctionInfo& other = seen.functions[i];
-    if (own.handle != handle_of(kernels[i]) || own.name != other.name || !same_layout(own, other)) return false;
+    if (own.name != other.name) {
+      why = "it ran " + other.name + "; there, " + own.name;
+    } else if (own.handle != handle_of(kernels[i]) || !same_layout(own, other)) {
+      why = "the code of " + own.name + " was another one";
+    }
+    if (!why.empty()) return false;
     own.handle = other.handle;
   }
   return true;
@@ -54,11 +64,16 @@ std::vector<bool> put_on_statics_of(program::Program& program, const program::Pr
   return known;
 }
 
-bool adopt(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels) {
+bool adopt(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels,
+           std::string& why) {
+  why.clear();
   for (const program::Program* each : {static_cast<const program::Program*>(&cached), &seen}) {
-    if (!each->waited_events.empty() || !each->recorded_events.empty() || !each->waited_streams.empty()) return false;
+    if (!each->waited_events.empty() || !each->recorded_events.empty() || !each->waited_streams.empty()) {
+      why = "it waits for events of before it, or others for its";
+      return false;
+    }
   }
-  if (!adopt_functions(cached, seen, kernels)) return false;
+  if (!adopt_functions(cached, seen, kernels, why)) return false;
   adopt_statics(cached, seen);
   cached.streams = seen.streams;
   return true;

@@ -1,6 +1,7 @@
 // A program of a cache, as if this process had seen it. Core: no CUDA, no Python. Throws std::bad_alloc only.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "compressor/cache/cache.h"
@@ -13,8 +14,9 @@ std::vector<bool> put_on_statics_of(program::Program& program, const program::Pr
 
 // Gives `cached` the functions, streams and memory of `seen`, so that program::compare() can tell whether they are the
 // same. `kernels`: of seen's functions. A static of the cached one becomes what stands in its first place in the seen
-// one; what stands in none becomes memory that is nobody's. False: they are not of the same kernels, or wait for what
-// only the other process had (events, streams).
-bool adopt(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels);
+// one; what stands in none becomes memory that is nobody's. False, and `why`: they are not of the same kernels, or wait
+// for what only the other process had (events, streams).
+bool adopt(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels,
+           std::string& why);
 
 }  // namespace grape::cache

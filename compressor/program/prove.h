@@ -47,8 +47,7 @@ struct Comparison {
 //   - the first four bytes of a class template of 8, where the other four are the same in both: an empty object, or one
 //     byte, in front of a number (PyTorch's BUnaryFunctor, LoadWithCast);
 //   - a pointer, or a closure of 8 bytes, that is an address of the host's heap or stack in both runs: cuBLASLt hands
-//   its
-//     kernels where alpha and beta lie, PyTorch's lambdas where a variable lies that they captured and do not use.
+//     its kernels where alpha and beta lie, PyTorch's lambdas where a variable lies that they captured and do not use.
 //
 // A run that draws random numbers is compared with strictness, as a frozen seed or offset would repeat its numbers.
 // kRandom is, besides another amount drawn:
@@ -57,7 +56,7 @@ struct Comparison {
 //   - a word that was taken for an offset in one run is a constant, as the other run shows; or the same word is two
 //     different offsets. The next pair of runs may do better.
 //   - a kernel takes at::PhiloxCudaState (its name says so), but not of a state that is known: a generator of the
-//   user's.
+//     user's.
 Comparison compare(const Program& a, const Program& b);
 
 // One line for a PyTorch user: what differs, in which kernel (demangled by the caller's function; null: names as they

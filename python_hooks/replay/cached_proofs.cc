@@ -37,8 +37,11 @@ std::string environment() {
   add_line(text, "grape", GRAPE_VERSION " " + lifecycle::build_id());
   text += interpose::machine();
   add_line(text, "python", g_api.Py_GetVersion());
+  // A TorchVersion, whose text is not kept as a str's own.
   Object* torch = state::torch_member("torch", "__version__");
-  add_line(text, "torch", torch != nullptr && is_text(torch) ? state::text_value(torch) : "");
+  const char* version = torch != nullptr && is_text(torch) ? g_api.PyUnicode_AsUTF8AndSize(torch, nullptr) : nullptr;
+  if (version == nullptr) g_api.PyErr_Clear();
+  add_line(text, "torch", version != nullptr ? version : "");
   return text;
 }
 
@@ -127,16 +130,20 @@ bool CachedProofs::knows(const Region& region, const cache::Digest& signature) c
 }
 
 std::unique_ptr<program::Program> CachedProofs::find(const cache::Call& call, const cache::Digest& outcome,
-                                                     const program::Program& seen) {
+                                                     const program::Program& seen, std::string& why) {
   const cache::Entry* entry = state_->keeper->find(call);
-  if (entry == nullptr || entry->outcome != outcome) return nullptr;
-  auto program = std::make_unique<program::Program>();
-  std::vector<cache::Digest> kernels;
-  std::string error;
-  if (!state_->kernels_of(seen, kernels) || !state_->keeper->earlier().programs->get(entry->id, *program, error)) {
+  if (entry == nullptr || entry->outcome != outcome) {
+    why = entry == nullptr ? "it ran other code" : "it returned or changed something else";
     return nullptr;
   }
-  return cache::adopt(*program, seen, kernels) ? std::move(program) : nullptr;
+  auto program = std::make_unique<program::Program>();
+  std::vector<cache::Digest> kernels;
+  if (!state_->kernels_of(seen, kernels)) {
+    why = "where the code of a kernel comes from is not known";
+    return nullptr;
+  }
+  if (!state_->keeper->earlier().programs->get(entry->id, *program, why)) return nullptr;
+  return cache::adopt(*program, seen, kernels, why) ? std::move(program) : nullptr;
 }
 
 void CachedProofs::note_use(const cache::Call& call) {

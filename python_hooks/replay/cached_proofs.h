@@ -25,9 +25,9 @@ class CachedProofs {
 
   // The program that an earlier process proved for `call`, with functions and memory of `seen`, which this one
   // observed: what is left is to compare them. Null: there is none, or it did for Python what `outcome` is not, or it
-  // cannot be the same.
+  // cannot be the same: `why`.
   std::unique_ptr<program::Program> find(const cache::Call& call, const cache::Digest& outcome,
-                                         const program::Program& seen);
+                                         const program::Program& seen, std::string& why);
   void note_use(const cache::Call& call);  // a proof stands on what find() gave
   // Its graph left other bytes here: not to be believed again, nor to be handed on.
   void refute(const cache::Call& call);

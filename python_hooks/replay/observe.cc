@@ -275,11 +275,8 @@ const char* against_earlier(const Observation& observation, const Seen& seen) {
 // The program that an earlier process proved for this call, where it is the same. Null: `why`.
 std::unique_ptr<program::Program> same_as_earlier(const cache::Call& name, const Observation& observation,
                                                   std::vector<std::uint32_t>& noise, std::string& why) {
-  auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), observation.program);
-  if (earlier == nullptr) {
-    why = "it ran other code, or did something else";
-    return nullptr;
-  }
+  auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), observation.program, why);
+  if (earlier == nullptr) return nullptr;
   const program::Comparison comparison = program::compare(*earlier, observation.program);
   noise = comparison.noise;
   if (comparison.difference == program::Difference::kNone) return earlier;

@@ -56,8 +56,10 @@ Program cached(const Change& change = {}) {
   return program;
 }
 
+std::string why;  // of the last adopt()
+
 Difference difference(Program earlier, const Program& now, std::vector<std::uint32_t>* noise = nullptr) {
-  EXPECT_TRUE(adopt(earlier, now, kKernels));
+  EXPECT_TRUE(adopt(earlier, now, kKernels, why)) << why;
   const program::Comparison comparison = compare(earlier, now);
   if (noise != nullptr) *noise = comparison.noise;
   return comparison.difference;
@@ -99,18 +101,20 @@ TEST(Adopt, PaddingIsNoDifference) {
 TEST(Adopt, OtherKernelsAreRefused) {
   const Program now = run(kNow);
   Program earlier = cached();
-  EXPECT_FALSE(adopt(earlier, now, {kKernels[1], kKernels[0]}));
+  EXPECT_FALSE(adopt(earlier, now, {kKernels[1], kKernels[0]}, why));
+  EXPECT_EQ(why, "the code of f was another one");
   earlier = cached();
-  EXPECT_FALSE(adopt(earlier, now, {kKernels[0]}));
+  EXPECT_FALSE(adopt(earlier, now, {kKernels[0]}, why));
   earlier = cached();
   earlier.functions[1].name = "h";
-  EXPECT_FALSE(adopt(earlier, now, kKernels));
+  EXPECT_FALSE(adopt(earlier, now, kKernels, why));
+  EXPECT_EQ(why, "it ran g; there, h");
   earlier = cached();
   earlier.functions[1].parameters.back().bytes = 4;
-  EXPECT_FALSE(adopt(earlier, now, kKernels));
+  EXPECT_FALSE(adopt(earlier, now, kKernels, why));
   earlier = cached();
   earlier.functions[0].has_layout = false;
-  EXPECT_FALSE(adopt(earlier, now, kKernels));
+  EXPECT_FALSE(adopt(earlier, now, kKernels, why));
 }
 
 TEST(Adopt, WhatWaitsForOthersIsRefused) {
@@ -121,7 +125,8 @@ TEST(Adopt, WhatWaitsForOthersIsRefused) {
       if (kind == 0) one.waited_events.push_back({1, 2});
       if (kind == 1) one.recorded_events.push_back({1, 2});
       if (kind == 2) one.waited_streams.push_back(1);
-      EXPECT_FALSE(adopt(earlier, now, kKernels)) << of_now << kind;
+      EXPECT_FALSE(adopt(earlier, now, kKernels, why)) << of_now << kind;
+      EXPECT_EQ(why, "it waits for events of before it, or others for its");
     }
   }
 }

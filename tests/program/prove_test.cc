@@ -339,11 +339,12 @@ TEST(Compare, AddressesOfTheHostAreNoiseWhereTheyMeanNothing) {
   for (const char* name : {kLambda, kPointer}) {
     EXPECT_EQ(run(name, kHeap, kHeap + 160), Difference::kNone);
     EXPECT_EQ(run(name, 0x55d000001000, 0x7ffd00001000), Difference::kNone);
-    EXPECT_EQ(run(name, kHeap, kHeap + 1), Difference::kScalar);       // no address of an object
-    EXPECT_EQ(run(name, 64, kHeap), Difference::kScalar);              // a number
-    EXPECT_EQ(run(name, 0, kHeap), Difference::kScalar);               // null may be asked for
-    EXPECT_EQ(run(name, 0x7f1234567000, kHeap), Difference::kScalar);  // could be the device's
-    EXPECT_EQ(run(name, kWeight, kHeap), Difference::kScalar);         // is the device's
+    EXPECT_EQ(run(name, 0x7ffd99a3825c, 0x7ffdb408853c), Difference::kNone);  // of a float
+    EXPECT_EQ(run(name, kHeap, kHeap + 1), Difference::kScalar);              // no address of an object
+    EXPECT_EQ(run(name, 64, kHeap), Difference::kScalar);                     // a number
+    EXPECT_EQ(run(name, 0, kHeap), Difference::kScalar);                      // null may be asked for
+    EXPECT_EQ(run(name, 0x7f1234567000, kHeap), Difference::kScalar);         // could be the device's
+    EXPECT_EQ(run(name, kWeight, kHeap), Difference::kScalar);                // is the device's
   }
   EXPECT_EQ(run("_Z1fil3sum", kHeap, kHeap + 160), Difference::kScalar);  // a number by its type
   EXPECT_EQ(run(kFunctor, kHeap, kHeap + 160), Difference::kScalar);      // may hold a number

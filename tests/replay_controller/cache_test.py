@@ -145,6 +145,11 @@ class Cache(unittest.TestCase):
                 cache = json.load(file)["cache"]
             self.assertEqual(cache, {"file": self.path(), "programs": programs, "used": used, "added": added})
 
+    def test_the_file_says_of_which_environment_it_is(self):
+        self.letters()
+        for part in (rb"torch=2[.]11[.]0[+]sim\n", rb"python=3[.]\d+[.]", rb"driver=\d+\n"):
+            self.assertRegex(self.content(), part)
+
     def test_nothing_new_is_nothing_written(self):
         self.letters()
         before = os.stat(self.path())

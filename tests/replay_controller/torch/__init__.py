@@ -30,7 +30,11 @@ from torch._C import (  # noqa: E402
 )
 
 
-__version__ = "2.11.0+sim"
+class TorchVersion(str):
+    """As torch.torch_version has it: no str of its own kind."""
+
+
+__version__ = TorchVersion("2.11.0+sim")
 
 
 class version:
