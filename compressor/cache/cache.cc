@@ -220,9 +220,13 @@ void Builder::remove(const std::function<bool(const Entry&)>& which) {
   entries.erase(gone, entries.end());
 }
 
-void Builder::add_padding(const Padding& padding) {
-  std::array<std::uint8_t, 8>& seen = state_->padding[{padding.kernel, padding.word}];
+bool Builder::add_padding(const Padding& padding) {
+  const auto [place, added] = state_->padding.try_emplace({padding.kernel, padding.word}, padding.seen);
+  if (added) return true;
+  std::array<std::uint8_t, 8>& seen = place->second;
+  const std::array<std::uint8_t, 8> before = seen;
   for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = std::max(seen[i], padding.seen[i]);
+  return seen != before;
 }
 
 bool Builder::merge(const Cache& older, std::uint64_t most_bytes, std::size_t most_entries) {

@@ -76,8 +76,8 @@ class Builder {
   bool add(Entry entry, program::Program program, const std::function<std::string(std::uint32_t)>& place);
   // Takes entries out again.
   void remove(const std::function<bool(const Entry&)>& which);
-  // What was learned counts no less than what is there.
-  void add_padding(const Padding& padding);
+  // What was learned counts no less than what is there. True: it counts more.
+  bool add_padding(const Padding& padding);
   // What `older` has besides, the latest used first, until the programs take `most_bytes`. False: `most_entries` were
   // added, and there may be more.
   bool merge(const Cache& older, std::uint64_t most_bytes, std::size_t most_entries = ~std::size_t{0});

@@ -38,16 +38,14 @@ std::string file_name(const std::string& environment) {
   return name;
 }
 
+// `all` in the order of a cache.
 bool has_all(const std::vector<Padding>& all, const std::vector<Padding>& some) {
-  std::map<std::pair<Digest, std::uint32_t>, const Padding*> known;
-  for (const Padding& each : all) known[{each.kernel, each.word}] = &each;
-  return std::all_of(some.begin(), some.end(), [&known](const Padding& each) {
-    const auto found = known.find({each.kernel, each.word});
-    if (found == known.end()) return false;
-    for (std::size_t i = 0; i < each.seen.size(); ++i) {
-      if (found->second->seen[i] < each.seen[i]) return false;
-    }
-    return true;
+  return std::all_of(some.begin(), some.end(), [&all](const Padding& each) {
+    const auto found = std::lower_bound(all.begin(), all.end(), each, [](const Padding& a, const Padding& b) {
+      return std::tie(a.kernel, a.word) < std::tie(b.kernel, b.word);
+    });
+    if (found == all.end() || found->kernel != each.kernel || found->word != each.word) return false;
+    return std::equal(each.seen.begin(), each.seen.end(), found->seen.begin(), std::less_equal<>());
   });
 }
 
@@ -266,7 +264,7 @@ bool Keeper::add(Entry entry, program::Program program, const std::function<std:
 
 void Keeper::add_padding(const Padding& padding) {
   const Lock lock(state_->mutex);
-  state_->builder.add_padding(padding);
+  if (state_->builder.add_padding(padding) && !has_all(state_->earlier.padding, {padding})) state_->change(lock);
 }
 
 void Keeper::note_use(const Call& call) {

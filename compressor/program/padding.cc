@@ -1,6 +1,7 @@
 #include "compressor/program/padding.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <set>
 #include <utility>
 
@@ -74,6 +75,14 @@ void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
   all = std::move(merged);
 }
 
+std::string describe(const Program& program, const NoiseWord& noise) {
+  const RecordedNode& node = node_of(program, noise.word);
+  char text[80];
+  std::snprintf(text, sizeof text, "bytes 0x%02x of word %u of kernel ", noise.bytes, noise.word - node.words_at);
+  return text + program.functions[node.function].name + " (operation " + std::to_string(&node - program.nodes.data()) +
+         ")";
+}
+
 void PaddingKnowledge::set_module_epoch(std::uint32_t epoch) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (epoch != module_epoch_) kernels_.clear();
@@ -81,7 +90,7 @@ void PaddingKnowledge::set_module_epoch(std::uint32_t epoch) noexcept {
 }
 
 PaddingKnowledge::Kernel& PaddingKnowledge::kernel_of(const FunctionInfo& function) const {
-  const auto [place, added] = kernels_.try_emplace(function.handle);
+  const auto [place, added] = kernels_.try_emplace(identity_ ? identity_(function) : function.handle);
   Kernel& kernel = place->second;
   if (!added && kernel.name == function.name) return kernel;
   kernel.name = function.name;

@@ -30,6 +30,9 @@ struct NoiseWord {
 void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
                const std::vector<std::uint32_t>& noise);
 
+// For a log: "bytes 0x0f of word 3 of kernel f (operation 7)".
+std::string describe(const Program& program, const NoiseWord& noise);
+
 // Any thread.
 class PaddingKnowledge {
  public:
@@ -37,6 +40,9 @@ class PaddingKnowledge {
 
   using Counts =
       std::map<std::uint32_t, std::array<std::uint8_t, 8>>;  // by word of the parameters: how often, per byte
+  // Kernels with the same number are the same code, whatever their handles: cuDNN loads one anew for each shape. Odd
+  // numbers, as handles are even; else the handle. Before all else.
+  void set_identity(std::function<std::uint64_t(const FunctionInfo&)> identity) { identity_ = std::move(identity); }
   // Asked once for each kernel, when it is first met: what is known of it from elsewhere. Before all else.
   void set_source(std::function<Counts(const FunctionInfo&)> source) { source_ = std::move(source); }
   Counts known(const FunctionInfo& function) const;  // with what the source told
@@ -64,7 +70,8 @@ class PaddingKnowledge {
   Kernel& kernel_of(const FunctionInfo& function) const;
 
   mutable std::mutex mutex_;
-  mutable std::unordered_map<std::uint64_t, Kernel> kernels_;  // by handle
+  mutable std::unordered_map<std::uint64_t, Kernel> kernels_;  // by identity
+  std::function<std::uint64_t(const FunctionInfo&)> identity_;
   std::function<Counts(const FunctionInfo&)> source_;
   std::uint32_t module_epoch_ = 0;
 };

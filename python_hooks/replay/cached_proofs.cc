@@ -11,6 +11,7 @@
 #include "compressor/cache/adopt.h"
 #include "compressor/cache/keeper.h"
 #include "python_hooks/frame_names.h"
+#include "python_hooks/replay/kernel_digest.h"
 #include "python_hooks/replay/signature.h"
 #include "python_hooks/state/portable.h"
 #include "python_hooks/state/torch_symbols.h"
@@ -19,7 +20,6 @@
 #include "shim/lifecycle/build_id.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
-#include "shim/record/thread_log.h"
 
 namespace grape::python::replay {
 namespace {
@@ -54,29 +54,15 @@ std::atomic<CachedProofs*> g_proofs{nullptr};
 struct CachedProofs::State {
   std::unique_ptr<cache::Keeper> keeper;
   std::unordered_map<std::uint64_t, cache::Digest> modules;  // digests of modules' states, by hash of their bytes
-  std::unordered_map<std::uint64_t, std::pair<std::uint32_t, cache::Digest>> kernels;  // by handle; module epoch
   std::uint64_t used = 0;
 
-  bool kernel(const program::FunctionInfo& function, cache::Digest& digest);
   bool kernels_of(const program::Program& program, std::vector<cache::Digest>& digests);
 };
-
-bool CachedProofs::State::kernel(const program::FunctionInfo& function, cache::Digest& digest) {
-  const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
-  auto& [known_epoch, known_digest] = kernels[function.handle];
-  if (known_digest == cache::Digest() || known_epoch != epoch) {
-    known_epoch = epoch;
-    known_digest = {};
-    if (!interpose::kernel_content(function.handle, known_digest)) return false;
-  }
-  digest = known_digest;
-  return true;
-}
 
 bool CachedProofs::State::kernels_of(const program::Program& program, std::vector<cache::Digest>& digests) {
   for (const program::FunctionInfo& function : program.functions) {
     digests.emplace_back();
-    if (kernel(function, digests.back())) continue;
+    if (kernel_digest(function, digests.back())) continue;
     log_line(LogLevel::kDebug, "GRAPE_CACHE: where the code of %s comes from is not known", function.name.c_str());
     return false;
   }
@@ -183,7 +169,7 @@ void CachedProofs::add(const cache::Call& call, const cache::Digest& outcome, co
 program::PaddingKnowledge::Counts CachedProofs::padding_of(const program::FunctionInfo& function) {
   program::PaddingKnowledge::Counts counts;
   cache::Digest digest;
-  if (!state_->kernel(function, digest)) return counts;
+  if (!kernel_digest(function, digest)) return counts;
   const auto& all = state_->keeper->earlier().padding;
   const auto first = std::lower_bound(all.begin(), all.end(), digest,
                                       [](const cache::Padding& one, const cache::Digest& d) { return one.kernel < d; });

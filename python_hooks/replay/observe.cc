@@ -105,7 +105,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   }
   // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
   region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
-  seen.again = recorded.again;
+  seen.again = recorded.again || (recorded.record != nullptr && recorded.loaded);
   if (!clean) {
     seen.reason = seen.code.reason();
     seen.autograd = seen.code.ran_backward();
@@ -127,6 +127,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   if (!seen.reason.empty()) return nullptr;
   auto observation = std::make_unique<Observation>();
   observation->module_epoch = seen.module_epoch;
+  observation->loaded = recorded.loaded;
   observation->outcome =
       state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason, &seen.autograd);
   if (observation->outcome == nullptr) return nullptr;
@@ -317,11 +318,15 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   if (before != nullptr) {
     signature.observation->program = *before;
     proven = prove_by_last(region, call, *signature.observation, *observation, trial, seen);
+    seen.again = seen.again || (trial == nullptr && signature.observation->loaded);
   }
   if (trial == nullptr) proven = prove_by_earlier(region, signature, call, *observation, trial, seen);
   signature.stage = Stage::kObserved;
   const auto program = proven != nullptr ? proven->program.whole() : nullptr;
-  if (program != nullptr && !padding_known(*trial, *program)) {
+  const auto unknown = program != nullptr ? unknown_padding(*trial, *program) : std::vector<program::NoiseWord>();
+  if (!unknown.empty()) {
+    log_line(LogLevel::kDebug, "%s: padding, or not, of %zu words; the first one: %s", region.name.c_str(),
+             unknown.size(), program::describe(*program, unknown.front()).c_str());
     try_again(std::move(trial), std::move(proven), *observation, seen);
     return wait_with(signature, std::move(observation));
   }

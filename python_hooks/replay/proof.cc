@@ -6,6 +6,7 @@
 
 #include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/kernel_digest.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/shadowed.h"
@@ -69,6 +70,10 @@ void write_cache() noexcept {
 program::PaddingKnowledge& padding() {
   static auto& knowledge = *[] {
     auto* made = new program::PaddingKnowledge;
+    made->set_identity([](const program::FunctionInfo& function) {
+      cache::Digest digest;
+      return kernel_digest(function, digest) ? cache::handle_of(digest) : function.handle;
+    });
     if (CachedProofs* proofs = CachedProofs::instance()) {
       made->set_source([proofs](const program::FunctionInfo& function) { return proofs->padding_of(function); });
     }
@@ -93,9 +98,9 @@ std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, co
   return trial;
 }
 
-bool padding_known(const Trial& trial, const program::Program& program) {
+std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const program::Program& program) {
   const bool often = trial.shadows >= program::PaddingKnowledge::kEnough;
-  return padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough).empty();
+  return padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough);
 }
 
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {

@@ -26,7 +26,7 @@ struct Seen {
   bool shadowed = false;      // what it can reach was copied before it ran
   bool differed = false;      // a graph of the same work left other bytes
   bool autograd = false;      // of no use because autograd is at work
-  bool again = false;         // of no use this time, but maybe next time: kernels were loaded, ...
+  bool again = false;         // of no use this time, but maybe next time: a first call, ...
   cache::Call name;           // what other processes can know of it; no region: not asked yet
   std::string reason, place;  // where it stands in the program, if the reason does not say so itself
 };
@@ -37,9 +37,9 @@ program::PaddingKnowledge& padding();
 // The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
 std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise);
 
-// Is all that differs between the runs padding? Two shadow replays must have had other bytes there: of this program, or
-// of any with the same kernel.
-bool padding_known(const Trial& trial, const program::Program& program);
+// What differs between the runs, and is not known to be padding: two shadow replays must have had other bytes there, of
+// this program, or of any with the same kernel.
+std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const program::Program& program);
 
 // Another observed call told the same program: its graph runs in the shadow, with the padding of the others. Null:
 // `seen.reason` says why not.

@@ -88,6 +88,7 @@ struct Observation {
   std::vector<CUstream> others;                    // streams besides the current one that work was put on
   std::uint32_t current_stream = program::kNever;  // its number in the program
   std::uint32_t module_epoch = 0;
+  bool loaded = false;           // kernels were loaded: what else it did may come once only
   std::unique_ptr<Trial> trial;  // null: nothing of it ran in a shadow
 };
 
@@ -98,7 +99,7 @@ struct Signature {
   Stage stage = Stage::kSeen;
   std::uint32_t calls = 0;
   std::uint32_t failures = 0;   // observations in a row that were of no use
-  std::uint32_t postponed = 0;  // observations in which kernels were loaded, or the like
+  std::uint32_t postponed = 0;  // observations that were of no use for what may not come again
   std::unique_ptr<Observation> observation;
   std::shared_ptr<Proven> proven;
   std::string given_up_for;  // in words

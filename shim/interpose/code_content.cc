@@ -55,15 +55,20 @@ bool leaves_code_alone(CUjit_option option) noexcept {
   }
 }
 
+// Without a cache, what libraries make while the program runs is all that has to be told apart, a kernel for each
+// shape; libraries' own images, loaded once, are larger.
+constexpr std::uint64_t kMostBytesAlone = 1 << 20;
+std::uint64_t g_most_bytes = 0;
+
 __attribute__((constructor(102))) void choose() {
-  if (config().mode == Mode::kReplay && config().cache[0] != '\0') follow_code();
+  if (config().mode == Mode::kReplay) follow_code(config().cache[0] != '\0' ? ~std::uint64_t{0} : kMostBytesAlone);
 }
 
 void loaded(std::uint64_t owner, const void* image, unsigned count, const CUjit_option* options) noexcept {
   if (owner == 0 || image == nullptr || (count != 0 && options == nullptr)) return;
   if (!std::all_of(options, options + count, leaves_code_alone)) return;
   const std::uint64_t bytes = code_bytes(image);
-  if (bytes == 0) return;
+  if (bytes == 0 || bytes > g_most_bytes) return;
   const XXH128_hash_t hash = XXH3_128bits(image, bytes);
   Known& all = known();
   const std::lock_guard<std::mutex> lock(all.mutex);
@@ -84,7 +89,10 @@ void unloaded(std::uint64_t owner) noexcept {
 
 }  // namespace
 
-void follow_code() noexcept { g_follows_code.store(true, std::memory_order_relaxed); }
+void follow_code(std::uint64_t most_bytes) noexcept {
+  g_most_bytes = most_bytes;
+  g_follows_code.store(true, std::memory_order_relaxed);
+}
 
 void code_loaded(CUmodule* module, const void* image, unsigned count, const CUjit_option* options, void**) noexcept {
   loaded(number(*module), image, count, options);

@@ -1,5 +1,5 @@
 // Which code a kernel is, in terms that hold in other processes: the content of the module that it came from. Followed
-// only where GRAPE_CACHE asks for it. Any thread.
+// in replay mode: small images, and all where GRAPE_CACHE asks for it. Any thread.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,8 @@ constexpr CodeEffect code_effect(const char* base) noexcept {
 }
 
 extern std::atomic<bool> g_follows_code;
-void follow_code() noexcept;  // from here on
+// From here on, images up to that size; once, before any is loaded.
+void follow_code(std::uint64_t most_bytes) noexcept;
 
 // What wrappers tell: after a call that succeeded, and before code is unloaded. `options`: of the compiler.
 void code_loaded(CUmodule* module, const void* image, unsigned count = 0, const CUjit_option* options = nullptr,

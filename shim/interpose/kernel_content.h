@@ -9,7 +9,7 @@
 namespace grape::interpose {
 
 // Of a kernel (CUfunction or CUkernel) by its name and its module's content. False: not known (it was loaded from a
-// file, linked, compiled with options that change it, or before GRAPE_CACHE was followed).
+// file, linked, compiled with options that change it; it is larger than what is followed; or no code is).
 bool kernel_content(std::uint64_t handle, cache::Digest& digest) noexcept;
 
 // Driver and devices, in lines of "key=value". Throws std::bad_alloc.

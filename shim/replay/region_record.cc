@@ -233,6 +233,7 @@ RegionSink::Result make_region_record(RegionEvents events) {
   RegionScreen screen(events);
   for_each_event(events, [&](const trace::EventView& event) { screen.add(event); });
   const RegionScreen::Refusal refusal = screen.finish();
+  result.loaded = screen.loaded();
   if (!refusal.reason.empty()) {
     result.reason = refusal.reason;
     result.frame = refusal.frame;
@@ -253,7 +254,10 @@ RegionSink::Result make_region_record(RegionEvents events) {
     if (event.header->kind == kValueNote) values.emplace_back(event.words(), event.words() + event.word_count());
     if (event.header->kind == kHostDataNote) data.push_back(event);
   });
-  return Conversion(events, graph, screen, std::move(values), std::move(data)).run(std::move(before));
+  RegionSink::Result converted =
+      Conversion(events, graph, screen, std::move(values), std::move(data)).run(std::move(before));
+  converted.loaded = result.loaded;
+  return converted;
 }
 
 }  // namespace grape::replay

@@ -33,8 +33,9 @@ const program::LiveBlock* block_at(const std::vector<program::LiveBlock>& blocks
   return address - next->address < next->bytes ? &*next : nullptr;
 }
 
-// Calls about modules that load none: what they ask for or set stays as it is for the replays.
-bool keeps_modules(const std::string& name) {
+// Calls about modules that load none: what they ask for or set stays as it is for the replays, as does what others
+// load.
+bool asks_of_modules(const std::string& name) {
   static const char* const kNames[] = {"cuKernelGetFunction",    "cuKernelSetAttribute", "cuKernelSetCacheConfig",
                                        "cuFuncSetAttribute",     "cuFuncSetCacheConfig", "cuFuncSetSharedMemConfig",
                                        "cuModuleGetFunction",    "cuLibraryGetKernel",   "cuModuleGetGlobal",
@@ -139,7 +140,9 @@ void RegionScreen::add_call(const CallView& call) {
   const std::string name = " (" + plain_name(layout.symbol) + ")";
   if (layout.api_class == ApiClass::kQuery) return;  // may say "not ready"
   if (layout.api_class == ApiClass::kModule) {
-    return keeps_modules(plain_name(layout.symbol)) ? void() : refuse_again("kernels were loaded" + name, call.frame());
+    if (contains(layout.symbol, "Unload")) return refuse_again("kernels were unloaded" + name, call.frame());
+    loaded_ = loaded_ || !asks_of_modules(plain_name(layout.symbol));
+    return;
   }
   if (call.result() != 0) return refuse("a driver call failed" + name, call.frame());
   if ((call.header->flags & trace::kFlagCaptured) != 0) {

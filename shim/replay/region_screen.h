@@ -28,6 +28,9 @@ class RegionScreen {
   // What matters most of all that was found. Lasting reasons come before passing ones.
   Refusal finish();
 
+  // Was code loaded? It stays for the replays; but what else happens in such calls may happen once only.
+  bool loaded() const { return loaded_; }
+
   // After finish() that refused nothing:
   const record::StreamModes& modes() const { return modes_; }
   std::uint64_t serial(std::size_t block_event) const {
@@ -69,6 +72,7 @@ class RegionScreen {
 
   const RegionEvents& events_;
   Refusal lasting_, passing_;
+  bool loaded_ = false;
   std::size_t reads_ = 0, waited_for_ = 0, values_ = 0;  // by the host: begun, waited for, known by value
   std::uint32_t read_frame_ = 0;
   Refusal data_due_;                               // of the last event, if that was a copy from the host

@@ -33,9 +33,10 @@ class RegionSink {
   struct Result {
     std::unique_ptr<program::RegionRecord> record;
     std::string reason;
-    std::uint32_t frame =
-        0;               // Python frame id of the call that `reason` names, in this thread's definitions; 0 unknown
-    bool again = false;  // this observation does not count (kernels were loaded, ...): the next may be clean
+    // Python frame id of the call that `reason` names, in this thread's definitions; 0 unknown.
+    std::uint32_t frame = 0;
+    bool again = false;   // this observation does not count (streams were made, ...): the next may be clean
+    bool loaded = false;  // kernels were loaded: a first call, or one of a new shape, which may do more than the next
   };
   Result end() noexcept;
   // Stops collecting, without a result. Nothing if it does not collect.

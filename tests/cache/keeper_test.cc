@@ -100,6 +100,24 @@ TEST_F(KeeperTest, NothingNewIsNotWritten) {
   EXPECT_EQ(entries(), 2u);
 }
 
+TEST_F(KeeperTest, PaddingIsWrittenWithoutAProgram) {
+  auto first = keeper();
+  add(*first, 1);
+  first->add_padding({{5, 6}, 3, {2, 0, 1}});
+  ASSERT_TRUE(first->write());
+  const auto when = fs::last_write_time(first->path());
+  std::this_thread::sleep_for(milliseconds(10));
+  auto second = keeper();
+  for (const Padding& known : {Padding{{5, 6}, 3, {2}}, Padding{{5, 6}, 3, {1, 0, 1}}}) second->add_padding(known);
+  ASSERT_TRUE(second->write());
+  EXPECT_EQ(fs::last_write_time(first->path()), when) << "the file has as much";
+  second->add_padding({{5, 6}, 3, {0, 2}});
+  ASSERT_TRUE(second->write());
+  auto third = keeper();
+  ASSERT_EQ(third->earlier().padding.size(), 1u);
+  EXPECT_EQ(third->earlier().padding.front().seen, (std::array<std::uint8_t, 8>{2, 2, 1}));
+}
+
 TEST_F(KeeperTest, WhatIsRefutedGoesUnlessItIsAddedAnew) {
   auto first = keeper();
   for (const std::uint64_t number : {1, 2}) add(*first, number);

@@ -53,6 +53,18 @@ TEST(AddNoise, BytesOfAllRuns) {
   EXPECT_EQ(all, (std::vector<NoiseWord>{{1, 0b1001}})) << "one word, the bytes of both";
 }
 
+TEST(Padding, IsDescribed) {
+  EXPECT_EQ(describe(run({1, 2, 3}, 1, "f", 2), {6, 0x0f}), "bytes 0x0f of word 2 of kernel f (operation 1)");
+}
+
+TEST(Padding, OneCodeUnderSeveralHandlesIsOneKernel) {
+  PaddingKnowledge knowledge;
+  knowledge.set_identity([](const FunctionInfo& function) { return function.handle % 16 | 1; });
+  EXPECT_FALSE(prove(knowledge, run({1, 2, 3}, 0x10), run({9, 2, 3}, 0x10)));
+  EXPECT_TRUE(prove(knowledge, run({1, 2, 3}, 0x20), run({9, 2, 3}, 0x20)));
+  EXPECT_FALSE(prove(knowledge, run({1, 2, 3}, 0x22), run({9, 2, 3}, 0x22))) << "another one's";
+}
+
 TEST(Padding, KnownAfterTwoShadowReplays) {
   PaddingKnowledge knowledge;
   EXPECT_FALSE(prove(knowledge, run({1, 2, 3}), run({9, 2, 3})));

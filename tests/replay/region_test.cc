@@ -410,9 +410,8 @@ TEST_F(RefusalTest, FailuresAndUnknownCalls) {
 TEST_F(RefusalTest, WhatTheNextCallMayDoWithout) {
   CUdeviceptr made = 0;
   CUmodule loaded = nullptr;
-  expect("kernels were loaded (cuModuleLoadData)", true,
-         [&] { ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n")); });
-  expect("kernels were loaded (cuModuleUnload)", true, [&] { ASSERT_CU(cuModuleUnload(loaded)); });
+  ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n"));
+  expect("kernels were unloaded (cuModuleUnload)", true, [&] { ASSERT_CU(cuModuleUnload(loaded)); });
   ASSERT_CU(cuMemAlloc(&made, 512));
   expect("memory was given back to the driver (cuMemFree)", true, [&] { ASSERT_CU(cuMemFree(made)); });
   expect("streams were made or changed (cuStreamCreate)", true, [&] { stream(); });
@@ -421,6 +420,30 @@ TEST_F(RefusalTest, WhatTheNextCallMayDoWithout) {
     ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n"));
     ASSERT_CU(cuCtxSynchronize());
   });
+}
+
+TEST_F(RefusalTest, KernelsThatWereLoadedAreThereFromThenOn) {
+  const CUdeviceptr x = torch_alloc(256);
+  CUmodule loaded = nullptr;
+  const auto once = observe([&] {
+    ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n"));
+    CUfunction nothing = nullptr;
+    ASSERT_CU(cuModuleGetFunction(&nothing, loaded, "_Z7nothingv"));
+    ASSERT_CU(run(nothing, nullptr));
+    ASSERT_CU(cuMemsetD8Async(x, 1, 256, nullptr));
+  });
+  ASSERT_NE(once.record, nullptr) << once.reason;
+  EXPECT_TRUE(once.loaded);
+  EXPECT_EQ(once.record->nodes.size(), 2u);
+  const auto again = observe([&] {
+    CUfunction nothing = nullptr;
+    ASSERT_CU(cuModuleGetFunction(&nothing, loaded, "_Z7nothingv"));
+    ASSERT_CU(run(nothing, nullptr));
+  });
+  ASSERT_NE(again.record, nullptr) << again.reason;
+  EXPECT_FALSE(again.loaded) << "asking for one is not loading it";
+  const auto gone = observe([&] { ASSERT_CU(cuModuleUnload(loaded)); });
+  EXPECT_FALSE(gone.loaded);
 }
 
 TEST_F(RefusalTest, MemoryOfTheHost) {
