@@ -8,7 +8,7 @@
 namespace grape::program {
 namespace {
 
-constexpr std::uint8_t kAllBytes = 0xff;
+constexpr std::uint8_t kAllBytes = 0xff, kUpperHalf = 0xf0;
 
 std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b) {
   std::uint8_t bytes = 0;
@@ -20,12 +20,30 @@ std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b) {
 
 int count(std::uint8_t bytes) { return __builtin_popcount(bytes); }
 
-// A symbol, or an address in memory that is nobody's.
-bool has_address(const Program& program, std::uint32_t word) {
-  if (std::binary_search(program.strays.begin(), program.strays.end(), word)) return true;
+// What a run had in a word.
+struct Observed {
+  bool address = false;  // a symbol, or an address in memory that is nobody's
+  bool known = true;     // the lower half
+  std::uint32_t low = 0;
+};
+
+Observed observed(const Program& program, std::uint32_t word) {
   const auto at = std::lower_bound(program.references.begin(), program.references.end(), word,
                                    [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
-  return at != program.references.end() && at->word == word;
+  if (at == program.references.end() || at->word != word) {
+    const bool stray = std::binary_search(program.strays.begin(), program.strays.end(), word);
+    return {stray, true, static_cast<std::uint32_t>(program.words[word])};
+  }
+  if (program.lows.size() != program.references.size()) return {true, false, 0};
+  return {true, true, program.lows[static_cast<std::size_t>(at - program.references.begin())]};
+}
+
+// Of two runs. Lower halves that are not known count as the same: the program was proven where they were.
+std::uint8_t noise_bytes(const Program& a, const Program& b, std::uint32_t word) {
+  const Observed in_a = observed(a, word), in_b = observed(b, word);
+  if (!in_a.address && !in_b.address) return different_bytes(a.words[word], b.words[word]);
+  const bool both = in_a.known && in_b.known;
+  return static_cast<std::uint8_t>(kUpperHalf | (both ? different_bytes(in_a.low, in_b.low) : 0));
 }
 
 const RecordedNode& node_of(const Program& program, std::uint32_t word) {
@@ -55,6 +73,7 @@ void drop_references(Program& program, const std::vector<NoiseWord>& noise) {
   }
   program.references = std::move(references);
   program.statics = std::move(statics);
+  program.lows.clear();
 }
 
 }  // namespace
@@ -66,8 +85,7 @@ void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
   auto old = all.begin();
   for (const std::uint32_t word : noise) {
     for (; old != all.end() && old->word < word; ++old) merged.push_back(*old);
-    const bool address = has_address(a, word) || has_address(b, word);
-    NoiseWord added{word, address ? kAllBytes : different_bytes(a.words[word], b.words[word])};
+    NoiseWord added{word, noise_bytes(a, b, word)};
     if (old != all.end() && old->word == word) added.bytes = static_cast<std::uint8_t>(added.bytes | old++->bytes);
     merged.push_back(added);
   }
@@ -157,6 +175,48 @@ void PaddingKnowledge::refute(const Program& program, const std::vector<NoiseWor
   }
 }
 
+namespace {
+
+// The donor's bytes that try most, of those that are `wanted` first.
+std::uint64_t best_of(std::uint64_t own, const std::vector<std::uint64_t>& others, std::uint8_t wanted) {
+  std::uint64_t best = own;
+  int best_worth = 0;
+  for (const std::uint64_t other : others) {
+    const std::uint8_t bytes = different_bytes(own, other);
+    const int worth = 16 * count(static_cast<std::uint8_t>(bytes & wanted)) + count(bytes);
+    if (worth <= best_worth) continue;
+    best = other;
+    best_worth = worth;
+  }
+  return best;
+}
+
+// Gives the word other bytes, and says which.
+std::uint8_t settle(Program& program, const std::vector<const Program*>& donors, std::uint32_t word,
+                    std::uint8_t wanted, std::uint64_t harmless) {
+  const Observed own = observed(program, word);
+  bool address = own.address;
+  std::vector<std::uint64_t> words, lows;
+  for (const Program* donor : donors) {
+    const Observed theirs = observed(*donor, word);
+    address = address || theirs.address;
+    words.push_back(donor->words[word]);
+    if (theirs.known) lows.push_back(theirs.low);
+  }
+  std::uint64_t& value = program.words[word];
+  if (!address) {
+    const std::uint64_t before = value;
+    value = best_of(value, words, wanted);
+    return different_bytes(before, value);
+  }
+  const bool keeps_low = static_cast<std::uint32_t>(harmless) == 0 && own.known;
+  const std::uint64_t low = keeps_low ? best_of(own.low, lows, wanted) : 0;
+  value = harmless | low;
+  return keeps_low ? static_cast<std::uint8_t>(kUpperHalf | different_bytes(own.low, low)) : kAllBytes;
+}
+
+}  // namespace
+
 std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Program*>& donors,
                                     const std::vector<NoiseWord>& noise, const PaddingKnowledge& knowledge,
                                     std::uint64_t harmless) {
@@ -166,22 +226,8 @@ std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Pr
   for (const NoiseWord& each : noise) {
     while (next_unknown != unknown.end() && next_unknown->word < each.word) ++next_unknown;
     const bool any_unknown = next_unknown != unknown.end() && next_unknown->word == each.word;
-    const unsigned wanted = any_unknown ? next_unknown->bytes : 0u;
-    std::uint64_t& own = program.words[each.word];
-    bool address = has_address(program, each.word);
-    std::uint64_t best = own;
-    int best_worth = 0;
-    for (const Program* donor : donors) {
-      address = address || has_address(*donor, each.word);
-      const std::uint8_t bytes = different_bytes(own, donor->words[each.word]);
-      const int worth = 16 * count(static_cast<std::uint8_t>(bytes & wanted)) + count(bytes);
-      if (worth <= best_worth) continue;
-      best = donor->words[each.word];
-      best_worth = worth;
-    }
-    const std::uint8_t bytes = address ? kAllBytes : different_bytes(own, best);
+    const std::uint8_t bytes = settle(program, donors, each.word, any_unknown ? next_unknown->bytes : 0, harmless);
     if (bytes != 0) tried.push_back({each.word, bytes});
-    own = address ? harmless : best;
   }
   drop_references(program, noise);
   return tried;

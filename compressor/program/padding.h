@@ -22,7 +22,9 @@ namespace grape::program {
 // Bytes in which runs of one program differ.
 struct NoiseWord {
   std::uint32_t word = 0;  // index into Program::words
-  std::uint8_t bytes = 0;  // bit i: byte i. All, where any of the runs has an address
+  // Bit i: byte i. The upper half, where any of the runs has an address; of the lower one what differs, as far as it is
+  // known (Program::lows).
+  std::uint8_t bytes = 0;
   bool operator==(const NoiseWord& other) const { return word == other.word && bytes == other.bytes; }
 };
 
@@ -79,7 +81,9 @@ class PaddingKnowledge {
 // Gives each word of `noise` the bytes of a donor, for a shadow replay, and says which bytes are other ones now.
 // `donors`: other runs of the program; of those that differ there the one that tries most of what is not known. A word
 // that has an address in any of the runs, a symbol or a stray, might be a pointer after all: it gets `harmless`, an
-// address of memory that nobody uses. Statics that only noise referred to are gone.
+// address of memory that nobody uses. Where the lower half of that is zero, there are 4 GiB of it, and the word keeps a
+// lower half that a run had: it may be a number, and only what lies behind it padding. Statics that only noise referred
+// to are gone, and so are Program::lows.
 std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Program*>& donors,
                                     const std::vector<NoiseWord>& noise, const PaddingKnowledge& knowledge,
                                     std::uint64_t harmless);

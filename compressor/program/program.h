@@ -48,6 +48,9 @@ struct Program {
   std::vector<FunctionInfo> functions;  // only those used, in the order of first use
   std::vector<std::uint64_t> words;
   std::vector<Reference> references;  // ascending by word
+  // Of each reference, the lower half of what the word was, as observed; empty: not known. No part of the program, and
+  // not kept with it: it tells what compare() takes for padding from a number beside padding.
+  std::vector<std::uint32_t> lows;
   std::vector<std::uint8_t> attributes;
   std::vector<std::uint32_t> after;        // per node ascending
   std::vector<StaticBlock> statics;        // only those referred to, in the order of first use

@@ -10,8 +10,6 @@
 namespace grape::program {
 namespace {
 
-constexpr std::uint32_t kMostWithoutPadding = 8;  // bytes of a parameter
-
 const FunctionInfo& function_of(const Program& program, const RecordedNode& node) {
   return program.functions[node.function];
 }
@@ -323,6 +321,7 @@ void take_noise(Program& program, const Program& donor, const std::vector<std::u
   for (; own != program.references.cend(); ++own) take(program, *own);
   program.references = std::move(references);
   program.statics = statics.take();
+  program.lows.clear();
 }
 
 }  // namespace grape::program

@@ -9,6 +9,8 @@
 
 namespace grape::program {
 
+constexpr std::uint32_t kMostWithoutPadding = 8;  // bytes of a parameter; larger ones are structs
+
 // Where two programs differ first, if they differ in what no hypothesis can explain. Nodes and their order are looked
 // at before blocks, blocks before events and the random state, and words last.
 enum class Difference : std::uint8_t {

@@ -7,11 +7,14 @@
 
 #include "compressor/program/launch_attributes.h"
 #include "compressor/program/live_memory.h"
+#include "compressor/program/prove.h"
 
 namespace grape::program {
 namespace {
 
-constexpr std::size_t kRandomWords = 3;  // of at::PhiloxCudaState that are looked at
+constexpr std::uint32_t kMostNumber = 1u << 24;       // lower halves of addresses that are taken for numbers,
+constexpr std::uint32_t kMostNumberAlone = 1u << 16;  // and where nothing else tells
+constexpr std::size_t kRandomWords = 3;               // of at::PhiloxCudaState that are looked at
 constexpr std::uint64_t kNotCapturedMask = (std::uint64_t{1} << 40) - 1;
 
 class Symboliser {
@@ -37,7 +40,9 @@ class Symboliser {
     const auto by_word = [](const Reference& a, const Reference& b) { return a.word < b.word; };
     if (!std::is_sorted(program_.references.begin(), program_.references.end(), by_word)) {
       std::sort(program_.references.begin(), program_.references.end(), by_word);
+      program_.lows.clear();
     }
+    if (!doubtful_.empty()) settle_doubts();
     std::sort(program_.strays.begin(), program_.strays.end());
     return std::move(program_);
   }
@@ -52,6 +57,10 @@ class Symboliser {
   void symbolise_parameters(const RecordedNode& node, const FunctionInfo& function);
   void symbolise_words(std::uint32_t begin, std::uint32_t end, bool random_too);
   void symbolise_word(std::uint32_t word);
+  void refer(const Reference& reference, std::uint64_t raw);
+  void settle_doubts();
+  bool may_be_number(std::uint32_t word, std::uint32_t low) const;
+  bool is_number(std::uint32_t word) const;
   bool in_segment(std::uint64_t address) const;
   bool take_random_words(std::uint32_t word);
   void take_births();
@@ -61,7 +70,8 @@ class Symboliser {
   RegionRecord& record_;
   LiveMemory memory_;
   Program program_;
-  std::vector<std::uint32_t> static_of_;  // by block of RegionRecord::before
+  std::vector<std::uint32_t> static_of_;                           // by block of RegionRecord::before
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> doubtful_;  // symbols, and what the words were
   bool draws_ = false;
 };
 
@@ -140,7 +150,7 @@ void Symboliser::symbolise_node(const RecordedNode& node) {
       return;
     case NodeKind::kHostCopy:
       symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
-      if (node.word_count > 1) program_.references.push_back({begin + 1, Role::kHostData, 0});
+      if (node.word_count > 1) refer({begin + 1, Role::kHostData, 0}, 0);
       return;
     case NodeKind::kMemset:
     case NodeKind::kHostRead:
@@ -194,8 +204,66 @@ void Symboliser::symbolise_word(std::uint32_t word) {
     }
     place.block = number;
   }
-  program_.references.push_back({word, place.role, place.block});
+  const bool moves = place.role == Role::kInput || place.role == Role::kTemp;  // outputs are temps so far
+  if (moves && static_cast<std::uint32_t>(value) < kMostNumber) doubtful_.emplace_back(word, value);
+  refer({word, place.role, place.block}, value);
   value -= place.address;
+}
+
+void Symboliser::refer(const Reference& reference, std::uint64_t raw) {
+  program_.references.push_back(reference);
+  program_.lows.push_back(static_cast<std::uint32_t>(raw));
+}
+
+// A number of four bytes or less in a struct, and behind it, where nobody set anything, the upper half of an address
+// that lay there: where memory lies at that, it looks like a symbol, and the number would move with the block. What may
+// be so is taken for a stray: a shadow replay then tells which it is.
+void Symboliser::settle_doubts() {
+  std::vector<std::uint32_t> gone;
+  for (const auto& [word, raw] : doubtful_) {
+    if (!may_be_number(word, static_cast<std::uint32_t>(raw))) continue;
+    program_.words[word] = raw;
+    program_.strays.push_back(word);
+    gone.push_back(word);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < program_.references.size(); ++i) {
+    if (std::find(gone.begin(), gone.end(), program_.references[i].word) != gone.end()) continue;
+    program_.references[kept] = program_.references[i];
+    if (!program_.lows.empty()) program_.lows[kept] = program_.lows[i];
+    ++kept;
+  }
+  program_.references.resize(kept);
+  if (!program_.lows.empty()) program_.lows.resize(kept);
+}
+
+// In a struct, and another launch of the kernel has a number in its place. Where there is no other launch, small
+// numbers are doubted.
+bool Symboliser::may_be_number(std::uint32_t word, std::uint32_t low) const {
+  const auto next = std::upper_bound(program_.nodes.begin(), program_.nodes.end(), word,
+                                     [](std::uint32_t w, const RecordedNode& node) { return w < node.words_at; });
+  const RecordedNode& node = *(next - 1);
+  if (node.kind != NodeKind::kKernel || !program_.functions[node.function].has_layout) return false;
+  const std::uint32_t place = word - node.words_at;
+  const auto& parameters = program_.functions[node.function].parameters;
+  const bool in_struct = std::any_of(parameters.begin(), parameters.end(), [place](const Parameter& p) {
+    return p.bytes > kMostWithoutPadding && p.offset <= place * 8 && place * 8 < p.offset + p.bytes;
+  });
+  if (!in_struct) return false;
+  bool alone = true;
+  for (const RecordedNode& other : program_.nodes) {
+    if (&other == &node || other.kind != NodeKind::kKernel || other.function != node.function) continue;
+    alone = false;
+    if (place < other.word_count && is_number(other.words_at + place)) return true;
+  }
+  return alone && low < kMostNumberAlone;
+}
+
+bool Symboliser::is_number(std::uint32_t word) const {
+  const auto at = std::lower_bound(program_.references.begin(), program_.references.end(), word,
+                                   [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
+  const bool symbol = at != program_.references.end() && at->word == word;
+  return !symbol && program_.words[word] != 0 && !in_segment(program_.words[word]);
 }
 
 bool Symboliser::in_segment(std::uint64_t address) const {
@@ -209,10 +277,10 @@ bool Symboliser::take_random_words(std::uint32_t word) {
   const RandomState& random = record_.random;
   if (words[0] != random.seed || words[1] < random.offset_before || words[1] >= random.offset_after) return false;
   if ((words[2] & kNotCapturedMask) != 0) return false;
+  refer({word, Role::kRandomSeed, 0}, words[0]);
+  refer({word + 1, Role::kRandomOffset, 0}, words[1]);
   words[0] = 0;
   words[1] -= random.offset_before;
-  program_.references.push_back({word, Role::kRandomSeed, 0});
-  program_.references.push_back({word + 1, Role::kRandomOffset, 0});
   return true;
 }
 

@@ -203,6 +203,7 @@ void try_again(std::unique_ptr<Trial> trial, std::unique_ptr<Proven> candidate, 
 }
 
 void wait_with(Signature& signature, std::unique_ptr<Observation> observation) {
+  observation->lows = std::move(observation->program.lows);
   observation->waiting = store::KeptProgram(std::move(observation->program));
   observation->program = {};
   observation->waiting.put_away(programs());
@@ -317,6 +318,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   std::unique_ptr<Proven> proven;
   if (before != nullptr) {
     signature.observation->program = *before;
+    signature.observation->program.lows = std::move(signature.observation->lows);
     proven = prove_by_last(region, call, *signature.observation, *observation, trial, seen);
     seen.again = seen.again || (trial == nullptr && signature.observation->loaded);
   }

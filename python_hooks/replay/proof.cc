@@ -13,17 +13,20 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
+#include "shim/replay/harmless_memory.h"
 
 namespace grape::python::replay {
 namespace {
 
 using Range = grape::replay::Shadow::Range;
 
-// Memory for pointers that should be padding: never freed, alive as long as the process.
+// Memory for pointers that should be padding: never freed, alive as long as the process. 0: there is none.
 std::uint64_t harmless_memory(std::int32_t device) noexcept {
   static std::unordered_map<std::int32_t, std::uint64_t> addresses;
   std::uint64_t& address = addresses[device];
+  if (address == 0) address = grape::replay::harmless_memory(device);
   if (address != 0) return address;
+  // The driver has no virtual memory.
   constexpr std::uint64_t kBytes = 1 << 20;
   new_bytes(kBytes, kCuda, device, address);
   return address;

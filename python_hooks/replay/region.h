@@ -78,7 +78,8 @@ struct Trial {
 // One observed call, symbolised.
 struct Observation {
   program::Program program;
-  store::KeptProgram waiting;  // the same, while it waits for the next observed call
+  store::KeptProgram waiting;       // the same, while it waits for the next observed call
+  std::vector<std::uint32_t> lows;  // of the program, meanwhile
   std::unique_ptr<state::Outcome> outcome;
   std::vector<OutputRecipe> recipes;
   std::vector<std::uint64_t> output_addresses;     // per Program::outputs, of this call

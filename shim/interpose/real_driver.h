@@ -51,6 +51,13 @@ namespace grape::interpose {
   X(cuMemcpyDtoDAsync_v2, PFN_cuMemcpyDtoDAsync_v3020)                               \
   X(cuMemHostRegister_v2, PFN_cuMemHostRegister_v6050)                               \
   X(cuMemFree_v2, PFN_cuMemFree_v3020)                                               \
+  X(cuMemAddressReserve, PFN_cuMemAddressReserve_v10020)                             \
+  X(cuMemAddressFree, PFN_cuMemAddressFree_v10020)                                   \
+  X(cuMemCreate, PFN_cuMemCreate_v10020)                                             \
+  X(cuMemRelease, PFN_cuMemRelease_v10020)                                           \
+  X(cuMemMap, PFN_cuMemMap_v10020)                                                   \
+  X(cuMemUnmap, PFN_cuMemUnmap_v10020)                                               \
+  X(cuMemSetAccess, PFN_cuMemSetAccess_v10020)                                       \
   X(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                                      \
   X(cuMemcpyDtoHAsync_v2, PFN_cuMemcpyDtoHAsync_v3020)                               \
   X(cuMemcpyHtoDAsync_v2, PFN_cuMemcpyHtoDAsync_v3020)                               \

@@ -90,6 +90,37 @@ TEST(Compare, AddressesOfMemoryThatIsNobodysAreNoise) {
   EXPECT_TRUE(alive(kOther).empty()) << "no device memory at all";
 }
 
+// The upper half of an address, left behind a number, makes an address where memory lies at it: no symbol, if another
+// launch has a number there, or no other launch tells.
+TEST(Symbolise, ANumberBesideAnUpperHalfIsNoSymbol) {
+  constexpr std::uint64_t kBase = 0x7fe400000000, kBytes = 1 << 26;
+  const auto strays = [&](std::uint64_t word, std::uint64_t elsewhere, bool twice, std::uint32_t bytes = 24) {
+    RecordBuilder r;
+    r.alloc(kBase, kBytes);
+    const auto launch = [&](std::uint64_t value) {
+      std::vector<std::uint64_t> words = {kBase + 0x2000000, value};
+      words.resize(1 + (bytes + 7) / 8, 0);
+      r.launch(function_with(1, "f", {8, bytes}), words);
+    };
+    launch(word);
+    if (twice) launch(elsewhere);
+    r.free(kBase);
+    const Program program = symbolise(r.record());
+    EXPECT_EQ(program.lows.size(), program.references.size());
+    EXPECT_EQ(program.words[1], program.strays.empty() ? word - kBase : word);
+    return program.strays;
+  };
+  const std::vector<std::uint32_t> none, the_word = {1};
+  EXPECT_EQ(strays(kBase + 768, 768, true), the_word);
+  EXPECT_EQ(strays(kBase + 0x123456, 0x7ffe00000000 | 768, true), the_word);
+  EXPECT_EQ(strays(kBase + 768, kBase + 0x3000000, true), none) << "addresses in both launches";
+  EXPECT_EQ(strays(kBase + 768, 0, true), none) << "null is a pointer";
+  EXPECT_EQ(strays(kBase + 0x2000000, 768, true), none) << "too large for a number";
+  EXPECT_EQ(strays(kBase + 768, 0, false), the_word);
+  EXPECT_EQ(strays(kBase + 0x123456, 0, false), none);
+  EXPECT_EQ(strays(kBase + 768, 768, true, 8), none) << "a pointer, and no struct";
+}
+
 TEST(Compare, PointersToMemoryThatIsNobodysAreRefused) {
   const auto run = [](std::uint64_t pointer) {
     RecordBuilder r;
