@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <set>
 #include <utility>
 
 namespace grape::program {
@@ -113,6 +112,7 @@ PaddingKnowledge::Kernel& PaddingKnowledge::kernel_of(const FunctionInfo& functi
   if (!added && kernel.name == function.name) return kernel;
   kernel.name = function.name;
   kernel.seen = source_ ? source_(function) : Counts();
+  kernel.pointers.clear();
   return kernel;
 }
 
@@ -163,16 +163,27 @@ void PaddingKnowledge::confirm(const Program& program, const std::vector<NoiseWo
   }
 }
 
-void PaddingKnowledge::refute(const Program& program, const std::vector<NoiseWord>& tried) {
+bool PaddingKnowledge::refute(const Program& program, const std::vector<NoiseWord>& tried) {
   std::vector<NoiseWord> blamed = unknown(program, tried);
   if (blamed.empty()) blamed = tried;
+  bool learned = false;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const NoiseWord& each : blamed) {
     std::array<std::uint8_t, 8>& counts = counts_of(program, each.word);
     for (unsigned i = 0; i < 8; ++i) {
       if ((each.bytes >> i & 1) != 0) counts[i] = 0;
     }
+    const RecordedNode& node = node_of(program, each.word);
+    const bool stray = std::binary_search(program.strays.begin(), program.strays.end(), each.word);
+    std::set<std::uint32_t>& pointers = kernel_of(program.functions[node.function]).pointers;
+    learned = (stray && pointers.insert(each.word - node.words_at).second) || learned;
   }
+  return learned;
+}
+
+bool PaddingKnowledge::may_be_pointer(const FunctionInfo& function, std::uint32_t word) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return kernel_of(function).pointers.count(word) != 0;
 }
 
 namespace {

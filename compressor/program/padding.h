@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -58,13 +59,17 @@ class PaddingKnowledge {
   // A shadow replay of `program` was equal to its call, which had other bytes at `tried`. Counts once for each byte of
   // a kernel's parameters, however often the kernel was launched.
   void confirm(const Program& program, const std::vector<NoiseWord>& tried);
-  // It was not equal. Bytes that were not known to be padding are to blame; if there were none, all of them.
-  void refute(const Program& program, const std::vector<NoiseWord>& tried);
+  // It was not equal. Bytes that were not known to be padding are to blame; if there were none, all of them. True: of
+  // what was taken for a stray something may be a pointer, and was not known to be.
+  bool refute(const Program& program, const std::vector<NoiseWord>& tried);
+  // Was it taken for a stray when a shadow replay was not equal? Then symbolise() is not to doubt it again.
+  bool may_be_pointer(const FunctionInfo& function, std::uint32_t word) const;
 
  private:
   struct Kernel {
     std::string name;
     Counts seen;
+    std::set<std::uint32_t> pointers;  // that may be some, by word of the parameters
   };
 
   std::uint8_t unknown_bytes(const Program& program, const NoiseWord& noise, std::uint8_t enough) const;

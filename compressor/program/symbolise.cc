@@ -19,8 +19,8 @@ constexpr std::uint64_t kNotCapturedMask = (std::uint64_t{1} << 40) - 1;
 
 class Symboliser {
  public:
-  explicit Symboliser(RegionRecord& record)
-      : record_(record), memory_(record), static_of_(record.before.size(), kNever) {
+  Symboliser(RegionRecord& record, const IsPointer& is_pointer)
+      : record_(record), is_pointer_(is_pointer), memory_(record), static_of_(record.before.size(), kNever) {
     const RandomState& random = record.random;
     draws_ = random.known && random.offset_after > random.offset_before;
   }
@@ -68,6 +68,7 @@ class Symboliser {
   void take_handles();
 
   RegionRecord& record_;
+  const IsPointer& is_pointer_;
   LiveMemory memory_;
   Program program_;
   std::vector<std::uint32_t> static_of_;                           // by block of RegionRecord::before
@@ -215,9 +216,7 @@ void Symboliser::refer(const Reference& reference, std::uint64_t raw) {
   program_.lows.push_back(static_cast<std::uint32_t>(raw));
 }
 
-// A number of four bytes or less in a struct, and behind it, where nobody set anything, the upper half of an address
-// that lay there: where memory lies at that, it looks like a symbol, and the number would move with the block. What may
-// be so is taken for a stray: a shadow replay then tells which it is.
+// The number would move with the block. As a stray it stays, and a shadow replay tells whether it is one.
 void Symboliser::settle_doubts() {
   std::vector<std::uint32_t> gone;
   for (const auto& [word, raw] : doubtful_) {
@@ -249,7 +248,7 @@ bool Symboliser::may_be_number(std::uint32_t word, std::uint32_t low) const {
   const bool in_struct = std::any_of(parameters.begin(), parameters.end(), [place](const Parameter& p) {
     return p.bytes > kMostWithoutPadding && p.offset <= place * 8 && place * 8 < p.offset + p.bytes;
   });
-  if (!in_struct) return false;
+  if (!in_struct || (is_pointer_ && is_pointer_(program_.functions[node.function], place))) return false;
   bool alone = true;
   for (const RecordedNode& other : program_.nodes) {
     if (&other == &node || other.kind != NodeKind::kKernel || other.function != node.function) continue;
@@ -333,6 +332,6 @@ std::vector<Segment> segments(const Program& program) {
   return parts;
 }
 
-Program symbolise(RegionRecord record) { return Symboliser(record).run(); }
+Program symbolise(RegionRecord record, const IsPointer& is_pointer) { return Symboliser(record, is_pointer).run(); }
 
 }  // namespace grape::program

@@ -14,12 +14,22 @@
 // itself away.
 #pragma once
 
+#include <functional>
+
 #include "compressor/program/program.h"
 
 namespace grape::program {
 
+// Is a word of the kernel's parameters known to be a pointer, at times?
+using IsPointer = std::function<bool(const FunctionInfo& function, std::uint32_t word)>;
+
 // Never fails on a consistent record; `record` may be moved from. O(words * log(blocks)). Throws std::bad_alloc only.
 // Attributes' bytes beyond their value are zeroed: callers leave them as they were on their stack.
-Program symbolise(RegionRecord record);
+//
+// A word of a struct that looks like a pointer may be a number of four bytes or less, and behind it the upper half of
+// an address that lay there before. If its lower half is a small number, and another launch of the kernel has a number
+// in that place (or no other launch tells, and it is a very small one), it is a stray, unless `is_pointer` knows
+// better.
+Program symbolise(RegionRecord record, const IsPointer& is_pointer = nullptr);
 
 }  // namespace grape::program

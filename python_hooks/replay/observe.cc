@@ -151,7 +151,9 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
       observation->others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
     }
   }
-  observation->program = program::symbolise(std::move(record));
+  observation->program = program::symbolise(std::move(record), [](const program::FunctionInfo& f, std::uint32_t word) {
+    return padding().may_be_pointer(f, word);
+  });
   return observation;
 }
 
@@ -331,6 +333,11 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
              unknown.size(), program::describe(*program, unknown.front()).c_str());
     try_again(std::move(trial), std::move(proven), *observation, seen);
     return wait_with(signature, std::move(observation));
+  }
+  if (seen.learned) {  // the next two calls are told apart anew
+    signature.stage = Stage::kSeen;
+    signature.observation = nullptr;
+    return;
   }
   if (program == nullptr || !refer_to_memory(*proven)) return wait_with(signature, std::move(observation));
   if (CachedProofs* proofs = CachedProofs::in_use()) {

@@ -178,7 +178,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   }
   if (found != grape::replay::Shadow::Found::kSame) {
     seen.differed = true;
-    padding().refute(*program, tried);
+    seen.learned = padding().refute(second.program, tried);
     seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
     return nullptr;
   }

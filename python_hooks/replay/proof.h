@@ -24,6 +24,7 @@ struct Seen {
   std::uint64_t host_random = 0;
   std::uint32_t module_epoch = 0;
   bool shadowed = false;      // what it can reach was copied before it ran
+  bool learned = false;       // from that: something that was taken for padding may be a pointer
   bool differed = false;      // a graph of the same work left other bytes
   bool autograd = false;      // of no use because autograd is at work
   bool again = false;         // of no use this time, but maybe next time: a first call, ...

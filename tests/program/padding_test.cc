@@ -40,7 +40,11 @@ std::vector<NoiseWord> noise_of(const std::vector<Program>& runs) {
 bool prove(PaddingKnowledge& knowledge, const Program& first, Program second, bool equal = true) {
   const std::vector<NoiseWord> noise = noise_of({second, first});
   const std::vector<NoiseWord> tried = settle_noise(second, {&first}, noise, knowledge, kHarmless);
-  equal ? knowledge.confirm(second, tried) : knowledge.refute(second, tried);
+  if (equal) {
+    knowledge.confirm(second, tried);
+  } else {
+    knowledge.refute(second, tried);
+  }
   return equal && knowledge.unknown(second, noise).empty();
 }
 
@@ -270,6 +274,19 @@ TEST(SettleNoise, LowerHalvesThatAreNotKnownCountAsTheSame) {
   EXPECT_EQ(noise, (std::vector<NoiseWord>{{1, 0xf0}}));
   EXPECT_EQ(settle_noise(program, {&kept}, noise, knowledge, kHarmlessAll), noise);
   EXPECT_EQ(program.words[1], kHarmlessAll | 7);
+}
+
+TEST(Padding, AStrayThatWasToBlameMayBeAPointer) {
+  PaddingKnowledge knowledge;
+  Program program = run({kHarmlessAll | 7, 2, 3});
+  const FunctionInfo& function = program.functions.front();
+  EXPECT_FALSE(knowledge.refute(program, {{1, 0xf0}})) << "no address";
+  EXPECT_FALSE(knowledge.may_be_pointer(function, 1));
+  program.strays = {1};
+  EXPECT_TRUE(knowledge.refute(program, {{1, 0xf0}}));
+  EXPECT_FALSE(knowledge.refute(program, {{1, 0xf0}})) << "known since";
+  EXPECT_TRUE(knowledge.may_be_pointer(function, 1));
+  EXPECT_FALSE(knowledge.may_be_pointer(function, 2));
 }
 
 TEST(SettleNoise, StaticsKeepTheirWords) {

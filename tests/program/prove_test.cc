@@ -94,6 +94,7 @@ TEST(Compare, AddressesOfMemoryThatIsNobodysAreNoise) {
 // launch has a number there, or no other launch tells.
 TEST(Symbolise, ANumberBesideAnUpperHalfIsNoSymbol) {
   constexpr std::uint64_t kBase = 0x7fe400000000, kBytes = 1 << 26;
+  std::uint32_t known = 0;
   const auto strays = [&](std::uint64_t word, std::uint64_t elsewhere, bool twice, std::uint32_t bytes = 24) {
     RecordBuilder r;
     r.alloc(kBase, kBytes);
@@ -105,7 +106,8 @@ TEST(Symbolise, ANumberBesideAnUpperHalfIsNoSymbol) {
     launch(word);
     if (twice) launch(elsewhere);
     r.free(kBase);
-    const Program program = symbolise(r.record());
+    const Program program =
+        symbolise(r.record(), [&](const FunctionInfo&, std::uint32_t place) { return place == known; });
     EXPECT_EQ(program.lows.size(), program.references.size());
     EXPECT_EQ(program.words[1], program.strays.empty() ? word - kBase : word);
     return program.strays;
@@ -119,6 +121,10 @@ TEST(Symbolise, ANumberBesideAnUpperHalfIsNoSymbol) {
   EXPECT_EQ(strays(kBase + 768, 0, false), the_word);
   EXPECT_EQ(strays(kBase + 0x123456, 0, false), none);
   EXPECT_EQ(strays(kBase + 768, 768, true, 8), none) << "a pointer, and no struct";
+  known = 1;
+  EXPECT_EQ(strays(kBase + 768, 768, true), none) << "known to be a pointer";
+  known = 2;
+  EXPECT_EQ(strays(kBase + 768, 768, true), the_word) << "another word is";
 }
 
 TEST(Compare, PointersToMemoryThatIsNobodysAreRefused) {

@@ -13,7 +13,8 @@ namespace simcuda {
 
 namespace {
 
-constexpr std::uintptr_t kWantedBase = 0x7ea000000000;  // easy to tell from host memory
+// Easy to tell from host memory; lower halves are no small numbers, as on a GPU they seldom are.
+constexpr std::uintptr_t kWantedBase = 0x7ea03a000000;
 constexpr std::size_t kAlignment = 512;
 constexpr std::size_t kLarge = std::size_t{1} << 20;
 constexpr std::size_t kPage = 4096;
@@ -39,7 +40,9 @@ Memory& Memory::instance() {
 }
 
 Memory::Memory() {
-  base_ = reinterpret_cast<std::uintptr_t>(reserve_range(kWantedBase, kRangeBytes));
+  const char* base = std::getenv("SIMCUDA_BASE");
+  const std::uintptr_t wanted = base != nullptr ? std::strtoull(base, nullptr, 16) : kWantedBase;
+  base_ = reinterpret_cast<std::uintptr_t>(reserve_range(wanted, kRangeBytes));
   const auto bytes_at = reinterpret_cast<std::uintptr_t>(reserve_range(0, kRangeBytes));
   if (mprotect(reinterpret_cast<void*>(bytes_at), kHeapBytes, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
   distance_ = bytes_at - base_;
