@@ -15,6 +15,7 @@
 #include "python_hooks/replay/strict.h"
 #include "python_hooks/replay/validate.h"
 #include "shim/interpose/captures.h"
+#include "shim/interpose/kernel_content.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
@@ -127,10 +128,12 @@ Object* run_as_it_is(const Call& call) { return call.eager(call.function, call.a
 
 Object* run_eagerly(Region& region, const Call& call) {
   const double begin = now();
-  region.times.kind = Times::Kind::kEager;
+  const std::uint64_t loads = interpose::code_loads();
   Object* result = run_as_it_is(call);
   region.times.eager += now() - begin;
   ++region.times.eager_calls;
+  // A call that loads kernels tells nothing of those that follow.
+  if (interpose::code_loads() == loads) region.times.kind = Times::Kind::kEager;
   return result;
 }
 

@@ -21,6 +21,8 @@ std::atomic<bool> g_follows_code{false};
 
 namespace {
 
+std::atomic<std::uint64_t> g_code_loads{0};
+
 // By handle: modules and libraries have a content, functions of kernels are a library's.
 struct Known {
   std::mutex mutex;
@@ -65,6 +67,7 @@ __attribute__((constructor(102))) void choose() {
 }
 
 void loaded(std::uint64_t owner, const void* image, unsigned count, const CUjit_option* options) noexcept {
+  g_code_loads.fetch_add(1, std::memory_order_relaxed);
   if (owner == 0 || image == nullptr || (count != 0 && options == nullptr)) return;
   if (!std::all_of(options, options + count, leaves_code_alone)) return;
   const std::uint64_t bytes = code_bytes(image);
@@ -150,6 +153,8 @@ bool kernel_content(std::uint64_t handle, cache::Digest& digest) noexcept {
   digest = {hash.low64, hash.high64};
   return true;
 }
+
+std::uint64_t code_loads() noexcept { return g_code_loads.load(std::memory_order_relaxed); }
 
 std::string machine() {
   std::string text;

@@ -12,6 +12,9 @@ namespace grape::interpose {
 // file, linked, compiled with options that change it; it is larger than what is followed; or no code is).
 bool kernel_content(std::uint64_t handle, cache::Digest& digest) noexcept;
 
+// Modules and libraries that were loaded so far, from memory, while code is followed.
+std::uint64_t code_loads() noexcept;
+
 // Driver and devices, in lines of "key=value". Throws std::bad_alloc.
 std::string machine();
 

@@ -1,0 +1,66 @@
+"""What GRAPE_REPORT says of times.
+
+report_test.py --grape LIBRARY --simcuda FOLDER --sim-torch FOLDER
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import simulated
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+OPTIONS = None
+
+# Each size is new, so all calls but the first run unobserved.
+PROGRAM = """
+import ctypes, sys
+import bed, torch
+
+driver = ctypes.CDLL("libcuda.so.1")
+
+class Model(bed.Net):
+    def forward(self, x):
+        if "load" in sys.argv:
+            driver.cuModuleLoadData(ctypes.byref(ctypes.c_void_p()), b"SIMCUDA MODULE 1\\n_Z7nothingv\\n")
+        return super().forward(x)
+
+model = Model().cuda().eval()
+with torch.no_grad():
+    for rows in range(2, 8):
+        model(bed.data(rows, rows))
+"""
+
+
+class Report(unittest.TestCase):
+    def region(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            report = os.path.join(folder, "report.json")
+            environment = simulated.environment(OPTIONS, HERE, folder, LD_PRELOAD=OPTIONS.grape, GRAPE_REPORT=report)
+            subprocess.run([sys.executable, "-c", PROGRAM, *arguments], env=environment, check=True, timeout=120)
+            with open(report, encoding="utf-8") as file:
+                (region,) = json.load(file)["regions"]
+            return region
+
+    def test_calls_that_load_kernels_tell_nothing_of_others(self):
+        usual, loading = self.region(), self.region("load")
+        for region in (usual, loading):
+            self.assertEqual((region["calls"], region["replayed"]), (6, 0))
+        self.assertIsNotNone(usual["eager_interval_ms"])
+        self.assertIsNone(loading["eager_interval_ms"])
+
+
+def main():
+    global OPTIONS
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("grape", "simcuda", "sim-torch"):
+        parser.add_argument("--" + name, required=True)
+    OPTIONS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()
