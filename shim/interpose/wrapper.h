@@ -206,7 +206,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   template <CodeEffect Effect>
   static CUresult call_following_code(Real real, A... arguments) {
     if constexpr (Effect == CodeEffect::kUnload) code_unloaded(arguments...);
-    const CUresult result = real(arguments...);
+    const CUresult result = call_door(real, arguments...);
     const int saved_errno = errno;
     if (result == CUDA_SUCCESS) {
       if constexpr (Effect == CodeEffect::kLoad) code_loaded(arguments...);

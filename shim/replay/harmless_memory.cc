@@ -57,8 +57,8 @@ std::uint64_t make(int device) noexcept {
 
 std::uint64_t harmless_memory(int device) noexcept {
   static std::mutex mutex;
-  static auto& known = *new std::map<int, std::uint64_t>;
   try {
+    static auto& known = *new std::map<int, std::uint64_t>;
     const std::lock_guard<std::mutex> lock(mutex);
     const auto [place, added] = known.try_emplace(device, 0);
     if (added) place->second = make(device);
