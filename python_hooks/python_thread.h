@@ -28,17 +28,19 @@ struct WaitingFrame {
 constexpr std::uint32_t kMaxWaiting = 64;  // scopes nested deeper have none
 
 struct PythonThread {
-  StackTree stacks;
-  WaitingFrame waiting[kMaxWaiting];       // by scope, outermost first; the first `open` of them hold
+  // What each launch, allocation and scope looks at: one cache line.
+  alignas(64) std::uint32_t open = 0;     // scopes that are open on this thread
+  std::uint32_t scope_count = 0;          // scope ids given out
+  std::uint64_t attached = 0;             // the region call that this thread works for; 0: none
+  const ScopeEntry* innermost = nullptr;  // the innermost open scope
+  KnownScope* opened_last = nullptr;      // in `scopes`; null after `scopes` grew
+  Object* root = nullptr;                 // the outermost module that is being called, borrowed
+  std::uint64_t region = 0;               // the region call of the outermost open scope
+  bool without_frames = false;            // a driver call came while no Python ran here: no thread of Python's
+
   FlatMap<AddressKey, KnownScope> scopes;  // by the object's address
-  std::uint32_t scope_count = 0;           // scope ids given out
-  std::uint32_t open = 0;                  // scopes that are open on this thread
-  std::uint64_t region = 0;                // the region call of the outermost of them
-  std::uint64_t attached = 0;              // the region call that this thread works for; 0: none
-  const ScopeEntry* innermost = nullptr;   // the innermost open scope
-  KnownScope* opened_last = nullptr;       // in `scopes`; null after `scopes` grew
-  Object* root = nullptr;                  // the outermost module that is being called, borrowed
-  bool without_frames = false;             // a driver call came while no Python ran here: no thread of Python's
+  WaitingFrame waiting[kMaxWaiting];       // by scope, outermost first; the first `open` of them hold
+  StackTree stacks;
 };
 
 // Null: no memory.

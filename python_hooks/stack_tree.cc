@@ -42,6 +42,17 @@ int line_at(const Object* code, std::int64_t offset) {
   return line > 0 ? line : 0;
 }
 
+// Over all that is read of the frames, by folded products.
+std::uint64_t hash_of(std::uint32_t base, const RawFrame* frames, std::size_t count) {
+  std::uint64_t hash = (std::uint64_t{base} << 32 | count) ^ 0x9E3779B97F4A7C15u;
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto product = static_cast<unsigned __int128>(hash ^ frames[i].code) *
+                         (frames[i].instruction ^ std::uint64_t{0xD6E8FEB86659FD93u});
+    hash = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+  }
+  return hash;
+}
+
 // Copies text into whole words, the rest zeroed. Returns the words.
 std::size_t put_text(std::uint64_t* words, const char* text, std::size_t bytes) {
   const std::size_t count = trace::words_for(bytes);
@@ -70,30 +81,22 @@ void StackTree::forget_dead_codes() noexcept {
   for (Seen& one : seen_) one.count = 0;
 }
 
-StackTree::Seen& StackTree::seen(std::uint32_t base, const RawFrame* frames, std::size_t count) noexcept {
-  std::uint64_t hash = base + count;
-  for (std::size_t i = 0; i < count; ++i) hash = (hash ^ frames[i].instruction) * 0x9E3779B97F4A7C15u;
-  return seen_[(hash >> 40) % kSeenSlots];
-}
-
 std::uint32_t StackTree::stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept {
   forget_dead_codes();
   hit_ = nullptr;
   if (count == 0 || count > Seen::kMost) return whole_stack(log, base, count);
-  Seen& known = seen(base, buffer_, count);
-  if (__builtin_expect(known.base == base && known.count == count && std::equal(buffer_, buffer_ + count, known.frames),
-                       1)) {
+  const std::uint64_t hash = hash_of(base, buffer_, count);
+  Seen& known = seen_[hash % kSeenSlots];
+  if (__builtin_expect(known.holds(hash, base, count), 1)) {
     hit_ = &known;
     return known.ids[0];
   }
   const std::uint32_t id = whole_stack(log, base, count);
   if (id == 0) return 0;
+  known.hash = hash;
   known.base = base;
   known.count = static_cast<std::uint32_t>(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    known.frames[i] = buffer_[i];
-    known.ids[i] = id_at(i);
-  }
+  for (std::size_t i = 0; i < count; ++i) known.ids[i] = id_at(i);
   return id;
 }
 
@@ -118,13 +121,14 @@ std::uint32_t StackTree::whole_stack(record::ThreadLog& log, std::uint32_t base,
 
 std::uint32_t StackTree::leaf(record::ThreadLog& log, const RawFrame& frame) noexcept {
   forget_dead_codes();
-  Seen& known = seen(kLeafBase, &frame, 1);
-  if (known.base == kLeafBase && known.count == 1 && known.frames[0] == frame) return known.ids[0];
+  const std::uint64_t hash = hash_of(kLeafBase, &frame, 1);
+  Seen& known = seen_[hash % kSeenSlots];
+  if (known.holds(hash, kLeafBase, 1)) return known.ids[0];
   std::uint32_t id = 0;
   if (add(log, 0, frame, id) == Found::kFailed) return 0;
+  known.hash = hash;
   known.base = kLeafBase;
   known.count = 1;
-  known.frames[0] = frame;
   known.ids[0] = id;
   return id;
 }

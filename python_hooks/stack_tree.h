@@ -64,19 +64,21 @@ class StackTree {
       return parent == other.parent && code == other.code && offset == other.offset;
     }
   };
-  // A short run of frames that was seen before, whole in two cache lines: between two launches of a real program most
-  // else of this has left the near caches.
+  // A short run of frames that was seen before, in one cache line: between two launches of a real program most else of
+  // this has left the near caches. The frames are known by 64 bits of a hash over all of them.
   struct alignas(64) Seen {
-    static constexpr std::uint32_t kMost = 6;
+    static constexpr std::uint32_t kMost = 12;
+    std::uint64_t hash = 0;
     std::uint32_t base = 0;
     std::uint32_t count = 0;  // 0: empty
-    RawFrame frames[kMost] = {};
     std::uint32_t ids[kMost] = {};
+    bool holds(std::uint64_t wanted, std::uint32_t inside, std::size_t frames) const noexcept {
+      return hash == wanted && base == inside && count == frames;
+    }
   };
+  static_assert(sizeof(Seen) == 64, "one cache line");
   static constexpr std::size_t kSeenSlots = 512;
   static constexpr std::uint32_t kLeafBase = ~0u;  // in Seen::base: a frame without parent
-
-  __attribute__((hot)) Seen& seen(std::uint32_t base, const RawFrame* frames, std::size_t count) noexcept;
   std::uint32_t whole_stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept;
 
   enum class Found { kFrame, kNothing, kFailed };  // kNothing: the frame runs no Python code (yet)
@@ -88,8 +90,12 @@ class StackTree {
 
   FrameNames* kept_names() noexcept;
 
+  // What each call touches lies together.
   std::uint32_t epoch_ = 0;
-  std::uint32_t codes_ = 0, nodes_ = 0;            // ids given out
+  std::uint32_t codes_ = 0, nodes_ = 0;  // ids given out
+  const Seen* hit_ = nullptr;            // the last stack, where it was one of these
+  RawFrame buffer_[kMaxDepth];
+  Seen seen_[kSeenSlots];
   FlatMap<AddressKey, std::uint32_t> by_address_;  // code objects; void when one of them has died
   FlatMap<HashKey, std::uint32_t> by_content_;     // the same, for good
   FlatMap<NodeKey, std::uint32_t> by_parent_;      // frames
@@ -97,9 +103,6 @@ class StackTree {
   std::size_t last_count_ = 0;                     // its frames, outermost first, and their ids
   RawFrame last_[kMaxDepth];
   std::uint32_t last_ids_[kMaxDepth];
-  const Seen* hit_ = nullptr;  // the last stack, where it was one of these
-  RawFrame buffer_[kMaxDepth];
-  Seen seen_[kSeenSlots];
   std::unique_ptr<FrameNames> names_;
 };
 

@@ -53,7 +53,8 @@ void record_block(record::ThreadLog& log, void* address, std::int64_t bytes, Dev
   std::uint32_t frame = 0;
   if (taken) {
     python::attach(log);
-    if (config().stacks != Stacks::kOff) frame = python::current_leaf(log);
+    // As a launch's: most often the same operator launches next, and finds what was read here.
+    if (config().stacks != Stacks::kOff) frame = python::current_stack(log);
   }
   // No time is kept for blocks: they stand at the thread's last.
   std::uint64_t* out =

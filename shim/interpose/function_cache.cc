@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "compressor/trace/event.h"
 #include "shim/interpose/function_info.h"
@@ -38,8 +39,9 @@ struct Cache {
 
   bool grow() noexcept {
     const std::uint32_t larger = room == 0 ? 256 : room * 2;
-    auto* fresh = static_cast<Function*>(std::calloc(larger, sizeof(Function)));
+    auto* fresh = static_cast<Function*>(std::aligned_alloc(alignof(Function), larger * sizeof(Function)));
     if (fresh == nullptr) return false;
+    std::uninitialized_default_construct_n(fresh, larger);
     Function* old = places;
     const std::uint32_t old_room = room;
     places = fresh;
@@ -53,7 +55,7 @@ struct Cache {
 
   void clear() noexcept {
     for (std::uint32_t i = 0; i < room; ++i) {
-      std::free(places[i].parameters);
+      std::free(places[i].far);
       std::free(places[i].name);
       places[i] = Function{};
     }
@@ -69,7 +71,7 @@ void destroy_cache(void* data) {
 }
 
 void read_layout(Function& function, bool kernel) noexcept {
-  std::uint32_t room = 0;
+  std::uint32_t room = Function::kNear;
   for (std::uint32_t index = 0; index <= kMaxParameters; ++index) {
     std::size_t offset = 0;
     std::size_t bytes = 0;
@@ -83,12 +85,14 @@ void read_layout(Function& function, bool kernel) noexcept {
       return;
     }
     if (index == room) {
-      room = room == 0 ? 16 : room * 2;
-      auto* larger = static_cast<ParameterSlot*>(std::realloc(function.parameters, room * sizeof(ParameterSlot)));
+      room *= 2;
+      auto* larger = static_cast<ParameterSlot*>(std::realloc(function.far, room * sizeof(ParameterSlot)));
       if (larger == nullptr) return;
-      function.parameters = larger;
+      if (function.far == nullptr) std::copy_n(function.near, Function::kNear, larger);
+      function.far = larger;
     }
-    function.parameters[index] = {static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(bytes)};
+    ParameterSlot* slots = function.far != nullptr ? function.far : function.near;
+    slots[index] = {static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(bytes)};
     function.parameter_count = index + 1;
     function.parameter_bytes = std::max(function.parameter_bytes, static_cast<std::uint32_t>(offset + bytes));
   }
@@ -108,7 +112,7 @@ bool define(record::ThreadLog& log, const Function& function, const FunctionInfo
   out[2] = description.owner;
   out[3] = trace::pack(count, name_bytes);
   for (std::uint32_t i = 0; i < count; ++i) {
-    out[4 + i] = trace::pack(function.parameters[i].offset, function.parameters[i].bytes);
+    out[4 + i] = trace::pack(function.parameters()[i].offset, function.parameters()[i].bytes);
   }
   if (name_bytes != 0) std::memcpy(out + 4 + count, description.name, name_bytes);
   log.commit();
@@ -203,8 +207,9 @@ void PackedParameters::copy_to(std::uint8_t* destination) const noexcept {
   }
   if (parameters == nullptr || padded == 0) return;
   std::uint32_t end = 0;
+  const ParameterSlot* slots = function->parameters();
   for (std::uint32_t i = 0; i < function->parameter_count; ++i) {
-    const ParameterSlot slot = function->parameters[i];
+    const ParameterSlot slot = slots[i];
     // The gaps between parameters are nobody's: zeros.
     if (slot.offset > end) std::memset(destination + end, 0, slot.offset - end);
     if (parameters[i] != nullptr) {

@@ -14,16 +14,22 @@ struct ParameterSlot {
   std::uint32_t bytes;
 };
 
-struct Function {
+// Two cache lines side by side, which a launch finds in one go: most kernels' parameters lie in here as well.
+struct alignas(128) Function {
+  static constexpr std::uint32_t kNear = 10;
   CUfunction handle = nullptr;  // or a CUkernel; null: a free place
   std::uint32_t id = 0;         // 0: its definition was lost, to be tried again
   std::uint32_t key = 0;        // hash of the name
   std::uint32_t parameter_count = 0;
   std::uint32_t parameter_bytes = 0;  // of the packed buffer
-  ParameterSlot* parameters = nullptr;
-  char* name = nullptr;  // mangled; null: the driver does not tell
   bool has_layout = false;
+  char* name = nullptr;          // mangled; null: the driver does not tell
+  ParameterSlot* far = nullptr;  // all parameters, where there are more than kNear
+  ParameterSlot near[kNear] = {};
+
+  const ParameterSlot* parameters() const noexcept { return far != nullptr ? far : near; }
 };
+static_assert(sizeof(Function) == 128, "two cache lines");
 
 // The function behind a handle; on first sight its name and layout are asked of the driver, and defined in the log.
 // Null: out of memory. The result stays valid until the next call on this thread.

@@ -47,7 +47,7 @@ void ThreadLog::commit_to_sink() noexcept {
 
 bool ThreadLog::next_block() noexcept {
   if (block_ != nullptr && !g_recording.load(std::memory_order_relaxed)) {  // nobody takes what is in it
-    used_ = ahead_ = 0;
+    used_ = 0;
     return true;
   }
   const int saved = errno;
@@ -60,7 +60,7 @@ bool ThreadLog::next_block() noexcept {
     block_->next.store(block, std::memory_order_release);
   }
   block_ = block;
-  used_ = ahead_ = 0;
+  used_ = 0;
   return true;
 }
 

@@ -87,16 +87,11 @@ class ThreadLog {
 
  private:
   friend class Recorder;
-  static constexpr std::uint32_t kCacheLine = 64;
-  static constexpr std::uint32_t kPrefetchBytes = 2048;  // one launch with its parameters, mostly
 
   void publish() noexcept {
     used_ += pending_;
     pending_ = 0;
     block_->committed.store(used_, std::memory_order_release);
-    // The writer's core had these lines last: fetched only when they are written, each would cost a wait.
-    const std::uint32_t wanted = used_ + kPrefetchBytes < kBlockRoom ? used_ + kPrefetchBytes : kBlockRoom;
-    for (; ahead_ < wanted; ahead_ += kCacheLine) __builtin_prefetch(block_->data + ahead_, 1);
   }
 
   // Where no trace is written the event's place is free again at once.
@@ -127,7 +122,6 @@ class ThreadLog {
   Block* block_ = nullptr;
   std::uint32_t used_ = 0;     // bytes of the current block, committed
   std::uint32_t pending_ = 0;  // bytes of the event between begin() and commit()
-  std::uint32_t ahead_ = 0;    // up to here the block's cache lines were asked for
   std::uint64_t last_sequence_ = 0;
   std::uint64_t last_ticks_ = 0;
   std::uint64_t lost_ = 0;  // since the last kLost event

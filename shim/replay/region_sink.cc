@@ -48,7 +48,7 @@ bool function_of_thread(std::uint32_t id, program::FunctionInfo& out, void* log)
   out.name = function->name != nullptr ? function->name : "";
   out.has_layout = function->has_layout;
   for (std::uint32_t i = 0; i < function->parameter_count; ++i) {
-    out.parameters.push_back({function->parameters[i].offset, function->parameters[i].bytes});
+    out.parameters.push_back({function->parameters()[i].offset, function->parameters()[i].bytes});
   }
   return true;
 }

@@ -29,7 +29,7 @@ class Recorder {
   static void fill(ThreadLog& log) {
     static Block full;
     log.block_ = &full;
-    log.used_ = log.ahead_ = kBlockRoom;
+    log.used_ = kBlockRoom;
   }
 };
 
