@@ -38,8 +38,10 @@ def test_several_roots():
     walk = Walk(a)
     walk.add(b)
     assert walk.bytes == form(a, b)
-    assert [id(x) for x in Walk([a, (b, 1, "x"), a]).objects[1:]] == [id(a), id(b)]
-    assert len(Walk(aliased(True)).objects) == 2 and len(Walk(aliased(False)).objects) == 3
+    # A walk keeps none of its objects alive.
+    root, once, twice = [a, (b, 1, "x"), a], aliased(False), aliased(True)
+    assert [id(x) for x in Walk(root).objects[1:]] == [id(a), id(b)]
+    assert len(Walk(twice).objects) == 2 and len(Walk(once).objects) == 3
 
 
 def test_classes():
