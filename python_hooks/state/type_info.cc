@@ -66,9 +66,13 @@ bool is_c_descriptor(Object* type) noexcept {
          type == g_api.PyWrapperDescr_Type || type == g_api.PyClassMethodDescr_Type;
 }
 
+// From 3.14, the function that makes a class's annotations when they are asked for; its closure holds all of the class.
+bool is_annotate(Object* name) noexcept { return text_is(name, "__annotate_func__"); }
+
 // What the interpreter and copy write into a class when they are first asked, to remember it.
-bool is_note(Object* name) noexcept {
-  return text_is(name, "__slotnames__") || text_is(name, "__annotations__") || text_is(name, "__annotations_cache__");
+bool is_note(Object* name, Object* value) noexcept {
+  return text_is(name, "__slotnames__") || text_is(name, "__annotations__") || text_is(name, "__annotations_cache__") ||
+         (value == g_api._Py_NoneStruct && is_annotate(name));
 }
 
 // A class by everything that it and its bases define: one more digest when anything of it is another.
@@ -84,12 +88,12 @@ class ClassDigest {
     const bool librarys = is_library_class(type), is_enum = is_enum_class(type), by_identity = librarys || is_enum;
     std::ptrdiff_t position = 0;
     for (Object *name, *value; g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {
-      if (is_note(name)) continue;
+      if (is_note(name, value)) continue;
       put_value(name, 0);
       // An enumeration's members are reached by their names here, whatever stands for them in the class.
       const bool members = is_enum && !librarys && text_is(name, "_member_map_");
       const bool shallow = librarys && !is_enum && is_container(type_of(value)) && !is_dunder(name);
-      const bool deep = by_identity ? is_users_function(value) : counts_by_value(name, value);
+      const bool deep = !is_annotate(name) && (by_identity ? is_users_function(value) : counts_by_value(name, value));
       put(deep || shallow || members);
       if (deep || shallow || members) {
         put_address(type_of(value));

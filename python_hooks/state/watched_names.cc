@@ -106,7 +106,7 @@ bool keeps_objects(Object* name, Object* value) {
 // What the interpreter keeps in every module for itself.
 bool is_interpreters(Object* name) noexcept {
   for (const char* own : {"__builtins__", "__spec__", "__loader__", "__cached__", "__warningregistry__",
-                          "__annotations__", "__conditional_annotations__"}) {
+                          "__annotations__", "__annotate__", "__conditional_annotations__"}) {
     if (text_is(name, own)) return true;
   }
   return false;

@@ -57,6 +57,14 @@ class UsersGlobalsTest(Base):
         for change in ("m.Y = 3", "m.NEW = 1", "del m.Y", "m.Z.append(2)", "m.other = None", "m.run = None"):
             self.check_source(source, change, seen=False)
 
+    def test_annotations_of_the_module(self):
+        """A module notes that it was asked for them."""
+        for annotated in ("", "Y: int = 1\n"):
+            made = module(annotated + "import sys\nME = sys.modules[__name__]\ndef run(): return vars(ME)")
+            for name in ("__annotate__", "__annotations__"):
+                self.check(take(made.run), lambda name=name: getattr(made, name, None), False)
+            self.check(take(made.run), lambda: setattr(made, "NEW", 1), True)
+
     def test_deleted_and_defined(self):
         self.check_source("X = 1\ndef run(): return X", "del m.X", back="m.X = 1")
         self.check_source("def run():\n  try: return Y\n  except NameError: pass", "m.Y = 1", back="del m.Y")

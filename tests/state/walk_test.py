@@ -1,6 +1,8 @@
 """The walk's form: equal for equal state, another one for everything that code could see; and what it refuses."""
 
 import collections
+import dataclasses
+import enum
 import functools
 import gc
 import itertools
@@ -83,6 +85,35 @@ def test_classes():
     assert form(other) == form(made) != plain
     Derived.lock = threading.Lock()
     assert refusal(made) == "root (Derived).lock: a _thread.lock", refusal(made)
+
+
+def test_annotated_classes():
+    """What notes annotations in a class, and notes that they were asked for, is no state."""
+
+    @dataclasses.dataclass
+    class Annotated:
+        x: int = 1
+        y: "list" = None
+
+    class Derived(Annotated):
+        z: float = 2.0
+
+        def method(self, a: int) -> "Derived":
+            return __class__
+
+    class Bare:
+        pass
+
+    class Choice(enum.Enum):
+        extra: "threading.Lock"
+        ONE = 1
+
+    for cls in (Annotated, Derived, Bare, Choice):
+        made = cls(1) if cls is Choice else cls()
+        before = form(made, cls)
+        for name in ("__annotate__", "__annotations__"):
+            getattr(cls, name, None)
+            assert form(made, cls) == before, (cls, name)
 
 
 def test_library_classes():
