@@ -134,7 +134,7 @@ class Planner {
       for (std::size_t i = 0; items && i < item_count(items.get()); ++i) {
         Object* name = tuple_data(items.get())[i];
         for (const char* hidden :
-             {"__annotations__", "__globals__", "__import__", "f_back", "f_globals", "f_builtins"}) {
+             {"__annotations__", "__annotate__", "__globals__", "__import__", "f_back", "f_globals", "f_builtins"}) {
           if (text_is(name, hidden)) reads_ = hidden;
         }
         if (text_is(name, "__context__")) asks_handled_ = true;

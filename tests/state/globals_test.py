@@ -65,6 +65,13 @@ class UsersGlobalsTest(Base):
                 self.check(take(made.run), lambda name=name: getattr(made, name, None), False)
             self.check(take(made.run), lambda: setattr(made, "NEW", 1), True)
 
+    def test_annotations_that_are_read(self):
+        for name in ("__annotations__", "__annotate__"):
+            for annotated in ("def helper(a: int): pass", "class helper:\n  a: int"):
+                made = module(annotated + "\ndef run():\n  try: return helper.%s\n  except AttributeError: pass" % name)
+                with self.assertRaisesRegex(Refused, "reads %s, which cannot be guarded" % name):
+                    take(made.run)
+
     def test_deleted_and_defined(self):
         self.check_source("X = 1\ndef run(): return X", "del m.X", back="m.X = 1")
         self.check_source("def run():\n  try: return Y\n  except NameError: pass", "m.Y = 1", back="del m.Y")
