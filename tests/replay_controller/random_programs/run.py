@@ -1,0 +1,93 @@
+"""run.py FOLDER SEED ...: makes the programs of these numbers (generate.py) in FOLDER, runs each, and writes a JSON line
+for each to the file that SIM_RESULTS names: what it saw, and how many operators ran in each call."""
+
+import builtins
+import gc
+import importlib
+import json
+import math
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "programs"))
+
+import bed  # noqa: E402
+import generate  # noqa: E402
+import this_helper  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+STATE = ("G_FLOAT", "G_INT", "G_LIST", "G_DICT", "G_DEQUE", "G_TENSORS")
+OF_MODEL = ("a0", "count", "lst", "dct", "buf", "tensors")
+
+
+def save():
+    """What programs change beyond themselves."""
+    places = [
+        (nn.functional, "relu"),
+        (math, "sqrt"),
+        (this_helper, "VALUE"),
+        (nn.Linear, "forward"),
+        (builtins, "len"),
+        (builtins, "sum"),
+    ]
+    return [(place, name, getattr(place, name)) for place, name in places]
+
+
+def restore(saved):
+    for place, name, value in saved:
+        setattr(place, name, value)
+    this_helper.__dict__.pop("added", None)
+    sys.modules["this_helper"] = this_helper
+    torch.set_grad_enabled(False).__enter__()
+
+
+def look(run, value):
+    try:
+        run.see(list(value) if type(value).__name__ == "deque" else value)
+    except Exception as error:  # what a call left there may be anything
+        run.see(f"{type(error).__name__}")
+
+
+def run_program(folder, seed):
+    name = f"program_{seed}"
+    with open(os.path.join(folder, name + ".py"), "w", encoding="utf-8") as file:
+        file.write(generate.source(seed))
+    importlib.invalidate_caches()
+    run, saved = bed.Run(), save()
+    torch.manual_seed(seed)
+    program = importlib.import_module(name)
+    model, cache, inputs = program.Model().cuda().eval(), program.Cache(), None
+    with torch.no_grad():
+        for before, (rows, k, again) in program.CALLS:
+            try:
+                before(model, cache)
+            except Exception as error:
+                run.see(f"before: {type(error).__name__}")
+            if inputs is None or not again or inputs.shape[0] != rows:
+                inputs = bed.data(len(run.seen), rows)
+            run(model, inputs, k, cache=cache)
+            for what in OF_MODEL:
+                look(run, getattr(model, what, None))
+        for what in STATE:
+            look(run, getattr(program, what))
+        look(run, [cache.kept, cache.layers, cache.calls])
+    restore(saved)
+    del sys.modules[name]
+    return run
+
+
+def main(folder, seeds):
+    sys.path.insert(0, folder)
+    sys.dont_write_bytecode = True
+    with open(os.environ["SIM_RESULTS"], "w", encoding="utf-8") as results:
+        for seed in seeds:
+            run = run_program(folder, int(seed))
+            results.write(json.dumps({"seed": int(seed), "calls": run.calls, "seen": run.seen}) + "\n")
+            results.flush()
+            gc.collect()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
