@@ -458,6 +458,8 @@ BETWEEN = (
 )  # fmt: skip
 
 
+INPUTS = ("new", "again", "again", "result", "part", "columns", "buffer", "changed")
+AFTER = ("nothing",) * 4 + ("change", "keep", "drop")
 COMMON = {
     "self",
     "model",
@@ -512,7 +514,7 @@ class Generator:
         )
 
     def calls(self, model):
-        """For each call: statement before, rows, k, the same input again. Most touch what the model reads."""
+        """For each call: statement before, rows, k, which of INPUTS, which of AFTER. Most touch what the model reads."""
         read = words(model)
         touching = [one for one in BETWEEN if words(one) & read]
         often, calls = self.random.choice((0.1, 0.25, 0.4)), []
@@ -520,7 +522,9 @@ class Generator:
             among = touching if self.random.random() < 0.8 else BETWEEN
             before = self.fill(self.random.choice(among)) if calls and self.random.random() < often else "pass"
             rows = 3 if self.random.random() < 0.9 else self.random.choice((1, 2))
-            calls.append((before, rows, self.random.choice((1.0,) * 9 + (2.0,)), self.random.random() < 0.3))
+            k = self.random.choice((1.0,) * 9 + (2.0,))
+            how = "new" if self.random.random() < 0.5 else self.random.choice(INPUTS)
+            calls.append((before, rows, k, how, self.random.choice(AFTER)))
         return calls
 
     def source(self):

@@ -1,5 +1,5 @@
-"""run.py FOLDER SEED ...: makes the programs of these numbers (generate.py) in FOLDER, runs each, and writes a JSON line
-for each to the file that SIM_RESULTS names: what it saw, and how many operators ran in each call."""
+"""run.py FOLDER SEED ...: makes the programs of these numbers (generate.py) in FOLDER, runs each, and writes a JSON
+line for each to the file that SIM_RESULTS names: what it saw, and how many operators ran in each call."""
 
 import builtins
 import gc
@@ -43,6 +43,32 @@ def restore(saved):
     torch.set_grad_enabled(False).__enter__()
 
 
+def tensors_of(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
+    return [tensor for part in inside for tensor in tensors_of(part)]
+
+
+def choose(how, rows, number, last, result, model):
+    """The next call's input, as INPUTS names it."""
+    fitting = [one for one in tensors_of(result) if tuple(one.shape) == (rows, 8)]
+    if how == "again" and last is not None and last.shape[0] == rows:
+        return last
+    if how == "result" and fitting:
+        return fitting[0]
+    if how == "part":
+        return bed.data(number, rows + 2)[1 : rows + 1]
+    if how == "columns":
+        return (torch.rand(8, rows) - 0.5).cuda().t()
+    if how == "buffer" and isinstance(model.buf, torch.Tensor) and tuple(model.buf.shape) == (8,):
+        return model.buf.view(1, 8)
+    if how == "changed" and last is not None and last.shape[0] == rows:
+        last.add_(0.25)
+        return last
+    return bed.data(number, rows)
+
+
 def look(run, value):
     try:
         run.see(list(value) if type(value).__name__ == "deque" else value)
@@ -59,20 +85,26 @@ def run_program(folder, seed):
     torch.manual_seed(seed)
     program = importlib.import_module(name)
     model, cache, inputs = program.Model().cuda().eval(), program.Cache(), None
+    result, kept = None, []
     with torch.no_grad():
-        for before, (rows, k, again) in program.CALLS:
+        for before, (rows, k, how, after) in program.CALLS:
             try:
                 before(model, cache)
             except Exception as error:
                 run.see(f"before: {type(error).__name__}")
-            if inputs is None or not again or inputs.shape[0] != rows:
-                inputs = bed.data(len(run.seen), rows)
-            run(model, inputs, k, cache=cache)
+            inputs = choose(how, rows, len(run.seen), inputs, result, model)
+            result = run(model, inputs, k, cache=cache)
+            for tensor in tensors_of(result) if after in ("change", "keep") else ():
+                kept.append(tensor)
+                if after == "change":
+                    tensor.mul_(0.5)
+            result = None if after == "drop" else result
             for what in OF_MODEL:
                 look(run, getattr(model, what, None))
         for what in STATE:
             look(run, getattr(program, what))
         look(run, [cache.kept, cache.layers, cache.calls])
+        look(run, kept)
     restore(saved)
     del sys.modules[name]
     return run
