@@ -513,8 +513,21 @@ class Generator:
             f"        return {self.fill(self.random.choice(RESULTS))}\n"
         )
 
+    def function(self):
+        """What the program calls: the model by way of a function (GRAPE_REGIONS=program_*:region), or the model."""
+        if self.random.random() < 0.6:
+            return "def region(model, x, k=1.0, cache=None):\n    return model(x, k, cache=cache)\n\n\nCALLED = None\n"
+        outside = [
+            one for one in NUMBERS if not words(one) & {"a0", "a1", "a2"} and "self" not in one and "x." not in one
+        ]
+        factor, amount = self.random.choice(outside), self.random.choice(outside)
+        return (
+            f"def region(model, x, k=1.0, cache=None):\n    x = x * {factor}\n    result = model(x, k, cache=cache)\n"
+            f"    return (result, x + {amount}) if G_FLAG else result\n\n\nCALLED = region\n"
+        )
+
     def calls(self, model):
-        """For each call: statement before, rows, k, which of INPUTS, which of AFTER. Most touch what the model reads."""
+        """For each call: statement before, rows, k, one of INPUTS, one of AFTER. Most touch what the model reads."""
         read = words(model)
         touching = [one for one in BETWEEN if words(one) & read]
         often, calls = self.random.choice((0.1, 0.25, 0.4)), []
@@ -528,7 +541,7 @@ class Generator:
         return calls
 
     def source(self):
-        model = self.model()
+        model = self.model() + "\n\n" + self.function()
         calls = self.calls(model)
         text = [HEAD, "", model, "", "JUNK = []", ""]
         for number, (before, *_) in enumerate(calls):

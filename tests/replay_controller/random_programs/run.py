@@ -2,6 +2,7 @@
 line for each to the file that SIM_RESULTS names: what it saw, and how many operators ran in each call."""
 
 import builtins
+import functools
 import gc
 import importlib
 import json
@@ -93,7 +94,8 @@ def run_program(folder, seed):
             except Exception as error:
                 run.see(f"before: {type(error).__name__}")
             inputs = choose(how, rows, len(run.seen), inputs, result, model)
-            result = run(model, inputs, k, cache=cache)
+            called = model if program.CALLED is None else functools.partial(program.CALLED, model)
+            result = run(called, inputs, k, cache=cache)
             for tensor in tensors_of(result) if after in ("change", "keep") else ():
                 kept.append(tensor)
                 if after == "change":
@@ -106,7 +108,6 @@ def run_program(folder, seed):
         look(run, [cache.kept, cache.layers, cache.calls])
         look(run, kept)
     restore(saved)
-    del sys.modules[name]
     return run
 
 
