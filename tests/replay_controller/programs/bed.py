@@ -57,7 +57,7 @@ class Run:
         self.seen = []
 
     def __call__(self, model, *args, **kwargs):
-        before = torch._C._operators_run()
+        before = operators_run()
         result = None
         try:
             result = model(*args, **kwargs)
@@ -65,7 +65,7 @@ class Run:
             self.calls.append(None)
             self.see(f"{type(error).__name__}: {error}")
         else:
-            self.calls.append(torch._C._operators_run() - before)
+            self.calls.append(operators_run() - before)
             self.see(result)
         return result
 
@@ -73,10 +73,21 @@ class Run:
         self.seen.append(" ".join(digest(value) for value in values))
 
 
+def operators_run():
+    """So far. The real PyTorch, with which random_programs run on a GPU, does not tell."""
+    return torch._C._operators_run() if hasattr(torch._C, "_operators_run") else 0
+
+
+def bytes_of(tensor):
+    if hasattr(tensor, "tobytes"):
+        return tensor.tobytes()
+    return tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
 def digest(value):
     if isinstance(value, torch.Tensor):
         facts = (str(value.dtype), tuple(value.shape), value.stride(), value.requires_grad, value.is_inference())
-        content = hashlib.sha256(value.detach().tobytes()).hexdigest()[:16]
+        content = hashlib.sha256(bytes_of(value.detach())).hexdigest()[:16]
         return f"{type(value).__name__}{facts}{content}".replace(" ", "")
     if isinstance(value, (list, tuple)):
         return type(value).__name__ + "(" + ",".join(digest(part) for part in value) + ")"
@@ -107,10 +118,10 @@ def replay_inside(call):
     What it prints is nobody's."""
 
     def operators():
-        before = torch._C._operators_run()
+        before = operators_run()
         with contextlib.redirect_stdout(io.StringIO()):
             call()
-        return torch._C._operators_run() - before
+        return operators_run() - before
 
     if "LD_PRELOAD" not in os.environ:
         return

@@ -1,7 +1,9 @@
 """run.py FOLDER SEED ...: makes the programs of these numbers (generate.py) in FOLDER, runs each, and writes a JSON
-line for each to the file that SIM_RESULTS names: what it saw, and how many operators ran in each call."""
+line for each to the file that SIM_RESULTS names: what it saw, and how many operators ran in each call. With the
+simulated PyTorch (random_test.py), or the real one on a GPU (tests/gpu/random_programs.py)."""
 
 import builtins
+import contextlib
 import functools
 import gc
 import importlib
@@ -99,7 +101,8 @@ def run_program(folder, seed):
             for tensor in tensors_of(result) if after in ("change", "keep") else ():
                 kept.append(tensor)
                 if after == "change":
-                    tensor.mul_(0.5)
+                    with contextlib.suppress(RuntimeError):  # a weight, while gradients are on
+                        tensor.mul_(0.5)
             result = None if after == "drop" else result
             for what in OF_MODEL:
                 look(run, getattr(model, what, None))
