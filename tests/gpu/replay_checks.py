@@ -1,11 +1,12 @@
 """Checks of mode replay by scripts that print what the program sees: the lines under Grape must be those without it.
 
-replay_cases  programs that lie in wait for a replayer
-memcheck      some of them under compute-sanitizer
-nsys          some of them under nsys profile: both work, or Grape steps aside (row 23)
-many_shapes   thousands of shapes, and
-many_launches ten million launches: memory stays within bounds (row 30); alone on the GPU, since the device tells the use of
-              all processes together
+replay_cases    programs that lie in wait for a replayer
+random_programs programs made at random (tests/replay_controller/random_programs)
+memcheck        some of the first under compute-sanitizer
+nsys            some of them under nsys profile: both work, or Grape steps aside (row 23)
+many_shapes     thousands of shapes, and
+many_launches   ten million launches: memory stays within bounds (row 30); alone on the GPU, since the device tells the
+                use of all processes together
 """
 
 import glob
@@ -158,6 +159,20 @@ class ToolCheck(ReplayCheck):
         return found[-1] if found else "no summary"
 
 
+class RandomPrograms(ReplayCheck):
+    """Some of what random_programs.py runs more of."""
+
+    SEEDS = range(200)
+
+    def actions(self) -> dict[str, Action]:
+        program = HERE.parent / "replay_controller" / "random_programs" / "run.py"
+        command = [self.session.options.python, str(program), ".", *map(str, self.SEEDS)]
+        return {
+            "plain": lambda folder, limit: run(command, environment(), limit, folder),
+            "replay": lambda folder, limit: run(command, self.replaying(folder), limit, folder),
+        }
+
+
 class MemoryCheck(ReplayCheck):
     """The script prints digests, and writes what it uses to a file: replay may use so many MiB more than plain."""
 
@@ -195,6 +210,7 @@ class MemoryCheck(ReplayCheck):
 
 CHECKS: dict[str, type[ReplayCheck]] = {
     "replay_cases": ReplayCheck,
+    "random_programs": RandomPrograms,
     "memcheck": ToolCheck,
     "nsys": ToolCheck,
     "many_shapes": MemoryCheck,
