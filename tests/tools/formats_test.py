@@ -140,6 +140,17 @@ class Trouble(TraceTest):
         self.assertEqual(result.returncode, 2)
         self.assertIn("No space left", result.stderr)
 
+    def test_output_never_replaces_what_is_read(self):
+        trace = self.root / "kept.grape"
+        shutil.copy(self.root / "sample.grape", trace)
+        before = trace.read_bytes()
+        (self.root / "another-name.grape").symlink_to(trace)
+        for output in (trace, self.root / "." / "kept.grape", self.root / "another-name.grape"):
+            result = grape("dump", trace, "kernels", "-o", output)
+            self.assertEqual(result.returncode, 2, output)
+            self.assertIn("this is what is read", result.stderr)
+            self.assertEqual(trace.read_bytes(), before, output)
+
     def test_help_and_version(self):
         self.assertRegex(grape("--version").stdout, r"^grape \d+\.\d+\.\d+ \(trace format \d+\.\d+\)\n$")
         for command in ("run", "dump", "doctor"):
