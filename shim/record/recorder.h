@@ -61,6 +61,8 @@ class Recorder {
   std::atomic<bool> stop_{false};
   std::atomic<bool> has_writer_{false};
   std::uint32_t key_ = 0;  // pthread_key_t of end_thread
+  // When recording began, on both clocks (the second is monotonic). Before any event's time.
+  std::uint64_t start_ticks_ = 0, start_nanoseconds_ = 0;
   BlockPool pool_;
 };
 

@@ -37,7 +37,7 @@ std::uint64_t rate(std::uint64_t tick_count, std::uint64_t elapsed) {
 }  // namespace
 
 TraceSession::TraceSession(Recorder& recorder)
-    : recorder_(recorder), start_ticks_(ticks()), start_nanoseconds_(nanoseconds(CLOCK_MONOTONIC)) {}
+    : recorder_(recorder), start_ticks_(recorder.start_ticks_), start_nanoseconds_(recorder.start_nanoseconds_) {}
 
 TraceSession::~TraceSession() = default;
 

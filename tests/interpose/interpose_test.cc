@@ -328,6 +328,16 @@ TEST_F(Events, ANodesParametersFollowItsStruct) {
   EXPECT_EQ(blob[2 + words], 0x77u);
 }
 
+TEST_F(Events, NoCallIsEarlierThanTheTrace) {
+  std::size_t timed = 0;
+  for (const Event& event : run_->events) {
+    if (event.header.kind != EventKind::kCall && event.header.kind != EventKind::kLaunch) continue;
+    EXPECT_GE(event.header.ticks, run_->trace->meta().start_ticks) << run_->api(event);
+    ++timed;
+  }
+  EXPECT_GT(timed, 10u);
+}
+
 TEST_F(Events, ContentsOfAnInstantiatedGraph) {
   const auto nodes = run_->of_kind(EventKind::kExecNode);
   ASSERT_EQ(nodes.size(), 6u);
