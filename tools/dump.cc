@@ -34,6 +34,7 @@ Examples:
   grape dump run.grape regions --tree --depth 3
   grape dump run.grape kernels --line modeling_gpt2.py:245
   grape dump run.grape graph 1 --params
+  grape dump run.grape calls --kernel gemm --stacks --limit 5
   grape dump run.grape graph 1 --format dot | dot -Tsvg > graph.svg
   grape dump run.grape diff GPT2LMHeadModel#4 GPT2LMHeadModel#5 --ignore-moved
   grape dump run.grape --format chrome -o run.json
@@ -174,6 +175,7 @@ CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
   dump->add_flag("--calls", options.calls, "regions: one row per call");
   dump->add_flag("--tree", options.tree, "regions: the modules inside");
   dump->add_flag("--params", options.params, "graph, program: parameters, word by word");
+  dump->add_flag("--stacks", options.stacks, "calls, graph: the stack below each, with native frames where recorded");
   dump->add_flag("--blocks", options.blocks, "graph: allocator events between the nodes");
   dump->add_flag("--ignore-moved", options.ignore_moved,
                  "diff: pointers that moved with their block are no difference");

@@ -156,4 +156,16 @@ std::uint32_t event_frame(const Step& step) {
   }
 }
 
+std::uint32_t event_native_frame(const Step& step) {
+  const std::uint64_t* words = step.event.words();
+  switch (step.event.header->kind) {
+    case EventKind::kLaunch:
+      return high(words[trace::kLaunchStack]);
+    case EventKind::kCall:
+      return high(words[1]);
+    default:
+      return 0;
+  }
+}
+
 }  // namespace grape::tools

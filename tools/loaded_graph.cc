@@ -142,13 +142,15 @@ class CallLoader {
     if (event.header->kind == EventKind::kLaunch) {
       fill_launch(node, event);
       const trace::LaunchView launch(event);
+      node.native_frame = launch.native_frame();
       if (words_) {
         node.words =
             parameter_words(input_.function(launch.function()), launch.parameters(), launch.parameter_bytes(), blocks_);
       }
-    } else if (words_) {
+    } else {
       const record::CallView call(event);
-      node.words = argument_words(call, input_.apis()[call.api()], blocks_);
+      node.native_frame = call.native_frame();
+      if (words_) node.words = argument_words(call, input_.apis()[call.api()], blocks_);
     }
     loaded_.nodes.push_back(std::move(node));
   }

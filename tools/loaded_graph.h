@@ -25,7 +25,7 @@ struct LoadedNode {
   record::NodeKind kind = record::NodeKind::kKernel;
   bool other = false;      // an application graph's node that no stream operation makes (empty, event, …)
   std::uint32_t type = 0;  // of an application graph's node
-  std::uint32_t function = 0, api = 0, frame = 0, scope = 0, thread = 0;
+  std::uint32_t function = 0, api = 0, frame = 0, native_frame = 0, scope = 0, thread = 0;
   std::uint32_t grid[3] = {}, block[3] = {};
   std::uint32_t shared_bytes = 0;
   std::uint64_t stream = 0, bytes = 0, sequence = 0;

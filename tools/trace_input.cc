@@ -12,6 +12,7 @@ namespace {
 using trace::EventKind;
 
 constexpr std::size_t kDeepest = 4096;  // scopes open at once on a thread; deeper ones count for the outer
+constexpr std::size_t kLongestStack = 4096;
 
 std::unique_ptr<trace::Reader> open(const std::string& path) {
   trace::Error error;
@@ -80,6 +81,35 @@ std::string TraceInput::position(std::uint32_t id) const {
     if (before != std::string_view::npos) file.remove_prefix(before + 1);
   }
   return fmt::format("{}:{} in {}", file, frame.line, code.qualname);
+}
+
+std::string TraceInput::native_position(std::uint32_t id) const {
+  if (id == 0 || id >= tables().native_frames.size()) return "";
+  const trace::NativeFrame& frame = tables().native_frames[id];
+  std::string_view object = frame.object;
+  if (!full_names_) object.remove_prefix(object.rfind('/') + 1);  // npos + 1 is 0
+  std::string place = fmt::format("{}+{:#x}", object, frame.offset);
+  if (frame.symbol.empty()) return place;
+  const std::string name = demangle(frame.symbol);
+  return fmt::format("{} ({})", full_names_ ? name : short_name(name), place);
+}
+
+std::vector<std::string> TraceInput::stack(std::uint32_t id) const {
+  std::vector<std::string> lines;
+  const auto& frames = tables().frames;
+  for (; id != 0 && id < frames.size() && lines.size() < kLongestStack; id = frames[id].parent) {
+    lines.push_back(position(id));
+  }
+  return lines;
+}
+
+std::vector<std::string> TraceInput::native_stack(std::uint32_t id) const {
+  std::vector<std::string> lines;
+  const auto& frames = tables().native_frames;
+  for (; id != 0 && id < frames.size() && lines.size() < kLongestStack; id = frames[id].parent) {
+    lines.push_back(native_position(id));
+  }
+  return lines;
 }
 
 std::string TraceInput::scope_name(std::uint32_t id) const {

@@ -49,6 +49,11 @@ class TraceInput {
 
   // "file.py:12 in function"; "" for frame 0. Files by their last two parts unless full names are asked for.
   std::string position(std::uint32_t frame) const;
+  // The same of a native frame: "function (library.so+0x1f2)", the offset being the return address's in its file.
+  std::string native_position(std::uint32_t native_frame) const;
+  // All of them, from the innermost frame outwards.
+  std::vector<std::string> stack(std::uint32_t frame) const;
+  std::vector<std::string> native_stack(std::uint32_t native_frame) const;
   // The module's path, or the type where it is a root.
   std::string scope_name(std::uint32_t scope) const;
   std::string stream_name(std::uint64_t stream) const;

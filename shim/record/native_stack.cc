@@ -102,8 +102,9 @@ struct Addresses {
 
 _Unwind_Reason_Code collect(_Unwind_Context* context, void* data) {
   auto* addresses = static_cast<Addresses*>(data);
-  if (addresses->count == kMaxDepth) return _URC_END_OF_STACK;
-  addresses->at[addresses->count++] = _Unwind_GetIP(context);
+  const std::uint64_t address = _Unwind_GetIP(context);
+  if (addresses->count == kMaxDepth || address == 0) return _URC_END_OF_STACK;  // 0: nothing has called _start
+  addresses->at[addresses->count++] = address;
   return _URC_NO_REASON;
 }
 

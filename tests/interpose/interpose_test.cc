@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <map>
@@ -358,6 +359,31 @@ TEST_F(Events, ContentsOfAnInstantiatedGraph) {
   const std::map<std::pair<std::uint32_t, std::uint32_t>, int> expected = {
       {{0, 1}, 1}, {{1, 2}, 1}, {{2, 3}, 1}, {{3, 4}, 1}};
   EXPECT_EQ(found, expected) << "what follows the child graph follows its last node";
+}
+
+TEST(Stacks, NativeFramesFromTheLaunchOutToMain) {
+  const Outcome result = run("interpose_events", {}, {"GRAPE_STACKS=native"});
+  EXPECT_EQ(result.status, 0) << result.output;
+  const auto launches = result.of_kind(EventKind::kLaunch);
+  ASSERT_FALSE(launches.empty());
+  const auto& frames = result.trace->tables().native_frames;
+  for (const Event* launch : launches) {
+    std::vector<std::string> objects;
+    for (std::uint32_t id = grape::trace::high(launch->words[1]); id != 0; id = frames.at(id).parent) {
+      const std::string& object = frames.at(id).object;
+      objects.push_back(object.substr(object.rfind('/') + 1));
+    }
+    ASSERT_GE(objects.size(), 3u);
+    EXPECT_EQ(objects.front(), "interpose_events") << "none of the library's own frames";
+    EXPECT_EQ(std::count(objects.begin(), objects.end(), ""), 0) << "every frame lies in some file";
+    EXPECT_NE(std::count(objects.begin(), objects.end(), "libc.so.6"), 0) << "what called main";
+  }
+}
+
+TEST(Stacks, NoNativeFramesUnlessAskedFor) {
+  const Outcome result = run("interpose_events");
+  EXPECT_TRUE(result.of_kind(EventKind::kDefNativeFrame).empty());
+  for (const Event* launch : result.of_kind(EventKind::kLaunch)) EXPECT_EQ(grape::trace::high(launch->words[1]), 0u);
 }
 
 TEST(Allocator, BlocksOfTheDevice) {

@@ -15,7 +15,8 @@ from cli import TraceTest, grape
 
 class Formats(TraceTest):
     VIEWS = (["summary"], ["regions"], ["regions", "--calls"], ["regions", "--tree"], ["graphs"], ["kernels"],
-             ["graph", "1"], ["diff", "call:1", "call:2"], ["calls"], ["threads"])
+             ["graph", "1"], ["graph", "1", "--stacks"], ["diff", "call:1", "call:2"], ["calls"], ["calls", "--stacks"],
+             ["threads"])
 
     def test_csv_parses(self):
         for trace in ("sample", "hostile"):

@@ -21,6 +21,8 @@ void define(TraceMaker& t) {
   t.code(2, "/usr/lib/python3/torch/nn/linear.py", "Linear.forward");
   t.frame(1, 0, 1, 12);
   t.frame(2, 1, 2, 125);
+  t.native_frame(1, 0, 0x2724a, "/usr/lib/libc.so.6", "");
+  t.native_frame(2, 1, 0x1f2, "/opt/torch/lib/libtorch.so", "_ZN2at6native4callEv");
   t.scope(1, "", "model:Net");
   t.scope(2, "fc1", "torch.nn:Linear");
   t.scope(3, "fc2", "torch.nn:Linear");
@@ -31,7 +33,9 @@ void forward(TraceMaker& t, std::uint64_t call, std::uint64_t weight, std::uint6
   t.begin(1, call, 1);
   t.alloc(output, 4096, 2);
   t.begin(2, 0, 2);
-  t.launch({1, 0, packed(std::int32_t{16}, factor, weight, output + 64), 2});
+  TraceMaker::Launch first{1, 0, packed(std::int32_t{16}, factor, weight, output + 64), 2};
+  first.native_frame = 2;
+  t.launch(first);
   t.end(2, 0);
   t.call(TraceMaker::kEventRecord, {0xe1, 0});
   t.call(TraceMaker::kEventWait, {kSide, 0xe1, 0});
@@ -86,9 +90,12 @@ void hostile(TraceMaker& t) {
   t.function(1, bad, {{0, 8}});
   t.code(1, "/tmp/" + bad, bad);
   t.frame(1, 0, 1, 1);
+  t.native_frame(1, 0, 1, bad, bad);
   t.scope(1, bad, bad);
   t.begin(1, 1, 1);
-  t.launch({1, 0, packed(std::uint64_t{1}), 1});
+  TraceMaker::Launch launch{1, 0, packed(std::uint64_t{1}), 1};
+  launch.native_frame = 1;
+  t.launch(launch);
   t.end(1, 1);
   t.end_chunk.unhandled = {{bad, 1}};
   t.end_chunk.notices = {bad};

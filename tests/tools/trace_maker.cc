@@ -110,6 +110,14 @@ void TraceMaker::frame(std::uint32_t id, std::uint32_t parent, std::uint32_t cod
   raw(EventKind::kDefFrame, {pack(id, parent), pack(code_id, line), 2 * line});
 }
 
+void TraceMaker::native_frame(std::uint32_t id, std::uint32_t parent, std::uint64_t offset, const std::string& object,
+                              const std::string& symbol) {
+  std::vector<std::uint64_t> words = {pack(id, parent), offset, pack(size32(object.size()), size32(symbol.size()))};
+  append(words, object.data(), object.size());
+  append(words, symbol.data(), symbol.size());
+  raw(EventKind::kDefNativeFrame, words);
+}
+
 void TraceMaker::scope(std::uint32_t id, const std::string& name, const std::string& type, trace::ScopeKind kind) {
   std::vector<std::uint64_t> words = {pack(id, static_cast<std::uint32_t>(kind)), 0x9000 + id,
                                       pack(size32(name.size()), size32(type.size()))};
@@ -130,7 +138,7 @@ void TraceMaker::attach(std::uint64_t call_number) { raw(EventKind::kScopeAttach
 
 void TraceMaker::launch(const Launch& l) {
   std::vector<std::uint64_t> words = {pack(l.function, l.api),
-                                      pack(l.frame, 0),
+                                      pack(l.frame, l.native_frame),
                                       pack(l.grid, 1),
                                       pack(1, l.block),
                                       pack(1, 1),

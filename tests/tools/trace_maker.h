@@ -42,6 +42,7 @@ class TraceMaker {
     std::uint16_t flags = 0;
     std::uint32_t api = kLaunchKernel;
     std::vector<std::vector<std::uint8_t>> attributes = {};  // kAttributeBytes each
+    std::uint32_t native_frame = 0;
   };
 
   // The thread that the following events stand on.
@@ -50,6 +51,8 @@ class TraceMaker {
                 const std::vector<std::pair<std::uint32_t, std::uint32_t>>& layout = {});
   void code(std::uint32_t id, const std::string& file, const std::string& name);
   void frame(std::uint32_t id, std::uint32_t parent, std::uint32_t code, std::uint32_t line);
+  void native_frame(std::uint32_t id, std::uint32_t parent, std::uint64_t offset, const std::string& object,
+                    const std::string& symbol);
   void scope(std::uint32_t id, const std::string& name, const std::string& type,
              trace::ScopeKind kind = trace::ScopeKind::kModule);
   void begin(std::uint32_t scope, std::uint64_t call, std::uint32_t frame = 0);

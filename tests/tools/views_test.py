@@ -107,6 +107,20 @@ class Views(TraceTest):
             self.assertIn(line, text)
         self.assertNotIn("allocates", self.dump("graph", "1"))
 
+    STACKS = ("        from user/train.py:12 in main\n"
+              "        native at::native::call (libtorch.so+0x1f2)\n"
+              "        native libc.so.6+0x2724a\n")
+
+    def test_graph_stacks(self):
+        text = self.dump("graph", "1", "--stacks")
+        self.assertIn("      nn/linear.py:125 in Linear.forward  —  fc1\n" + self.STACKS + "#1 ", text)
+        self.assertNotIn("native at", self.dump("graph", "1"))
+        nodes = self.json("graph", "1")["nodes"]
+        self.assertEqual(nodes[0]["native_stack"], ["at::native::call (libtorch.so+0x1f2)", "libc.so.6+0x2724a"])
+        self.assertEqual(nodes[1]["native_stack"], [])
+        whole = self.json("graph", "1", "--full-names")["nodes"][0]
+        self.assertEqual(whole["native_stack"][0], "at::native::call() (/opt/torch/lib/libtorch.so+0x1f2)")
+
     def test_application_graph(self):
         nodes = self.json("graph", "2")["nodes"]
         self.assertEqual([(n["kind"], n["after"]) for n in nodes],
@@ -145,6 +159,14 @@ class Views(TraceTest):
         copies = [c for c in calls if c["name"] == "cuMemcpyHtoDAsync_v2"]
         self.assertEqual([(c["thread"], c["detail"]) for c in copies],
                          [(2, "dst=0x10000 src=0x7fff1000 bytes=512 stream=0x0")])
+
+    def test_call_stacks(self):
+        self.assertIn("  at nn/linear.py:125 in Linear.forward\n" + self.STACKS, self.dump("calls", "--stacks"))
+        calls = [c for c in self.json("calls", "--stacks")["calls"] if c["native_stack"]]
+        self.assertEqual(len(calls), 2)
+        self.assertEqual(calls[0]["stack"], ["nn/linear.py:125 in Linear.forward", "user/train.py:12 in main"])
+        self.assertEqual(calls[0]["native_stack"][1], "libc.so.6+0x2724a")
+        self.assertNotIn("stack", self.json("calls")["calls"][0])
 
     def test_threads(self):
         threads = self.json("threads")["threads"]

@@ -6,7 +6,8 @@
 namespace grape::tools {
 namespace {
 
-void print_row(Output& out, TraceInput& input, const Step& step, Format format, bool first) {
+void print_row(Output& out, TraceInput& input, const Step& step, const DumpOptions& options, bool first) {
+  const Format format = options.format;
   const trace::EventHeader& header = *step.event.header;
   const double seconds = input.seconds_since_start(header.ticks);
   const double microseconds = input.seconds(header.duration) * 1e6;
@@ -17,6 +18,7 @@ void print_row(Output& out, TraceInput& input, const Step& step, Format format, 
               step.call == 0 ? "" : fmt::format("{}", step.call), microseconds, event_kind_name(header.kind),
               escape_text(name), name.empty() || detail.empty() ? "" : "  ", escape_text(detail),
               line.empty() ? "" : "  at ", escape_text(line));
+    if (options.stacks) print_stacks(out, input, event_frame(step), event_native_frame(step));
   } else if (format == Format::kCsv) {
     out.print("{},{:.9f},{},{},{:.3f},{},{},{},{}\n", header.sequence, seconds, step.thread, step.call, microseconds,
               event_kind_name(header.kind), escape_csv(name), escape_csv(detail), escape_csv(line));
@@ -31,11 +33,27 @@ void print_row(Output& out, TraceInput& input, const Step& step, Format format, 
     json["name"] = text_value(name);
     json["detail"] = text_value(detail);
     json["line"] = text_value(line);
+    if (options.stacks) {
+      json["stack"] = Json::array();
+      for (const std::string& frame : input.stack(event_frame(step))) json["stack"].push_back(text_value(frame));
+      json["native_stack"] = Json::array();
+      for (const std::string& frame : input.native_stack(event_native_frame(step))) {
+        json["native_stack"].push_back(text_value(frame));
+      }
+    }
     out.print("{}\n    {}", first ? "" : ",", dump_json(json));
   }
 }
 
 }  // namespace
+
+void print_stacks(Output& out, const TraceInput& input, std::uint32_t frame, std::uint32_t native_frame) {
+  const auto& frames = input.tables().frames;
+  if (frame < frames.size()) {
+    for (const std::string& line : input.stack(frames[frame].parent)) out.print("        from {}\n", escape_text(line));
+  }
+  for (const std::string& line : input.native_stack(native_frame)) out.print("        native {}\n", escape_text(line));
+}
 
 int view_calls(TraceInput& input, const DumpOptions& options, Output& out) {
   Filter filter(options.filter, input);
@@ -53,7 +71,7 @@ int view_calls(TraceInput& input, const DumpOptions& options, Output& out) {
     filter.see(step);
     if (is_definition(step.event.header->kind) || !filter.event(step)) continue;
     if (options.limit != 0 && printed == options.limit) break;
-    print_row(out, input, step, options.format, printed++ == 0);
+    print_row(out, input, step, options, printed++ == 0);
   }
   if (options.format == Format::kJson) {
     input.drain();

@@ -33,7 +33,7 @@ const char* kind_name(const LoadedNode& node) {
 }
 
 void print_node(Output& out, TraceInput& input, const LoadedNode& node, std::size_t index, bool application,
-                bool params) {
+                const DumpOptions& options) {
   std::string line = fmt::format("#{:<4} {}", index, node_name(input, node));
   if (is_kernel(node)) {
     line += fmt::format("  grid {} block {}", dimensions(node.grid), dimensions(node.block));
@@ -51,7 +51,8 @@ void print_node(Output& out, TraceInput& input, const LoadedNode& node, std::siz
     out.print("      {}{}{}\n", escape_text(position), position.empty() || module.empty() ? "" : "  —  ",
               escape_text(module));
   }
-  if (!params) return;
+  if (options.stacks) print_stacks(out, input, node.frame, node.native_frame);
+  if (!options.params) return;
   for (const Word& word : node.words) {
     out.print("      {:<12} {:#0{}x}  {}\n", escape_text(word_place(input, node, word)), word.value, 2 + 2 * word.bytes,
               describe(word.block, word.value));
@@ -92,12 +93,11 @@ Json node_json(TraceInput& input, const LoadedNode& node, std::size_t index, boo
   json["stream"] = input.stream_name(node.stream);
   json["attributes"] = node.attributes;
   json["line"] = text_value(input.position(node.frame));
-  Json stack = Json::array();
-  const auto& frames = input.tables().frames;
-  for (std::uint32_t f = node.frame; f != 0 && f < frames.size() && stack.size() < 4096; f = frames[f].parent) {
-    stack.push_back(text_value(input.position(f)));
-  }
-  json["stack"] = std::move(stack);
+  json["stack"] = Json::array();
+  for (const std::string& line : input.stack(node.frame)) json["stack"].push_back(text_value(line));
+  json["native_stack"] = Json::array();
+  for (const std::string& line : input.native_stack(node.native_frame))
+    json["native_stack"].push_back(text_value(line));
   json["module"] = text_value(input.scope_name(node.scope));
   json["thread"] = node.thread;
   json["sequence"] = node.sequence;
@@ -148,7 +148,7 @@ void print_text(Output& out, TraceInput& input, const LoadedGraph& graph, const 
       break;
     }
     ++printed;
-    print_node(out, input, node, i, graph.application, options.params);
+    print_node(out, input, node, i, graph.application, options);
   }
   if (graph.dropped_edges > 0) out.print("{} edges left out: one stream waited for too many\n", graph.dropped_edges);
 }

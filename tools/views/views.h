@@ -21,6 +21,7 @@ struct DumpOptions {
   std::size_t limit = 0;  // rows; 0: all
   std::size_t depth = 0;  // levels of nested modules; 0: all
   bool full_names = false, params = false, blocks = false, calls = false, tree = false, pager = false;
+  bool stacks = false;        // calls, graph: the stack below each
   bool ignore_moved = false;  // diff: pointers that moved with their block are no difference
   std::string output;
 };
@@ -63,6 +64,9 @@ void print_facts(Output& out, Input& input, const DumpOptions& options, Json fac
   }
   table.csv(out);
 }
+
+// The frames around a position that stands on a line of its own or at a line's end, and the native ones: one a line.
+void print_stacks(Output& out, const TraceInput& input, std::uint32_t frame, std::uint32_t native_frame);
 
 // What a graph's node follows, where that is not the one before it: "after #1 #2"; "": it is.
 std::string after_text(const std::vector<std::uint32_t>& after, std::size_t index);
