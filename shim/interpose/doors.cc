@@ -92,6 +92,7 @@ __attribute__((visibility("hidden"))) int grape_exports_symbol(const char* symbo
 }
 
 __attribute__((visibility("hidden"))) void* grape_dlsym_driver(void* handle, const char* symbol) {
+  grape::lifecycle::tell_of_settings();
   auto* real_dlsym = grape::lifecycle::real_dlsym();
   if (real_dlsym == nullptr) return nullptr;
   void* real = real_dlsym(handle, symbol);
@@ -105,6 +106,7 @@ __attribute__((visibility("hidden"))) void* grape_dlsym_driver(void* handle, con
 }
 
 __attribute__((visibility("hidden"))) void* grape_dlvsym_driver(void* handle, const char* symbol, const char* version) {
+  grape::lifecycle::tell_of_settings();
   auto* real_dlvsym = grape::lifecycle::real_dlvsym();
   if (real_dlvsym == nullptr) return nullptr;
   void* real = real_dlvsym(handle, symbol, version);

@@ -140,6 +140,7 @@ bool is_query(const char* name) noexcept {
 }
 
 void* find_real(std::uint32_t row) noexcept {
+  lifecycle::tell_of_settings();
   const int saved_errno = errno;
   void* real = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
   errno = saved_errno;

@@ -31,11 +31,22 @@ std::atomic<void (*)()> g_also[4];
 pid_t g_process = 0;
 char g_command_line[8193] = "";
 
-void warn(const char* line) { log_line(LogLevel::kWarning, "%s", line); }
+// What is to be said of the settings: lines, each with its end; what does not fit is left out.
+char g_warnings[4096] = "";
+std::size_t g_warning_bytes = 0;
+std::atomic<bool> g_untold{false};
+
+void keep_warning(const char* line) {
+  const std::size_t bytes = std::strlen(line) + 1;
+  if (bytes > sizeof g_warnings - g_warning_bytes) return;
+  std::memcpy(g_warnings + g_warning_bytes, line, bytes);
+  g_warning_bytes += bytes;
+  g_untold.store(true, std::memory_order_release);
+}
 
 // Where Grape is disabled it says nothing, unless it is a mistake in the very setting that disables it.
-void warn_if_disabling(const char* line) {
-  if (std::strncmp(line, "GRAPE_DISABLE=", 14) == 0) warn(line);
+void keep_if_disabling(const char* line) {
+  if (std::strncmp(line, "GRAPE_DISABLE=", 14) == 0) keep_warning(line);
 }
 
 void copy_command_line(int count, const char* const* list) {
@@ -52,7 +63,10 @@ void copy_command_line(int count, const char* const* list) {
 }
 
 // A child shares the parent's file and none of its threads: it records nothing and touches nothing.
-void in_child() { g_state.store(State::kInert, std::memory_order_relaxed); }
+void in_child() {
+  g_state.store(State::kInert, std::memory_order_relaxed);
+  g_untold.store(false, std::memory_order_relaxed);
+}
 
 // Runs at most once. Not in a vfork child, which shares our memory but is another process.
 void finish() noexcept {
@@ -73,10 +87,11 @@ __attribute__((constructor(101))) void load(int count, char** argument_list, cha
   parse_environment(environment, quiet, [](const char*) {});
   g_config.log = quiet.log;
   Config parsed;
-  parse_environment(environment, parsed, quiet.disabled ? warn_if_disabling : warn);
+  parse_environment(environment, parsed, quiet.disabled ? keep_if_disabling : keep_warning);
   g_config = parsed;
   if (parsed.disabled || (parsed.mode == Mode::kOff && !parsed.virtual_graphs)) return;
   if (loaded_late()) {
+    tell_of_settings();  // no call to the driver will come by
     log_line(parsed.asked ? LogLevel::kWarning : LogLevel::kInfo,
              "loaded after the program had started, too late to see it; not recording (preload it)");
     return;
@@ -92,6 +107,13 @@ __attribute__((constructor(101))) void load(int count, char** argument_list, cha
 __attribute__((destructor(101))) void unload() { finish(); }
 
 }  // namespace
+
+void tell_of_settings() noexcept {
+  if (!g_untold.load(std::memory_order_relaxed) || !g_untold.exchange(false, std::memory_order_acquire)) return;
+  for (std::size_t at = 0; at < g_warning_bytes; at += std::strlen(g_warnings + at) + 1) {
+    log_line(LogLevel::kWarning, "%s", g_warnings + at);
+  }
+}
 
 void give_up(const char* reason) noexcept {
   State expected = State::kActive;

@@ -21,6 +21,10 @@ void give_up(const char* reason) noexcept;
 // (never loads it), else null. Not recursive into our own dlsym. Any thread.
 void* next_symbol(const char* symbol, const char* library) noexcept;
 
+// Says, once, what was wrong with the GRAPE_ variables. Called when the process asks for the driver: the shells and
+// helpers of a job have the same variables, and no use for them. Any thread.
+void tell_of_settings() noexcept;
+
 // The arguments that the process was started with, with blanks between them; at most 8 KiB. A copy: programs change
 // theirs, and take those away that they have read.
 const char* command_line() noexcept;

@@ -77,6 +77,20 @@ TEST(Row25_TracePath, ThatCannotBeUsedGivesOneWarningAndTheDefaultName) {
   }
 }
 
+// A job's shells and helpers have the same environment, and no use for the driver.
+TEST(Row25_OtherPrograms, SayNothingOfSettingsThatAreNotTheirs) {
+  for (const auto& [name, value] : {std::pair{"GRAPE_MODE", "obsrve"}, {"GRAPE_TRACES", "x"}}) {
+    Folder folder;
+    const Result alone = Command(folder, "/bin/true").with_grape().set(name, value).run();
+    EXPECT_TRUE(alone.exited(0)) << alone;
+    EXPECT_EQ(alone.err, "");
+    const std::string script = "for i in 1 2 3; do /bin/true; done; " FAULT_PROGRAMS "/job; exit $?";
+    const Result job = Command(folder, "/bin/sh", {"-c", script}).with_grape().set(name, value).run();
+    EXPECT_TRUE(job.exited(0)) << job;
+    EXPECT_EQ(job.notices().size(), 1u) << job;
+  }
+}
+
 // Without a trace that is asked for.
 TEST(Row25_Mode, OneThatIsNotUnderstoodGivesOneWarningAndNothingElse) {
   for (const char* mode : {"reply", "Replay", "-1"}) {
