@@ -1,6 +1,7 @@
 #include "tools/run.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -134,9 +135,25 @@ void check_mode(const RunOptions& options) {
   }
 }
 
+// A trace that will not be there is better told of now than when the program has run. What placeholders stand for is
+// the library's to know.
+void check_output(const std::string& path) {
+  struct stat status;
+  const std::string shown = escape_text(path);
+  if (!path.empty() && (path.back() == '/' || (stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)))) {
+    throw Failure(fmt::format("-o {}: this is a folder", shown));
+  }
+  const std::string folder = path.substr(0, path.rfind('/') + 1);  // npos + 1 is 0
+  if (folder.empty() || folder.find('%') != std::string::npos) return;
+  if (stat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) {
+    throw Failure(fmt::format("-o {}: there is no folder {}", shown, escape_text(folder)));
+  }
+}
+
 int run_program(const RunOptions& options) {
   if (options.program.empty()) throw Failure("run wants a program: grape run [OPTIONS] -- PROGRAM [ARGUMENTS...]");
   check_environment();
+  check_output(options.output);
   const std::string library = find_library(options.library);
   check_program(options.program[0]);
   check_loadable(library);

@@ -79,6 +79,11 @@ bool TraceFile::create(const char* pattern, bool replace) noexcept {
     errno = ENAMETOOLONG;
     return false;
   }
+  struct stat status;
+  if (path_[std::strlen(path_) - 1] == '/' || (::lstat(path_, &status) == 0 && S_ISDIR(status.st_mode))) {
+    errno = EISDIR;
+    return false;
+  }
   replace_ = replace;
   if (replace) {
     const int bytes = std::snprintf(partial_, sizeof partial_, "%s.partial-%d", path_, static_cast<int>(getpid()));

@@ -64,12 +64,17 @@ TEST_F(Row26_OutputPath, FifoIsNotWaitedFor) {
 TEST_F(Row26_OutputPath, FolderOrMissingFolderOrDeviceGivesOneLine) {
   fs::create_directory(folder_.in("folder"));
   for (const std::string& path :
-       {folder_.in("missing/run.grape"), std::string("/proc/run.grape"), folder_.in("folder") + "/",
-        std::string("/dev/null/run.grape"), folder_.in(std::string(300, 'n'))}) {
+       {folder_.in("missing/run.grape"), std::string("/proc/run.grape"), folder_.in("folder"),
+        folder_.in("folder") + "/", std::string("/dev/null/run.grape"), folder_.in(std::string(300, 'n'))}) {
     SCOPED_TRACE(path);
-    const Result result = run(path);
-    EXPECT_EQ(result.notices().size(), 1u) << result;
+    for (const bool beside : {false, true}) {
+      const Result result = beside ? replace(path) : run(path);
+      EXPECT_EQ(result.notices().size(), 1u) << result;
+      EXPECT_NE(result.err.find("not recording"), std::string::npos) << result;
+    }
   }
+  EXPECT_TRUE(fs::is_empty(folder_.in("folder")));
+  EXPECT_TRUE(folder_.traces().empty());
 }
 
 TEST_F(Row26_OutputPath, FolderWithoutRightsGivesOneLine) {

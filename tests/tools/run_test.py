@@ -193,6 +193,18 @@ class Run(unittest.TestCase):
             self.assertEqual(self.run_(*arguments, "--", "true").returncode, 2, arguments)
         self.assertEqual(self.run_("-o").returncode, 2)
 
+    def test_output_that_cannot_be_written(self):
+        (self.root / "folder").mkdir()
+        for output, text in ((self.root / "folder", "this is a folder"), (f"{self.root}/folder/", "this is a folder"),
+                             (self.root / "none" / "run-%p.grape", "there is no folder"),
+                             (self.root / "folder" / "run" / "x.grape", "there is no folder")):
+            for force in ([], ["--force"]):
+                result = self.run_("-o", output, *force, "--", "echo", "ran")
+                self.assertEqual((result.returncode, result.stdout), (2, ""), output)
+                self.assertIn(text, result.stderr)
+        for output in (self.root / "folder" / "run-%p.grape", "run.grape", "%h/run.grape", "/run.grape"):
+            self.assertEqual(self.run_("-o", output, "--", "echo", "ran").stdout, "ran\n", output)
+
 
 class Doctor(unittest.TestCase):
     def test_no_library(self):
