@@ -23,7 +23,7 @@ TEST_P(Row11_Fork, ChildrenAreInertAndTheParentsTraceIsWhole) {
 
 INSTANTIATE_TEST_SUITE_P(Ends, Row11_Fork,
                          testing::Values("return", "exit", "_exit", "quick_exit", "abort", "kill", "exec", "cuda",
-                                         "grandchild", "syscall", "raw"));
+                                         "grandchild", "syscall", "raw", "early"));
 
 class Row12_Spawn : public testing::TestWithParam<const char*> {};
 
