@@ -1,7 +1,5 @@
 #include "tools/dump.h"
 
-#include <sys/stat.h>
-
 #include <map>
 
 #include "tools/escape.h"
@@ -102,17 +100,6 @@ void check(const DumpOptions& options, const ViewRow<TraceInput>& row) {
   if (options.format != Format::kChrome) check_arguments(options, row.arguments);
 }
 
-// Opening the output empties it: a trace that is both would be lost.
-void check_output(const DumpOptions& options) {
-  struct stat read, written;
-  if (options.output.empty() || stat(options.file.c_str(), &read) != 0 || stat(options.output.c_str(), &written) != 0) {
-    return;
-  }
-  if (read.st_dev == written.st_dev && read.st_ino == written.st_ino) {
-    throw Failure(fmt::format("-o {}: this is what is read", escape_text(options.output)));
-  }
-}
-
 int dump_store(DumpOptions& options) {
   const auto* row = find_row(kStoreViews, options.view);
   if (row == nullptr && find_row(kViews, options.view) != nullptr) not_of_this(options, "cache", names_of(kStoreViews));
@@ -186,7 +173,7 @@ CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
 }
 
 int run_dump(DumpOptions& options) {
-  check_output(options);
+  check_output(options.output, options.file);
   if (is_store(options.file)) return dump_store(options);
   const auto* row = find_row(kViews, options.view);
   if (row == nullptr && find_row(kStoreViews, options.view) == nullptr) no_view(options.view, names_of(kViews));

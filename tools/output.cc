@@ -1,15 +1,25 @@
 #include "tools/output.h"
 
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
+#include "tools/escape.h"
 #include "tools/failure.h"
 
 namespace grape::tools {
+
+void check_output(const std::string& output, const std::string& input) {
+  struct stat read, written;
+  if (output.empty() || stat(input.c_str(), &read) != 0 || stat(output.c_str(), &written) != 0) return;
+  if (read.st_dev == written.st_dev && read.st_ino == written.st_ino) {
+    throw Failure(fmt::format("-o {}: this is what is read", escape_text(output)));
+  }
+}
 
 Output::Output(const std::string& path, bool pager) : name_(path.empty() ? "standard output" : path) {
   if (!path.empty() && path != "-") {

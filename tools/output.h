@@ -11,6 +11,9 @@ namespace grape::tools {
 
 enum class Format { kText, kJson, kCsv, kDot, kChrome };
 
+// Opening the output empties it: what is both that and the input would be lost. Throws Failure.
+void check_output(const std::string& output, const std::string& input);
+
 class Output {
  public:
   // `path`: "" or "-" is standard output. Throws Failure.

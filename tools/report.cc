@@ -375,6 +375,7 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
 int run_report(const ReportOptions& options) {
   const Json json = parse(options.file, read_file(options.file));
   const Report report = report_of(options.file, json);
+  check_output(options.output, options.file);
   Output out(options.output, options.pager && options.output.empty());
   if (options.json) {
     out.print("{}\n", dump_json(json, 2));

@@ -56,6 +56,10 @@ class Report(TraceTest):
                          "25.0% replayed 1000 990 5.000 0.250 5.500 1.100 5.00x app.models:Net".split())
         self.assertNotIn("Tokens", "\n".join(lines))
 
+    def test_output_never_replaces_what_is_read(self):
+        self.assertIn("this is what is read", self.report(REPORT, "-o", self.file, status=2))
+        self.assertEqual(json.loads(self.file.read_text()), REPORT)
+
     def test_reasons_with_lines_and_advice(self):
         text = self.report(REPORT)
         self.assertIn("\napp.models:Head (75.0%), calls that were not replayed:\n"
