@@ -23,7 +23,8 @@ void check_output(const std::string& output, const std::string& input) {
 
 Output::Output(const std::string& path, bool pager) : name_(path.empty() ? "standard output" : path) {
   if (!path.empty() && path != "-") {
-    file_ = std::fopen(path.c_str(), "we");
+    // Emptied with the first that is written: a view that cannot be shown leaves what was there.
+    file_ = std::fopen(path.c_str(), "ae");
     owned_ = true;
   } else if (pager && isatty(STDOUT_FILENO) != 0) {
     const char* command = std::getenv("PAGER");
@@ -51,7 +52,12 @@ Output::~Output() {
 
 void Output::flush() {
   const std::size_t bytes = buffer_.size();
-  const bool good = std::fwrite(buffer_.data(), 1, bytes, file_) == bytes;
+  // What is no file (/dev/stderr, a pipe) cannot be emptied, and need not be.
+  struct stat status;
+  const bool fills_file = owned_ && !begun_ && fstat(fileno(file_), &status) == 0 && S_ISREG(status.st_mode);
+  bool good = !fills_file || ftruncate(fileno(file_), 0) == 0;
+  begun_ = true;
+  good = good && std::fwrite(buffer_.data(), 1, bytes, file_) == bytes;
   buffer_.clear();
   if (!good) throw Failure(fmt::format("{}: {}", name_, std::strerror(errno)));
 }

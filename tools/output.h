@@ -41,6 +41,7 @@ class Output {
   void flush();
   std::FILE* file_ = nullptr;
   bool piped_ = false, owned_ = false;
+  bool begun_ = false;  // something was written
   std::string name_;
   std::size_t columns_ = 0;
   fmt::memory_buffer buffer_;

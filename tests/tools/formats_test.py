@@ -152,6 +152,14 @@ class Trouble(TraceTest):
             self.assertIn("this is what is read", result.stderr)
             self.assertEqual(trace.read_bytes(), before, output)
 
+    def test_output_stays_where_nothing_can_be_shown(self):
+        trace, output = self.root / "sample.grape", self.root / "kept.txt"
+        output.write_text("kept" * 100000)
+        self.assertNotEqual(grape("dump", trace, "graph", "999", "-o", output).returncode, 0)
+        self.assertEqual(output.read_text(), "kept" * 100000)
+        self.assertEqual(grape("dump", trace, "summary", "-o", output).returncode, 0)
+        self.assertEqual(output.read_text(), grape("dump", trace, "summary").stdout)
+
     def test_help_and_version(self):
         self.assertRegex(grape("--version").stdout, r"^grape \d+\.\d+\.\d+ \(trace format \d+\.\d+\)\n$")
         for command in ("run", "dump", "doctor"):

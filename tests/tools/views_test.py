@@ -27,6 +27,15 @@ class Views(TraceTest):
         self.assertEqual(summary["blocks"]["allocated"], 3)
         self.assertEqual(summary["blocks"]["peak_bytes"], 1024 + 4096)
 
+    def test_summary_of_a_part(self):
+        whole = self.json("summary")
+        part = self.json("summary", "--kernel", whole["top_kernels"][0]["name"][:12])
+        self.assertLess(part["launches"], whole["launches"])
+        for key in ("regions", "region_calls", "raised_region_calls"):
+            self.assertEqual(part[key], whole[key], key)
+        self.assertEqual(sum(region["launches"] for region in part["top_regions"]) + part["launches_outside_regions"],
+                         part["launches"])  # fmt: skip
+
     def test_summary_text(self):
         text = self.dump()
         for line in ("command           python train.py",

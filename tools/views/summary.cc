@@ -113,6 +113,11 @@ void add_block(Summary& sum, const trace::EventView& event) {
   sum.peak_blocks = std::max(sum.peak_blocks, sum.live_blocks);
 }
 
+bool is_scope(const Step& step) {
+  const EventKind kind = step.event.header->kind;
+  return kind == EventKind::kScopeBegin || kind == EventKind::kScopeEnd;
+}
+
 void see(Summary& sum, const Step& step, TraceInput& input) {
   const trace::EventHeader& header = *step.event.header;
   switch (header.kind) {
@@ -357,7 +362,8 @@ int view_summary(TraceInput& input, const DumpOptions& options, Output& out) {
   while (input.next(step)) {
     if (filter.active()) {
       filter.see(step);
-      if (!filter.event(step)) continue;
+      // Calls of regions count, whatever part of their work is asked for.
+      if (!filter.event(step) && !(is_scope(step) && filter.region(step.region))) continue;
     }
     see(facts.sum, step, input);
     execs.see(step.event);
