@@ -43,12 +43,13 @@ class Process:
                 timeout=SECONDS,
             )
             self.status, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
-            self.results, self.regions = {}, []
+            self.results, self.regions, self.cache = {}, [], {}
             if os.path.exists(paths["results"]):
                 self.results = self.read_results(paths["results"])
             if os.path.exists(paths["report"]):
-                with open(paths["report"], encoding="utf-8") as report:
-                    self.regions = json.load(report)["regions"]
+                with open(paths["report"], encoding="utf-8") as file:
+                    report = json.load(file)
+                self.regions, self.cache = report["regions"], report.get("cache", {})
 
     def read_results(self, path):
         """By case, with what it wrote to stdout and stderr."""
@@ -190,10 +191,6 @@ def add_test_of_validation(cases, plain):
 
 
 def add_test_of_cache(cases, plain):
-    def eager_calls(process):
-        expected = plain.of(cases[0]).results
-        return sum(pattern_of(expected[name], process.results[name]).count("e") for name in plain.names)
-
     def test(self):
         with tempfile.TemporaryDirectory() as folder:
             settings = {"GRAPE_CACHE": folder, **REGIONS}
@@ -203,8 +200,9 @@ def add_test_of_cache(cases, plain):
             for name in plain.names:
                 with self.subTest(name):
                     self.assertEqual(process.results[name]["seen"], plain.of(of_name(cases, name)).results[name]["seen"])
-        # A call at least of most cases, which is not needed any more.
-        self.assertLess(eager_calls(second), eager_calls(first) - len(plain.names) // 2)
+        # Each of these saves a call that is observed. How many calls run as always hangs on the machine's load besides.
+        self.assertEqual(first.cache["used"], 0)
+        self.assertGreater(second.cache["used"], len(plain.names) // 2)
 
     Cases.test_cached = test
 
