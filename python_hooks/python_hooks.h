@@ -15,7 +15,8 @@ namespace grape::python {
 // call that installs the hooks, once there is an interpreter and torch is imported.
 __attribute__((hot)) void on_driver_call() noexcept;
 
-// This thread's Python stack as a frame id in `log`'s definitions (defining what is new); 0: none.
+// This thread's Python stack, as far as GRAPE_STACKS asks for it, as a frame id in `log`'s definitions (defining what
+// is new); 0: none.
 __attribute__((hot)) std::uint32_t current_stack(record::ThreadLog& log) noexcept;
 
 // Only the innermost frame, as a frame without parent. Cheaper.

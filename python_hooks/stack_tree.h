@@ -79,6 +79,7 @@ class StackTree {
   static_assert(sizeof(Seen) == 64, "one cache line");
   static constexpr std::size_t kSeenSlots = 512;
   static constexpr std::uint32_t kLeafBase = ~0u;  // in Seen::base: a frame without parent
+
   std::uint32_t whole_stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept;
 
   enum class Found { kFrame, kNothing, kFailed };  // kNothing: the frame runs no Python code (yet)

@@ -11,7 +11,7 @@ namespace grape::tools {
 
 enum class Format { kText, kJson, kCsv, kDot, kChrome };
 
-// Opening the output empties it: what is both that and the input would be lost. Throws Failure.
+// Writing to the output empties it first: what is both that and the input would be lost. Throws Failure.
 void check_output(const std::string& output, const std::string& input);
 
 class Output {

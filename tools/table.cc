@@ -81,6 +81,12 @@ Json Table::json(std::size_t limit) const {
 
 Json text_value(std::string_view text) { return valid_utf8(text); }
 
+Json text_list(const std::vector<std::string>& texts) {
+  Json list = Json::array();
+  for (const std::string& text : texts) list.push_back(text_value(text));
+  return list;
+}
+
 Json hex_value(std::uint64_t value) { return fmt::format("{:#x}", value); }
 
 std::string dump_json(const Json& value, int indent) {

@@ -47,6 +47,7 @@ class Table {
 
 // Untrusted text as a JSON value.
 Json text_value(std::string_view text);
+Json text_list(const std::vector<std::string>& texts);
 // "0x..." as JSON has no numbers that wide.
 Json hex_value(std::uint64_t value);
 // One line, invalid UTF-8 replaced.

@@ -14,6 +14,16 @@ using trace::EventKind;
 constexpr std::size_t kDeepest = 4096;  // scopes open at once on a thread; deeper ones count for the outer
 constexpr std::size_t kLongestStack = 4096;
 
+// What `text` says of each frame, from the innermost one to the one without a parent.
+template <class Frames, class Text>
+std::vector<std::string> outwards(const Frames& frames, std::uint32_t id, const Text& text) {
+  std::vector<std::string> lines;
+  for (; id != 0 && id < frames.size() && lines.size() < kLongestStack; id = frames[id].parent) {
+    lines.push_back(text(id));
+  }
+  return lines;
+}
+
 std::unique_ptr<trace::Reader> open(const std::string& path) {
   trace::Error error;
   auto reader = trace::Reader::open(path, error);
@@ -95,21 +105,11 @@ std::string TraceInput::native_position(std::uint32_t id) const {
 }
 
 std::vector<std::string> TraceInput::stack(std::uint32_t id) const {
-  std::vector<std::string> lines;
-  const auto& frames = tables().frames;
-  for (; id != 0 && id < frames.size() && lines.size() < kLongestStack; id = frames[id].parent) {
-    lines.push_back(position(id));
-  }
-  return lines;
+  return outwards(tables().frames, id, [this](std::uint32_t frame) { return position(frame); });
 }
 
 std::vector<std::string> TraceInput::native_stack(std::uint32_t id) const {
-  std::vector<std::string> lines;
-  const auto& frames = tables().native_frames;
-  for (; id != 0 && id < frames.size() && lines.size() < kLongestStack; id = frames[id].parent) {
-    lines.push_back(native_position(id));
-  }
-  return lines;
+  return outwards(tables().native_frames, id, [this](std::uint32_t frame) { return native_position(frame); });
 }
 
 std::string TraceInput::scope_name(std::uint32_t id) const {

@@ -9,7 +9,6 @@
 #include "compressor/trace/event.h"
 #include "python_hooks/python_hooks.h"
 #include "shim/interpose/memory_tracking.h"
-#include "shim/lifecycle/config.h"
 #include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
@@ -54,7 +53,7 @@ void record_block(record::ThreadLog& log, void* address, std::int64_t bytes, Dev
   if (taken) {
     python::attach(log);
     // As a launch's: most often the same operator launches next, and finds what was read here.
-    if (config().stacks != Stacks::kOff) frame = python::current_stack(log);
+    frame = python::current_stack(log);
   }
   // No time is kept for blocks: they stand at the thread's last.
   std::uint64_t* out =

@@ -74,7 +74,7 @@ Position current_position(record::ThreadLog& log) noexcept {
   python::attach(log);
   const Stacks stacks = config().stacks;
   if (stacks == Stacks::kOff) return position;
-  position.frame = stacks == Stacks::kLeaf ? python::current_leaf(log) : python::current_stack(log);
+  position.frame = python::current_stack(log);
   if (stacks == Stacks::kNative) position.native_frame = record::current_native_stack(log);
   return position;
 }

@@ -1,4 +1,4 @@
-// Times of a clock that only goes forward. Any thread.
+// Times of the system's clocks. Any thread.
 #pragma once
 
 #include <time.h>
@@ -7,6 +7,13 @@
 
 namespace grape {
 
+inline std::uint64_t nanoseconds(clockid_t clock) noexcept {
+  timespec time;
+  clock_gettime(clock, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(time.tv_nsec);
+}
+
+// Of a clock that only goes forward, as are those below.
 inline double monotonic_seconds() noexcept {
   timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);

@@ -15,6 +15,7 @@
 #include <new>
 #include <type_traits>
 
+#include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/trace_session.h"
@@ -90,10 +91,7 @@ bool Recorder::open() noexcept {
 
 bool Recorder::start_writer() noexcept {
   // Here, and not where the writer begins: that may be long after the first events.
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  start_nanoseconds_ =
-      static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+  start_nanoseconds_ = nanoseconds(CLOCK_MONOTONIC);
   start_ticks_ = ticks();
   has_writer_.store(true);
   g_recording.store(true, std::memory_order_relaxed);

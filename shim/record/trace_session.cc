@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/lifecycle/notices.h"
@@ -22,12 +23,6 @@ constexpr std::uint64_t kChunkNanoseconds = 1'000'000'000;  // or when its oldes
 constexpr std::uint64_t kHeldBytes = 48u << 20;             // or when all chunks together hold this much
 constexpr long kCalibrationNanoseconds = 20'000'000;
 
-std::uint64_t nanoseconds(clockid_t clock) {
-  timespec now;
-  clock_gettime(clock, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 std::uint64_t rate(std::uint64_t tick_count, std::uint64_t elapsed) {
   return elapsed == 0
              ? 1'000'000'000u
@@ -36,22 +31,22 @@ std::uint64_t rate(std::uint64_t tick_count, std::uint64_t elapsed) {
 
 }  // namespace
 
-TraceSession::TraceSession(Recorder& recorder)
-    : recorder_(recorder), start_ticks_(recorder.start_ticks_), start_nanoseconds_(recorder.start_nanoseconds_) {}
+TraceSession::TraceSession(Recorder& recorder) : recorder_(recorder) {}
 
 TraceSession::~TraceSession() = default;
 
 bool TraceSession::open() {
   const Config& settings = config();
   // A first estimate of the clock's rate; the end chunk has the exact one.
-  while (nanoseconds(CLOCK_MONOTONIC) - start_nanoseconds_ < kCalibrationNanoseconds) {
+  while (nanoseconds(CLOCK_MONOTONIC) - recorder_.start_nanoseconds_ < kCalibrationNanoseconds) {
     const timespec pause{0, kCalibrationNanoseconds / 4};
     nanosleep(&pause, nullptr);
   }
   trace::Meta meta;
-  meta.ticks_per_second = rate(ticks() - start_ticks_, nanoseconds(CLOCK_MONOTONIC) - start_nanoseconds_);
-  meta.start_ticks = start_ticks_;
-  meta.start_unix_ns = nanoseconds(CLOCK_REALTIME) - (nanoseconds(CLOCK_MONOTONIC) - start_nanoseconds_);
+  meta.ticks_per_second =
+      rate(ticks() - recorder_.start_ticks_, nanoseconds(CLOCK_MONOTONIC) - recorder_.start_nanoseconds_);
+  meta.start_ticks = recorder_.start_ticks_;
+  meta.start_unix_ns = nanoseconds(CLOCK_REALTIME) - (nanoseconds(CLOCK_MONOTONIC) - recorder_.start_nanoseconds_);
   meta.pid = static_cast<std::uint32_t>(getpid());
   char host[256] = "";
   if (gethostname(host, sizeof host - 1) == 0) meta.host = host;
@@ -143,7 +138,8 @@ void TraceSession::close() {
   trace::End end;
   end.events = writer_->events_written();
   end.lost = recorder_.lost_.load();
-  end.ticks_per_second = rate(ticks() - start_ticks_, nanoseconds(CLOCK_MONOTONIC) - start_nanoseconds_);
+  end.ticks_per_second =
+      rate(ticks() - recorder_.start_ticks_, nanoseconds(CLOCK_MONOTONIC) - recorder_.start_nanoseconds_);
   if (UnhandledSource source = recorder_.unhandled_.load()) {
     constexpr std::uint32_t kRoom = 1024;
     std::vector<const char*> names(kRoom);

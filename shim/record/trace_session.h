@@ -48,7 +48,6 @@ class TraceSession {
   std::vector<std::unique_ptr<Thread>> threads_;
   bool failed_ = false;
   bool closed_ = false;
-  std::uint64_t start_ticks_ = 0, start_nanoseconds_ = 0;  // monotonic
   std::uint64_t launches_ = 0, calls_ = 0, regions_ = 0;
   std::uint64_t held_bytes_ = 0;
 };

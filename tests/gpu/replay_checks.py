@@ -51,11 +51,14 @@ class ReplayCheck:
     def start(self, label: str, action: Action) -> "Future[Result]":
         return self.session.start(f"{self.name}/{label}", action)
 
+    def script(self) -> list[str]:
+        return [str(HERE / "replay_cases.py")]
+
     def actions(self) -> dict[str, Action]:
-        script = [self.session.options.python, str(HERE / "replay_cases.py")]
+        command = [self.session.options.python, *self.script()]
         return {
-            "plain": lambda folder, limit: run(script, environment(), limit, folder),
-            "replay": lambda folder, limit: run(script, self.replaying(folder), limit, folder),
+            "plain": lambda folder, limit: run(command, environment(), limit, folder),
+            "replay": lambda folder, limit: run(command, self.replaying(folder), limit, folder),
         }
 
     def replaying(self, folder: Path, **more: str) -> dict[str, str]:
@@ -164,13 +167,9 @@ class RandomPrograms(ReplayCheck):
 
     SEEDS = range(200)
 
-    def actions(self) -> dict[str, Action]:
+    def script(self) -> list[str]:
         program = HERE.parent / "replay_controller" / "random_programs" / "run.py"
-        command = [self.session.options.python, str(program), ".", *map(str, self.SEEDS)]
-        return {
-            "plain": lambda folder, limit: run(command, environment(), limit, folder),
-            "replay": lambda folder, limit: run(command, self.replaying(folder), limit, folder),
-        }
+        return [str(program), ".", *map(str, self.SEEDS)]
 
 
 class MemoryCheck(ReplayCheck):

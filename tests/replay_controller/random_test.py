@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 import simulated
+from controller_test import pattern_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LETTERS = {"e": "as always", "r": "replayed", "p": "replayed in part", "x": "raised"}
@@ -51,18 +52,13 @@ def differences(plain, under_grape):
     return None if len(plain["seen"]) == len(under_grape["seen"]) else (len(pairs), "", "")
 
 
-def pattern(plain, under_grape):
-    return "".join("x" if a is None or b is None else "e" if a == b else "r" if b == 0 else "p"
-                   for a, b in zip(plain["calls"], under_grape["calls"]))  # fmt: skip
-
-
 def compare(options, folder, seeds):
     (plain, done), (under_grape, done_under_grape) = (run(options, folder, seeds, grape) for grape in (False, True))
     wrong, patterns = int(done.returncode != 0) + int(done_under_grape.returncode != 0), {}
     for seed in seeds:
         if seed not in plain or seed not in under_grape:
             continue
-        patterns[seed] = pattern(plain[seed], under_grape[seed])
+        patterns[seed] = pattern_of(plain[seed], under_grape[seed])
         difference = differences(plain[seed], under_grape[seed])
         if difference is not None:
             wrong += 1

@@ -34,12 +34,8 @@ void print_row(Output& out, TraceInput& input, const Step& step, const DumpOptio
     json["detail"] = text_value(detail);
     json["line"] = text_value(line);
     if (options.stacks) {
-      json["stack"] = Json::array();
-      for (const std::string& frame : input.stack(event_frame(step))) json["stack"].push_back(text_value(frame));
-      json["native_stack"] = Json::array();
-      for (const std::string& frame : input.native_stack(event_native_frame(step))) {
-        json["native_stack"].push_back(text_value(frame));
-      }
+      json["stack"] = text_list(input.stack(event_frame(step)));
+      json["native_stack"] = text_list(input.native_stack(event_native_frame(step)));
     }
     out.print("{}\n    {}", first ? "" : ",", dump_json(json));
   }

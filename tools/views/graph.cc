@@ -93,11 +93,8 @@ Json node_json(TraceInput& input, const LoadedNode& node, std::size_t index, boo
   json["stream"] = input.stream_name(node.stream);
   json["attributes"] = node.attributes;
   json["line"] = text_value(input.position(node.frame));
-  json["stack"] = Json::array();
-  for (const std::string& line : input.stack(node.frame)) json["stack"].push_back(text_value(line));
-  json["native_stack"] = Json::array();
-  for (const std::string& line : input.native_stack(node.native_frame))
-    json["native_stack"].push_back(text_value(line));
+  json["stack"] = text_list(input.stack(node.frame));
+  json["native_stack"] = text_list(input.native_stack(node.native_frame));
   json["module"] = text_value(input.scope_name(node.scope));
   json["thread"] = node.thread;
   json["sequence"] = node.sequence;
