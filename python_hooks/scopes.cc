@@ -153,7 +153,8 @@ void open_lasting(record::ThreadLog& log, ScopeEntry* entry, OpenScope& scope) n
 
 void close(const OpenScope& scope, bool raised) noexcept {
   if (scope.id == 0) return;
-  record::ThreadLog* log = record::thread_log();
+  bool written = false;  // whatever the thread may have left meanwhile, its scope is closed
+  record::ThreadLog* log = record::open_thread_log(written);
   if (log == nullptr || log->python.data == nullptr) return;
   const int saved = errno;
   PythonThread& thread = *static_cast<PythonThread*>(log->python.data);
@@ -163,7 +164,7 @@ void close(const OpenScope& scope, bool raised) noexcept {
   thread.open = scope.open_before;
   thread.root = scope.root_before;
   thread.innermost = scope.innermost_before;
-  if (scope.written) {
+  if (scope.written && written) {
     std::uint64_t* words = log->begin(EventKind::kScopeEnd, scope.id, 2, record::Stamp{record::ticks(), 0});
     if (words != nullptr) {
       words[0] = pack(scope.id, raised ? 1 : 0);

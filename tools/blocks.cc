@@ -34,6 +34,10 @@ void BlockTable::see(const trace::EventView& event) {
   }
   const record::CallView call(event);
   const record::ApiLayout& layout = apis_[call.api()];
+  if (ranges_ && layout.ends_range) {  // what happens to them now is not seen
+    framework_.live.clear();
+    driver_.live.clear();
+  }
   if (call.result() != 0 || layout.ptr < 0) return;
   if (layout.api_class == ApiClass::kAlloc) {
     const std::uint64_t bytes = layout.bytes >= 0    ? call.argument(layout.bytes)

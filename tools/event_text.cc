@@ -93,8 +93,6 @@ const char* event_kind_name(EventKind kind) {
   }
 }
 
-bool is_definition(EventKind kind) { return kind < EventKind::kLaunch; }
-
 std::string event_name(TraceInput& input, const Step& step) {
   const std::uint64_t* words = step.event.words();
   switch (step.event.header->kind) {

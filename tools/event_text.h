@@ -14,6 +14,5 @@ std::string event_name(TraceInput& input, const Step& step);
 std::string event_detail(TraceInput& input, const Step& step);
 std::uint32_t event_frame(const Step& step);
 std::uint32_t event_native_frame(const Step& step);
-bool is_definition(trace::EventKind kind);
 
 }  // namespace grape::tools

@@ -95,7 +95,7 @@ class CallLoader {
   CallLoader(TraceInput& input, const CallEntry& call, bool words)
       : input_(input),
         words_(words),
-        blocks_(input.apis()),
+        blocks_(input.apis(), input.meta().ranges),
         builder_(input.apis(), &TraceInput::function_name, &input, &modes_, record::GraphDetail::kShape) {
     loaded_.call = call;
     loaded_.title = call.number == 0 ? "launches outside of region calls"
@@ -231,7 +231,7 @@ LoadedGraph load_exec(TraceInput& input, const GraphEntry& entry, bool words) {
   loaded.title = fmt::format("graph {} of the application (exec {:#x}), launched {} times", entry.id, entry.exec_handle,
                              entry.launches);
   ExecGraphs execs(input.apis(), entry.exec);
-  BlockTable blocks(input.apis());
+  BlockTable blocks(input.apis(), input.meta().ranges);
   Step step;
   input.rewind();
   while (input.next(step)) {

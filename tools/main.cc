@@ -46,9 +46,9 @@ int parse_and_run(std::vector<std::string> arguments) {
   if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "doctor")) {
     const std::string command = arguments[0];
     arguments.erase(arguments.begin());
-    const std::vector<std::string> with_value = {"-o",         "--output",  "--mode",    "--stacks",
-                                                 "--regions",  "--exclude", "--library", "--report",
-                                                 "--validate", "--cache",   "--python"};
+    const std::vector<std::string> with_value = {"-o",       "--output",   "--range",   "--mode",
+                                                 "--stacks", "--regions",  "--exclude", "--library",
+                                                 "--report", "--validate", "--cache",   "--python"};
     auto& program = command == "run" ? run_options.program : doctor_options.program;
     program = split_program(arguments, with_value);
     arguments.insert(arguments.begin(), command);

@@ -32,6 +32,7 @@ Examples:
   grape run --report run.json -- python serve.py
   grape run --validate 100 -- python serve.py
   grape run -o run-%p.grape -- python train.py --epochs 1
+  grape run -o steps.grape --range profiler -- python train.py    # which calls torch.cuda.profiler.start() and stop()
   grape run --regions 'mymodel.net:decode' -- python serve.py
   grape run --mode observe --stacks off -q -- ./a.out
 
@@ -55,6 +56,9 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run->add_option("program", options.program, "The program and its arguments, after -- or as they are");
   run->add_option("-o,--output", options.output,
                   "Record, and write the trace there (in mode observe without it: grape-%h-%p.grape)");
+  run->add_option("--range", options.range,
+                  "What to record: the whole process, or from cuProfilerStart to cuProfilerStop: process, profiler")
+      ->check(CLI::IsMember({"process", "profiler"}));
   run->add_flag("-f,--force", options.force, "Replace an existing trace, when the program ends");
   run->add_option("--mode", options.mode, "off, observe or replay (default: replay; with -o observe)")
       ->check(CLI::IsMember({"off", "observe", "replay"}));
@@ -130,8 +134,9 @@ void check_mode(const RunOptions& options) {
     throw Failure(fmt::format("{} is for --mode replay{}", option,
                               options.mode.empty() ? ", and a trace (-o, GRAPE_TRACE) makes it observe" : ""));
   }
-  if (options.force && config->mode == Mode::kReplay && !writes_trace(*config)) {
-    throw Failure("--force is for a trace: add -o FILE, or --mode observe");
+  const char* of_trace = options.force ? "--force" : !options.range.empty() ? "--range" : nullptr;
+  if (of_trace != nullptr && config->mode == Mode::kReplay && !writes_trace(*config)) {
+    throw Failure(fmt::format("{} is for a trace: add -o FILE, or --mode observe", of_trace));
   }
 }
 
@@ -159,12 +164,15 @@ int run_program(const RunOptions& options) {
   check_loadable(library);
   set("LD_PRELOAD", preload_value(library), options.verbose);
   const std::pair<const char*, const std::string&> values[] = {
-      {"GRAPE_TRACE", options.output},    {"GRAPE_MODE", options.mode},     {"GRAPE_STACKS", options.stacks},
+      {"GRAPE_TRACE", options.output},    {"GRAPE_TRACE_RANGE", options.range},
+      {"GRAPE_MODE", options.mode},       {"GRAPE_STACKS", options.stacks},
       {"GRAPE_REGIONS", options.regions}, {"GRAPE_REPORT", options.report}, {"GRAPE_VALIDATE", options.validate},
       {"GRAPE_EXCLUDE", options.exclude}, {"GRAPE_CACHE", options.cache}};
   for (const auto& [name, value] : values) {
     if (!value.empty()) set(name, value, options.verbose);
   }
+  // The helpers that the program starts have its variables, and not its pid: they need not say why they left no trace.
+  set("GRAPE_RUN_PID", std::to_string(getpid()), options.verbose);
   if (options.strict) set("GRAPE_STRICT", "1", options.verbose);
   if (options.force) set("GRAPE_TRACE_REPLACE", "1", options.verbose);
   if (!options.quiet && std::getenv("GRAPE_LOG") == nullptr) set("GRAPE_LOG", "info", options.verbose);

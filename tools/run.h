@@ -8,7 +8,7 @@
 namespace grape::tools {
 
 struct RunOptions {
-  std::string output, mode, stacks, regions, exclude, library, report, validate, cache;
+  std::string output, range, mode, stacks, regions, exclude, library, report, validate, cache;
   bool force = false, quiet = false, verbose = false, strict = false;
   std::vector<std::string> program;
 };

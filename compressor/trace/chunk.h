@@ -11,7 +11,7 @@
 namespace grape::trace {
 
 constexpr std::uint16_t kFormatMajor = 1;
-constexpr std::uint16_t kFormatMinor = 0;
+constexpr std::uint16_t kFormatMinor = 1;
 constexpr std::size_t kFileHeaderBytes = 16;
 constexpr std::size_t kChunkHeaderBytes = 72;
 constexpr std::uint8_t kMagic[8] = {0x89, 'G', 'R', 'A', 'P', 'E', '\r', '\n'};

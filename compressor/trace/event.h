@@ -36,6 +36,8 @@ enum class EventKind : std::uint16_t {
   kLost = 25,         // events were dropped here because the buffers were full
 };
 
+constexpr bool is_definition(EventKind kind) noexcept { return kind < EventKind::kLaunch; }
+
 // Bits of EventHeader::flags.
 enum EventFlags : std::uint16_t {
   kFlagCaptured = 1,     // issued on a stream under capture: recorded into a graph, not executed

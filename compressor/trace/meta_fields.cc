@@ -18,6 +18,7 @@ enum MetaTag : std::uint64_t {
   kPythonVersion,
   kDriverVersion,
   kApi,
+  kRanges,
 };
 
 enum EndTag : std::uint64_t { kEvents = 1, kLostEvents, kMeasuredTicksPerSecond, kUnhandled, kNotice };
@@ -86,6 +87,9 @@ void take_meta_field(std::uint64_t tag, ByteCursor& content, Meta& meta) {
       if (meta.apis.size() == kMaxRepeats) return content.fail();
       meta.apis.push_back(take_api(content));
       break;
+    case kRanges:
+      meta.ranges = content.varint() != 0;
+      break;
     default:
       break;
   }
@@ -147,6 +151,7 @@ Bytes write_meta(const Meta& meta) {
   put_text(out, kGrapeVersion, meta.grape_version);
   put_text(out, kPythonVersion, meta.python_version);
   put_number(out, kDriverVersion, zigzag(static_cast<std::uint64_t>(std::int64_t{meta.driver_version})));
+  if (meta.ranges) put_number(out, kRanges, 1);
   for (const ApiInfo& api : meta.apis) {
     Bytes content;
     put_varint(content, static_cast<std::uint8_t>(api.api_class));

@@ -2,6 +2,7 @@
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL
+#include <cudaProfilerTypedefs.h>
 #include <cudaTypedefs.h>
 
 #if CUDA_VERSION < 13000

@@ -20,6 +20,8 @@ enum class Action : std::uint8_t {
   kInstantiate,  // a graph became executable: its contents are recorded
   kCaptureBegin,
   kCaptureEnd,
+  kRangeBegin,  // recording begins, where GRAPE_TRACE_RANGE=profiler, and ends
+  kRangeEnd,
   kGetProcAddress,
 };
 

@@ -89,6 +89,11 @@ constexpr bool submits_work(trace::ApiClass api_class) noexcept {
   }
 }
 
+// What is recorded outside of ranges too: without it the work on a stream, or in a graph, is not understood.
+constexpr bool outlasts_ranges(trace::ApiClass api_class) noexcept {
+  return api_class == trace::ApiClass::kStream || api_class == trace::ApiClass::kGraph;
+}
+
 // (destination, source, bytes, ...), with a source that may be the host's.
 constexpr bool may_bring_host_data(const char* base) {
   return same_text(base, "cuMemcpyHtoD") || same_text(base, "cuMemcpyHtoDAsync") || same_text(base, "cuMemcpy") ||
@@ -119,7 +124,11 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     if constexpr (Row::kAction == Action::kGetProcAddress) {
       return get_proc_address(real, arguments...);
     } else {
-      return recorded(real, arguments...);
+      // The calls that begin and end a range are its first and its last.
+      if constexpr (Row::kAction == Action::kRangeBegin) record::begin_range();
+      const CUresult result = recorded(real, arguments...);
+      if constexpr (Row::kAction == Action::kRangeEnd) record::end_range();
+      return result;
     }
   }
 
@@ -131,10 +140,15 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       // Before the handles can be given anew.
       record::g_module_epoch.fetch_add(1, std::memory_order_acq_rel);
     }
+    if constexpr (outlasts_ranges(Row::kClass)) {
+      if (log == nullptr) log = entry.lasting_log();
+    }
     if (log == nullptr) {
       const CUresult result = call_real(real, arguments...);
       count_captures(result);
-      if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0)) note_unrecorded_call();
+      if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed) || record::paused(), 0)) {
+        note_unrecorded_call();
+      }
       return result;
     }
     record::Stamp stamp{record::ticks(), 0};

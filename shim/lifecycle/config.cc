@@ -22,6 +22,8 @@ constexpr Choice kStackChoices[] = {{"off", static_cast<int>(Stacks::kOff)},
                                     {"leaf", static_cast<int>(Stacks::kLeaf)},
                                     {"python", static_cast<int>(Stacks::kPython)},
                                     {"native", static_cast<int>(Stacks::kNative)}};
+constexpr Choice kRanges[] = {{"process", static_cast<int>(Range::kProcess)},
+                              {"profiler", static_cast<int>(Range::kProfiler)}};
 constexpr Choice kLevels[] = {{"error", static_cast<int>(LogLevel::kError)},
                               {"warning", static_cast<int>(LogLevel::kWarning)},
                               {"info", static_cast<int>(LogLevel::kInfo)},
@@ -152,7 +154,8 @@ constexpr const char* kNames[] = {"GRAPE_MODE",     "GRAPE_TRACE",         "GRAP
                                   "GRAPE_LOG",      "GRAPE_REGIONS",       "GRAPE_EXCLUDE",
                                   "GRAPE_STACKS",   "GRAPE_REPORT",        "GRAPE_STRICT",
                                   "GRAPE_VALIDATE", "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
-                                  "GRAPE_GRAPHS",   "GRAPE_CACHE",         "GRAPE_DISABLE"};
+                                  "GRAPE_GRAPHS",   "GRAPE_CACHE",         "GRAPE_DISABLE",
+                                  "GRAPE_TRACE_RANGE", "GRAPE_RUN_PID"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
 std::size_t distance(const char* a, const char* b) {
@@ -222,6 +225,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.replace = choose(name, value, kSwitch, 0, warn) != 0;
   } else if (is("GRAPE_ALLOW_NONDETERMINISTIC")) {
     out.allow_nondeterministic = choose(name, value, kSwitch, 0, warn) != 0;
+  } else if (is("GRAPE_TRACE_RANGE")) {
+    out.range = static_cast<Range>(choose(name, value, kRanges, static_cast<int>(Range::kProcess), warn));
   } else if (is("GRAPE_TRACE")) {
     copy_text(name, value, out.trace, sizeof out.trace, warn);
   } else if (is("GRAPE_MEMORY_BUDGET")) {
@@ -236,6 +241,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.strict = choose(name, value, kSwitch, 0, warn) != 0;
   } else if (is("GRAPE_VALIDATE")) {
     out.validate = count_of(name, value, warn);
+  } else if (is("GRAPE_RUN_PID")) {
+    out.run_pid = count_of(name, value, warn);
   } else if (is("GRAPE_REGIONS")) {
     copy_patterns(name, value, out.regions, sizeof out.regions, warn);
   } else if (is("GRAPE_EXCLUDE")) {

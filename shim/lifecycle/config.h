@@ -9,6 +9,7 @@ namespace grape {
 
 enum class Mode : std::uint8_t { kOff, kObserve, kReplay };
 enum class Stacks : std::uint8_t { kOff, kLeaf, kPython, kNative };  // kNative: Python stacks as well
+enum class Range : std::uint8_t { kProcess, kProfiler };  // kProfiler: from cuProfilerStart to cuProfilerStop
 enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
 
 struct Config {
@@ -25,7 +26,9 @@ struct Config {
   bool allow_nondeterministic = false;  // GRAPE_ALLOW_NONDETERMINISTIC: replay what differs from itself
   bool strict = false;                  // GRAPE_STRICT: what falls back to eager is an error
   std::uint32_t validate = 0;           // GRAPE_VALIDATE: every so many replays one is checked; 0: none
+  std::uint32_t run_pid = 0;            // GRAPE_RUN_PID: the process that `grape run` became; 0: none
   char trace[4096] = {};                // GRAPE_TRACE, unexpanded
+  Range range = Range::kProcess;        // GRAPE_TRACE_RANGE: what of the process is recorded
   char report[4096] = {};               // GRAPE_REPORT: JSON on what became of each region; unexpanded
   char cache[4096] = {};                // GRAPE_CACHE: folder of what earlier processes proved
   char regions[4096] = {};              // GRAPE_REGIONS: comma-separated patterns, checked

@@ -46,6 +46,8 @@ ApiLayout parse(const trace::ApiInfo& info) {
   layout.per_thread = ends_with(info.symbol, "_ptsz") || ends_with(info.symbol, "_ptds");
   layout.destroys = contains(info.symbol, "Destroy") || contains(info.symbol, "Free") ||
                     contains(info.symbol, "Unload") || contains(info.symbol, "Release");
+  layout.begins_range = info.symbol == "cuProfilerStart";
+  layout.ends_range = info.symbol == "cuProfilerStop";
   if (contains(info.symbol, "D16")) layout.element_bytes = 2;
   if (contains(info.symbol, "D32")) layout.element_bytes = 4;
   for (std::size_t at = 0; at < info.arguments.size();) {

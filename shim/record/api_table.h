@@ -22,6 +22,7 @@ struct ApiLayout {
   trace::ApiClass api_class = trace::ApiClass::kOther;
   bool per_thread = false;  // stream 0 means the calling thread's own default stream
   bool destroys = false;    // a destroy, free or unload
+  bool begins_range = false, ends_range = false;  // cuProfilerStart, cuProfilerStop
   std::vector<Argument> arguments;
   // Index of the argument of that name, -1: there is none.
   int stream = -1, event = -1, exec = -1, bytes = -1, count = -1, width = -1, height = -1, dst = -1, src = -1,

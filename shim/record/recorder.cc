@@ -37,9 +37,22 @@ void futex_wake(std::atomic<std::uint32_t>& word) noexcept {
   syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
+void stop_taking() noexcept { g_recording.fetch_and(~std::uint32_t{kTaken}, std::memory_order_relaxed); }
+
 }  // namespace
 
 Recorder Recorder::g_recorder;
+
+namespace {
+
+__attribute__((constructor(102))) void prepare() {  // behind lifecycle's
+  if (!lifecycle::active() || !writes_trace(config())) return;
+  if (config().range == Range::kProfiler) g_recording.fetch_or(kPaused, std::memory_order_relaxed);
+  lifecycle::add_finish(&Recorder::tell_why_nothing);
+}
+
+}  // namespace
+
 static_assert(std::is_trivially_destructible_v<Recorder>);
 
 void Recorder::set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
@@ -94,11 +107,11 @@ bool Recorder::start_writer() noexcept {
   start_nanoseconds_ = nanoseconds(CLOCK_MONOTONIC);
   start_ticks_ = ticks();
   has_writer_.store(true);
-  g_recording.store(true, std::memory_order_relaxed);
+  g_recording.fetch_or(kTaken, std::memory_order_relaxed);
   lifecycle::set_finish(&Recorder::finish);
   pthread_t writer;
   if (pthread_create(&writer, nullptr, &Recorder::run_writer, this) != 0) {
-    g_recording.store(false, std::memory_order_relaxed);
+    stop_taking();
     lifecycle::give_up("cannot start its writer thread");
     return false;
   }
@@ -219,7 +232,7 @@ void Recorder::write_until_stopped() {
     drain(session);
     session.flush(stopping);
   }
-  g_recording.store(false, std::memory_order_relaxed);
+  stop_taking();
   session.close();
 }
 
@@ -230,7 +243,7 @@ void* Recorder::run_writer(void* self) noexcept {
   } catch (const std::bad_alloc&) {
     lifecycle::give_up("out of memory while writing the trace");
   }
-  g_recording.store(false, std::memory_order_relaxed);
+  stop_taking();
   recorder->closed_.store(1);
   futex_wake(recorder->closed_);
   return nullptr;
@@ -251,6 +264,17 @@ void Recorder::finish() noexcept {
       log_line(LogLevel::kWarning, "the disk is slow; the trace is left incomplete");
       return;
     }
+  }
+}
+
+void Recorder::tell_why_nothing() noexcept {
+  const Recorder& recorder = instance();
+  if (recorder.passed_by_.load() && !recorder.any_range_.load()) {
+    log_line(LogLevel::kWarning,
+             "nothing was recorded: GRAPE_TRACE_RANGE=profiler, and the program never called cuProfilerStart "
+             "(torch.cuda.profiler.start())");
+  } else if (recorder.started_.load() == Started::kNo && config().run_pid == static_cast<std::uint32_t>(getpid())) {
+    log_line(LogLevel::kInfo, "no trace: the program made no call to the CUDA driver");
   }
 }
 

@@ -20,6 +20,11 @@ class Recorder {
   ThreadLog* start_thread() noexcept;
   Block* take_block() noexcept;
   void count_lost() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
+  // A range began; something would have been recorded, but no range was open.
+  void note_range() noexcept { any_range_.store(true, std::memory_order_relaxed); }
+  void note_passed_by() noexcept { passed_by_.store(true, std::memory_order_relaxed); }
+  // At the process's end, where it was to leave a trace and recorded nothing: why.
+  static void tell_why_nothing() noexcept;
 
   void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept;
   const ApiRow* api_table(std::uint32_t& count) const noexcept;
@@ -60,6 +65,8 @@ class Recorder {
   std::atomic<std::uint32_t> closed_{0};
   std::atomic<bool> stop_{false};
   std::atomic<bool> has_writer_{false};
+  std::atomic<bool> any_range_{false};
+  std::atomic<bool> passed_by_{false};
   std::uint32_t key_ = 0;  // pthread_key_t of end_thread
   // When recording began, on both clocks (the second is monotonic). Before any event's time.
   std::uint64_t start_ticks_ = 0, start_nanoseconds_ = 0;

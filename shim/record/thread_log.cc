@@ -13,7 +13,7 @@
 namespace grape::record {
 
 std::atomic<std::uint64_t> g_sequence{0};
-std::atomic<bool> g_recording{false};
+std::atomic<std::uint32_t> g_recording{0};
 __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
 std::atomic<std::uint32_t> g_module_epoch{1};
 
@@ -40,13 +40,16 @@ void EventSink::append(trace::EventHeader header, const void* payload, std::size
 }
 
 void ThreadLog::commit_to_sink() noexcept {
-  t_thread.sink->append(*reinterpret_cast<const trace::EventHeader*>(block_->data + used_));
-  if (g_recording.load(std::memory_order_relaxed)) return publish();
+  const auto& event = *reinterpret_cast<const trace::EventHeader*>(block_->data + used_);
+  t_thread.sink->append(event);
+  // What is defined once must be in the trace before it is used there.
+  const std::uint32_t state = g_recording.load(std::memory_order_relaxed);
+  if (state == kTaken || (state == (kTaken | kPaused) && trace::is_definition(event.kind))) return publish();
   pending_ = 0;
 }
 
 bool ThreadLog::next_block() noexcept {
-  if (block_ != nullptr && !g_recording.load(std::memory_order_relaxed)) {  // nobody takes what is in it
+  if (block_ != nullptr && (g_recording.load(std::memory_order_relaxed) & kTaken) == 0) {  // nobody takes what is in it
     used_ = 0;
     return true;
   }
@@ -86,14 +89,47 @@ std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_
   return place(kind, key, bytes, stamp, flags, duration);
 }
 
-ThreadLog* start_thread_log() noexcept {
-  if (t_thread.refused || (t_thread.sink == nullptr && !writes_trace(config()))) return nullptr;
+namespace {
+
+void make_thread_log() noexcept {
+  if (t_thread.refused) return;
   const int saved = errno;
   t_thread.log = Recorder::instance().start_thread();
   errno = saved;
   // Not asked again: the thread is being torn down, or there is no memory for it.
   t_thread.refused = t_thread.log == nullptr;
-  return g_recording.load(std::memory_order_relaxed) || t_thread.sink != nullptr ? t_thread.log : nullptr;
+}
+
+}  // namespace
+
+ThreadLog* start_thread_log() noexcept {
+  if (t_thread.sink == nullptr) {
+    if (!writes_trace(config())) return nullptr;
+    if (paused()) {
+      Recorder::instance().note_passed_by();
+      return nullptr;
+    }
+  }
+  make_thread_log();
+  return recording() || t_thread.sink != nullptr ? t_thread.log : nullptr;
+}
+
+ThreadLog* lasting_thread_log() noexcept {
+  if (!lifecycle::active() || !writes_trace(config())) return nullptr;
+  if (t_thread.log == nullptr) make_thread_log();
+  bool written = false;
+  ThreadLog* log = open_thread_log(written);
+  return written ? log : nullptr;
+}
+
+void begin_range() noexcept {
+  if (config().range != Range::kProfiler) return;
+  Recorder::instance().note_range();
+  g_recording.fetch_and(~std::uint32_t{kPaused}, std::memory_order_relaxed);
+}
+
+void end_range() noexcept {
+  if (config().range == Range::kProfiler) g_recording.fetch_or(kPaused, std::memory_order_relaxed);
 }
 
 void forget_thread_log() noexcept {

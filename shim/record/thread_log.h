@@ -53,7 +53,19 @@ struct ThreadState {
   bool refused;        // no log for this thread, and no use to ask again
 };
 extern __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
-extern std::atomic<bool> g_recording;
+
+// What is recorded in this process just now: bits of RecordingState.
+enum RecordingState : std::uint32_t {
+  kTaken = 1,   // a writer takes to the trace what threads write down
+  kPaused = 2,  // outside of the ranges that GRAPE_TRACE_RANGE asks for
+};
+extern std::atomic<std::uint32_t> g_recording;
+inline bool recording() noexcept { return g_recording.load(std::memory_order_relaxed) == kTaken; }
+inline bool paused() noexcept { return (g_recording.load(std::memory_order_relaxed) & kPaused) != 0; }
+
+// A range begins and ends (cuProfilerStart, cuProfilerStop), for all threads. Nothing happens where none were asked for.
+void begin_range() noexcept;
+void end_range() noexcept;
 
 class ThreadLog {
  public:
@@ -94,7 +106,7 @@ class ThreadLog {
     block_->committed.store(used_, std::memory_order_release);
   }
 
-  // Where no trace is written the event's place is free again at once.
+  // Where no trace is written, or nothing but definitions, the event's place is free again at once.
   __attribute__((cold)) void commit_to_sink() noexcept;
   __attribute__((cold)) std::uint64_t* begin_in_new_block(trace::EventKind kind, std::uint32_t key,
                                                           std::uint32_t payload_words, Stamp stamp, std::uint16_t flags,
@@ -143,7 +155,17 @@ __attribute__((cold)) ThreadLog* start_thread_log() noexcept;
 inline ThreadLog* thread_log() noexcept {
   if (!lifecycle::active()) return nullptr;
   if (__builtin_expect(t_thread.log == nullptr, 0)) return start_thread_log();
-  return g_recording.load(std::memory_order_relaxed) || t_thread.sink != nullptr ? t_thread.log : nullptr;
+  return recording() || t_thread.sink != nullptr ? t_thread.log : nullptr;
+}
+
+// The same outside of ranges too: for what must be known to understand what is recorded later.
+__attribute__((cold)) ThreadLog* lasting_thread_log() noexcept;
+
+// Of a thread that has one: for what began while it was recorded, and ends now. `written`: the end is recorded as well.
+inline ThreadLog* open_thread_log(bool& written) noexcept {
+  if (!lifecycle::active()) return nullptr;
+  written = (g_recording.load(std::memory_order_relaxed) & kTaken) != 0 || t_thread.sink != nullptr;
+  return t_thread.log;
 }
 
 // Entered by every wrapper around what it does. Nested calls (the driver, or a library under us, calling a wrapped
@@ -169,6 +191,7 @@ class Entry {
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
   ThreadLog* log() const noexcept { return log_; }
+  ThreadLog* lasting_log() const noexcept { return outermost_ ? lasting_thread_log() : nullptr; }
 
  private:
   static constexpr std::uint64_t kMarkFactor = 0x9e3779b97f4a7c15u;  // odd: marks look like nothing else on a stack

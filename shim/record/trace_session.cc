@@ -52,6 +52,7 @@ bool TraceSession::open() {
   if (gethostname(host, sizeof host - 1) == 0) meta.host = host;
   meta.command = lifecycle::command_line();
   meta.grape_version = GRAPE_VERSION;
+  meta.ranges = settings.range == Range::kProfiler;
   meta.driver_version = recorder_.driver_version_.load();
   if (recorder_.python_known_.load()) meta.python_version = recorder_.python_version_;
   const ApiRow* rows = recorder_.apis_.load();

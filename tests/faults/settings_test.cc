@@ -124,5 +124,16 @@ TEST(Row25_Disabled, MeansAsIfItWereNotThere) {
   }
 }
 
+// Of the processes of a job only the one that `grape run` became says why it left no trace.
+TEST(NoTrace, TheProgramThatNeverAsksForTheDriverSaysSo) {
+  const Folder folder;
+  const std::string job = "GRAPE_RUN_PID=$$; export GRAPE_RUN_PID; /bin/true; (/bin/true); exec /bin/true";
+  Command command(folder, "/bin/sh", {"-c", job});
+  const Result result = command.with_grape().set("GRAPE_LOG", "info").run();
+  EXPECT_TRUE(result.exited(0)) << result;
+  EXPECT_EQ(result.notices(), std::vector<std::string>{"grape: no trace: the program made no call to the CUDA driver"});
+  EXPECT_TRUE(folder.traces().empty());
+}
+
 }  // namespace
 }  // namespace grape::faults

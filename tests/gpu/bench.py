@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What Grape costs on a GPU, in fresh processes that take turns, one at a time:
+"""What Grape costs on a GPU, in fresh processes that take turns, one at a time where nothing else is said:
 
   generate   GPT-2 greedy `generate`: ms a token, plain, observe (with a trace), off, processes that take turns
+  recorded   the same inside one process, whose turns are recorded or not; several processes at a time (range_cost.py)
   launch     one cuLaunchKernel: plain, off, observe without stacks
   operator   one tiny PyTorch operator: plain, off, observe without stacks, with the innermost frame, with whole stacks
   trace      size of the trace of 1,000 GPT-2 tokens, and the time `grape dump` takes on it
@@ -11,12 +12,14 @@ Ratios and costs are reported, not judged: run it on a machine with nothing else
 """
 
 import argparse
+import os
 import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -37,6 +40,7 @@ from gpu_machine import (
 from trace_compare import read_trace
 from turns import Turns
 
+SECTIONS = ("generate", "recorded", "launch", "operator", "trace")
 Numbers = dict[str, float]
 Start = tuple[list[str], dict[str, str]]
 
@@ -114,6 +118,33 @@ class Bench(Measurement):
                 )
         busy = [player.summary["busy_ms"] for player in turns.players if player.summary and "busy_ms" in player.summary]
         rows.append(["GPU busy", *map(show, busy), *[""] * (len(rows[0]) - 1 - len(busy))])
+        return rows
+
+    def recorded(self) -> list[list[str]]:
+        """Each process has cores of its own, for its writer thread as well."""
+        count, cores = self.options.recorded_processes, len(os.sched_getaffinity(0))
+        share, each = 0.3 * self.options.budget, max(1, cores // self.options.recorded_processes)
+        traces = [self.scratch / f"recorded-{i}.grape" for i in range(count)]
+        started = []
+        for i, trace in enumerate(traces):
+            command = [self.options.python, str(HERE / "range_cost.py"), "--seconds", f"{share:.0f}"]
+            if cores >= 2 * count:
+                command += ["--cores", f"{i * each}:{(i + 1) * each}"]
+            started.append(observed(self.build, trace, command, GRAPE_TRACE_RANGE="profiler"))
+        with ThreadPoolExecutor(count) as pool:
+            results = list(pool.map(lambda s: run(*s, share + 120, self.scratch), started))
+        rows = [["recorded or not, in one process", "pairs", "ms/token not recorded", "recorded: median of pairs' ratios"]]
+        self.results["recorded"] = []
+        for i, (result, trace) in enumerate(zip(results, traces)):
+            times = json_line(result.stdout)
+            if result.status != 0 or times is None or not trace.exists():
+                self.failures.append(f"recorded {i}: status {result.status}: {result.stderr.strip()[-600:]}")
+                continue
+            trace.unlink()
+            self.results["recorded"].append(times)
+            ratios = [on / off for on, off in zip(times["recorded"], times["other"])]
+            values = (f"{statistics.median(times['other']):.3f}", f"{statistics.median(ratios):.4f}")
+            rows.append([f"process {i}", str(len(ratios)), *values])
         return rows
 
     def cost(self, label: str, modes: list[str], command: list[str], keys: list[str]) -> list[list[str]]:
@@ -217,6 +248,7 @@ def measure(bench: Bench) -> int:
         "trace": bench.trace,
         "launch": bench.launch,
         "operator": bench.operator,
+        "recorded": bench.recorded,
         "generate": bench.generate,
     }
     for name, section in sections.items():
@@ -231,8 +263,9 @@ def measure(bench: Bench) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measures what Grape costs on a GPU.")
-    parser.add_argument("--only", action="append", choices=("generate", "launch", "operator", "trace"), metavar="NAME")
+    parser.add_argument("--only", action="append", choices=SECTIONS, metavar="NAME")
     parser.add_argument("--processes", type=int, default=4, help="processes of each mode for GPT-2 generate")
+    parser.add_argument("--recorded-processes", type=int, default=2, help="processes of `recorded`, all at once")
     parser.add_argument("--turns", type=int, default=15, help="turns of each of them, 100 tokens each")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the micro-benchmarks")
     add_options(parser, 480)

@@ -56,6 +56,20 @@ def _many_threads(trace: Trace, launches: list[Launch], stdout: str) -> Optional
     return None
 
 
+def _ranges(trace: Trace, launches: list[Launch], stdout: str) -> Optional[str]:
+    values = [launch.first_word for launch in _marked(launches)]
+    if values != list(range(150)):
+        return f"{len(values)} marks, not the 150 within the ranges in order"
+    in_graphs = sum(trace.data["replayed"].values())
+    if trace.data["graph_launches"] != 3 or in_graphs != 6:
+        return f"{trace.data['graph_launches']} graph launches of {in_graphs} kernels in all, not 3 of 6"
+    others = [launch for launch in launches if launch.kernel != "grape_test_mark"]
+    in_regions = [launch for launch in others if launch.region != 0]
+    if len(others) != 6 or len(in_regions) != 6 or len({launch.region for launch in others}) != 3:
+        return f"{len(others)} other launches, {len(in_regions)} in regions, not 6 in 3 calls of the module"
+    return None
+
+
 def _some_launches(trace: Trace, launches: list[Launch], stdout: str) -> Optional[str]:
     return None if launches else "no launches in the trace"
 
@@ -69,12 +83,15 @@ def _function(trace: Trace, launch: Launch) -> str:
     return stack[0][1] if stack else ""
 
 
+# Variables of the run under Grape, by name.
+SETTINGS = {"ranges": {"GRAPE_TRACE_RANGE": "profiler"}}
 # Name: script and arguments, must the trace be complete, what it must hold.
 FAULTS: dict[str, tuple[list[str], bool, Check]] = {
     "destroyed_streams": (["destroyed_streams.py"], True, _destroyed_streams),
     "own_capture": (["own_capture.py"], True, _own_capture),
     "threads_in_region": (["threads_in_region.py"], True, _threads_in_region),
     "many_threads": (["many_threads.py"], True, _many_threads),
+    "ranges": (["ranges.py"], True, _ranges),
     "crash_segv": (["crash.py", "segv"], False, _no_check),
     "crash_abort": (["crash.py", "abort"], False, _no_check),
     "crash_device": (["crash.py", "device"], True, _some_launches),
@@ -97,7 +114,8 @@ class FaultTest:
             return run(command, environment(), limit, folder)
 
         def observe(folder: Path, limit: float) -> Result:
-            return run(*observed(session.build, folder / "run.grape", command), limit, folder)
+            settings = SETTINGS.get(name, {})
+            return run(*observed(session.build, folder / "run.grape", command, **settings), limit, folder)
 
         self.plain = session.start(f"{name}/plain", plain)
         self.observe = session.start(f"{name}/observe", observe)

@@ -361,6 +361,42 @@ TEST_F(Events, ContentsOfAnInstantiatedGraph) {
   EXPECT_EQ(found, expected) << "what follows the child graph follows its last node";
 }
 
+TEST(Ranges, WhatLiesOutsideIsNotRecordedButForStreamsAndGraphs) {
+  const Outcome outcome = run("interpose_ranges", {}, {"GRAPE_TRACE_RANGE=profiler"});
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.output, "");
+  ASSERT_NE(outcome.trace, nullptr);
+  EXPECT_TRUE(outcome.trace->complete());
+  EXPECT_TRUE(outcome.trace->meta().ranges);
+  std::vector<std::string> seen;
+  for (const Event& event : outcome.events) {
+    if (event.header.kind == EventKind::kCall) seen.push_back(outcome.api(event));
+    if (event.header.kind == EventKind::kLaunch) seen.push_back(std::to_string(grape::trace::low(event.words[2])));
+    if (event.header.kind == EventKind::kExecNode) seen.push_back("node");
+  }
+  const std::vector<std::string> expected = {
+      "cuStreamCreate", "cuGraphInstantiateWithFlags", "node", "cuProfilerStart", "10", "cuProfilerStop",
+      "cuProfilerStart", "20", "cuProfilerStop"};
+  EXPECT_EQ(seen, expected);
+  for (const Event* launch : outcome.of_kind(EventKind::kLaunch)) {
+    EXPECT_EQ(outcome.function(grape::trace::low(launch->words[0])), "bare");
+  }
+}
+
+TEST(Ranges, WithoutThemEverythingIsRecorded) {
+  const Outcome outcome = run("interpose_ranges");
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.of_kind(EventKind::kLaunch).size(), 5u);
+  EXPECT_EQ(outcome.calls("cuProfilerStart").size(), 2u);
+  EXPECT_EQ(outcome.calls("cuMemAlloc_v2").size(), 1u);
+}
+
+TEST(Ranges, WhereNoneBeginsItIsSaid) {
+  const Outcome outcome = run("interpose_ranges", {"none"}, {"GRAPE_TRACE_RANGE=profiler"});
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("grape: nothing was recorded"), std::string::npos) << outcome.output;
+}
+
 TEST(Stacks, NativeFramesFromTheLaunchOutToMain) {
   const Outcome result = run("interpose_events", {}, {"GRAPE_STACKS=native"});
   EXPECT_EQ(result.status, 0) << result.output;

@@ -20,7 +20,7 @@
 namespace grape::record {
 
 std::atomic<std::uint64_t> g_sequence{0};
-std::atomic<bool> g_recording{true};
+std::atomic<std::uint32_t> g_recording{kTaken};
 __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
 
 // The friend that a log knows: gives it a block that has no room, so that each event goes through the slow way below.
@@ -84,7 +84,10 @@ std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_
 
 void ThreadLog::commit_to_sink() noexcept { std::abort(); }  // nobody collects here
 
-ThreadLog* start_thread_log() noexcept { return t_thread.log = &this_thread()->log; }
+ThreadLog* start_thread_log() noexcept {
+  t_thread.log = &this_thread()->log;
+  return recording() ? t_thread.log : nullptr;
+}
 
 void set_python_version(const char* version) noexcept { std::strncpy(g_version, version, sizeof(g_version) - 1); }
 
@@ -122,6 +125,15 @@ PROBE const char* probe_version() { return grape::record::g_version; }
 
 // No room for events from now on, or room again.
 PROBE void probe_full(int full) { grape::record::g_full = full != 0; }
+
+// Nothing is recorded from now on, as outside of a range, or again.
+PROBE void probe_pause(int pause) {
+  if (pause != 0) {
+    grape::record::g_recording |= grape::record::kPaused;
+  } else {
+    grape::record::g_recording &= ~std::uint32_t{grape::record::kPaused};
+  }
+}
 
 // Events (not definitions) are written and thrown away: for timings.
 PROBE void probe_discard(int discard) { grape::record::g_discard = discard != 0; }

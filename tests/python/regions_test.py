@@ -152,6 +152,31 @@ class RegionsTest(unittest.TestCase):
             self.model()()
             self.assertIs(sys.exc_info()[1], error)
 
+    def test_a_range_that_begins_and_ends_inside(self):
+        """A call that began within a range ends within the trace, and the next region is one of its own."""
+        model = self.model()
+        with Recording() as recording:
+            LIBRARY.probe_pause(1)
+            model(1)
+            LIBRARY.probe_pause(0)
+
+            class Outer(torch.nn.Module):
+                def forward(self, pause):
+                    launch()
+                    LIBRARY.probe_pause(pause)
+                    launch()
+
+            Outer.__qualname__ = "Outer"
+            outer = Outer()
+            outer(1)
+            LIBRARY.probe_pause(0)
+            outer(0)
+            LIBRARY.probe_pause(1)
+            outer(0)  # begins outside: no region, and what it launches within the range is in none
+        LIBRARY.probe_pause(0)
+        region = ["module '' Outer #%d", "  call", "end"]
+        self.assertEqual(recording.lines, [region[0] % 0, *region[1:], region[0] % 1, "  call", *region[1:], "call"])
+
     def test_recursion(self):
         class Again(torch.nn.Module):
             def forward(self, depth):

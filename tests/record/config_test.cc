@@ -33,6 +33,7 @@ TEST(Config, DefaultsWithoutVariables) {
 TEST(Config, ReadsEveryVariable) {
   const Config config = parse({"GRAPE_MODE=off", "GRAPE_STACKS=native", "GRAPE_LOG=debug", "GRAPE_DISABLE=yes",
                                "GRAPE_TRACE=run-%h-%p.grape", "GRAPE_TRACE_REPLACE=1",
+                               "GRAPE_TRACE_RANGE=profiler", "GRAPE_RUN_PID=77",
                                "GRAPE_REGIONS=my.models:Net.step, other:f*", "GRAPE_EXCLUDE=torch.nn:Linear"});
   EXPECT_TRUE(g_warnings.empty()) << g_warnings.front();
   EXPECT_TRUE(config.disabled);
@@ -41,6 +42,8 @@ TEST(Config, ReadsEveryVariable) {
   EXPECT_EQ(config.log, LogLevel::kDebug);
   EXPECT_STREQ(config.trace, "run-%h-%p.grape");
   EXPECT_TRUE(config.replace);
+  EXPECT_EQ(config.range, Range::kProfiler);
+  EXPECT_EQ(config.run_pid, 77u);
   EXPECT_STREQ(config.regions, "my.models:Net.step,other:f*");
   EXPECT_STREQ(config.exclude, "torch.nn:Linear");
 }
@@ -70,6 +73,12 @@ TEST(Config, ATraceThatIsAskedForMakesTheModeObserve) {
   // A path that cannot be used leaves the default name.
   EXPECT_EQ(parse({"GRAPE_TRACE=a\nb"}).mode, Mode::kObserve);
   EXPECT_EQ(g_warnings.size(), 1u);
+}
+
+TEST(Config, ARangeThatIsNotUnderstoodIsTheWholeProcess) {
+  EXPECT_EQ(parse({"GRAPE_TRACE_RANGE=cudaProfilerApi"}).range, Range::kProcess);
+  ASSERT_EQ(g_warnings.size(), 1u);
+  EXPECT_NE(g_warnings[0].find("process, profiler; using process"), std::string::npos) << g_warnings[0];
 }
 
 TEST(Config, KnowsWhetherAnybodyAskedForSomething) {

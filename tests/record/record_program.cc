@@ -104,6 +104,32 @@ int fork_child() {
   return WEXITSTATUS(status);
 }
 
+// Two ranges, of two threads; what is recorded outside of them would break the order. One event outlasts them.
+int ranges() {
+  record(1, 90);
+  std::thread([] { record(2, 91); }).join();
+  grape::record::begin_range();
+  record(1, 0);
+  std::thread([] { record(2, 0); }).join();
+  grape::record::begin_range();  // is open already
+  record(1, 1);
+  grape::record::end_range();
+  record(1, 92);
+  grape::record::end_range();
+  {
+    const Entry entry;
+    const bool quiet = entry.log() == nullptr;
+    if (std::uint64_t* word = entry.lasting_log()->begin(EventKind::kBlockFree, 0, 3, Stamp{}); quiet) {
+      word[0] = grape::trace::pack(1, 2);
+      word[1] = word[2] = 0;
+      entry.lasting_log()->commit();
+    }
+  }
+  grape::record::begin_range();
+  record(1, 3);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -114,6 +140,7 @@ int main(int argc, char** argv) {
   if (what == "jump") return jump();
   if (what == "nested") return nested();
   if (what == "fork") return fork_child();
+  if (what == "ranges") return ranges();
   // As programs do that take away what they have read of their arguments.
   for (int i = 1; i < argc; ++i) argv[i] = nullptr;
   record_many(1, 1000);

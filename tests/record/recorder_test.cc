@@ -117,6 +117,36 @@ TEST_F(RecorderTest, WhatIsLostIsCounted) {
   EXPECT_LE(said, static_cast<long>(reader->end()->lost));
 }
 
+TEST_F(RecorderTest, OnlyRangesAreRecordedWhereTheyAreAskedFor) {
+  ASSERT_EQ(run("ranges", "GRAPE_TRACE_RANGE=profiler"), 0) << err_;
+  auto reader = open();
+  ASSERT_NE(reader, nullptr);
+  EXPECT_TRUE(reader->meta().ranges);
+  const auto counts = counts_in_order(*reader);
+  EXPECT_EQ(counts, (std::map<std::uint32_t, std::uint32_t>{{1, 4}, {2, 1}}));
+  EXPECT_TRUE(reader->complete());
+  EXPECT_EQ(err_, "");
+}
+
+TEST_F(RecorderTest, RangesMeanNothingWhereTheyAreNotAskedFor) {
+  ASSERT_EQ(run("ranges"), 0) << err_;
+  auto reader = open();
+  ASSERT_NE(reader, nullptr);
+  EXPECT_FALSE(reader->meta().ranges);
+  trace::EventView event;
+  std::uint32_t thread = 0, read = 0;
+  while (reader->next(event, thread)) ++read;
+  EXPECT_EQ(read, 7u);
+}
+
+TEST_F(RecorderTest, AProgramThatNeverBeginsARangeIsToldSo) {
+  ASSERT_EQ(run("exit", "GRAPE_TRACE_RANGE=profiler"), 5 << 8);
+  EXPECT_FALSE(fs::exists(trace()));
+  EXPECT_NE(err_.find("the program never called cuProfilerStart"), std::string::npos) << err_;
+  run("nothing", "GRAPE_TRACE_RANGE=profiler");
+  EXPECT_EQ(err_, "");
+}
+
 TEST_F(RecorderTest, ExitAndUnderscoreExitKeepStatusAndTrace) {
   for (const auto& [way, expected] : {std::pair{"exit", 5}, std::pair{"_exit", 6}}) {
     const int status = run(way);

@@ -33,7 +33,7 @@ class TraceTest(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.root = Path(cls.folder.name)
-        for kind in ("sample", "hostile", "unended", "bomb"):
+        for kind in ("sample", "hostile", "ranges", "unended", "bomb"):
             subprocess.run([MAKE_TRACE, kind, cls.root / f"{kind}.grape"], check=True)
 
     @classmethod

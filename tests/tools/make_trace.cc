@@ -1,6 +1,7 @@
 // make_trace KIND OUT: writes a small trace for the Python tests here.
 //   sample      two calls of a module on two streams, blocks that move, a host read, graphs of the application
 //   hostile     names with control characters, quotes, formulas, invalid UTF-8, tags
+//   ranges      two ranges, between which a block is freed and taken again
 //   unended     sample without its end chunk
 //   bomb        a kernel name whose demangled form would be enormous
 #include <cstdio>
@@ -101,6 +102,21 @@ void hostile(TraceMaker& t) {
   t.end_chunk.notices = {bad};
 }
 
+void ranges(TraceMaker& t) {
+  define(t);
+  t.meta.ranges = true;
+  for (const std::uint64_t call : {1, 2}) {
+    t.call(TraceMaker::kProfilerStart, {});
+    t.begin(1, call, 1);
+    if (call == 1) t.alloc(0x10000, 1024);
+    // The second one is another graph.
+    for (std::uint64_t i = 0; i < call; ++i) t.launch({2, 0, packed(std::uint64_t{0x10000}), 2});
+    t.alloc(0x20000, 64);
+    t.end(1, call);
+    t.call(TraceMaker::kProfilerStop, {});
+  }
+}
+
 // Each substitution holds the one before twice.
 void bomb(TraceMaker& t) {
   std::string name = "_Z1fI1AIiiE";
@@ -120,13 +136,15 @@ void bomb(TraceMaker& t) {
 int main(int argc, char** argv) {
   using namespace grape::tools;
   if (argc != 3) {
-    std::fprintf(stderr, "usage: make_trace sample|hostile|unended|bomb OUT.grape\n");
+    std::fprintf(stderr, "usage: make_trace sample|hostile|ranges|unended|bomb OUT.grape\n");
     return 2;
   }
   TraceMaker maker;
   const std::string kind = argv[1];
   if (kind == "hostile") {
     hostile(maker);
+  } else if (kind == "ranges") {
+    ranges(maker);
   } else if (kind == "bomb") {
     bomb(maker);
   } else if (kind == "sample" || kind == "unended") {

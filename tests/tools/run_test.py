@@ -60,7 +60,7 @@ class Run(unittest.TestCase):
 
     def test_without_options_nothing_is_set_but_the_library_and_the_summary(self):
         variables = dict(line.split("=", 1) for line in self.run_("env").stdout.splitlines() if "=" in line)
-        self.assertEqual({name for name in variables if name.startswith("GRAPE_")}, {"GRAPE_LOG"})
+        self.assertEqual({name for name in variables if name.startswith("GRAPE_")}, {"GRAPE_LOG", "GRAPE_RUN_PID"})
 
     def test_replay_is_the_default(self):
         result = self.run_("--report", "r.json", "--validate", "100", "--strict", "--", "env")
@@ -82,6 +82,18 @@ class Run(unittest.TestCase):
         for more in (["-o", "x.grape"], ["--mode", "observe"], ["--mode", "replay", "-o", "x.grape"]):
             self.assertEqual(self.run_("--force", *more, "--", "true").returncode, 0, more)
         self.assertEqual(self.run_("--force", "--", "true", environment={"GRAPE_TRACE": "x"}).returncode, 0)
+
+    def test_range_wants_a_trace(self):
+        result = self.run_("--range", "profiler", "--", "true")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--range is for a trace: add -o FILE", result.stderr)
+        self.assertIn("GRAPE_TRACE_RANGE=profiler", self.run_("-o", "x", "--range", "profiler", "env").stdout)
+        self.assertEqual(self.run_("-o", "x", "--range", "nvtx", "true").returncode, 2)
+
+    def test_the_process_knows_that_it_is_the_one(self):
+        script = self.script("pid", "#!/bin/sh\necho $$ $GRAPE_RUN_PID\n")
+        pid, known = self.run_(script).stdout.split()
+        self.assertEqual(pid, known)
 
     def test_replay_options_want_their_mode(self):
         for arguments in (["--strict"], ["--validate", "2"], ["--report", "r.json"], ["--cache", "c"],

@@ -53,7 +53,9 @@ std::vector<trace::ApiInfo> TraceMaker::apis() {
           {"cuStreamCreate", ApiClass::kStream, "stream:o,flags:u"},
           {"cuMemAlloc_v2", ApiClass::kAlloc, "ptr:o,bytes:u"},
           {"cuMemcpy2DAsync_v2", ApiClass::kCopy, "copy:b,stream:s"},
-          {"cuEventDestroy_v2", ApiClass::kEvent, "event:e"}};
+          {"cuEventDestroy_v2", ApiClass::kEvent, "event:e"},
+          {"cuProfilerStart", ApiClass::kOther, ""},
+          {"cuProfilerStop", ApiClass::kOther, ""}};
 }
 
 TraceMaker::TraceMaker() {

@@ -29,6 +29,8 @@ class TraceMaker {
     kMemAlloc,
     kCopy2D,
     kEventDestroy,
+    kProfilerStart,
+    kProfilerStop,
   };
   static std::vector<trace::ApiInfo> apis();
 

@@ -36,6 +36,21 @@ class Views(TraceTest):
         self.assertEqual(sum(region["launches"] for region in part["top_regions"]) + part["launches_outside_regions"],
                          part["launches"])  # fmt: skip
 
+    def test_ranges(self):
+        """What was allocated in one range is not taken for what lies there in the next."""
+        self.assertNotIn("ranges", self.json())
+        summary = self.json(trace="ranges")
+        self.assertEqual(summary["ranges"]["count"], 2)
+        self.assertGreater(summary["ranges"]["seconds"], 0)
+        self.assertLess(summary["ranges"]["seconds"], summary["seconds"])
+        self.assertEqual(summary["blocks"]["peak_bytes"], 1024 + 64)
+        self.assertEqual(self.json("summary", "--kernel", "fill", trace="ranges")["ranges"]["count"], 2)
+        self.assertRegex(self.dump(trace="ranges"), r"\nranges +2 from cuProfilerStart to cuProfilerStop, 0\.\d+ s")
+        first, second = (self.json("graph", number, trace="ranges")["nodes"][0] for number in (1, 2))
+        self.assertEqual(first["parameters"][0]["block"]["ordinal"], 1)
+        self.assertEqual(second["parameters"][0]["value"], "0x10000")
+        self.assertNotIn("block", second["parameters"][0])
+
     def test_summary_text(self):
         text = self.dump()
         for line in ("command           python train.py",

@@ -30,6 +30,8 @@ struct Summary {
   std::uint64_t syncs = 0, queries = 0, graph_launches = 0, host_functions = 0, region_calls = 0, raised = 0, lost = 0;
   std::uint64_t peak_blocks = 0, live_blocks = 0;
   std::uint64_t first_ticks = UINT64_MAX, last_ticks = 0;
+  std::uint64_t ranges = 0, range_ticks = 0, range_begin = 0;  // of a trace recorded in ranges
+  bool in_range = false;
   std::vector<std::uint64_t> by_function;                      // launches
   std::unordered_map<std::uint32_t, std::uint64_t> by_region;  // scope → launches
   std::map<std::uint32_t, std::uint64_t> region_call_counts;   // scope → calls
@@ -56,6 +58,22 @@ void add_launch(Summary& sum, const Step& step, const record::ApiTable& apis) {
     ++sum.outside_regions;
   } else {
     ++sum.by_region[step.region];
+  }
+}
+
+// Of a trace recorded in ranges.
+void see_range(Summary& sum, const Step& step, const record::ApiTable& apis) {
+  if (step.event.header->kind != EventKind::kCall) return;
+  const trace::EventHeader& header = *step.event.header;
+  const record::ApiLayout& layout = apis[record::CallView(step.event).api()];
+  if (layout.begins_range && !sum.in_range) {
+    ++sum.ranges;
+    sum.in_range = true;
+    sum.range_begin = header.ticks;
+  } else if (layout.ends_range && sum.in_range) {
+    sum.in_range = false;
+    sum.range_ticks += header.ticks + header.duration - sum.range_begin;
+    sum.live_blocks = 0;  // what is freed from now on is not seen
   }
 }
 
@@ -212,7 +230,7 @@ struct Facts {
   Summary sum;
   std::vector<Named> kernels, regions;
   std::uint64_t graphs = 0, graph_kernels = 0, unknown_graph_launches = 0, events = 0;
-  double duration = 0;
+  double duration = 0, in_ranges = 0;  // seconds
 };
 
 Json to_json(const Facts& facts, TraceInput& input) {
@@ -227,6 +245,7 @@ Json to_json(const Facts& facts, TraceInput& input) {
   json["driver"] = meta.driver_version;
   json["start_unix_ns"] = meta.start_unix_ns;
   json["seconds"] = facts.duration;
+  if (meta.ranges) json["ranges"] = {{"count", sum.ranges}, {"seconds", facts.in_ranges}};
   json["file_bytes"] = input.reader().file_bytes();
   json["format_version"] = input.reader().format_version();
   json["threads"] = input.reader().threads().size();
@@ -327,6 +346,10 @@ void print_text(const Facts& facts, TraceInput& input, Output& out) {
   row("process", fmt::format("{} on {}, from {}", meta.pid, meta.host, start_time(meta.start_unix_ns)));
   row("duration",
       fmt::format("{:.3f} s, {} threads, {} records", facts.duration, input.reader().threads().size(), facts.events));
+  if (meta.ranges) {
+    row("ranges", fmt::format("{} from cuProfilerStart to cuProfilerStop, {:.3f} s in all; nothing else was recorded",
+                              facts.sum.ranges, facts.in_ranges));
+  }
   row("software",
       fmt::format("driver {}, Python {}, Grape {}", driver_version(meta.driver_version),
                   meta.python_version.empty() ? "none" : meta.python_version.substr(0, meta.python_version.find(' ')),
@@ -360,6 +383,7 @@ int view_summary(TraceInput& input, const DumpOptions& options, Output& out) {
   Step step;
   input.rewind();
   while (input.next(step)) {
+    if (input.meta().ranges) see_range(facts.sum, step, input.apis());
     if (filter.active()) {
       filter.see(step);
       // Calls of regions count, whatever part of their work is asked for.
@@ -374,6 +398,9 @@ int view_summary(TraceInput& input, const DumpOptions& options, Output& out) {
   facts.graphs = execs.graphs().size();
   facts.unknown_graph_launches = execs.unknown_launches();
   for (const ExecGraph& graph : execs.graphs()) facts.graph_kernels += graph.kernels * graph.launches;
+  std::uint64_t ranges = facts.sum.range_ticks;
+  if (facts.sum.in_range) ranges += std::max(facts.sum.last_ticks, facts.sum.range_begin) - facts.sum.range_begin;
+  facts.in_ranges = input.seconds(ranges);
   if (facts.sum.last_ticks > 0) facts.duration = input.seconds(facts.sum.last_ticks - facts.sum.first_ticks);
   if (options.format == Format::kText) {
     print_text(facts, input, out);
