@@ -155,7 +155,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     // Submitting work ends with a store to the device, which takes its time to leave the core. An atomic operation
     // behind it would wait for that; so where the order of the calls is all that counts, it is taken ahead.
     if constexpr (Row::kAction == Action::kUnmake || Row::kAction == Action::kUnmakeCode || submits_work(Row::kClass)) {
-      stamp.sequence = record::next_sequence();
+      stamp.sequence = log->next_sequence();
     }
     const CUresult result = call_real(real, arguments...);
     const int saved_errno = errno;

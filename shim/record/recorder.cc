@@ -165,7 +165,7 @@ void Recorder::recycle(ThreadLog& log) noexcept {
   log.first_.store(nullptr, std::memory_order_relaxed);
   log.block_ = nullptr;
   log.used_ = log.pending_ = 0;
-  log.last_sequence_ = log.last_ticks_ = log.lost_ = 0;
+  log.next_sequence_ = log.last_taken_ = log.last_sequence_ = log.last_ticks_ = log.lost_ = 0;
 }
 
 Block* Recorder::take_block() noexcept {

@@ -22,8 +22,7 @@ struct Stamp {
 };
 
 inline std::uint64_t ticks() noexcept { return __rdtsc(); }
-extern std::atomic<std::uint64_t> g_sequence;
-inline std::uint64_t next_sequence() noexcept { return g_sequence.fetch_add(1, std::memory_order_relaxed) + 1; }
+extern std::atomic<std::uint64_t> g_sequence;  // the last number that a thread has taken
 
 // Where a thread's events are copied to while somebody collects them (shim/replay/region_sink.h). The thread's own.
 struct EventSink {
@@ -63,11 +62,21 @@ extern std::atomic<std::uint32_t> g_recording;
 inline bool recording() noexcept { return g_recording.load(std::memory_order_relaxed) == kTaken; }
 inline bool paused() noexcept { return (g_recording.load(std::memory_order_relaxed) & kPaused) != 0; }
 
-// A range begins and ends (cuProfilerStart, cuProfilerStop), for all threads. Nothing happens where none were asked for.
+// A range begins and ends (cuProfilerStart, cuProfilerStop), for all threads. Nothing happens where none were asked
+// for.
 void begin_range() noexcept;
 void end_range() noexcept;
 
-class ThreadLog {
+class alignas(64) ThreadLog {
+  // What every event reads and writes, in one cache line.
+  Block* block_ = nullptr;
+  std::uint32_t used_ = 0;                            // bytes of the current block, committed
+  std::uint32_t pending_ = 0;                         // bytes of the event between begin() and commit()
+  std::uint64_t next_sequence_ = 0, last_taken_ = 0;  // of the numbers taken: the last one used, and the end
+  std::uint64_t last_sequence_ = 0;
+  std::uint64_t last_ticks_ = 0;
+  std::uint64_t lost_ = 0;  // since the last kLost event
+
  public:
   // Room for one event with `payload_words` words (uninitialised), header filled in. Null: no room, the event is lost
   // and counted. Each begin() that gave room is followed by commit() on the same thread, with no other begin() between.
@@ -85,6 +94,17 @@ class ThreadLog {
     publish();
   }
 
+  // The next number of the process-wide order. An atomic operation waits for all stores before it, so a thread takes
+  // some numbers at once, and uses them up for as long as no other thread has taken any: what happens behind another
+  // thread's event then never has the lower number.
+  std::uint64_t next_sequence() noexcept {
+    if (next_sequence_ == last_taken_ || g_sequence.load(std::memory_order_relaxed) != last_taken_) {
+      next_sequence_ = g_sequence.fetch_add(kTakenAtOnce, std::memory_order_relaxed);
+      last_taken_ = next_sequence_ + kTakenAtOnce;
+    }
+    return ++next_sequence_;
+  }
+
   // This thread's number in the trace, dense from 1.
   std::uint32_t number() const noexcept { return number_; }
 
@@ -99,6 +119,7 @@ class ThreadLog {
 
  private:
   friend class Recorder;
+  static constexpr std::uint64_t kTakenAtOnce = 32;
 
   void publish() noexcept {
     used_ += pending_;
@@ -131,12 +152,6 @@ class ThreadLog {
     return reinterpret_cast<std::uint64_t*>(header + 1);
   }
 
-  Block* block_ = nullptr;
-  std::uint32_t used_ = 0;     // bytes of the current block, committed
-  std::uint32_t pending_ = 0;  // bytes of the event between begin() and commit()
-  std::uint64_t last_sequence_ = 0;
-  std::uint64_t last_ticks_ = 0;
-  std::uint64_t lost_ = 0;  // since the last kLost event
   std::uint32_t number_ = 0;
   std::uint32_t os_thread_ = 0;
 

@@ -69,15 +69,21 @@ std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_
   ThreadEvents& events = *this_thread();
   if (g_discard.load(std::memory_order_relaxed) && static_cast<int>(kind) >= 16) {
     static thread_local std::uint64_t words[1024];
-    const trace::EventHeader header{32 + payload_words * 8, kind, flags, key, duration, next_sequence(), stamp.ticks};
+    const trace::EventHeader header{32 + payload_words * 8,     kind,       flags, key, duration,
+                                    events.log.next_sequence(), stamp.ticks};
     std::memcpy(words, &header, sizeof(header));
     return words + 4;
   }
   const std::size_t start = events.words.size();
   events.pending = 4 + payload_words;
   events.words.resize(start + events.pending, 0xA5A5A5A5A5A5A5A5U);
-  const trace::EventHeader header{
-      static_cast<std::uint32_t>(events.pending * 8), kind, flags, key, duration, next_sequence(), stamp.ticks};
+  const trace::EventHeader header{static_cast<std::uint32_t>(events.pending * 8),
+                                  kind,
+                                  flags,
+                                  key,
+                                  duration,
+                                  events.log.next_sequence(),
+                                  stamp.ticks};
   std::memcpy(&events.words[start], &header, sizeof(header));
   return &events.words[start + 4];
 }

@@ -31,10 +31,10 @@ TEST(Config, DefaultsWithoutVariables) {
 }
 
 TEST(Config, ReadsEveryVariable) {
-  const Config config = parse({"GRAPE_MODE=off", "GRAPE_STACKS=native", "GRAPE_LOG=debug", "GRAPE_DISABLE=yes",
-                               "GRAPE_TRACE=run-%h-%p.grape", "GRAPE_TRACE_REPLACE=1",
-                               "GRAPE_TRACE_RANGE=profiler", "GRAPE_RUN_PID=77",
-                               "GRAPE_REGIONS=my.models:Net.step, other:f*", "GRAPE_EXCLUDE=torch.nn:Linear"});
+  const Config config =
+      parse({"GRAPE_MODE=off", "GRAPE_STACKS=native", "GRAPE_LOG=debug", "GRAPE_DISABLE=yes",
+             "GRAPE_TRACE=run-%h-%p.grape", "GRAPE_TRACE_REPLACE=1", "GRAPE_TRACE_RANGE=profiler", "GRAPE_RUN_PID=77",
+             "GRAPE_REGIONS=my.models:Net.step, other:f*", "GRAPE_EXCLUDE=torch.nn:Linear"});
   EXPECT_TRUE(g_warnings.empty()) << g_warnings.front();
   EXPECT_TRUE(config.disabled);
   EXPECT_EQ(config.mode, Mode::kOff);

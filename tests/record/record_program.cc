@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,6 +40,25 @@ void record_many(std::uint32_t thread, std::uint32_t count) {
 int threads(int count, int events) {
   std::vector<std::thread> all;
   for (int t = 0; t < count; ++t) all.emplace_back(record_many, t + 1, events);
+  for (std::thread& thread : all) thread.join();
+  return 0;
+}
+
+// Threads that hand a token round, and record its number while they have it: the trace's order is the token's.
+int token(int count, int rounds) {
+  std::mutex mutex;
+  std::uint32_t number = 0;
+  const auto work = [&](bool wait) {
+    for (int i = 0; i < rounds; ++i) {
+      {
+        const std::lock_guard<std::mutex> lock(mutex);
+        for (int several = 0; several < 1 + i % 3; ++several) record(1, number++);
+      }
+      if (wait && i % 8 == 0) usleep(1);
+    }
+  };
+  std::vector<std::thread> all;
+  for (int t = 0; t < count; ++t) all.emplace_back(work, t % 2 == 0);
   for (std::thread& thread : all) thread.join();
   return 0;
 }
@@ -136,6 +156,7 @@ int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "nothing") return 7;
   if (what == "threads") return threads(std::atoi(argv[2]), std::atoi(argv[3]));
+  if (what == "token") return token(std::atoi(argv[2]), std::atoi(argv[3]));
   if (what == "flood") return flood(std::atol(argv[2]));
   if (what == "jump") return jump();
   if (what == "nested") return nested();

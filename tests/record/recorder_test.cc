@@ -99,6 +99,14 @@ TEST_F(RecorderTest, KeepsEveryEventOfManyThreadsInTheirOrder) {
   EXPECT_EQ(err_, "");
 }
 
+TEST_F(RecorderTest, WhatHappensLaterHasTheHigherNumberWhicheverThreadDoesIt) {
+  ASSERT_EQ(run("token 8 3000"), 0) << err_;
+  auto reader = open();
+  ASSERT_NE(reader, nullptr);
+  const auto counts = counts_in_order(*reader);  // all threads write as one
+  EXPECT_EQ(counts, (std::map<std::uint32_t, std::uint32_t>{{1, 8 * 6000}}));
+}
+
 TEST_F(RecorderTest, WhatIsLostIsCounted) {
   constexpr long kEvents = 60'000;  // 480 MB, through buffers of 128
   ASSERT_EQ(run("flood " + std::to_string(kEvents)), 0) << err_;
