@@ -44,21 +44,43 @@ Exit status:
   2  wrong usage, or the file cannot be read
   3  the trace is incomplete; it was printed up to where it ends)";
 
+// Options that only some views have a use for.
+enum Uses : unsigned {
+  kRegion = 1 << 0,
+  kStream = 1 << 1,
+  kKernel = 1 << 2,
+  kLine = 1 << 3,
+  kCalls = 1 << 4,
+  kTree = 1 << 5,
+  kDepth = 1 << 6,
+  kParams = 1 << 7,
+  kStacks = 1 << 8,
+  kBlocks = 1 << 9,
+  kIgnoreMoved = 1 << 10,
+  kNodeFilters = kStream | kKernel | kLine,
+  kFilters = kRegion | kNodeFilters,
+};
+
 template <class Input>
 struct ViewRow {
   const char* name;
   int (*view)(Input&, const DumpOptions&, Output&);
   std::size_t arguments;
+  unsigned uses;
 };
-constexpr ViewRow<TraceInput> kViews[] = {{"summary", view_summary, 0}, {"regions", view_regions, 0},
-                                          {"graphs", view_graphs, 0},   {"kernels", view_kernels, 0},
-                                          {"graph", view_graph, 1},     {"diff", view_diff, 2},
-                                          {"calls", view_calls, 0},     {"threads", view_threads, 0}};
-constexpr ViewRow<StoreInput> kStoreViews[] = {{"summary", view_store_summary, 0},
-                                               {"programs", view_store_programs, 0},
-                                               {"families", view_store_families, 0},
-                                               {"program", view_store_program, 1},
-                                               {"diff", view_store_diff, 2}};
+constexpr ViewRow<TraceInput> kViews[] = {{"summary", view_summary, 0, kFilters},
+                                          {"regions", view_regions, 0, kFilters | kCalls | kTree | kDepth},
+                                          {"graphs", view_graphs, 0, kRegion},
+                                          {"kernels", view_kernels, 0, kFilters},
+                                          {"graph", view_graph, 1, kNodeFilters | kParams | kStacks | kBlocks},
+                                          {"diff", view_diff, 2, kNodeFilters | kIgnoreMoved},
+                                          {"calls", view_calls, 0, kFilters | kStacks},
+                                          {"threads", view_threads, 0, kFilters}};
+constexpr ViewRow<StoreInput> kStoreViews[] = {{"summary", view_store_summary, 0, 0},
+                                               {"programs", view_store_programs, 0, kRegion | kKernel},
+                                               {"families", view_store_families, 0, 0},
+                                               {"program", view_store_program, 1, kKernel | kParams},
+                                               {"diff", view_store_diff, 2, kKernel | kIgnoreMoved}};
 
 template <class Rows>
 std::vector<std::string> names_of(const Rows& rows) {
@@ -93,11 +115,52 @@ void check_arguments(const DumpOptions& options, std::size_t wanted) {
   throw Failure(fmt::format("the view {} takes {}, not {}", options.view, kCounts[wanted], options.arguments.size()));
 }
 
+// An option without effect would look as if all were shown that was asked for. `what` takes those of `uses`.
+void check_options(const DumpOptions& options, unsigned uses, const std::string& what) {
+  const struct {
+    Uses use;
+    const char* name;
+    bool given;
+  } all[] = {{kRegion, "--region", !options.filter.region.empty()},
+             {kStream, "--stream", !options.filter.stream.empty()},
+             {kKernel, "--kernel", !options.filter.kernel.empty()},
+             {kLine, "--line", !options.filter.line.empty()},
+             {kCalls, "--calls", options.calls},
+             {kTree, "--tree", options.tree},
+             {kDepth, "--depth", options.depth != 0},
+             {kParams, "--params", options.params},
+             {kStacks, "--stacks", options.stacks},
+             {kBlocks, "--blocks", options.blocks},
+             {kIgnoreMoved, "--ignore-moved", options.ignore_moved}};
+  std::vector<const char*> used;
+  for (const auto& option : all) {
+    if ((uses & option.use) != 0) used.push_back(option.name);
+  }
+  for (const auto& option : all) {
+    if (!option.given || (uses & option.use) != 0) continue;
+    throw Failure(fmt::format("{} has no meaning here: {} takes {}", option.name, what,
+                              used.empty() ? "no such option" : fmt::format("{}", fmt::join(used, ", "))));
+  }
+}
+
+template <class Input>
+void check_view(const DumpOptions& options, const ViewRow<Input>& row) {
+  check_arguments(options, row.arguments);
+  check_options(options, row.uses, fmt::format("the view {}", row.name));
+  if (options.depth != 0 && !options.tree) throw Failure("--depth is for regions --tree");
+}
+
 void check(const DumpOptions& options, const ViewRow<TraceInput>& row) {
-  if (options.format == Format::kDot && std::string(row.name) != "graph") {
+  if (options.format == Format::kChrome) {
+    if (options.view_given) throw Failure("--format chrome takes no view: grape dump FILE --format chrome");
+    return check_options(options, kFilters, "--format chrome");
+  }
+  if (options.format != Format::kDot) return check_view(options, row);
+  if (std::string(row.name) != "graph") {
     throw Failure("--format dot draws one graph: grape dump FILE graph N --format dot");
   }
-  if (options.format != Format::kChrome) check_arguments(options, row.arguments);
+  check_arguments(options, row.arguments);
+  check_options(options, kNodeFilters, "--format dot");
 }
 
 int dump_store(DumpOptions& options) {
@@ -110,7 +173,7 @@ int dump_store(DumpOptions& options) {
   if (!options.filter.stream.empty() || !options.filter.line.empty()) {
     throw Failure("--stream and --line are for traces; a cache has --region and --kernel");
   }
-  check_arguments(options, row->arguments);
+  check_view(options, *row);
   StoreInput input(options.file);
   input.show_full_names(options.full_names);
   Output out(options.output, options.pager && options.output.empty());
@@ -136,16 +199,20 @@ CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
   CLI::App* dump = app.add_subcommand("dump", "Show what a trace or a cache holds");
   dump->footer(kFooter);
   dump->add_option("file", options.file, "The trace, or the cache's file")->required();
-  dump->add_option("view", options.view, "What to show")->capture_default_str();
+  dump->add_option("view", options.view, "What to show")->capture_default_str()->each([&options](const std::string&) {
+    options.view_given = true;
+  });
   dump->add_option("arguments", options.arguments, "Graphs or programs, for the views graph, program and diff");
   const std::map<std::string, Format> formats = {{"text", Format::kText},
                                                  {"json", Format::kJson},
                                                  {"csv", Format::kCsv},
                                                  {"dot", Format::kDot},
                                                  {"chrome", Format::kChrome}};
-  auto* format = dump->add_option("--format", options.format, "text, json, csv, dot (a graph) or chrome (a timeline)")
-                     ->transform(CLI::CheckedTransformer(formats))
-                     ->type_name("FORMAT");
+  auto* format =
+      dump->add_option("--format", options.format,
+                       "text, json, csv, dot (of a graph) or chrome (a timeline of the trace, without a view)")
+          ->transform(CLI::CheckedTransformer(formats))
+          ->type_name("FORMAT");
   dump->add_flag_callback(
           "--json", [&options] { options.format = Format::kJson; }, "As --format json")
       ->excludes(format);
@@ -159,8 +226,8 @@ CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
   dump->add_option("--limit", options.limit, "At most so many rows")->check(CLI::NonNegativeNumber);
   dump->add_option("--depth", options.depth, "At most so many levels of modules (regions --tree)")
       ->check(CLI::NonNegativeNumber);
-  dump->add_flag("--calls", options.calls, "regions: one row per call");
-  dump->add_flag("--tree", options.tree, "regions: the modules inside");
+  auto* calls = dump->add_flag("--calls", options.calls, "regions: one row per call");
+  dump->add_flag("--tree", options.tree, "regions: the modules inside")->excludes(calls);
   dump->add_flag("--params", options.params, "graph, program: parameters, word by word");
   dump->add_flag("--stacks", options.stacks, "calls, graph: the stack below each, with native frames where recorded");
   dump->add_flag("--blocks", options.blocks, "graph: allocator events between the nodes");

@@ -46,6 +46,8 @@ class Formats(TraceTest):
         hostile = self.dump("graph", "1", "--format", "dot", trace="hostile")
         for line in hostile.splitlines():
             self.assertEqual(len(re.findall(r'(?<!\\)(?:\\\\)*"', line)) % 2, 0, line)
+        part = self.dump("graph", "1", "--format", "dot", "--kernel", "axpy", "--limit", 1)
+        self.assertEqual(re.findall(r"^  n\d+ \[", part, re.M), ["  n0 ["])
         if shutil.which("dot"):
             for source in (text, hostile):
                 subprocess.run(["dot", "-Tsvg"], input=source.encode(), stdout=subprocess.DEVNULL, check=True)
@@ -58,6 +60,16 @@ class Formats(TraceTest):
         slices = [e for e in json.loads(self.dump("--format", "chrome"))["traceEvents"] if e.get("ph") == "X"]
         self.assertEqual(sum(e["name"] == "axpy" and e["pid"] == 42 for e in slices), 5)
         self.assertTrue(any(e["pid"] != 42 for e in slices))
+
+    def test_chrome_filters(self):
+        def names(*arguments):
+            events = json.loads(self.dump("--format", "chrome", *arguments))["traceEvents"]
+            return [e["name"] for e in events if e["ph"] == "X" and e["pid"] == 42]
+
+        self.assertEqual(names("--kernel", "axpy"), ["axpy"] * 5)
+        self.assertEqual(set(names("--stream", "0x5000", "--line", "train.py:12")), {"at::native::fill<float>"})
+        self.assertIn("cuMemsetD32Async", names("--region", "Net"))
+        self.assertNotIn("cuGraphLaunch", names("--region", "Net"))
 
     def test_hostile_text(self):
         for view in self.VIEWS:
@@ -128,6 +140,30 @@ class Trouble(TraceTest):
             result = grape(*arguments)
             self.assertEqual(result.returncode, 2, (arguments, result.stderr))
             self.assertIn(text, result.stderr + result.stdout, arguments)
+
+    def test_what_would_have_no_effect(self):
+        trace = self.root / "sample.grape"
+        for arguments, text in (
+            (["graph", "1", "--format", "chrome"], "--format chrome takes no view"),
+            (["summary", "--format", "chrome"], "--format chrome takes no view"),
+            (["--format", "chrome", "--stacks"], "--format chrome takes --region, --stream, --kernel, --line\n"),
+            (["graph", "1", "--format", "dot", "--params"], "--params has no meaning here: --format dot takes"),
+            (["graph", "1", "--region", "Net"], "--region has no meaning here: the view graph takes --stream"),
+            (["diff", "1", "2", "--region", "Net"], "--region has no meaning here"),
+            (["graphs", "--kernel", "axpy"], "--kernel has no meaning here: the view graphs takes --region\n"),
+            (["graphs", "--stream", "default"], "--stream has no meaning here"),
+            (["graphs", "--line", "train.py"], "--line has no meaning here"),
+            (["kernels", "--tree"], "--tree has no meaning here"),
+            (["kernels", "--calls"], "--calls has no meaning here"),
+            (["calls", "--params"], "--params has no meaning here"),
+            (["calls", "--blocks"], "--blocks has no meaning here"),
+            (["graph", "1", "--ignore-moved"], "--ignore-moved has no meaning here"),
+            (["regions", "--depth", "2"], "--depth is for regions --tree"),
+            (["regions", "--calls", "--tree"], "--calls"),
+        ):
+            result = grape("dump", trace, *arguments)
+            self.assertEqual((result.returncode, result.stdout), (2, ""), (arguments, result.stderr))
+            self.assertIn(text, result.stderr, arguments)
 
     def test_not_a_trace(self):
         for content in (b"", b"hello", b"\x7fELF" * 100, os.urandom(4096)):

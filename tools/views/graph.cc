@@ -106,14 +106,17 @@ Json node_json(TraceInput& input, const LoadedNode& node, std::size_t index, boo
   return json;
 }
 
-void print_dot(Output& out, TraceInput& input, const LoadedGraph& graph, Filter& filter) {
+void print_dot(Output& out, TraceInput& input, const LoadedGraph& graph, const DumpOptions& options, Filter& filter) {
   out.print("digraph grape {{\n  label=\"{}\";\n  node [shape=box, fontname=\"monospace\"];\n",
             escape_dot(graph.title));
   std::vector<bool> shown(graph.nodes.size());
+  std::size_t drawn = 0;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const LoadedNode& node = graph.nodes[i];
-    shown[i] = filter.node(node.function, is_kernel(node), node.stream, node.frame);
-    if (!shown[i]) continue;
+    if (options.limit != 0 && drawn == options.limit) break;
+    if (!filter.node(node.function, is_kernel(node), node.stream, node.frame)) continue;
+    shown[i] = true;
+    ++drawn;
     const std::string position = input.position(node.frame);
     const std::string size = is_kernel(node) ? dimensions(node.grid) + " x " + dimensions(node.block) : kind_name(node);
     out.print("  n{} [label=\"#{} {}\\n{}{}{}\"];\n", i, i, escape_dot(node_name(input, node)), size,
@@ -187,13 +190,12 @@ int view_graph(TraceInput& input, const DumpOptions& options, Output& out) {
   if (options.arguments.size() != 1) {
     throw Failure("graph wants one graph: its number in the view graphs, call:N, or REGION#N");
   }
-  if (!options.filter.region.empty()) throw Failure("graph shows one graph: --region has no meaning here");
   const GraphIndex index(input);
   const LoadedGraph graph =
       load_graph(input, index, options.arguments[0], options.params || options.format == Format::kJson);
   Filter filter(options.filter, input);
   if (options.format == Format::kDot) {
-    print_dot(out, input, graph, filter);
+    print_dot(out, input, graph, options, filter);
   } else if (options.format == Format::kCsv) {
     print_csv(out, input, graph, options, filter);
   } else if (options.format == Format::kText) {

@@ -267,7 +267,6 @@ class View {
 }  // namespace
 
 int view_store_diff(StoreInput& input, const DumpOptions& options, Output& out) {
-  if (!options.filter.region.empty()) throw Failure("diff shows two programs: --region has no meaning here");
   View view(input, options);
   if (options.format == Format::kText) {
     view.text(out);

@@ -160,7 +160,6 @@ class View {
 }  // namespace
 
 int view_store_program(StoreInput& input, const DumpOptions& options, Output& out) {
-  if (!options.filter.region.empty()) throw Failure("program shows one program: --region has no meaning here");
   View view(input, options, input.find(options.arguments[0]));
   if (options.format == Format::kText) {
     view.text(out);

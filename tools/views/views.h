@@ -15,6 +15,7 @@ namespace grape::tools {
 
 struct DumpOptions {
   std::string file, view = "summary";
+  bool view_given = false;
   std::vector<std::string> arguments;  // of the view
   Format format = Format::kText;
   FilterOptions filter;
