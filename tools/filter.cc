@@ -128,17 +128,22 @@ bool Filter::event(const Step& step) {
   if (step.event.header->kind == trace::EventKind::kCall) {
     const record::CallView call(step.event);
     const record::ApiLayout& layout = input_.apis()[call.api()];
-    if (by_kernel_ || (by_stream_ && layout.stream < 0)) return false;
-    return stream(record::stream_of(layout, call)) && line(call.frame());
+    std::optional<std::uint64_t> about;
+    if (layout.stream >= 0) about = record::stream_of(layout, call);
+    return between_nodes(about, call.frame());
   }
   if (step.event.header->kind == trace::EventKind::kBlockAlloc) {
-    return !by_kernel_ && !by_stream_ && line(trace::low(step.event.words()[2]));
+    return between_nodes(std::nullopt, trace::low(step.event.words()[2]));
   }
   return !by_kernel_ && !by_stream_ && !by_line_;
 }
 
 bool Filter::node(std::uint32_t function, bool is_kernel, std::uint64_t stream_handle, std::uint32_t frame) {
   return stream(stream_handle) && (is_kernel ? kernel(function) : !by_kernel_) && line(frame);
+}
+
+bool Filter::between_nodes(const std::optional<std::uint64_t>& about, std::uint32_t frame) {
+  return !by_kernel_ && (about.has_value() ? stream(*about) : !by_stream_) && line(frame);
 }
 
 }  // namespace grape::tools

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ class Filter {
   bool event(const Step& step);
   // Of a graph's nodes.
   bool node(std::uint32_t function, bool is_kernel, std::uint64_t stream, std::uint32_t frame);
+  // Of what stands between them: no kernel, and not always about a stream.
+  bool between_nodes(const std::optional<std::uint64_t>& stream, std::uint32_t frame);
 
  private:
   enum class Known : std::uint8_t { kNot, kNo, kYes };

@@ -156,9 +156,19 @@ class CallLoader {
   }
 
   void add_host_line(const trace::EventView& event) {
-    const bool allocator = event.header->kind != EventKind::kCall;
-    loaded_.host_lines.push_back(
-        {static_cast<std::uint32_t>(builder_.size()), allocator, host_line(event, input_, blocks_)});
+    HostLine line;
+    line.before_node = static_cast<std::uint32_t>(builder_.size());
+    line.allocator = event.header->kind != EventKind::kCall;
+    line.text = host_line(event, input_, blocks_);
+    if (event.header->kind == EventKind::kCall) {
+      const record::CallView call(event);
+      const record::ApiLayout& layout = input_.apis()[call.api()];
+      if (layout.stream >= 0) line.stream = stream_of(layout, call);
+      line.frame = call.frame();
+    } else if (event.header->kind == EventKind::kBlockAlloc) {
+      line.frame = trace::low(event.words()[2]);
+    }
+    loaded_.host_lines.push_back(std::move(line));
   }
 
   void finish() {

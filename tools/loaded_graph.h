@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,8 @@ struct LoadedNode {
 struct HostLine {
   std::uint32_t before_node = 0;
   bool allocator = false;
+  std::optional<std::uint64_t> stream;  // where the call is about one
+  std::uint32_t frame = 0;
   std::string text;
 };
 

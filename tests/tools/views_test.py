@@ -231,6 +231,17 @@ class Filters(TraceTest):
         self.assertEqual([n["index"] for n in self.json("graph", "1", "--stream", "0x5000")["nodes"]], [1])
         self.assertEqual(len(self.json("graph", "1", "--kernel", "axpy")["nodes"]), 2)
 
+    def test_between_graph_nodes(self):
+        waits = ["host read: cuMemcpyDtoHAsync_v2", "host waits: cuStreamSynchronize"]
+        block = "allocates block 2 of 4096 B at 0x20000"
+        for arguments, shown in (([], [block, *waits]), (["--kernel", "axpy"], []), (["--stream", "0x5000"], []),
+                                 (["--stream", "default"], waits), (["--line", "train.py"], [block])):
+            with self.subTest(arguments=arguments):
+                events = self.json("graph", "1", *arguments)["host_events"]
+                self.assertEqual([event["text"] for event in events], shown)
+                text = self.dump("graph", "1", "--blocks", *arguments)
+                self.assertEqual([line[9:] for line in text.splitlines() if line.startswith("      -- ")], shown)
+
 
 class MovedStreams(unittest.TestCase):
     """One forward of a real model, five times with other addresses: the same kernels, and pointers that moved."""

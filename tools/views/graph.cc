@@ -137,7 +137,7 @@ void print_text(Output& out, TraceInput& input, const LoadedGraph& graph, const 
   for (std::size_t i = 0; i <= graph.nodes.size(); ++i) {
     for (; host < graph.host_lines.size() && graph.host_lines[host].before_node <= i; ++host) {
       const HostLine& line = graph.host_lines[host];
-      if (line.allocator && !options.blocks) continue;
+      if ((line.allocator && !options.blocks) || !filter.between_nodes(line.stream, line.frame)) continue;
       out.print("      -- {}\n", escape_text(line.text));
     }
     if (i == graph.nodes.size()) break;
@@ -216,6 +216,7 @@ int view_graph(TraceInput& input, const DumpOptions& options, Output& out) {
     }
     json["host_events"] = Json::array();
     for (const HostLine& line : graph.host_lines) {
+      if (!filter.between_nodes(line.stream, line.frame)) continue;
       json["host_events"].push_back(
           {{"before_node", line.before_node}, {"allocator", line.allocator}, {"text", text_value(line.text)}});
     }
