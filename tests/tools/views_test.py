@@ -230,6 +230,8 @@ class Filters(TraceTest):
     def test_graph_nodes(self):
         self.assertEqual([n["index"] for n in self.json("graph", "1", "--stream", "0x5000")["nodes"]], [1])
         self.assertEqual(len(self.json("graph", "1", "--kernel", "axpy")["nodes"]), 2)
+        text = self.dump("graph", "1", "--kernel", "axpy", "--limit", 1)
+        self.assertEqual(text.splitlines()[-1], "… and 1 more nodes")
 
     def test_between_graph_nodes(self):
         waits = ["host read: cuMemcpyDtoHAsync_v2", "host waits: cuStreamSynchronize"]

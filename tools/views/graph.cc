@@ -1,4 +1,6 @@
 // The view "graph N": nodes in order, with their positions, parameters and edges.
+#include <algorithm>
+
 #include "tools/escape.h"
 #include "tools/failure.h"
 #include "tools/loaded_graph.h"
@@ -30,6 +32,10 @@ const char* kind_name(const LoadedNode& node) {
       return "memory operation";
   }
   return "unknown";
+}
+
+bool passes(const LoadedNode& node, Filter& filter) {
+  return filter.node(node.function, is_kernel(node), node.stream, node.frame);
 }
 
 void print_node(Output& out, TraceInput& input, const LoadedNode& node, std::size_t index, bool application,
@@ -114,7 +120,7 @@ void print_dot(Output& out, TraceInput& input, const LoadedGraph& graph, const D
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const LoadedNode& node = graph.nodes[i];
     if (options.limit != 0 && drawn == options.limit) break;
-    if (!filter.node(node.function, is_kernel(node), node.stream, node.frame)) continue;
+    if (!passes(node, filter)) continue;
     shown[i] = true;
     ++drawn;
     const std::string position = input.position(node.frame);
@@ -142,9 +148,12 @@ void print_text(Output& out, TraceInput& input, const LoadedGraph& graph, const 
     }
     if (i == graph.nodes.size()) break;
     const LoadedNode& node = graph.nodes[i];
-    if (!filter.node(node.function, is_kernel(node), node.stream, node.frame)) continue;
+    if (!passes(node, filter)) continue;
     if (options.limit != 0 && printed == options.limit) {
-      out.print("… and {} more nodes\n", graph.nodes.size() - i);
+      const auto rest = graph.nodes.begin() + static_cast<std::ptrdiff_t>(i);
+      out.print("… and {} more nodes\n", std::count_if(rest, graph.nodes.end(), [&filter](const LoadedNode& other) {
+                  return passes(other, filter);
+                }));
       break;
     }
     ++printed;
@@ -168,7 +177,7 @@ void print_csv(Output& out, TraceInput& input, const LoadedGraph& graph, const D
                {"after", ""}});
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const LoadedNode& node = graph.nodes[i];
-    if (!filter.node(node.function, is_kernel(node), node.stream, node.frame)) continue;
+    if (!passes(node, filter)) continue;
     table.add({i, kind_name(node), text_value(node_name(input, node)), dimensions(node.grid), dimensions(node.block),
                node.shared_bytes, node.bytes, input.stream_name(node.stream), Json(node.attributes),
                text_value(input.position(node.frame)), text_value(input.scope_name(node.scope)), Json(node.after)});
@@ -211,7 +220,7 @@ int view_graph(TraceInput& input, const DumpOptions& options, Output& out) {
     for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
       const LoadedNode& node = graph.nodes[i];
       if (options.limit != 0 && json["nodes"].size() == options.limit) break;
-      if (!filter.node(node.function, is_kernel(node), node.stream, node.frame)) continue;
+      if (!passes(node, filter)) continue;
       json["nodes"].push_back(node_json(input, node, i, true));
     }
     json["host_events"] = Json::array();
