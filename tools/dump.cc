@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "tools/count_option.h"
 #include "tools/escape.h"
 #include "tools/failure.h"
 #include "tools/views/store_views.h"
@@ -223,9 +224,8 @@ CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
   dump->add_option("--stream", options.filter.stream, "Only this stream: its handle, default or per-thread");
   dump->add_option("--kernel", options.filter.kernel, "Only kernels whose name has this in it, or matches /regex/");
   dump->add_option("--line", options.filter.line, "Only what this file.py:12 (or file.py) caused, by any frame");
-  dump->add_option("--limit", options.limit, "At most so many rows")->check(CLI::NonNegativeNumber);
-  dump->add_option("--depth", options.depth, "At most so many levels of modules (regions --tree)")
-      ->check(CLI::NonNegativeNumber);
+  add_count(*dump, "--limit", options.limit, "At most so many rows");
+  add_count(*dump, "--depth", options.depth, "At most so many levels of modules (regions --tree)");
   auto* calls = dump->add_flag("--calls", options.calls, "regions: one row per call");
   dump->add_flag("--tree", options.tree, "regions: the modules inside")->excludes(calls);
   dump->add_flag("--params", options.params, "graph, program: parameters, word by word");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "compressor/trace/chunk.h"
+#include "tools/count_option.h"
 #include "tools/escape.h"
 #include "tools/failure.h"
 #include "tools/output.h"
@@ -362,9 +363,7 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   CLI::App* report = app.add_subcommand("report", "Show what became of each module in mode replay, and why");
   report->footer(kFooter);
   report->add_option("file", options.file, "What GRAPE_REPORT has written")->required();
-  report->add_option("--limit", options.limit, "At most so many modules, 0 for all")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  add_count(*report, "--limit", options.limit, "At most so many modules, 0 for all");
   report->add_flag("--all", options.all, "All modules and all reasons");
   report->add_flag("--json", options.json, "As it is, checked");
   report->add_flag("--pager", options.pager, "Through $PAGER, on a terminal");

@@ -141,6 +141,19 @@ class Trouble(TraceTest):
             self.assertEqual(result.returncode, 2, (arguments, result.stderr))
             self.assertIn(text, result.stderr + result.stdout, arguments)
 
+    def test_numbers(self):
+        trace = self.root / "sample.grape"
+        for command, option in ((["dump", trace, "kernels"], "--limit"), (["report", trace], "--limit"),
+                                (["dump", trace, "regions", "--tree"], "--depth")):
+            for bad in ("-1", "x", "1.5", "5x", str(1 << 64)):
+                result = grape(*command, option, bad)
+                self.assertEqual(result.returncode, 2, (command, bad))
+                self.assertEqual(result.stderr,
+                                 f"grape: {option} wants a number from 0 (all) to {(1 << 64) - 1}, not {bad}\n")
+        every = len(self.json("calls")["calls"])
+        for limit, rows in (("0", every), ("3", 3), ("010", 10), ("0x10", 16), (str((1 << 64) - 1), every)):
+            self.assertEqual(len(self.json("calls", "--limit", limit)["calls"]), rows, limit)
+
     def test_what_would_have_no_effect(self):
         trace = self.root / "sample.grape"
         for arguments, text in (
