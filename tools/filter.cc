@@ -58,16 +58,26 @@ Filter::Filter(const FilterOptions& options, TraceInput& input)
     if (options.stream == "per-thread" || options.stream == "2") {
       stream_ = record::kPerThreadStream;
     } else if (options.stream != "default" && !parse_number(options.stream, stream_)) {
-      throw Failure(fmt::format("--stream {}: not a handle, nor default or per-thread", options.stream));
+      throw Failure(fmt::format("--stream {}: not a handle, nor default or per-thread", escape_text(options.stream)));
     }
     if (stream_ == 1) stream_ = record::kLegacyStream;
   }
-  file_ = options.line;
-  const std::size_t colon = options.line.rfind(':');
-  if (colon != std::string::npos && parse_number(options.line.substr(colon + 1), line_number_)) {
-    file_ = options.line.substr(0, colon);
+  parse_line(options.line);
+}
+
+void Filter::parse_line(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  file_ = text.substr(0, colon);
+  if (by_line_ && file_.empty()) throw Failure(fmt::format("--line {}: no file name", escape_text(text)));
+  if (colon == std::string::npos) return;
+  std::uint64_t number = 0;
+  if (parse_number(text.substr(colon + 1), number)) {
+    line_number_ = number;
+  } else if (text.find('/', colon) != std::string::npos) {
+    file_ = text;  // it is a folder that has the colon
+  } else {
+    throw Failure(fmt::format("--line {}: not file.py:12, nor file.py", escape_text(text)));
   }
-  if (by_line_ && file_.empty()) throw Failure(fmt::format("--line {}: no file name", options.line));
 }
 
 bool Filter::region(std::uint32_t scope) {
@@ -89,7 +99,7 @@ bool Filter::kernel(std::uint32_t function) {
 }
 
 bool Filter::matches_line(const trace::Frame& frame) const {
-  if (line_number_ != 0 && frame.line != line_number_) return false;
+  if (line_number_.has_value() && frame.line != *line_number_) return false;
   const auto& codes = input_.tables().codes;
   if (frame.code >= codes.size()) return false;
   const std::string& path = codes[frame.code].file;

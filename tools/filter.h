@@ -56,6 +56,7 @@ class Filter {
 
  private:
   enum class Known : std::uint8_t { kNot, kNo, kYes };
+  void parse_line(const std::string& text);
   bool matches_line(const trace::Frame& frame) const;
 
   TraceInput& input_;
@@ -64,7 +65,7 @@ class Filter {
   std::uint64_t region_number_ = 0, stream_ = 0;
   KernelPattern kernel_pattern_;
   std::string file_;
-  std::uint64_t line_number_ = 0;  // 0: any
+  std::optional<std::uint64_t> line_number_;  // none: any
   RegionNumbers numbers_;
   std::vector<Known> kernels_, frames_;
 };

@@ -224,7 +224,7 @@ class Filters(TraceTest):
     def test_line(self):
         for line in ("linear.py:125", "nn/linear.py", "train.py:12", "/home/user/train.py:12"):
             self.assertEqual(self.json("--line", line)["launches"], 6, line)
-        for line in ("linear.py:126", "inear.py:125", "other.py"):
+        for line in ("linear.py:126", "inear.py:125", "other.py", "train.py:0", "with:colon/train.py"):
             self.assertEqual(self.json("--line", line)["launches"], 0, line)
 
     def test_graph_nodes(self):
