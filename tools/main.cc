@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <new>
 #include <string>
@@ -10,6 +11,7 @@
 #include "compressor/trace/chunk.h"
 #include "tools/doctor.h"
 #include "tools/dump.h"
+#include "tools/escape.h"
 #include "tools/failure.h"
 #include "tools/report.h"
 #include "tools/run.h"
@@ -27,6 +29,28 @@ constexpr const char* kFooter = R"(Examples:
 Exit status: 0 done, 1 a difference or something does not work, 2 wrong usage or an unreadable file,
 3 an incomplete trace; run: the program's own. See grape COMMAND --help.)";
 
+// What the parser says, in the form of all other complaints.
+std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
+  std::string text = error.what();
+  // Its sentences begin with a capital; names of options do not.
+  if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && (text[1] < 'A' || text[1] > 'Z')) text[0] += 'a' - 'A';
+  const auto commands = app.get_subcommands();
+  return fmt::format("{}; see grape {}--help", escape_text(text),
+                     commands.empty() ? "" : commands.front()->get_name() + " ");
+}
+
+void check_command(const CLI::App& app, const std::string& word) {
+  if (word.empty() || word[0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  if (std::find(names.begin(), names.end(), word) != names.end()) return;
+  const std::string near = nearest(word, names);
+  throw Failure(fmt::format("no command {}; see grape --help{}", escape_text(word),
+                            near.empty() ? "" : fmt::format(", did you mean {}?", near)));
+}
+
 int parse_and_run(std::vector<std::string> arguments) {
   CLI::App app(
       "Grape replays what an unmodified PyTorch program repeats; or records its CUDA calls and shows them as graphs.",
@@ -43,6 +67,7 @@ int parse_and_run(std::vector<std::string> arguments) {
   CLI::App* run = add_run(app, run_options);
   CLI::App* doctor = add_doctor(app, doctor_options);
   CLI::App* report = add_report(app, report_options);
+  if (!arguments.empty()) check_command(app, arguments[0]);
   if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "doctor")) {
     const std::string command = arguments[0];
     arguments.erase(arguments.begin());
@@ -57,7 +82,9 @@ int parse_and_run(std::vector<std::string> arguments) {
     // CLI11 takes them in reverse order.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kOk : kTrouble;
+    // --help and --version come as errors too.
+    if (error.get_exit_code() == 0) return app.exit(error);
+    throw Failure(complaint(app, error));
   }
   if (dump->parsed()) return run_dump(dump_options);
   if (run->parsed()) return run_program(run_options);

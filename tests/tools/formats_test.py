@@ -138,12 +138,22 @@ class Trouble(TraceTest):
             (["dump", trace, "--format", "dot"], "dot"),
             (["dump", trace, "--limit", "-1"], "--limit"),
             (["dump", trace, "-o", "/nonexistent/x"], "/nonexistent/x"),
-            (["nonsense"], ""),
-            ([], ""),
+            (["dump", trace, "--format"], "--format: "),
+            (["dump", trace, "--nosuch\x1b[31m"], "--nosuch\\x1b[31m; see grape dump --help\n"),
+            (["run", "--nosuch", "--", "true"], "--nosuch; see grape run --help\n"),
+            (["doctor", "--nosuch"], "--nosuch; see grape doctor --help\n"),
+            (["report", trace, trace], "; see grape report --help\n"),
+            (["report"], "file is required; see grape report --help\n"),
+            (["reprot", trace], "no command reprot; see grape --help, did you mean report?\n"),
+            (["nonsense\x1b"], "no command nonsense\\x1b; see grape --help\n"),
+            (["--nosuch"], "; see grape --help\n"),
+            ([], "a subcommand is required; see grape --help\n"),
         ):
             result = grape(*arguments)
             self.assertEqual(result.returncode, 2, (arguments, result.stderr))
-            self.assertIn(text, result.stderr + result.stdout, arguments)
+            self.assertIn(text, result.stderr, arguments)
+            self.assertTrue(result.stderr.startswith("grape: "), result.stderr)
+            self.assertEqual(result.stdout, "", arguments)
 
     def test_numbers(self):
         trace = self.root / "sample.grape"
@@ -217,7 +227,7 @@ class Trouble(TraceTest):
         self.assertRegex(grape("--version").stdout, r"^grape \d+\.\d+\.\d+ \(trace format \d+\.\d+\)\n$")
         for command in ("run", "dump", "doctor"):
             result = grape(command, "--help")
-            self.assertEqual(result.returncode, 0)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
             self.assertIn("Examples:", result.stdout)
             self.assertIn("Exit status", result.stdout)
 
