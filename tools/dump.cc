@@ -1,6 +1,6 @@
 #include "tools/dump.h"
 
-#include <map>
+#include <utility>
 
 #include "tools/count_option.h"
 #include "tools/escape.h"
@@ -116,6 +116,18 @@ void check_arguments(const DumpOptions& options, std::size_t wanted) {
   throw Failure(fmt::format("the view {} takes {}, not {}", options.view, kCounts[wanted], options.arguments.size()));
 }
 
+Format format_of(const std::string& name) {
+  constexpr std::pair<const char*, Format> kFormats[] = {{"text", Format::kText},
+                                                         {"json", Format::kJson},
+                                                         {"csv", Format::kCsv},
+                                                         {"dot", Format::kDot},
+                                                         {"chrome", Format::kChrome}};
+  for (const auto& [known, format] : kFormats) {
+    if (name == known) return format;
+  }
+  throw Failure(fmt::format("--format {}: not text, json, csv, dot or chrome", escape_text(name)));
+}
+
 // An option without effect would look as if all were shown that was asked for. `what` takes those of `uses`.
 void check_options(const DumpOptions& options, unsigned uses, const std::string& what) {
   const struct {
@@ -204,22 +216,17 @@ CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
     options.view_given = true;
   });
   dump->add_option("arguments", options.arguments, "Graphs or programs, for the views graph, program and diff");
-  const std::map<std::string, Format> formats = {{"text", Format::kText},
-                                                 {"json", Format::kJson},
-                                                 {"csv", Format::kCsv},
-                                                 {"dot", Format::kDot},
-                                                 {"chrome", Format::kChrome}};
-  auto* format =
-      dump->add_option("--format", options.format,
-                       "text, json, csv, dot (of a graph) or chrome (a timeline of the trace, without a view)")
-          ->transform(CLI::CheckedTransformer(formats))
-          ->type_name("FORMAT");
-  dump->add_flag_callback(
-          "--json", [&options] { options.format = Format::kJson; }, "As --format json")
-      ->excludes(format);
+  auto* format = dump->add_option_function<std::string>(
+                         "--format", [&options](const std::string& name) { options.format = format_of(name); },
+                         "text, json, csv, dot (of a graph) or chrome (a timeline of the trace, without a view)")
+                     ->type_name("FORMAT");
+  auto* json = dump->add_flag_callback(
+                       "--json", [&options] { options.format = Format::kJson; }, "As --format json")
+                   ->excludes(format);
   dump->add_flag_callback(
           "--csv", [&options] { options.format = Format::kCsv; }, "As --format csv")
-      ->excludes(format);
+      ->excludes(format)
+      ->excludes(json);
   dump->add_option("--region", options.filter.region, "Only this region: its number, or a pattern on name or type");
   dump->add_option("--stream", options.filter.stream, "Only this stream: its handle, default or per-thread");
   dump->add_option("--kernel", options.filter.kernel, "Only kernels whose name has this in it, or matches /regex/");
