@@ -148,6 +148,14 @@ bool Filter::event(const Step& step) {
   return !by_kernel_ && !by_stream_ && !by_line_;
 }
 
+bool Filter::tells_of_graphs(const Step& step) {
+  if (!active() || step.event.header->kind != trace::EventKind::kCall) return true;
+  const record::CallView call(step.event);
+  const record::ApiLayout& layout = input_.apis()[call.api()];
+  if (layout.exec < 0 || layout.api_class != trace::ApiClass::kGraphLaunch) return true;
+  return region(step.region) && line(call.frame()) && stream(record::stream_of(layout, call));
+}
+
 bool Filter::node(std::uint32_t function, bool is_kernel, std::uint64_t stream_handle, std::uint32_t frame) {
   return stream(stream_handle) && (is_kernel ? kernel(function) : !by_kernel_) && line(frame);
 }

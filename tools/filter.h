@@ -37,6 +37,7 @@ class Filter {
   Filter(const Filter&) = delete;
   Filter& operator=(const Filter&) = delete;
 
+  bool by_kernel() const { return by_kernel_; }
   bool active() const { return by_region_ || by_stream_ || by_kernel_ || by_line_; }
   // Region numbers are known as the walk passes their first call: feed every step.
   void see(const Step& step) {
@@ -49,6 +50,8 @@ class Filter {
   bool line(std::uint32_t frame);
   // A launch or call, by all of them.
   bool event(const Step& step);
+  // Of what an ExecGraphs sees: all but launches of graphs that are left out. --kernel is for the graphs' own kernels.
+  bool tells_of_graphs(const Step& step);
   // Of a graph's nodes.
   bool node(std::uint32_t function, bool is_kernel, std::uint64_t stream, std::uint32_t frame);
   // Of what stands between them: no kernel, and not always about a stream.

@@ -51,6 +51,21 @@ class Views(TraceTest):
         self.assertEqual(second["parameters"][0]["value"], "0x10000")
         self.assertNotIn("block", second["parameters"][0])
 
+    def test_summary_counts_what_kernels_does(self):
+        for arguments, direct, in_graphs, graphs, graph_launches in (
+                (["--kernel", "axpy"], 5, 4, 1, 4), (["--kernel", "fill"], 2, 10, 2, 6),
+                (["--kernel", "none"], 0, 0, 0, 0),
+                (["--stream", "default"], 5, 14, 2, 6), (["--stream", "0x5000"], 2, 0, 0, 0),
+                (["--region", "Net"], 6, 0, 0, 0), (["--line", "train.py"], 6, 0, 0, 0)):
+            with self.subTest(arguments=arguments):
+                summary = self.json("summary", *arguments)
+                self.assertEqual((summary["launches"], summary["launches_in_graphs"]), (direct, in_graphs))
+                self.assertEqual((summary["application_graphs"], summary["graph_launches"]), (graphs, graph_launches))
+                kernels = self.json("kernels", *arguments)["kernels"]
+                self.assertEqual(sum(kernel["launches"] for kernel in kernels), direct + in_graphs)
+                self.assertEqual({kernel["launches"] for kernel in summary["top_kernels"]},
+                                 {kernel["launches"] for kernel in kernels if kernel["launches"]})
+
     def test_summary_text(self):
         text = self.dump()
         for line in ("command           python train.py",

@@ -156,15 +156,6 @@ std::vector<Cell> row_of(const std::string& name, const Kernel& kernel, std::uin
           mangled};
 }
 
-// What else tells of graphs counts whatever the filter says.
-bool leaves_out_graph_launch(Filter& filter, const Step& step, const record::ApiTable& apis) {
-  if (step.event.header->kind != EventKind::kCall) return false;
-  const record::CallView call(step.event);
-  const record::ApiLayout& layout = apis[call.api()];
-  if (layout.exec < 0 || layout.api_class != trace::ApiClass::kGraphLaunch) return false;
-  return !filter.region(step.region) || !filter.line(call.frame()) || !filter.stream(stream_of(layout, call));
-}
-
 }  // namespace
 
 int view_kernels(TraceInput& input, const DumpOptions& options, Output& out) {
@@ -182,7 +173,7 @@ int view_kernels(TraceInput& input, const DumpOptions& options, Output& out) {
     const EventKind kind = step.event.header->kind;
     if (kind == EventKind::kLaunch) {
       if (filter.event(step)) add_launch(at(trace::LaunchView(step.event).function()), step, input.apis());
-    } else if (!leaves_out_graph_launch(filter, step, input.apis())) {
+    } else if (filter.tells_of_graphs(step)) {
       execs.see(step.event);
     }
   }

@@ -171,10 +171,11 @@ struct Named {
   std::uint64_t launches = 0, other = 0;
 };
 
-std::vector<Named> top_kernels(const Summary& sum, const ExecGraphs& execs, TraceInput& input) {
+std::vector<Named> top_kernels(const Summary& sum, const ExecGraphs& execs, Filter& filter, TraceInput& input) {
   std::vector<std::uint64_t> counts = sum.by_function;
   for (const ExecGraph& graph : execs.graphs()) {
     for (const auto& [function, nodes] : graph.functions) {
+      if (!filter.kernel(function)) continue;
       if (function >= counts.size()) counts.resize(function + 1);
       counts[function] += nodes * graph.launches;
     }
@@ -374,6 +375,21 @@ void print_text(const Facts& facts, TraceInput& input, Output& out) {
   }
 }
 
+// Of a part of the trace: those graphs that it launches, and their kernels that belong to it.
+void count_graphs(Facts& facts, const ExecGraphs& execs, Filter& filter) {
+  std::uint64_t launches = 0;
+  for (const ExecGraph& graph : execs.graphs()) {
+    std::uint64_t kernels = 0;
+    for (const auto& [function, nodes] : graph.functions) kernels += filter.kernel(function) ? nodes : 0;
+    facts.graph_kernels += kernels * graph.launches;
+    if (filter.active() && (graph.launches == 0 || (filter.by_kernel() && kernels == 0))) continue;
+    ++facts.graphs;
+    launches += graph.launches;
+  }
+  // No call is a kernel's: the calls were not counted.
+  if (filter.by_kernel()) facts.sum.graph_launches = launches;
+}
+
 }  // namespace
 
 int view_summary(TraceInput& input, const DumpOptions& options, Output& out) {
@@ -384,20 +400,16 @@ int view_summary(TraceInput& input, const DumpOptions& options, Output& out) {
   input.rewind();
   while (input.next(step)) {
     if (input.meta().ranges) see_range(facts.sum, step, input.apis());
-    if (filter.active()) {
-      filter.see(step);
-      // Calls of regions count, whatever part of their work is asked for.
-      if (!filter.event(step) && !(is_scope(step) && filter.region(step.region))) continue;
-    }
-    see(facts.sum, step, input);
-    execs.see(step.event);
+    filter.see(step);
+    if (filter.tells_of_graphs(step)) execs.see(step.event);
+    // Calls of regions count, whatever part of their work is asked for.
+    if (filter.event(step) || (is_scope(step) && filter.region(step.region))) see(facts.sum, step, input);
   }
   facts.events = input.events_read();
-  facts.kernels = top_kernels(facts.sum, execs, input);
+  facts.kernels = top_kernels(facts.sum, execs, filter, input);
   facts.regions = top_regions(facts.sum, input);
-  facts.graphs = execs.graphs().size();
   facts.unknown_graph_launches = execs.unknown_launches();
-  for (const ExecGraph& graph : execs.graphs()) facts.graph_kernels += graph.kernels * graph.launches;
+  count_graphs(facts, execs, filter);
   std::uint64_t ranges = facts.sum.range_ticks;
   if (facts.sum.in_range) ranges += std::max(facts.sum.last_ticks, facts.sum.range_begin) - facts.sum.range_begin;
   facts.in_ranges = input.seconds(ranges);
