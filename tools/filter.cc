@@ -148,6 +148,17 @@ bool Filter::event(const Step& step) {
   return !by_kernel_ && !by_stream_ && !by_line_;
 }
 
+bool Filter::block(const Step& step) {
+  if (!active()) return true;
+  const std::uint64_t* words = step.event.words();
+  const std::pair<std::uint32_t, std::uint64_t> key(trace::high(words[2]), words[0]);
+  if (step.event.header->kind == trace::EventKind::kBlockFree) return live_blocks_.erase(key) != 0;
+  live_blocks_.erase(key);  // its end may have been lost
+  const bool passes = event(step);
+  if (passes) live_blocks_.insert(key);
+  return passes;
+}
+
 bool Filter::tells_of_graphs(const Step& step) {
   if (!active() || step.event.header->kind != trace::EventKind::kCall) return true;
   const record::CallView call(step.event);

@@ -5,7 +5,9 @@
 #include <memory>
 #include <optional>
 #include <regex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/trace_input.h"
@@ -50,6 +52,8 @@ class Filter {
   bool line(std::uint32_t frame);
   // A launch or call, by all of them.
   bool event(const Step& step);
+  // Of a block's allocation or end, for counts of what is live: the end passes where its allocation did.
+  bool block(const Step& step);
   // Of what an ExecGraphs sees: all but launches of graphs that are left out. --kernel is for the graphs' own kernels.
   bool tells_of_graphs(const Step& step);
   // Of a graph's nodes.
@@ -70,6 +74,7 @@ class Filter {
   std::string file_;
   std::optional<std::uint64_t> line_number_;  // none: any
   RegionNumbers numbers_;
+  std::set<std::pair<std::uint32_t, std::uint64_t>> live_blocks_;  // device and address of those that passed
   std::vector<Known> kernels_, frames_;
 };
 

@@ -66,6 +66,14 @@ class Views(TraceTest):
                 self.assertEqual({kernel["launches"] for kernel in summary["top_kernels"]},
                                  {kernel["launches"] for kernel in kernels if kernel["launches"]})
 
+    def test_live_blocks_of_a_part(self):
+        for arguments in (["--region", "Net"], ["--line", "train.py"]):
+            blocks = self.json("summary", *arguments)["blocks"]
+            self.assertEqual((blocks["allocated"], blocks["freed"], blocks["peak_bytes"]), (2, 2, 4096), arguments)
+            events = json.loads(self.dump("--format", "chrome", *arguments))["traceEvents"]
+            self.assertEqual([e["args"]["bytes"] for e in events if e["ph"] == "C"], [4096, 0, 4096, 0], arguments)
+        self.assertEqual(self.json("summary", "--kernel", "axpy")["blocks"]["allocated"], 0)
+
     def test_summary_text(self):
         text = self.dump()
         for line in ("command           python train.py",

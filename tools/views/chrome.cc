@@ -134,7 +134,9 @@ int view_chrome(TraceInput& input, const DumpOptions& options, Output& out) {
   input.rewind();
   while (input.next(step)) {
     filter.see(step);
-    if (is_definition(step.event.header->kind) || !filter.event(step)) continue;
+    const EventKind kind = step.event.header->kind;
+    const bool block = kind == EventKind::kBlockAlloc || kind == EventKind::kBlockFree;
+    if (is_definition(kind) || !(block ? filter.block(step) : filter.event(step))) continue;
     if (options.limit != 0 && written++ == options.limit) break;
     writer.see(step);
   }

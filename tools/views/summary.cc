@@ -131,9 +131,18 @@ void add_block(Summary& sum, const trace::EventView& event) {
   sum.peak_blocks = std::max(sum.peak_blocks, sum.live_blocks);
 }
 
-bool is_scope(const Step& step) {
-  const EventKind kind = step.event.header->kind;
-  return kind == EventKind::kScopeBegin || kind == EventKind::kScopeEnd;
+bool passes(const Step& step, Filter& filter) {
+  switch (step.event.header->kind) {
+    case EventKind::kScopeBegin:
+    case EventKind::kScopeEnd:
+      // Calls of regions count, whatever part of their work is asked for.
+      return filter.region(step.region);
+    case EventKind::kBlockAlloc:
+    case EventKind::kBlockFree:
+      return filter.block(step);
+    default:
+      return filter.event(step);
+  }
 }
 
 void see(Summary& sum, const Step& step, TraceInput& input) {
@@ -402,8 +411,7 @@ int view_summary(TraceInput& input, const DumpOptions& options, Output& out) {
     if (input.meta().ranges) see_range(facts.sum, step, input.apis());
     filter.see(step);
     if (filter.tells_of_graphs(step)) execs.see(step.event);
-    // Calls of regions count, whatever part of their work is asked for.
-    if (filter.event(step) || (is_scope(step) && filter.region(step.region))) see(facts.sum, step, input);
+    if (passes(step, filter)) see(facts.sum, step, input);
   }
   facts.events = input.events_read();
   facts.kernels = top_kernels(facts.sum, execs, filter, input);
