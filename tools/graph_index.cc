@@ -12,6 +12,16 @@ namespace grape::tools {
 using record::NodeKind;
 using trace::EventKind;
 
+namespace {
+
+// A launch that the graph builder takes: it ran, and was not captured into a graph of the application.
+bool ran(const trace::EventView& event) {
+  return event.header->kind == EventKind::kLaunch && (event.header->flags & trace::kFlagCaptured) == 0 &&
+         trace::LaunchView(event).result() == 0;
+}
+
+}  // namespace
+
 std::unique_ptr<record::GraphBuilder> CallGraphs::make() {
   if (!idle_.empty()) {
     auto builder = std::move(idle_.back());
@@ -64,7 +74,7 @@ GraphIndex::GraphIndex(TraceInput& input) : input_(input) {
   input.rewind();
   while (input.next(step)) {
     execs.see(step.event);
-    if (step.event.header->kind == EventKind::kLaunch && step.call == 0) ++outside_launches_;
+    if (step.call == 0 && ran(step.event)) ++outside_launches_;
     if (RegionNumbers::opens_region(step)) {
       CallEntry call;
       call.number = step.call;

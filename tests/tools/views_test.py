@@ -175,6 +175,8 @@ class Views(TraceTest):
         self.assertEqual(nodes[0]["parameters"][2]["block"]["ordinal"], 1)
 
     def test_outside_graph(self):
+        # Neither the launch that failed nor the one that was captured.
+        self.assertEqual(self.dump("graphs").splitlines()[-1], "1 launches stand outside of all regions: graph call:0")
         kinds = [n["kind"] for n in self.json("graph", "call:0")["nodes"]]
         self.assertEqual(kinds.count("kernel"), 1)
         self.assertEqual(kinds.count("graph"), 6)
