@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tools/escape.h"
 #include "tools/failure.h"
 #include "tools/filter.h"
 
@@ -152,17 +153,18 @@ const GraphEntry* GraphIndex::find(std::uint64_t id) const {
 
 CallEntry GraphIndex::call(const std::string& text) const {
   std::uint64_t number = 0;
+  const std::string shown = escape_text(text);
   if (text.compare(0, 5, "call:") == 0) {
-    if (!parse_number(text.substr(5), number)) throw Failure(fmt::format("{}: no number of a region call", text));
+    if (!parse_number(text.substr(5), number)) throw Failure(fmt::format("{}: no number of a region call", shown));
     if (number == 0) return {};
     for (const CallEntry& call : calls_) {
       if (call.number == number) return call;
     }
-    throw Failure(fmt::format("{}: the trace has no such region call; it has {}", text, calls_.size()));
+    throw Failure(fmt::format("{}: the trace has no such region call; it has {}", shown, calls_.size()));
   }
   const std::size_t hash = text.rfind('#');
   if (hash == std::string::npos || !parse_number(text.substr(hash + 1), number) || number == 0) {
-    throw Failure(fmt::format("{}: not a graph; write a graph's number, call:N, or REGION#N", text));
+    throw Failure(fmt::format("{}: not a graph; write a graph's number, call:N, or REGION#N", shown));
   }
   const std::string region = text.substr(0, hash);
   std::uint64_t region_number = 0;
@@ -174,7 +176,7 @@ CallEntry GraphIndex::call(const std::string& text) const {
         by_number ? call.region_number == region_number : matches(region, scope.name) || matches(region, scope.type);
     if (same && ++found == number) return call;
   }
-  throw Failure(fmt::format("{}: the region has {} calls in this trace", text, found));
+  throw Failure(fmt::format("{}: the region has {} calls in this trace", shown, found));
 }
 
 }  // namespace grape::tools

@@ -21,7 +21,7 @@ void check_output(const std::string& output, const std::string& input) {
   }
 }
 
-Output::Output(const std::string& path, bool pager) : name_(path.empty() ? "standard output" : path) {
+Output::Output(const std::string& path, bool pager) : name_(path.empty() ? "standard output" : escape_text(path)) {
   if (!path.empty() && path != "-") {
     // Emptied with the first that is written: a view that cannot be shown leaves what was there.
     file_ = std::fopen(path.c_str(), "ae");
