@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Runs `grape dump` as a user would: what the views show of small traces and of real models' streams, and filters."""
 
+import csv
+import io
 import json
 import subprocess
 import tempfile
@@ -168,8 +170,18 @@ class Views(TraceTest):
         whole = self.json("graph", "1", "--full-names")["nodes"][0]
         self.assertEqual(whole["native_stack"][0], "at::native::call() (/opt/torch/lib/libtorch.so+0x1f2)")
 
+    def test_graph_csv(self):
+        def cells(graph):
+            return [(row["grid"], row["block"], row["stream"])
+                    for row in csv.DictReader(io.StringIO(self.dump("graph", graph, "--csv")))]
+
+        self.assertEqual(cells("1"), [("1x1x1", "32x1x1", "default"), ("8x1x1", "128x1x1", "0x5000"),
+                                      ("1x1x1", "32x1x1", "default"), ("", "", "default"), ("", "", "default")])
+        self.assertEqual(cells("2")[:2], [("2x1x1", "64x1x1", ""), ("", "", "")])
+
     def test_application_graph(self):
         nodes = self.json("graph", "2")["nodes"]
+        self.assertEqual({n["stream"] for n in nodes}, {None})
         self.assertEqual([(n["kind"], n["after"]) for n in nodes],
                          [("kernel", []), ("memset", [0]), ("kernel", [1]), ("kernel", [1])])
         self.assertEqual(nodes[0]["parameters"][2]["block"]["ordinal"], 1)

@@ -82,7 +82,13 @@ Json word_json(const TraceInput& input, const LoadedNode& node, const Word& word
   return json;
 }
 
-Json node_json(TraceInput& input, const LoadedNode& node, std::size_t index, bool params) {
+// What the application instantiated has edges and no streams.
+Json stream_json(const TraceInput& input, const LoadedGraph& graph, const LoadedNode& node) {
+  return graph.application ? Json() : Json(input.stream_name(node.stream));
+}
+
+Json node_json(TraceInput& input, const LoadedGraph& graph, std::size_t index) {
+  const LoadedNode& node = graph.nodes[index];
   Json json;
   json["index"] = index;
   json["kind"] = kind_name(node);
@@ -96,7 +102,7 @@ Json node_json(TraceInput& input, const LoadedNode& node, std::size_t index, boo
   } else {
     json["bytes"] = node.bytes;
   }
-  json["stream"] = input.stream_name(node.stream);
+  json["stream"] = stream_json(input, graph, node);
   json["attributes"] = node.attributes;
   json["line"] = text_value(input.position(node.frame));
   json["stack"] = text_list(input.stack(node.frame));
@@ -105,10 +111,8 @@ Json node_json(TraceInput& input, const LoadedNode& node, std::size_t index, boo
   json["thread"] = node.thread;
   json["sequence"] = node.sequence;
   json["after"] = node.after;
-  if (params) {
-    json["parameters"] = Json::array();
-    for (const Word& word : node.words) json["parameters"].push_back(word_json(input, node, word));
-  }
+  json["parameters"] = Json::array();
+  for (const Word& word : node.words) json["parameters"].push_back(word_json(input, node, word));
   return json;
 }
 
@@ -178,9 +182,11 @@ void print_csv(Output& out, TraceInput& input, const LoadedGraph& graph, const D
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const LoadedNode& node = graph.nodes[i];
     if (!passes(node, filter)) continue;
-    table.add({i, kind_name(node), text_value(node_name(input, node)), dimensions(node.grid), dimensions(node.block),
-               node.shared_bytes, node.bytes, input.stream_name(node.stream), Json(node.attributes),
-               text_value(input.position(node.frame)), text_value(input.scope_name(node.scope)), Json(node.after)});
+    const bool kernel = is_kernel(node);
+    table.add({i, kind_name(node), text_value(node_name(input, node)), kernel ? Json(dimensions(node.grid)) : Json(),
+               kernel ? Json(dimensions(node.block)) : Json(), node.shared_bytes, node.bytes,
+               stream_json(input, graph, node), Json(node.attributes), text_value(input.position(node.frame)),
+               text_value(input.scope_name(node.scope)), Json(node.after)});
   }
   table.csv(out, options.limit);
 }
@@ -221,7 +227,7 @@ int view_graph(TraceInput& input, const DumpOptions& options, Output& out) {
       const LoadedNode& node = graph.nodes[i];
       if (options.limit != 0 && json["nodes"].size() == options.limit) break;
       if (!passes(node, filter)) continue;
-      json["nodes"].push_back(node_json(input, node, i, true));
+      json["nodes"].push_back(node_json(input, graph, i));
     }
     json["host_events"] = Json::array();
     for (const HostLine& line : graph.host_lines) {
