@@ -164,10 +164,9 @@ int run_program(const RunOptions& options) {
   check_loadable(library);
   set("LD_PRELOAD", preload_value(library), options.verbose);
   const std::pair<const char*, const std::string&> values[] = {
-      {"GRAPE_TRACE", options.output},    {"GRAPE_TRACE_RANGE", options.range},
-      {"GRAPE_MODE", options.mode},       {"GRAPE_STACKS", options.stacks},
-      {"GRAPE_REGIONS", options.regions}, {"GRAPE_REPORT", options.report}, {"GRAPE_VALIDATE", options.validate},
-      {"GRAPE_EXCLUDE", options.exclude}, {"GRAPE_CACHE", options.cache}};
+      {"GRAPE_TRACE", options.output},      {"GRAPE_TRACE_RANGE", options.range}, {"GRAPE_MODE", options.mode},
+      {"GRAPE_STACKS", options.stacks},     {"GRAPE_REGIONS", options.regions},   {"GRAPE_REPORT", options.report},
+      {"GRAPE_VALIDATE", options.validate}, {"GRAPE_EXCLUDE", options.exclude},   {"GRAPE_CACHE", options.cache}};
   for (const auto& [name, value] : values) {
     if (!value.empty()) set(name, value, options.verbose);
   }

@@ -53,8 +53,8 @@ struct Meta {
   std::string grape_version;
   std::string python_version;       // "" where there is no Python (or it was not known yet)
   std::int32_t driver_version = 0;  // as cuDriverGetVersion gives it: 13000
-  // Recorded only between calls of cuProfilerStart and cuProfilerStop: what happened from a stop to the next start is not
-  // known, but for the making of graphs.
+  // Recorded only between calls of cuProfilerStart and cuProfilerStop: what happened from a stop to the next start is
+  // not known, but for the making of graphs.
   bool ranges = false;
   std::vector<ApiInfo> apis;  // api id N is apis[N - 1]
 };

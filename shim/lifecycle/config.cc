@@ -150,11 +150,11 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
   out[used] = '\0';
 }
 
-constexpr const char* kNames[] = {"GRAPE_MODE",     "GRAPE_TRACE",         "GRAPE_TRACE_REPLACE",
-                                  "GRAPE_LOG",      "GRAPE_REGIONS",       "GRAPE_EXCLUDE",
-                                  "GRAPE_STACKS",   "GRAPE_REPORT",        "GRAPE_STRICT",
-                                  "GRAPE_VALIDATE", "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
-                                  "GRAPE_GRAPHS",   "GRAPE_CACHE",         "GRAPE_DISABLE",
+constexpr const char* kNames[] = {"GRAPE_MODE",        "GRAPE_TRACE",         "GRAPE_TRACE_REPLACE",
+                                  "GRAPE_LOG",         "GRAPE_REGIONS",       "GRAPE_EXCLUDE",
+                                  "GRAPE_STACKS",      "GRAPE_REPORT",        "GRAPE_STRICT",
+                                  "GRAPE_VALIDATE",    "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
+                                  "GRAPE_GRAPHS",      "GRAPE_CACHE",         "GRAPE_DISABLE",
                                   "GRAPE_TRACE_RANGE", "GRAPE_RUN_PID"};
 
 // Edit distance, capped: enough to tell a slip of the finger.

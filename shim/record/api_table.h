@@ -20,8 +20,8 @@ struct Argument {
 struct ApiLayout {
   std::string symbol;
   trace::ApiClass api_class = trace::ApiClass::kOther;
-  bool per_thread = false;  // stream 0 means the calling thread's own default stream
-  bool destroys = false;    // a destroy, free or unload
+  bool per_thread = false;                        // stream 0 means the calling thread's own default stream
+  bool destroys = false;                          // a destroy, free or unload
   bool begins_range = false, ends_range = false;  // cuProfilerStart, cuProfilerStop
   std::vector<Argument> arguments;
   // Index of the argument of that name, -1: there is none.

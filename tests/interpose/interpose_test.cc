@@ -374,9 +374,15 @@ TEST(Ranges, WhatLiesOutsideIsNotRecordedButForStreamsAndGraphs) {
     if (event.header.kind == EventKind::kLaunch) seen.push_back(std::to_string(grape::trace::low(event.words[2])));
     if (event.header.kind == EventKind::kExecNode) seen.push_back("node");
   }
-  const std::vector<std::string> expected = {
-      "cuStreamCreate", "cuGraphInstantiateWithFlags", "node", "cuProfilerStart", "10", "cuProfilerStop",
-      "cuProfilerStart", "20", "cuProfilerStop"};
+  const std::vector<std::string> expected = {"cuStreamCreate",
+                                             "cuGraphInstantiateWithFlags",
+                                             "node",
+                                             "cuProfilerStart",
+                                             "10",
+                                             "cuProfilerStop",
+                                             "cuProfilerStart",
+                                             "20",
+                                             "cuProfilerStop"};
   EXPECT_EQ(seen, expected);
   for (const Event* launch : outcome.of_kind(EventKind::kLaunch)) {
     EXPECT_EQ(outcome.function(grape::trace::low(launch->words[0])), "bare");

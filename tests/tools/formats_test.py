@@ -61,6 +61,10 @@ class Formats(TraceTest):
         self.assertEqual(sum(e["name"] == "axpy" and e["pid"] == 42 for e in slices), 5)
         self.assertTrue(any(e["pid"] != 42 for e in slices))
 
+    def test_chrome_of_ranges(self):
+        events = json.loads(self.dump("--format", "chrome", trace="ranges"))["traceEvents"]
+        self.assertEqual([e["args"]["bytes"] for e in events if e["ph"] == "C"], [1024, 1024 + 64, 64])
+
     def test_chrome_filters(self):
         def names(*arguments):
             events = json.loads(self.dump("--format", "chrome", *arguments))["traceEvents"]
