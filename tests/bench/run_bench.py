@@ -26,6 +26,7 @@ ROWS: dict[str, "dict[str, str] | None"] = {
     "recorded, no positions": {"GRAPE_MODE": "observe", "GRAPE_STACKS": "off"},
     "recorded, innermost frame": {"GRAPE_MODE": "observe", "GRAPE_STACKS": "leaf"},
     "recorded, whole stack": {"GRAPE_MODE": "observe", "GRAPE_STACKS": "python"},
+    "recorded, native stack": {"GRAPE_MODE": "observe", "GRAPE_STACKS": "native"},
 }
 
 

@@ -46,6 +46,7 @@ TEST(RoundTrip, MetaAndEnd) {
   EXPECT_EQ(meta.grape_version, expected.grape_version);
   EXPECT_EQ(meta.python_version, expected.python_version);
   EXPECT_EQ(meta.driver_version, expected.driver_version);
+  EXPECT_TRUE(meta.ranges);
   ASSERT_EQ(meta.apis.size(), 2u);
   EXPECT_EQ(meta.apis[1].symbol, "cuMemcpyHtoDAsync_v2");
   EXPECT_EQ(meta.apis[1].api_class, ApiClass::kCopyToDevice);
@@ -58,7 +59,7 @@ TEST(RoundTrip, MetaAndEnd) {
   EXPECT_EQ(reader->end()->unhandled[0].count, 3u);
   EXPECT_EQ(reader->end()->notices, std::vector<std::string>{"no block-level allocator events"});
   EXPECT_TRUE(reader->complete());
-  EXPECT_EQ(reader->format_version(), 0x10000u);
+  EXPECT_EQ(reader->format_version(), 0x10001u);
   ASSERT_EQ(reader->threads().size(), 2u);
   EXPECT_EQ(reader->threads()[1].os_thread, 1002u);
   EXPECT_EQ(reader->threads()[1].events, every_kind().size() / 2);

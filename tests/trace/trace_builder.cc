@@ -81,6 +81,7 @@ Meta test_meta() {
   meta.grape_version = "0.1.0";
   meta.python_version = "3.12.1";
   meta.driver_version = 13000;
+  meta.ranges = true;
   meta.apis = {{"cuLaunchKernel", ApiClass::kLaunch, "stream:s"},
                {"cuMemcpyHtoDAsync_v2", ApiClass::kCopyToDevice, "dst:d,src:h,bytes:u,stream:s"}};
   return meta;
