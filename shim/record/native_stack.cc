@@ -108,13 +108,17 @@ _Unwind_Reason_Code collect(_Unwind_Context* context, void* data) {
   return _URC_NO_REASON;
 }
 
-bool in_this_library(void* address) {
-  static const void* const base = [] {
-    Dl_info info{};
-    return dladdr(reinterpret_cast<void*>(&current_native_stack), &info) != 0 ? info.dli_fbase : nullptr;
-  }();
-  Dl_info info{};
-  return dladdr(address, &info) != 0 && info.dli_fbase == base;
+}  // namespace
+
+// The linker's: where this library (or the program that it was linked into) begins and ends. Asking dladdr() would walk
+// through all symbols of the library that launches.
+extern "C" const char __ehdr_start[] __attribute__((visibility("hidden")));
+extern "C" const char _end[] __attribute__((visibility("hidden")));
+
+namespace {
+
+bool in_this_library(std::uint64_t address) {
+  return address >= reinterpret_cast<std::uint64_t>(__ehdr_start) && address < reinterpret_cast<std::uint64_t>(_end);
 }
 
 }  // namespace
@@ -126,7 +130,7 @@ std::uint32_t current_native_stack(ThreadLog& log) noexcept {
   _Unwind_Backtrace(collect, &addresses);
   Tree* tree = tree_of(log);
   int own = 0;
-  while (own < addresses.count && in_this_library(reinterpret_cast<void*>(addresses.at[own]))) ++own;
+  while (own < addresses.count && in_this_library(addresses.at[own])) ++own;
   std::uint32_t parent = 0;
   for (int i = addresses.count - 1; i >= own && tree != nullptr; --i) {
     if (tree->count * 2 >= tree->capacity && !grow(*tree)) break;

@@ -12,7 +12,7 @@
 namespace grape::faults {
 namespace {
 
-constexpr int kPoints = 200;  // KILL_POINTS sets another number
+constexpr int kPoints = 1000;  // KILL_POINTS sets another number
 
 int points() {
   const char* text = std::getenv("KILL_POINTS");
