@@ -203,6 +203,7 @@ class Doctor {
     return {{"LD_PRELOAD", preload_value(library_)},
             {"GRAPE_TRACE", trace},
             {"GRAPE_TRACE_REPLACE", "0"},
+            {"GRAPE_TRACE_RANGE", "process"},
             {"GRAPE_MODE", mode},
             {"GRAPE_DISABLE", "0"},
             {"GRAPE_LOG", "warning"}};

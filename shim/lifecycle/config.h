@@ -21,6 +21,7 @@ struct Config {
   Stacks stacks = Stacks::kPython;
   LogLevel log = LogLevel::kWarning;
   std::uint64_t memory_budget = std::uint64_t{256} << 20;  // GRAPE_MEMORY_BUDGET: bytes of device memory for graphs
+  Range range = Range::kProcess;                           // GRAPE_TRACE_RANGE: what of the process is recorded
   bool virtual_graphs = false;          // GRAPE_GRAPHS: the program's own graphs share a few execs, within the budget
   bool replace = false;                 // GRAPE_TRACE_REPLACE: write beside, rename at the end
   bool allow_nondeterministic = false;  // GRAPE_ALLOW_NONDETERMINISTIC: replay what differs from itself
@@ -28,7 +29,6 @@ struct Config {
   std::uint32_t validate = 0;           // GRAPE_VALIDATE: every so many replays one is checked; 0: none
   std::uint32_t run_pid = 0;            // GRAPE_RUN_PID: the process that `grape run` became; 0: none
   char trace[4096] = {};                // GRAPE_TRACE, unexpanded
-  Range range = Range::kProcess;        // GRAPE_TRACE_RANGE: what of the process is recorded
   char report[4096] = {};               // GRAPE_REPORT: JSON on what became of each region; unexpanded
   char cache[4096] = {};                // GRAPE_CACHE: folder of what earlier processes proved
   char regions[4096] = {};              // GRAPE_REGIONS: comma-separated patterns, checked

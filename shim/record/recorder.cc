@@ -42,6 +42,7 @@ void stop_taking() noexcept { g_recording.fetch_and(~std::uint32_t{kTaken}, std:
 }  // namespace
 
 Recorder Recorder::g_recorder;
+static_assert(std::is_trivially_destructible_v<Recorder>);
 
 namespace {
 
@@ -52,8 +53,6 @@ __attribute__((constructor(102))) void prepare() {  // behind lifecycle's
 }
 
 }  // namespace
-
-static_assert(std::is_trivially_destructible_v<Recorder>);
 
 void Recorder::set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
   apis_.store(rows);
