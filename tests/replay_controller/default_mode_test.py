@@ -86,6 +86,38 @@ class DefaultMode(unittest.TestCase):
         self.assertEqual((done.stdout, done.stderr), (REPLAYED, ""))
         self.assertEqual(os.listdir(self.folder), ["run.grape"])
 
+    def test_a_range_of_a_process_that_replays(self):
+        """What is observed, and so defined, outside of the range is known within it; what is replayed there leaves none."""
+        done = self.run_(CALL_MODEL + """
+model, other = bed.net(), bed.net()
+def call(model, times):
+    with torch.no_grad():
+        for i in range(times):
+            model(bed.data(i))
+call(model, 4)  # observed twice, then replayed
+driver.cuProfilerStart()
+call(other, 1)
+call(model, 3)
+driver.cuProfilerStop()
+call(other, 1)
+""", GRAPE_TRACE="run.grape", GRAPE_MODE="replay", GRAPE_TRACE_RANGE="profiler")
+        self.assertEqual(done.stderr, "")
+        summary = self.dump("summary")
+        self.assertEqual((summary["ranges"]["count"], summary["region_calls"]), (1, 1))
+        self.assertGreater(summary["launches"], 0)
+        self.assertEqual(summary["launches"], summary["launches_with_line"])
+        self.assertEqual(sum(kernel["launches"] for kernel in summary["top_kernels"]), summary["launches"])
+        self.assertNotIn("(unknown kernel)", [kernel["name"] for kernel in summary["top_kernels"]])
+        (region,) = self.dump("regions")["regions"]
+        self.assertGreater(region["launches"], 0)
+        self.assertEqual(region["launches"] + summary["launches_outside_regions"], summary["launches"])
+
+    def dump(self, view):
+        done = subprocess.run([OPTIONS.tool, "dump", "run.grape", view, "--json"], cwd=self.folder, capture_output=True,
+                              encoding="utf-8", timeout=SECONDS)  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
     def test_a_mode_that_is_not_understood_replays_nothing(self):
         done = self.run_(CALL_MODEL + "call_model()", GRAPE_MODE="reply")
         self.assertEqual(done.stdout, EAGER)
