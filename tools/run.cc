@@ -76,6 +76,23 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   return run;
 }
 
+namespace {
+
+// Is the option's value the next argument? Of short ones in a row (-qo FILE) the first that takes a value decides: what
+// stands behind it in the same word is that value.
+bool takes_next(const std::string& word, const std::vector<std::string>& with_value) {
+  const auto listed = [&with_value](const std::string& option) {
+    return std::find(with_value.begin(), with_value.end(), option) != with_value.end();
+  };
+  if (word.compare(0, 2, "--") == 0) return listed(word);
+  for (std::size_t i = 1; i < word.size(); ++i) {
+    if (listed({'-', word[i]})) return i + 1 == word.size();
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<std::string> split_program(std::vector<std::string>& arguments,
                                        const std::vector<std::string>& with_value) {
   std::size_t at = 0;
@@ -84,7 +101,7 @@ std::vector<std::string> split_program(std::vector<std::string>& arguments,
     const std::string& word = arguments[at];
     separator = word == "--";
     if (separator || word.empty() || word[0] != '-' || word == "-") break;
-    if (std::find(with_value.begin(), with_value.end(), word) != with_value.end()) ++at;
+    if (takes_next(word, with_value)) ++at;
   }
   at = std::min(at, arguments.size());
   std::vector<std::string> program(arguments.begin() + static_cast<std::ptrdiff_t>(at) + (separator ? 1 : 0),

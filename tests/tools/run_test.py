@@ -83,6 +83,13 @@ class Run(unittest.TestCase):
             self.assertEqual(self.run_("--force", *more, "--", "true").returncode, 0, more)
         self.assertEqual(self.run_("--force", "--", "true", environment={"GRAPE_TRACE": "x"}).returncode, 0)
 
+    def test_short_options_in_one_word(self):
+        for arguments in (["-qo", "x.grape"], ["-qfox.grape"], ["-fqo", "x.grape", "--"]):
+            with self.subTest(arguments=arguments):
+                shown = self.run_(*arguments, "env").stdout
+                self.assertIn("GRAPE_TRACE=x.grape\n", shown)
+                self.assertNotIn("GRAPE_LOG", shown)
+
     def test_range_wants_a_trace(self):
         result = self.run_("--range", "profiler", "--", "true")
         self.assertEqual(result.returncode, 2)
