@@ -97,7 +97,7 @@ class Bench(Measurement):
         command = self.speed("gpt2", 100, "--serve")
         starts = [(mode, *self.start(mode, command)) for _ in range(self.options.processes) for mode in modes]
         starts[0] = (modes[0], *self.start(modes[0], [*command, "--busy"]))
-        begin, share = time.monotonic(), 0.6 * self.options.budget
+        begin, share = time.monotonic(), min(0.5 * self.options.budget, 0.8 * self.left())
         with Turns(starts, min(self.left(), 2 * share)) as turns:
             for number in range(self.options.turns + 1):
                 turns.round(number, keep=number > 0)
@@ -123,7 +123,7 @@ class Bench(Measurement):
     def recorded(self) -> list[list[str]]:
         """Each process has cores of its own, for its writer thread as well."""
         count, cores = self.options.recorded_processes, len(os.sched_getaffinity(0))
-        share, each = 0.3 * self.options.budget, max(1, cores // self.options.recorded_processes)
+        share, each = min(0.2 * self.options.budget, 0.5 * self.left()), max(1, cores // self.options.recorded_processes)
         traces = [self.scratch / f"recorded-{i}.grape" for i in range(count)]
         started = []
         for i, trace in enumerate(traces):
@@ -268,7 +268,7 @@ def main() -> int:
     parser.add_argument("--recorded-processes", type=int, default=2, help="processes of `recorded`, all at once")
     parser.add_argument("--turns", type=int, default=15, help="turns of each of them, 100 tokens each")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of the micro-benchmarks")
-    add_options(parser, 480)
+    add_options(parser, 600)
     options = parser.parse_args()
     return with_build(options, lambda build, scratch: measure(Bench(options, build, scratch)))
 
