@@ -14,12 +14,14 @@
 #include "shim/lifecycle/log.h"
 
 namespace grape::python {
+
+std::atomic<bool> g_settled{false};
+
 namespace {
 
 constexpr std::int64_t kLookEvery = 100;         // milliseconds, while there is something left to install
 constexpr std::int64_t kLookAtMostEvery = 3200;  // where there is no interpreter
 
-std::atomic<bool> g_settled{false};  // nothing is left to do
 std::atomic<bool> g_looking{false};
 std::atomic<bool> g_requested{false};  // the pending call is on its way
 std::atomic<std::int64_t> g_next_look{0};
@@ -128,6 +130,8 @@ void look(std::int64_t time) noexcept {
   g_next_look.store(time + g_pause, std::memory_order_relaxed);
 }
 
+}  // namespace
+
 void look_if_due() noexcept {
   const std::int64_t time = coarse_milliseconds();
   if (time < g_next_look.load(std::memory_order_relaxed) || !lifecycle::active()) return;
@@ -136,12 +140,6 @@ void look_if_due() noexcept {
   look(time);
   errno = saved;
   g_looking.store(false, std::memory_order_release);
-}
-
-}  // namespace
-
-void on_driver_call() noexcept {
-  if (__builtin_expect(!g_settled.load(std::memory_order_relaxed), 0)) look_if_due();
 }
 
 }  // namespace grape::python

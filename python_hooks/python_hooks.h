@@ -5,6 +5,7 @@
 // Frames are read without the GIL: a thread reads its own frame chain, whose code objects its own frames keep alive.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "shim/record/thread_log.h"
@@ -12,8 +13,12 @@
 namespace grape::python {
 
 // Called from the driver's wrappers on the way (cheap when there is nothing to do): asks the interpreter for a pending
-// call that installs the hooks, once there is an interpreter and torch is imported.
-__attribute__((hot)) void on_driver_call() noexcept;
+// call that installs the hooks, once there is an interpreter and torch is imported. errno is kept.
+extern std::atomic<bool> g_settled;  // nothing is left to do
+__attribute__((cold)) void look_if_due() noexcept;
+inline void on_driver_call() noexcept {
+  if (__builtin_expect(!g_settled.load(std::memory_order_relaxed), 0)) look_if_due();
+}
 
 // This thread's Python stack, as far as GRAPE_STACKS asks for it, as a frame id in `log`'s definitions (defining what
 // is new); 0: none.

@@ -1,7 +1,5 @@
 #include "shim/interpose/recording.h"
 
-#include <errno.h>
-
 #include <cstring>
 
 #include "python_hooks/python_hooks.h"
@@ -102,12 +100,6 @@ bool is_captured(CUstream stream, bool per_thread) noexcept {
     if (ask == nullptr || ask(stream, &status) != CUDA_SUCCESS) return false;
   }
   return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
-}
-
-void note_unrecorded_call() noexcept {
-  const int saved_errno = errno;
-  python::on_driver_call();
-  errno = saved_errno;
 }
 
 void record_call(record::ThreadLog& log, const CallRecord& call) noexcept {

@@ -64,10 +64,6 @@ struct CallRecord {
   const BlobEntry* entries;  // one per argument; null: none of this call
 };
 
-// Of a call that is not recorded, in mode replay or outside of ranges: gives Python's hooks their chance to be
-// installed.
-__attribute__((cold)) void note_unrecorded_call() noexcept;
-
 // A kCall event, behind whatever must be defined first.
 void record_call(record::ThreadLog& log, const CallRecord& call) noexcept;
 

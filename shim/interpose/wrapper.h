@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "python_hooks/python_hooks.h"
 #include "shim/interpose/code_content.h"
 #include "shim/interpose/memory_tracking.h"
 #include "shim/interpose/recording.h"
@@ -146,9 +147,8 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     if (log == nullptr) {
       const CUresult result = call_real(real, arguments...);
       count_captures(result);
-      if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed) || record::paused(), 0)) {
-        note_unrecorded_call();
-      }
+      // In mode replay, and outside of ranges, Python's hooks are installed all the same.
+      if (g_tracks_memory.load(std::memory_order_relaxed) || record::paused()) python::on_driver_call();
       return result;
     }
     record::Stamp stamp{record::ticks(), 0};

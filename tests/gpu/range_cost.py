@@ -6,8 +6,8 @@ milliseconds a token of the recorded and of the other turns, pair by pair.
 range_cost.py [--seconds N] [--tokens N] [--cores FIRST:END]
 
 What differs between two processes of the same program (addresses, cores, caches) is several per cent; here both kinds of
-turns have the same. A turn that is not recorded still goes through Grape's hooks, as in mode off and as the hooked
-Module.__call__ does: what that costs is measured by itself (bench.py: off).
+turns have the same. A turn that is not recorded still goes through Grape's wrappers and the hooked Module.__call__: against
+plain the cost is so much higher.
 """
 
 import argparse
