@@ -34,7 +34,7 @@ void BlockTable::see(const trace::EventView& event) {
   }
   const record::CallView call(event);
   const record::ApiLayout& layout = apis_[call.api()];
-  if (ranges_ && layout.ends_range) {  // what happens to them now is not seen
+  if (layout.ends_range) {  // what happens to them now is not seen
     framework_.live.clear();
     driver_.live.clear();
   }

@@ -18,8 +18,7 @@ struct Block {
 
 class BlockTable {
  public:
-  // `ranges`: of a trace that was recorded in ranges.
-  BlockTable(const record::ApiTable& apis, bool ranges) : apis_(apis), ranges_(ranges) {}
+  explicit BlockTable(const record::ApiTable& apis) : apis_(apis) {}
   void see(const trace::EventView& event);
   // The live block that holds the address; none: ordinal 0. A framework's block goes before the driver's around it.
   Block find(std::uint64_t address) const;
@@ -34,7 +33,6 @@ class BlockTable {
     Block find(std::uint64_t address) const;
   };
   const record::ApiTable& apis_;
-  const bool ranges_;
   Space framework_, driver_;
 };
 

@@ -138,9 +138,9 @@ std::string event_detail(TraceInput& input, const Step& step) {
   }
 }
 
-std::uint32_t event_frame(const Step& step) {
-  const std::uint64_t* words = step.event.words();
-  switch (step.event.header->kind) {
+std::uint32_t event_frame(const trace::EventView& event) {
+  const std::uint64_t* words = event.words();
+  switch (event.header->kind) {
     case EventKind::kLaunch:
       return low(words[trace::kLaunchStack]);
     case EventKind::kCall:
@@ -154,9 +154,9 @@ std::uint32_t event_frame(const Step& step) {
   }
 }
 
-std::uint32_t event_native_frame(const Step& step) {
-  const std::uint64_t* words = step.event.words();
-  switch (step.event.header->kind) {
+std::uint32_t event_native_frame(const trace::EventView& event) {
+  const std::uint64_t* words = event.words();
+  switch (event.header->kind) {
     case EventKind::kLaunch:
       return high(words[trace::kLaunchStack]);
     case EventKind::kCall:

@@ -12,7 +12,7 @@ const char* event_kind_name(trace::EventKind kind);
 std::string event_name(TraceInput& input, const Step& step);
 // Arguments, dimensions, sizes, result.
 std::string event_detail(TraceInput& input, const Step& step);
-std::uint32_t event_frame(const Step& step);
-std::uint32_t event_native_frame(const Step& step);
+std::uint32_t event_frame(const trace::EventView& event);
+std::uint32_t event_native_frame(const trace::EventView& event);
 
 }  // namespace grape::tools

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tools/attributes.h"
+#include "tools/event_text.h"
 #include "tools/failure.h"
 #include "tools/filter.h"
 
@@ -95,7 +96,7 @@ class CallLoader {
   CallLoader(TraceInput& input, const CallEntry& call, bool words)
       : input_(input),
         words_(words),
-        blocks_(input.apis(), input.meta().ranges),
+        blocks_(input.apis()),
         builder_(input.apis(), &TraceInput::function_name, &input, &modes_, record::GraphDetail::kShape) {
     loaded_.call = call;
     loaded_.title = call.number == 0 ? "launches outside of region calls"
@@ -164,10 +165,8 @@ class CallLoader {
       const record::CallView call(event);
       const record::ApiLayout& layout = input_.apis()[call.api()];
       if (layout.stream >= 0) line.stream = stream_of(layout, call);
-      line.frame = call.frame();
-    } else if (event.header->kind == EventKind::kBlockAlloc) {
-      line.frame = trace::low(event.words()[2]);
     }
+    line.frame = event_frame(event);
     loaded_.host_lines.push_back(std::move(line));
   }
 
@@ -241,7 +240,7 @@ LoadedGraph load_exec(TraceInput& input, const GraphEntry& entry, bool words) {
   loaded.title = fmt::format("graph {} of the application (exec {:#x}), launched {} times", entry.id, entry.exec_handle,
                              entry.launches);
   ExecGraphs execs(input.apis(), entry.exec);
-  BlockTable blocks(input.apis(), input.meta().ranges);
+  BlockTable blocks(input.apis());
   Step step;
   input.rewind();
   while (input.next(step)) {

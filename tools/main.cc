@@ -51,6 +51,17 @@ void check_command(const CLI::App& app, const std::string& word) {
                             near.empty() ? "" : fmt::format(", did you mean {}?", near)));
 }
 
+// By all of their names.
+std::vector<std::string> options_with_value(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_items_expected_max() == 0) continue;  // a flag
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) names.push_back("-" + name);
+  }
+  return names;
+}
+
 int parse_and_run(std::vector<std::string> arguments) {
   CLI::App app(
       "Grape replays what an unmodified PyTorch program repeats; or records its CUDA calls and shows them as graphs.",
@@ -71,11 +82,8 @@ int parse_and_run(std::vector<std::string> arguments) {
   if (!arguments.empty() && (arguments[0] == "run" || arguments[0] == "doctor")) {
     const std::string command = arguments[0];
     arguments.erase(arguments.begin());
-    const std::vector<std::string> with_value = {"-o",       "--output",   "--range",   "--mode",
-                                                 "--stacks", "--regions",  "--exclude", "--library",
-                                                 "--report", "--validate", "--cache",   "--python"};
     auto& program = command == "run" ? run_options.program : doctor_options.program;
-    program = split_program(arguments, with_value);
+    program = split_program(arguments, options_with_value(command == "run" ? *run : *doctor));
     arguments.insert(arguments.begin(), command);
   }
   try {

@@ -38,7 +38,8 @@ std::unique_ptr<trace::Reader> open(const std::string& path) {
 
 }  // namespace
 
-TraceInput::TraceInput(const std::string& path) : path_(path), reader_(open(path)), apis_(reader_->meta().apis) {
+TraceInput::TraceInput(const std::string& path)
+    : path_(path), reader_(open(path)), apis_(reader_->meta().apis, reader_->meta().ranges) {
   std::uint64_t rate = meta().ticks_per_second;
   if (reader_->end() != nullptr && reader_->end()->ticks_per_second != 0) rate = reader_->end()->ticks_per_second;
   ticks_per_second_ = rate == 0 ? 1e9 : static_cast<double>(rate);

@@ -14,17 +14,11 @@ inline std::uint64_t nanoseconds(clockid_t clock) noexcept {
 }
 
 // Of a clock that only goes forward, as are those below.
-inline double monotonic_seconds() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
+inline double monotonic_seconds() noexcept { return static_cast<double>(nanoseconds(CLOCK_MONOTONIC)) * 1e-9; }
 
 // Cheaper, and only as exact as the system's tick: some milliseconds.
 inline std::int64_t coarse_milliseconds() noexcept {
-  timespec time;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &time);
-  return std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1000000;
+  return static_cast<std::int64_t>(nanoseconds(CLOCK_MONOTONIC_COARSE) / 1'000'000);
 }
 
 }  // namespace grape

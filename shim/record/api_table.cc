@@ -46,8 +46,6 @@ ApiLayout parse(const trace::ApiInfo& info) {
   layout.per_thread = ends_with(info.symbol, "_ptsz") || ends_with(info.symbol, "_ptds");
   layout.destroys = contains(info.symbol, "Destroy") || contains(info.symbol, "Free") ||
                     contains(info.symbol, "Unload") || contains(info.symbol, "Release");
-  layout.begins_range = info.symbol == "cuProfilerStart";
-  layout.ends_range = info.symbol == "cuProfilerStop";
   if (contains(info.symbol, "D16")) layout.element_bytes = 2;
   if (contains(info.symbol, "D32")) layout.element_bytes = 4;
   for (std::size_t at = 0; at < info.arguments.size();) {
@@ -96,9 +94,13 @@ const std::uint8_t* CallView::blob(int index, std::uint32_t& bytes) const {
   return nullptr;
 }
 
-ApiTable::ApiTable(const std::vector<trace::ApiInfo>& apis) : layouts_(1) {
+ApiTable::ApiTable(const std::vector<trace::ApiInfo>& apis, bool ranges) : layouts_(1) {
   layouts_.reserve(apis.size() + 1);
-  for (const trace::ApiInfo& api : apis) layouts_.push_back(parse(api));
+  for (const trace::ApiInfo& api : apis) {
+    layouts_.push_back(parse(api));
+    layouts_.back().begins_range = ranges && api.symbol == "cuProfilerStart";
+    layouts_.back().ends_range = ranges && api.symbol == "cuProfilerStop";
+  }
 }
 
 std::uint64_t moved_bytes(const ApiLayout& layout, const CallView& call) {

@@ -22,7 +22,7 @@ struct ApiLayout {
   trace::ApiClass api_class = trace::ApiClass::kOther;
   bool per_thread = false;                        // stream 0 means the calling thread's own default stream
   bool destroys = false;                          // a destroy, free or unload
-  bool begins_range = false, ends_range = false;  // cuProfilerStart, cuProfilerStop
+  bool begins_range = false, ends_range = false;  // of a trace recorded in ranges: cuProfilerStart, cuProfilerStop
   std::vector<Argument> arguments;
   // Index of the argument of that name, -1: there is none.
   int stream = -1, event = -1, exec = -1, bytes = -1, count = -1, width = -1, height = -1, dst = -1, src = -1,
@@ -52,7 +52,8 @@ constexpr int kCopyDirections = 4;
 
 class ApiTable {
  public:
-  explicit ApiTable(const std::vector<trace::ApiInfo>& apis);
+  // `ranges`: of a trace recorded in ranges (trace::Meta).
+  explicit ApiTable(const std::vector<trace::ApiInfo>& apis, bool ranges = false);
   // The layout of api id N; one without arguments where the table has no such id.
   const ApiLayout& operator[](std::uint32_t api) const { return layouts_[api < layouts_.size() ? api : 0]; }
   std::size_t size() const { return layouts_.size(); }

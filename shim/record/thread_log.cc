@@ -43,13 +43,12 @@ void ThreadLog::commit_to_sink() noexcept {
   const auto& event = *reinterpret_cast<const trace::EventHeader*>(block_->data + used_);
   t_thread.sink->append(event);
   // What is defined once must be in the trace before it is used there.
-  const std::uint32_t state = g_recording.load(std::memory_order_relaxed);
-  if (state == kTaken || (state == (kTaken | kPaused) && trace::is_definition(event.kind))) return publish();
+  if (recording() || (taken() && trace::is_definition(event.kind))) return publish();
   pending_ = 0;
 }
 
 bool ThreadLog::next_block() noexcept {
-  if (block_ != nullptr && (g_recording.load(std::memory_order_relaxed) & kTaken) == 0) {  // nobody takes what is in it
+  if (block_ != nullptr && !taken()) {  // nobody takes what is in it
     used_ = 0;
     return true;
   }

@@ -60,6 +60,7 @@ enum RecordingState : std::uint32_t {
 };
 extern std::atomic<std::uint32_t> g_recording;
 inline bool recording() noexcept { return g_recording.load(std::memory_order_relaxed) == kTaken; }
+inline bool taken() noexcept { return (g_recording.load(std::memory_order_relaxed) & kTaken) != 0; }
 inline bool paused() noexcept { return (g_recording.load(std::memory_order_relaxed) & kPaused) != 0; }
 
 // A range begins and ends (cuProfilerStart, cuProfilerStop), for all threads. Nothing happens where none were asked
@@ -179,7 +180,7 @@ __attribute__((cold)) ThreadLog* lasting_thread_log() noexcept;
 // Of a thread that has one: for what began while it was recorded, and ends now. `written`: the end is recorded as well.
 inline ThreadLog* open_thread_log(bool& written) noexcept {
   if (!lifecycle::active()) return nullptr;
-  written = (g_recording.load(std::memory_order_relaxed) & kTaken) != 0 || t_thread.sink != nullptr;
+  written = taken() || t_thread.sink != nullptr;
   return t_thread.log;
 }
 

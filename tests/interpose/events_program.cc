@@ -8,6 +8,7 @@ using grape::interpose::test::FakeGraph;
 using grape::interpose::test::FakeNode;
 using grape::interpose::test::FakeState;
 using grape::interpose::test::finish;
+using grape::interpose::test::get;
 using grape::interpose::test::open_driver;
 
 namespace {
@@ -16,13 +17,6 @@ namespace {
 FakeFunction g_gap{"_Z3gapPfi5Three", false, 3, {{0, 8}, {8, 4}, {16, 3}}};
 FakeFunction g_kernel{"kernel_handle", true, 1, {{0, 8}}};
 FakeFunction g_bare{"bare", false, 0, {}};
-
-template <class T>
-T get(void* driver, const char* symbol) {
-  auto function = reinterpret_cast<T>(dlsym(driver, symbol));
-  if (function == nullptr) std::exit(2);
-  return function;
-}
 
 CUfunction handle(FakeFunction& function) { return reinterpret_cast<CUfunction>(&function); }
 

@@ -42,6 +42,14 @@ inline FakeState& fake_state_of(void* driver) {
   return *function();
 }
 
+// A function of the driver, which must be there.
+template <class T>
+T get(void* driver, const char* symbol) {
+  auto function = reinterpret_cast<T>(dlsym(driver, symbol));
+  if (function == nullptr) std::exit(2);
+  return function;
+}
+
 struct ListedRow {
   const char* base;
   const char* symbol;

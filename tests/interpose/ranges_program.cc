@@ -9,18 +9,12 @@ using grape::interpose::test::FakeGraph;
 using grape::interpose::test::FakeNode;
 using grape::interpose::test::FakeState;
 using grape::interpose::test::finish;
+using grape::interpose::test::get;
 using grape::interpose::test::open_driver;
 
 namespace {
 
 FakeFunction g_bare{"bare", false, 0, {}};
-
-template <class T>
-T get(void* driver, const char* symbol) {
-  auto function = reinterpret_cast<T>(dlsym(driver, symbol));
-  if (function == nullptr) std::exit(2);
-  return function;
-}
 
 }  // namespace
 

@@ -12,13 +12,13 @@ void print_row(Output& out, TraceInput& input, const Step& step, const DumpOptio
   const double seconds = input.seconds_since_start(header.ticks);
   const double microseconds = input.seconds(header.duration) * 1e6;
   const std::string name = event_name(input, step), detail = event_detail(input, step);
-  const std::string line = input.position(event_frame(step));
+  const std::string line = input.position(event_frame(step.event));
   if (format == Format::kText) {
     out.print("{:>8} {:>12.6f} {:>3} {:>5} {:>8.1f}  {:<11}  {}{}{}{}{}\n", header.sequence, seconds, step.thread,
               step.call == 0 ? "" : fmt::format("{}", step.call), microseconds, event_kind_name(header.kind),
               escape_text(name), name.empty() || detail.empty() ? "" : "  ", escape_text(detail),
               line.empty() ? "" : "  at ", escape_text(line));
-    if (options.stacks) print_stacks(out, input, event_frame(step), event_native_frame(step));
+    if (options.stacks) print_stacks(out, input, event_frame(step.event), event_native_frame(step.event));
   } else if (format == Format::kCsv) {
     out.print("{},{:.9f},{},{},{:.3f},{},{},{},{}\n", header.sequence, seconds, step.thread, step.call, microseconds,
               event_kind_name(header.kind), escape_csv(name), escape_csv(detail), escape_csv(line));
@@ -34,8 +34,8 @@ void print_row(Output& out, TraceInput& input, const Step& step, const DumpOptio
     json["detail"] = text_value(detail);
     json["line"] = text_value(line);
     if (options.stacks) {
-      json["stack"] = text_list(input.stack(event_frame(step)));
-      json["native_stack"] = text_list(input.native_stack(event_native_frame(step)));
+      json["stack"] = text_list(input.stack(event_frame(step.event)));
+      json["native_stack"] = text_list(input.native_stack(event_native_frame(step.event)));
     }
     out.print("{}\n    {}", first ? "" : ",", dump_json(json));
   }

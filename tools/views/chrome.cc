@@ -38,7 +38,7 @@ class ChromeWriter {
       case EventKind::kCall: {
         const record::CallView call(step.event);
         const record::ApiLayout& layout = input_.apis()[call.api()];
-        if (input_.meta().ranges && layout.ends_range) live_.clear();  // what is freed from now on is not seen
+        if (layout.ends_range) live_.clear();  // what is freed from now on is not seen
         Json json = slice(step);
         if (layout.stream >= 0 && call.result() == 0) on_stream(json, step, stream_of(layout, call));
         return write(json);
@@ -79,7 +79,7 @@ class ChromeWriter {
                  {"cat", event_kind_name(header.kind)},
                  {"name", text_value(event_name(input_, step))}};
     json["args"] = {{"detail", text_value(event_detail(input_, step))},
-                    {"line", text_value(input_.position(event_frame(step)))},
+                    {"line", text_value(input_.position(event_frame(step.event)))},
                     {"sequence", header.sequence}};
     return json;
   }

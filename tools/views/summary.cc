@@ -61,7 +61,6 @@ void add_launch(Summary& sum, const Step& step, const record::ApiTable& apis) {
   }
 }
 
-// Of a trace recorded in ranges.
 void see_range(Summary& sum, const Step& step, const record::ApiTable& apis) {
   if (step.event.header->kind != EventKind::kCall) return;
   const trace::EventHeader& header = *step.event.header;
@@ -408,7 +407,7 @@ int view_summary(TraceInput& input, const DumpOptions& options, Output& out) {
   Step step;
   input.rewind();
   while (input.next(step)) {
-    if (input.meta().ranges) see_range(facts.sum, step, input.apis());
+    see_range(facts.sum, step, input.apis());
     filter.see(step);
     if (filter.tells_of_graphs(step)) execs.see(step.event);
     if (passes(step, filter)) see(facts.sum, step, input);
