@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "compressor/program/kept_blocks.h"
 #include "compressor/program/symbolise.h"
 #include "python_hooks/frame_names.h"
 #include "python_hooks/replay/cached_proofs.h"
@@ -105,6 +106,12 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   }
   // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
   region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
+  if (recorded.record != nullptr && !recorded.set_up.empty() && signature.stage == Stage::kObserved) {
+    recorded.record = nullptr;  // what was observed before waits for the next one
+    recorded.again = true;
+    seen.reason = std::move(recorded.set_up);
+    seen.place = place_of_frame(recorded.set_up_frame);
+  }
   seen.again = recorded.again || (recorded.record != nullptr && recorded.loaded);
   if (!clean) {
     seen.reason = seen.code.reason();
@@ -128,6 +135,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   auto observation = std::make_unique<Observation>();
   observation->module_epoch = seen.module_epoch;
   observation->loaded = recorded.loaded;
+  observation->set_up = !recorded.set_up.empty();
   observation->outcome =
       state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason, &seen.autograd);
   if (observation->outcome == nullptr) return nullptr;
@@ -137,6 +145,11 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   sharing.relate(*call.walk, observation->shared);
   sharing.relate_by_address(*call.walk, observation->shared_addresses);
   program::RegionRecord& record = *recorded.record;
+  // A library's workspace, say. A call that keeps memory each time is found out by the second one.
+  const std::vector<std::uint64_t> left = blocks_without_result(record, *observation->outcome);
+  if (!left.empty() && signature.stage != Stage::kObserved) {
+    observation->set_up = program::count_as_before(record, left) || observation->set_up;
+  }
   for (const state::StorageExtent& extent : call.walk->extents())
     record.inputs.push_back({extent.address, extent.bytes});
   record.random = random;
@@ -322,9 +335,10 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     signature.observation->program = *before;
     signature.observation->program.lows = std::move(signature.observation->lows);
     proven = prove_by_last(region, call, *signature.observation, *observation, trial, seen);
-    seen.again = seen.again || (trial == nullptr && signature.observation->loaded);
+    seen.again = seen.again || (trial == nullptr && (signature.observation->loaded || signature.observation->set_up));
   }
-  if (trial == nullptr) proven = prove_by_earlier(region, signature, call, *observation, trial, seen);
+  if (trial == nullptr && !observation->set_up)
+    proven = prove_by_earlier(region, signature, call, *observation, trial, seen);
   signature.stage = Stage::kObserved;
   const auto program = proven != nullptr ? proven->program.whole() : nullptr;
   const auto unknown = program != nullptr ? unknown_padding(*trial, *program) : std::vector<program::NoiseWord>();

@@ -34,6 +34,17 @@ bool is_whole(const state::MadeTensor& made) {
 
 }  // namespace
 
+std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record, const state::Outcome& outcome) {
+  std::vector<std::uint64_t> blocks = surviving_blocks(record);
+  const auto held = [&outcome](std::uint64_t address) {
+    return std::any_of(outcome.made().begin(), outcome.made().end(), [address](const state::MadeTensor& made) {
+      return made.storage_bytes != 0 && made.storage == address;
+    });
+  };
+  blocks.erase(std::remove_if(blocks.begin(), blocks.end(), held), blocks.end());
+  return blocks;
+}
+
 bool make_recipes(const program::RegionRecord& record, const state::Outcome& outcome,
                   std::vector<OutputRecipe>& recipes, std::vector<std::uint64_t>& addresses, std::string& reason) {
   constexpr std::int32_t kCuda = 1;

@@ -6,6 +6,9 @@
 
 namespace grape::python::replay {
 
+// Addresses of the blocks that the call made and left alive, and that none of its results holds.
+std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record, const state::Outcome& outcome);
+
 // Numbers the blocks born inside and alive at the end as program::symbolise() does. False: a block outlives the call
 // that no result holds, or a result lies in memory that the call did not make; `reason` says which.
 bool make_recipes(const program::RegionRecord& record, const state::Outcome& outcome,

@@ -89,7 +89,8 @@ struct Observation {
   std::vector<CUstream> others;                    // streams besides the current one that work was put on
   std::uint32_t current_stream = program::kNever;  // its number in the program
   std::uint32_t module_epoch = 0;
-  bool loaded = false;           // kernels were loaded: what else it did may come once only
+  bool loaded = false;  // kernels were loaded: what else it did may come once only
+  bool set_up = false;  // memory of the driver or streams were made: the same, and not so in the call that proves
   std::unique_ptr<Trial> trial;  // null: nothing of it ran in a shadow
 };
 

@@ -234,6 +234,8 @@ RegionSink::Result make_region_record(RegionEvents events) {
   for_each_event(events, [&](const trace::EventView& event) { screen.add(event); });
   const RegionScreen::Refusal refusal = screen.finish();
   result.loaded = screen.loaded();
+  result.set_up = screen.set_up().reason;
+  result.set_up_frame = screen.set_up().frame;
   if (!refusal.reason.empty()) {
     result.reason = refusal.reason;
     result.frame = refusal.frame;
@@ -257,6 +259,8 @@ RegionSink::Result make_region_record(RegionEvents events) {
   RegionSink::Result converted =
       Conversion(events, graph, screen, std::move(values), std::move(data)).run(std::move(before));
   converted.loaded = result.loaded;
+  converted.set_up = std::move(result.set_up);
+  converted.set_up_frame = result.set_up_frame;
   return converted;
 }
 

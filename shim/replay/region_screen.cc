@@ -95,6 +95,10 @@ void RegionScreen::refuse_again(const std::string& reason, std::uint32_t frame) 
   if (passing_.reason.empty()) passing_ = {reason, frame, true};
 }
 
+void RegionScreen::note_set_up(const std::string& reason, const CallView& call) {
+  if (set_up_.reason.empty()) set_up_ = {reason, call.frame(), true};
+}
+
 void RegionScreen::add_launch(const trace::LaunchView& launch) {
   const ApiLayout& layout = (*events_.apis)[launch.api()];
   const std::uint16_t flags = launch.header->flags;
@@ -177,12 +181,12 @@ void RegionScreen::add_call(const CallView& call) {
       return add_context_call(layout, call, name);
     case ApiClass::kAlloc:
       // The framework's blocks in it are known each by itself; what is used beside them is found as a stray.
-      if (plain_name(layout.symbol) == "cuMemAlloc") return;
-      return refuse_again("memory was allocated from the driver" + name, call.frame());
+      if (plain_name(layout.symbol) != "cuMemAlloc") note_set_up("memory was allocated from the driver" + name, call);
+      return;
     case ApiClass::kFree:
-      return refuse_again("memory was given back to the driver" + name, call.frame());
+      return note_set_up("memory was given back to the driver" + name, call);
     case ApiClass::kStream:
-      return refuse_again("streams were made or changed" + name, call.frame());
+      return note_set_up("streams were made or changed" + name, call);
     case ApiClass::kTensorMap:
       return;  // host only: what it makes goes into a kernel's parameters
     default:
@@ -333,7 +337,7 @@ void RegionScreen::find_trailing_events() {
 
 void RegionScreen::add_context_call(const ApiLayout& layout, const CallView& call, const std::string& name) {
   const std::string plain = plain_name(layout.symbol);
-  if (plain == "cuDevicePrimaryCtxRetain" || plain == "cuCtxPopCurrent") return;
+  if (plain == "cuInit" || plain == "cuDevicePrimaryCtxRetain" || plain == "cuCtxPopCurrent") return;
   if (plain == "cuCtxSetCurrent" || plain == "cuCtxPushCurrent") {
     if (call.argument(0) != events_.context) refuse("uses more than one device or context" + name, call.frame());
     return;

@@ -30,6 +30,9 @@ class RegionScreen {
 
   // Was code loaded? It stays for the replays; but what else happens in such calls may happen once only.
   bool loaded() const { return loaded_; }
+  // Did it change what is there for the calls that follow: memory of the driver, streams, as libraries do once? Its
+  // work can be that of a program, but the program is known to do without only if another call does.
+  const Refusal& set_up() const { return set_up_; }
 
   // After finish() that refused nothing:
   const record::StreamModes& modes() const { return modes_; }
@@ -51,6 +54,7 @@ class RegionScreen {
  private:
   void refuse(const std::string& reason, std::uint32_t frame = 0);
   void refuse_again(const std::string& reason, std::uint32_t frame = 0);
+  void note_set_up(const std::string& reason, const record::CallView& call);
   void add_launch(const trace::LaunchView& launch);
   void check_attribute(const trace::LaunchView& launch, std::uint32_t index);
   void check_host_memory(const trace::LaunchView& launch);
@@ -71,7 +75,7 @@ class RegionScreen {
   void find_trailing_events();
 
   const RegionEvents& events_;
-  Refusal lasting_, passing_;
+  Refusal lasting_, passing_, set_up_;
   bool loaded_ = false;
   std::size_t reads_ = 0, waited_for_ = 0, values_ = 0;  // by the host: begun, waited for, known by value
   std::uint32_t read_frame_ = 0;

@@ -37,6 +37,10 @@ class RegionSink {
     std::uint32_t frame = 0;
     bool again = false;   // this observation does not count (streams were made, ...): the next may be clean
     bool loaded = false;  // kernels were loaded: a first call, or one of a new shape, which may do more than the next
+    // Memory of the driver or streams were made or given up, as libraries do once (a reason as the other one; "": no).
+    // Such a call may be the first of two that prove a program, not the second.
+    std::string set_up;
+    std::uint32_t set_up_frame = 0;
   };
   Result end() noexcept;
   // Stops collecting, without a result. Nothing if it does not collect.

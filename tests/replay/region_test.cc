@@ -408,17 +408,32 @@ TEST_F(RefusalTest, FailuresAndUnknownCalls) {
 }
 
 TEST_F(RefusalTest, WhatTheNextCallMayDoWithout) {
-  CUdeviceptr made = 0;
   CUmodule loaded = nullptr;
   ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n"));
   expect("kernels were unloaded (cuModuleUnload)", true, [&] { ASSERT_CU(cuModuleUnload(loaded)); });
-  ASSERT_CU(cuMemAlloc(&made, 512));
-  expect("memory was given back to the driver (cuMemFree)", true, [&] { ASSERT_CU(cuMemFree(made)); });
-  expect("streams were made or changed (cuStreamCreate)", true, [&] { stream(); });
   // What lasts is said rather than what passes.
   expect("waits for the device (cuCtxSynchronize)", false, [&] {
     ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n"));
     ASSERT_CU(cuCtxSynchronize());
+  });
+}
+
+// As libraries do in their first call. The others are to do without.
+TEST_F(RefusalTest, WhatIsMadeForTheCallsThatFollowIsSaid) {
+  CUdeviceptr made = 0;
+  ASSERT_CU(cuMemAlloc(&made, 512));
+  void* pinned = nullptr;
+  const auto says = [this](const std::string& what, const std::function<void()>& call) {
+    const auto result = observe(call);
+    EXPECT_NE(result.record, nullptr) << result.reason;
+    EXPECT_EQ(result.set_up, what);
+  };
+  says("memory was given back to the driver (cuMemFree)", [&] { ASSERT_CU(cuMemFree(made)); });
+  says("memory was allocated from the driver (cuMemAllocHost)", [&] { ASSERT_CU(cuMemAllocHost(&pinned, 64)); });
+  says("streams were made or changed (cuStreamCreate)", [&] { stream(); });
+  says("", [&] {
+    ASSERT_CU(cuInit(0));
+    ASSERT_CU(cuMemAlloc(&made, 512));
   });
 }
 

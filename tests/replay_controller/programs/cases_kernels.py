@@ -235,3 +235,30 @@ def memory_comes_and_goes(run):
         if i % 3 == 2:
             kept.clear()
             torch.cuda.empty_cache()
+
+
+def by_library(run, makes):
+    class Copying(Net):
+        def forward(self, x):
+            return torch._C._library_copy(super().forward(x), makes)
+
+    model = net(Copying)
+    for i in range(12):
+        run(model, data(i))
+
+
+# What a library makes once, in its first call, is there for the others: that call counts.
+@case("eer{10}", alone=True)
+def library_sets_itself_up(run):
+    by_library(run, 0)
+
+
+# One that makes more of it each time cannot be done without.
+@case("[ep]{12}", alone=True)
+def library_keeps_memory_each_time(run):
+    by_library(run, 1)
+
+
+@case("[ep]{12}", alone=True)
+def library_takes_pinned_memory_each_time(run):
+    by_library(run, 2)

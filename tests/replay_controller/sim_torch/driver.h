@@ -19,6 +19,7 @@ namespace simtorch {
   X(cuLibraryGetKernel)       \
   X(cuMemAlloc)               \
   X(cuMemFree)                \
+  X(cuMemAllocHost)           \
   X(cuMemcpyHtoDAsync)        \
   X(cuMemcpyDtoHAsync)        \
   X(cuMemcpyDtoDAsync)        \

@@ -52,6 +52,10 @@ SIM_EXPORT Tensor affine(TensorImpl* x, double scale, double bias, int steps);
 SIM_EXPORT Tensor take(TensorImpl* x, TensorImpl* index);
 SIM_EXPORT void jitter_(TensorImpl* x);
 SIM_EXPORT void delay(std::uint32_t microseconds);
+// A copy by way of a library's workspace. What the library makes in its first call: the workspace (a block of the
+// framework's), pinned memory, a stream, and memory of the driver that it gives back.
+enum class LibraryMakes { kAllOnce, kWorkspaceEachTime, kPinnedEachTime };
+SIM_EXPORT Tensor library_copy(TensorImpl* x, LibraryMakes makes);
 
 SIM_EXPORT void read(TensorImpl* tensor, void* bytes);  // contiguous; waits
 SIM_EXPORT void write(TensorImpl* tensor, const void* bytes);

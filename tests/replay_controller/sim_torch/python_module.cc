@@ -199,6 +199,15 @@ PyObject* make_take(PyObject*, PyObject* arguments) {
     return wrap(run_operator("take", [&] { return take(from, at); }));
   });
 }
+PyObject* make_library_copy(PyObject*, PyObject* arguments) {
+  PyObject* x = nullptr;
+  int makes = 0;
+  if (PyArg_ParseTuple(arguments, "Oi", &x, &makes) == 0) return nullptr;
+  return guarded([&] {
+    TensorImpl* from = tensor_of(x);
+    return wrap(run_operator("_library_copy", [&] { return library_copy(from, static_cast<LibraryMakes>(makes)); }));
+  });
+}
 PyObject* make_delay(PyObject*, PyObject* microseconds) {
   return guarded([&] {
            const Operator scope("delay");
@@ -375,6 +384,7 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("affine", make_affine, kPositional),
     SIM_FUNCTION("take", make_take, kPositional),
     SIM_FUNCTION("delay", make_delay, kOneArgument),
+    SIM_FUNCTION("_library_copy", make_library_copy, kPositional),
     SIM_FUNCTION("_operators_run", call_operators_run, kNoArguments),
     SIM_FUNCTION("_next_number", call_next_number, kNoArguments),
     SIM_FUNCTION("_set_classes", call_set_classes, kPositional),
