@@ -351,4 +351,12 @@ bool text_is(const Object* text, const char* ascii) noexcept {
          parts.characters == length && std::memcmp(parts.data, ascii, length) == 0;
 }
 
+Object* tuple_of(Object* first, Object* second) noexcept {
+  Object* tuple = first != nullptr ? g_api.PyTuple_New(second != nullptr ? 2 : 1) : nullptr;
+  if (tuple == nullptr) return nullptr;
+  g_api.PyTuple_SetItem(tuple, 0, first);
+  if (second != nullptr) g_api.PyTuple_SetItem(tuple, 1, second);
+  return tuple;
+}
+
 }  // namespace grape::python

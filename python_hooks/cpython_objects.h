@@ -189,4 +189,8 @@ inline bool is_cache_link(const Object* value, const Object* key) noexcept {
 constexpr std::size_t kCacheLinkResult = 48;
 inline Object* weak_callback(const Object* reference) noexcept { return field<Object*>(reference, 24); }
 
+// A new tuple of `first` and, unless it is null, `second`, which it takes over. Null: `first` is, or there is no
+// memory.
+Object* tuple_of(Object* first, Object* second) noexcept;
+
 }  // namespace grape::python

@@ -42,6 +42,8 @@ guard_objects = declare("guard_objects", SIZE, POINTER)
 guard_extents = declare("guard_extents", SIZE, POINTER)
 guard_time = declare("guard_time", ctypes.c_double, POINTER, ctypes.c_int, SIZE)
 dispatch = declare("dispatch_state", ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(SIZE))
+switches = declare("switches", ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(SIZE))
+switches_asked_of_python = declare("switches_asked_of_python", SIZE)
 dispatch_time = declare("dispatch_time", ctypes.c_double, ctypes.c_int, SIZE)
 host_random_hash = declare("host_random_hash", ctypes.c_uint64)
 
@@ -134,6 +136,13 @@ def dispatch_state():
     buffer, size = ctypes.create_string_buffer(256), SIZE()
     if not dispatch(buffer, ctypes.byref(size)):
         raise Refused(guard_reason().decode())
+    return buffer.raw[: size.value]
+
+
+def switch_bytes(by_python=False):
+    """Of torch's switches alone, also as only torch's own functions tell them."""
+    buffer, size = ctypes.create_string_buffer(256), SIZE()
+    assert switches(by_python, buffer, ctypes.byref(size))
     return buffer.raw[: size.value]
 
 

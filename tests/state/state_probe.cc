@@ -6,6 +6,7 @@
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/torch_api.h"
+#include "python_hooks/state/torch_switches.h"
 #include "python_hooks/state/walk.h"
 #include "python_hooks/state/watch.h"
 
@@ -115,6 +116,16 @@ PROBE int dispatch_state(std::uint8_t* bytes, std::size_t* size) {
   *size = state.byte_count;
   return taken ? 1 : 0;
 }
+// torch's switches alone. False: too much.
+PROBE int switches(int by_python, std::uint8_t* bytes, std::size_t* size) {
+  grape::python::state::DispatchState state;
+  grape::python::state::DispatchWriter writer(state, false);
+  grape::python::state::put_switches(writer, by_python != 0);
+  std::memcpy(bytes, state.bytes, state.byte_count);
+  *size = state.byte_count;
+  return writer.full() ? 0 : 1;
+}
+PROBE std::size_t switches_asked_of_python() { return grape::python::state::switches_asked_of_python(); }
 PROBE double dispatch_time(int calls, std::size_t trash) {
   grape::python::state::DispatchState state;
   const char* reason = "";

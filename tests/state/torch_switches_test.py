@@ -78,6 +78,20 @@ def test_new_tensors():
         assert new_tensor(1, numbers(4), numbers(1), FLOAT).is_inference()
 
 
+def reduce(name, allowed):
+    """Whether sums may be of reduced precision and, where that is a second question, split."""
+    two = isinstance(getattr(torch._C, "_get_cublas_" + name)(), tuple)
+    setattr(torch.backends.cuda.matmul, name, allowed if two else allowed[0])
+
+
+def attention_order(order):
+    torch._C._set_sdp_priority_order(order)
+
+
+def carveout(units):
+    torch._C._set_sm_carveout_experimental(units)
+
+
 SWITCHES = {
     "grad": (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True)),
     "default dtype": (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
@@ -139,6 +153,27 @@ SWITCHES = {
         lambda: torch.backends.cuda.preferred_linalg_library("magma"),
         lambda: torch.backends.cuda.preferred_linalg_library("default"),
     ),
+    "fp16 reduction without split": (
+        lambda: reduce("allow_fp16_reduced_precision_reduction", (False, False)),
+        lambda: reduce("allow_fp16_reduced_precision_reduction", (True, True)),
+    ),
+    "bf16 reduction without split": (
+        lambda: reduce("allow_bf16_reduced_precision_reduction", (False, False)),
+        lambda: reduce("allow_bf16_reduced_precision_reduction", (True, True)),
+    ),
+    "benchmark limit": (
+        lambda: setattr(torch.backends.cudnn, "benchmark_limit", 3),
+        lambda: setattr(torch.backends.cudnn, "benchmark_limit", 10),
+    ),
+    "precision medium": (
+        lambda: torch.set_float32_matmul_precision("medium"),
+        lambda: torch.set_float32_matmul_precision("highest"),
+    ),
+    "order": (lambda: attention_order([2, 1, 0, 3, 4]), lambda: attention_order([1, 2, 0, 3, 4])),
+    "last of the order": (lambda: attention_order([1, 2, 0, 4, 3]), lambda: attention_order([1, 2, 0, 3, 4])),
+    "half": (lambda: torch.set_default_dtype(torch.float16), lambda: torch.set_default_dtype(torch.float32)),
+    "carveout": (lambda: carveout(5), lambda: carveout(None)),
+    "carveout of none": (lambda: carveout(0), lambda: carveout(None)),
     **{
         f"precision of {name}": (
             lambda place=place: setattr(place, "fp32_precision", "ieee"),
@@ -206,6 +241,20 @@ def test_switches():
     with torch.inference_mode(), autocast(torch.float16):
         both = dispatch_state()
     assert both not in seen
+
+
+def test_asked_directly():
+    """What is read of at::Context is what torch's functions tell, also where they contradict each other."""
+    by_version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if by_version == (2, 11):
+        assert state.switches_asked_of_python() == 0
+    for name, (on, off) in SWITCHES.items():
+        on()
+        told, by_python = state.switch_bytes(), state.switch_bytes(by_python=True)
+        off()
+        assert told == by_python, (name, told, by_python)
+        if "carveout" not in name:  # an old one is left behind, and counts
+            assert state.switch_bytes() == state.switch_bytes(by_python=True), name
 
 
 class FunctionMode(torch.overrides.TorchFunctionMode):

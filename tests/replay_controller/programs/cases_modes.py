@@ -84,6 +84,23 @@ def tf32_allowed(run):
     modes(run, tf32, range(6, 12))
 
 
+@case("eer{4}eer{4}r{6}")
+def another_stream(run):
+    side = torch.cuda.Stream()
+    modes(run, lambda: torch.cuda.stream(side), range(6, 12))
+
+
+# The current stream is read without a call of Python's functions, once both have told the same.
+@case("eer{6}")
+def stream_asked_directly(run):
+    model = net()
+    for i in range(8):
+        if i == 2:
+            asked = torch._C._cuda_rawStreamsAsked()
+        run(model, data(i))
+    run.see(torch._C._cuda_rawStreamsAsked() - asked)
+
+
 class Changing(Net):
     def forward(self, x):
         torch._C._set_cublas_allow_tf32(self.flag)

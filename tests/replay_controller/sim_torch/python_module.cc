@@ -304,7 +304,12 @@ PyObject* cuda_empty_cache(PyObject*, PyObject*) {
   return none();
 }
 PyObject* cuda_get_device(PyObject*, PyObject*) { return PyLong_FromLongLong(0); }
-PyObject* cuda_raw_stream(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(c10::thread_state().stream); }
+long long g_raw_streams_asked = 0;
+PyObject* cuda_raw_stream(PyObject*, PyObject*) {
+  ++g_raw_streams_asked;
+  return PyLong_FromUnsignedLongLong(c10::thread_state().stream);
+}
+PyObject* cuda_raw_streams_asked(PyObject*, PyObject*) { return PyLong_FromLongLong(g_raw_streams_asked); }
 PyObject* cuda_set_stream(PyObject*, PyObject* stream) {
   c10::thread_state().stream = PyLong_AsUnsignedLongLongMask(stream);
   return none();
@@ -402,6 +407,7 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("_cuda_emptyCache", cuda_empty_cache, kNoArguments),
     SIM_FUNCTION("_cuda_getDevice", cuda_get_device, kNoArguments),
     SIM_FUNCTION("_cuda_getCurrentRawStream", cuda_raw_stream, kOneArgument),
+    SIM_FUNCTION("_cuda_rawStreamsAsked", cuda_raw_streams_asked, kNoArguments),
     SIM_FUNCTION("_cuda_setStream", cuda_set_stream, kOneArgument),
     SIM_FUNCTION("_cuda_beginAllocateCurrentThreadToPool", cuda_begin_pool, kPositional),
     SIM_FUNCTION("_cuda_endAllocateToPool", cuda_end_pool, kPositional),
