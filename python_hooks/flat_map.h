@@ -31,6 +31,11 @@ class FlatMap {
     return slot.key.empty() ? nullptr : &slot.value;
   }
 
+  // Has where it would stand fetched ahead.
+  void fetch(const Key& key) const noexcept {
+    if (slots_ != nullptr) __builtin_prefetch(&slots_[key.hash() & mask_]);
+  }
+
   // Adds or replaces. False: no memory.
   bool put(const Key& key, const Value& value) noexcept {
     const bool full = slots_ == nullptr || (used_ + 1) * 4 > (mask_ + 1) * 3;

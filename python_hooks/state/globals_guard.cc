@@ -12,6 +12,19 @@
 namespace grape::python::state {
 namespace {
 
+constexpr std::size_t kAhead = 24;  // things that are asked for ahead
+
+template <typename Thing>
+void fetch_first(const std::vector<Thing>& things) noexcept {
+  for (std::size_t i = 0; i < std::min(kAhead, things.size()); ++i) things[i].fetch();
+}
+
+// While the one of that index is looked at.
+template <typename Thing>
+void fetch_ahead(const std::vector<Thing>& things, std::size_t index) noexcept {
+  if (index + kAhead < things.size()) things[index + kAhead].fetch();
+}
+
 // What is walked, and the quick check of it.
 class Walked {
  public:
@@ -170,7 +183,10 @@ bool GlobalsGuard::State::take(const ExecutedCode::State& code, std::string& rea
 }
 
 bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
-  for (WatchedNames& names : plan.names) {
+  fetch_first(plan.names);
+  for (std::size_t i = 0; i < plan.names.size(); ++i) {
+    fetch_ahead(plan.names, i);
+    WatchedNames& names = plan.names[i];
     if (names.untouched()) continue;
     const WatchedNames::Change found = names.compare(change);
     if (found == WatchedNames::Change::kOther) return false;
@@ -183,12 +199,18 @@ bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
 }
 
 bool GlobalsGuard::State::marks_hold() {
-  for (const FunctionMark& mark : plan.functions) {
+  fetch_first(plan.functions);
+  fetch_first(plan.modules);
+  for (std::size_t i = 0; i < plan.functions.size(); ++i) {
+    fetch_ahead(plan.functions, i);
+    const FunctionMark& mark = plan.functions[i];
     if (mark.holds()) continue;
     change = mark.name() + ": its code, its defaults or its closure are others";
     return false;
   }
-  for (const ModuleClass& one : plan.modules) {
+  for (std::size_t i = 0; i < plan.modules.size(); ++i) {
+    fetch_ahead(plan.modules, i);
+    const ModuleClass& one = plan.modules[i];
     if (type_of(one.module) == one.type) continue;
     change = "the class of a module";
     return false;

@@ -8,10 +8,20 @@
 namespace grape::python::state {
 namespace {
 
+// As dict_item(), with a name that was made before.
+Object* item_of(Object* dict, Object* name) noexcept {
+  if (dict == nullptr || name == nullptr) return nullptr;
+  Object* item = g_api.PyDict_GetItemWithError(dict, name);
+  if (item == nullptr) g_api.PyErr_Clear();
+  return item;
+}
+
 Object* warning_filters() noexcept {
-  Object* warnings = imported_module("warnings");
-  Object* dict = warnings != nullptr ? module_dict(warnings) : nullptr;
-  Object* filters = dict != nullptr ? dict_item(dict, "filters") : nullptr;
+  static Object* const module = g_api.PyUnicode_InternFromString("warnings");
+  static Object* const name = g_api.PyUnicode_InternFromString("filters");
+  Object* modules = g_api.PyImport_GetModuleDict();
+  Object* warnings = modules != nullptr && is_dict(modules) ? item_of(modules, module) : nullptr;
+  Object* filters = warnings != nullptr ? item_of(module_dict(warnings), name) : nullptr;
   return filters != nullptr && type_of(filters) == g_api.PyList_Type ? filters : nullptr;
 }
 
@@ -29,9 +39,13 @@ bool same_filter(Object* one, Object* other) noexcept {
 }  // namespace
 
 long abstract_token() noexcept {
-  Object* module = imported_module("_abc");
-  Object* dict = module != nullptr ? module_dict(module) : nullptr;
-  Object* ask = dict != nullptr ? dict_item(dict, "get_cache_token") : nullptr;
+  static Object* ask = nullptr;  // the interpreter's own, held for good
+  if (ask == nullptr) {
+    Object* module = imported_module("_abc");
+    Object* dict = module != nullptr ? module_dict(module) : nullptr;
+    ask = dict != nullptr ? dict_item(dict, "get_cache_token") : nullptr;
+    if (ask != nullptr) g_api.Py_IncRef(ask);
+  }
   const Reference token(ask != nullptr ? g_api.PyObject_CallObject(ask, nullptr) : nullptr);
   return token ? g_api.PyLong_AsLong(token.get()) : -1;
 }
@@ -91,6 +105,15 @@ bool FunctionMark::holds() const noexcept {
     if (!cells_[i].is_or_equals(cell_content(tuple_data(parts.closure)[i]))) return false;
   }
   return true;
+}
+
+// An address that is no more is not followed.
+void FunctionMark::fetch() const noexcept {
+  const auto* function = reinterpret_cast<const char*>(function_);
+  __builtin_prefetch(function + g_layout.function_code);
+  __builtin_prefetch(function + g_layout.function_defaults + 16);  // the closure
+  if (reference_ != function_) __builtin_prefetch(reinterpret_cast<const char*>(reference_) + 16);
+  if (!cells_.empty()) __builtin_prefetch(cells_.data());
 }
 
 std::string FunctionMark::name() const {

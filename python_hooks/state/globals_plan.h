@@ -23,6 +23,7 @@ class FunctionMark {
   FunctionMark& operator=(const FunctionMark&) = delete;
 
   bool holds() const noexcept;  // true as well when it is gone: who led to it has changed, then
+  void fetch() const noexcept;  // has what holds() looks at fetched ahead
   Object* function() const noexcept { return function_; }
   std::string name() const;
 
@@ -72,6 +73,7 @@ class WarningFilters {
 // The class of a module whose names are watched: of another one's, what it is asked for may be a property.
 struct ModuleClass {
   Object *module, *type;  // the module: a reference
+  void fetch() const noexcept { __builtin_prefetch(module); }
 };
 
 struct GlobalsPlan {

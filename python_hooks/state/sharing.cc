@@ -4,10 +4,17 @@
 #include <new>
 
 namespace grape::python::state {
+namespace {
+
+constexpr std::size_t kAhead = 32;  // look-ups that are asked for ahead
+constexpr std::size_t kLine = 64 / sizeof(std::uint64_t);
+
+}  // namespace
 
 void Sharing::clear() noexcept {
   objects_.clear();
   extents_.clear();
+  reaches_.clear();
   object_count_ = 0;
 }
 
@@ -18,28 +25,42 @@ void Sharing::add(const Walk& state) {
   }
   for (const StorageExtent& extent : state.extents()) {
     if (extent.bytes == 0) continue;
-    extents_.push_back({extent.address, extent.address + extent.bytes, 0, static_cast<std::uint32_t>(extents_.size())});
+    extents_.push_back({extent.address, extent.address + extent.bytes, extents_.size()});
   }
   std::sort(extents_.begin(), extents_.end(), [](const Extent& a, const Extent& b) { return a.begin < b.begin; });
+  reaches_.clear();
   std::uint64_t reach = 0;
-  for (Extent& extent : extents_) extent.reach = reach = std::max(reach, extent.end);
+  for (const Extent& extent : extents_) reaches_.push_back(reach = std::max(reach, extent.end));
 }
 
 void Sharing::write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
-  const std::vector<Object*>& objects = arguments.objects();
-  for (std::size_t i = 0; i < objects.size(); ++i) {
+  write_objects(arguments.objects(), by_address, out);
+  out.push_back(~std::uint64_t{0});
+  write_extents(arguments.extents(), by_address, out);
+}
+
+void Sharing::write_objects(const std::vector<Object*>& objects, bool by_address,
+                            std::vector<std::uint64_t>& out) const {
+  const std::size_t count = objects.size();
+  for (std::size_t i = 0; i < std::min(kAhead, count); ++i) objects_.fetch(AddressKey{objects[i]});
+  // They are searched right after this.
+  for (std::size_t i = 0; i < reaches_.size(); i += kLine) __builtin_prefetch(&reaches_[i]);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) objects_.fetch(AddressKey{objects[i + kAhead]});
     const std::uint32_t* known = objects_.find(AddressKey{objects[i]});
     if (known == nullptr) continue;
     out.push_back(i);
     out.push_back(by_address ? reinterpret_cast<std::uint64_t>(objects[i]) : *known);
   }
-  out.push_back(~std::uint64_t{0});
-  const std::vector<StorageExtent>& extents = arguments.extents();
+}
+
+void Sharing::write_extents(const std::vector<StorageExtent>& extents, bool by_address,
+                            std::vector<std::uint64_t>& out) const {
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const std::uint64_t begin = extents[i].address, end = begin + extents[i].bytes;
-    auto known = std::upper_bound(extents_.begin(), extents_.end(), begin,
-                                  [](std::uint64_t address, const Extent& extent) { return address < extent.reach; });
-    for (; known != extents_.end() && known->begin < end; ++known) {
+    const auto first = std::upper_bound(reaches_.begin(), reaches_.end(), begin);
+    for (auto known = extents_.begin() + (first - reaches_.begin()); known != extents_.end() && known->begin < end;
+         ++known) {
       if (known->end <= begin) continue;
       out.insert(out.end(), {i, by_address ? known->begin : known->number, begin - known->begin});
     }

@@ -25,13 +25,16 @@ class Sharing {
  private:
   void write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
 
+  void write_objects(const std::vector<Object*>& objects, bool by_address, std::vector<std::uint64_t>& out) const;
+  void write_extents(const std::vector<StorageExtent>& extents, bool by_address, std::vector<std::uint64_t>& out) const;
+
   FlatMap<AddressKey, std::uint32_t> objects_;
   std::uint32_t object_count_ = 0;
   struct Extent {
-    std::uint64_t begin, end, reach;  // reach: the farthest end so far
-    std::uint32_t number;
+    std::uint64_t begin, end, number;
   };
-  std::vector<Extent> extents_;  // ascending
+  std::vector<Extent> extents_;         // ascending
+  std::vector<std::uint64_t> reaches_;  // of each: the farthest end so far
 };
 
 }  // namespace grape::python::state

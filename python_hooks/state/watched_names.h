@@ -34,6 +34,7 @@ class WatchedNames {
 
   // Nothing was set or deleted since the last look: one comparison, for most dictionaries.
   bool untouched() const noexcept;
+  void fetch() const noexcept;  // has what that looks at fetched ahead
   enum class Change {
     kNone,
     kMaybe,  // of the user's: walk to know

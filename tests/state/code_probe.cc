@@ -1,11 +1,11 @@
 // Lets Python scripts observe calls, and guard what their code names: called by ctypes with the GIL held.
-#include <chrono>
 #include <string>
 
 #include "python_hooks/cpython.h"
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/executed_code.h"
 #include "python_hooks/state/torch_api.h"
+#include "tests/state/cold_time.h"
 
 #define PROBE extern "C" __attribute__((visibility("default")))
 
@@ -40,11 +40,9 @@ PROBE void globals_delete(GlobalsGuard* guard) { delete guard; }
 PROBE int globals_holds(GlobalsGuard* guard) { return guard->holds() ? 1 : 0; }
 PROBE const char* globals_change(GlobalsGuard* guard) { return guard->change().c_str(); }
 PROBE std::size_t globals_extents(GlobalsGuard* guard) { return guard->extents().size(); }
-// Microseconds that a holds() takes, on average; -1: it does not hold.
-PROBE double globals_time(GlobalsGuard* guard, int calls) {
-  const auto start = std::chrono::steady_clock::now();
+// Microseconds that a holds() takes, on average; -1: it does not hold. `trash`: see microseconds_cold().
+PROBE double globals_time(GlobalsGuard* guard, int calls, std::size_t trash) {
   bool all = true;
-  for (int i = 0; i < calls; ++i) all = guard->holds() && all;
-  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-  return all ? time.count() / calls : -1;
+  const double time = grape::test::microseconds_cold(calls, trash, [&] { all = guard->holds() && all; });
+  return all ? time : -1;
 }

@@ -28,7 +28,7 @@ globals_delete = declare("globals_delete", None, HANDLE)
 globals_holds = declare("globals_holds", ctypes.c_int, HANDLE)
 globals_change = declare("globals_change", TEXT, HANDLE)
 globals_extents = declare("globals_extents", ctypes.c_size_t, HANDLE)
-globals_time = declare("globals_time", ctypes.c_double, HANDLE, ctypes.c_int)
+globals_time = declare("globals_time", ctypes.c_double, HANDLE, ctypes.c_int, ctypes.c_size_t)
 
 assert load(), "the probe does not know this Python"
 
@@ -105,5 +105,5 @@ class Globals:
     def digest(self):
         return globals_digest(self.handle)
 
-    def microseconds(self, calls=1000):
-        return globals_time(self.handle, calls)
+    def microseconds(self, calls=1000, trash=0):
+        return globals_time(self.handle, calls, trash)

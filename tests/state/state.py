@@ -41,6 +41,8 @@ guard_walks = declare("guard_walks", ctypes.c_uint32, POINTER)
 guard_objects = declare("guard_objects", SIZE, POINTER)
 guard_extents = declare("guard_extents", SIZE, POINTER)
 guard_time = declare("guard_time", ctypes.c_double, POINTER, ctypes.c_int, SIZE)
+guard_sharing = declare("guard_sharing", SIZE, POINTER, POINTER, ctypes.POINTER(ctypes.c_uint64), SIZE)
+sharing_time = declare("sharing_time", ctypes.c_double, POINTER, POINTER, ctypes.c_int, SIZE)
 dispatch = declare("dispatch_state", ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(SIZE))
 switches = declare("switches", ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(SIZE))
 switches_asked_of_python = declare("switches_asked_of_python", SIZE)
@@ -129,6 +131,10 @@ class Guard:
     @property
     def bytes(self):
         return read(guard_bytes, self.handle)
+
+    def sharing(self, walk, most=1024):
+        words = (ctypes.c_uint64 * most)()
+        return words[: guard_sharing(self.handle, walk.handle, words, most)]
 
 
 def dispatch_state():

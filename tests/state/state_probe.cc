@@ -1,6 +1,7 @@
 // Lets Python scripts call python_hooks/state by ctypes: preloaded into an interpreter, called with the GIL held.
-#include <chrono>
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "python_hooks/cpython.h"
 #include "python_hooks/cpython_objects.h"
@@ -9,12 +10,15 @@
 #include "python_hooks/state/torch_switches.h"
 #include "python_hooks/state/walk.h"
 #include "python_hooks/state/watch.h"
+#include "tests/state/cold_time.h"
 
 #define PROBE extern "C" __attribute__((visibility("default")))
 
 using grape::python::Object;
 using grape::python::state::ModuleGuard;
 using grape::python::state::Walk;
+using grape::test::microseconds;
+using grape::test::microseconds_cold;
 
 namespace {
 
@@ -24,26 +28,6 @@ Object* or_none(Object* object) {
   if (object != nullptr) return object;
   grape::python::g_api.Py_IncRef(grape::python::g_api._Py_NoneStruct);
   return grape::python::g_api._Py_NoneStruct;
-}
-
-template <typename Call>
-double microseconds(int calls, Call call) {
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < calls; ++i) call();
-  const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-  return time.count() / calls;
-}
-
-// The mean of `calls` calls, with a buffer of `trash` bytes run through in between, outside of the time.
-template <typename Call>
-double microseconds_cold(int calls, std::size_t trash, Call call) {
-  std::vector<char> buffer(trash);
-  double sum = 0;
-  for (int i = 0; i < calls; ++i) {
-    for (std::size_t at = 0; at < trash; at += 64) buffer[at] = static_cast<char>(buffer[at] + i);
-    sum += microseconds(1, call);
-  }
-  return sum / calls;
 }
 
 }  // namespace
@@ -105,6 +89,21 @@ PROBE std::size_t guard_objects(ModuleGuard* guard) { return guard->objects().si
 PROBE std::size_t guard_extents(ModuleGuard* guard) { return guard->extents().size(); }
 PROBE double guard_time(ModuleGuard* guard, int calls, std::size_t trash) {
   return microseconds_cold(calls, trash, [&] { guard->holds(); });
+}
+
+// What they share, as words; and how long that takes to tell.
+PROBE std::size_t guard_sharing(ModuleGuard* guard, Walk* walk, std::uint64_t* words, std::size_t most) {
+  std::vector<std::uint64_t> shared;
+  guard->sharing().relate(*walk, shared);
+  std::memcpy(words, shared.data(), std::min(most, shared.size()) * sizeof *words);
+  return shared.size();
+}
+PROBE double sharing_time(ModuleGuard* guard, Walk* walk, int calls, std::size_t trash) {
+  std::vector<std::uint64_t> shared;
+  return microseconds_cold(calls, trash, [&] {
+    shared.clear();
+    guard->sharing().relate(*walk, shared);
+  });
 }
 
 PROBE int dispatch_state(std::uint8_t* bytes, std::size_t* size) {

@@ -348,6 +348,41 @@ def test_partials_of_modules():
     assert not guard.holds()
 
 
+def test_sharing():
+    """Which arguments a module holds, and in whose memory of the module's they lie."""
+    model = nn.ModuleList(nn.Linear(3, 3) for _ in range(60))
+    guard, weights = Guard(model), [layer.weight for layer in model]
+    rng = random.Random(3)
+
+    def shared(arguments):
+        """Numbers of the objects, and of memory by the numbers of the arguments' memory."""
+        words = guard.sharing(Walk(arguments))
+        end = words.index(2**64 - 1)
+        objects, memory = words[:end], words[end + 1 :]
+        assert all(offset == 0 for offset in memory[2::3])
+        return [number for number in objects[1::2] if number not in classes], dict(zip(memory[::3], memory[1::3]))
+
+    classes = []
+    classes = shared([nn.Parameter(torch.ones(1)), torch.ones(1)])[0]
+    number_of = {}
+    for i, weight in enumerate(weights):
+        objects, memory = shared([weight])
+        assert len(objects) == 1 and list(memory) == [0]
+        number_of[i] = objects[0], memory[0]
+    assert len(set(number_of.values())) == len(weights)
+    for _ in range(50):
+        chosen = rng.sample(range(60), 20)
+        arguments, objects, memory = [], [], {}
+        for place, i in enumerate(chosen):
+            kind = rng.randrange(3)
+            arguments.append((weights[i], weights[i].detach()[1:], torch.ones(9))[kind])
+            if kind == 0:
+                objects.append(number_of[i][0])
+            if kind < 2:
+                memory[place] = number_of[i][1]
+        assert shared(arguments) == (objects, memory)
+
+
 if __name__ == "__main__":
     for name, test in list(globals().items()):
         if name.startswith("test_"):
