@@ -45,6 +45,10 @@ inline bool is_exactly(const Object* object, const Object* type) noexcept { retu
 
 // Types.
 namespace type {
+constexpr std::size_t kFlags = 168;
+// In the lines of a cache that hold what is asked most: its own class, the flags, where instances keep their
+// attributes, the version.
+constexpr std::size_t kOften[] = {8, kFlags, 288, 384};
 constexpr unsigned long kHeap = 1UL << 9;
 constexpr unsigned long kCollected = 1UL << 14;  // by the collector of cycles
 using Traverse = int (*)(Object*, int (*)(Object*, void*), void*);
@@ -54,7 +58,7 @@ inline const char* name(const Object* type) noexcept { return field<const char*>
 inline std::ptrdiff_t basic_size(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 32); }
 inline const void* deallocate(const Object* type) noexcept { return field<const void*>(type, 48); }
 inline const void* hash(const Object* type) noexcept { return field<const void*>(type, 120); }
-inline unsigned long flags(const Object* type) noexcept { return field<unsigned long>(type, 168); }
+inline unsigned long flags(const Object* type) noexcept { return field<unsigned long>(type, kFlags); }
 inline Traverse traverse(const Object* type) noexcept { return field<Traverse>(type, 184); }
 inline const void* comparison(const Object* type) noexcept { return field<const void*>(type, 200); }
 inline std::ptrdiff_t weak_list_offset(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 208); }

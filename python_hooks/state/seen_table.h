@@ -20,6 +20,11 @@ class SeenTable {
     return slot.number;
   }
   std::uint32_t size() const noexcept { return count_; }
+  // Has a small table fetched ahead.
+  void fetch() const noexcept {
+    if (slots_.size() > 512) return;
+    for (std::size_t i = 0; i < slots_.size(); i += 64 / sizeof(Slot)) __builtin_prefetch(&slots_[i]);
+  }
   void clear() noexcept {
     count_ = 0;
     if (++round_ != 0) return;

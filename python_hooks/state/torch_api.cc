@@ -150,9 +150,11 @@ bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept {
   return true;
 }
 
-const void* storage_of_tensor(Object* plain_tensor) noexcept {
-  const auto* storage = field<const char*>(impl_of(plain_tensor), kImplStorage);
-  return storage != nullptr ? storage + kStorageData : nullptr;
+TensorPlaces places_of_tensor(Object* plain_tensor) noexcept {
+  const auto* impl = static_cast<const char*>(impl_of(plain_tensor));
+  const auto* storage = field<const char*>(impl, kImplStorage);
+  return {{impl + kImplStorage, impl + g_torch.keys, storage != nullptr ? storage + kStorageData : nullptr,
+           storage != nullptr ? storage + g_torch.places.storage_bytes : nullptr}};
 }
 
 TorchType torch_type(Object* type) noexcept {

@@ -69,8 +69,11 @@ struct TensorWords {
 };
 bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept;
 
-// Where a tensor's storage is described; to have it fetched ahead, never followed.
-const void* storage_of_tensor(Object* plain_tensor) noexcept;
+// Where a tensor and its storage are described; to have it fetched ahead, never followed. Null: nowhere.
+struct TensorPlaces {
+  const void* at[4];
+};
+TensorPlaces places_of_tensor(Object* plain_tensor) noexcept;
 
 // Which of PyTorch's own types this is; kOther before torch is loaded.
 enum class TorchType : std::uint8_t {

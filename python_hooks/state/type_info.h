@@ -74,6 +74,8 @@ struct TypeInfo {
   std::uint64_t digest[2] = {};     // the class, its bases and what they define
   std::vector<Slot> slots;          // its own and its bases'
   std::vector<Attribute> by_value;  // its own and its bases'
+
+  mutable std::uint64_t walk = 0;  // the last one that met it: see Walker::touch_type
 };
 
 // By the module that the class says it is from, or where no module goes by that name, by its functions.

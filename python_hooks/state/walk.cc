@@ -16,13 +16,18 @@ constexpr std::size_t kMostKept = 1 << 18;      // bytes of the form of a walk w
 constexpr long long kMostPortable = 1LL << 40;  // an int of a state, for it to count in other processes
 constexpr std::size_t kMostAhead = 512;  // places that are asked for ahead: they are to fit into the nearest cache
 
+std::uint64_t g_walks = 0;
 Walk* g_kept = nullptr;  // has the memory of the last walk of arguments
 
 }  // namespace
 
 Walk::Walk(bool keep_addresses) noexcept : keep_addresses_(keep_addresses) {
-  if (keep_addresses || g_kept == nullptr) return;
+  if (keep_addresses) return;
+  number_ = ++g_walks;
+  if (g_kept == nullptr) return;
   exchange_memory(*g_kept);
+  seen_.fetch();
+  storages_.fetch();
   // Only asked for: an address that is no more does no harm.
   for (const void* place : touched_before_) __builtin_prefetch(place);
 }
@@ -88,6 +93,7 @@ void Walk::add_bytes(const void* data, std::size_t size) noexcept {
 }
 
 void Walk::clear() noexcept {
+  number_ = ++g_walks;
   bytes_.clear();
   tensors_.clear();
   extents_.clear();
@@ -130,6 +136,16 @@ void Walker::flush() {
 
 void Walker::touch(const void* place) {
   if (watch_ == nullptr && walk_.touched_.size() < kMostAhead) walk_.touched_.push_back(place);
+}
+
+// What is read of a class whenever it is come to.
+void Walker::touch_type(const TypeInfo& info) {
+  if (watch_ != nullptr || info.walk == walk_.number_) return;
+  info.walk = walk_.number_;
+  touch(&info);
+  touch(&info, 64);
+  if (info.reference != nullptr) touch(info.reference);
+  for (const std::size_t offset : type::kOften) touch(info.type, offset);
 }
 
 void Walker::touch_dict(Object* dict) {
@@ -208,6 +224,7 @@ bool Walker::value(Object* object, const Path& path) {
   }
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
+  touch_type(*info);
   ++depth_;
   const bool taken = value_of_kind(object, *info, path);
   --depth_;
@@ -263,6 +280,7 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       return true;
     case Kind::kTorchDevice:
       put(Tag::kDevice);
+      touch(object);
       put(device_value(object));
       return true;
     case Kind::kModule:

@@ -103,6 +103,7 @@ class Walk {
   SeenTable storages_;  // of tensors, by address
   std::vector<std::uint32_t> storage_extents_;
   std::vector<const void*> touched_, touched_before_;  // memory that is read: by this walk, by the one before
+  std::uint64_t number_ = 0;                           // another one for each walk of arguments
   std::uint32_t values_ = 0;                           // walked so far
   bool incomplete_ = false;                            // there was no memory: refused from then on
   Watch* watch_ = nullptr;

@@ -297,10 +297,14 @@ bool Walker::class_reference(Object* type, const Path& path) {
   if (watch_ != nullptr) watch_->type(type);
   if (!walk_.portable_) put(info->digest);
   Object* bases = type::mro(type);  // with itself
+  touch(bases);
   for (std::size_t i = 0; i < item_count(bases); ++i) {
     Object* const base = tuple_data(bases)[i];
     for (const std::size_t text : type::g_texts) {
+      touch(base, type::kFlags);
       if (!type::is_heap(base)) continue;
+      touch(base, text);
+      touch(field<Object*>(base, text));
       if (watch_ != nullptr) watch_->reference(base, text);
       put_text(field<Object*>(base, text));
     }

@@ -75,7 +75,7 @@ void Walker::touch_tensor(const TensorView& view) {
   touch(view.sizes);
   touch(view.strides);
   touch(view.strides + kPlacesInLine);
-  touch(storage_of_tensor(view.object));
+  for (const void* place : places_of_tensor(view.object).at) touch(place);
 }
 
 bool Walker::tensor_content(const TensorView& view, const Path& path) {

@@ -56,6 +56,8 @@ class Walker {
   }
   void put_much(const void* data, std::size_t size);
   void touch(const void* place);
+  void touch(const void* object, std::size_t offset) { touch(static_cast<const char*>(object) + offset); }
+  void touch_type(const TypeInfo& info);
   void touch_dict(Object* dict);
   void touch_tensor(const TensorView& view);
   template <typename T>
