@@ -13,6 +13,7 @@ struct ThreadState;  // PyThreadState
 using Vectorcall = Object* (*)(Object* callable, Object* const* arguments, std::size_t count, Object* keyword_names);
 using Destructor = void (*)(Object*);
 using ProfileFunction = int (*)(Object* object, Object* frame, int event, Object* argument);
+using DictWatcherFunction = int (*)(int event, Object* dict, Object* key, Object* value);
 using MethodWithKeywords = Object* (*)(Object* self, Object* arguments, Object* keywords);
 
 // PyMethodDef, the same in every version.
@@ -118,6 +119,10 @@ struct Buffer {
   X(1, int, PyContextVar_Get, (Object*, Object*, Object**))                                               \
   X(1, int, PyDict_SetItem, (Object*, Object*, Object*))                                                  \
   X(1, int, PyDict_DelItem, (Object*, Object*))                                                           \
+  X(0, int, PyDict_AddWatcher, (DictWatcherFunction)) /* 3.12, as the next three */                       \
+  X(0, int, PyDict_ClearWatcher, (int))                                                                   \
+  X(0, int, PyDict_Watch, (int, Object*))                                                                 \
+  X(0, int, PyDict_Unwatch, (int, Object*))                                                               \
   X(0, int, PyODict_SetItem, (Object*, Object*, Object*))                                                 \
   X(0, int, PyODict_DelItem, (Object*, Object*))                                                          \
   X(1, Object*, PyList_New, (std::ptrdiff_t))                                                             \

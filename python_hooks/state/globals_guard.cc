@@ -35,7 +35,7 @@ class Walked {
     change_ = walk_.reason();
     return false;
   }
-  bool quick() const noexcept { return watch_.holds(); }
+  bool quick() noexcept { return watch_.holds(); }
   std::uint32_t walks() const noexcept { return walks_; }
   // Walks again. False: change() says what is not as it was.
   template <typename Roots>

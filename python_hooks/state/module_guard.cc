@@ -13,7 +13,8 @@ constexpr const char* kGlobalHooks[] = {"_global_forward_hooks", "_global_forwar
                                         "_global_backward_pre_hooks", "_global_forward_hooks_always_called"};
 constexpr std::size_t kGlobalHookCount = sizeof kGlobalHooks / sizeof *kGlobalHooks;
 
-// The dictionaries of those hooks as they stand in torch's module; looked up again only when that has changed.
+// The dictionaries of those hooks as they stand in torch's module; looked up again only when that has changed, and
+// looked at only when one of them has reported a change, where they do.
 class GlobalHooks {
  public:
   // Null: there are none; else the name of one that has some.
@@ -24,24 +25,38 @@ class GlobalHooks {
       if (module_ == nullptr) return nullptr;
       g_api.Py_IncRef(module_);
     }
-    if (!tells_of_changes(module_) || version_ != dict_version(module_)) {
-      for (std::size_t i = 0; i < kGlobalHookCount; ++i) hooks_[i] = dict_item(module_, kGlobalHooks[i]);
-      version_ = dict_version(module_);
+    if (reported_ && !reports_.changed()) return found_;
+    if (reported_ || !tells_of_changes(module_) || version_ != dict_version(module_)) look_up();
+    found_ = nullptr;
+    for (std::size_t i = 0; i < kGlobalHookCount && found_ == nullptr; ++i) {
+      if (hooks_[i] != nullptr && g_api.PyDict_Size(hooks_[i]) != 0) found_ = kGlobalHooks[i];
     }
-    for (std::size_t i = 0; i < kGlobalHookCount; ++i) {
-      if (hooks_[i] != nullptr && is_dict(hooks_[i]) && g_api.PyDict_Size(hooks_[i]) != 0) return kGlobalHooks[i];
-    }
-    return nullptr;
+    return found_;
   }
 
  private:
+  void look_up() noexcept {
+    const KeepException keep;
+    reports_.clear();
+    reported_ = reports_changes(module_) && reports_.add(module_);
+    for (std::size_t i = 0; i < kGlobalHookCount; ++i) {
+      hooks_[i] = dict_item(module_, kGlobalHooks[i]);
+      if (hooks_[i] != nullptr && !is_dict(hooks_[i])) hooks_[i] = nullptr;
+      if (hooks_[i] != nullptr) reported_ = reported_ && reports_changes(hooks_[i]) && reports_.add(hooks_[i]);
+    }
+    version_ = dict_version(module_);
+  }
+
   Object* module_ = nullptr;  // its dictionary, a reference held
   std::uint64_t version_ = 0;
-  Object* hooks_[kGlobalHookCount] = {};  // borrowed from it
+  Object* hooks_[kGlobalHookCount] = {};  // borrowed from it; null: no dictionary
+  DictReports reports_;
+  bool reported_ = false;  // all of them report
+  const char* found_ = nullptr;
 };
 
-GlobalHooks& global_hooks() noexcept {
-  static GlobalHooks hooks;
+GlobalHooks& global_hooks() {
+  static GlobalHooks& hooks = *new GlobalHooks;
   return hooks;
 }
 

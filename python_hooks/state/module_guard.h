@@ -1,7 +1,8 @@
 // Is everything that can be reached from a module (or from a function that is a region: its code, defaults, closure and
-// attributes) as it was? Walked once (walk.h, addresses kept), then watched by the version numbers of dictionaries and
-// classes, list items, and the addresses of tensors, parents before children, so that no pointer is followed that may
-// be dead. Keeps nothing alive: the module is held by a weak reference. With the GIL.
+// attributes) as it was? Walked once (walk.h, addresses kept), then watched by the reports or version numbers of
+// dictionaries, the version numbers of classes, list items, and the addresses of tensors, parents before children, so
+// that no pointer is followed that may be dead. Keeps nothing alive: the module is held by a weak reference. With the
+// GIL.
 #pragma once
 
 #include <memory>
@@ -18,6 +19,12 @@ namespace grape::python::state {
 // every way there is (also by specialised bytecode): of all of them up to 3.12; not in 3.13 where the values stand
 // inside of an instance; of none in 3.14. Where it does not, holds() compares the items one by one.
 bool tells_of_changes(const Object* dict) noexcept;
+// Does this dictionary report every change of its items, and its end, once it is watched (dict_reports.h)? Asked in the
+// same way: of all from 3.12 on; not in 3.13 where the values stand inside of an instance. An OrderedDict's order is
+// not reported.
+bool reports_changes(const Object* dict) noexcept;
+// Both run code of Grape's when they are asked for the first time: to be called before anything is looked at.
+void ask_dictionaries() noexcept;
 
 class ModuleGuard {
  public:

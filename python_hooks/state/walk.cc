@@ -4,6 +4,7 @@
 #include <new>
 
 #include "python_hooks/state/identity.h"
+#include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/portable.h"
 #include "python_hooks/state/walker.h"
 
@@ -69,6 +70,7 @@ bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
   }
   const KeepException keep;
   const NoCollection no_collection;
+  if (watch_ != nullptr) ask_dictionaries();
   Path path;
   path.text = name;
   try {

@@ -239,7 +239,7 @@ bool Walker::hooks(Object* name, Object* dict, bool backward, const Path& path) 
     if (backward) return refuse(path, "has hooks (" + text_value(name) + ")");
     return value(name, path.attribute(name)) && value(dict, path.attribute(name));
   }
-  if (watch_ != nullptr) watch_->word(dict, 16);  // that it stays empty
+  if (watch_ != nullptr) watch_->empty_dict(dict);
   put(Tag::kNull);
   if (walk_.expected_ != nullptr) compare(path.attribute(name));
   return true;

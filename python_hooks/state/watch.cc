@@ -52,12 +52,17 @@ void Watch::keep(Object* immutable) {
   g_api.Py_IncRef(immutable);
 }
 
-void Watch::is(const void* address, std::uint64_t expected) {
-  checks_.push_back({reinterpret_cast<std::uintptr_t>(address), expected});
+void Watch::check(const Check& check, bool reported) {
+  checks_.push_back(check);
+  if (!reported) always_.push_back(check);
 }
 
-void Watch::more(const Entry& entry) {
-  checks_.push_back({reinterpret_cast<std::uintptr_t>(entry.object) | 1U, entries_.size()});
+void Watch::is(const void* address, std::uint64_t expected, bool reported) {
+  check({reinterpret_cast<std::uintptr_t>(address), expected}, reported);
+}
+
+void Watch::more(const Entry& entry, bool reported) {
+  check({reinterpret_cast<std::uintptr_t>(entry.object) | 1U, entries_.size()}, reported);
   entries_.push_back(entry);
 }
 
@@ -68,9 +73,10 @@ void Watch::object(Object* object) {
 }
 
 void Watch::dict(Object* dict, bool ordered) {
+  const bool reported = reports_changes(dict) && reports_.add(dict);
   if (ordered && g_api.PyDict_Size(dict) > 1) is(&order_version(dict), order_version(dict));
   if (tells_of_changes(dict)) {
-    is(&dict_version(dict), dict_version(dict));
+    is(&dict_version(dict), dict_version(dict), reported);  // another one since it is watched
     return;
   }
   std::vector<Object*> items_now;
@@ -79,11 +85,16 @@ void Watch::dict(Object* dict, bool ordered) {
     items_now.push_back(key);
     items_now.push_back(item);
   }
-  items(What::kDictItems, dict, items_now.data(), items_now.size());
+  items(What::kDictItems, dict, items_now.data(), items_now.size(), reported);
 }
 
-void Watch::items(What what, const Object* object, Object* const* data, std::size_t count) {
-  more({what, static_cast<std::uint32_t>(count), object, words_.size()});
+void Watch::empty_dict(Object* dict) {
+  const bool reported = reports_changes(dict) && reports_.add(dict);
+  is(&place<std::uint64_t>(dict, 16), item_count(dict), reported);
+}
+
+void Watch::items(What what, const Object* object, Object* const* data, std::size_t count, bool reported) {
+  more({what, static_cast<std::uint32_t>(count), object, words_.size()}, reported);
   for (std::size_t i = 0; i < count; ++i) {
     words_.push_back(bits(data[i]));
     if (data[i] != nullptr && is_plain(data[i], 0)) keep(data[i]);
@@ -195,10 +206,9 @@ bool Watch::entry_holds(const Entry& entry) const noexcept {
   return false;
 }
 
-bool Watch::holds() const noexcept {
-  if (!complete_) return false;
-  const Check* const end = checks_.data() + checks_.size();
-  for (const Check* check = checks_.data(); check != end; ++check) {
+bool Watch::all_hold(const std::vector<Check>& checks) const noexcept {
+  const Check* const end = checks.data() + checks.size();
+  for (const Check* check = checks.data(); check != end; ++check) {
     // Only asked for: an address that is no more does no harm.
     if (static_cast<std::size_t>(end - check) > kAhead) {
       __builtin_prefetch(reinterpret_cast<const void*>(check[kAhead].address));
@@ -211,8 +221,19 @@ bool Watch::holds() const noexcept {
   return true;
 }
 
+bool Watch::holds() noexcept {
+  if (!complete_) return false;
+  if (!reports_.changed()) return all_hold(always_);
+  reports_.look();
+  if (all_hold(checks_)) return true;
+  reports_.give_up();
+  return false;
+}
+
 void Watch::clear() noexcept {
   checks_.clear();
+  always_.clear();
+  reports_.clear();
   entries_.clear();
   words_.clear();
   for (Object* object : kept_) g_api.Py_DecRef(object);

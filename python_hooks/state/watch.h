@@ -2,6 +2,8 @@
 // tensors, one after the other as the walk met them. What holds something comes before what it holds, so that no
 // pointer is followed that may be dead: as long as all before it is as it was, an object is alive. With the GIL.
 //
+// Dictionaries that report their changes (dict_reports.h) are looked at only when one of them did.
+//
 // Only immutable plain values are kept alive (and code objects, weak references, tuples of such), so that an equal
 // address means the same value.
 #pragma once
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
+#include "python_hooks/state/dict_reports.h"
 #include "python_hooks/state/torch_api.h"
 
 namespace grape::python::state {
@@ -23,7 +26,8 @@ class Watch {
 
   // Filled by a Walk. All may throw std::bad_alloc.
   void object(Object* object);            // its class and its attributes' dictionary
-  void dict(Object* dict, bool ordered);  // its content; ordered: an OrderedDict
+  void dict(Object* dict, bool ordered);  // its content, which is not read before; ordered: an OrderedDict
+  void empty_dict(Object* dict);          // that it stays empty
   void list(Object* list);
   void tuple(Object* tuple);
   void set(Object* set);
@@ -38,7 +42,7 @@ class Watch {
   void give_up() noexcept { complete_ = false; }  // something that shows no changes: walk each time
 
   // False: something is not as it was, or may not be: walk to know.
-  bool holds() const noexcept;
+  bool holds() noexcept;
   void clear() noexcept;
   std::size_t size() const noexcept { return checks_.size(); }
   bool complete() const noexcept { return complete_; }
@@ -58,12 +62,17 @@ class Watch {
     std::uint64_t a;  // a version, a hash, or where its words begin
   };
 
-  void is(const void* address, std::uint64_t expected);
-  void more(const Entry& entry);
+  // `reported`: looked at only when a dictionary has reported a change.
+  void check(const Check& check, bool reported);
+  void is(const void* address, std::uint64_t expected, bool reported = false);
+  void more(const Entry& entry, bool reported = false);
+  bool all_hold(const std::vector<Check>& checks) const noexcept;
   bool entry_holds(const Entry& entry) const noexcept;
-  void items(What what, const Object* object, Object* const* data, std::size_t count);
+  void items(What what, const Object* object, Object* const* data, std::size_t count, bool reported = false);
 
   std::vector<Check> checks_;  // in the order of the walk
+  std::vector<Check> always_;  // the same without those of dictionaries that report
+  DictReports reports_;
   std::vector<Entry> entries_;
   std::vector<std::uint64_t> words_;  // items, marks
   std::vector<Object*> kept_;

@@ -17,6 +17,7 @@ def declare(name, result, *arguments):
 load = declare("state_load", ctypes.c_int)
 load_torch = declare("state_load_torch", ctypes.c_int)
 tells_of_changes = declare("state_tells_of_changes", ctypes.c_int, OBJECT)
+reports_changes = declare("state_reports_changes", ctypes.c_int, OBJECT)
 cpu_is_device = declare("state_cpu_is_device", None, ctypes.c_int)
 walk_new = declare("walk_new", POINTER, ctypes.c_int)
 walk_new_portable = declare("walk_new_portable", POINTER)

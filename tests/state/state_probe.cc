@@ -38,6 +38,7 @@ PROBE int state_load() {
 }
 PROBE int state_load_torch() { return grape::python::state::load_torch_api() ? 1 : 0; }
 PROBE int state_tells_of_changes(Object* dict) { return grape::python::state::tells_of_changes(dict) ? 1 : 0; }
+PROBE int state_reports_changes(Object* dict) { return grape::python::state::reports_changes(dict) ? 1 : 0; }
 PROBE void state_cpu_is_device(int yes) { grape::python::state::treat_cpu_as_device(yes != 0); }
 
 PROBE Walk* walk_new(int keep_addresses) { return new Walk(keep_addresses != 0); }
