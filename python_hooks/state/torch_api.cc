@@ -147,6 +147,7 @@ bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept {
   }
   add(storage, kStorageData);
   add(storage, at.storage_bytes);
+  out.grad = field<const void*>(impl, kImplGrad);
   return true;
 }
 

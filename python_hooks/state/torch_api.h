@@ -66,6 +66,7 @@ struct TensorWords {
   static constexpr std::size_t kMost = 20;
   const std::uint64_t* at[kMost];
   std::size_t count = 0;
+  const void* grad = nullptr;  // where requires_grad may be noted; to have it fetched ahead, never followed
 };
 bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept;
 

@@ -75,6 +75,7 @@ struct TorchSymbols {
 extern TorchSymbols g_torch;
 
 constexpr std::size_t kImplStorage = 16;       // TensorImpl: its StorageImpl
+constexpr std::size_t kImplGrad = 24;          // TensorImpl: what autograd notes of it, where nothing else stands there
 constexpr std::size_t kStorageData = 16;       // StorageImpl: its address
 constexpr std::int64_t kInsideDimensions = 4;  // so many sizes at least stand in TensorImpl itself
 

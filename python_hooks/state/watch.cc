@@ -10,7 +10,8 @@
 namespace grape::python::state {
 namespace {
 
-constexpr std::size_t kAhead = 48;  // words that are asked for ahead
+constexpr std::size_t kAhead = 48;       // words that are asked for ahead
+constexpr std::size_t kGradNoted = 144;  // where requires_grad stands in autograd's notes of a tensor; asked for ahead
 constexpr std::size_t kMarkWords = sizeof(TensorMark) / sizeof(std::uint64_t);
 static_assert(kMarkWords * sizeof(std::uint64_t) == sizeof(TensorMark), "compared as words");
 
@@ -155,7 +156,8 @@ void Watch::tensor(Object* tensor) {
   TensorWords words;
   if (words_of_tensor(tensor, words)) {
     for (std::size_t i = 0; i < words.count; ++i) is(words.at[i], *words.at[i]);
-    more({What::kGrad, requires_grad(tensor), tensor, 0});
+    check({reinterpret_cast<std::uintptr_t>(words.grad) | 1U, entries_.size()}, false);
+    entries_.push_back({What::kGrad, requires_grad(tensor), tensor, 0});
     return;
   }
   TensorMark mark;
@@ -211,7 +213,9 @@ bool Watch::all_hold(const std::vector<Check>& checks) const noexcept {
   for (const Check* check = checks.data(); check != end; ++check) {
     // Only asked for: an address that is no more does no harm.
     if (static_cast<std::size_t>(end - check) > kAhead) {
-      __builtin_prefetch(reinterpret_cast<const void*>(check[kAhead].address));
+      const std::uintptr_t ahead = check[kAhead].address;
+      __builtin_prefetch(reinterpret_cast<const void*>(ahead));
+      if ((ahead & 1U) != 0) __builtin_prefetch(reinterpret_cast<const void*>(ahead + kGradNoted));
     }
     const bool holds = (check->address & 1U) == 0
                            ? *reinterpret_cast<const std::uint64_t*>(check->address) == check->expected

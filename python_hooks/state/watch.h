@@ -49,7 +49,7 @@ class Watch {
 
  private:
   // Nearly all that is looked at are words, which are to be what they were. The address's lowest bit says that there is
-  // more to it: then `expected` is the number of an entry.
+  // more to it: then `expected` is the number of an entry, and the address is only asked for ahead.
   struct Check {
     std::uintptr_t address;
     std::uint64_t expected;
