@@ -130,6 +130,7 @@ std::string json_of(const RegionReport& region, const RunReport& report) {
   parts.number("patches", microseconds(region.parts.patches), 2);
   parts.number("launch", microseconds(region.parts.launch), 2);
   parts.number("results", microseconds(region.parts.results), 2);
+  parts.number("freed", microseconds(region.parts.freed), 2);
   parts.number("ahead", microseconds(region.parts.ahead), 2);
   members.text("region", region.name).text("state", region.state);
   members.number("seconds", region.seconds, 6).number("share", share(region.seconds, report.region_seconds), 4);

@@ -24,6 +24,7 @@ struct ReplayParts {
   double patches = 0;    // addresses that moved
   double launch = 0;     // with the waits for values that the host reads
   double results = 0;    // their objects
+  double freed = 0;      // what these replaced comes to its end, as in the call itself
   double ahead = 0;      // what the next replay needs, while the GPU works on this one
 };
 

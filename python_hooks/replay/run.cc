@@ -207,6 +207,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   if (random && !state::random_state(call.dispatch.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
 
   std::vector<Object*> tensors;
+  state::References replaced;
   region.ahead.take(proven, call, tensors);
   if (!place_call(region, proven, call, tensors)) {
     drop(tensors);
@@ -226,9 +227,11 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         if (random)
           state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.head().random_increment);
         // The work is under way: there is no way back to eager from here.
-        result = proven.outcome->repeat(tensors.data(), *call.walk);
+        result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
         if (result == nullptr) g_api.PyErr_NoMemory();
         laps.add_to(region.parts.results);
+        replaced.clear();
+        laps.add_to(region.parts.freed);
         ran = Ran::kReplayed;
         break;
       case grape::replay::Steps::Ran::kOtherValue:

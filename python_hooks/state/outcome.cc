@@ -58,8 +58,8 @@ const std::vector<MadeTensor>& Outcome::made() const noexcept { return state_->m
 
 bool Outcome::fits(const Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
 
-Object* Outcome::repeat(Object* const* tensors, const Walk& arguments) const noexcept {
-  return repeat_outcome(*state_, tensors, arguments);
+Object* Outcome::repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept {
+  return repeat_outcome(*state_, tensors, arguments, replaced);
 }
 
 }  // namespace grape::python::state

@@ -10,6 +10,7 @@
 #include "compressor/cache/cache.h"
 #include "python_hooks/cpython.h"
 #include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/references.h"
 #include "python_hooks/state/walk.h"
 
 namespace grape::python::state {
@@ -79,8 +80,9 @@ class Outcome {
   // Repeats, while the module's guard holds: `tensors[i]` stands for made()[i] (references are not stolen); `arguments`
   // is a walk of this call's arguments with bytes equal to the learned one's. First builds everything, then applies the
   // replaced attributes and items. Returns the result, a new reference; null: no memory, or !fits(); nothing was
-  // changed. Runs no Python code before all is done (the end of a replaced object may run some then).
-  Object* repeat(Object* const* tensors, const Walk& arguments) const noexcept;
+  // changed. Runs no Python code: what was replaced is in `replaced`, which was empty, and the end of such an object
+  // may run some.
+  Object* repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept;
 
  private:
   Outcome();

@@ -1,37 +1,10 @@
 // Does what a call did, without the call: on the way of every replayed call.
 #include <algorithm>
-#include <cstdlib>
 
 #include "python_hooks/state/outcome_state.h"
 
 namespace grape::python::state {
 namespace {
-
-// Owned references, all null at first; given up at the end.
-class References {
- public:
-  explicit References(std::size_t count) noexcept : count_(count) {
-    at_ = count <= kInline ? inline_ : static_cast<Object**>(std::calloc(count, sizeof(void*)));
-    if (at_ == inline_) std::fill_n(at_, count, nullptr);
-  }
-  ~References() noexcept {
-    if (at_ == nullptr) return;
-    for (std::size_t i = 0; i < count_; ++i) {
-      if (at_[i] != nullptr) g_api.Py_DecRef(at_[i]);
-    }
-    if (at_ != inline_) std::free(at_);
-  }
-  References(const References&) = delete;
-  References& operator=(const References&) = delete;
-  explicit operator bool() const noexcept { return at_ != nullptr; }
-  Object*& operator[](std::size_t i) noexcept { return at_[i]; }
-
- private:
-  static constexpr std::size_t kInline = 128;
-  std::size_t count_;
-  Object** at_;
-  Object* inline_[kInline];
-};
 
 Object* shared(Object* object) noexcept {
   if (object != nullptr) g_api.Py_IncRef(object);
@@ -46,17 +19,13 @@ void exchange_slot(Object* object, std::size_t offset, Object* value) noexcept {
 
 class Repeat {
  public:
-  Repeat(const OutcomeState& state, Object* const* tensors, const Walk& arguments) noexcept
-      : state_(state),
-        tensors_(tensors),
-        arguments_(arguments),
-        values_(state.nodes.size()),
-        targets_(state.effects.size()),
-        old_(state.effects.size()) {}
+  Repeat(const OutcomeState& state, Object* const* tensors, const Walk& arguments, References& replaced) noexcept
+      : state_(state), tensors_(tensors), arguments_(arguments), old_(replaced) {}
 
   // A new reference; null: nothing was changed.
   Object* run() noexcept {
-    if (!values_ || !targets_ || !old_) return nullptr;
+    const std::size_t effects = state_.effects.size();
+    if (!values_.make(state_.nodes.size()) || !targets_.make(effects) || !old_.make(effects)) return nullptr;
     if (!make() || !fill() || !prepare() || !apply()) return nullptr;
     return shared(values_[state_.result]);
   }
@@ -291,7 +260,8 @@ class Repeat {
   const OutcomeState& state_;
   Object* const* tensors_;
   const Walk& arguments_;
-  References values_, targets_, old_;
+  References values_, targets_;
+  References& old_;
 };
 
 bool view_fits(const View& view, const Walk& arguments) noexcept {
@@ -311,11 +281,12 @@ bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept {
                      [&](const View& view) { return view_fits(view, arguments); });
 }
 
-Object* repeat_outcome(const OutcomeState& state, Object* const* tensors, const Walk& arguments) noexcept {
+Object* repeat_outcome(const OutcomeState& state, Object* const* tensors, const Walk& arguments,
+                       References& replaced) noexcept {
   if (!outcome_fits(state, arguments)) return nullptr;
   Object* result = nullptr;
   {
-    Repeat repeat(state, tensors, arguments);
+    Repeat repeat(state, tensors, arguments, replaced);
     const NoCollection no_collection;  // what is half made is nobody's to see
     result = repeat.run();
   }

@@ -94,6 +94,7 @@ struct OutcomeState {
 std::string outcome_difference(const OutcomeState& a, const OutcomeState& b);
 // See Outcome::fits() and repeat().
 bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept;
-Object* repeat_outcome(const OutcomeState& state, Object* const* tensors, const Walk& arguments) noexcept;
+Object* repeat_outcome(const OutcomeState& state, Object* const* tensors, const Walk& arguments,
+                       References& replaced) noexcept;
 
 }  // namespace grape::python::state

@@ -35,12 +35,30 @@ with torch.no_grad():
 """
 
 
+# Each call replaces what the one before left in an argument.
+REPLACING = """
+import types
+import bed, torch
+
+class Model(bed.Net):
+    def forward(self, x, kept):
+        kept.value = super().forward(x)
+        return kept.value * 2
+
+model, kept = Model().cuda().eval(), types.SimpleNamespace(value=bed.data())
+with torch.no_grad():
+    for i in range(12):
+        model(bed.data(i), kept)
+"""
+PARTS = ["signature", "guards", "outputs", "patches", "launch", "results", "freed", "ahead"]
+
+
 class Report(unittest.TestCase):
-    def region(self, *arguments):
+    def region(self, *arguments, program=PROGRAM):
         with tempfile.TemporaryDirectory() as folder:
             report = os.path.join(folder, "report.json")
             environment = simulated.environment(OPTIONS, HERE, folder, LD_PRELOAD=OPTIONS.grape, GRAPE_REPORT=report)
-            subprocess.run([sys.executable, "-c", PROGRAM, *arguments], env=environment, check=True, timeout=120)
+            subprocess.run([sys.executable, "-c", program, *arguments], env=environment, check=True, timeout=120)
             with open(report, encoding="utf-8") as file:
                 (region,) = json.load(file)["regions"]
             return region
@@ -51,6 +69,15 @@ class Report(unittest.TestCase):
             self.assertEqual((region["calls"], region["replayed"]), (6, 0))
         self.assertIsNotNone(usual["eager_interval_ms"])
         self.assertIsNone(loading["eager_interval_ms"])
+
+    def test_parts_of_a_replay(self):
+        region = self.region(program=REPLACING)
+        self.assertGreater(region["replayed"], 4)
+        parts = region["replay_us"]
+        self.assertEqual(list(parts), PARTS)
+        for name in ("signature", "guards", "launch", "results", "freed"):
+            self.assertGreater(parts[name], 0, name)
+        self.assertLessEqual(sum(parts.values()), region["replay_ms"] * 1000 + 0.05)
 
 
 def main():

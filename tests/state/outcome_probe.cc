@@ -138,7 +138,8 @@ PROBE Object* probe_repeat(void* observed, Object* tensors, Object* arguments, O
   auto* known = static_cast<Observed*>(observed);
   state::Walk walk(false);
   const bool same = walk_arguments(arguments, walk) && walk.bytes() == known->walked;
-  Object* result = same ? known->outcome->repeat(items(tensors).data(), walk) : nullptr;
+  state::References replaced;
+  Object* result = same ? known->outcome->repeat(items(tensors).data(), walk, replaced) : nullptr;
   if (result != nullptr) return result;
   g_api.Py_IncRef(refused);
   return refused;
@@ -194,7 +195,8 @@ PROBE Object* probe_repeat_failing(void* observed, Object* tensors, Object* argu
   Failing<&python::Api::PyObject_GenericGetDict>::put();
   g_api.PyList_SetItem = fail_list_set_item;
   g_until_failure = n;
-  Object* result = known->outcome->repeat(list.data(), walk);
+  state::References replaced;
+  Object* result = known->outcome->repeat(list.data(), walk, replaced);
   *left = g_until_failure;
   g_until_failure = -1;
   g_api = g_real;
@@ -213,7 +215,9 @@ PROBE double probe_time(void* observed, Object* cycle, Object* arguments, int co
   std::chrono::duration<double, std::nano> time{};
   for (int i = 0; i < count; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    Object* result = known->outcome->repeat(lists[static_cast<std::size_t>(i) % lists.size()].data(), walk);
+    state::References replaced;
+    Object* result = known->outcome->repeat(lists[static_cast<std::size_t>(i) % lists.size()].data(), walk, replaced);
+    replaced.clear();
     time += std::chrono::steady_clock::now() - start;
     if (result == nullptr) return -1;
     g_api.Py_DecRef(result);
