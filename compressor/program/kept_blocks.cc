@@ -6,47 +6,39 @@
 namespace grape::program {
 namespace {
 
-template <typename A, typename B>
-bool overlap(const A& a, const B& b) {
-  return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
+// The last birth at that address, by its place among the events; their number: there is none.
+std::size_t birth_at(const std::vector<BlockEvent>& events, std::uint64_t address) {
+  for (std::size_t i = events.size(); i-- > 0;) {
+    if (events[i].alloc && events[i].address == address) return i;
+  }
+  return events.size();
 }
 
-// The last birth at that address; null: none.
-const BlockEvent* birth_at(const std::vector<BlockEvent>& events, std::uint64_t address) {
-  const auto found = std::find_if(events.rbegin(), events.rend(), [address](const BlockEvent& event) {
-    return event.alloc && event.address == address;
+bool lies_in_older(const RegionRecord& record, const BlockEvent& birth) {
+  return std::any_of(record.before.begin(), record.before.end(), [&birth](const LiveBlock& block) {
+    return block.address < birth.address + birth.bytes && birth.address < block.address + block.bytes;
   });
-  return found != events.rend() ? &*found : nullptr;
-}
-
-bool was_something_else(const RegionRecord& record, const BlockEvent& birth) {
-  const auto other = [&birth](const BlockEvent& event) {
-    return event.alloc && &event != &birth && overlap(event, birth);
-  };
-  const auto older = [&birth](const LiveBlock& block) { return overlap(block, birth); };
-  return std::any_of(record.block_events.begin(), record.block_events.end(), other) ||
-         std::any_of(record.before.begin(), record.before.end(), older);
 }
 
 }  // namespace
 
 bool count_as_before(RegionRecord& record, const std::vector<std::uint64_t>& addresses) {
-  std::vector<BlockEvent> births;
-  for (const std::uint64_t address : addresses) {
-    const BlockEvent* birth = birth_at(record.block_events, address);
-    if (birth == nullptr || was_something_else(record, *birth)) return false;
-    births.push_back(*birth);
-  }
+  std::vector<BlockEvent>& events = record.block_events;
   std::vector<LiveBlock> before = record.before;
-  for (const BlockEvent& birth : births) before.push_back({birth.address, birth.bytes, birth.serial});
+  std::vector<bool> gone(events.size(), false);
+  for (const std::uint64_t address : addresses) {
+    const std::size_t birth = birth_at(events, address);
+    if (birth == events.size() || lies_in_older(record, events[birth])) return false;
+    before.push_back({events[birth].address, events[birth].bytes, events[birth].serial});
+    gone[birth] = true;
+  }
   std::sort(before.begin(), before.end(), [](const LiveBlock& a, const LiveBlock& b) { return a.address < b.address; });
   record.before = std::move(before);
-  auto& events = record.block_events;
-  events.erase(std::remove_if(events.begin(), events.end(),
-                              [&addresses](const BlockEvent& event) {
-                                return std::find(addresses.begin(), addresses.end(), event.address) != addresses.end();
-                              }),
-               events.end());
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < events.size(); ++i) {
+    if (!gone[i]) events[kept++] = events[i];
+  }
+  events.resize(kept);
   return true;
 }
 

@@ -40,13 +40,29 @@ TEST(KeptBlocks, TheNextCallIsTheSameProgram) {
       << "another block at the same address";
 }
 
-TEST(KeptBlocks, MemoryThatWasSomethingElseBefore) {
-  RecordBuilder reused;
-  reused.alloc(kWorkspace + 0x100, 64).launch(plain_kernel(1, 1), {kWorkspace + 0x100}).free(kWorkspace + 0x100);
-  reused.alloc(kWorkspace, 0x800).launch(plain_kernel(1, 1), {kWorkspace});
-  EXPECT_FALSE(count_as_before(reused.record(), {kWorkspace}));
-  EXPECT_EQ(reused.record().block_events.size(), 3u);
+// Also where the workspace itself begins.
+TEST(KeptBlocks, ATemporaryWasInItsPlaceBefore) {
+  const auto call = [](RecordBuilder record, std::uint64_t temporary, bool first) {
+    record.alloc(temporary, 64).launch(plain_kernel(1, 1), {temporary + 8}).free(temporary);
+    if (first) record.alloc(kWorkspace, 0x800);
+    record.launch(plain_kernel(1, 1), {kWorkspace + 8});
+    return std::move(record.record());
+  };
+  for (const std::uint64_t place : {kWorkspace, kWorkspace + 0x100}) {
+    RegionRecord first = call(RecordBuilder(), place, true);
+    const std::uint64_t serial = first.block_events.back().serial;
+    ASSERT_TRUE(count_as_before(first, {kWorkspace}));
+    EXPECT_EQ(first.block_events.size(), 2u);
+    const Program program = symbolise(std::move(first));
+    EXPECT_EQ(symbol_at(program, 0), "temp 0 + 8");
+    EXPECT_EQ(symbol_at(program, 1), "static 0 + 8");
+    RegionRecord next = call(std::move(RecordBuilder().before(kWorkspace, 0x800)), kOther, false);
+    next.before.front().serial = serial;
+    EXPECT_EQ(compare(program, symbolise(std::move(next))).difference, Difference::kNone);
+  }
+}
 
+TEST(KeptBlocks, MemoryThatWasSomethingElseAsTheCallBegan) {
   RecordBuilder older;
   older.before(kWorkspace, 0x100).free(kWorkspace).alloc(kWorkspace, 0x800);
   older.launch(plain_kernel(1, 1), {kWorkspace});
