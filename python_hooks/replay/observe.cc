@@ -106,7 +106,8 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   }
   // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
   region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
-  if (recorded.record != nullptr && !recorded.set_up.empty() && signature.stage == Stage::kObserved) {
+  const bool may_set_up = signature.stage != Stage::kObserved && !signature.set_up;
+  if (recorded.record != nullptr && !recorded.set_up.empty() && !may_set_up) {
     recorded.record = nullptr;  // what was observed before waits for the next one
     recorded.again = true;
     seen.reason = std::move(recorded.set_up);
@@ -147,7 +148,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   program::RegionRecord& record = *recorded.record;
   // A library's workspace, say. A call that keeps memory each time is found out by the second one.
   const std::vector<std::uint64_t> left = blocks_without_result(record, *observation->outcome);
-  if (!left.empty() && signature.stage != Stage::kObserved) {
+  if (!left.empty() && may_set_up) {
     observation->set_up = program::count_as_before(record, left) || observation->set_up;
   }
   for (const state::StorageExtent& extent : call.walk->extents())
@@ -340,6 +341,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   if (trial == nullptr && !observation->set_up)
     proven = prove_by_earlier(region, signature, call, *observation, trial, seen);
   signature.stage = Stage::kObserved;
+  signature.set_up = signature.set_up || observation->set_up;
   const auto program = proven != nullptr ? proven->program.whole() : nullptr;
   const auto unknown = program != nullptr ? unknown_padding(*trial, *program) : std::vector<program::NoiseWord>();
   if (!unknown.empty()) {
