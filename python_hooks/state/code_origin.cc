@@ -45,40 +45,28 @@ bool begins(std::string_view text, std::string_view start) {
   return !start.empty() && text.substr(0, start.size()) == start;
 }
 
-// Folders, and single files, of installed packages that count as the user's.
-std::vector<std::string>& users_packages() {
+// Files of installed packages that count as the user's.
+std::vector<std::string>& users_files() {
   static auto* found = new std::vector<std::string>;
   return *found;
 }
 
-// Behind "site-packages/"; npos: it is no such path.
-std::size_t begin_of_package(std::string_view path) {
-  constexpr std::string_view kFolders[] = {"/site-packages/", "/dist-packages/"};
-  for (const std::string_view folder : kFolders) {
-    const std::size_t at = path.rfind(folder);
-    if (at != std::string_view::npos) return at + folder.size();
-  }
-  return std::string_view::npos;
-}
-
-CodeOrigin origin_of_path(std::string_view path);
-
-void add_users_package(std::string_view file) {
-  const std::size_t begin = begin_of_package(file);
-  if (begin == std::string_view::npos || begins(file, folders().torch)) return;
-  if (origin_of_path(file) != CodeOrigin::kInstalled) return;
-  const std::size_t slash = file.find('/', begin);
-  users_packages().emplace_back(slash != std::string_view::npos ? file.substr(0, slash + 1) : file);
+bool is_in_package(std::string_view path) {
+  return path.rfind("/site-packages/") != std::string_view::npos ||
+         path.rfind("/dist-packages/") != std::string_view::npos;
 }
 
 CodeOrigin origin_of_path(std::string_view path) {
   if (begins(path, "<frozen ")) return CodeOrigin::kStandard;
   if (begins(path, folders().torch)) return CodeOrigin::kInstalled;
-  const bool users = std::any_of(users_packages().begin(), users_packages().end(),
-                                 [path](const std::string& package) { return begins(path, package); });
-  if (users) return CodeOrigin::kUser;
-  if (begin_of_package(path) != std::string_view::npos) return CodeOrigin::kInstalled;
+  if (std::find(users_files().begin(), users_files().end(), path) != users_files().end()) return CodeOrigin::kUser;
+  if (is_in_package(path)) return CodeOrigin::kInstalled;
   return begins(path, folders().standard) ? CodeOrigin::kStandard : CodeOrigin::kUser;
+}
+
+void add_users_file(std::string_view file) {
+  if (begins(file, folders().torch) || !is_in_package(file) || origin_of_path(file) == CodeOrigin::kUser) return;
+  users_files().emplace_back(file);
 }
 
 }  // namespace
@@ -91,9 +79,9 @@ void count_as_users(Object* function, const char* name) noexcept {
     const std::string module(name, std::strcspn(name, ":"));
     Object* found = imported_module(module.c_str());
     Object* globals = found != nullptr ? module_dict(found) : nullptr;
-    if (globals != nullptr) add_users_package(copy_path(dict_item(globals, "__file__"), path));
+    if (globals != nullptr) add_users_file(copy_path(dict_item(globals, "__file__"), path));
     for (int i = 0; i < kMostWrapped && function != nullptr && is_function(function); ++i) {
-      add_users_package(copy_path(field<Object*>(function_parts(function).code, g_layout.code_file), path));
+      add_users_file(copy_path(field<Object*>(function_parts(function).code, g_layout.code_file), path));
       Object* attributes = function_parts(function).attributes;
       function = attributes != nullptr ? dict_item(attributes, "__wrapped__") : nullptr;
     }
@@ -102,7 +90,7 @@ void count_as_users(Object* function, const char* name) noexcept {
   }
 }
 
-std::uint32_t origins_epoch() noexcept { return static_cast<std::uint32_t>(users_packages().size()); }
+std::uint32_t origins_epoch() noexcept { return static_cast<std::uint32_t>(users_files().size()); }
 
 CodeOrigin origin_of(Object* code, Object* globals) noexcept {
   try {

@@ -23,7 +23,10 @@ from run_test import SKIPPED, interpreter  # noqa: E402
 
 OPTIONS = None
 SECONDS = 240  # for a process; on a busy machine
-NAMED = ("cases_function*:region_*", "cases_function*:*.region_*", "installed_helper:region_*", "__main__:region_*")
+NAMED = (
+    "cases_function*:region_*", "cases_function*:*.region_*", "__main__:region_*",
+    "installed_helper:region_*", "installed_package.regions:region_*",
+)
 REGIONS = {"GRAPE_REGIONS": ",".join(NAMED)}
 
 

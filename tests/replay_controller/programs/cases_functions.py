@@ -11,6 +11,8 @@ from cases_function_state import calling, give, region_in_a_closure
 from torch import nn
 
 import installed_helper  # noqa: E402
+import installed_package.regions
+import installed_package.settings
 
 INLINES = sys.version_info[:2] == (3, 11)  # direct calls from Python code, which nobody sees then
 MODEL = TABLE = LAST = None
@@ -323,6 +325,32 @@ def function_of_an_installed_package(run):
             kept, weight.data = weight.data, weight.data * 2
         run(installed_helper.region_of_a_package, data(i))
     run.see(kept)
+
+
+class Scaling(Net):
+    def __init__(self):
+        super().__init__()
+        self.settings = installed_package.settings.Settings()
+
+    def forward(self, x):
+        return super().forward(x) * self.settings.scale
+
+
+# Only the file of the function counts as the user's: the package's classes are as in any other package.
+@case("eer{3}eer{3}")
+def function_of_a_package_with_classes(run):
+    installed_package.settings.SCALE, scaling = 1.0, net(Scaling)
+    for i in range(10):
+        if i == 5:
+            installed_package.settings.SCALE = 2.0
+        run(installed_package.regions.region_that_scales, data(i), scaling)
+
+
+@case("eer{3}")
+def module_of_a_package_with_a_named_function(run):
+    scaling = net(Scaling)
+    for i in range(5):
+        run(scaling, data(i))
 
 
 @case("eer{4}")
