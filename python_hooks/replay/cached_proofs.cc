@@ -101,7 +101,7 @@ cache::Digest CachedProofs::name(const Region& region, const Call& call) {
   cache::Digest& module = state_->modules[XXH3_64bits(state.data(), state.size())];
   if (module == cache::Digest()) {
     state::Walk walk = state::Walk::portable(true);
-    if (!walk.add(call.root, "module")) return {};
+    if (!walk.add(call.root, "module") || (call.self != nullptr && !walk.add(call.self, "module"))) return {};
     module = state::digest_of(walk.bytes());
   }
   state::Walk walk = state::Walk::portable(false);

@@ -9,6 +9,7 @@
 
 #include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
@@ -90,16 +91,17 @@ bool change_state(Region& region) {
 }
 
 // The module's state is what proofs stand on. `reason`: what changed, or is refused.
-Guarded ensure_guard(Region& region, Object* root, std::string& reason) {
+Guarded ensure_guard(Region& region, const Call& call, std::string& reason) {
   if (region.guard != nullptr && region.guard->holds()) return Guarded::kHolds;
   const bool proofs = has_proofs(region.signatures);
   if (region.guard != nullptr) {
-    reason = region.function ? "the function itself is not as it was: " : "its module is not as it was: ";
+    const bool itself = region.function && call.self == nullptr;
+    reason = itself ? "the function itself is not as it was: " : "its module is not as it was: ";
     reason += region.guard->change();
   }
   if (change_state(region)) return Guarded::kHolds;
   std::string refusal;
-  region.guard = state::ModuleGuard::take(root, refusal);
+  region.guard = state::ModuleGuard::take(call.root, call.self, refusal);
   if (region.guard == nullptr) {
     reason = refusal.empty() ? "no memory" : refusal;
     region.given_up = true;
@@ -141,7 +143,7 @@ Object* run_eagerly(Region& region, const Call& call) {
 bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
   if (walk.tensors().empty()) static_cast<void>(write_call(call, walk));  // it was not come to
   std::string ignored;
-  if (region.guard == nullptr) region.guard = state::ModuleGuard::take(call.root, ignored);
+  if (region.guard == nullptr) region.guard = state::ModuleGuard::take(call.root, call.self, ignored);
   region.on_gpu =
       region.on_gpu || !walk.extents().empty() || (region.guard != nullptr && !region.guard->extents().empty());
   return region.on_gpu;
@@ -338,7 +340,7 @@ Object* decide(Region& region, Call& call) {
   }
   std::string reason;
   const double walked = now();
-  const Guarded guard = ensure_guard(region, call.root, reason);
+  const Guarded guard = ensure_guard(region, call, reason);
   const Lookup lookup{began, now() - walked};
   region.on_gpu = region.on_gpu || !walk.extents().empty();
   if (guard == Guarded::kRefused) return give_up_first(region, reason);
@@ -419,32 +421,6 @@ Object* call_given_up(Region& region, const Call& call) {
   return run_eagerly(region, call);
 }
 
-// What calling the function gives in place of running its code; null: calling it runs its code.
-const char* deferred(Object* function) noexcept {
-  constexpr struct {
-    long flag;  // of a code object
-    const char* name;
-  } kinds[] = {{0x20, "a generator"}, {0x80, "a coroutine"}, {0x200, "an asynchronous generator"}};
-  const KeepException keep;
-  const Reference flags(g_api.PyObject_GetAttrString(g_api.PyFunction_GetCode(function), "co_flags"));
-  const long set = flags ? g_api.PyLong_AsLong(flags.get()) : 0;
-  for (const auto& kind : kinds) {
-    if ((set & kind.flag) != 0) return kind.name;
-  }
-  return nullptr;
-}
-
-void begin_region(Region& region, Object* root) noexcept {
-  region.inner = t_depth != 0;
-  const char* kind = region.function ? deferred(root) : nullptr;
-  if (kind == nullptr) return;
-  region.given_up = true;
-  try {
-    region.reasons.add(std::string("is ") + kind + ", whose code runs after the call", {});
-  } catch (const std::bad_alloc&) {  // then without a reason
-  }
-}
-
 Object* decide_and_run(Region& region, Call& call) {
   Object* result = nullptr;
   const Inside inside;
@@ -464,9 +440,13 @@ bool passes() noexcept { return t_inside || !lifecycle::active() || interpose::g
 
 Object* call_region(Call call) {
   grape::replay::CopyMemory::instance().note_call();
-  Region* region = region_of(call.root);
+  Region* region = region_of(call.root, call.self);
   if (region == nullptr || region->busy) return run_as_it_is(call);
-  if (region->calls == 0) begin_region(*region, call.root);
+  if (takes_self_as_argument(*region)) give_self_as_argument(*region, call);
+  if (region->calls == 0) {
+    region->inner = t_depth != 0;
+    refuse_deferred(*region, call.root);
+  }
   if (region->given_up) return call_given_up(*region, call);
   const Timed timed(*region);
   Object* result = decide_and_run(*region, call);
@@ -489,12 +469,13 @@ Enabled enabled() noexcept {
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   if (passes() || positional_count(count) == 0) return eager(function, arguments, count, names);
-  return call_region(Call{eager, function, arguments, count, names, arguments[0], 1, {}, nullptr});
+  return call_region(Call{eager, function, arguments, count, names, arguments[0], nullptr, 1, {}, nullptr});
 }
 
 Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   if (passes()) return eager(function, arguments, count, names);
-  return call_region(Call{eager, function, arguments, count, names, function, 0, {}, nullptr});
+  Object* self = self_of(arguments, count);
+  return call_region(Call{eager, function, arguments, count, names, function, self, self != nullptr, {}, nullptr});
 }
 
 }  // namespace grape::python::replay

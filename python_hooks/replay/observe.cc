@@ -132,7 +132,10 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   }
   state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
   seen.reason = changed_by_call(region, known, call);
-  if (!seen.reason.empty()) return nullptr;
+  if (!seen.reason.empty()) {
+    if (call.self != nullptr && !region.guard->holds()) ++region.self_changes;
+    return nullptr;
+  }
   auto observation = std::make_unique<Observation>();
   observation->module_epoch = seen.module_epoch;
   observation->loaded = recorded.loaded;

@@ -13,8 +13,9 @@ struct Call {
   Object* const* arguments;
   std::size_t count;  // with the vectorcall's flag
   Object* names;
-  Object* root;           // the module, or the function itself
-  std::size_t first = 0;  // argument that is no root: a module is the first of its own call's
+  Object* root;            // the module, or the function itself
+  Object* self = nullptr;  // the module that is a function's first argument, and guarded as modules are; null: none
+  std::size_t first = 0;   // argument that is none of these
   state::DispatchState dispatch;
   const state::Walk* walk;              // of the arguments without the root
   bool passed_on = false;               // to run as always, the modules inside of it as regions

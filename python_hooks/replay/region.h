@@ -147,7 +147,8 @@ struct Region {
   void drop_proofs() noexcept;
   void give_up() noexcept;  // keeps only the counts of what was proven
 
-  Object* weak_module = nullptr;  // owned weak reference; to the function where `function`
+  Object* weak_root = nullptr;    // owned weak reference to the module, to the function where `function`
+  Object* weak_self = nullptr;    // the same, to the module that is the function's first argument; null: none
   std::string name;               // "package.module:Class", or the function's
   bool function = false;          // it is a function that GRAPE_REGIONS names, and no module
   bool given_up = false;          // its children are regions then
@@ -156,6 +157,7 @@ struct Region {
   bool inner = false;             // its first call was inside of a module that is not replayed as a whole
   bool useful = false;            // an observation of one of its calls was
   bool busy = false;              // a thread is inside
+  bool self_is_argument = false;  // that module is none of the guard's
   Reasons reasons;                // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;
   std::vector<std::uint64_t> shared;  // what a call's arguments share with the module; reused
@@ -174,6 +176,7 @@ struct Region {
   std::uint64_t put_off = 0;          // ran as always because looking at them would have cost too much
   std::uint64_t first_calls = 0;      // ran as always because their signature had not come often enough
   std::uint32_t failures = 0;         // observations in a row that were of no use
+  std::uint32_t self_changes = 0;     // observed calls of a function that changed the module
   Times times;
   ReplayParts parts;
   StageCounts last_counts;  // of signatures that are not there any more
@@ -182,7 +185,8 @@ struct Region {
 // Those that are gone included.
 StageCounts count_stages(const Region& region) noexcept;
 
-// The region of a module or a function; null: no memory, or one that is never replayed.
-Region* region_of(Object* module) noexcept;
+// The region of a module, or of a function and the module that is its first argument (null: it is none); null: no
+// memory, or one that is never replayed.
+Region* region_of(Object* root, Object* self) noexcept;
 
 }  // namespace grape::python::replay

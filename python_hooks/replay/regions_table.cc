@@ -1,4 +1,4 @@
-// The regions of this process, by their modules' addresses.
+// The regions of this process, by the addresses of modules and functions.
 #include <new>
 #include <vector>
 
@@ -13,7 +13,16 @@ namespace {
 constexpr std::size_t kMostRegions = 65536, kFewRegions = 2048;
 constexpr std::size_t kMostGone = 256;  // reports of modules that are gone
 
-using Table = std::unordered_map<Object*, std::unique_ptr<Region>>;
+struct Key {
+  Object *root, *self;
+  bool operator==(const Key& other) const { return root == other.root && self == other.self; }
+};
+struct HashOfKey {
+  std::size_t operator()(const Key& key) const {
+    return std::hash<Object*>()(key.root) ^ (std::hash<Object*>()(key.self) << 1);
+  }
+};
+using Table = std::unordered_map<Key, std::unique_ptr<Region>, HashOfKey>;
 
 // Never destroyed: calls may come until the very end.
 Table& table() {
@@ -21,7 +30,17 @@ Table& table() {
   return *regions;
 }
 
-bool is_of(const Region& region, Object* module) { return referent(region.weak_module) == module; }
+bool is_of(const Region& region, const Key& key) {
+  return referent(region.weak_root) == key.root &&
+         (region.weak_self == nullptr || referent(region.weak_self) == key.self);
+}
+
+// False: it cannot be referred to weakly.
+bool refer_weakly(Object* object, Object*& reference) {
+  reference = g_api.PyWeakref_NewRef(object, nullptr);
+  if (reference == nullptr) g_api.PyErr_Clear();
+  return reference != nullptr;
+}
 
 struct Gone {
   std::vector<RegionReport> reports;
@@ -70,7 +89,9 @@ Region::~Region() {
   for (const Arena& arena : arenas) {
     if (arena.tensor != nullptr) g_api.Py_DecRef(arena.tensor);
   }
-  if (weak_module != nullptr) g_api.Py_DecRef(weak_module);
+  for (Object* reference : {weak_root, weak_self}) {
+    if (reference != nullptr) g_api.Py_DecRef(reference);
+  }
 }
 
 void add_regions(RunReport& report) {
@@ -81,10 +102,11 @@ void add_regions(RunReport& report) {
   }
 }
 
-Region* region_of(Object* module) noexcept {
+Region* region_of(Object* root, Object* self) noexcept {
   try {
-    const auto found = table().find(module);
-    if (found != table().end() && is_of(*found->second, module)) return found->second.get();
+    const Key key{root, self};
+    const auto found = table().find(key);
+    if (found != table().end() && is_of(*found->second, key)) return found->second.get();
     // Soon for few; for many each time the table has doubled, so that the work per region stays the same.
     static std::size_t next_sweep = 0;
     if (table().size() >= next_sweep) {
@@ -93,20 +115,18 @@ Region* region_of(Object* module) noexcept {
     }
     if (table().size() >= kMostRegions) return nullptr;
     auto region = std::make_unique<Region>();
-    region->weak_module = g_api.PyWeakref_NewRef(module, nullptr);
-    if (region->weak_module == nullptr) {
-      g_api.PyErr_Clear();
+    if (!refer_weakly(root, region->weak_root) || (self != nullptr && !refer_weakly(self, region->weak_self))) {
       return nullptr;
     }
     char name[512];
-    region->function = is_function(module);
-    Object* named = region->function ? module : type_of(module);
+    region->function = is_function(root);
+    Object* named = region->function ? root : type_of(root);
     region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
     if (matches(config().exclude, region->name.c_str())) {
       region->given_up = true;
       region->reasons.add("GRAPE_EXCLUDE names it", {});
     }
-    return (table()[module] = std::move(region)).get();
+    return (table()[key] = std::move(region)).get();
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

@@ -45,7 +45,8 @@ std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, 
     return "changes PyTorch's global state (grad mode, autocast, stream, ...)";
   }
   if (!region.guard->holds()) {
-    return (region.function ? "changes the function itself: " : "changes its module: ") + region.guard->change();
+    const bool itself = region.function && call.self == nullptr;
+    return (itself ? "changes the function itself: " : "changes its module: ") + region.guard->change();
   }
   if (globals != nullptr && !globals->holds()) return "changes what its code names: " + globals->change();
   return {};

@@ -63,7 +63,8 @@ GlobalHooks& global_hooks() {
 }  // namespace
 
 struct ModuleGuard::State {
-  Object* module = nullptr;  // weak
+  Object* root = nullptr;  // weak
+  Object* self = nullptr;  // the same; null: none
   Walk walk{true};
   Walk again{true};  // to look a second time
   Watch watch;
@@ -72,23 +73,29 @@ struct ModuleGuard::State {
   Sharing sharing;
   std::uint32_t shared_walk = 0;  // the walk that `sharing` was taken of
 
-  // Walks into `into`, with a new watch. False: refused.
-  bool look(Walk& into, Object* object, const std::vector<std::uint8_t>* expected) {
+  ~State() {
+    for (Object* reference : {root, self}) {
+      if (reference != nullptr) g_api.Py_DecRef(reference);
+    }
+  }
+
+  // Walks into `into`, with a new watch; neither is gone. False: refused.
+  bool look(Walk& into, const std::vector<std::uint8_t>* expected) {
     watch.clear();
     into.clear();
     into.set_watch(&watch);
     into.compare_with(expected);
     ++walks;
-    return into.add(object, is_function(object) ? "function" : "module");
+    Object* first = referent(root);
+    return into.add(first, is_function(first) ? "function" : "module") &&
+           (self == nullptr || into.add(referent(self), "module"));
   }
 };
 
 ModuleGuard::ModuleGuard() : state_(new State) {}
-ModuleGuard::~ModuleGuard() {
-  if (state_->module != nullptr) g_api.Py_DecRef(state_->module);
-}
+ModuleGuard::~ModuleGuard() = default;
 
-std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* module, std::string& reason) noexcept {
+std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, std::string& reason) noexcept {
   const KeepException keep;
   try {
     if (const char* hooks = global_hooks().find()) {
@@ -98,13 +105,14 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* module, std::string& reas
     std::unique_ptr<ModuleGuard> guard(new ModuleGuard);
     State& state = *guard->state_;
     const NoCollection no_collection;
-    state.module = g_api.PyWeakref_NewRef(module, nullptr);
-    if (state.module == nullptr) {
+    state.root = g_api.PyWeakref_NewRef(root, nullptr);
+    state.self = self != nullptr && state.root != nullptr ? g_api.PyWeakref_NewRef(self, nullptr) : nullptr;
+    if (state.root == nullptr || (self != nullptr && state.self == nullptr)) {
       g_api.PyErr_Clear();
       reason = "an object that cannot be referred to weakly";
       return nullptr;
     }
-    if (state.look(state.walk, module, nullptr)) return guard;
+    if (state.look(state.walk, nullptr)) return guard;
     reason = state.walk.reason();
   } catch (const std::bad_alloc&) {
     reason.clear();
@@ -114,9 +122,11 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* module, std::string& reas
 
 bool ModuleGuard::holds() noexcept {
   State& state = *state_;
-  Object* module = referent(state.module);
+  const auto gone = [](Object* reference) {
+    return reference != nullptr && referent(reference) == g_api._Py_NoneStruct;
+  };
   try {
-    if (module == g_api._Py_NoneStruct) {
+    if (gone(state.root) || gone(state.self)) {
       state.change = "the module is gone";
       return false;
     }
@@ -125,7 +135,7 @@ bool ModuleGuard::holds() noexcept {
       return false;
     }
     if (state.watch.holds()) return true;
-    if (!state.look(state.again, module, &state.walk.bytes())) {
+    if (!state.look(state.again, &state.walk.bytes())) {
       state.change = state.again.reason();
     } else if (state.again.bytes() == state.walk.bytes()) {
       // The objects may be others than before: the same in all that can be read.

@@ -1,5 +1,5 @@
 // Is everything that can be reached from a module (or from a function that is a region: its code, defaults, closure and
-// attributes) as it was? Walked once (walk.h, addresses kept), then watched by the reports or version numbers of
+// attributes; and from the module that it is a method of) as it was? Walked once (walk.h, addresses kept), then watched by the reports or version numbers of
 // dictionaries, the version numbers of classes, list items, and the addresses of tensors, parents before children, so
 // that no pointer is followed that may be dead. Keeps nothing alive: the module is held by a weak reference. With the
 // GIL.
@@ -28,8 +28,9 @@ void ask_dictionaries() noexcept;
 
 class ModuleGuard {
  public:
-  // Null: refused; `reason` says what (a hook on a submodule, an opaque attribute, ...) and where.
-  static std::unique_ptr<ModuleGuard> take(Object* module, std::string& reason) noexcept;
+  // Of `root`, a module or a function, and of `self`, another module (null: none). Null: refused; `reason` says what (a
+  // hook on a submodule, an opaque attribute, ...) and where.
+  static std::unique_ptr<ModuleGuard> take(Object* root, Object* self, std::string& reason) noexcept;
   ~ModuleGuard();
 
   // The budget for GPT-2 (150 modules, 148 parameters): 15 us when nothing has changed. If a version moved but the

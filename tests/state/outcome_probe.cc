@@ -58,7 +58,7 @@ PROBE int probe_load(int torch) {
 PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
   auto observed = std::make_unique<Observed>();
   std::string& reason = observed->reason;
-  auto guard = state::ModuleGuard::take(module, reason);
+  auto guard = state::ModuleGuard::take(module, nullptr, reason);
   state::Walk walk(false);
   if (guard == nullptr || !walk_arguments(arguments, walk)) {
     if (reason.empty()) reason = walk.reason();

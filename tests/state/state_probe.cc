@@ -75,7 +75,7 @@ PROBE double walk_time(Object* root, int calls, std::size_t trash) {
 
 PROBE ModuleGuard* guard_take(Object* module) {
   g_reason.clear();
-  return ModuleGuard::take(module, g_reason).release();
+  return ModuleGuard::take(module, nullptr, g_reason).release();
 }
 PROBE const char* guard_reason() { return g_reason.c_str(); }
 PROBE void guard_delete(ModuleGuard* guard) { delete guard; }

@@ -78,8 +78,8 @@ class Generating(Net):
         return x
 
 
-# Its weights are arguments: wherever they are.
-@case("eer{3}r{2}eer{2}r{2}eer{2}")
+# What hangs on a module is guarded as in a call of its own.
+@case("eer{3}eeeer{4}eer{2}")
 def method_of_a_module(run):
     model = net(Generating)
     for i in range(17):

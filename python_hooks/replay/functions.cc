@@ -1,0 +1,57 @@
+#include "python_hooks/replay/functions.h"
+
+#include <new>
+
+#include "python_hooks/replay/region.h"
+
+namespace grape::python::replay {
+namespace {
+
+// What calling the function gives in place of running its code; null: calling it runs its code.
+const char* deferred(Object* function) noexcept {
+  constexpr struct {
+    long flag;  // of a code object
+    const char* name;
+  } kinds[] = {{0x20, "a generator"}, {0x80, "a coroutine"}, {0x200, "an asynchronous generator"}};
+  const KeepException keep;
+  const Reference flags(g_api.PyObject_GetAttrString(g_api.PyFunction_GetCode(function), "co_flags"));
+  const long set = flags ? g_api.PyLong_AsLong(flags.get()) : 0;
+  for (const auto& kind : kinds) {
+    if ((set & kind.flag) != 0) return kind.name;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Object* self_of(Object* const* arguments, std::size_t count) noexcept {
+  Object* module = state::module_class();
+  if (positional_count(count) == 0 || module == nullptr) return nullptr;
+  return g_api.PyType_IsSubtype(type_of(arguments[0]), module) != 0 ? arguments[0] : nullptr;
+}
+
+bool takes_self_as_argument(const Region& region) noexcept {
+  return region.self_changes >= (region.inner ? 1 : 2);  // before it is given up for that
+}
+
+void give_self_as_argument(Region& region, Call& call) noexcept {
+  call.self = nullptr;
+  call.first = 0;
+  if (region.self_is_argument) return;
+  region.self_is_argument = true;
+  region.drop_proofs();
+  region.guard = nullptr;
+  region.failures = 0;
+}
+
+void refuse_deferred(Region& region, Object* root) noexcept {
+  const char* kind = region.function ? deferred(root) : nullptr;
+  if (kind == nullptr) return;
+  region.given_up = true;
+  try {
+    region.reasons.add(std::string("is ") + kind + ", whose code runs after the call", {});
+  } catch (const std::bad_alloc&) {  // then without a reason
+  }
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,20 @@
+// Functions that are regions: how their calls differ from those of modules. With the GIL.
+#pragma once
+
+#include "python_hooks/replay/observe.h"
+
+namespace grape::python::replay {
+
+// The module that is the first argument of a function's call: it is guarded, as that of a module's own call is, and not
+// walked each time. Null: there is none.
+Object* self_of(Object* const* arguments, std::size_t count) noexcept;
+
+// Do its calls change that module? Not the first one alone, which may make what is there from then on.
+bool takes_self_as_argument(const Region& region) noexcept;
+// What is changed can be an effect on an argument: from here on the module is one like others.
+void give_self_as_argument(Region& region, Call& call) noexcept;
+
+// Before the first call: gives a function up whose code does not run in its call (a generator's).
+void refuse_deferred(Region& region, Object* root) noexcept;
+
+}  // namespace grape::python::replay
