@@ -7,12 +7,15 @@ replay_cases.py [CASE ...]
 
 import hashlib
 import sys
+import traceback
 from typing import Any
 
 import torch
 
 import cases_calls  # noqa: F401: adds its cases
 import cases_changes  # noqa: F401
+import cases_transformers  # noqa: F401
+import cases_usages  # noqa: F401
 from replay_bed import CASES
 
 
@@ -29,12 +32,18 @@ def add(digest: "hashlib._Hash", value: Any) -> None:
 
 def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
+    status = 0
     for name in sys.argv[1:] or CASES:
-        digest = hashlib.sha256()
-        with torch.no_grad():
-            for value in CASES[name]():
-                add(digest, value)
-        print(f"{name} {digest.hexdigest()[:24]}", flush=True)
+        digest, end = hashlib.sha256(), ""
+        try:
+            with torch.no_grad():
+                for value in CASES[name]():
+                    add(digest, value)
+        except Exception as error:
+            traceback.print_exc()
+            end, status = f" {type(error).__name__}", 1
+        print(f"{name} {digest.hexdigest()[:24]}{end}", flush=True)
+    sys.exit(status)
 
 
 if __name__ == "__main__":
