@@ -45,6 +45,8 @@ struct Buffer {
   X(1, ThreadState*, PyThreadState_Get, ())                                                               \
   X(1, void*, PyInterpreterState_Get, ())                                                                 \
   X(1, void*, PyInterpreterState_Main, ())                                                                \
+  X(1, ThreadState*, PyInterpreterState_ThreadHead, (void*))                                              \
+  X(1, ThreadState*, PyThreadState_Next, (ThreadState*))                                                  \
   X(0, void*, _PyInterpreterState_GetEvalFrameFunc, (void*))                                              \
   X(0, Object*, _PyEval_EvalFrameDefault, (ThreadState*, void*, int))                                     \
   X(1, Object*, PyThreadState_GetFrame, (ThreadState*))                                                   \

@@ -38,12 +38,14 @@ void Ahead::clear() noexcept {
   ready_.reset();
 }
 
-void Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept {
+void Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors,
+                 std::vector<Object*>& useless) noexcept {
   if (ready_.lock().get() == &proven && dispatch_.same_as(call.dispatch) && pool_changes_ == state::pool_changes()) {
     tensors.swap(tensors_);
     proven.bindings.outputs.swap(outputs_);
   }
-  clear();
+  tensors_.swap(useless);
+  ready_.reset();
 }
 
 void Ahead::learn(const std::shared_ptr<Proven>& ran) {

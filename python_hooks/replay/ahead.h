@@ -40,8 +40,8 @@ class Ahead {
   Ahead& operator=(const Ahead&) = delete;
 
   // Before a run of `proven`: hands over what was got ready for it, its `tensors` as make_outputs() makes them, their
-  // addresses in its bindings; none, if nothing was. Whatever else was got ready is let go.
-  void take(Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept;
+  // addresses in its bindings; none, if nothing was. Whatever else was got ready is `useless`. Both are empty before.
+  void take(Proven& proven, const Call& call, std::vector<Object*>& tensors, std::vector<Object*>& useless) noexcept;
   // After `ran` was launched with the addresses in its bindings: learns from it, and gets its successor ready.
   void prepare(Region& region, Proven& ran, const Call& call) noexcept;
   void clear() noexcept;

@@ -426,11 +426,16 @@ Object* decide_and_run(Region& region, Call& call) {
   const Inside inside;
   const Busy busy(region);
   try {
+    if (takes_self_as_argument(region)) give_self_as_argument(region, call);
     result = decide_or_rest(region, call);
   } catch (const std::bad_alloc&) {
     // Thrown before anything ran: what comes after keeps its own.
     lifecycle::give_up("out of memory");
     region.given_up = true;
+  }
+  if (!region.replaced.empty()) {
+    const KeepException exception;
+    drop(region.replaced);
   }
   return result;
 }
@@ -442,7 +447,6 @@ Object* call_region(Call call) {
   grape::replay::CopyMemory::instance().note_call();
   Region* region = region_of(call.root, call.self);
   if (region == nullptr || region->busy) return run_as_it_is(call);
-  if (takes_self_as_argument(*region)) give_self_as_argument(*region, call);
   if (region->calls == 0) {
     region->inner = t_depth != 0;
     refuse_deferred(*region, call.root);

@@ -17,6 +17,7 @@
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/shadowed.h"
+#include "python_hooks/state/observers.h"
 #include "python_hooks/state/portable.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -128,6 +129,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   if (random.known && !state::random_state(call.dispatch.device, random.seed, random.offset_after)) return nullptr;
   if (state::host_random_hash() != seen.host_random) {
     seen.reason = "draws random numbers on the host";
+    seen.again = seen.again || (!region.inner && state::other_threads());  // maybe one of these did
     return nullptr;
   }
   state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;

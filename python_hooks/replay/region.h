@@ -165,6 +165,9 @@ struct Region {
   Signatures signatures;
   std::vector<ParkedState> parked;  // the latest first
   std::vector<Arena> arenas;        // one for each stream that its calls run on
+  // Owned tensors that were replaced. The end of a tensor lets other threads run, so it comes when a call is done, and
+  // not between guards and launch.
+  std::vector<Object*> replaced;
   Ahead ahead;
   AutogradRest autograd;
   Payoff payoff;

@@ -1,10 +1,12 @@
-// The regions of this process, by the addresses of modules and functions.
+// The regions of this process, by the addresses of modules and functions. The end of a region is that of tensors,
+// during which other threads run and call modules: none ends while the table is looked at.
 #include <new>
 #include <vector>
 
 #include "python_hooks/patterns.h"
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/report.h"
+#include "python_hooks/replay/run.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {
@@ -61,13 +63,35 @@ void keep_report(const Region& region) {
   }
 }
 
-// Those whose modules are gone give back what they hold.
-void sweep() {
+using Regions = std::vector<std::unique_ptr<Region>>;
+
+// Those whose modules are gone are to give back what they hold.
+void sweep(Regions& gone) {
   for (auto at = table().begin(); at != table().end();) {
-    const bool gone = !at->second->busy && !is_of(*at->second, at->first);
-    if (gone) keep_report(*at->second);
-    at = gone ? table().erase(at) : std::next(at);
+    if (at->second->busy || is_of(*at->second, at->first)) {
+      ++at;
+      continue;
+    }
+    keep_report(*at->second);
+    gone.push_back(std::move(at->second));
+    at = table().erase(at);
   }
+}
+
+// Null: it cannot be.
+std::unique_ptr<Region> make_region(const Key& key) {
+  auto region = std::make_unique<Region>();
+  if (!refer_weakly(key.root, region->weak_root)) return nullptr;
+  if (key.self != nullptr && !refer_weakly(key.self, region->weak_self)) return nullptr;
+  char name[512];
+  region->function = is_function(key.root);
+  Object* named = region->function ? key.root : type_of(key.root);
+  region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
+  if (matches(config().exclude, region->name.c_str())) {
+    region->given_up = true;
+    region->reasons.add("GRAPE_EXCLUDE names it", {});
+  }
+  return region;
 }
 
 }  // namespace
@@ -89,6 +113,7 @@ Region::~Region() {
   for (const Arena& arena : arenas) {
     if (arena.tensor != nullptr) g_api.Py_DecRef(arena.tensor);
   }
+  drop(replaced);
   for (Object* reference : {weak_root, weak_self}) {
     if (reference != nullptr) g_api.Py_DecRef(reference);
   }
@@ -107,26 +132,21 @@ Region* region_of(Object* root, Object* self) noexcept {
     const Key key{root, self};
     const auto found = table().find(key);
     if (found != table().end() && is_of(*found->second, key)) return found->second.get();
+    Regions gone;  // they end behind all that is done here
     // Soon for few; for many each time the table has doubled, so that the work per region stays the same.
     static std::size_t next_sweep = 0;
     if (table().size() >= next_sweep) {
-      sweep();
+      sweep(gone);
       next_sweep = table().size() < kFewRegions ? 0 : 2 * table().size();
     }
     if (table().size() >= kMostRegions) return nullptr;
-    auto region = std::make_unique<Region>();
-    if (!refer_weakly(root, region->weak_root) || (self != nullptr && !refer_weakly(self, region->weak_self))) {
-      return nullptr;
-    }
-    char name[512];
-    region->function = is_function(root);
-    Object* named = region->function ? root : type_of(root);
-    region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
-    if (matches(config().exclude, region->name.c_str())) {
-      region->given_up = true;
-      region->reasons.add("GRAPE_EXCLUDE names it", {});
-    }
-    return (table()[key] = std::move(region)).get();
+    std::unique_ptr<Region> made = make_region(key);
+    if (made == nullptr) return nullptr;
+    std::unique_ptr<Region>& region = table()[key];
+    if (region == nullptr || !is_of(*region, key)) std::swap(region, made);  // a collection may have let others run
+    Region* result = region.get();
+    if (made != nullptr) gone.push_back(std::move(made));
+    return result;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

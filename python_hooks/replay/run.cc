@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 
+#include "python_hooks/cpython_objects.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
 #include "shim/record/thread_log.h"
@@ -130,6 +132,7 @@ bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::ui
   }
   try {
     if (arena == nullptr) arena = &region.arenas.emplace_back(Arena{dispatch.stream, dispatch.device, nullptr, 0, 0});
+    region.replaced.reserve(region.replaced.size() + 1);
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -138,7 +141,7 @@ bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::ui
     Object* tensor = new_bytes(bytes, kCuda, dispatch.device, fresh);
     if (tensor == nullptr) return false;
     // The allocator hands the old one's memory to work that comes later in this stream.
-    if (arena->tensor != nullptr) g_api.Py_DecRef(arena->tensor);
+    if (arena->tensor != nullptr) region.replaced.push_back(arena->tensor);
     arena->tensor = tensor;
     arena->address = fresh;
     arena->bytes = bytes;
@@ -191,6 +194,8 @@ bool storages_fit(const Proven& proven, const Call& call) noexcept {
 
 Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) {
   Laps laps(now());
+  // From the guards to the launch no other thread runs, so that what holds at first holds to the end.
+  std::optional<NoCollection> no_collection(std::in_place);
   if (!guards_hold(proven, call, why)) return Ran::kStale;
   if (!shares_the_same(proven, call)) {
     why.text = "an argument is what a global holds, and was not in the proof, or the other way round";
@@ -206,11 +211,12 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   const bool random = proven.program.head().random_increment != 0;
   if (random && !state::random_state(call.dispatch.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
 
-  std::vector<Object*> tensors;
+  std::vector<Object*> tensors, useless;
   state::References replaced;
-  region.ahead.take(proven, call, tensors);
+  region.ahead.take(proven, call, tensors, useless);
   if (!place_call(region, proven, call, tensors)) {
     drop(tensors);
+    drop(useless);
     return Ran::kNotNow;
   }
   laps.add_to(region.parts.outputs);
@@ -218,7 +224,9 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
   std::string error;
   GilPause pause(region, &proven, call);
-  if (proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error)) {
+  const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error);
+  no_collection.reset();
+  if (prepared) {
     laps.add_to(region.parts.patches);
     const grape::replay::Steps::Ran steps = proven.steps.run(stream, proven.others, &pause);
     laps.add_to(region.parts.launch);
@@ -248,6 +256,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   }
   if (ran == Ran::kFailed) why.text = "the driver refused its graph";
   drop(tensors);
+  drop(useless);
   if (ran == Ran::kReplayed && result != nullptr) {
     region.ahead.prepare(region, proven, call);
     laps.add_to(region.parts.ahead);

@@ -8,6 +8,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/shadowed.h"
+#include "python_hooks/state/observers.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 
@@ -40,7 +41,9 @@ class Check {
 
   // After the call has returned `result`.
   Checked end(Object* result, std::string& difference, std::string& error) {
-    std::string other = other_state();
+    const bool host_random = state::host_random_hash() != host_random_;
+    if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
+    std::string other = host_random ? "draws random numbers on the host" : other_state();
     const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.guard, error);
     if (outcome == nullptr && error.empty()) return Checked::kInconclusive;
     if (outcome == nullptr) {
@@ -61,10 +64,9 @@ class Check {
   }
 
  private:
-  // What the call changed, or did not, unlike a replay of it; "": nothing.
+  // What the call changed, or did not, unlike a replay of it; "": nothing. Random numbers of the host aside.
   std::string other_state() {
     std::uint64_t seed = 0, offset = 0;
-    if (state::host_random_hash() != host_random_) return "draws random numbers on the host";
     if (random_known_ && (!state::random_state(call_.dispatch.device, seed, offset) || seed != seed_ ||
                           offset - offset_ != proven_.program.head().random_increment)) {
       return "draws another amount of random numbers";

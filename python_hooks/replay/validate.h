@@ -12,7 +12,7 @@ enum class Checked : std::uint8_t {
   kNotPossible,   // nothing ran: a guard does not hold, or there is no memory for copies
   kEqual,         // what the call returned and left is what a replay would have
   kOtherValue,    // the host read another value than in the proof: a replay would have stopped there
-  kInconclusive,  // the call ran, but could not be compared (it raised, the driver is in trouble)
+  kInconclusive,  // the call ran, but could not be compared (it raised, the driver is in trouble, ...)
   kDiffers,       // `difference` says where
 };
 

@@ -67,6 +67,10 @@ bool others_observe() noexcept {
   return monitored(sys);
 }
 
+bool other_threads() noexcept {
+  return g_api.PyThreadState_Next(g_api.PyInterpreterState_ThreadHead(g_api.PyInterpreterState_Get())) != nullptr;
+}
+
 std::string current_place() {
   std::string place;
   Object* frame = g_api.PyThreadState_GetFrame(g_api.PyThreadState_Get());

@@ -26,8 +26,11 @@ PyGetSetDef g_fields[] = {{"_cdata", storage_cdata, nullptr, nullptr, nullptr}, 
 
 }  // namespace
 
+// As PyTorch's: other threads may run meanwhile.
 void tensor_dealloc(PyObject* object) {
+  void* thread = PyEval_SaveThread();
   Tensor::drop(reinterpret_cast<TensorObject*>(object)->impl);
+  PyEval_RestoreThread(thread);
   PyTypeObject* type = object->type;
   reinterpret_cast<void (*)(void*)>(PyType_GetSlot(type, kFree))(object);
   Py_DecRef(reinterpret_cast<PyObject*>(type));
