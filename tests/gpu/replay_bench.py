@@ -24,9 +24,18 @@ from typing import Any, Optional
 from gpu_machine import Build, Measurement, add_options, environment, preloaded, replaying, show, table, with_build
 from turns import Turns
 
-WORKLOADS = ("gpt2", "resnet50", "vit", "bert", "t5", "gpt2_beams", "wav2vec2", "gptj", "gpt2_sample", "gpt2_dropout")
+WORKLOADS = ("gpt2", "resnet50", "vit", "bert", "t5", "gpt2_beams", "wav2vec2", "gptj", "gpt2_sample", "gpt2_dropout",
+             "gpt2_beams_named")
+BEAM_SEARCH = ("_get_top_k_continuations", "_get_running_beams_for_next_iteration", "_update_finished_beams",
+               "_check_early_stop_heuristic", "_beam_search_has_unfinished_sequences")
+# The same workload with functions outside of its model as regions.
+NAMED = {
+    "gpt2_beams_named": (
+        "gpt2_beams", ",".join(f"transformers.generation.utils:GenerationMixin.{name}" for name in BEAM_SEARCH)
+    )
+}
 TRAINING = ("gpt_train", "wav2vec2_train", "dataloader")
-NOT_BY_HAND = ("gpt2_beams", "gpt2_sample")  # the host decides, in each step, what the next one works on
+NOT_BY_HAND = ("gpt2_beams", "gpt2_beams_named", "gpt2_sample")  # the host decides, in each step, what the next one works on
 LARGE = ("gptj",)  # so many gigabytes that there is one process of each kind
 OWN = ("plain", "off", "observe", "replay")  # a failure of one of these is Grape's, or leaves nothing to compare with
 COLUMNS = ("plain", "replay", "graph", "compile", "busy")
@@ -45,23 +54,25 @@ class ReplayBench(Measurement):
         self.rows: list[Row] = []
         self.training_rows: list[Row] = []
 
-    def environment_of(self, kind: str, label: str) -> dict[str, str]:
+    def environment_of(self, kind: str, label: str, workload: str) -> dict[str, str]:
         if kind == "replay":
-            return replaying(self.build, self.scratch / f"{label}.json")
+            named = {"GRAPE_REGIONS": NAMED[workload][1]} if workload in NAMED else {}
+            return replaying(self.build, self.scratch / f"{label}.json", **named)
         if kind == "observe":
             return preloaded(self.build, GRAPE_MODE=kind, GRAPE_TRACE=str(self.scratch / f"{label}.grape"))
         return preloaded(self.build, GRAPE_MODE=kind) if kind == "off" else environment()
 
     def starts(self, workload: str, kinds: list[str]) -> list[Start]:
         """Plain and Grape's several times each, the others once."""
-        starts = []
+        starts, script = [], NAMED[workload][0] if workload in NAMED else workload
         for number in range(1 if workload in LARGE else self.options.processes):
             for kind in kinds if number == 0 else [kind for kind in kinds if kind in OWN]:
                 how = ["--how", kind] if kind in ("graph", "compile") else []
                 # One process is asked for the GPU's time, once all turns are done.
                 busy = ["--busy"] if kind == "plain" and number == 0 and "busy" in self.options.columns else []
-                command = self.speed(workload, self.options.calls, "--serve", *how, *busy)
-                starts.append((kind, command, self.environment_of(kind, f"{workload}-{number}-{kind}")))
+                command = self.speed(script, self.options.calls, "--serve", *how, *busy)
+                label = f"{workload}-{number}-{kind}"
+                starts.append((kind, command, self.environment_of(kind, label, workload)))
         return starts
 
     def play(self, workload: str, kinds: list[str]) -> Turns:
