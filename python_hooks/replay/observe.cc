@@ -253,12 +253,16 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
 }
 
 // Was all that the program and its code can reach copied before the call? What the user's globals hold, as such: what
-// is taken for memory of a library's own may be changed before the host reads a value.
+// is taken for memory of a library's own may be changed before the host reads a value. Of a block, what a tensor can
+// have of it: PyTorch's allocator rounds up.
 bool copied(const Observation& observation, const grape::replay::Shadow& shadow) {
+  constexpr std::uint64_t kRounding = 512;
   const auto is_copied = [&shadow](std::uint64_t address, std::uint64_t bytes, bool visible) {
+    const std::uint64_t rounding = visible ? 0 : kRounding - 1;
     for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
       const auto& range = shadow.watched()[i];
-      const bool inside = address >= range.address && address + bytes <= range.address + range.bytes;
+      const std::uint64_t end = range.address + range.bytes + rounding;
+      const bool inside = address >= range.address && address < range.address + range.bytes && address + bytes <= end;
       if (inside && !(visible && shadow.hidden(i))) return true;
     }
     return bytes == 0;
