@@ -1,0 +1,32 @@
+// Which functions to name of those that launch outside of regions. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace grape::python::replay {
+
+// A function, by its code.
+struct CalledCode {
+  bool candidate = false;  // GRAPE_REGIONS can name it, and it may be of use
+  bool training = false;   // a backward pass or an optimizer's step: nothing that calls it is replayed
+};
+
+// Stacks as a tree of functions. The first node is the root, which is no function; parents stand before their children.
+struct CallNode {
+  std::uint32_t parent = 0;  // by index
+  std::uint32_t code = 0;    // by index
+  std::uint64_t weight = 0;  // launches whose stack ends here
+};
+
+struct Choice {
+  std::uint32_t code = 0;
+  double share = 0;  // of all launches, those that are in no other choice that was called farther out
+};
+
+// The functions whose calls would make good regions, the largest share first. Of each stack it is the outermost one
+// that holds at most 90% of all launches. What holds more is the program's main loop, or what that calls all the time:
+// of these it is the innermost one, if nothing is chosen that it calls. Throws std::bad_alloc.
+std::vector<Choice> choose(const std::vector<CalledCode>& codes, const std::vector<CallNode>& nodes);
+
+}  // namespace grape::python::replay
