@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "python_hooks/cpython_objects.h"
 #include "python_hooks/patterns.h"
 
 namespace grape::python {
@@ -11,27 +12,42 @@ constexpr std::size_t kMaxName = 1000;
 constexpr int kMaxNesting = 4;  // of classes
 
 struct Search {
-  const char* patterns;
-  void (*found)(Object*, const char*);
+  const char* patterns;  // null: all
+  const FoundFunction& found;
   char name[kMaxName];
+  bool wants() const { return patterns == nullptr || matches(patterns, name); }
 };
 
 void look_into(Search& search, Object* items, std::size_t length, int nesting);
 
+// A class's dictionary, or a view of it; a new reference. Where all are wanted, no metaclass is asked.
+Object* dict_of(const Search& search, Object* type) {
+  if (search.patterns != nullptr) return g_api.PyObject_GetAttrString(type, "__dict__");
+  Object* dict = is_heap_type(type) ? type::dict(type) : nullptr;
+  if (dict != nullptr) g_api.Py_IncRef(dict);
+  return dict;
+}
+
 void look_into_class(Search& search, Object* type, std::size_t length, int nesting) {
-  const Reference attributes(g_api.PyObject_GetAttrString(type, "__dict__"));
+  const Reference attributes(dict_of(search, type));
   const Reference items(attributes ? g_api.PyMapping_Items(attributes.get()) : nullptr);
   if (!items || length + 2 >= kMaxName) return;
   search.name[length] = '.';
   look_into(search, items.get(), length + 1, nesting + 1);
 }
 
+// Asking any other object for a function may run code of the program's.
+bool holds_function(Object* value) {
+  return g_api.PyType_IsSubtype(type_of(value), g_api.PyStaticMethod_Type) != 0 ||
+         g_api.PyType_IsSubtype(type_of(value), g_api.PyClassMethod_Type) != 0;
+}
+
 void look_at(Search& search, Object* value, std::size_t length, int nesting) {
   if (is_function(value)) {
-    if (matches(search.patterns, search.name)) search.found(value, search.name);
+    if (search.wants()) search.found(value, search.name);
   } else if (is_type(value)) {
     if (nesting < kMaxNesting) look_into_class(search, value, length, nesting);
-  } else if (nesting > 0 && matches(search.patterns, search.name)) {
+  } else if (nesting > 0 && search.wants() && (search.patterns != nullptr || holds_function(value))) {
     // In a class: a static or a class method holds its function.
     const Reference inner(g_api.PyObject_GetAttrString(value, "__func__"));
     if (inner && is_function(inner.get())) search.found(inner.get(), search.name);
@@ -55,7 +71,7 @@ void look_into_module(Search& search, Object* key, Object* module) {
   if (!is_text(key)) return;
   const std::size_t length = copy_text(key, search.name, kMaxName - 2);
   search.name[length] = 0;
-  if (!may_match_module(search.patterns, search.name)) return;
+  if (search.patterns != nullptr && !may_match_module(search.patterns, search.name)) return;
   Object* dict = module_dict(module);
   const Reference items(dict != nullptr ? g_api.PyDict_Items(dict) : nullptr);
   if (!items) return;
@@ -65,7 +81,21 @@ void look_into_module(Search& search, Object* key, Object* module) {
 
 }  // namespace
 
-void find_named_functions(const char* patterns, void (*found)(Object* function, const char* name)) noexcept {
+bool is_special(const char* name) noexcept {
+  const char* last = name + std::strlen(name);
+  while (last != name && last[-1] != '.' && last[-1] != ':') --last;
+  const std::size_t length = std::strlen(last);
+  return length > 4 && std::strncmp(last, "__", 2) == 0 && std::strcmp(last + length - 2, "__") == 0 &&
+         std::strcmp(last, "__call__") != 0;
+}
+
+void each_function(const char* name, Object* module, const FoundFunction& found) {
+  const Reference key(g_api.PyUnicode_FromString(name));
+  Search search{nullptr, found, {}};
+  if (key) look_into_module(search, key.get(), module);
+}
+
+void find_named_functions(const char* patterns, const FoundFunction& found) noexcept {
   static std::ptrdiff_t seen = 0;
   static int looks_left = 0;
   Object* modules = g_api.PyImport_GetModuleDict();

@@ -212,16 +212,6 @@ bool hook_backward() noexcept {
   return true;
 }
 
-// "package:Class.__init__" and the like, which a pattern names among others: what the interpreter calls at its own
-// times.
-bool is_special(const char* name) noexcept {
-  const char* last = name + std::strlen(name);
-  while (last != name && last[-1] != '.' && last[-1] != ':') --last;
-  const std::size_t length = std::strlen(last);
-  return length > 4 && std::strncmp(last, "__", 2) == 0 && std::strcmp(last + length - 2, "__") == 0 &&
-         std::strcmp(last, "__call__") != 0;
-}
-
 // Called for each function that GRAPE_REGIONS names.
 void hook_named(Object* function, const char* name) noexcept {
   if (matches(config().exclude, name)) return;

@@ -11,6 +11,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/outside.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
 #include "python_hooks/replay/strict.h"
@@ -365,7 +366,6 @@ Object* decide(Region& region, Call& call) {
   return observe_and_judge(region, *signature, call);
 }
 
-__thread std::uint32_t t_depth __attribute__((tls_model("initial-exec")));  // regions' calls that this thread is in
 double g_seconds = 0;  // in regions' calls, the outermost of each thread; with the GIL
 
 // Counts a region's call and its time, children's included.
@@ -374,12 +374,12 @@ class Timed {
   explicit Timed(Region& region) noexcept : region_(region), began_(now()) {
     ++region_.calls;
     region_.times.begin(began_);
-    ++t_depth;
+    ++t_launches.depth;
   }
   ~Timed() noexcept {
     const double seconds = now() - began_;
     region_.times.all += seconds;
-    if (--t_depth == 0) g_seconds += seconds;
+    if (--t_launches.depth == 0) g_seconds += seconds;
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
@@ -416,7 +416,8 @@ Object* decide_or_rest(Region& region, Call& call) {
 // It was given up before: its children may be regions.
 Object* call_given_up(Region& region, const Call& call) {
   if (region.no_gpu) return run_as_it_is(call);
-  if (config().strict && region.on_gpu && t_depth == 0) return raise_not_replayed(region, last_reason(region), {});
+  if (config().strict && region.on_gpu && t_launches.depth == 0)
+    return raise_not_replayed(region, last_reason(region), {});
   const Timed timed(region);
   return run_eagerly(region, call);
 }
@@ -448,7 +449,7 @@ Object* call_region(Call call) {
   Region* region = region_of(call.root, call.self);
   if (region == nullptr || region->busy) return run_as_it_is(call);
   if (region->calls == 0) {
-    region->inner = t_depth != 0;
+    region->inner = t_launches.depth != 0;
     refuse_deferred(*region, call.root);
   }
   if (region->given_up) return call_given_up(*region, call);

@@ -5,9 +5,7 @@
 #include "python_hooks/replay/region.h"
 
 namespace grape::python::replay {
-namespace {
 
-// What calling the function gives in place of running its code; null: calling it runs its code.
 const char* deferred(Object* function) noexcept {
   constexpr struct {
     long flag;  // of a code object
@@ -21,8 +19,6 @@ const char* deferred(Object* function) noexcept {
   }
   return nullptr;
 }
-
-}  // namespace
 
 Object* self_of(Object* const* arguments, std::size_t count) noexcept {
   Object* module = state::module_class();

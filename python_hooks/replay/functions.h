@@ -14,6 +14,8 @@ bool takes_self_as_argument(const Region& region) noexcept;
 // What is changed can be an effect on an argument: from here on the module is one like others.
 void give_self_as_argument(Region& region, Call& call) noexcept;
 
+// What calling the function gives in place of running its code ("a generator"); null: calling it runs its code.
+const char* deferred(Object* function) noexcept;
 // Before the first call: gives a function up whose code does not run in its call (a generator's).
 void refuse_deferred(Region& region, Object* root) noexcept;
 

@@ -8,7 +8,9 @@ namespace {
 constexpr std::size_t kMostChosen = 8;
 
 bool holds_nearly_all(std::uint64_t part, std::uint64_t whole) { return part * 10 > whole * 9; }
-bool is_worth_naming(std::uint64_t part, std::uint64_t whole) { return part != 0 && part * 50 >= whole; }
+// Less is chance.
+constexpr std::uint64_t kLeastWeight = 4;
+bool is_worth_naming(std::uint64_t part, std::uint64_t whole) { return part >= kLeastWeight && part * 50 >= whole; }
 
 class Chooser {
  public:

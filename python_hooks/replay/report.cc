@@ -9,6 +9,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/controller.h"
 #include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/outside.h"
 #include "python_hooks/replay/proof.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -134,6 +135,7 @@ void write_report() noexcept {
     RunReport report;
     report.region_seconds = seconds_in_regions();
     add_regions(report);
+    report.outside = outside_report();
     write(report);
   } catch (const std::exception&) {
     notice("no memory for the report");

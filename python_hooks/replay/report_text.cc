@@ -194,6 +194,22 @@ std::string json_of(const CacheReport& cache) {
   return members.number("added", cache.added).object();
 }
 
+double share_of(const OutsideReport& outside) {
+  return share(static_cast<double>(outside.launches), static_cast<double>(outside.all));
+}
+
+std::string json_of(const OutsideReport& outside) {
+  std::string functions;
+  for (const OutsideFunction& function : outside.functions) {
+    Members members;
+    members.text("region", function.region).number("share", function.share, 4).text("place", function.place);
+    functions += (functions.empty() ? "\n    " : ",\n    ") + members.object();
+  }
+  Members members;
+  members.number("launches", outside.launches).number("share", share_of(outside), 4);
+  return members.text("named", outside.named).raw("functions", "[" + functions + "]").object();
+}
+
 std::string line_of(const virtual_execs::GraphsReport& graphs) {
   std::uint64_t left = 0;
   for (const auto& reason : graphs.left) left += reason.count;
@@ -223,7 +239,8 @@ std::string to_json(RunReport report) {
   return "{\n  \"version\": 1,\n  \"seconds\": " + decimal(report.seconds, 6) +
          ",\n  \"region_seconds\": " + decimal(report.region_seconds, 6) +
          ",\n  \"regions_left_out\": " + std::to_string(report.regions_left_out) + ",\n  \"regions\": [" + regions +
-         "\n  ]" + (report.programs.programs != 0 ? ",\n  \"store\": " + json_of(report.programs) : "") +
+         "\n  ]" + (report.outside.launches != 0 ? ",\n  \"outside\": " + json_of(report.outside) : "") +
+         (report.programs.programs != 0 ? ",\n  \"store\": " + json_of(report.programs) : "") +
          (!report.cache.file.empty() ? ",\n  \"cache\": " + json_of(report.cache) : "") +
          (report.graphs.any ? ",\n  \"graphs\": " + json_of(report.graphs) : "") + "\n}\n";
 }

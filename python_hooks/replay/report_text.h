@@ -56,6 +56,20 @@ struct CacheReport {
   std::uint64_t added = 0;     // by this process
 };
 
+// A function that launches outside of regions.
+struct OutsideFunction {
+  std::string region;  // as GRAPE_REGIONS names it
+  std::string place;   // where it is defined
+  double share = 0;    // of the launches outside of regions
+};
+
+struct OutsideReport {
+  std::uint64_t launches = 0;  // outside of regions; 0: none, few, or not known
+  std::uint64_t all = 0;       // that the program made itself
+  std::string named;           // GRAPE_REGIONS
+  std::vector<OutsideFunction> functions;
+};
+
 struct RunReport {
   double seconds = 0;         // since the library was loaded
   double region_seconds = 0;  // in regions' calls, the outermost of each thread
@@ -64,6 +78,7 @@ struct RunReport {
   virtual_execs::GraphsReport graphs;  // of the program's own
   store::Statistics programs;          // of what was observed or proven
   CacheReport cache;
+  OutsideReport outside;
 };
 
 // The report file (docs/REPLAY.md). Regions by their seconds. The same whatever the locale; valid UTF-8 whatever is in

@@ -103,6 +103,25 @@ CodeOrigin origin_of(Object* code, Object* globals) noexcept {
   }
 }
 
+bool is_torch_file(std::string_view file, std::string_view& below) noexcept {
+  try {
+    const std::string& folder = folders().torch;
+    if (!begins(file, folder)) return false;
+    below = file.substr(folder.size());
+    return true;
+  } catch (...) {  // no memory
+    return false;
+  }
+}
+
+bool is_standard_file(std::string_view file) noexcept {
+  try {
+    return origin_of_path(file) == CodeOrigin::kStandard;
+  } catch (...) {
+    return false;
+  }
+}
+
 bool is_users_module(Object* dict) noexcept {
   if (origin_of_globals(dict) != CodeOrigin::kUser) return false;
   // One that an extension made (torch._C._nn) has neither file nor specification: it is its package's.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "python_hooks/cpython.h"
 
@@ -26,6 +27,9 @@ std::uint32_t origins_epoch() noexcept;
 CodeOrigin origin_of(Object* code, Object* globals) noexcept;
 // A module's, a class's or a plain function's; anything else is the user's.
 CodeOrigin origin_of_globals(Object* globals) noexcept;
+// Is the file PyTorch's own? `below`: its path in PyTorch's folder.
+bool is_torch_file(std::string_view file, std::string_view& below) noexcept;
+bool is_standard_file(std::string_view file) noexcept;
 // Of a module's dictionary: may anybody set its names, as settings and counts?
 bool is_users_module(Object* dict) noexcept;
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "python_hooks/python_hooks.h"
+#include "python_hooks/replay/outside.h"
 #include "shim/interpose/code_content.h"
 #include "shim/interpose/memory_tracking.h"
 #include "shim/interpose/recording.h"
@@ -147,6 +148,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     if (log == nullptr) {
       const CUresult result = call_real(real, arguments...);
       count_captures(result);
+      if (entry.outermost()) count_launch(result);
       // In mode replay, and outside of ranges, Python's hooks are installed all the same.
       if (g_tracks_memory.load(std::memory_order_relaxed) || record::paused()) python::on_driver_call();
       return result;
@@ -161,6 +163,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     const int saved_errno = errno;
     const std::uint32_t duration = elapsed(stamp.ticks);
     count_captures(result);
+    count_launch(result);
     if constexpr (is_launch(Row::kAction)) {
       if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
         record_launch(*log, Row::kIndex, Row::kPerThread, launch_of(arguments...), result, stamp, duration);
@@ -248,6 +251,14 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       if (result == CUDA_SUCCESS) g_captures.fetch_add(1, std::memory_order_relaxed);
     } else if constexpr (Row::kAction == Action::kCaptureEnd) {
       if (ends_capture(result)) g_captures.fetch_sub(1, std::memory_order_relaxed);
+    }
+    (void)result;
+  }
+
+  // For the report of mode replay. What Grape launches itself comes by no wrapper.
+  static void count_launch(CUresult result) noexcept {
+    if constexpr (is_launch(Row::kAction)) {
+      if (result == CUDA_SUCCESS && g_tracks_memory.load(std::memory_order_relaxed)) python::replay::note_launch();
     }
     (void)result;
   }

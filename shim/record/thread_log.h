@@ -207,6 +207,7 @@ class Entry {
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
   ThreadLog* log() const noexcept { return log_; }
+  bool outermost() const noexcept { return outermost_; }
   ThreadLog* lasting_log() const noexcept { return outermost_ ? lasting_thread_log() : nullptr; }
 
  private:

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -29,8 +30,7 @@ class Stacks {
   std::string chosen() {
     std::string text;
     for (const Choice& choice : choose(codes_, nodes_)) {
-      text += (text.empty() ? "" : ", ") + names_[choice.code] + " " +
-              std::to_string(static_cast<int>(choice.share * 100 + 0.5));
+      text += (text.empty() ? "" : ", ") + names_[choice.code] + " " + std::to_string(std::lround(choice.share * 100));
     }
     return text;
   }
@@ -60,6 +60,7 @@ class Stacks {
 TEST(OutsideChoice, NothingSampled) {
   EXPECT_EQ(Stacks().chosen(), "");
   EXPECT_TRUE(choose({}, {}).empty());
+  EXPECT_EQ(Stacks().add("(module) > step", 3).chosen(), "") << "too few to tell";
   EXPECT_EQ(Stacks().add("", 10).chosen(), "") << "stacks that are not known";
 }
 

@@ -1,0 +1,109 @@
+#include "python_hooks/replay/outside.h"
+
+#include <atomic>
+#include <cerrno>
+#include <new>
+
+#include "python_hooks/frames.h"
+#include "python_hooks/replay/outside_names.h"
+#include "python_hooks/replay/outside_stacks.h"
+#include "python_hooks/replay/report_text.h"
+#include "shim/lifecycle/config.h"
+
+namespace grape::python::replay {
+
+__thread ThreadLaunches t_launches __attribute__((tls_model("initial-exec")));
+
+namespace {
+
+constexpr std::uint32_t kMostStride = 31;  // 16 in the mean
+constexpr std::uint64_t kSamplesAtOnce = 10'000;
+constexpr std::uint32_t kMostSeldom = 10;     // one of 2^10 looks
+constexpr std::uint64_t kLeastSamples = 16;   // for anything to be named
+constexpr std::uint64_t kLeastPart = 20;      // of all launches, one in so many
+constexpr std::uint32_t kStep = 0x9e3779b9u;  // odd, so that no two threads begin alike
+
+std::atomic<std::uint32_t> g_threads{0};
+std::atomic<std::uint64_t> g_all{0}, g_outside{0}, g_samples{0};
+
+// Never freed: launches may come until the very end. Null: no memory.
+SampledStacks* sampled_stacks() noexcept {
+  static auto* stacks = new (std::nothrow) SampledStacks;
+  return stacks;
+}
+
+std::uint32_t next_random(std::uint32_t& state) noexcept {
+  if (state == 0) state = (2 * g_threads.fetch_add(1, std::memory_order_relaxed) + 1) * kStep;
+  state ^= state << 13;
+  state ^= state >> 17;
+  state ^= state << 5;
+  return state;
+}
+
+// The longer it goes on the more seldom, and each sample stands for more.
+void sample(std::uint32_t random) noexcept {
+  const std::uint64_t level = g_samples.load(std::memory_order_relaxed) / kSamplesAtOnce;
+  const std::uint32_t weight = 1U << (level < kMostSeldom ? level : kMostSeldom);
+  if ((random & (weight - 1)) != 0) return;
+  SampledStacks* stacks = sampled_stacks();
+  if (stacks == nullptr) return;
+  g_samples.fetch_add(1, std::memory_order_relaxed);
+  try {
+    stacks->add(weight);
+  } catch (const std::bad_alloc&) {  // then one less
+    return;
+  }
+}
+
+std::string place_of(const SampledCode& code) {
+  const std::size_t slash = code.file.rfind('/');
+  const std::size_t before = slash == std::string::npos || slash == 0 ? slash : code.file.rfind('/', slash - 1);
+  return (before == std::string::npos ? code.file : code.file.substr(before + 1)) + ":" + std::to_string(code.line);
+}
+
+void add_functions(OutsideReport& report) {
+  std::vector<SampledCode> codes;
+  std::vector<CallNode> nodes;
+  sampled_stacks()->copy(codes, nodes);
+  const std::vector<NamedCode> named = name_codes(codes);
+  std::vector<CalledCode> called;
+  called.reserve(named.size());
+  for (const NamedCode& code : named) called.push_back(code.called);
+  for (const Choice& choice : choose(called, nodes)) {
+    report.functions.push_back({named[choice.code].region, place_of(codes[choice.code]), choice.share});
+  }
+}
+
+}  // namespace
+
+void look_at_launch(bool outside) noexcept {
+  ThreadLaunches& mine = t_launches;
+  g_all.fetch_add(mine.stride != 0 ? static_cast<std::uint32_t>(mine.stride) : 1, std::memory_order_relaxed);
+  const std::uint32_t launches = mine.outside;
+  mine.outside = 0;
+  const std::uint32_t random = next_random(mine.random);
+  mine.due = mine.stride = static_cast<std::int32_t>(1 + (random >> 16) * kMostStride / 0x10000);
+  if (launches == 0) return;
+  const int saved_errno = errno;
+  // Threads without Python, as those of backward passes, have no function to name, and are in no region ever.
+  if (waiting_frame() != nullptr) {
+    g_outside.fetch_add(launches, std::memory_order_relaxed);
+    if (outside) sample(random);
+  }
+  errno = saved_errno;
+}
+
+OutsideReport outside_report() {
+  OutsideReport report;
+  ThreadLaunches& mine = t_launches;
+  report.all = g_all.load() + static_cast<std::uint32_t>(mine.stride - mine.due);
+  report.launches = g_outside.load();
+  if (report.launches == 0) return report;  // no frames were read
+  report.launches += mine.outside;
+  report.named = config().regions;
+  if (report.launches * kLeastPart < report.all) return OutsideReport();
+  if (g_samples.load() >= kLeastSamples) add_functions(report);
+  return report;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,38 @@
+// The program's launches that no call of a region holds: how many they are, and which functions launch most of them, so
+// that the report can say what to put into GRAPE_REGIONS.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/interpose/captures.h"
+
+namespace grape::python::replay {
+
+struct OutsideReport;  // report_text.h
+
+// What a launch reads and writes of its thread.
+struct ThreadLaunches {
+  std::uint32_t depth;    // regions' calls that the thread is in
+  std::int32_t due;       // launches up to the one that is looked at
+  std::int32_t stride;    // from the last one that was; 0: none was
+  std::uint32_t outside;  // since then, outside of regions
+  std::uint32_t random;
+};
+extern __thread ThreadLaunches t_launches __attribute__((tls_model("initial-exec")));
+
+// Counts what came since the last look, and samples the stack. Keeps errno.
+__attribute__((cold)) void look_at_launch(bool outside) noexcept;
+
+// After each launch of a kernel that the program made itself, in mode replay; any thread, with or without the GIL. One
+// in 16 is looked at, at distances that are no multiple of anything, since programs are loops.
+inline void note_launch() noexcept {
+  ThreadLaunches& mine = t_launches;
+  const bool outside = mine.depth == 0 && interpose::g_captures.load(std::memory_order_relaxed) == 0;
+  mine.outside += outside ? 1 : 0;
+  if (__builtin_expect(--mine.due <= 0, 0)) look_at_launch(outside);
+}
+
+// With the GIL. Of other threads up to 31 launches each are not counted. Throws std::bad_alloc.
+OutsideReport outside_report();
+
+}  // namespace grape::python::replay

@@ -1,0 +1,88 @@
+#include "python_hooks/replay/outside_stacks.h"
+
+#include <xxhash.h>
+
+#include <utility>
+
+#include "python_hooks/code_deaths.h"
+#include "python_hooks/frames.h"
+
+namespace grape::python::replay {
+
+void read_code(const Object* code, SampledCode& out, bool with_texts) {
+  constexpr std::size_t kMostText = 1024;
+  char file[kMostText], name[kMostText];
+  const std::size_t file_bytes = copy_text(field<Object*>(code, g_layout.code_file), file, sizeof file);
+  const std::size_t name_bytes = copy_text(field<Object*>(code, g_layout.code_name), name, sizeof name);
+  out.line = field<int>(code, g_layout.code_first_line);
+  out.hash = XXH3_64bits_withSeed(file, file_bytes, static_cast<XXH64_hash_t>(out.line));
+  out.hash = XXH3_64bits_withSeed(name, name_bytes, out.hash) | 1;
+  if (!with_texts) return;
+  out.file.assign(file, file_bytes);
+  out.name.assign(name, name_bytes);
+}
+
+void SampledStacks::add(std::uint64_t weight) {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  if (nodes_.empty()) nodes_.emplace_back();
+  forget_dead_codes();
+  const std::size_t count = read_frames(frames_, kMaxDepth);
+  std::uint32_t node = 0;
+  // A stack that was cut says nothing of who called whom first.
+  for (std::size_t i = count < kMaxDepth ? count : 0; i-- > 0;) {
+    const auto* code = reinterpret_cast<const Object*>(frames_[i].code);
+    if (code == nullptr || type_of(code) != g_api.PyCode_Type) continue;
+    const std::uint32_t known = code_at(frames_[i].code);
+    const std::uint32_t next = known != kNone ? child_of(node, known) : kNone;
+    if (next == kNone) break;
+    node = next;
+  }
+  nodes_[node].weight += weight;
+}
+
+void SampledStacks::copy(std::vector<SampledCode>& codes, std::vector<CallNode>& nodes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  codes = codes_;
+  nodes = nodes_;
+}
+
+void SampledStacks::forget_dead_codes() noexcept {
+  const std::uint32_t epoch = g_code_epoch.load(std::memory_order_acquire);
+  if (epoch == epoch_ && addresses_ < kMostAddresses) return;
+  epoch_ = epoch;
+  addresses_ = 0;
+  by_address_.clear();
+}
+
+std::uint32_t SampledStacks::code_at(std::uintptr_t address) {
+  const AddressKey key{reinterpret_cast<const void*>(address)};
+  if (const std::uint32_t* known = by_address_.find(key)) return *known;
+  remember_code(address);
+  SampledCode code;
+  read_code(reinterpret_cast<const Object*>(address), code, true);
+  const HashKey content{code.hash};
+  const std::uint32_t* known = by_hash_.find(content);
+  const auto id = known != nullptr ? *known : static_cast<std::uint32_t>(codes_.size());
+  if (known == nullptr) {
+    if (codes_.size() >= kMostCodes) return kNone;
+    codes_.push_back(std::move(code));
+    by_hash_.put(content, id);
+  }
+  if (by_address_.put(key, id)) ++addresses_;
+  return id;
+}
+
+// A function that calls itself is where it was.
+std::uint32_t SampledStacks::child_of(std::uint32_t node, std::uint32_t code) {
+  if (node != 0 && nodes_[node].code == code) return node;
+  const ChildKey key{node, code + 1};
+  if (const std::uint32_t* known = by_parent_.find(key)) return *known;
+  if (nodes_.size() >= kMostNodes) return kNone;
+  const auto child = static_cast<std::uint32_t>(nodes_.size());
+  nodes_.push_back({node, code, 0});
+  by_parent_.put(key, child);  // without memory it is added again next time
+  return child;
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,64 @@
+// Python stacks that were sampled, of all threads, as a tree of functions. What a function is called is read while its
+// frame runs, so nothing of the interpreter's is kept.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "python_hooks/flat_map.h"
+#include "python_hooks/replay/outside_choice.h"
+#include "python_hooks/stack_tree.h"
+
+namespace grape::python::replay {
+
+// By what it is told from others, since addresses are used again.
+struct SampledCode {
+  std::string file, name;  // the name is qualified from Python 3.11 on
+  int line = 0;            // the first one
+  std::uint64_t hash = 0;  // of all three
+};
+
+// The same of a code object that is alive; without the texts, those are not set.
+void read_code(const Object* code, SampledCode& out, bool with_texts);
+
+// What there is no room for counts where it was called from.
+class SampledStacks {
+ public:
+  static constexpr std::size_t kMostCodes = 4096, kMostNodes = 4096;
+
+  // Adds the calling thread's stack as it is now, unless another thread is at it. With or without the GIL; may throw
+  // std::bad_alloc. Precondition: frames were checked (frames.h).
+  void add(std::uint64_t weight);
+
+  void copy(std::vector<SampledCode>& codes, std::vector<CallNode>& nodes);
+
+ private:
+  static constexpr std::uint32_t kNone = ~0u;
+  static constexpr std::size_t kMostAddresses = 4 * kMostCodes;
+  struct ChildKey {
+    std::uint32_t parent, code_and_one;
+    bool empty() const noexcept { return code_and_one == 0; }
+    std::uint64_t hash() const noexcept { return mix(std::uint64_t{parent} << 32 | code_and_one); }
+    bool operator==(const ChildKey& other) const noexcept {
+      return parent == other.parent && code_and_one == other.code_and_one;
+    }
+  };
+
+  void forget_dead_codes() noexcept;
+  std::uint32_t code_at(std::uintptr_t address);
+  std::uint32_t child_of(std::uint32_t node, std::uint32_t code);
+
+  std::mutex mutex_;
+  std::uint32_t epoch_ = 0;
+  std::vector<SampledCode> codes_;
+  std::vector<CallNode> nodes_;
+  std::size_t addresses_ = 0;                      // in by_address_
+  FlatMap<AddressKey, std::uint32_t> by_address_;  // void when a code object has died
+  FlatMap<HashKey, std::uint32_t> by_hash_;
+  FlatMap<ChildKey, std::uint32_t> by_parent_;
+  RawFrame frames_[kMaxDepth];
+};
+
+}  // namespace grape::python::replay

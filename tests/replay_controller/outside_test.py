@@ -1,0 +1,212 @@
+"""What GRAPE_REPORT says of launches that no module's call holds: which functions launch them, as GRAPE_REGIONS names them.
+
+outside_test.py --grape LIBRARY --simcuda FOLDER --sim-torch FOLDER
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import simulated
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "python"))
+from run_test import interpreter  # noqa: E402
+
+OPTIONS = None
+
+# A search as in a library: what it launches is in functions of all kinds.
+SEARCH = """
+import functools
+import torch
+
+def whole(function):
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        with torch.no_grad():
+            return function(*args, **kwargs)
+    return call
+
+def gather(x):
+    return x * 2 * 3
+
+class Search:
+    class Cache:
+        @staticmethod
+        def reorder(x):
+            return gather(x) * 5
+
+    def top(self, x):
+        def inside(y):
+            return y * 7 * 8
+        return inside(gather(x))
+
+    @classmethod
+    @whole
+    def finish(cls, x):
+        for y in cls.parts(x):
+            pass
+        return x * 2 * 2 * 2
+
+    @staticmethod
+    def parts(x):
+        yield x * 2
+
+    @whole
+    def generate(self, model, x, steps):
+        for _ in range(steps):
+            y = model(x)
+            self.top(y)
+            self.finish(y)
+            self.Cache.reorder(y)
+            y + y
+"""
+PROGRAM = """
+import bed, torch
+from search import Search, gather
+
+with torch.no_grad():
+    Search().generate(bed.net(), bed.data(), 300)
+"""
+NAMES = {"search:Search.top": 4 / 12, "search:Search.finish": 4 / 12, "search:Search.Cache.reorder": 3 / 12}
+
+
+class Outside(unittest.TestCase):
+    def report(self, program, python=sys.executable, **variables):
+        with tempfile.TemporaryDirectory() as folder:
+            report = os.path.join(folder, "report.json")
+            with open(os.path.join(folder, "search.py"), "w", encoding="utf-8") as file:
+                file.write(SEARCH)
+            environment = simulated.environment(
+                OPTIONS, HERE, folder, LD_PRELOAD=OPTIONS.grape, GRAPE_REPORT=report, **variables)
+            subprocess.run([python, "-c", program], env=environment, check=True, timeout=120)
+            with open(report, encoding="utf-8") as file:
+                return json.load(file).get("outside")
+
+    def names(self, outside):
+        return [function["region"] for function in outside["functions"]]
+
+    def test_functions_of_all_kinds(self):
+        for version in ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14"):
+            python = interpreter(version)
+            if python is None:
+                continue
+            with self.subTest(version):
+                outside = self.report(PROGRAM, python)
+                self.assertGreater(outside["launches"], 300 * 12 - 100)
+                self.assertLess(outside["launches"], 300 * 12 + 100)
+                self.assertEqual(set(self.names(outside)), set(NAMES))
+                for function in outside["functions"]:
+                    self.assertAlmostEqual(function["share"], NAMES[function["region"]], delta=0.12)
+                    self.assertRegex(function["place"], r"/search\.py:\d+$")
+
+    def test_what_is_named_is_gone(self):
+        # Python 3.11 does not say when such functions are called.
+        python = interpreter("3.12") or interpreter("3.10") or sys.executable
+        outside = self.report(PROGRAM, python, GRAPE_REGIONS="search:Search.top,search:Search.finish")
+        self.assertEqual(self.names(outside), ["search:Search.Cache.reorder"])
+        self.assertEqual(outside["named"], "search:Search.top,search:Search.finish")
+
+    def test_a_function_of_the_script_that_holds_all(self):
+        outside = self.report("""
+import bed
+x = bed.data()
+
+def step(x):
+    return made[0](made[0](x)) * 2
+
+def make():
+    def made(x):
+        return x * 2
+    return made
+
+made = [make(), make()]
+for i in range(200):
+    step(x)
+""")
+        self.assertEqual(self.names(outside), ["__main__:step"])
+        self.assertEqual(outside["functions"][0]["place"], "<string>:5")
+
+    def test_nothing_to_name(self):
+        outside = self.report("""
+import bed
+x = bed.data()
+for i in range(400):
+    y = x * 2
+    exec("z = y * 3", {"y": y})
+def generator(x):
+    yield x * 2
+for i in range(400):
+    list(generator(x))
+""")
+        self.assertGreater(outside["launches"], 1000)
+        self.assertEqual(outside["functions"], [])
+
+    def test_two_functions_of_one_code(self):
+        outside = self.report("""
+import bed
+x = bed.data()
+
+def make(by):
+    def made(x):
+        return x * by
+    return made
+
+one, other = make(2), make(3)
+for i in range(400):
+    other(x)
+""")
+        self.assertEqual(outside["functions"], [], "which of them it is, is not known")
+
+    def test_what_modules_launch_is_not_outside(self):
+        inside = "import bed\nmodel, x = bed.net(), bed.data()\nfor i in range(300): model(x)\n"
+        self.assertIsNone(self.report(inside))
+        self.assertIsNone(self.report(inside + "x * 2\n", GRAPE_EXCLUDE="bed:*"))
+
+    def test_without_positions(self):
+        self.assertIsNone(self.report(PROGRAM, GRAPE_STACKS="off"))
+
+    def test_many_threads_and_functions_that_come_and_go(self):
+        outside = self.report("""
+import threading
+import bed
+
+def first(x):
+    return x * 2 * 3
+
+def second(x):
+    return x * 4 * 5
+
+def work():
+    x = bed.data()
+    for i in range(300):
+        names = {}
+        exec(f"def made_{i % 7}(x):\\n    return x * {i}", names)
+        first(x), second(x), names[f"made_{i % 7}"](x)
+
+threads = [threading.Thread(target=work) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+""")
+        self.assertEqual(set(self.names(outside)), {"__main__:first", "__main__:second"})
+        self.assertGreater(outside["launches"], 6 * 300 * 5 - 6 * 31)
+        for function in outside["functions"]:
+            self.assertAlmostEqual(function["share"], 0.4, delta=0.1)
+
+
+def main():
+    global OPTIONS
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("grape", "simcuda", "sim-torch"):
+        parser.add_argument("--" + name, required=True)
+    OPTIONS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()
