@@ -23,6 +23,7 @@ constexpr const char* kFooter =
     R"(A program that runs in mode replay with GRAPE_REPORT=FILE (grape run --report FILE) leaves the report
 when Python ends. For each module that was called: its share of the time in modules' calls, its state, how many of its
 calls were replayed, what a call takes, and why calls were not replayed, with the line and what to change.
+Then the functions that launch most of what no module's call holds, as GRAPE_REGIONS names them.
 
 States: observing (not proven yet), proven, replayed, given up (its inner modules are tried), no GPU work.
 
@@ -139,8 +140,21 @@ struct Cache {
   std::uint64_t programs = 0, used = 0, added = 0;
 };
 
+// What was launched outside of modules' calls, and by which functions most.
+struct Function {
+  std::string region, place;
+  double share = 0;
+};
+struct Outside {
+  std::uint64_t launches = 0;
+  double share = 0;
+  std::string named;  // GRAPE_REGIONS
+  std::vector<Function> functions;
+};
+
 struct Report {
   Graphs graphs;
+  Outside outside;
   Cache cache;
   Store store;
   double seconds = 0, region_seconds = 0;
@@ -200,6 +214,15 @@ Cache cache_of(const Fields& fields) {
   return {fields.text("file"), fields.count("programs"), fields.count("used"), fields.count("added")};
 }
 
+Outside outside_of(const Fields& fields) {
+  Outside outside{fields.count("launches"), fields.number("share"), fields.text("named"), {}};
+  for (const Json& item : fields.list("functions")) {
+    const Fields function(item, fmt::format("{}: function {}", fields.where(), outside.functions.size()));
+    outside.functions.push_back({function.text("region"), function.text("place"), function.number("share")});
+  }
+  return outside;
+}
+
 Json parse(const std::string& path, const std::string& text) {
   if (text.compare(0, sizeof trace::kMagic, reinterpret_cast<const char*>(trace::kMagic), sizeof trace::kMagic) == 0) {
     throw Failure(fmt::format("{}: a trace, not a report; see grape dump", escape_text(path)));
@@ -225,6 +248,7 @@ Report report_of(const std::string& path, const Json& json) {
   report.left_out = fields.count("regions_left_out");
   if (json.count("graphs") != 0) report.graphs = graphs_of(Fields(json["graphs"], fields.where() + ": graphs"));
   if (json.count("cache") != 0) report.cache = cache_of(Fields(json["cache"], fields.where() + ": cache"));
+  if (json.count("outside") != 0) report.outside = outside_of(Fields(json["outside"], fields.where() + ": outside"));
   if (json.count("store") != 0) report.store = store_of(Fields(json["store"], fields.where() + ": store"));
   for (const Json& item : fields.list("regions")) {
     const std::string where = fmt::format("{}: module {}", fields.where(), report.modules.size());
@@ -316,6 +340,19 @@ void print_cache(Output& out, const Cache& cache) {
             cache.programs, cache.used, cache.added);
 }
 
+// With the line that makes them regions; what is one stays one.
+void print_outside(Output& out, const Outside& outside) {
+  if (outside.launches == 0) return;
+  out.print("\noutside of modules: {} launches, {} of all that the program made itself{}\n", outside.launches,
+            percent(outside.share), outside.functions.empty() ? "" : "; of these in calls of:");
+  std::string regions = outside.named;
+  for (const Function& function : outside.functions) {
+    out.print("{:>8}  {} ({})\n", percent(function.share), escape_text(function.region), escape_text(function.place));
+    regions += (regions.empty() ? "" : ",") + function.region;
+  }
+  if (!outside.functions.empty()) out.print("make them regions:\nGRAPE_REGIONS={}\n", escape_text(regions));
+}
+
 void print_graphs(Output& out, const Graphs& graphs) {
   if (!graphs.any) return;
   out.print(
@@ -342,14 +379,18 @@ void print_text(Output& out, const Report& report, const ReportOptions& options)
   out.print("{}: {:.1f} s, {} of it in modules' calls\n", escape_text(options.file), report.seconds, percent(share));
   print_graphs(out, report.graphs);
   if (modules.empty()) {
-    if (report.graphs.any && all == 0) return;
-    out.print(all == 0 ? "no module was called\n" : "no module that was called has work on a GPU (--all shows them)\n");
+    if (!report.graphs.any || all != 0) {
+      out.print("{}\n",
+                all == 0 ? "no module was called" : "no module that was called has work on a GPU (--all shows them)");
+    }
+    print_outside(out, report.outside);
     return;
   }
   out.print("\n");
   const std::size_t limit = options.all ? 0 : options.limit;
   print_modules(out, modules, limit);
   if (report.left_out != 0) out.print("and {} whose modules are gone\n", report.left_out);
+  print_outside(out, report.outside);
   print_store(out, report.store);
   print_cache(out, report.cache);
   if (limit != 0 && modules.size() > limit) modules.resize(limit);

@@ -228,6 +228,16 @@ std::string line_of(const RegionReport& region, const RunReport& report) {
   return line;
 }
 
+// "": not worth a line, or nothing can be named.
+std::string line_of(const OutsideReport& outside) {
+  constexpr double kLeastShare = 0.2;
+  const double part = share_of(outside);
+  if (part < kLeastShare || outside.functions.empty()) return {};
+  const OutsideFunction& first = outside.functions.front();
+  return "  " + percent(part) + " of the launches come from outside of modules, " + percent(first.share) +
+         " of these from " + first.region + ": see GRAPE_REPORT";
+}
+
 }  // namespace
 
 std::string to_json(RunReport report) {
@@ -254,7 +264,11 @@ std::vector<std::string> summary_of(const RunReport& whole, const std::string& f
   sort_by_time(report);
   std::vector<std::string> lines;
   if (report.graphs.any) lines.push_back(line_of(report.graphs));
-  if (report.regions.empty()) return lines;
+  const std::string outside = line_of(report.outside);
+  if (report.regions.empty()) {
+    if (!outside.empty()) lines.push_back("replay: no module called;" + outside.substr(1));
+    return lines;
+  }
   lines.push_back("replay: " + number_of(report.regions.size(), "module") + " called, for " +
                   percent(share(report.region_seconds, report.seconds)) + " of " + decimal(report.seconds, 1) +
                   " s; of that time:");
@@ -274,6 +288,7 @@ std::vector<std::string> summary_of(const RunReport& whole, const std::string& f
     if (!advised && *advice.text != '\0') lines.push_back(std::string("         ") + advice.text);
     advised = true;
   }
+  if (!outside.empty()) lines.push_back(outside);
   const std::string rest =
       shown < report.regions.size() ? std::to_string(report.regions.size() - shown) + " more; " : "";
   lines.push_back(

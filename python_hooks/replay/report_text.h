@@ -85,7 +85,8 @@ struct RunReport {
 // the names. These may throw std::bad_alloc.
 std::string to_json(RunReport report);
 
-// At most eleven lines for stderr; none where no region was called and no graph made. `file`: where the report went;
+// At most eleven lines for stderr; none where no region was called, no graph made, and no function outside of regions
+// is to be named. `file`: where the report went;
 // "": nowhere.
 std::vector<std::string> summary_of(const RunReport& report, const std::string& file);
 

@@ -244,6 +244,35 @@ TEST(ReportText, ASummaryOfFewLines) {
   EXPECT_TRUE(summary_of(RunReport(), "").empty());
 }
 
+TEST(ReportText, LaunchesOutsideOfRegions) {
+  RunReport report = sample();
+  EXPECT_FALSE(contains(to_json(report), R"("outside")"));
+  report.outside = {3000, 4000, "app:*", {{"app.search:top", "app/search.py:12", 0.41}, {"app:f", "app.py:3", 0.25}}};
+  EXPECT_TRUE(
+      contains(to_json(report), R"("outside": {"launches": 3000, "share": 0.7500, "named": "app:*", "functions": [
+    {"region": "app.search:top", "share": 0.4100, "place": "app/search.py:12"},
+    {"region": "app:f", "share": 0.2500, "place": "app.py:3"}]})"))
+      << to_json(report);
+  auto lines = summary_of(report, "");
+  ASSERT_EQ(lines.size(), 7u);
+  EXPECT_EQ(lines[5],
+            "  75.0% of the launches come from outside of modules, 41.0% of these from app.search:top: see "
+            "GRAPE_REPORT");
+  for (int i = 0; i < 50; ++i) report.regions.push_back(report.regions[1]);
+  report.graphs.any = true;
+  EXPECT_EQ(summary_of(report, "").size(), 11u) << "not one more";
+  report.graphs.any = false;
+  report.regions.clear();
+  lines = summary_of(report, "");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_TRUE(contains(lines[0], "replay: no module called; 75.0% of the launches")) << lines[0];
+  report.outside.all = 30'000;
+  EXPECT_TRUE(summary_of(report, "").empty()) << "a tenth is not worth a line";
+  report.outside.all = 4000;
+  report.outside.functions.clear();
+  EXPECT_TRUE(summary_of(report, "").empty()) << "nor is what nobody can name";
+}
+
 TEST(ReportText, GraphsOfTheProgram) {
   RunReport report;
   EXPECT_FALSE(contains(to_json(report), "graphs"));

@@ -102,6 +102,25 @@ class Report(TraceTest):
         self.assertNotIn("earlier", self.report(REPORT))
         self.assertIn("cache", self.report({**REPORT, "cache": {**cache, "used": "many"}}, status=2))
 
+    def test_outside_of_modules(self):
+        function = {"region": "app.search:Search.top", "share": 0.41, "place": "app/search.py:12"}
+        outside = {"launches": 3000, "share": 0.66, "named": "",
+                   "functions": [function, {**function, "region": "app:f", "share": 0.05}]}
+        text = self.report({**REPORT, "outside": outside})
+        self.assertIn("\noutside of modules: 3000 launches, 66.0% of all that the program made itself; of these in calls "
+                      "of:\n   41.0%  app.search:Search.top (app/search.py:12)\n    5.0%  app:f", text)
+        self.assertIn("\nGRAPE_REGIONS=app.search:Search.top,app:f\n", text)
+        self.assertIn("\nGRAPE_REGIONS=app:*,app.search:Search.top,app:f\n",
+                      self.report({**REPORT, "outside": {**outside, "named": "app:*"}}))
+        self.assertIn("\nGRAPE_REGIONS=", self.report({**REPORT, "regions": [], "outside": outside}))
+        text = self.report({**REPORT, "outside": {**outside, "functions": []}})
+        self.assertIn("66.0% of all that the program made itself\n", text)
+        self.assertNotIn("GRAPE_REGIONS", text)
+        self.assertNotIn("outside", self.report(REPORT))
+        self.assertNotIn("\x1b", self.report({**REPORT, "outside": {**outside, "named": "a\x1b[31m"}}))
+        self.assertIn("outside", self.report({**REPORT, "outside": {**outside, "launches": -1}}, status=2))
+        self.assertIn("function 0", self.report({**REPORT, "outside": {**outside, "functions": [3]}}, status=2))
+
     def test_graphs(self):
         graphs = {"virtual": 1000, "destroyed": 2, "pinned": 3, "launches": 5000, "taken_over": 4990, "ahead": 4000,
                   "built": 4, "evicted": 996, "execs": 8, "device_bytes": 5 << 19,
