@@ -39,7 +39,9 @@ class Chooser {
   struct Code {
     explicit Code(const CalledCode& code) : candidate(code.candidate), training(code.training) {}
     bool candidate, training;
-    bool eligible = false, calls_chosen = false;
+    bool eligible = false;
+    bool beside_chosen = false;   // calls what is chosen, or is called by it
+    bool several = false;         // does more than to call one function, or to launch one kernel
     std::uint64_t held = 0;       // launches in it and in what it calls
     std::uint64_t picked = 0;     // of them, in no eligible function farther out
     std::uint64_t innermost = 0;  // of them, with no other function farther in that may be the main loop
@@ -83,26 +85,35 @@ class Chooser {
   }
 
   bool may_be_main_loop(const Code& code) const {
-    return code.candidate && !code.calls_chosen && holds_nearly_all(code.held, all_);
+    return code.candidate && !code.beside_chosen && holds_nearly_all(code.held, all_);
   }
 
-  // What holds nearly all is eligible where nothing is chosen farther in; the innermost of these.
   void add_main_loop() {
     each_stack([&](const std::vector<Code*>& stack, std::uint64_t) {
-      bool chosen = false;
-      for (auto at = stack.rbegin(); at != stack.rend(); ++at) {
-        if (chosen) (*at)->calls_chosen = true;
-        chosen = chosen || is_worth_naming((*at)->picked, all_);
-      }
+      const auto chosen = [&](const Code* code) { return is_worth_naming(code->picked, all_); };
+      if (std::none_of(stack.begin(), stack.end(), chosen)) return;
+      for (Code* code : stack) code->beside_chosen = true;
     });
+    for (std::size_t i = 1; i < nodes_.size(); ++i) {
+      if (nodes_[i].several) codes_[nodes_[i].code].several = true;
+    }
+    // Else what has one line that matters: a loop, or what all launches go through.
+    if (!add_innermost(true)) add_innermost(false);
+  }
+
+  // False: there is none.
+  bool add_innermost(bool several) {
     each_stack([&](const std::vector<Code*>& stack, std::uint64_t weight) {
-      const auto found =
-          std::find_if(stack.rbegin(), stack.rend(), [&](const Code* code) { return may_be_main_loop(*code); });
+      const auto found = std::find_if(stack.rbegin(), stack.rend(), [&](const Code* code) {
+        return may_be_main_loop(*code) && code->several == several;
+      });
       if (found != stack.rend()) (*found)->innermost += weight;
     });
     const auto less = [](const Code& a, const Code& b) { return a.innermost < b.innermost; };
     const auto most = std::max_element(codes_.begin(), codes_.end(), less);
-    if (most != codes_.end() && most->innermost != 0) most->eligible = true;
+    if (most == codes_.end() || most->innermost == 0) return false;
+    most->eligible = true;
+    return true;
   }
 
   const std::vector<CallNode>& nodes_;

@@ -17,6 +17,7 @@ struct CallNode {
   std::uint32_t parent = 0;  // by index
   std::uint32_t code = 0;    // by index
   std::uint64_t weight = 0;  // launches whose stack ends here
+  bool several = false;      // it was seen at several of its instructions
 };
 
 struct Choice {
@@ -26,7 +27,8 @@ struct Choice {
 
 // The functions whose calls would make good regions, the largest share first. Of each stack it is the outermost one
 // that holds at most 90% of all launches. What holds more is the program's main loop, or what that calls all the time:
-// of these it is the innermost one, if nothing is chosen that it calls. Throws std::bad_alloc.
+// of these it is the innermost one that does more than one thing, if nothing is chosen that it calls or is called by.
+// Throws std::bad_alloc.
 std::vector<Choice> choose(const std::vector<CalledCode>& codes, const std::vector<CallNode>& nodes);
 
 }  // namespace grape::python::replay

@@ -25,7 +25,10 @@ void read_code(const Object* code, SampledCode& out, bool with_texts) {
 void SampledStacks::add(std::uint64_t weight) {
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
-  if (nodes_.empty()) nodes_.emplace_back();
+  if (instructions_.empty()) {
+    nodes_.resize(1);
+    instructions_.resize(1);
+  }
   forget_dead_codes();
   const std::size_t count = read_frames(frames_, kMaxDepth);
   std::uint32_t node = 0;
@@ -34,9 +37,11 @@ void SampledStacks::add(std::uint64_t weight) {
     const auto* code = reinterpret_cast<const Object*>(frames_[i].code);
     if (code == nullptr || type_of(code) != g_api.PyCode_Type) continue;
     const std::uint32_t known = code_at(frames_[i].code);
-    const std::uint32_t next = known != kNone ? child_of(node, known) : kNone;
+    const std::uintptr_t instruction = frames_[i].instruction - (g_layout.frame_objects ? 0 : frames_[i].code);
+    const std::uint32_t next = known != kNone ? child_of(node, known, instruction) : kNone;
     if (next == kNone) break;
     node = next;
+    if (instructions_[node] != instruction) nodes_[node].several = true;
   }
   nodes_[node].weight += weight;
 }
@@ -74,13 +79,15 @@ std::uint32_t SampledStacks::code_at(std::uintptr_t address) {
 }
 
 // A function that calls itself is where it was.
-std::uint32_t SampledStacks::child_of(std::uint32_t node, std::uint32_t code) {
+std::uint32_t SampledStacks::child_of(std::uint32_t node, std::uint32_t code, std::uintptr_t instruction) {
   if (node != 0 && nodes_[node].code == code) return node;
   const ChildKey key{node, code + 1};
   if (const std::uint32_t* known = by_parent_.find(key)) return *known;
   if (nodes_.size() >= kMostNodes) return kNone;
   const auto child = static_cast<std::uint32_t>(nodes_.size());
-  nodes_.push_back({node, code, 0});
+  instructions_.resize(child);  // one of the two may have found no memory before
+  instructions_.push_back(instruction);
+  nodes_.push_back({node, code, 0, false});
   by_parent_.put(key, child);  // without memory it is added again next time
   return child;
 }

@@ -48,12 +48,13 @@ class SampledStacks {
 
   void forget_dead_codes() noexcept;
   std::uint32_t code_at(std::uintptr_t address);
-  std::uint32_t child_of(std::uint32_t node, std::uint32_t code);
+  std::uint32_t child_of(std::uint32_t node, std::uint32_t code, std::uintptr_t instruction);
 
   std::mutex mutex_;
   std::uint32_t epoch_ = 0;
   std::vector<SampledCode> codes_;
   std::vector<CallNode> nodes_;
+  std::vector<std::uintptr_t> instructions_;       // by node: where it was seen first, from its code's begin
   std::size_t addresses_ = 0;                      // in by_address_
   FlatMap<AddressKey, std::uint32_t> by_address_;  // void when a code object has died
   FlatMap<HashKey, std::uint32_t> by_hash_;

@@ -12,14 +12,18 @@
 namespace grape::python::replay {
 namespace {
 
-// Stacks as in "main > run > step", made into what choose() gets.
+// Stacks as in "main > run > step*", made into what choose() gets; the star: seen at several instructions.
 class Stacks {
  public:
   Stacks& add(const std::string& stack, std::uint64_t weight) {
     std::uint32_t node = 0;
     for (std::size_t at = 0; at < stack.size();) {
       const std::size_t end = std::min(stack.find(" > ", at), stack.size());
-      node = child(node, code(stack.substr(at, end - at)));
+      std::string name = stack.substr(at, end - at);
+      const bool several = name.back() == '*';
+      if (several) name.pop_back();
+      node = child(node, code(name));
+      nodes_[node].several = nodes_[node].several || several;
       at = end + 3;
     }
     nodes_[node].weight += weight;
@@ -48,7 +52,7 @@ class Stacks {
     for (std::size_t i = 1; i < nodes_.size(); ++i) {
       if (nodes_[i].parent == parent && nodes_[i].code == code) return static_cast<std::uint32_t>(i);
     }
-    nodes_.push_back({parent, code, 0});
+    nodes_.push_back({parent, code, 0, false});
     return static_cast<std::uint32_t>(nodes_.size() - 1);
   }
 
@@ -90,6 +94,15 @@ TEST(OutsideChoice, OneFunctionThatHoldsAll) {
   EXPECT_EQ(Stacks().add("(module) > main > step", 95).add("(module) > main > log", 5).chosen(), "step 95, log 5");
   EXPECT_EQ(Stacks().add("(module) > main > (closure)", 100).chosen(), "main 100") << "nothing below can be named";
   EXPECT_EQ(Stacks().add("(module) > main > step", 99).add("(module) > main > rare", 1).chosen(), "step 99");
+}
+
+TEST(OutsideChoice, WhatAllLaunchesGoThrough) {
+  EXPECT_EQ(Stacks().add("(module) > main > step* > launch", 100).chosen(), "step 100");
+  EXPECT_EQ(Stacks().add("(module) > main > launch", 100).chosen(), "launch 100") << "as good as main";
+  Stacks stacks;
+  stacks.add("main* > search* > top* > launch", 40).add("main > search > finish* > launch", 40);
+  stacks.add("main > search > launch", 20);
+  EXPECT_EQ(stacks.chosen(), "top 40, finish 40") << "not what they call";
 }
 
 TEST(OutsideChoice, RecursionCountsOnce) {

@@ -130,6 +130,25 @@ for i in range(200):
         self.assertEqual(self.names(outside), ["__main__:step"])
         self.assertEqual(outside["functions"][0]["place"], "<string>:5")
 
+    def test_what_all_launches_go_through(self):
+        outside = self.report("""
+import bed
+
+def launch(x):
+    return x * 2
+
+def step(x):
+    y = launch(x)
+    return launch(y)
+
+def main(x):
+    for i in range(300):
+        step(x)
+
+main(bed.data())
+""")
+        self.assertEqual(self.names(outside), ["__main__:step"])
+
     def test_nothing_to_name(self):
         outside = self.report("""
 import bed
