@@ -22,6 +22,9 @@ std::string text_of(Object* text) {
   return {copy, text != nullptr && is_text(text) ? copy_text(text, copy, sizeof copy) : 0};
 }
 
+// Triton's launcher: its caller is the one to name.
+bool launches_for_others(std::string_view file) { return file.find("-packages/triton/") != std::string_view::npos; }
+
 bool begins(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 
 // The tail of a file of PyTorch's: what runs there changes parameters, or makes their gradients.
@@ -34,7 +37,7 @@ class Names {
       std::string_view below;
       if (state::is_torch_file(codes[i].file, below)) {
         named_[i].called.training = trains(below);
-      } else if (!state::is_standard_file(codes[i].file)) {
+      } else if (!state::is_standard_file(codes[i].file) && !launches_for_others(codes[i].file)) {
         by_hash_[codes[i].hash] = i;
         files_.insert(codes[i].file);
       }
