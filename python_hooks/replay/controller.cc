@@ -447,7 +447,12 @@ bool passes() noexcept { return t_inside || !lifecycle::active() || interpose::g
 Object* call_region(Call call) {
   grape::replay::CopyMemory::instance().note_call();
   Region* region = region_of(call.root, call.self);
-  if (region == nullptr || region->busy) return run_as_it_is(call);
+  if (region == nullptr) return run_as_it_is(call);
+  if (region->busy) {
+    // By another thread, and for a moment: what is inside is no region of its own for that.
+    const Inside inside;
+    return run_as_it_is(call);
+  }
   if (region->calls == 0) {
     region->inner = t_launches.depth != 0;
     refuse_deferred(*region, call.root);

@@ -100,6 +100,31 @@ def weights_change_in_threads(run):
     run.see(in_threads(work))
 
 
+class Gated(Net):
+    def forward(self, x, gate=None):
+        y = super().forward(x)
+        if gate is not None:
+            gate.wait()
+        return y
+
+
+# Runs as always while another thread is in the same model, and is no reason to look at what is inside of it.
+@case("e{12}e{2}r{4}")
+def model_that_another_thread_is_in(run):
+    model, gate = net(Gated), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(model, data(), gate)
+        while not any(waiting.running() for _ in range(3)):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        for i in range(12):
+            run(model, data(i))
+        gate.set()
+        run.see(waiting.result())
+    for i in range(6):
+        run(model, data(i))
+
+
 # What another thread draws is not held against a checked call.
 @case("e{12}", environment={"GRAPE_VALIDATE": "1", "GRAPE_LOG": "error"})
 def random_numbers_of_another_thread(run):
