@@ -124,7 +124,8 @@ struct Module {
 // The program's own graphs, where they were virtual.
 struct Graphs {
   bool any = false;
-  std::uint64_t made = 0, pinned = 0, launches = 0, taken_over = 0, ahead = 0, built = 0, execs = 0, device_bytes = 0;
+  std::uint64_t made = 0, pinned = 0, launches = 0, by_node = 0, taken_over = 0, ahead = 0, built = 0;
+  std::uint64_t execs = 0, device_bytes = 0;
   std::uint64_t raw_bytes = 0, resident_bytes = 0;
   std::vector<Reason> left;
 };
@@ -190,6 +191,7 @@ Graphs graphs_of(const Fields& fields) {
   graphs.made = fields.count("virtual");
   graphs.pinned = fields.count("pinned");
   graphs.launches = fields.count("launches");
+  graphs.by_node = fields.count("by_node");
   graphs.taken_over = fields.count("taken_over");
   graphs.ahead = fields.count("ahead");
   graphs.built = fields.count("built");
@@ -358,8 +360,10 @@ void print_graphs(Output& out, const Graphs& graphs) {
   out.print(
       "\ngraphs that the program made itself: {} virtual ({} of them on execs of their own, since it changed them)\n",
       graphs.made, graphs.pinned);
-  out.print("{:>8}  launches; for {} another graph's exec was taken over ({} of them ahead), for {} one was built\n",
-            graphs.launches, graphs.taken_over, graphs.ahead, graphs.built);
+  out.print(
+      "{:>8}  launches, {} of them node by node; for {} another graph's exec was taken over (for {} ahead), for {} one "
+      "was built\n",
+      graphs.launches, graphs.by_node, graphs.taken_over, graphs.ahead, graphs.built);
   out.print(
       "{:>8}  execs at the end, about {:.1f} MiB of the device; {:.1f} MiB of programs in {:.1f} MiB of host memory\n",
       graphs.execs, mebibytes(graphs.device_bytes), mebibytes(graphs.raw_bytes), mebibytes(graphs.resident_bytes));

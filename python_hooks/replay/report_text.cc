@@ -154,7 +154,7 @@ std::string json_of(const virtual_execs::GraphsReport& graphs) {
   store.number("stored_bytes", graphs.stored_bytes).number("resident_bytes", graphs.resident_bytes);
   members.number("virtual", graphs.made).number("destroyed", graphs.destroyed).number("pinned", graphs.pinned);
   members.number("launches", graphs.launches).number("taken_over", graphs.taken_over).number("ahead", graphs.ahead);
-  members.number("built", graphs.built).number("evicted", graphs.evicted);
+  members.number("by_node", graphs.by_node).number("built", graphs.built).number("evicted", graphs.evicted);
   members.number("execs", graphs.execs).number("device_bytes", graphs.device_bytes).raw("store", store.object());
   std::string left;
   for (const auto& reason : graphs.left) {

@@ -59,6 +59,9 @@ namespace grape::interpose {
   X(cuMemUnmap, PFN_cuMemUnmap_v10020)                                               \
   X(cuMemSetAccess, PFN_cuMemSetAccess_v10020)                                       \
   X(cuMemsetD8Async, PFN_cuMemsetD8Async_v3020)                                      \
+  X(cuMemsetD16Async, PFN_cuMemsetD16Async_v3020)                                    \
+  X(cuMemsetD32Async, PFN_cuMemsetD32Async_v3020)                                    \
+  X(cuMemcpy3DAsync_v2, PFN_cuMemcpy3DAsync_v3020)                                   \
   X(cuMemcpyDtoHAsync_v2, PFN_cuMemcpyDtoHAsync_v3020)                               \
   X(cuMemcpyHtoDAsync_v2, PFN_cuMemcpyHtoDAsync_v3020)                               \
   X(cuStreamSynchronize, PFN_cuStreamSynchronize_v2000)                              \
@@ -70,6 +73,7 @@ namespace grape::interpose {
   X(cuEventDestroy_v2, PFN_cuEventDestroy_v4000)                                     \
   X(cuEventRecord, PFN_cuEventRecord_v2000)                                          \
   X(cuLaunchKernel, PFN_cuLaunchKernel_v4000)                                        \
+  X(cuLaunchKernelEx, PFN_cuLaunchKernelEx_v11060)                                   \
   X(cuGraphCreate, PFN_cuGraphCreate_v10000)                                         \
   X(cuGraphDestroy, PFN_cuGraphDestroy_v10000)                                       \
   X(cuGraphAddKernelNode_v2, PFN_cuGraphAddKernelNode_v12000)                        \

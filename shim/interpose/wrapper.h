@@ -91,6 +91,19 @@ constexpr bool submits_work(trace::ApiClass api_class) noexcept {
   }
 }
 
+// Calls that other threads' work on the same stream can come before or behind.
+constexpr bool is_ordered_work(trace::ApiClass api_class) noexcept {
+  switch (api_class) {
+    case trace::ApiClass::kHostFunction:
+    case trace::ApiClass::kCopyToHost:
+    case trace::ApiClass::kMemoryOp:
+    case trace::ApiClass::kFree:
+      return true;
+    default:
+      return submits_work(api_class);
+  }
+}
+
 // What is recorded outside of ranges too: without it the work on a stream, or in a graph, is not understood.
 constexpr bool outlasts_ranges(trace::ApiClass api_class) noexcept {
   return api_class == trace::ApiClass::kStream || api_class == trace::ApiClass::kGraph;
@@ -197,6 +210,9 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   // The real call. Where graphs are virtual, calls that name an exec are answered by what stands for it.
   static CUresult call_door(Real real, A... arguments) {
     constexpr virtual_execs::Door kDoor = virtual_execs::door_of(Row::kBase);
+    if constexpr (is_ordered_work(Row::kClass)) {
+      if (virtual_execs::g_on.load(std::memory_order_relaxed)) virtual_execs::note_submission();
+    }
     if constexpr (kDoor != virtual_execs::Door::kNone) {
       if (virtual_execs::g_on.load(std::memory_order_relaxed)) {
         return virtual_execs::through<kDoor, Row::kPerThread>(real, arguments...);

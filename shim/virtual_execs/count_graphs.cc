@@ -15,6 +15,7 @@ GraphsReport VirtualExecs::report() {
   report.taken_over = counters.taken_over.load();
   report.ahead = counters.ahead.load();
   report.built = counters.built.load();
+  report.by_node = counters.by_node.load();
   report.evicted = counters.evicted.load();
   report.device_bytes = all.device_bytes();
   {

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "shim/interpose/driver_api.h"
+#include "shim/virtual_execs/submissions.h"
 #include "shim/virtual_execs/virtual_execs.h"
 
 namespace grape::virtual_execs {
@@ -115,7 +116,7 @@ CUresult instantiate(const Call& call, CUgraphExec* exec, CUgraph graph, Rest...
 
 template <class Call, class... Rest>
 CUresult with(VirtualExecs::Use use, const Call& call, Rest... rest) {
-  if (use.result != CUDA_SUCCESS) return use.result;
+  if (use.result != CUDA_SUCCESS || use.launched) return use.result;
   const CUresult result = call(use.exec, rest...);
   VirtualExecs::instance().end(use);
   return result;

@@ -9,6 +9,7 @@
 #include "shim/interpose/captures.h"
 #include "shim/interpose/real_driver.h"
 #include "shim/lifecycle/lifecycle.h"
+#include "shim/virtual_execs/node_words.h"
 
 namespace grape::virtual_execs {
 namespace {
@@ -16,30 +17,6 @@ namespace {
 namespace real = interpose::real;
 using program::Program;
 using program::RecordedNode;
-
-CUDA_KERNEL_NODE_PARAMS_v2 kernel_of(const NodeShape& shape, const Program& program, const RecordedNode& node,
-                                     replay::NodeParameters& parameters) {
-  return parameters.fill(replay::kernel_shape(program, node, shape.kernel_handle, shape.context), program, node,
-                         program.words.data());
-}
-
-CUDA_MEMCPY3D_v2 copy_of(const Program& program, const RecordedNode& node) {
-  CUDA_MEMCPY3D_v2 copy;
-  std::memcpy(&copy, program.words.data() + node.words_at, sizeof copy);
-  return copy;
-}
-
-CUDA_MEMSET_NODE_PARAMS_v1 memset_of(const Program& program, const RecordedNode& node) {
-  const std::uint64_t* w = program.words.data() + node.words_at;
-  CUDA_MEMSET_NODE_PARAMS_v1 memset{};
-  memset.dst = w[0];
-  memset.value = static_cast<unsigned>(w[1]);
-  memset.elementSize = static_cast<unsigned>(w[2]);
-  memset.width = w[3];
-  memset.height = w[4];
-  memset.pitch = w[5];
-  return memset;
-}
 
 CUresult set_attributes(const Shape& shape, const NodeShape& node, CUgraphNode handle) {
   auto* set = real::get_cuGraphKernelNodeSetAttribute();

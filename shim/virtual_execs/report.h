@@ -12,6 +12,7 @@ struct GraphsReport {
   std::uint64_t made = 0, destroyed = 0;
   std::uint64_t pinned = 0;    // that keep an exec of their own, since the program changed them
   std::uint64_t launches = 0;  // of virtual ones
+  std::uint64_t by_node = 0;   // of those, node by node
   // Execs that another graph was put on, those of them before its launch, execs that were built, that had to go.
   std::uint64_t taken_over = 0, ahead = 0, built = 0, evicted = 0;
   std::uint64_t execs = 0, device_bytes = 0;  // now; the bytes are an estimate

@@ -76,7 +76,8 @@ bool VirtualExecs::claim(RealExec& exec, Virtual** holder) noexcept {
 bool VirtualExecs::claim_idle(RealExec& exec, const Place* place) {
   Virtual* holder = nullptr;
   if (!claim(exec, &holder)) return false;
-  const bool idle = (place != nullptr && exec.was_last_in(*place)) || exec.finished();
+  const bool idle = exec.finished() || (place != nullptr && exec.was_last_in(*place) &&
+                                        (holder == nullptr || leave_behind(*holder, *place)));
   if (idle && (holder == nullptr || settle(*holder, &exec))) return true;
   Lock table(table_);
   if (holder != nullptr) attach(*holder, exec);
@@ -122,6 +123,8 @@ bool VirtualExecs::code_gone(const Virtual& v) const noexcept {
 RealExec* VirtualExecs::to_recycle(Virtual& v, const Place* place, bool ahead) {
   std::vector<RealExec*> alike = select([&](const RealExec& e) { return e.own() && e.shape() == v.shape; });
   if (alike.empty()) return nullptr;
+  // With one exec the next graph's nodes would be set where this one's run, and wait for it.
+  if (ahead && alike.size() < 2 && can_go_by_node(v)) return nullptr;
   const auto older = [](const RealExec* a, const RealExec* b) { return a->used < b->used; };
   std::sort(alike.begin(), alike.end(), older);
   if (!ahead) {
@@ -153,8 +156,10 @@ RealExec* VirtualExecs::take_over(Virtual& v, const Place* place, bool ahead) {
   return exec;
 }
 
-RealExec* VirtualExecs::build(Virtual& v, CUresult& result) {
-  const std::uint64_t needed = replay::estimated_device_bytes(v.shape->nodes.size());
+// Of what is in scratch_.
+RealExec* VirtualExecs::build(const std::shared_ptr<Shape>& shape, const std::vector<std::uint32_t>& disabled,
+                              CUresult& result) {
+  const std::uint64_t needed = replay::estimated_device_bytes(shape->nodes.size());
   evict_to(limit() - std::min(limit(), needed));
   {
     Lock table(table_);
@@ -162,7 +167,7 @@ RealExec* VirtualExecs::build(Virtual& v, CUresult& result) {
   }
   std::unique_ptr<RealExec> made;
   do {
-    made = RealExec::build(v.shape, scratch_, v.disabled, functions_, result);
+    made = RealExec::build(shape, scratch_, disabled, functions_, result);
   } while (made == nullptr && result == CUDA_ERROR_OUT_OF_MEMORY && evict_oldest());
   if (made == nullptr) return nullptr;
   counters_.built.fetch_add(1, std::memory_order_relaxed);
@@ -197,7 +202,7 @@ RealExec* VirtualExecs::bring(Virtual& v, const Place* place, bool pristine, CUr
     }
   }
   RealExec* exec = pristine ? nullptr : take_over(v, place, false);
-  if (exec == nullptr) exec = build(v, result);
+  if (exec == nullptr) exec = build(v.shape, v.disabled, result);
   if (exec == nullptr) return nullptr;
   Lock table(table_);
   exec->used = ++clock_;

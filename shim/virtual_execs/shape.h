@@ -35,6 +35,8 @@ struct Shape {
   // Guarded as their owner is:
   bool can_be_rebuilt = false;  // one was built, and read back as it was
   std::uint32_t users = 0;      // virtual execs
+  bool sequenced = false;
+  std::vector<std::uint32_t> sequence;  // once `sequenced`: how its nodes are launched one by one; empty: they are not
 };
 
 // Keeps every shape once. One thread at a time.

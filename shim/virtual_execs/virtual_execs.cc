@@ -22,7 +22,6 @@ namespace real = interpose::real;
 // a destroyed one is never taken for another's. It can be read, as zeros, should one escape to someone who follows it.
 constexpr std::size_t kHandles = std::size_t{1} << 20, kHandleBytes = 64;
 static_assert(kHandles * kHandleBytes == GRAPE_HANDLE_RANGE_BYTES, "unhandled.S knows the range");
-constexpr int kMostTrust = 4;
 constexpr std::size_t kRestingHandles = 4096;  // destroyed ones that are not given again yet
 std::atomic<char*> g_range{nullptr};
 std::atomic<bool> g_child{false};  // of a fork
@@ -105,30 +104,6 @@ void VirtualExecs::end(const Use& use) noexcept {
   --use.held->busy;
 }
 
-// Learns what follows what, and says what is likely to follow now: what did the last time, else the graph that was made
-// as far from this one as this one from the one before.
-CUgraphExec VirtualExecs::foresee(CUgraphExec handle, Virtual& launched) noexcept {
-  struct Steps {
-    CUgraphExec last = nullptr, expected = nullptr;
-    int trust = 0;
-  };
-  static thread_local Steps steps;
-  if (steps.expected != nullptr) {
-    steps.trust = steps.expected == handle ? std::min(steps.trust + 1, kMostTrust) : std::max(steps.trust - 2, 0);
-  }
-  Virtual* before = steps.last != nullptr ? find(steps.last) : nullptr;
-  if (before != nullptr) before->follower = handle;
-  steps.expected = launched.follower;
-  if (steps.expected == nullptr && before != nullptr) {
-    steps.expected = reinterpret_cast<CUgraphExec>(2 * reinterpret_cast<std::uintptr_t>(handle) -
-                                                   reinterpret_cast<std::uintptr_t>(steps.last));
-  }
-  steps.last = handle;
-  const Virtual* next = steps.expected != nullptr && ours(steps.expected) ? find(steps.expected) : nullptr;
-  if (next == nullptr) steps.expected = nullptr;
-  return next != nullptr && next->exec == nullptr && steps.trust > 0 ? steps.expected : nullptr;
-}
-
 void VirtualExecs::prepare(CUgraphExec next, CUstream stream, bool per_thread) noexcept {
   try {
     std::unique_lock<std::mutex> work(work_, std::try_to_lock);
@@ -150,7 +125,7 @@ VirtualExecs::Use VirtualExecs::begin_launch(CUgraphExec handle, CUstream stream
   const Place place = place_of(stream, per_thread);
   const auto launch = [&](Virtual& v) {
     Use begun = use(v.exec);
-    ++launches_;
+    v.launched_at = ++launches_;
     if (captured) return begun;
     v.exec->launching(place);
     begun.next = foresee(handle, v);
@@ -159,23 +134,25 @@ VirtualExecs::Use VirtualExecs::begin_launch(CUgraphExec handle, CUstream stream
   const auto suits = [&](const Virtual& v) {
     return v.exec != nullptr && (!captured || v.pinned || !v.exec->own() || v.exec->pristine());
   };
+  const auto in_order = [&](const Virtual& v) { return captured || v.tail == nullptr || v.tail->place == place; };
   {
     Lock table(table_);
     Virtual* v = find(handle);
     if (v == nullptr) return {};
-    if (suits(*v)) return launch(*v);
+    if (suits(*v) && in_order(*v)) return launch(*v);
   }
   Use failed;
   try {
-    Lock work(work_);
+    std::unique_lock<std::mutex> work(work_);
+    if (!captured && launch_by_node(handle, place, work, failed)) return failed;
     Virtual* v = nullptr;
     {
       Lock table(table_);
       v = find(handle);
       if (v == nullptr) return {};
-      if (suits(*v)) return launch(*v);
     }
     if (bring(*v, captured ? nullptr : &place, captured, failed.result) == nullptr) return failed;
+    if (!captured) stay_in_order(*v, place);
     Lock table(table_);
     return launch(*v);
   } catch (const std::bad_alloc&) {
@@ -455,6 +432,7 @@ void VirtualExecs::context_gone(CUcontext context) noexcept {
       drop(*exec);
     }
     Lock table(table_);
+    tails_.context_gone(context);
     for (Virtual* v : slots_) {
       if (v == nullptr || v->shape->context != context || v->context_gone) continue;
       v->context_gone = true;
@@ -474,6 +452,8 @@ void VirtualExecs::before_stream_goes(CUstream stream) noexcept {
     Lock work(work_);
     const RelaxedCapture relaxed;
     for (RealExec* exec : select([](const RealExec& e) { return e.busy == 0; })) exec->stream_goes(stream);
+    Lock table(table_);
+    tails_.stream_goes(stream);
   } catch (const std::bad_alloc&) {
     lifecycle::give_up("no memory");
   }

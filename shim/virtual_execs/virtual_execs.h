@@ -1,9 +1,10 @@
 // The application's graphs behind handles of ours. What a graph does lies in a store; a few real execs, within the
-// budget, are on those that are launched. Launching one that is on an exec costs a look-up; another is put on the exec
-// of its shape that was not used for longest, by setting the nodes that differ.
+// budget, are on those that are launched. Launching one that is on an exec costs a look-up; another is launched node by
+// node, or put on the exec of its shape that was not used for longest, by setting the nodes that differ.
 //
 // Threads: any, at any time. `table_` is held for moments, never across a driver call; `work_` while an exec is made or
-// changed, never across a launch. Where memory runs out the driver's own error comes back.
+// changed, never across a launch (but of what is left of one that broke off). Where memory runs out the driver's own
+// error comes back.
 #pragma once
 
 #include <cuda.h>
@@ -25,6 +26,7 @@
 #include "shim/virtual_execs/real_exec.h"
 #include "shim/virtual_execs/report.h"
 #include "shim/virtual_execs/shape.h"
+#include "shim/virtual_execs/tails.h"
 
 namespace grape::virtual_execs {
 
@@ -43,8 +45,12 @@ struct Virtual {
   RealExec* exec = nullptr;             // that it is on; guarded by the table's lock
   bool pinned = false;  // it stays on its exec: the application changed it in a way that is not followed
   bool context_gone = false;
-  std::uint32_t missed = 0;        // launches for which it was on no exec
-  CUgraphExec follower = nullptr;  // launched after it the last time, by the same thread; guarded by the table's lock
+  std::uint32_t missed = 0;       // launches for which it was on no exec and got one
+  std::uint32_t missed_soon = 0;  // launches by node, one soon after the other
+  // Guarded by the table's lock:
+  std::uint64_t launched_at = 0;   // how many launches there were, of all graphs; 0: never
+  std::shared_ptr<Tail> tail;      // where its last launch ends that was not on the exec that it is on now
+  CUgraphExec follower = nullptr;  // launched after it the last time, by the same thread
 };
 
 // What became of graphs and their launches, since the start.
@@ -53,6 +59,7 @@ struct Counters {
   std::atomic<std::uint64_t> refused[static_cast<std::size_t>(Refusal::kCount)] = {};
   std::atomic<std::uint64_t> pinned{0};
   std::atomic<std::uint64_t> taken_over{0}, ahead{0}, built{0}, evicted{0};  // real execs
+  std::atomic<std::uint64_t> by_node{0};                                     // launches
 };
 
 class VirtualExecs {
@@ -80,6 +87,7 @@ class VirtualExecs {
     CUgraphNode node = nullptr;
     std::size_t index = kNoIndex;  // of the node in the program
     CUresult result = CUDA_SUCCESS;
+    bool launched = false;       // by node: there is no more to be done; `result` is the application's
     CUgraphExec next = nullptr;  // is likely to be launched after this one, and on no exec
   };
   Use begin_launch(CUgraphExec handle, CUstream stream, bool per_thread) noexcept;
@@ -122,6 +130,7 @@ class VirtualExecs {
   Virtual* find(CUgraphExec handle) const noexcept;
   Use use(RealExec* exec) noexcept;
   CUgraphExec foresee(CUgraphExec handle, Virtual& launched) noexcept;
+  static bool foreseen(CUgraphExec handle) noexcept;
   std::unique_ptr<RealExec> remove(RealExec& exec) noexcept;
   std::unique_ptr<RealExec> release(Virtual& v) noexcept;
   std::unique_ptr<Virtual> take_out(CUgraphExec handle, std::unique_ptr<RealExec>& held) noexcept;
@@ -140,7 +149,7 @@ class VirtualExecs {
   RealExec* bring(Virtual& v, const Place* place, bool pristine, CUresult& result);
   RealExec* take_over(Virtual& v, const Place* place, bool ahead);
   void bring_ahead(Virtual& v, const Place& place);
-  RealExec* build(Virtual& v, CUresult& result);
+  RealExec* build(const std::shared_ptr<Shape>& shape, const std::vector<std::uint32_t>& disabled, CUresult& result);
   RealExec* to_recycle(Virtual& v, const Place* place, bool ahead);
   bool claim(RealExec& exec, Virtual** holder) noexcept;
   bool claim_idle(RealExec& exec, const Place* place);
@@ -158,6 +167,14 @@ class VirtualExecs {
     return result;
   }
   bool code_gone(const Virtual& v) const noexcept;
+  bool comes_again_soon(Virtual& v);
+  bool is_worth_going_ahead(const Virtual& v) const;
+  bool can_go_by_node(Virtual& v);
+  bool launch_by_node(CUgraphExec handle, const Place& place, std::unique_lock<std::mutex>& work, Use& launched);
+  CUresult launch_rest(const std::shared_ptr<Shape>& shape, std::size_t done, std::vector<std::uint32_t> disabled,
+                       const Place& place);
+  void stay_in_order(Virtual& v, const Place& place);
+  bool leave_behind(Virtual& v, const Place& place);
   static std::uint64_t limit() noexcept;
 
   static VirtualExecs* g_instance;
@@ -174,10 +191,12 @@ class VirtualExecs {
   Shapes shapes_;
   Functions functions_;
   program::Program scratch_;
+  Tails tails_;  // places are changed with table_ held, too
   std::uint64_t last_id_ = 0;
   std::unordered_map<CUgraph, std::vector<CUgraphExec>> made_of_;  // while the graph is there
   std::unordered_set<CUgraph> keeping_objects_;
 
+  program::Program by_node_;  // that is launched; its one thread is Alone
   Counters counters_;
 };
 

@@ -122,14 +122,14 @@ class Report(TraceTest):
         self.assertIn("function 0", self.report({**REPORT, "outside": {**outside, "functions": [3]}}, status=2))
 
     def test_graphs(self):
-        graphs = {"virtual": 1000, "destroyed": 2, "pinned": 3, "launches": 5000, "taken_over": 4990, "ahead": 4000,
+        graphs = {"virtual": 1000, "destroyed": 2, "pinned": 3, "launches": 5000, "taken_over": 4990, "ahead": 4000, "by_node": 7,
                   "built": 4, "evicted": 996, "execs": 8, "device_bytes": 5 << 19,
                   "store": {"programs": 998, "unique": 998, "raw_bytes": 190 << 20, "stored_bytes": 1 << 20,
                             "resident_bytes": 7 << 20},
                   "left": [{"count": 12, "reason": "has a\x1b[31m node"}]}
         text = self.report({**REPORT, "regions": [], "graphs": graphs})
         self.assertIn("1000 virtual (3 of them", text)
-        self.assertIn("    5000  launches; for 4990 another graph's exec was taken over (4000 of them ahead), for 4 one", text)
+        self.assertIn("    5000  launches, 7 of them node by node; for 4990 another graph's exec was taken over (for 4000 ", text)
         self.assertIn("       8  execs at the end, about 2.5 MiB of the device; 190.0 MiB of programs in 7.0 MiB", text)
         self.assertIn("      12  left to the driver: has a", text)
         self.assertNotIn("\x1b", text)

@@ -77,14 +77,16 @@ class Graphs : public simcuda_test::Driver {
   static std::uint64_t step(std::size_t i, std::uint64_t state) { return state * factor(i) + i; }
 
   // state = state * factor(i) + i, in two steps; where copies_[i] gets the state before the second, and its neighbour
-  // 17 + i. `nodes`: those that it has, in this order: first kernel, copy, memset, empty, second kernel.
+  // 17 + i. Copy and memset lie side by side, or one behind the other where graphs are to be `chains_`. `nodes`: those
+  // that it has, in this order: first kernel, copy, memset, empty, second kernel.
   CUgraph make_graph(std::size_t i, std::vector<CUgraphNode>* nodes = nullptr) {
     CUgraph graph = nullptr;
     EXPECT_CU(cuGraphCreate(&graph, 0));
     const CUfunction mix = function("_Z3mixPmmm");
     const CUgraphNode first = add_kernel(graph, {}, mix, state_, factor(i), std::uint64_t{0});
     const CUgraphNode copy = add_copy(graph, {first}, copies_ + (i % kCopies) * 8, state_, 4);
-    const CUgraphNode set = add_memset(graph, {first}, copies_ + (i % kCopies) * 8 + 4, static_cast<unsigned>(17 + i));
+    const CUgraphNode set =
+        add_memset(graph, {chains_ ? copy : first}, copies_ + (i % kCopies) * 8 + 4, static_cast<unsigned>(17 + i));
     CUgraphNode join = nullptr;
     const CUgraphNode joined[] = {copy, set};
     EXPECT_CU(cuGraphAddEmptyNode(&join, graph, joined, 2));
@@ -129,6 +131,7 @@ class Graphs : public simcuda_test::Driver {
     ASSERT_CU(cuStreamSynchronize(nullptr));
   }
 
+  bool chains_ = false;
   CUdeviceptr state_ = 0, copies_ = 0;
   CUstream stream_ = nullptr;
 };

@@ -158,6 +158,7 @@ class Random : public Graphs, public testing::WithParamInterface<int> {
 TEST_P(Random, AsTheModel) {
   random_.seed(static_cast<unsigned>(GetParam()));
   updates_ = GetParam() % 2 == 1;  // execs that were updated are few ever after
+  chains_ = GetParam() >= 10;
   const CUstream streams[] = {stream_, nullptr, CU_STREAM_PER_THREAD, stream()};
   for (int part = 0; part < 30; ++part) {
     // On another stream now and then; what was launched before is done then.
@@ -173,7 +174,7 @@ TEST_P(Random, AsTheModel) {
   EXPECT_EQ(live(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Random, testing::Range(0, 10));
+INSTANTIATE_TEST_SUITE_P(Seeds, Random, testing::Range(0, 20));
 
 }  // namespace
 }  // namespace grape::virtual_execs_test

@@ -98,6 +98,38 @@ TEST_F(Streams, AStreamThatHasTheHandleOfOneThatIsGone) {
   EXPECT_EQ(read<std::uint64_t>(counter), 12u);
 }
 
+// The driver's launches of one exec follow each other on any streams; so do a graph's whose exec another graph has got.
+TEST_F(Streams, LaunchesOfOneGraphFollowEachOther) {
+  const CUdeviceptr others = number(1);
+  const CUstream other = stream();
+  std::vector<CUgraphExec> execs;
+  for (int i = 0; i < 8; ++i) {
+    const CUdeviceptr where = i == 0 ? state_ : others;
+    const CUfunction mix = function("_Z3mixPmmm");
+    CUgraph graph = nullptr;
+    ASSERT_CU(cuGraphCreate(&graph, 0));
+    add_memset(graph, {}, copies_, 1);  // beside the others
+    const CUgraphNode first = add_kernel(graph, {}, mix, where, std::uint64_t{2}, std::uint64_t{1});
+    const CUgraphNode slept = add_kernel(graph, {first}, function("_Z5delayj"), 20000U);
+    add_kernel(graph, {slept}, mix, where, std::uint64_t{1}, std::uint64_t{3});
+    execs.push_back(exec_of(graph));
+  }
+  std::uint64_t expected = state();
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 8; ++i) {
+      ASSERT_CU(cuGraphLaunch(execs[i], stream_));
+      if (i % 3 == 0) synchronize();
+    }
+    synchronize();
+    for (int i = 0; i < 4; ++i) ASSERT_CU(cuGraphLaunch(execs[i], stream_));
+    ASSERT_CU(cuGraphLaunch(execs[0], other));
+    synchronize();
+    ASSERT_CU(cuStreamSynchronize(other));
+    for (int i = 0; i < 3; ++i) expected = 2 * expected + 4;
+    ASSERT_EQ(state(), expected) << round;
+  }
+}
+
 TEST_F(Streams, DefaultStreams) {
   const std::vector<CUgraphExec> execs = make_execs(10);
   std::uint64_t expected = state();

@@ -1,0 +1,31 @@
+// Which threads of the process put work on streams. A graph that is launched node by node is no longer one element of
+// its stream; that nothing of another thread's comes between its nodes is certain while only one thread launches at
+// all. Threads: any. Threads that end are forgotten: what they did lies behind them.
+#pragma once
+
+namespace grape::virtual_execs {
+
+namespace detail {
+extern thread_local bool t_submits;
+void first_submission() noexcept;
+}  // namespace detail
+
+// Before any call that puts work on a stream. A thread's first one waits while another thread is Alone.
+inline void note_submission() noexcept {
+  if (__builtin_expect(!detail::t_submits, 0)) detail::first_submission();
+}
+
+// As long as it lives no other thread begins to submit work, if no other one did before.
+class Alone {
+ public:
+  Alone() noexcept;
+  ~Alone();
+  Alone(const Alone&) = delete;
+  Alone& operator=(const Alone&) = delete;
+  explicit operator bool() const noexcept { return alone_; }
+
+ private:
+  bool alone_ = false;
+};
+
+}  // namespace grape::virtual_execs
