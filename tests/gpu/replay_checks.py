@@ -2,6 +2,7 @@
 
 replay_cases    programs that lie in wait for a replayer
 random_programs programs made at random (tests/replay_controller/random_programs)
+virtual_graphs  a program with CUDA graphs of its own, under GRAPE_GRAPHS=virtual with room for a few of them
 memcheck        some of the first under compute-sanitizer
 nsys            some of them under nsys profile: both work, or Grape steps aside (row 23)
 many_shapes     thousands of shapes, and
@@ -172,6 +173,25 @@ class RandomPrograms(ReplayCheck):
         return [str(program), ".", *map(str, self.SEEDS)]
 
 
+class VirtualGraphs(ReplayCheck):
+    """What counts as replayed is what is not on an exec of its own: launches node by node and on other graphs' execs."""
+
+    def script(self) -> list[str]:
+        return [str(HERE / "virtual_graphs.py")]
+
+    def replaying(self, folder: Path, **more: str) -> dict[str, str]:
+        report = str(folder / "report.json")
+        changes = {"GRAPE_GRAPHS": "virtual", "GRAPE_MEMORY_BUDGET": "600K", **more}
+        return preloaded(self.session.build, GRAPE_MODE="off", GRAPE_REPORT=report, **changes)
+
+    def replayed(self) -> Optional[int]:
+        try:
+            graphs = json.loads((self.folder("replay") / "report.json").read_text())["graphs"]
+            return min(graphs["by_node"], graphs["taken_over"]) and graphs["by_node"] + graphs["taken_over"]
+        except (OSError, ValueError, KeyError):
+            return None
+
+
 class MemoryCheck(ReplayCheck):
     """The script prints digests, and writes what it uses to a file: replay may use so many MiB more than plain."""
 
@@ -210,6 +230,7 @@ class MemoryCheck(ReplayCheck):
 CHECKS: dict[str, type[ReplayCheck]] = {
     "replay_cases": ReplayCheck,
     "random_programs": RandomPrograms,
+    "virtual_graphs": VirtualGraphs,
     "memcheck": ToolCheck,
     "nsys": ToolCheck,
     "many_shapes": MemoryCheck,
