@@ -436,7 +436,8 @@ void VirtualExecs::context_gone(CUcontext context) noexcept {
     for (Virtual* v : slots_) {
       if (v == nullptr || v->shape->context != context || v->context_gone) continue;
       v->context_gone = true;
-      --v->shape->users;  // another context may get the handle, and graphs of this shape
+      if (v->tail != nullptr) v->tail->event = nullptr;  // with the context
+      --v->shape->users;                                 // another context may get the handle, and graphs of this shape
       for (const std::uint32_t number : v->functions) {
         if (!functions_[number].kernel) functions_.forget(number);
       }

@@ -113,6 +113,13 @@ class Random : public Graphs, public testing::WithParamInterface<int> {
     model = next;
   }
 
+  CUstream go_on(CUstream from, CUstream to) {
+    const CUevent done = event();
+    EXPECT_CU(cuEventRecord(done, from));
+    EXPECT_CU(cuStreamWaitEvent(to, done, 0));
+    return to;
+  }
+
   void check(CUstream where) {
     ASSERT_CU(cuStreamSynchronize(where));
     ASSERT_CU(cuCtxSynchronize());
@@ -160,12 +167,14 @@ TEST_P(Random, AsTheModel) {
   updates_ = GetParam() % 2 == 1;  // execs that were updated are few ever after
   chains_ = GetParam() >= 10;
   const CUstream streams[] = {stream_, nullptr, CU_STREAM_PER_THREAD, stream()};
+  const bool moves = GetParam() % 4 >= 2;
   for (int part = 0; part < 30; ++part) {
-    // On another stream now and then; what was launched before is done then.
-    const CUstream where = streams[random_() % 4];
+    // On another stream now and then: what was launched before is done then, or comes first by an event.
+    CUstream where = streams[random_() % 4];
     for (int i = 0; i < 50; ++i) {
       step(where);
       if (HasFatalFailure()) return;
+      if (moves && random_() % 3 == 0) where = go_on(where, streams[random_() % 4]);
     }
     check(where);
     if (HasFatalFailure()) return;
