@@ -96,7 +96,7 @@ std::vector<Reason> all_reasons(const RegionReport& region) {
     const auto& counts = region.signatures;
     const std::size_t kinds = counts.seen + counts.observed + counts.proven + counts.given_up;
     reasons.push_back({"its arguments had not come often enough yet (" + std::to_string(kinds) +
-                           " different ones in all; replays begin with the fourth or fifth call)",
+                           " different ones in all; replays begin with the third to fifth call)",
                        "", calls});
   }
   if (region.put_off != 0) reasons.push_back({"looking at it was put off", "", region.put_off});

@@ -66,7 +66,10 @@ int view_calls(TraceInput& input, const DumpOptions& options, Output& out) {
   while (input.next(step)) {
     filter.see(step);
     if (is_definition(step.event.header->kind) || !filter.event(step)) continue;
-    if (options.limit != 0 && printed == options.limit) break;
+    if (options.limit != 0 && printed == options.limit) {
+      if (options.format == Format::kText) out.write("… and more\n");  // how many only the whole trace tells
+      break;
+    }
     print_row(out, input, step, options, printed++ == 0);
   }
   if (options.format == Format::kJson) {
