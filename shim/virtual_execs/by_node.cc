@@ -117,6 +117,7 @@ void VirtualExecs::stay_in_order(Virtual& v, const Place& place) {
     tail = std::move(v.tail);
   }
   const RelaxedCapture relaxed;
+  const ContextScope context(v.shape->context);
   come_behind(*tail, place.stream);
 }
 
