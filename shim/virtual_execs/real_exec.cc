@@ -1,6 +1,7 @@
 #include "shim/virtual_execs/real_exec.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <iterator>
 #include <new>
@@ -167,9 +168,10 @@ Refusal read_back(const Shape& shape, const Program& program, Functions& functio
 }  // namespace
 
 Place place_of(CUstream stream, bool per_thread) noexcept {
-  static thread_local char this_thread;
+  static std::atomic<std::uint64_t> threads{0};
+  static thread_local const std::uint64_t this_thread = ++threads;
   if (stream == nullptr) stream = per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY;
-  return {stream, stream == CU_STREAM_PER_THREAD ? &this_thread : nullptr};
+  return {stream, stream == CU_STREAM_PER_THREAD ? this_thread : 0};
 }
 
 void destroy_graph(BuiltGraph& built) noexcept {

@@ -25,7 +25,7 @@ struct Virtual;
 // Where work went: two launches into the same place are in order. Handles of default streams are made definite.
 struct Place {
   CUstream stream = nullptr;
-  const void* thread = nullptr;  // of a per-thread default stream
+  std::uint64_t thread = 0;  // of a per-thread default stream; no two threads' are the same
   bool operator==(const Place& o) const noexcept { return stream == o.stream && thread == o.thread; }
 };
 Place place_of(CUstream stream, bool per_thread) noexcept;
@@ -84,6 +84,7 @@ class RealExec {
   void launching(const Place& place) noexcept;
   // Is none of its launches under way, as far as can be told without waiting?
   bool finished() noexcept;
+  const Place& place() const noexcept { return place_; }  // of its last launch; none: the stream is gone
   bool was_last_in(const Place& place) const noexcept { return !launched_ || place_ == place; }
   // The stream is about to be destroyed: its end can only be seen by an event from now on.
   void stream_goes(CUstream stream) noexcept;

@@ -194,9 +194,12 @@ RealExec* VirtualExecs::bring(Virtual& v, const Place* place, bool pristine, CUr
     result = CUDA_ERROR_UNKNOWN;
     return nullptr;
   }
+  // It leaves an exec that is not as it was instantiated, for a launch that is captured.
+  const Place last = v.exec != nullptr ? v.exec->place() : Place{};
+  if (last.stream != nullptr && last.stream != CU_STREAM_LEGACY && !v.exec->finished()) leave_behind(v, last);
   {
     Lock table(table_);
-    if (v.exec != nullptr) {  // not as it was instantiated
+    if (v.exec != nullptr) {
       v.exec->holder = nullptr;
       v.exec = nullptr;
     }

@@ -234,6 +234,39 @@ TEST_F(Streams, ALaunchThatIsCapturedBecomesAChild) {
   EXPECT_EQ(state(), expected);
 }
 
+// For the captured launch it may get another exec, while the one that it had still runs it.
+TEST_F(Streams, LaunchesBesideACapturedOneFollowEachOther) {
+  const CUdeviceptr others = number(1);
+  const CUstream second = stream(), third = stream();
+  std::vector<CUgraphExec> execs;
+  for (int i = 0; i < 8; ++i) {
+    const CUdeviceptr where = i == 5 ? state_ : others;
+    const CUfunction mix = function("_Z3mixPmmm");
+    CUgraph graph = nullptr;
+    ASSERT_CU(cuGraphCreate(&graph, 0));
+    add_memset(graph, {}, copies_, 1);  // beside the others
+    const CUgraphNode first = add_kernel(graph, {}, mix, where, std::uint64_t{2}, std::uint64_t{1});
+    const CUgraphNode slept = add_kernel(graph, {first}, function("_Z5delayj"), i == 5 ? 50000U : 1000U);
+    add_kernel(graph, {slept}, mix, where, std::uint64_t{1}, std::uint64_t{3});
+    execs.push_back(exec_of(graph));
+  }
+  for (int i = 0; i < 16; ++i) {
+    ASSERT_CU(cuGraphLaunch(execs[i % 8], stream_));
+    synchronize();
+  }
+  set_state(1);
+  ASSERT_CU(cuGraphLaunch(execs[5], stream_));
+  CUgraph graph = nullptr;
+  ASSERT_CU(cuStreamBeginCapture(second, CU_STREAM_CAPTURE_MODE_RELAXED));
+  ASSERT_CU(cuGraphLaunch(execs[5], second));
+  ASSERT_CU(cuStreamEndCapture(second, &graph));
+  ASSERT_CU(cuGraphLaunch(execs[5], third));
+  ASSERT_CU(cuStreamSynchronize(third));
+  synchronize();
+  EXPECT_EQ(state(), 2u * (2 * 1 + 4) + 4);
+  ASSERT_CU(cuGraphDestroy(graph));
+}
+
 // To ask about the default stream while another one is captured is an error, and ends the capture.
 TEST_F(Streams, GraphsOnTheDefaultStreamBesideACapture) {
   const std::vector<CUgraphExec> execs = make_execs(12);
