@@ -23,6 +23,7 @@ class Functions {
  public:
   // The number of the function behind the handle, a CUfunction's or CUkernel's. Throws std::bad_alloc.
   std::uint32_t find(std::uint64_t handle);
+  std::size_t size() const noexcept { return functions_.size(); }
   KernelFunction& operator[](std::uint32_t number) noexcept { return functions_[number]; }
   const KernelFunction& operator[](std::uint32_t number) const noexcept { return functions_[number]; }
 

@@ -438,12 +438,23 @@ void VirtualExecs::context_gone(CUcontext context) noexcept {
       v->context_gone = true;
       if (v->tail != nullptr) v->tail->event = nullptr;  // with the context
       --v->shape->users;                                 // another context may get the handle, and graphs of this shape
-      for (const std::uint32_t number : v->functions) {
-        if (!functions_[number].kernel) functions_.forget(number);
-      }
     }
+    forget_unused_functions();
   } catch (const std::bad_alloc&) {
     lifecycle::give_up("no memory");
+  }
+}
+
+// Functions of a context that is gone: another one may get their handles. Whose they are is not known of all, since
+// their graphs may be gone: so all go that no graph needs, and are asked for anew where one comes that does.
+void VirtualExecs::forget_unused_functions() {
+  std::vector<bool> needed(functions_.size());
+  for (const Virtual* v : slots_) {
+    if (v == nullptr || v->context_gone) continue;
+    for (const std::uint32_t number : v->functions) needed[number] = true;
+  }
+  for (std::uint32_t number = 0; number < needed.size(); ++number) {
+    if (!needed[number] && !functions_[number].kernel) functions_.forget(number);
   }
 }
 

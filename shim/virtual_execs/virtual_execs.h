@@ -166,6 +166,7 @@ class VirtualExecs {
     }
     return result;
   }
+  void forget_unused_functions();  // and table_
   bool code_gone(const Virtual& v) const noexcept;
   bool comes_again_soon(Virtual& v);
   bool is_worth_going_ahead(const Virtual& v) const;

@@ -130,6 +130,41 @@ TEST_F(Life, CodeThatIsUnloadedIsNeverMistaken) {
   EXPECT_EQ(state(), expected);
 }
 
+// The same of functions that go with their context, when their graphs are gone already.
+TEST_F(Life, FunctionsOfAContextThatIsGoneAreNeverMistaken) {
+  CUfunction last = nullptr;
+  for (int round = 0; round < 2; ++round) {
+    CUcontext own = nullptr;
+    CUmodule module = nullptr;
+    CUfunction thing = nullptr;
+    CUgraph graph = nullptr;
+    CUgraphExec exec = nullptr;
+    ASSERT_CU(cuCtxCreate(&own, nullptr, 0, 0));
+    const CUdeviceptr counter = number(5);
+    ASSERT_CU(cuModuleLoadData(&module, round == 0 ? "SIMCUDA MODULE 1\nthing = _Z3mixPmmm\n"
+                                                   : "SIMCUDA MODULE 1\nthing = _Z10atomic_addPmm\n"));
+    ASSERT_CU(cuModuleGetFunction(&thing, module, "thing"));
+    if (round == 1) {
+      EXPECT_EQ(thing, last);
+    }
+    last = thing;
+    ASSERT_CU(cuGraphCreate(&graph, 0));
+    if (round == 0) {
+      add_kernel(graph, {}, thing, counter, std::uint64_t{2}, std::uint64_t{1});
+    } else {
+      add_kernel(graph, {}, thing, counter, std::uint64_t{2});
+    }
+    ASSERT_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    ASSERT_CU(cuGraphLaunch(exec, CU_STREAM_LEGACY));
+    ASSERT_CU(cuCtxSynchronize());
+    EXPECT_EQ(read<std::uint64_t>(counter), round == 0 ? 11u : 7u);
+    ASSERT_CU(cuGraphDestroy(graph));
+    ASSERT_CU(cuGraphExecDestroy(exec));
+    ASSERT_CU(cuCtxDestroy(own));
+  }
+  ASSERT_CU(cuCtxSetCurrent(context_));
+}
+
 TEST_F(Life, AChildIsLeftAlone) {
   const std::vector<CUgraphExec> execs = make_execs(4);
   const pid_t child = fork();
