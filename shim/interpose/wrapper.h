@@ -210,12 +210,13 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   // The real call. Where graphs are virtual, calls that name an exec are answered by what stands for it.
   static CUresult call_door(Real real, A... arguments) {
     constexpr virtual_execs::Door kDoor = virtual_execs::door_of(Row::kBase);
-    if constexpr (is_ordered_work(Row::kClass)) {
-      if (virtual_execs::g_on.load(std::memory_order_relaxed)) virtual_execs::note_submission();
-    }
-    if constexpr (kDoor != virtual_execs::Door::kNone) {
+    constexpr bool kOrdered = is_ordered_work(Row::kClass);
+    if constexpr (kOrdered || kDoor != virtual_execs::Door::kNone) {
       if (virtual_execs::g_on.load(std::memory_order_relaxed)) {
-        return virtual_execs::through<kDoor, Row::kPerThread>(real, arguments...);
+        if constexpr (kOrdered) virtual_execs::note_submission();
+        if constexpr (kDoor != virtual_execs::Door::kNone) {
+          return virtual_execs::through<kDoor, Row::kPerThread>(real, arguments...);
+        }
       }
     }
     return real(arguments...);

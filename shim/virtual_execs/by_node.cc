@@ -16,8 +16,7 @@ namespace {
 namespace real = interpose::real;
 
 // A graph that would have been found on an exec more often than this is put on one.
-constexpr std::uint32_t kMostMisses = 2;
-constexpr std::size_t kExecsAhead = 2;
+constexpr std::uint32_t kMostMissedSoon = 2;
 
 }  // namespace
 
@@ -27,15 +26,15 @@ bool VirtualExecs::comes_again_soon(Virtual& v) {
   Lock table(table_);
   const bool soon = v.launched_at != 0 && launches_ - v.launched_at < fit;
   v.missed_soon = soon ? v.missed_soon + 1 : 0;
-  return v.missed_soon > kMostMisses;
+  return v.missed_soon > kMostMissedSoon;
 }
 
-// Graphs come in an order that is known: with two execs one can be set while the other one runs.
+// Graphs come in an order that is known: is it worth an exec more?
 bool VirtualExecs::is_worth_going_ahead(const Virtual& v) const {
   if (v.shape->users <= kExecsAhead || limit() < kExecsAhead * replay::estimated_device_bytes(v.shape->nodes.size())) {
     return false;
   }
-  return select([&](const RealExec& e) { return e.own() && e.shape() == v.shape; }).size() < kExecsAhead;
+  return of_shape(v).size() < kExecsAhead;
 }
 
 bool VirtualExecs::can_go_by_node(Virtual& v) {

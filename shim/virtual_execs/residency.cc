@@ -119,12 +119,16 @@ bool VirtualExecs::code_gone(const Virtual& v) const noexcept {
                      [&](std::uint32_t number) { return functions_[number].gone; });
 }
 
+// Our execs that can be set to it.
+std::vector<RealExec*> VirtualExecs::of_shape(const Virtual& v) const {
+  return select([&](const RealExec& e) { return e.own() && e.shape() == v.shape; });
+}
+
 // Of its shape the one that was not used for longest; null: it is to have one of its own.
 RealExec* VirtualExecs::to_recycle(Virtual& v, const Place* place, bool ahead) {
-  std::vector<RealExec*> alike = select([&](const RealExec& e) { return e.own() && e.shape() == v.shape; });
+  std::vector<RealExec*> alike = of_shape(v);
   if (alike.empty()) return nullptr;
-  // With one exec the next graph's nodes would be set where this one's run, and wait for it.
-  if (ahead && alike.size() < 2 && can_go_by_node(v)) return nullptr;
+  if (ahead && alike.size() < kExecsAhead && can_go_by_node(v)) return nullptr;
   const auto older = [](const RealExec* a, const RealExec* b) { return a->used < b->used; };
   std::sort(alike.begin(), alike.end(), older);
   if (!ahead) {

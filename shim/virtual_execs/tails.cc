@@ -33,7 +33,9 @@ void Tails::stream_goes(CUstream stream) noexcept {
   for (const auto& tail : all_) {
     if (tail->place.stream == stream) tail->place = {};
   }
-  all_.erase(std::remove_if(all_.begin(), all_.end(), [](const auto& tail) { return tail->place.stream == nullptr; }),
+  // Those that a graph has yet to follow stay: their events go with their context.
+  all_.erase(std::remove_if(all_.begin(), all_.end(),
+                            [](const auto& tail) { return tail->place.stream == nullptr && tail.use_count() == 1; }),
              all_.end());
 }
 

@@ -436,8 +436,7 @@ void VirtualExecs::context_gone(CUcontext context) noexcept {
     for (Virtual* v : slots_) {
       if (v == nullptr || v->shape->context != context || v->context_gone) continue;
       v->context_gone = true;
-      if (v->tail != nullptr) v->tail->event = nullptr;  // with the context
-      --v->shape->users;                                 // another context may get the handle, and graphs of this shape
+      --v->shape->users;  // another context may get the handle, and graphs of this shape
     }
     forget_unused_functions();
   } catch (const std::bad_alloc&) {

@@ -123,6 +123,9 @@ class VirtualExecs {
   }
 
  private:
+  // So many of one shape are needed to set one for the next graph while another runs: with one, that would wait for it.
+  static constexpr std::size_t kExecsAhead = 2;
+
   VirtualExecs() = default;
   using Lock = std::lock_guard<std::mutex>;
 
@@ -167,6 +170,7 @@ class VirtualExecs {
     return result;
   }
   void forget_unused_functions();  // and table_
+  std::vector<RealExec*> of_shape(const Virtual& v) const;
   bool code_gone(const Virtual& v) const noexcept;
   bool comes_again_soon(Virtual& v);
   bool is_worth_going_ahead(const Virtual& v) const;

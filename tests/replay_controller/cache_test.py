@@ -2,7 +2,6 @@
 
 cache_test.py --grape LIBRARY --simcuda FOLDER --sim-torch FOLDER
 """
-import argparse
 import json
 import os
 import re
@@ -259,14 +258,6 @@ class Cache(unittest.TestCase):
             self.assertEqual(self.err, "")
 
 
-def main():
-    global OPTIONS
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("grape", "simcuda", "sim-torch"):
-        parser.add_argument("--" + name, required=True)
-    OPTIONS, rest = parser.parse_known_args()
-    unittest.main(argv=[sys.argv[0], *rest])
-
-
 if __name__ == "__main__":
-    main()
+    OPTIONS, rest = simulated.options_of(__doc__)
+    unittest.main(argv=[sys.argv[0], *rest])

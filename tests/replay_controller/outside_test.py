@@ -2,7 +2,6 @@
 
 outside_test.py --grape LIBRARY --simcuda FOLDER --sim-torch FOLDER
 """
-import argparse
 import json
 import os
 import subprocess
@@ -218,14 +217,6 @@ for thread in threads:
             self.assertAlmostEqual(function["share"], 0.4, delta=0.1)
 
 
-def main():
-    global OPTIONS
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("grape", "simcuda", "sim-torch"):
-        parser.add_argument("--" + name, required=True)
-    OPTIONS, rest = parser.parse_known_args()
-    unittest.main(argv=[sys.argv[0], *rest])
-
-
 if __name__ == "__main__":
-    main()
+    OPTIONS, rest = simulated.options_of(__doc__)
+    unittest.main(argv=[sys.argv[0], *rest])

@@ -2,7 +2,6 @@
 
 report_test.py --grape LIBRARY --simcuda FOLDER --sim-torch FOLDER
 """
-import argparse
 import json
 import os
 import subprocess
@@ -80,14 +79,6 @@ class Report(unittest.TestCase):
         self.assertLessEqual(sum(parts.values()), region["replay_ms"] * 1000 + 0.05)
 
 
-def main():
-    global OPTIONS
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("grape", "simcuda", "sim-torch"):
-        parser.add_argument("--" + name, required=True)
-    OPTIONS, rest = parser.parse_known_args()
-    unittest.main(argv=[sys.argv[0], *rest])
-
-
 if __name__ == "__main__":
-    main()
+    OPTIONS, rest = simulated.options_of(__doc__)
+    unittest.main(argv=[sys.argv[0], *rest])

@@ -1,4 +1,5 @@
 """The environment of programs that use the simulated PyTorch on the simulated driver."""
+import argparse
 import os
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -17,3 +18,11 @@ def environment(options, *paths, **variables):
     )
     taken.update(variables)
     return taken
+
+
+def options_of(description):
+    """What a test program was called with: --grape and the options that environment() takes; and what else there was."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("grape", "simcuda", "sim-torch"):
+        parser.add_argument("--" + name, required=True)
+    return parser.parse_known_args()

@@ -37,17 +37,7 @@ class ByNode : public Graphs {
     }
   }
 
-  // Two kernels that take a while between them: launches of one such graph that ran side by side would be seen.
-  CUgraphExec slow() {
-    CUgraph graph = nullptr;
-    EXPECT_CU(cuGraphCreate(&graph, 0));
-    const CUfunction mix = function("_Z3mixPmmm");
-    const CUgraphNode first = add_kernel(graph, {}, mix, state_, std::uint64_t{2}, std::uint64_t{1});
-    const CUgraphNode slept = add_kernel(graph, {first}, function("_Z5delayj"), 30000U);
-    add_kernel(graph, {slept}, mix, state_, std::uint64_t{1}, std::uint64_t{3});
-    return exec_of(graph);
-  }
-  static std::uint64_t slowly(std::uint64_t state) { return 2 * state + 4; }
+  CUgraphExec slow() { return exec_of(make_slow_graph(state_, 30000)); }
 };
 
 TEST_F(ByNode, NothingIsSetForGraphsInAnyOrder) {

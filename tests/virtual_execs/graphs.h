@@ -98,6 +98,19 @@ class Graphs : public simcuda_test::Driver {
     return graph;
   }
 
+  // state = 2 * state + 4 at `where`, in two kernels with a while between them: launches of one such graph that run
+  // side by side give something else.
+  static std::uint64_t slowly(std::uint64_t state) { return 2 * state + 4; }
+  CUgraph make_slow_graph(CUdeviceptr where, unsigned microseconds) {
+    CUgraph graph = nullptr;
+    EXPECT_CU(cuGraphCreate(&graph, 0));
+    const CUfunction mix = function("_Z3mixPmmm");
+    const CUgraphNode first = add_kernel(graph, {}, mix, where, std::uint64_t{2}, std::uint64_t{1});
+    const CUgraphNode slept = add_kernel(graph, {first}, function("_Z5delayj"), microseconds);
+    add_kernel(graph, {slept}, mix, where, std::uint64_t{1}, std::uint64_t{3});
+    return graph;
+  }
+
   // As PyTorch does: the graph is gone when its exec is launched.
   CUgraphExec exec_of(CUgraph graph) {
     CUgraphExec exec = nullptr;

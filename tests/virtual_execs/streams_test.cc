@@ -16,10 +16,14 @@ class Streams : public Graphs {
     EXPECT_CU(cuGraphCreate(&graph, 0));
     const CUgraphNode slept = add_kernel(graph, {}, function("_Z5delayj"), microseconds);
     add_kernel(graph, {slept}, function("_Z10atomic_addPmm"), counter, std::uint64_t{1});
-    CUgraphExec exec = nullptr;
-    EXPECT_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
-    EXPECT_CU(cuGraphDestroy(graph));
-    return exec;
+    return exec_of(graph);
+  }
+
+  // With a node beside the others: it is never launched node by node.
+  CUgraphExec slow_fork(CUdeviceptr where, unsigned microseconds) {
+    const CUgraph graph = make_slow_graph(where, microseconds);
+    add_memset(graph, {}, copies_, 1);
+    return exec_of(graph);
   }
 };
 
@@ -103,17 +107,7 @@ TEST_F(Streams, LaunchesOfOneGraphFollowEachOther) {
   const CUdeviceptr others = number(1);
   const CUstream other = stream();
   std::vector<CUgraphExec> execs;
-  for (int i = 0; i < 8; ++i) {
-    const CUdeviceptr where = i == 0 ? state_ : others;
-    const CUfunction mix = function("_Z3mixPmmm");
-    CUgraph graph = nullptr;
-    ASSERT_CU(cuGraphCreate(&graph, 0));
-    add_memset(graph, {}, copies_, 1);  // beside the others
-    const CUgraphNode first = add_kernel(graph, {}, mix, where, std::uint64_t{2}, std::uint64_t{1});
-    const CUgraphNode slept = add_kernel(graph, {first}, function("_Z5delayj"), 20000U);
-    add_kernel(graph, {slept}, mix, where, std::uint64_t{1}, std::uint64_t{3});
-    execs.push_back(exec_of(graph));
-  }
+  for (int i = 0; i < 8; ++i) execs.push_back(slow_fork(i == 0 ? state_ : others, 20000));
   std::uint64_t expected = state();
   for (int round = 0; round < 4; ++round) {
     for (int i = 0; i < 8; ++i) {
@@ -125,7 +119,7 @@ TEST_F(Streams, LaunchesOfOneGraphFollowEachOther) {
     ASSERT_CU(cuGraphLaunch(execs[0], other));
     synchronize();
     ASSERT_CU(cuStreamSynchronize(other));
-    for (int i = 0; i < 3; ++i) expected = 2 * expected + 4;
+    for (int i = 0; i < 3; ++i) expected = slowly(expected);
     ASSERT_EQ(state(), expected) << round;
   }
 }
@@ -239,17 +233,7 @@ TEST_F(Streams, LaunchesBesideACapturedOneFollowEachOther) {
   const CUdeviceptr others = number(1);
   const CUstream second = stream(), third = stream();
   std::vector<CUgraphExec> execs;
-  for (int i = 0; i < 8; ++i) {
-    const CUdeviceptr where = i == 5 ? state_ : others;
-    const CUfunction mix = function("_Z3mixPmmm");
-    CUgraph graph = nullptr;
-    ASSERT_CU(cuGraphCreate(&graph, 0));
-    add_memset(graph, {}, copies_, 1);  // beside the others
-    const CUgraphNode first = add_kernel(graph, {}, mix, where, std::uint64_t{2}, std::uint64_t{1});
-    const CUgraphNode slept = add_kernel(graph, {first}, function("_Z5delayj"), i == 5 ? 50000U : 1000U);
-    add_kernel(graph, {slept}, mix, where, std::uint64_t{1}, std::uint64_t{3});
-    execs.push_back(exec_of(graph));
-  }
+  for (int i = 0; i < 8; ++i) execs.push_back(slow_fork(i == 5 ? state_ : others, i == 5 ? 50000 : 1000));
   for (int i = 0; i < 16; ++i) {
     ASSERT_CU(cuGraphLaunch(execs[i % 8], stream_));
     synchronize();
