@@ -212,30 +212,37 @@ bool hook_backward() noexcept {
   return true;
 }
 
-// Called for each function that GRAPE_REGIONS names.
-void hook_named(Object* function, const char* name) noexcept {
-  if (matches(config().exclude, name)) return;
+// False: it is one already, or cannot be. `asked`: somebody has named it, and is to be told.
+bool hook_region(Object* function, const char* name, bool asked) noexcept {
+  if (matches(config().exclude, name)) return false;
   const Reference wrapped(g_api.PyObject_GetAttrString(function, "__wrapped__"));
   // Python 3.11 inlines direct calls between Python functions; what a decorator wraps is mostly called with * and **,
   // which is not.
   const bool inlines = g_layout.minor == 11, wraps = wrapped && is_function(wrapped.get());
   Object* target = inlines && wraps ? wrapped.get() : function;
   HookedFunctions* functions = hooked_functions();
-  if (functions == nullptr || functions->find(AddressKey{target}) != nullptr) return;
+  if (functions == nullptr || functions->find(AddressKey{target}) != nullptr) return false;
   if (inlines && !wraps) {
+    if (!asked) return false;
     notice("GRAPE_REGIONS: Python 3.11 inlines direct calls of Python functions; those of %s are not seen", name);
   }
   ScopeEntry* entry = lasting_scope(target, ScopeKind::kFunction, "", name);
-  if (entry == nullptr) return;
+  if (entry == nullptr) return false;
   const Vectorcall call = is_special(name) ? record_function : call_named;
   if (!hook_function(target, entry, call)) {
-    notice("GRAPE_REGIONS: %s cannot be hooked", name);
-  } else if (config().mode == Mode::kReplay && call == call_named) {
-    state::count_as_users(function, name);
+    if (asked) notice("GRAPE_REGIONS: %s cannot be hooked", name);
+    return false;
   }
+  if (config().mode == Mode::kReplay && call == call_named) state::count_as_users(function, name);
+  return true;
 }
 
+// Called for each function that GRAPE_REGIONS names.
+void hook_named(Object* function, const char* name) noexcept { static_cast<void>(hook_region(function, name, true)); }
+
 }  // namespace
+
+bool make_region_of(Object* function, const char* name) noexcept { return hook_region(function, name, false); }
 
 bool install_regions() noexcept {
   const bool modules = hook_module_calls();

@@ -1,10 +1,16 @@
 // Hooks into what Python calls, invisible to Python code: no object is replaced, only how functions are called.
 #pragma once
 
+#include "python_hooks/cpython.h"
+
 namespace grape::python {
 
 // With the GIL, in the main interpreter: hooks what is there by now (torch.nn.Module's call, autograd's backward,
 // optimizers' steps, the functions of GRAPE_REGIONS). Imports nothing. True: there is nothing left to wait for.
 bool install_regions() noexcept;
+
+// Makes a function a region as those of GRAPE_REGIONS are, by the name under which it was found. With the GIL. False:
+// it cannot be, its calls would not be seen, or it is one.
+bool make_region_of(Object* function, const char* name) noexcept;
 
 }  // namespace grape::python

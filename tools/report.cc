@@ -149,7 +149,9 @@ struct Function {
 struct Outside {
   std::uint64_t launches = 0;
   double share = 0;
-  std::string named;  // GRAPE_REGIONS
+  std::string named;       // the patterns in GRAPE_REGIONS
+  bool automatic = false;  // and `auto`,
+  std::string found;       // which found these
   std::vector<Function> functions;
 };
 
@@ -217,7 +219,8 @@ Cache cache_of(const Fields& fields) {
 }
 
 Outside outside_of(const Fields& fields) {
-  Outside outside{fields.count("launches"), fields.number("share"), fields.text("named"), {}};
+  Outside outside{fields.count("launches"),      fields.number("share"),       fields.text("named"),
+                  !fields.at("found").is_null(), fields.text_or_none("found"), {}};
   for (const Json& item : fields.list("functions")) {
     const Fields function(item, fmt::format("{}: function {}", fields.where(), outside.functions.size()));
     outside.functions.push_back({function.text("region"), function.text("place"), function.number("share")});
@@ -342,7 +345,7 @@ void print_cache(Output& out, const Cache& cache) {
             cache.programs, cache.used, cache.added);
 }
 
-// With the line that makes them regions; what is one stays one.
+// With the line that makes them regions, where they do not become that by themselves; what is one stays one.
 void print_outside(Output& out, const Outside& outside) {
   if (outside.launches == 0) return;
   out.print("\noutside of modules: {} launches, {} of all that the program made itself{}\n", outside.launches,
@@ -352,7 +355,12 @@ void print_outside(Output& out, const Outside& outside) {
     out.print("{:>8}  {} ({})\n", percent(function.share), escape_text(function.region), escape_text(function.place));
     regions += (regions.empty() ? "" : ",") + function.region;
   }
-  if (!outside.functions.empty()) out.print("make them regions:\nGRAPE_REGIONS={}\n", escape_text(regions));
+  if (outside.automatic) {
+    if (!outside.found.empty()) out.print("regions by GRAPE_REGIONS=auto: {}\n", escape_text(outside.found));
+  } else if (!outside.functions.empty()) {
+    out.print("make them regions (GRAPE_REGIONS=auto does while the program runs):\nGRAPE_REGIONS={}\n",
+              escape_text(regions));
+  }
 }
 
 void print_graphs(Output& out, const Graphs& graphs) {

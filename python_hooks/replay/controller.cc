@@ -12,6 +12,7 @@
 #include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/outside.h"
+#include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
 #include "python_hooks/replay/strict.h"
@@ -446,8 +447,10 @@ bool passes() noexcept { return t_inside || !lifecycle::active() || interpose::g
 
 Object* call_region(Call call) {
   grape::replay::CopyMemory::instance().note_call();
+  look_for_regions_if_due();
   Region* region = region_of(call.root, call.self);
-  if (region == nullptr) return run_as_it_is(call);
+  // A function that nobody asked for, and that cannot be replayed, is no region at all.
+  if (region == nullptr || (region->automatic && region->given_up)) return run_as_it_is(call);
   if (region->busy) {
     // By another thread, and for a moment: what is inside is no region of its own for that.
     const Inside inside;

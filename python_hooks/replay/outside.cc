@@ -6,6 +6,7 @@
 
 #include "python_hooks/frames.h"
 #include "python_hooks/replay/outside_names.h"
+#include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/replay/outside_stacks.h"
 #include "python_hooks/replay/report_text.h"
 #include "shim/lifecycle/config.h"
@@ -47,12 +48,13 @@ void sample(std::uint32_t random) noexcept {
   if ((random & (weight - 1)) != 0) return;
   SampledStacks* stacks = sampled_stacks();
   if (stacks == nullptr) return;
-  g_samples.fetch_add(1, std::memory_order_relaxed);
+  const std::uint64_t count = g_samples.fetch_add(1, std::memory_order_relaxed) + 1;
   try {
     stacks->add(weight);
   } catch (const std::bad_alloc&) {  // then one less
     return;
   }
+  if (config().auto_regions) note_sample(count);
 }
 
 std::string place_of(const SampledCode& code) {
@@ -61,17 +63,9 @@ std::string place_of(const SampledCode& code) {
   return (before == std::string::npos ? code.file : code.file.substr(before + 1)) + ":" + std::to_string(code.line);
 }
 
-void add_functions(OutsideReport& report) {
-  std::vector<SampledCode> codes;
-  std::vector<CallNode> nodes;
-  sampled_stacks()->copy(codes, nodes);
-  const std::vector<NamedCode> named = name_codes(codes);
-  std::vector<CalledCode> called;
-  called.reserve(named.size());
-  for (const NamedCode& code : named) called.push_back(code.called);
-  for (const Choice& choice : choose(called, nodes)) {
-    report.functions.push_back({named[choice.code].region, place_of(codes[choice.code]), choice.share});
-  }
+// Is it worth a word?
+bool is_much(std::uint64_t launches, std::uint64_t all) noexcept {
+  return launches != 0 && launches * kLeastPart >= all && g_samples.load() >= kLeastSamples;
 }
 
 }  // namespace
@@ -93,6 +87,25 @@ void look_at_launch(bool outside) noexcept {
   errno = saved_errno;
 }
 
+std::uint64_t samples() noexcept { return g_samples.load(std::memory_order_relaxed); }
+
+std::vector<OutsideCandidate> outside_candidates() {
+  std::vector<OutsideCandidate> candidates;
+  if (!is_much(g_outside.load(), g_all.load())) return candidates;
+  std::vector<SampledCode> codes;
+  std::vector<CallNode> nodes;
+  sampled_stacks()->copy(codes, nodes);
+  const std::vector<NamedCode> named = name_codes(codes);
+  std::vector<CalledCode> called;
+  called.reserve(named.size());
+  for (const NamedCode& code : named) called.push_back(code.called);
+  for (const Choice& choice : choose(called, nodes)) {
+    const NamedCode& code = named[choice.code];
+    candidates.push_back({code.region, place_of(codes[choice.code]), choice.share, code.function});
+  }
+  return candidates;
+}
+
 OutsideReport outside_report() {
   OutsideReport report;
   ThreadLaunches& mine = t_launches;
@@ -100,9 +113,13 @@ OutsideReport outside_report() {
   report.launches = g_outside.load();
   if (report.launches == 0) return report;  // no frames were read
   report.launches += mine.outside;
-  report.named = config().regions;
   if (report.launches * kLeastPart < report.all) return OutsideReport();
-  if (g_samples.load() >= kLeastSamples) add_functions(report);
+  report.named = config().regions;
+  report.automatic = config().auto_regions;
+  report.found = found_regions();
+  for (OutsideCandidate& candidate : outside_candidates()) {
+    report.functions.push_back({std::move(candidate.region), std::move(candidate.place), candidate.share});
+  }
   return report;
 }
 

@@ -3,12 +3,23 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "python_hooks/cpython.h"
 #include "shim/interpose/captures.h"
 
 namespace grape::python::replay {
 
 struct OutsideReport;  // report_text.h
+
+// A function that launches outside of regions, and could be one.
+struct OutsideCandidate {
+  std::string region;          // as GRAPE_REGIONS names it
+  std::string place;           // where it is defined
+  double share = 0;            // of the launches outside of regions
+  Object* function = nullptr;  // borrowed from its module or class
+};
 
 // What a launch reads and writes of its thread.
 struct ThreadLaunches {
@@ -34,5 +45,10 @@ inline void note_launch() noexcept {
 
 // With the GIL. Of other threads up to 31 launches each are not counted. Throws std::bad_alloc.
 OutsideReport outside_report();
+// The largest share first; none where little is launched outside of regions, or little was sampled.
+std::vector<OutsideCandidate> outside_candidates();
+
+// Stacks that were sampled so far; any thread.
+std::uint64_t samples() noexcept;
 
 }  // namespace grape::python::replay

@@ -9,6 +9,7 @@
 #include "python_hooks/named_functions.h"
 #include "python_hooks/patterns.h"
 #include "python_hooks/replay/functions.h"
+#include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/state/code_origin.h"
 #include "shim/lifecycle/config.h"
 
@@ -68,6 +69,7 @@ class Names {
   // are named where they are from.
   void note(Object* function, const char* name) {
     if (is_special(name) || matches(config().exclude, name) || matches(config().regions, name)) return;
+    if (matches(found_regions().c_str(), name)) return;
     Object* inner = innermost(function);
     if (inner == nullptr) return;
     const FunctionParts parts = function_parts(inner);
@@ -80,7 +82,10 @@ class Names {
     Object*& known = functions_[found->second];
     // Several functions have this code (a factory's): nobody knows which of them it was.
     named.called.candidate = known == nullptr || (known == inner && named.called.candidate);
-    if (known == nullptr) named.region = name;
+    if (known == nullptr) {
+      named.region = name;
+      named.function = function;
+    }
     known = inner;
   }
 

@@ -11,7 +11,8 @@ namespace grape::python::replay {
 
 struct NamedCode {
   CalledCode called;
-  std::string region;  // "package.module:Qualified.name" of a candidate
+  std::string region;          // "package.module:Qualified.name" of a candidate
+  Object* function = nullptr;  // of that name, borrowed from its module or class
 };
 
 // For each code, in the same order. A name is given only where looking for it, as for those in GRAPE_REGIONS, finds the

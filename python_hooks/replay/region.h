@@ -151,6 +151,7 @@ struct Region {
   Object* weak_self = nullptr;    // the same, to the module that is the function's first argument; null: none
   std::string name;               // "package.module:Class", or the function's
   bool function = false;          // it is a function that GRAPE_REGIONS names, and no module
+  bool automatic = false;         // nobody named that function: GRAPE_REGIONS=auto found it
   bool given_up = false;          // its children are regions then
   bool no_gpu = false;            // given up because nothing of it is on a GPU
   bool on_gpu = false;            // some of it is

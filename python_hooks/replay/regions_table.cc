@@ -87,6 +87,7 @@ std::unique_ptr<Region> make_region(const Key& key) {
   region->function = is_function(key.root);
   Object* named = region->function ? key.root : type_of(key.root);
   region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
+  region->automatic = region->function && config().auto_regions && !matches(config().regions, region->name.c_str());
   if (matches(config().exclude, region->name.c_str())) {
     region->given_up = true;
     region->reasons.add("GRAPE_EXCLUDE names it", {});

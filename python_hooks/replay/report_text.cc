@@ -207,7 +207,13 @@ std::string json_of(const OutsideReport& outside) {
   }
   Members members;
   members.number("launches", outside.launches).number("share", share_of(outside), 4);
-  return members.text("named", outside.named).raw("functions", "[" + functions + "]").object();
+  members.text("named", outside.named);
+  if (outside.automatic) {
+    members.text("found", outside.found);
+  } else {
+    members.raw("found", "null");
+  }
+  return members.raw("functions", "[" + functions + "]").object();
 }
 
 std::string line_of(const virtual_execs::GraphsReport& graphs) {
@@ -232,7 +238,7 @@ std::string line_of(const RegionReport& region, const RunReport& report) {
 std::string line_of(const OutsideReport& outside) {
   constexpr double kLeastShare = 0.2;
   const double part = share_of(outside);
-  if (part < kLeastShare || outside.functions.empty()) return {};
+  if (part < kLeastShare || outside.functions.empty() || outside.automatic) return {};
   const OutsideFunction& first = outside.functions.front();
   return "  " + percent(part) + " of the launches come from outside of modules, " + percent(first.share) +
          " of these from " + first.region + ": see GRAPE_REPORT";

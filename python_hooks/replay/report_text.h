@@ -66,7 +66,9 @@ struct OutsideFunction {
 struct OutsideReport {
   std::uint64_t launches = 0;  // outside of regions; 0: none, few, or not known
   std::uint64_t all = 0;       // that the program made itself
-  std::string named;           // GRAPE_REGIONS
+  std::string named;           // the patterns in GRAPE_REGIONS
+  bool automatic = false;      // `auto` is in it as well,
+  std::string found;           // and has found these
   std::vector<OutsideFunction> functions;
 };
 

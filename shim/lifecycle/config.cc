@@ -123,7 +123,8 @@ bool is_pattern(const char* begin, const char* end) {
   return colons == 1 && *begin != ':' && end[-1] != ':';
 }
 
-void copy_patterns(const char* name, const char* value, char* out, std::size_t room, Warn warn) {
+// `automatic`: set where the word `auto` is among them; null: that is none.
+void copy_patterns(const char* name, const char* value, char* out, std::size_t room, bool* automatic, Warn warn) {
   char raw[sizeof(Config::regions)] = "";
   copy_text(name, value, raw, room < sizeof raw ? room : sizeof raw, warn);
   std::size_t used = 0;
@@ -134,6 +135,10 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
     while (last > first && last[-1] == ' ') --last;
     p = *end == ',' ? end + 1 : end;
     if (first >= last) continue;
+    if (automatic != nullptr && last - first == 4 && std::memcmp(first, "auto", 4) == 0) {
+      *automatic = true;
+      continue;
+    }
     if (!is_pattern(first, last)) {
       char shown[kShown + 4], line[256], item[sizeof raw];
       std::memcpy(item, first, static_cast<std::size_t>(last - first));
@@ -244,12 +249,23 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
   } else if (is("GRAPE_RUN_PID")) {
     out.run_pid = count_of(name, value, warn);
   } else if (is("GRAPE_REGIONS")) {
-    copy_patterns(name, value, out.regions, sizeof out.regions, warn);
+    copy_patterns(name, value, out.regions, sizeof out.regions, &out.auto_regions, warn);
   } else if (is("GRAPE_EXCLUDE")) {
-    copy_patterns(name, value, out.exclude, sizeof out.exclude, warn);
+    copy_patterns(name, value, out.exclude, sizeof out.exclude, nullptr, warn);
   } else {
     warn_unknown(name, warn);
   }
+}
+
+// What nobody has named is no error that a program could be blamed for, and what launches cannot be told without
+// stacks.
+void settle_auto_regions(Config& out, Warn warn) {
+  const char* against = out.strict ? "GRAPE_STRICT=1" : out.stacks == Stacks::kOff ? "GRAPE_STACKS=off" : nullptr;
+  if (!out.auto_regions || against == nullptr) return;
+  out.auto_regions = false;
+  char line[128];
+  std::snprintf(line, sizeof line, "GRAPE_REGIONS: auto finds nothing with %s; ignored", against);
+  warn(line);
 }
 
 }  // namespace
@@ -273,6 +289,7 @@ void parse_environment(const char* const* environment, Config& out, void (*warn)
     name[bytes] = '\0';
     apply(name, equals + 1, out, warn);
   }
+  settle_auto_regions(out, warn);
 }
 
 }  // namespace grape

@@ -247,9 +247,10 @@ TEST(ReportText, ASummaryOfFewLines) {
 TEST(ReportText, LaunchesOutsideOfRegions) {
   RunReport report = sample();
   EXPECT_FALSE(contains(to_json(report), R"("outside")"));
-  report.outside = {3000, 4000, "app:*", {{"app.search:top", "app/search.py:12", 0.41}, {"app:f", "app.py:3", 0.25}}};
-  EXPECT_TRUE(
-      contains(to_json(report), R"("outside": {"launches": 3000, "share": 0.7500, "named": "app:*", "functions": [
+  report.outside = {3000,  4000, "app:*",
+                    false, "",   {{"app.search:top", "app/search.py:12", 0.41}, {"app:f", "app.py:3", 0.25}}};
+  EXPECT_TRUE(contains(to_json(report),
+                       R"("outside": {"launches": 3000, "share": 0.7500, "named": "app:*", "found": null, "functions": [
     {"region": "app.search:top", "share": 0.4100, "place": "app/search.py:12"},
     {"region": "app:f", "share": 0.2500, "place": "app.py:3"}]})"))
       << to_json(report);

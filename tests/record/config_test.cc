@@ -201,5 +201,22 @@ TEST(Config, BadPatternsAreNamedAndTheRestKept) {
   EXPECT_EQ(g_warnings.size(), 4u);
 }
 
+TEST(Config, RegionsThatAreFoundByThemselves) {
+  const Config config = parse({"GRAPE_REGIONS=a.b:c, auto ,d.e:f"});
+  EXPECT_TRUE(config.auto_regions);
+  EXPECT_STREQ(config.regions, "a.b:c,d.e:f");
+  EXPECT_TRUE(g_warnings.empty());
+  EXPECT_TRUE(parse({"GRAPE_REGIONS=auto"}).auto_regions);
+  EXPECT_FALSE(parse({"GRAPE_REGIONS=automatic"}).auto_regions);
+  EXPECT_EQ(g_warnings.size(), 1u);
+  EXPECT_FALSE(parse({"GRAPE_EXCLUDE=auto"}).auto_regions);
+  EXPECT_EQ(g_warnings.size(), 1u);
+  for (const char* against : {"GRAPE_STRICT=1", "GRAPE_STACKS=off"}) {
+    EXPECT_FALSE(parse({"GRAPE_REGIONS=auto", against}).auto_regions);
+    ASSERT_EQ(g_warnings.size(), 1u);
+    EXPECT_NE(g_warnings[0].find(against), std::string::npos) << g_warnings[0];
+  }
+}
+
 }  // namespace
 }  // namespace grape

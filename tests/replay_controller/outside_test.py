@@ -70,11 +70,32 @@ from search import Search, gather
 with torch.no_grad():
     Search().generate(bed.net(), bed.data(), 300)
 """
+# Long enough to find them, and what they give is right.
+AUTOMATIC = """
+import bed, torch
+from search import Search
+
+class Counted(Search):
+    def top(self, x):
+        y = super().top(x)
+        assert torch._C._operators_run() > 0 and y is not None
+        return y
+
+with torch.no_grad():
+    expected = [bed.digest(Search().top(bed.data())), bed.digest(Search.Cache.reorder(bed.data()))]
+    Search().generate(bed.net(), bed.data(), 1500)
+    for _ in range(20):
+        found = [bed.digest(Search().top(bed.data())), bed.digest(Search.Cache.reorder(bed.data()))]
+        assert found == expected
+"""
 NAMES = {"search:Search.top": 4 / 12, "search:Search.finish": 4 / 12, "search:Search.Cache.reorder": 3 / 12}
 
 
 class Outside(unittest.TestCase):
     def report(self, program, python=sys.executable, **variables):
+        return self.whole_report(program, python, **variables).get("outside")
+
+    def whole_report(self, program, python=sys.executable, **variables):
         with tempfile.TemporaryDirectory() as folder:
             report = os.path.join(folder, "report.json")
             with open(os.path.join(folder, "search.py"), "w", encoding="utf-8") as file:
@@ -83,7 +104,7 @@ class Outside(unittest.TestCase):
                 OPTIONS, HERE, folder, LD_PRELOAD=OPTIONS.grape, GRAPE_REPORT=report, **variables)
             subprocess.run([python, "-c", program], env=environment, check=True, timeout=120)
             with open(report, encoding="utf-8") as file:
-                return json.load(file).get("outside")
+                return json.load(file)
 
     def names(self, outside):
         return [function["region"] for function in outside["functions"]]
@@ -108,6 +129,83 @@ class Outside(unittest.TestCase):
         outside = self.report(PROGRAM, python, GRAPE_REGIONS="search:Search.top,search:Search.finish")
         self.assertEqual(self.names(outside), ["search:Search.Cache.reorder"])
         self.assertEqual(outside["named"], "search:Search.top,search:Search.finish")
+
+    def found(self, outside):
+        return set(outside["found"].split(",")) if outside["found"] else set()
+
+    def test_they_become_regions_by_themselves(self):
+        for version in ("3.9", "3.10", "3.12", "3.13", "3.14"):
+            python = interpreter(version)
+            if python is None:
+                continue
+            with self.subTest(version):
+                whole = self.whole_report(AUTOMATIC, python, GRAPE_REGIONS="auto")
+                self.assertEqual(self.found(whole["outside"]), set(NAMES))
+                regions = {region["region"]: region for region in whole["regions"]}
+                for name in NAMES:
+                    self.assertEqual(regions[name]["state"], "replayed")
+                    self.assertGreater(regions[name]["replayed"], 300)
+                self.assertLess(whole["outside"]["launches"], 12 * 700)
+
+    def test_what_cannot_be_replayed_gives_way_to_what_it_calls(self):
+        python = interpreter("3.12") or interpreter("3.10") or sys.executable
+        whole = self.whole_report("""
+import os, bed, torch
+x = bed.data()
+
+def inner(x):
+    return x * 2 * 3 * 4
+
+def outer(x):
+    os.stat(".")
+    return inner(x) * 5
+
+def other(x):
+    return x * 7 * 8 * 9
+
+with torch.no_grad():
+    for i in range(3000):
+        outer(x), other(x)
+""", python, GRAPE_REGIONS="auto")
+        self.assertEqual(self.found(whole["outside"]), {"__main__:outer", "__main__:other", "__main__:inner"})
+        regions = {region["region"]: region for region in whole["regions"]}
+        self.assertEqual(regions["__main__:outer"]["state"], "given up")
+        self.assertLess(regions["__main__:outer"]["calls"], 10, "it is no region any more")
+        for name in ("__main__:inner", "__main__:other"):
+            self.assertEqual(regions[name]["state"], "replayed")
+
+    def test_while_the_main_thread_waits(self):
+        python = interpreter("3.12") or interpreter("3.10") or sys.executable
+        whole = self.whole_report("""
+import threading
+import bed, torch
+
+def first(x):
+    return x * 2 * 3
+
+model, x = bed.net(), bed.data()
+
+def work():
+    with torch.no_grad():
+        for i in range(3000):
+            model(x), first(x)
+
+model(x)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+""", python, GRAPE_REGIONS="auto")
+        self.assertEqual(self.found(whole["outside"]), {"__main__:first"})
+        regions = {region["region"]: region for region in whole["regions"]}
+        self.assertEqual(regions["__main__:first"]["state"], "replayed")
+
+    def test_none_becomes_a_region_unasked(self):
+        python = interpreter("3.12") or interpreter("3.10") or sys.executable
+        for setting in ({}, {"GRAPE_REGIONS": "search:Search.top"}, {"GRAPE_REGIONS": "auto", "GRAPE_EXCLUDE": "*:*"}):
+            whole = self.whole_report(AUTOMATIC, python, **setting)
+            replayed = {region["region"] for region in whole["regions"] if region["replayed"]}
+            self.assertFalse(replayed & {"search:Search.finish", "search:Search.Cache.reorder"}, setting)
+            self.assertFalse(whole["outside"]["found"])
 
     def test_a_function_of_the_script_that_holds_all(self):
         outside = self.report("""

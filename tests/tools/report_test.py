@@ -104,7 +104,7 @@ class Report(TraceTest):
 
     def test_outside_of_modules(self):
         function = {"region": "app.search:Search.top", "share": 0.41, "place": "app/search.py:12"}
-        outside = {"launches": 3000, "share": 0.66, "named": "",
+        outside = {"launches": 3000, "share": 0.66, "named": "", "found": None,
                    "functions": [function, {**function, "region": "app:f", "share": 0.05}]}
         text = self.report({**REPORT, "outside": outside})
         self.assertIn("\noutside of modules: 3000 launches, 66.0% of all that the program made itself; of these in calls "
@@ -113,6 +113,10 @@ class Report(TraceTest):
         self.assertIn("\nGRAPE_REGIONS=app:*,app.search:Search.top,app:f\n",
                       self.report({**REPORT, "outside": {**outside, "named": "app:*"}}))
         self.assertIn("\nGRAPE_REGIONS=", self.report({**REPORT, "regions": [], "outside": outside}))
+        text = self.report({**REPORT, "outside": {**outside, "found": "app:g,app:h"}})
+        self.assertIn("\nregions by GRAPE_REGIONS=auto: app:g,app:h\n", text)
+        self.assertNotIn("make them regions", text)
+        self.assertNotIn("GRAPE_REGIONS", self.report({**REPORT, "outside": {**outside, "found": ""}}))
         text = self.report({**REPORT, "outside": {**outside, "functions": []}})
         self.assertIn("66.0% of all that the program made itself\n", text)
         self.assertNotIn("GRAPE_REGIONS", text)

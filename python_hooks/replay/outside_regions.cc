@@ -1,0 +1,80 @@
+#include "python_hooks/replay/outside_regions.h"
+
+#include <new>
+#include <vector>
+
+#include "python_hooks/cpython.h"
+#include "python_hooks/python_hooks.h"
+#include "python_hooks/regions.h"
+#include "python_hooks/replay/outside.h"
+#include "shim/lifecycle/config.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape::python::replay {
+
+std::atomic<bool> g_look_due{false};
+
+namespace {
+
+constexpr std::uint64_t kFirstLook = 256;  // samples: some 4,000 launches. Later ones come twice as late each time
+                                           // that nothing new was found
+constexpr std::size_t kMostFound = 64;
+
+std::atomic<std::uint64_t> g_next_look{kFirstLook};
+
+// With the GIL.
+std::uint64_t g_distance = kFirstLook;  // samples between the last look and the next one
+std::size_t g_found = 0;
+
+std::string& found() {
+  static auto* names = new std::string;
+  return *names;
+}
+
+int on_pending_call(void*) {
+  look_for_regions_if_due();
+  return 0;
+}
+
+// The outermost of what launches most; what has no name, or is hooked already, changes nothing.
+bool name_some() {
+  bool any = false;
+  for (const OutsideCandidate& function : outside_candidates()) {
+    if (g_found == kMostFound) break;
+    std::string names = found();
+    names += (names.empty() ? "" : ",") + function.region;
+    if (function.function == nullptr || !make_region_of(function.function, function.region.c_str())) continue;
+    found().swap(names);
+    ++g_found;
+    any = true;
+    log_line(LogLevel::kInfo, "replay: %s (%s) is a region from now on: %.0f%% of the launches outside of modules",
+             function.region.c_str(), function.place.c_str(), function.share * 100);
+  }
+  return any;
+}
+
+}  // namespace
+
+void note_sample(std::uint64_t samples) noexcept {
+  if (samples < g_next_look.load(std::memory_order_relaxed)) return;
+  g_next_look.store(~std::uint64_t{0}, std::memory_order_relaxed);
+  g_look_due.store(true, std::memory_order_relaxed);
+  // Whichever comes first: the main thread between two of its instructions, or a region's call in any thread.
+  g_api.Py_AddPendingCall(on_pending_call, nullptr);
+}
+
+void look_for_regions() noexcept {
+  if (!g_look_due.exchange(false) || shutting_down()) return;
+  const KeepException exception;
+  bool any = false;
+  try {
+    any = name_some();
+  } catch (const std::bad_alloc&) {  // then later
+  }
+  g_distance = any ? kFirstLook : g_distance * 2;
+  if (g_found < kMostFound) g_next_look.store(samples() + g_distance, std::memory_order_relaxed);
+}
+
+const std::string& found_regions() noexcept { return found(); }
+
+}  // namespace grape::python::replay

@@ -1,0 +1,26 @@
+// GRAPE_REGIONS=auto: the functions that launch most outside of modules become regions while the program runs. Each is
+// proven before it is replayed, as those that the program's user names; one that cannot be is passed by again, and what
+// it calls is looked at in its place.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace grape::python::replay {
+
+extern std::atomic<bool> g_look_due;
+
+// After a stack was sampled, `samples` of them since the process began; any thread, with or without the GIL.
+void note_sample(std::uint64_t samples) noexcept;
+
+// With the GIL, between calls.
+void look_for_regions() noexcept;
+inline void look_for_regions_if_due() noexcept {
+  if (__builtin_expect(g_look_due.load(std::memory_order_relaxed), 0)) look_for_regions();
+}
+
+// Those that were found, as GRAPE_REGIONS would name them. With the GIL.
+const std::string& found_regions() noexcept;
+
+}  // namespace grape::python::replay
