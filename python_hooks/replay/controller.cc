@@ -451,6 +451,7 @@ Object* call_region(Call call) {
   Region* region = region_of(call.root, call.self);
   // A function that nobody asked for, and that cannot be replayed, is no region at all.
   if (region == nullptr || (region->automatic && region->given_up)) return run_as_it_is(call);
+  if (config().auto_regions && !region->function && t_launches.depth == 0) note_module_call();
   if (region->busy) {
     // By another thread, and for a moment: what is inside is no region of its own for that.
     const Inside inside;

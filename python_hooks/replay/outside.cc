@@ -89,7 +89,7 @@ void look_at_launch(bool outside) noexcept {
 
 std::uint64_t samples() noexcept { return g_samples.load(std::memory_order_relaxed); }
 
-std::vector<OutsideCandidate> outside_candidates() {
+std::vector<OutsideCandidate> outside_candidates(bool callers_known) {
   std::vector<OutsideCandidate> candidates;
   if (!is_much(g_outside.load(), g_all.load())) return candidates;
   std::vector<SampledCode> codes;
@@ -98,12 +98,27 @@ std::vector<OutsideCandidate> outside_candidates() {
   const std::vector<NamedCode> named = name_codes(codes);
   std::vector<CalledCode> called;
   called.reserve(named.size());
-  for (const NamedCode& code : named) called.push_back(code.called);
-  for (const Choice& choice : choose(called, nodes)) {
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    called.push_back(named[i].called);
+    called.back().calls_modules = codes[i].calls_modules;
+  }
+  for (const Choice& choice : choose(called, nodes, callers_known)) {
     const NamedCode& code = named[choice.code];
     candidates.push_back({code.region, place_of(codes[choice.code]), choice.share, code.function});
   }
   return candidates;
+}
+
+void note_module_call() noexcept {
+  constexpr std::uint64_t kFirst = 64, kLater = 16;  // calls that are all looked at, then one in so many
+  static std::uint64_t calls = 0;
+  if (++calls > kFirst && calls % kLater != 0) return;
+  SampledStacks* stacks = waiting_frame() != nullptr ? sampled_stacks() : nullptr;
+  if (stacks == nullptr) return;
+  try {
+    stacks->add_callers();
+  } catch (const std::bad_alloc&) {  // then the next time
+  }
 }
 
 OutsideReport outside_report() {
@@ -117,7 +132,7 @@ OutsideReport outside_report() {
   report.named = config().regions;
   report.automatic = config().auto_regions;
   report.found = found_regions();
-  for (OutsideCandidate& candidate : outside_candidates()) {
+  for (OutsideCandidate& candidate : outside_candidates(false)) {
     report.functions.push_back({std::move(candidate.region), std::move(candidate.place), candidate.share});
   }
   return report;

@@ -19,11 +19,16 @@ class Chooser {
     count();
   }
 
-  std::vector<Choice> choices() {
-    for (Code& code : codes_) code.eligible = code.candidate && !holds_nearly_all(code.held, all_);
+  std::vector<Choice> choices(bool callers_known) {
+    for (Code& code : codes_) {
+      const bool main_loop = callers_known ? code.calls_modules : holds_nearly_all(code.held, all_);
+      code.eligible = code.candidate && !main_loop;
+    }
     pick();
-    add_main_loop();
-    pick();
+    if (!callers_known) {
+      add_main_loop();
+      pick();
+    }
     std::vector<Choice> chosen;
     for (std::uint32_t i = 0; i < codes_.size(); ++i) {
       if (!is_worth_naming(codes_[i].picked, all_)) continue;
@@ -37,8 +42,9 @@ class Chooser {
 
  private:
   struct Code {
-    explicit Code(const CalledCode& code) : candidate(code.candidate), training(code.training) {}
-    bool candidate, training;
+    explicit Code(const CalledCode& code)
+        : candidate(code.candidate), training(code.training), calls_modules(code.calls_modules) {}
+    bool candidate, training, calls_modules;
     bool eligible = false;
     bool beside_chosen = false;   // calls what is chosen, or is called by it
     bool several = false;         // does more than to call one function, or to launch one kernel
@@ -124,8 +130,9 @@ class Chooser {
 
 }  // namespace
 
-std::vector<Choice> choose(const std::vector<CalledCode>& codes, const std::vector<CallNode>& nodes) {
-  return Chooser(codes, nodes).choices();
+std::vector<Choice> choose(const std::vector<CalledCode>& codes, const std::vector<CallNode>& nodes,
+                           bool callers_known) {
+  return Chooser(codes, nodes).choices(callers_known);
 }
 
 }  // namespace grape::python::replay

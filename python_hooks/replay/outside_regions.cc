@@ -7,6 +7,7 @@
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/regions.h"
 #include "python_hooks/replay/outside.h"
+#include "python_hooks/replay/region.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 
@@ -36,10 +37,11 @@ int on_pending_call(void*) {
   return 0;
 }
 
-// The outermost of what launches most; what has no name, or is hooked already, changes nothing.
+// The outermost of what launches most; what has no name, or is hooked already, changes nothing. A loop that calls
+// modules is none: these would not be replayed for as long as it is looked at, and it would be given up.
 bool name_some() {
   bool any = false;
-  for (const OutsideCandidate& function : outside_candidates()) {
+  for (const OutsideCandidate& function : outside_candidates(module_was_called())) {
     if (g_found == kMostFound) break;
     std::string names = found();
     names += (names.empty() ? "" : ",") + function.region;

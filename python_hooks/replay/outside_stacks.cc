@@ -46,6 +46,19 @@ void SampledStacks::add(std::uint64_t weight) {
   nodes_[node].weight += weight;
 }
 
+void SampledStacks::add_callers() {
+  const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  forget_dead_codes();
+  const std::size_t count = read_frames(frames_, kMaxDepth);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto* code = reinterpret_cast<const Object*>(frames_[i].code);
+    if (code == nullptr || type_of(code) != g_api.PyCode_Type) continue;
+    const std::uint32_t known = code_at(frames_[i].code);
+    if (known != kNone) codes_[known].calls_modules = true;
+  }
+}
+
 void SampledStacks::copy(std::vector<SampledCode>& codes, std::vector<CallNode>& nodes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   codes = codes_;

@@ -18,6 +18,7 @@ struct SampledCode {
   std::string file, name;  // the name is qualified from Python 3.11 on
   int line = 0;            // the first one
   std::uint64_t hash = 0;  // of all three
+  bool calls_modules = false;
 };
 
 // The same of a code object that is alive; without the texts, those are not set.
@@ -31,6 +32,8 @@ class SampledStacks {
   // Adds the calling thread's stack as it is now, unless another thread is at it. With or without the GIL; may throw
   // std::bad_alloc. Precondition: frames were checked (frames.h).
   void add(std::uint64_t weight);
+  // All functions of that stack call modules. The same.
+  void add_callers();
 
   void copy(std::vector<SampledCode>& codes, std::vector<CallNode>& nodes);
 

@@ -192,5 +192,7 @@ StageCounts count_stages(const Region& region) noexcept;
 // The region of a module, or of a function and the module that is its first argument (null: it is none); null: no
 // memory, or one that is never replayed.
 Region* region_of(Object* root, Object* self) noexcept;
+// Was any region's call that of a module?
+bool module_was_called() noexcept;
 
 }  // namespace grape::python::replay

@@ -78,6 +78,8 @@ void sweep(Regions& gone) {
   }
 }
 
+bool g_module_called = false;
+
 // Null: it cannot be.
 std::unique_ptr<Region> make_region(const Key& key) {
   auto region = std::make_unique<Region>();
@@ -85,6 +87,7 @@ std::unique_ptr<Region> make_region(const Key& key) {
   if (key.self != nullptr && !refer_weakly(key.self, region->weak_self)) return nullptr;
   char name[512];
   region->function = is_function(key.root);
+  g_module_called = g_module_called || !region->function;
   Object* named = region->function ? key.root : type_of(key.root);
   region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
   region->automatic = region->function && config().auto_regions && !matches(config().regions, region->name.c_str());
@@ -96,6 +99,8 @@ std::unique_ptr<Region> make_region(const Key& key) {
 }
 
 }  // namespace
+
+bool module_was_called() noexcept { return g_module_called; }
 
 void Region::drop_proofs() noexcept {
   ahead.clear();

@@ -30,10 +30,10 @@ class Stacks {
     return *this;
   }
 
-  // In brackets: no candidate. With an exclamation mark: training.
-  std::string chosen() {
+  // In brackets: no candidate. With an exclamation mark: training. With an at sign: calls modules.
+  std::string chosen(bool callers_known = false) {
     std::string text;
-    for (const Choice& choice : choose(codes_, nodes_)) {
+    for (const Choice& choice : choose(codes_, nodes_, callers_known)) {
       text += (text.empty() ? "" : ", ") + names_[choice.code] + " " + std::to_string(std::lround(choice.share * 100));
     }
     return text;
@@ -45,7 +45,7 @@ class Stacks {
       if (names_[i] == name) return static_cast<std::uint32_t>(i);
     }
     names_.push_back(name);
-    codes_.push_back({name[0] != '(' && name[0] != '!', name[0] == '!'});
+    codes_.push_back({name[0] != '(' && name[0] != '!', name[0] == '!', name[0] == '@'});
     return static_cast<std::uint32_t>(names_.size() - 1);
   }
   std::uint32_t child(std::uint32_t parent, std::uint32_t code) {
@@ -127,6 +127,17 @@ TEST(OutsideChoice, FewAndLarge) {
   const std::string chosen = stacks.chosen();
   EXPECT_EQ(chosen.substr(0, 6), "f11 11");
   EXPECT_EQ(std::count(chosen.begin(), chosen.end(), ','), 7);
+}
+
+TEST(OutsideChoice, WhereItIsKnownWhoCallsModules) {
+  Stacks stacks;
+  stacks.add("@main > @generate > sample > top", 60).add("@main > @generate > sample > draw", 37);
+  stacks.add("@main > @generate", 3);
+  EXPECT_EQ(stacks.chosen(true), "sample 97");
+  EXPECT_EQ(stacks.chosen(), "top 60, draw 37");
+  EXPECT_EQ(Stacks().add("@main > @step", 100).chosen(true), "") << "a loop that calls modules, and nothing else";
+  EXPECT_EQ(Stacks().add("@main > @step > !backward > work", 100).chosen(true), "work 100");
+  EXPECT_EQ(Stacks().add("@main > train > !backward", 100).chosen(true), "");
 }
 
 }  // namespace

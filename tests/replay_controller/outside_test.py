@@ -174,6 +174,30 @@ with torch.no_grad():
         for name in ("__main__:inner", "__main__:other"):
             self.assertEqual(regions[name]["state"], "replayed")
 
+    def test_no_loop_that_calls_models(self):
+        python = interpreter("3.12") or interpreter("3.10") or sys.executable
+        program = """
+import bed, torch
+
+def launch(x):
+    return x * 2
+
+def step(x):
+    if MODEL is not None:
+        MODEL(x)
+    y = launch(x)
+    return launch(y)
+
+x = bed.data()
+with torch.no_grad():
+    for i in range(3000):
+        step(x)
+"""
+        whole = self.whole_report("import bed\nMODEL = bed.net()\n" + program, python, GRAPE_REGIONS="auto")
+        self.assertEqual(self.found(whole["outside"]), {"__main__:launch"}, "step holds the model's calls")
+        whole = self.whole_report("MODEL = None\n" + program, python, GRAPE_REGIONS="auto")
+        self.assertEqual(self.found(whole["outside"]), {"__main__:step"})
+
     def test_while_the_main_thread_waits(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
         whole = self.whole_report("""
