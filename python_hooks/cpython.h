@@ -289,7 +289,7 @@ MethodDefinition* definition_of(Object* callable) noexcept;
 void** new_slot(Object* type) noexcept;
 void** init_slot(Object* type) noexcept;
 void** next_slot(Object* type) noexcept;
-// What reads the attribute that a descriptor of a C type stands for; null: it is none such.
+// What reads the attribute that a descriptor of a C type stands for, and behind it what sets it; null: it is none such.
 void** getter_of(Object* descriptor) noexcept;
 // What a slot's method, as `type.__init__`, calls; null: it is no such method.
 void** wrapped_slot(Object* method) noexcept;

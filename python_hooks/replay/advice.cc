@@ -31,6 +31,9 @@ constexpr const char kHostRandom[] =
     "torch.rand(..., device=x.device).";
 constexpr const char kRandom[] =
     "Random numbers on the GPU are followed only from PyTorch's default generator, and in equal amounts each call.";
+constexpr const char kGradients[] =
+    "Gradients are no part of what is guarded. Zero, clip and use them outside of modules and functions that are to be "
+    "replayed.";
 constexpr const char kAutograd[] = "Call the module under torch.inference_mode() or torch.no_grad().";
 constexpr const char kModuleChanged[] =
     "The call changes its own module. Keep counters, caches and flags outside of it, or pass them as arguments.";
@@ -98,6 +101,8 @@ constexpr const char kPutOff[] =
     "keeps that one from being replayed matters more.";
 constexpr const char kShared[] =
     "Pass it the same way each time: always the very object that the global holds, or never.";
+constexpr const char kOverlap[] =
+    "Two tensors of different origin (DLPack) share memory. Pass one of them, or a copy.";
 constexpr const char kInTheWait[] =
     "Another thread, or a function that the GPU calls, changes the module, its arguments or what its code names during "
     "the call. Change them between calls.";
@@ -142,6 +147,10 @@ constexpr Row kRows[] = {
     {"which cannot be guarded", {"hidden_state", kHidden}},
     {"asks for the exception that is handled", {"hidden_state", kHidden}},
     {"memory behind an argument", {"argument", kStorage}},
+    {"in part another one's", {"shared", kOverlap}},
+    {"another one's as well, in part", {"shared", kOverlap}},
+    {"wrote to a tensor on the CPU", {"result", kResult}},
+    {"^uses Tensor.grad", {"autograd", kGradients}},
     {"^imports ", {"import", kImport}},
     {"^calls Generator.", {"host_random", kHostRandom}},
     {"^calls ", {"effect", kEffect}},

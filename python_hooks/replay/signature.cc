@@ -9,13 +9,13 @@ bool write_call(const Call& call, state::Walk& walk) {
   for (std::size_t i = call.first; i < positional; ++i) {
     if (!walk.add(call.arguments[i], "argument")) return false;
   }
-  if (call.names == nullptr) return true;
+  if (call.names == nullptr) return walk.extents_are_apart();
   if (!walk.add(call.names, "keywords")) return false;
   const std::ptrdiff_t keywords = field<std::ptrdiff_t>(call.names, 16);
   for (std::ptrdiff_t i = 0; i < keywords; ++i) {
     if (!walk.add(call.arguments[positional + static_cast<std::size_t>(i)], "keyword argument")) return false;
   }
-  return true;
+  return walk.extents_are_apart();
 }
 
 void write_sharing(Region& region, state::Walk& walk) {

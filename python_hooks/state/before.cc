@@ -1,3 +1,5 @@
+#include <xxhash.h>
+
 #include <functional>
 #include <new>
 
@@ -52,6 +54,7 @@ class Taker {
     tensor.sizes.assign(tensor.view.sizes, tensor.view.sizes + tensor.view.dimensions);
     tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
     tensor.requires_grad = requires_grad(known.object);
+    tensor.content = content_of(tensor.view);
     return take_attributes(place);
   }
 
@@ -151,6 +154,10 @@ class Taker {
 };
 
 }  // namespace
+
+std::uint64_t content_of(const TensorView& view) noexcept {
+  return is_on_device(view) ? 0 : XXH3_64bits(reinterpret_cast<const void*>(view.data), span_of(view));
+}
 
 std::string BeforeState::path(std::uint32_t place) const {
   const ObjectBefore& known = objects[place];

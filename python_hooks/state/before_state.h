@@ -49,7 +49,11 @@ struct TensorBefore {
   TensorView view;
   std::vector<std::int64_t> sizes, strides;
   bool requires_grad = false;
+  std::uint64_t content = 0;  // hash of what a tensor on the CPU holds
 };
+
+// 0: it is on a device.
+std::uint64_t content_of(const TensorView& view) noexcept;
 
 enum class Kept : std::uint8_t { kNothing, kTensor, kInstance, kClass, kReferents };
 

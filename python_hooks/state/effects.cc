@@ -54,6 +54,7 @@ bool EffectFinder::find_in_tensor() {
                     std::equal(tensor.sizes.begin(), tensor.sizes.end(), now.sizes) &&
                     std::equal(tensor.strides.begin(), tensor.strides.end(), now.strides);
   if (!same) return refuse("the call gave the tensor another shape or other memory");
+  if (content_of(now) != tensor.content) return refuse("the call wrote to a tensor on the CPU");
   if (requires_grad(known().object) != tensor.requires_grad) {
     out_.autograd = true;
     return refuse("the call changed its requires_grad");

@@ -63,7 +63,7 @@ void take_effect(State& state, const Effect& effect, Object* first, Object* seco
     case EffectKind::kRefused:
     case EffectKind::kPool:
     case EffectKind::kSetting:
-      refuse(state, std::string("calls ") + effect.name);
+      refuse(state, (effect.attribute ? "uses " : "calls ") + std::string(effect.name));
       break;
     case EffectKind::kBackward:
       state.backward = state.backward || state.reason.empty();

@@ -14,7 +14,7 @@ namespace {
 
 // C functions of a module, or methods of a class of it ("Class.method"). "*" and "Class.*": all but those that
 // follow with a minus sign. In brackets stands a class's slot, "Class[init]", "Class[new]", "Class[next]", or what
-// reads an attribute: "Class[get:grad]".
+// reads or sets an attribute: "Class[get:grad]", "Class[set:grad]".
 struct Row {
   const char* module;
   const char* names;  // separated by blanks
@@ -104,10 +104,11 @@ Row g_native_installed[] = {
      "Generator.manual_seed Generator.seed Generator.set_state Generator.set_offset Generator.get_state "
      "Generator.get_offset Generator.initial_seed Generator.graphsafe_set_state Generator.graphsafe_get_state "
      "Generator.clone_state"},
+    // Gradients are tensors that nothing else leads to, also where a library works on them (an optimizer's step).
+    {"torch._C", "TensorBase[get:grad] TensorBase[get:_grad] TensorBase[set:grad] TensorBase[set:_grad]"},
     // What stands beside a tensor's values and its form, and is no part of a signature; addresses.
     {"torch._C",
-     "TensorBase[get:grad] TensorBase[get:_grad] TensorBase[get:grad_fn] TensorBase[get:_grad_fn] "
-     "TensorBase[get:is_leaf] "
+     "TensorBase[get:grad_fn] TensorBase[get:_grad_fn] TensorBase[get:is_leaf] "
      "TensorBase[get:output_nr] TensorBase[get:_version] TensorBase[get:_base] TensorBase[get:_cdata] "
      "TensorBase[get:_backward_hooks] TensorBase[get:retains_grad] TensorBase._is_view TensorBase._use_count "
      "TensorBase[get:_post_accumulate_grad_hooks] TensorBase.is_pinned StorageBase[get:_cdata] "
@@ -290,12 +291,14 @@ class NativeFinder {
   }
 
   void add_special(Object* type, std::string_view owner, std::string_view special) {
-    constexpr std::string_view kGet = "[get:";
+    constexpr std::string_view kGet = "[get:", kSet = "[set:";
     if (special == "[new]") return add_place(new_slot(type), owner, "__new__");
-    if (special.substr(0, kGet.size()) != kGet) return add_slot(type, owner, special);
+    const std::string_view what = special.substr(0, kGet.size());
+    if (what != kGet && what != kSet) return add_slot(type, owner, special);
     const std::string_view name = special.substr(kGet.size(), special.size() - kGet.size() - 1);
     const Reference descriptor(attribute(type, name));
-    if (descriptor && getter_of(descriptor.get()) != nullptr) add_place(getter_of(descriptor.get()), owner, name, true);
+    void** getter = descriptor ? getter_of(descriptor.get()) : nullptr;
+    if (getter != nullptr) add_place(what == kGet ? getter : getter + 1, owner, name, true);
   }
 
   void add_slot(Object* type, std::string_view owner, std::string_view slot) {

@@ -60,6 +60,14 @@ GlobalHooks& global_hooks() {
   return hooks;
 }
 
+std::string other_object(const std::vector<Object*>& before, const std::vector<Object*>& now) {
+  for (std::size_t i = 0; i < now.size() && i < before.size(); ++i) {
+    if (now[i] != before[i])
+      return std::string("an object was replaced by an equal one (") + type::name(type_of(now[i])) + ")";
+  }
+  return "an object was replaced by an equal one";
+}
+
 }  // namespace
 
 struct ModuleGuard::State {
@@ -138,9 +146,12 @@ bool ModuleGuard::holds() noexcept {
     if (!state.look(state.again, &state.walk.bytes())) {
       state.change = state.again.reason();
     } else if (state.again.bytes() == state.walk.bytes()) {
-      // The objects may be others than before: the same in all that can be read.
-      std::swap(state.walk, state.again);
-      return true;
+      // An object that looks alike is another one all the same: to `is`, as a key, and where the call returns it.
+      if (state.again.objects() == state.walk.objects()) {
+        std::swap(state.walk, state.again);
+        return true;
+      }
+      state.change = other_object(state.walk.objects(), state.again.objects());
     } else {
       state.change = state.again.difference().empty() ? "there is less than before" : state.again.difference();
     }

@@ -34,7 +34,7 @@ class ModuleGuard {
   ~ModuleGuard();
 
   // The budget for GPT-2 (150 modules, 148 parameters): 15 us when nothing has changed. If a version moved but the
-  // state is the same (walked again), true.
+  // state is the same (walked again), of the same objects, true.
   bool holds() noexcept;
   // What changed, for the report; after holds() gave false.
   const std::string& change() const noexcept;

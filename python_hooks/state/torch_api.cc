@@ -101,6 +101,15 @@ bool held_by_native_code(Object* plain_tensor) noexcept {
   return !owners || g_api.PyLong_AsLong(owners.get()) > 1;
 }
 
+std::uint64_t span_of(const TensorView& view) noexcept {
+  std::uint64_t elements = 1;
+  for (std::int64_t i = 0; i < view.dimensions; ++i) {
+    if (view.sizes[i] == 0) return 0;
+    elements += static_cast<std::uint64_t>(view.sizes[i] - 1) * static_cast<std::uint64_t>(view.strides[i]);
+  }
+  return elements * view.item_bytes;
+}
+
 bool view_tensor(Object* plain_tensor, TensorView& out) noexcept {
   if (!look_at_tensor(plain_tensor, out) || out.item_bytes == 0) return false;
   return (g_torch.aoti_torch_get_device_type(out.handle, &out.device_type) |

@@ -29,6 +29,9 @@ struct TensorView {
   std::uint64_t keys = 0;  // its dispatch keys: inference tensors have others than the rest
 };
 
+// The bytes from the first to behind the last element.
+std::uint64_t span_of(const TensorView& view) noexcept;
+
 // False: torch is not there, or one that is not understood (`notice` says so once). Cheap after the first success.
 bool load_torch_api() noexcept;
 // Is its answer final? Not while torch is being imported, and not under a mode that makes other tensors.

@@ -1,5 +1,6 @@
 #include "python_hooks/state/walk.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -52,12 +53,26 @@ void Walk::exchange_memory(Walk& other) noexcept {
   bytes_.swap(other.bytes_);
   tensors_.swap(other.tensors_);
   extents_.swap(other.extents_);
+  ascending_.swap(other.ascending_);
   objects_.swap(other.objects_);
   storage_extents_.swap(other.storage_extents_);
   std::swap(seen_, other.seen_);
   std::swap(storages_, other.storages_);
   touched_.swap(other.touched_);
   touched_before_.swap(other.touched_before_);
+}
+
+bool Walk::extents_are_apart() {
+  if (extents_.size() < 2) return true;
+  ascending_ = extents_;
+  std::sort(ascending_.begin(), ascending_.end(),
+            [](const StorageExtent& a, const StorageExtent& b) { return a.address < b.address; });
+  for (std::size_t i = 1; i < ascending_.size(); ++i) {
+    if (ascending_[i].address - ascending_[i - 1].address >= ascending_[i - 1].bytes) continue;
+    reason_ = "arguments: the memory of one tensor's storage is in part another one's";
+    return false;
+  }
+  return true;
 }
 
 bool Walk::add_shallow(Object* root, const char* name) noexcept { return add(root, name, true); }

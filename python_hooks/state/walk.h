@@ -78,6 +78,8 @@ class Walk {
   // Every object walked that is not an immutable value, tensors and classes too, in the order met; borrowed. Two walks
   // with equal bytes have the same number of them, and they correspond one to one.
   const std::vector<Object*>& objects() const { return objects_; }
+  // Does no storage on a device reach into another one's memory (DLPack)? False: refused. Throws std::bad_alloc.
+  bool extents_are_apart();
   const std::string& reason() const { return reason_; }
   void clear() noexcept;  // keeps memory: for the hot path
 
@@ -95,7 +97,7 @@ class Walk {
   bool keep_addresses_, portable_ = false;
   std::vector<std::uint8_t> bytes_;
   std::vector<WalkedTensor> tensors_;
-  std::vector<StorageExtent> extents_;
+  std::vector<StorageExtent> extents_, ascending_;
   std::vector<Object*> objects_;
   std::string reason_;
 

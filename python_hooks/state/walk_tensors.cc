@@ -10,16 +10,6 @@ constexpr std::ptrdiff_t kPlacesInLine = 8;       // numbers in a line of a cach
 // What kernels may depend on; blocks of the allocators begin at multiples of it.
 constexpr std::uint64_t kAlignment = 512, kCpuAlignment = 64;
 
-// The bytes from the first to behind the last element.
-std::uint64_t span_of(const TensorView& view) noexcept {
-  std::uint64_t elements = 1;
-  for (std::int64_t i = 0; i < view.dimensions; ++i) {
-    if (view.sizes[i] == 0) return 0;
-    elements += static_cast<std::uint64_t>(view.sizes[i] - 1) * static_cast<std::uint64_t>(view.strides[i]);
-  }
-  return elements * view.item_bytes;
-}
-
 }  // namespace
 
 bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
@@ -53,6 +43,9 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
     const bool extent = on_device && view.storage != 0;
     walk_.storage_extents_.push_back(extent ? static_cast<std::uint32_t>(walk_.extents_.size()) : kNoExtent);
     if (extent) walk_.extents_.push_back({view.storage, view.storage_bytes});
+  } else if (walk_.storage_extents_[number] != kNoExtent &&
+             walk_.extents_[walk_.storage_extents_[number]].bytes != view.storage_bytes) {
+    return refuse(path, "a tensor whose memory is another one's as well, in part");
   }
   put(number);
   walked.extent = walk_.storage_extents_[number];

@@ -62,6 +62,9 @@ MODELS = [
 ]
 GENERATOR = numpy.random.default_rng(1)
 WEIGHT = torch.ones(3, requires_grad=True)
+MODULE = torch.nn.Linear(2, 3)
+OPTIMIZER = torch.optim.SGD(MODULE.parameters(), lr=0.1)
+OPTIMIZER.step()
 EVENT = torch.cuda.Event()
 COMPILED = torch.compile(lambda x: x + 1, backend="eager")
 COMPILED(torch.ones(2))
@@ -75,8 +78,12 @@ REFUSED = [
     ("random state", lambda: torch.get_rng_state(), "Generator.get_state"),
     ("backward", lambda: (WEIGHT * 2).sum().backward(), "backward()"),
     ("gradients", lambda: torch.autograd.grad((WEIGHT * 2).sum(), WEIGHT), "backward()"),
-    ("a gradient", lambda: WEIGHT.grad, "reads Tensor.grad, which"),
-    ("a gradient by getattr", lambda: getattr(WEIGHT, "gr" + "ad"), "reads Tensor.grad, which"),
+    ("a gradient", lambda: WEIGHT.grad, "uses Tensor.grad"),
+    ("a gradient by getattr", lambda: getattr(WEIGHT, "gr" + "ad"), "uses Tensor.grad"),
+    ("a gradient that is set", lambda: setattr(WEIGHT, "grad", None), "uses Tensor.grad"),
+    ("gradients of a module", lambda: MODULE.zero_grad(), "uses Tensor.grad"),
+    ("gradients that are clipped", lambda: torch.nn.utils.clip_grad_norm_(MODULE.parameters(), 1), "uses Tensor.grad"),
+    ("an optimizer's step", lambda: OPTIMIZER.step(), "uses Tensor.grad"),
     ("a leaf", lambda: WEIGHT.is_leaf, "reads Tensor.is_leaf"),
     ("versions", lambda: WEIGHT._version, "reads Tensor._version"),
     ("a view's base", lambda: WEIGHT._base, "reads Tensor._base"),

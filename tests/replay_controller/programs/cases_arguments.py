@@ -327,3 +327,81 @@ def object_with_a_property(run):
     for i in range(8):
         run(model, data(i), counted)
     run.see(counted.reads)
+
+
+WRITES = "wrote to a tensor on the CPU"
+
+
+@case("e{4,12}p{0,8}", reason=WRITES)
+def tensor_on_the_cpu_is_written(run):
+    class Counting(Net):
+        def forward(self, x, seen):
+            seen.add_(1)
+            return super().forward(x)
+
+    model = net(Counting)
+    for i in range(12):
+        seen = torch.zeros(3)
+        run(model, data(i), seen)
+        run.see(seen)
+
+
+@case("e{4,12}p{0,8}", reason=WRITES)
+def tensor_on_the_cpu_of_a_module_is_written(run):
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen = torch.zeros(2)
+
+    class Counting(Net):
+        def forward(self, x, counter):
+            counter.seen.add_(1)
+            return super().forward(x)
+
+    model = net(Counting)
+    for i in range(12):
+        counter = Counter()
+        run(model, data(i), counter)
+        run.see(counter.seen)
+
+
+def overlapping(run, first):
+    class Writing(Net):
+        def forward(self, x, y):
+            y.mul_(0.5)
+            x.add_(1)
+            return super().forward(x)
+
+    model = net(Writing)
+    for i in range(16):
+        x, other = data(i, 64), data(i + 50, 64)
+        together = (i < 8) == first
+        y = torch.from_dlpack((x if together else other)[32:])
+        run(model, x, y)
+        run.see(x, y)
+
+
+@case("e{8}eer{6}", reason="memory")
+def storages_that_begin_together(run):
+    class Writing(Net):
+        def forward(self, y, x):
+            y.mul_(0.5)
+            x.add_(1)
+            return super().forward(x)
+
+    model = net(Writing)
+    for i in range(16):
+        x, other = data(i, 64), data(i + 50, 64)
+        y = torch.from_dlpack((x if i < 8 else other)[:32])
+        run(model, y, x)
+        run.see(x, y)
+
+
+@case("e{8}eer{6}", reason="memory")
+def storages_that_overlap(run):
+    overlapping(run, True)
+
+
+@case("eer{6}e{8}", reason="memory")
+def storages_that_come_to_overlap(run):
+    overlapping(run, False)

@@ -157,3 +157,63 @@ def scaled_by_identity(run):
     SEEN[id(known)] = 3.0
     for i in range(16):
         run(model, known if i < 8 else other)
+
+
+class Handing(Net):
+    """Returns an object of its own."""
+
+    def forward(self, x):
+        return super().forward(x), self.table
+
+
+def handing(run, make, is_gone=False):
+    model = net(Handing)
+    model.table = make()
+    for i in range(16):
+        if i == 8 and not is_gone:
+            kept, model.table = model.table, make()
+        elif i == 8:
+            model.table = None
+            model.table = make()
+            made = [make() for _ in range(1000)]  # where the old one was
+        result = run(model, data(i))
+        run.see(result[1] is model.table, result[1])
+
+
+@case("(eer{6}){2}")
+def returned_object_is_replaced_by_an_equal_one(run):
+    handing(run, lambda: {"n": 0, "list": [1, 2]})
+
+
+@case("(eer{6}){2}")
+def returned_object_is_freed(run):
+    handing(run, lambda: {"n": 0, "list": [1, 2]}, is_gone=True)
+
+
+class Likeness:
+    """Instances look alike."""
+
+
+FAST, SLOW = Likeness(), Likeness()
+BY_OBJECT = {FAST: 2.0, SLOW: 3.0}
+
+
+def modes(run, scale):
+    class Choosing(Net):
+        def forward(self, x):
+            return super().forward(x) * scale(self.mode)
+
+    model = net(Choosing)
+    for i in range(24):
+        model.mode = SLOW if i // 8 % 2 else FAST
+        run(model, data(i))
+
+
+@case("(eer{6}){2}r{8}")
+def module_holds_another_object_that_looks_alike(run):
+    modes(run, lambda mode: 2.0 if mode is FAST else 3.0)
+
+
+@case("(eer{6}){2}r{8}")
+def module_holds_another_key_that_looks_alike(run):
+    modes(run, lambda mode: BY_OBJECT[mode])

@@ -51,7 +51,16 @@ StorageImpl::StorageImpl(std::size_t size, Device where) : bytes(size), device(w
   }
 }
 
+StorageImpl::StorageImpl(StorageImpl* whose, void* start, std::size_t size)
+    : data(start), bytes(size), device(whose->device), owner(whose) {
+  owner->references.fetch_add(1);
+}
+
 StorageImpl::~StorageImpl() {
+  if (owner != nullptr) {
+    if (owner->references.fetch_sub(1) == 1) delete owner;
+    return;
+  }
   if (data == nullptr) return;
   if (device.type == static_cast<std::int8_t>(DeviceType::CUDA)) {
     deallocate(reinterpret_cast<std::uint64_t>(data));

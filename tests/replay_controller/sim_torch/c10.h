@@ -36,6 +36,7 @@ struct Keys {
 class SIM_EXPORT StorageImpl {
  public:
   StorageImpl(std::size_t bytes, Device device);
+  StorageImpl(StorageImpl* owner, void* data, std::size_t bytes);  // of another one's memory, which it keeps
   virtual ~StorageImpl();
   StorageImpl(const StorageImpl&) = delete;
   StorageImpl& operator=(const StorageImpl&) = delete;
@@ -45,6 +46,7 @@ class SIM_EXPORT StorageImpl {
   std::size_t bytes;
   Device device;
   std::uint64_t stream = 0;
+  StorageImpl* owner = nullptr;
 };
 
 class SIM_EXPORT TensorImpl {

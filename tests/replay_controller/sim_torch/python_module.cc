@@ -155,6 +155,20 @@ PyObject* dropout(PyObject*, PyObject* arguments) {
   });
 }
 
+// A tensor of the same memory whose storage knows nothing of the other one, as from another library.
+PyObject* from_dlpack(PyObject*, PyObject* x) {
+  return guarded([&] {
+    TensorImpl* from = tensor_of(x);
+    Tensor made = as_strided(from, from->sizes, from->strides, 0);
+    c10::StorageImpl* storage = from->storage;
+    const std::uint64_t bytes = static_cast<std::uint64_t>(from->elements()) * c10::item_bytes(from->type);
+    std::swap(made->storage, storage);
+    made->storage = new c10::StorageImpl(storage, reinterpret_cast<void*>(from->address()), bytes);
+    storage->references.fetch_sub(1);  // that of the view, which the new one has now
+    return wrap(std::move(made));
+  });
+}
+
 PyObject* relu(PyObject*, PyObject* x) { return PyObject_CallMethod(x, "relu", nullptr); }
 PyObject* cat(PyObject*, PyObject* tensors) {
   return guarded([&] {
@@ -385,6 +399,7 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("rand", make_rand, kKeywords),
     SIM_FUNCTION("dropout", dropout, kPositional),
     SIM_FUNCTION("relu", relu, kOneArgument),
+    SIM_FUNCTION("from_dlpack", from_dlpack, kOneArgument),
     SIM_FUNCTION("cat", cat, kOneArgument),
     SIM_FUNCTION("affine", make_affine, kPositional),
     SIM_FUNCTION("take", make_take, kPositional),
