@@ -458,7 +458,7 @@ void VirtualExecs::forget_unused_functions() {
 }
 
 void VirtualExecs::before_stream_goes(CUstream stream) noexcept {
-  if (g_child.load(std::memory_order_relaxed) || device_bytes() == 0) return;
+  if (g_child.load(std::memory_order_relaxed) || counters_.made.load(std::memory_order_relaxed) == 0) return;
   try {
     Lock work(work_);
     const RelaxedCapture relaxed;

@@ -119,6 +119,24 @@ TEST_F(ByNode, AStreamThatIsGoneAndItsHandleForAnother) {
   EXPECT_EQ(state(), expected);
 }
 
+// The same where there are no execs.
+TEST_F(ByNode, AStreamThatIsGoneWhileThereAreNoExecs) {
+  const CUgraphExec exec = slow();
+  free_execs();
+  std::uint64_t expected = state();
+  std::vector<CUevent> ends;
+  for (int i = 0; i < 2; ++i) {
+    const CUstream brief = stream();
+    ASSERT_CU(cuGraphLaunch(exec, brief));
+    expected = slowly(expected);
+    ends.push_back(event());
+    ASSERT_CU(cuEventRecord(ends.back(), brief));
+    ASSERT_CU(cuStreamDestroy(brief));
+  }
+  for (const CUevent end : ends) ASSERT_CU(cuEventSynchronize(end));
+  EXPECT_EQ(state(), expected);
+}
+
 TEST_F(ByNode, WhatFailsAtTheFirstNodeIsLaunchedOnAnExec) {
   std::vector<CUgraphExec> execs(8);  // of a shape of their own, which is left to execs from then on
   for (std::size_t i = 0; i < execs.size(); ++i) {

@@ -28,6 +28,15 @@ class Graphs : public simcuda_test::Driver {
     ASSERT_CU(cuStreamSynchronize(nullptr));  // copies from pageable memory return before they are done
   }
 
+  // From then on no graph is on an exec, but for those that run.
+  static void free_execs() {
+    CUdeviceptr made = 0;
+    simcuda_set_fault("cuMemAlloc_v2", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    if (cuMemAlloc(&made, 64) == CUDA_SUCCESS) {
+      EXPECT_CU(cuMemFree(made));
+    }
+  }
+
   // Execs that the driver has. Only of use as long as simcuda_reset() is not called.
   static std::uint64_t live() {
     return simcuda_calls("cuGraphInstantiate") + simcuda_calls("cuGraphInstantiate_v2") +
