@@ -38,6 +38,7 @@ namespace grape::interpose {
   X(cuMemGetAddressRange_v2, PFN_cuMemGetAddressRange_v3020)                         \
   X(cuStreamGetFlags, PFN_cuStreamGetFlags_v5050)                                    \
   X(cuStreamGetCtx, PFN_cuStreamGetCtx_v9020)                                        \
+  X(cuStreamGetPriority, PFN_cuStreamGetPriority_v5050)                              \
   X(cuGetErrorName, PFN_cuGetErrorName_v6000)                                        \
   X(cuThreadExchangeStreamCaptureMode, PFN_cuThreadExchangeStreamCaptureMode_v10010) \
   X(cuDeviceGetCount, PFN_cuDeviceGetCount_v2000)                                    \

@@ -1,7 +1,6 @@
 // Launches of graphs that are on no exec, node by node: the device begins at once, where an exec would have to be set
 // first. And what keeps the launches of one graph in order, on whatever they are.
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "shim/interpose/real_driver.h"
@@ -40,10 +39,10 @@ bool VirtualExecs::is_worth_going_ahead(const Virtual& v) const {
 bool VirtualExecs::can_go_by_node(Virtual& v) {
   Shape& shape = *v.shape;
   if (!shape.sequenced) {
-    shape.sequence = sequence_of(shape);
+    if (can_be_launched(shape)) shape.sequence = sequence_of(shape);
     shape.sequenced = true;
   }
-  return !shape.sequence.empty() && !v.pinned && !v.context_gone && !code_gone(v);
+  return shape.sequence.lanes != 0 && !v.pinned && !v.context_gone && !code_gone(v);
 }
 
 // False: it is to be put on an exec, and nothing was launched. `work` is given up while nodes are launched.
@@ -63,17 +62,21 @@ bool VirtualExecs::launch_by_node(CUgraphExec handle, const Place& place, std::u
   if (!alone || context.result() != CUDA_SUCCESS) return false;
   const std::shared_ptr<Tail> tail = tails_.of(place, v->shape->context);
   if (tail == nullptr || !load(*v) || !can_be_launched(*v->shape, scratch_)) return false;
+  const bool forks = v->shape->sequence.lanes > 1;
+  const std::shared_ptr<Lanes> lanes = forks ? lanes_.of(tail, v->shape->sequence) : nullptr;
+  if (forks && lanes == nullptr) return false;
   stay_in_order(*v, place);
   std::swap(scratch_, by_node_);
   const std::shared_ptr<Shape> shape = v->shape;
   std::vector<std::uint32_t> disabled = v->disabled;
   std::size_t done = 0;
   work.unlock();
-  launched.result = launch_nodes(*shape, by_node_, shape->sequence, disabled, place.stream, done);
+  launched.result = launch_nodes(*shape, by_node_, shape->sequence, disabled, place.stream, lanes.get(), done);
   if (launched.result != CUDA_SUCCESS) {
     work.lock();
     if (done == 0) {
-      shape->sequence.clear();
+      if (forks) mark_end(*tail);  // some lanes may wait for what lies before it
+      shape->sequence = {};
       return false;
     }
     launched.result = launch_rest(shape, done, std::move(disabled), place);
@@ -90,12 +93,13 @@ bool VirtualExecs::launch_by_node(CUgraphExec handle, const Place& place, std::u
   return true;
 }
 
-// Of what is in by_node_, behind `done` of its sequence: on an exec whose other nodes are disabled.
+// Of what is in by_node_, behind `done` steps of its sequence: on an exec whose other nodes are disabled.
 CUresult VirtualExecs::launch_rest(const std::shared_ptr<Shape>& shape, std::size_t done,
                                    std::vector<std::uint32_t> disabled, const Place& place) {
-  const auto& sequence = shape->sequence;
-  std::copy_if(sequence.begin(), sequence.begin() + static_cast<std::ptrdiff_t>(done), std::back_inserter(disabled),
-               [&](std::uint32_t node) { return shape->nodes[node].type != CU_GRAPH_NODE_TYPE_EMPTY; });
+  for (std::size_t i = 0; i < done; ++i) {
+    const std::uint32_t node = shape->sequence.steps[i].node;
+    if (node != Step::kNone && shape->nodes[node].type != CU_GRAPH_NODE_TYPE_EMPTY) disabled.push_back(node);
+  }
   std::sort(disabled.begin(), disabled.end());
   disabled.erase(std::unique(disabled.begin(), disabled.end()), disabled.end());
   std::swap(scratch_, by_node_);

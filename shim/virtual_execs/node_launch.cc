@@ -45,37 +45,6 @@ bool fits(const Shape& shape, const NodeShape& node) noexcept {
   return true;
 }
 
-bool does_work(const NodeShape& node) noexcept { return node.type != CU_GRAPH_NODE_TYPE_EMPTY; }
-
-// In an order in which each comes behind those that it depends on; `longest`: nodes of the longest path through them.
-std::vector<std::uint32_t> in_topological_order(const Shape& shape, std::size_t& longest) {
-  const std::size_t count = shape.nodes.size();
-  std::vector<std::uint32_t> missing(count), first(count + 1), order;
-  for (const EdgeShape& edge : shape.edges) {
-    ++missing[edge.to];
-    ++first[edge.from + 1];
-  }
-  for (std::size_t i = 0; i < count; ++i) first[i + 1] += first[i];
-  std::vector<std::uint32_t> next(shape.edges.size()), filled = first;
-  for (const EdgeShape& edge : shape.edges) next[filled[edge.from]++] = edge.to;
-  std::vector<std::size_t> path(count);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    path[i] = does_work(shape.nodes[i]) ? 1 : 0;
-    if (missing[i] == 0) order.push_back(i);
-  }
-  longest = 0;
-  for (std::size_t at = 0; at < order.size(); ++at) {
-    const std::uint32_t node = order[at];
-    longest = std::max(longest, path[node]);
-    for (std::uint32_t i = first[node]; i < first[node + 1]; ++i) {
-      const std::size_t own = does_work(shape.nodes[next[i]]) ? 1 : 0;
-      path[next[i]] = std::max(path[next[i]], path[node] + own);
-      if (--missing[next[i]] == 0) order.push_back(next[i]);
-    }
-  }
-  return order;
-}
-
 bool on_device(CUmemorytype type, CUdeviceptr address) noexcept {
   if (type == CU_MEMORYTYPE_DEVICE) return true;
   auto* get = real::get_cuPointerGetAttribute();
@@ -86,9 +55,9 @@ bool on_device(CUmemorytype type, CUdeviceptr address) noexcept {
 
 class Launcher {
  public:
-  Launcher(const Shape& shape, const Program& program, CUstream stream)
-      : shape_(shape), program_(program), stream_(stream) {}
-  CUresult launch(std::size_t index) {
+  Launcher(const Shape& shape, const Program& program) : shape_(shape), program_(program) {}
+  CUresult launch(std::size_t index, CUstream stream) {
+    stream_ = stream;
     const NodeShape& node = shape_.nodes[index];
     if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) return kernel(node, program_.nodes[index]);
     if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY) return copy(program_.nodes[index]);
@@ -144,23 +113,68 @@ class Launcher {
 
   const Shape& shape_;
   const Program& program_;
-  CUstream stream_;
+  CUstream stream_ = nullptr;
   replay::NodeParameters parameters_;
   std::vector<CUlaunchAttribute> attributes_;
 };
 
+// One launch of a graph, step by step.
+class Steps {
+ public:
+  Steps(const Shape& shape, const Program& program, const Sequence& sequence,
+        const std::vector<std::uint32_t>& disabled, CUstream stream, const Lanes* lanes)
+      : launcher_(shape, program),
+        sequence_(sequence),
+        disabled_(disabled),
+        application_(stream),
+        lanes_(lanes != nullptr ? *lanes : none_) {}
+
+  bool launched_any() const noexcept { return launched_any_; }
+
+  CUresult run(std::size_t& done) noexcept {
+    CUresult result = CUDA_SUCCESS;
+    try {
+      for (done = 0; done < sequence_.steps.size() && result == CUDA_SUCCESS;) {
+        const Step& step = sequence_.steps[done];
+        const CUstream stream = lanes_.stream(step.lane, application_);
+        result = begin(step, stream);
+        if (result != CUDA_SUCCESS) break;
+        ++done;
+        if (step.event != Step::kNone) result = lanes_.record(step.event, stream);
+      }
+    } catch (const std::bad_alloc&) {
+      result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+  }
+
+ private:
+  CUresult begin(const Step& step, CUstream stream) {
+    for (std::uint32_t i = 0; i < step.wait_count; ++i) {
+      const CUresult result = lanes_.wait(stream, sequence_.waits[step.waits_at + i]);
+      if (result != CUDA_SUCCESS) return result;
+    }
+    if (step.node == Step::kNone || std::binary_search(disabled_.begin(), disabled_.end(), step.node)) {
+      return CUDA_SUCCESS;
+    }
+    const CUresult result = launcher_.launch(step.node, stream);
+    launched_any_ = launched_any_ || result == CUDA_SUCCESS;
+    return result;
+  }
+
+  Launcher launcher_;
+  const Sequence& sequence_;
+  const std::vector<std::uint32_t>& disabled_;
+  CUstream application_;
+  const Lanes none_{nullptr};
+  const Lanes& lanes_;
+  bool launched_any_ = false;
+};
+
 }  // namespace
 
-std::vector<std::uint32_t> sequence_of(const Shape& shape) {
-  if (!std::all_of(shape.nodes.begin(), shape.nodes.end(), [&](const NodeShape& node) { return fits(shape, node); })) {
-    return {};
-  }
-  std::size_t longest = 0;
-  std::vector<std::uint32_t> order = in_topological_order(shape, longest);
-  const auto working = static_cast<std::size_t>(std::count_if(shape.nodes.begin(), shape.nodes.end(), does_work));
-  // What runs side by side in a graph would take longer (Wav2Vec2's convolution in 16 groups: four times).
-  if (order.size() != shape.nodes.size() || longest != working) return {};
-  return order;
+bool can_be_launched(const Shape& shape) noexcept {
+  return std::all_of(shape.nodes.begin(), shape.nodes.end(), [&](const NodeShape& node) { return fits(shape, node); });
 }
 
 bool can_be_launched(const Shape& shape, const Program& program) noexcept {
@@ -177,19 +191,20 @@ bool can_be_launched(const Shape& shape, const Program& program) noexcept {
   return true;
 }
 
-CUresult launch_nodes(const Shape& shape, const Program& program, const std::vector<std::uint32_t>& sequence,
-                      const std::vector<std::uint32_t>& disabled, CUstream stream, std::size_t& done) noexcept {
-  Launcher launcher(shape, program, stream);
-  try {
-    for (done = 0; done < sequence.size(); ++done) {
-      if (std::binary_search(disabled.begin(), disabled.end(), sequence[done])) continue;
-      const CUresult result = launcher.launch(sequence[done]);
-      if (result != CUDA_SUCCESS) return result;
-    }
-  } catch (const std::bad_alloc&) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
+CUresult launch_nodes(const Shape& shape, const Program& program, const Sequence& sequence,
+                      const std::vector<std::uint32_t>& disabled, CUstream stream, const Lanes* lanes,
+                      std::size_t& done) noexcept {
+  Steps steps(shape, program, sequence, disabled, stream, lanes);
+  const CUresult result = steps.run(done);
+  if (result == CUDA_SUCCESS) return result;
+  if (!steps.launched_any()) {
+    done = 0;
+    return result;
   }
-  return CUDA_SUCCESS;
+  if (lanes != nullptr) lanes->join(stream);
+  const auto left = sequence.steps.begin() + static_cast<std::ptrdiff_t>(done);
+  const auto nothing = [](const Step& step) { return step.node == Step::kNone; };
+  return std::all_of(left, sequence.steps.end(), nothing) ? CUDA_SUCCESS : result;
 }
 
 }  // namespace grape::virtual_execs

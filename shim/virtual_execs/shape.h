@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shim/virtual_execs/sequence.h"
+
 namespace grape::virtual_execs {
 
 struct NodeShape {
@@ -36,7 +38,7 @@ struct Shape {
   bool can_be_rebuilt = false;  // one was built, and read back as it was
   std::uint32_t users = 0;      // virtual execs
   bool sequenced = false;
-  std::vector<std::uint32_t> sequence;  // once `sequenced`: how its nodes are launched one by one; empty: they are not
+  Sequence sequence;  // once `sequenced`: how its nodes are launched one by one; no lanes: they are not
 };
 
 // Keeps every shape once. One thread at a time.

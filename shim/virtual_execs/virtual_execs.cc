@@ -433,6 +433,7 @@ void VirtualExecs::context_gone(CUcontext context) noexcept {
     }
     Lock table(table_);
     tails_.context_gone(context);
+    lanes_.context_gone(context);
     for (Virtual* v : slots_) {
       if (v == nullptr || v->shape->context != context || v->context_gone) continue;
       v->context_gone = true;

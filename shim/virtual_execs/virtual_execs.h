@@ -22,6 +22,7 @@
 #include "shim/replay/device_budget.h"
 #include "shim/virtual_execs/change.h"
 #include "shim/virtual_execs/functions.h"
+#include "shim/virtual_execs/lanes.h"
 #include "shim/virtual_execs/read_graph.h"
 #include "shim/virtual_execs/real_exec.h"
 #include "shim/virtual_execs/report.h"
@@ -196,7 +197,8 @@ class VirtualExecs {
   Shapes shapes_;
   Functions functions_;
   program::Program scratch_;
-  Tails tails_;  // places are changed with table_ held, too
+  Tails tails_;     // places are changed with table_ held, too
+  AllLanes lanes_;  // which there are; what goes onto them is their one thread's, which is Alone
   std::uint64_t last_id_ = 0;
   std::unordered_map<CUgraph, std::vector<CUgraphExec>> made_of_;  // while the graph is there
   std::unordered_set<CUgraph> keeping_objects_;

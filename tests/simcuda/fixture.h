@@ -32,6 +32,7 @@ constexpr char kImage[] =
     "_Z10atomic_addPmm\n"
     "_Z9tile_copyPf14CUtensorMap_sti\n"
     "_Z9exclusivePij\n"
+    "_Z4meetPmm\n"
     "_Z4trapv\n"
     "_Z7nothingv\n"
     "an alias = _Z4axpyPfPKffi\n"

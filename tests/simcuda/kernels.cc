@@ -162,6 +162,18 @@ CUresult atomic_add(Longs to, std::uint64_t b) {
   return CUDA_SUCCESS;
 }
 
+// Each counts itself and waits for all `n`: CUDA_ERROR_ASSERT if they do not run side by side within ten seconds.
+CUresult meet(Longs count, std::uint64_t n) {
+  std::uint64_t* p = count.at(1);
+  if (p == nullptr) return kFault;
+  __atomic_fetch_add(p, 1, __ATOMIC_ACQ_REL);
+  for (int i = 0; i < 100000; ++i) {
+    if (__atomic_load_n(p, __ATOMIC_ACQUIRE) >= n) return CUDA_SUCCESS;
+    delay(100);
+  }
+  return CUDA_ERROR_ASSERT;
+}
+
 // Copies from where a tensor map (cuTensorMapEncode*) points to.
 CUresult tile_copy(Floats to, CUtensorMap map, int n) { return copy(to, Floats{map.opaque[0]}, n); }
 
@@ -339,6 +351,7 @@ const std::vector<BuiltinKernel>& builtin_kernels() {
       Kernelized<delay>::make("_Z5delayj"),
       Kernelized<mix>::make("_Z3mixPmmm"),
       Kernelized<atomic_add>::make("_Z10atomic_addPmm"),
+      Kernelized<meet>::make("_Z4meetPmm"),
       Kernelized<tile_copy>::make("_Z9tile_copyPf14CUtensorMap_sti"),
       Kernelized<exclusive>::make("_Z9exclusivePij"),
       Kernelized<run_pointwise>::make("_Z9pointwise15PointwiseParams"),

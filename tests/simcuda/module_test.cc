@@ -157,7 +157,7 @@ TEST_F(Module, LibraryKernelsAreLaunchedAsFunctions) {
   ASSERT_CU(cuLibraryLoadData(&library, kImage, nullptr, nullptr, 0, nullptr, nullptr, 0));
   unsigned count = 0;
   EXPECT_CU(cuLibraryGetKernelCount(&count, library));
-  EXPECT_EQ(count, 16U);
+  EXPECT_EQ(count, 17U);
   CUkernel kernel = nullptr;
   ASSERT_CU(cuLibraryGetKernel(&kernel, library, "_Z4fillPffi"));
   CUdeviceptr y = floats(1);

@@ -55,6 +55,20 @@ TEST_F(ByNode, NothingIsSetForGraphsInAnyOrder) {
   }
 }
 
+// One stream is enough, and the event behind all of it.
+TEST_F(ByNode, NoStreamsAndNoEventsBetweenNodes) {
+  const std::vector<CUgraphExec> execs = make_execs(kMany);
+  const std::uint64_t streams = simcuda_calls("cuStreamCreate"), waits = simcuda_calls("cuStreamWaitEvent");
+  const std::uint64_t alone = launched_alone(), records = simcuda_calls("cuEventRecord");
+  std::uint64_t expected = state();
+  launch(execs, at_random(6), expected);
+  synchronize();
+  EXPECT_EQ(state(), expected);
+  EXPECT_EQ(simcuda_calls("cuStreamCreate"), streams);
+  EXPECT_EQ(simcuda_calls("cuStreamWaitEvent"), waits);
+  EXPECT_LE(simcuda_calls("cuEventRecord") - records, (launched_alone() - alone) / 2 + 2 * kResident);
+}
+
 TEST_F(ByNode, GraphsInAKnownOrderAreMadeReady) {
   const std::vector<CUgraphExec> execs = make_execs(kMany);
   std::uint64_t expected = state();
@@ -182,6 +196,21 @@ TEST_F(ByNode, WhatFailsLaterIsEndedOnAnExec) {
   EXPECT_RESULT(cuGraphLaunch(execs[8], stream_), CUDA_ERROR_NOT_SUPPORTED);
 }
 
+// Nobody knows what they would be to a launch into a stream.
+TEST_F(ByNode, NewAttributesAreLeftToExecs) {
+  std::vector<CUgraphNode> nodes;
+  const CUgraph graph = make_graph(0, &nodes);
+  CUkernelNodeAttrValue value{};
+  value.priority = 1;
+  ASSERT_CU(cuGraphKernelNodeSetAttribute(nodes[0], static_cast<CUkernelNodeAttrID>(21), &value));
+  const CUgraphExec exec = exec_of(graph);
+  free_execs();
+  ASSERT_CU(cuGraphLaunch(exec, stream_));
+  synchronize();
+  EXPECT_EQ(state(), step(0, 1));
+  EXPECT_EQ(launched_alone(), 0u);
+}
+
 // In a graph they are read when it runs; on a stream when they are launched.
 TEST_F(ByNode, CopiesOfHostMemoryAreLeftToExecs) {
   std::vector<std::uint64_t> host(8);
@@ -190,7 +219,7 @@ TEST_F(ByNode, CopiesOfHostMemoryAreLeftToExecs) {
   for (std::size_t i = 0; i < host.size(); ++i) {
     CUgraph graph = nullptr;
     ASSERT_CU(cuGraphCreate(&graph, 0));
-    const CUgraphNode slept = add_kernel(graph, {}, function("_Z5delayj"), 2000U);
+    const CUgraphNode slept = add_kernel(graph, {}, function("_Z5delayj"), 10000U);
     CUDA_MEMCPY3D copy{};
     copy.srcMemoryType = CU_MEMORYTYPE_HOST;
     copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;

@@ -8,6 +8,7 @@ class Changes : public Graphs {
  protected:
   void SetUp() override {
     Graphs::SetUp();
+    launch_on_execs();
     for (std::size_t i = 0; i < kCount; ++i) {
       graphs_.push_back(make_graph(i, &nodes_[i]));
       CUgraphExec exec = nullptr;

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdlib>
+#include <future>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/simcuda/fixture.h"
@@ -17,6 +20,33 @@ inline bool is_virtual() {
 }
 constexpr std::uint64_t kResident = 2;
 
+// As long as it lives another thread of the process has put work on a stream: graphs are launched on execs, and none
+// node by node.
+class AnotherThread {
+ public:
+  explicit AnotherThread(CUcontext context) {
+    std::promise<CUresult> launched;
+    std::future<CUresult> result = launched.get_future();
+    thread_ = std::thread([this, context, &launched] {
+      CUevent event = nullptr;
+      const bool made = cuCtxSetCurrent(context) == CUDA_SUCCESS && cuEventCreate(&event, 0) == CUDA_SUCCESS;
+      launched.set_value(made ? cuEventRecord(event, CU_STREAM_PER_THREAD) : CUDA_ERROR_UNKNOWN);
+      end_.get_future().wait();
+    });
+    EXPECT_CU(result.get());
+  }
+  ~AnotherThread() {
+    end_.set_value();
+    thread_.join();
+  }
+  AnotherThread(const AnotherThread&) = delete;
+  AnotherThread& operator=(const AnotherThread&) = delete;
+
+ private:
+  std::promise<void> end_;
+  std::thread thread_;
+};
+
 class Graphs : public simcuda_test::Driver {
  protected:
   void SetUp() override {
@@ -27,6 +57,9 @@ class Graphs : public simcuda_test::Driver {
     stream_ = stream();
     ASSERT_CU(cuStreamSynchronize(nullptr));  // copies from pageable memory return before they are done
   }
+
+  // For the rest of the test.
+  void launch_on_execs() { another_.emplace(context_); }
 
   // From then on no graph is on an exec, but for those that run.
   static void free_execs() {
@@ -156,6 +189,9 @@ class Graphs : public simcuda_test::Driver {
   bool chains_ = false;
   CUdeviceptr state_ = 0, copies_ = 0;
   CUstream stream_ = nullptr;
+
+ private:
+  std::optional<AnotherThread> another_;
 };
 
 }  // namespace grape::virtual_execs_test

@@ -181,6 +181,7 @@ TEST_F(Kinds, PackedParametersAndKernelsOfLibraries) {
 // Attributes are no part of what a node's parameters are: graphs that differ in them share no exec, and all keep
 // theirs.
 TEST_F(Kinds, AttributesOfKernels) {
+  launch_on_execs();
   std::vector<CUgraphExec> execs;
   for (std::size_t i = 0; i < 8; ++i) {
     std::vector<CUgraphNode> nodes;

@@ -12,6 +12,11 @@ constexpr std::size_t kMany = 120;
 
 class Launch : public Graphs {
  protected:
+  void SetUp() override {
+    Graphs::SetUp();
+    launch_on_execs();
+  }
+
   // Launches them one behind the other without waiting, and checks what came out, in the order that they ran in.
   void run(const std::vector<CUgraphExec>& execs, const std::vector<std::size_t>& order) {
     std::uint64_t expected = state();
@@ -100,7 +105,7 @@ TEST_F(Launch, OnlyWhatDiffersIsSet) {
     for (std::uint64_t k = 0; k < 20; ++k) {
       const std::vector<CUgraphNode> after =
           last != nullptr ? std::vector<CUgraphNode>{last} : std::vector<CUgraphNode>{};
-      if (k == 0) add_memset(graph, {}, copies_, 1);  // beside the others: so it is not launched node by node
+      if (k == 0) add_memset(graph, {}, copies_, 1);
       last = add_kernel(graph, after, function("_Z3mixPmmm"), state_, std::uint64_t{1}, k == 7 ? i : 0);
     }
     execs.push_back(exec_of(graph));

@@ -7,7 +7,13 @@
 namespace grape::virtual_execs_test {
 namespace {
 
-class Life : public Graphs {};
+class Life : public Graphs {
+ protected:
+  void SetUp() override {
+    Graphs::SetUp();
+    launch_on_execs();
+  }
+};
 
 TEST_F(Life, TheContextIsReset) {
   const std::vector<CUgraphExec> execs = make_execs(6);

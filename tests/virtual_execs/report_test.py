@@ -41,6 +41,13 @@ class Report(unittest.TestCase):
                 text = subprocess.run([TOOL, "report", self.report], check=True, capture_output=True, text=True).stdout
                 self.assertIn("120 virtual", text)
 
+    def test_launches_by_node(self):
+        for tests, graphs in ("ByNode.NothingIsSetForGraphsInAnyOrder", 120), ("Forks.GraphsInAnyOrder", 60):
+            self.run_program(tests, GRAPE_REPORT=str(self.report))
+            report = json.loads(self.report.read_text())["graphs"]
+            self.assertEqual((report["virtual"], report["launches"]), (graphs, 3 * graphs))
+            self.assertGreaterEqual(report["by_node"], 3 * graphs - 8)
+
     def test_what_stays_with_the_driver_and_why(self):
         self.run_program("Kinds.*StayWithTheDriver:Kinds.*StaysWithTheDriver", GRAPE_REPORT=str(self.report))
         left = {item["reason"]: item["count"] for item in json.loads(self.report.read_text())["graphs"]["left"]}

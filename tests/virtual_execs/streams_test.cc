@@ -8,8 +8,14 @@
 namespace grape::virtual_execs_test {
 namespace {
 
-class Streams : public Graphs {
+// `GetParam()`: on execs only, or also node by node.
+class Streams : public Graphs, public testing::WithParamInterface<bool> {
  protected:
+  void SetUp() override {
+    Graphs::SetUp();
+    if (GetParam()) launch_on_execs();
+  }
+
   // One kernel that sleeps, and one that writes to a place of its own: all of one shape.
   CUgraphExec sleeper(unsigned microseconds, CUdeviceptr counter) {
     CUgraph graph = nullptr;
@@ -19,7 +25,7 @@ class Streams : public Graphs {
     return exec_of(graph);
   }
 
-  // With a node beside the others: it is never launched node by node.
+  // With a node beside the others.
   CUgraphExec slow_fork(CUdeviceptr where, unsigned microseconds) {
     const CUgraph graph = make_slow_graph(where, microseconds);
     add_memset(graph, {}, copies_, 1);
@@ -27,7 +33,7 @@ class Streams : public Graphs {
   }
 };
 
-TEST_F(Streams, AGraphDoesNotWaitForAnotherOneOnAnotherStream) {
+TEST_P(Streams, AGraphDoesNotWaitForAnotherOneOnAnotherStream) {
   const CUdeviceptr counter = number(0);
   const CUstream other = stream();
   std::vector<CUgraphExec> execs;
@@ -44,7 +50,7 @@ TEST_F(Streams, AGraphDoesNotWaitForAnotherOneOnAnotherStream) {
   EXPECT_EQ(read<std::uint64_t>(counter), 12u);
 }
 
-TEST_F(Streams, NoWaitingInACircle) {
+TEST_P(Streams, NoWaitingInACircle) {
   // The second graph's stream goes on only after the first graph's, which waits for it.
   const CUdeviceptr counter = number(0);
   const CUstream other = stream();
@@ -66,7 +72,7 @@ TEST_F(Streams, NoWaitingInACircle) {
   EXPECT_EQ(read<std::uint64_t>(counter), 8u + 7 * 3);
 }
 
-TEST_F(Streams, AStreamThatIsDestroyedWhileAGraphRunsOnIt) {
+TEST_P(Streams, AStreamThatIsDestroyedWhileAGraphRunsOnIt) {
   const CUdeviceptr counter = number(0);
   std::vector<CUgraphExec> execs;
   for (int i = 0; i < 30; ++i) execs.push_back(sleeper(i % 5 == 0 ? 20000 : 0, counter));
@@ -83,7 +89,7 @@ TEST_F(Streams, AStreamThatIsDestroyedWhileAGraphRunsOnIt) {
 }
 
 // The driver gives a destroyed stream's handle to the next one: that is another place all the same.
-TEST_F(Streams, AStreamThatHasTheHandleOfOneThatIsGone) {
+TEST_P(Streams, AStreamThatHasTheHandleOfOneThatIsGone) {
   const CUdeviceptr counter = number(0);
   std::vector<CUgraphExec> execs;
   for (int i = 0; i < 12; ++i) execs.push_back(sleeper(i == 0 ? 400000 : 0, counter));
@@ -103,7 +109,7 @@ TEST_F(Streams, AStreamThatHasTheHandleOfOneThatIsGone) {
 }
 
 // The driver's launches of one exec follow each other on any streams; so do a graph's whose exec another graph has got.
-TEST_F(Streams, LaunchesOfOneGraphFollowEachOther) {
+TEST_P(Streams, LaunchesOfOneGraphFollowEachOther) {
   const CUdeviceptr others = number(1);
   const CUstream other = stream();
   std::vector<CUgraphExec> execs;
@@ -124,7 +130,7 @@ TEST_F(Streams, LaunchesOfOneGraphFollowEachOther) {
   }
 }
 
-TEST_F(Streams, DefaultStreams) {
+TEST_P(Streams, DefaultStreams) {
   const std::vector<CUgraphExec> execs = make_execs(10);
   std::uint64_t expected = state();
   for (int round = 0; round < 2; ++round) {
@@ -138,7 +144,7 @@ TEST_F(Streams, DefaultStreams) {
 }
 
 // Each thread has graphs of its own; they share the execs.
-TEST_F(Streams, ThreadsWithGraphsOfTheirOwn) {
+TEST_P(Streams, ThreadsWithGraphsOfTheirOwn) {
   constexpr std::size_t kThreads = 4, kEach = 12, kRounds = 60;
   std::vector<CUdeviceptr> states;
   std::vector<std::vector<CUgraphExec>> execs(kThreads);
@@ -173,7 +179,7 @@ TEST_F(Streams, ThreadsWithGraphsOfTheirOwn) {
 }
 
 // One thread makes and destroys graphs while others launch theirs.
-TEST_F(Streams, MadeAndDestroyedMeanwhile) {
+TEST_P(Streams, MadeAndDestroyedMeanwhile) {
   const std::vector<CUgraphExec> execs = make_execs(8);
   std::atomic<bool> stop{false};
   std::atomic<int> failures{0};
@@ -203,7 +209,7 @@ TEST_F(Streams, MadeAndDestroyedMeanwhile) {
   EXPECT_EQ(failures, 0);
 }
 
-TEST_F(Streams, ALaunchThatIsCapturedBecomesAChild) {
+TEST_P(Streams, ALaunchThatIsCapturedBecomesAChild) {
   const std::vector<CUgraphExec> execs = make_execs(8);
   for (int i = 0; i < 8; ++i) ASSERT_CU(cuGraphLaunch(execs[i], stream_));
   synchronize();
@@ -229,7 +235,7 @@ TEST_F(Streams, ALaunchThatIsCapturedBecomesAChild) {
 }
 
 // For the captured launch it may get another exec, while the one that it had still runs it.
-TEST_F(Streams, LaunchesBesideACapturedOneFollowEachOther) {
+TEST_P(Streams, LaunchesBesideACapturedOneFollowEachOther) {
   const CUdeviceptr others = number(1);
   const CUstream second = stream(), third = stream();
   std::vector<CUgraphExec> execs;
@@ -252,7 +258,7 @@ TEST_F(Streams, LaunchesBesideACapturedOneFollowEachOther) {
 }
 
 // To ask about the default stream while another one is captured is an error, and ends the capture.
-TEST_F(Streams, GraphsOnTheDefaultStreamBesideACapture) {
+TEST_P(Streams, GraphsOnTheDefaultStreamBesideACapture) {
   const std::vector<CUgraphExec> execs = make_execs(12);
   for (int i = 0; i < 8; ++i) ASSERT_CU(cuGraphLaunch(execs[i], nullptr));
   ASSERT_CU(cuCtxSynchronize());
@@ -272,7 +278,7 @@ TEST_F(Streams, GraphsOnTheDefaultStreamBesideACapture) {
   ASSERT_CU(cuGraphDestroy(graph));
 }
 
-TEST_F(Streams, LaunchesBesideACaptureDoNotDisturbIt) {
+TEST_P(Streams, LaunchesBesideACaptureDoNotDisturbIt) {
   const std::vector<CUgraphExec> execs = make_execs(8);
   const CUstream other = stream();
   CUgraph graph = nullptr;
@@ -288,6 +294,9 @@ TEST_F(Streams, LaunchesBesideACaptureDoNotDisturbIt) {
   EXPECT_EQ(state(), expected);
   ASSERT_CU(cuGraphDestroy(graph));
 }
+
+INSTANTIATE_TEST_SUITE_P(Graphs, Streams, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& kind) { return kind.param ? "OnExecs" : "ByNode"; });
 
 }  // namespace
 }  // namespace grape::virtual_execs_test
