@@ -101,8 +101,7 @@ constexpr const char kPutOff[] =
     "keeps that one from being replayed matters more.";
 constexpr const char kShared[] =
     "Pass it the same way each time: always the very object that the global holds, or never.";
-constexpr const char kOverlap[] =
-    "Two tensors of different origin (DLPack) share memory. Pass one of them, or a copy.";
+constexpr const char kOverlap[] = "Two tensors of different origin (DLPack) share memory. Pass one of them, or a copy.";
 constexpr const char kInTheWait[] =
     "Another thread, or a function that the GPU calls, changes the module, its arguments or what its code names during "
     "the call. Change them between calls.";
