@@ -258,12 +258,12 @@ def net(kind: Any = Net, *arguments: Any, seed: int = 1, dtype: torch.dtype = to
 
 
 def data(i: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(1000 + i)
-    return torch.randn(*(shape or (4, 64)), generator=generator).to(DEVICE, dtype)
+    generator = torch.Generator("cpu").manual_seed(1000 + i)
+    return torch.randn(*(shape or (4, 64)), generator=generator, device="cpu").to(DEVICE, dtype)
 
 
 def ints(i: int, high: int, *shape: int) -> torch.Tensor:
-    return torch.randint(0, high, shape or (4,), generator=torch.Generator().manual_seed(2000 + i)).to(DEVICE)
+    return torch.randint(0, high, shape or (4,), generator=torch.Generator("cpu").manual_seed(2000 + i), device="cpu").to(DEVICE)
 
 
 def changed_at(
