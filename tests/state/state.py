@@ -100,6 +100,12 @@ def form(*roots, addresses=False):
     return Walk(*roots, addresses=addresses).bytes
 
 
+def form_and_objects(root):
+    """What a guard stands on: the form, and which objects it is of."""
+    walk = Walk(root, addresses=True)
+    return walk.bytes, [id(found) for found in walk.objects]
+
+
 def refusal(*roots):
     try:
         form(*roots)
