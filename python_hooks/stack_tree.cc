@@ -64,8 +64,8 @@ std::size_t put_text(std::uint64_t* words, const char* text, std::size_t bytes) 
 }  // namespace
 
 bool position_of(const RawFrame& frame, Position& out) noexcept {
-  const auto* code = reinterpret_cast<const Object*>(frame.code);
-  if (code == nullptr || type_of(code) != g_api.PyCode_Type) return false;
+  const Object* code = code_of(frame);
+  if (code == nullptr) return false;
   out.offset = offset_in(frame);
   if (incomplete(frame, out.offset)) return false;
   out.line = line_at(code, out.offset);
@@ -136,9 +136,9 @@ std::uint32_t StackTree::leaf(record::ThreadLog& log, const RawFrame& frame) noe
 // `id` becomes the frame's, or `parent` where there is nothing to add.
 StackTree::Found StackTree::add(record::ThreadLog& log, std::uint32_t parent, const RawFrame& frame,
                                 std::uint32_t& id) noexcept {
-  const auto* code = reinterpret_cast<const Object*>(frame.code);
+  const Object* code = code_of(frame);
   id = parent;
-  if (code == nullptr || type_of(code) != g_api.PyCode_Type) return Found::kNothing;
+  if (code == nullptr) return Found::kNothing;
   const std::int64_t offset = offset_in(frame);
   if (incomplete(frame, offset)) return Found::kNothing;
   const std::uint32_t code_number = code_id(log, frame.code);

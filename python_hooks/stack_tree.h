@@ -23,6 +23,12 @@ struct RawFrame {
   }
 };
 
+// The code object; null: it runs none (yet).
+inline const Object* code_of(const RawFrame& frame) noexcept {
+  const auto* code = reinterpret_cast<const Object*>(frame.code);
+  return code != nullptr && type_of(code) == g_api.PyCode_Type ? code : nullptr;
+}
+
 // Where a frame stands; needs the frame's code object alive, but no GIL.
 struct Position {
   std::int64_t offset = -1;  // bytes from the code's first instruction; negative: nothing was executed yet

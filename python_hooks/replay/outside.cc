@@ -65,7 +65,7 @@ std::string place_of(const SampledCode& code) {
 
 // Is it worth a word?
 bool is_much(std::uint64_t launches, std::uint64_t all) noexcept {
-  return launches != 0 && launches * kLeastPart >= all && g_samples.load() >= kLeastSamples;
+  return launches != 0 && launches * kLeastPart >= all;
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ std::uint64_t samples() noexcept { return g_samples.load(std::memory_order_relax
 
 std::vector<OutsideCandidate> outside_candidates(bool callers_known) {
   std::vector<OutsideCandidate> candidates;
-  if (!is_much(g_outside.load(), g_all.load())) return candidates;
+  if (g_samples.load() < kLeastSamples || !is_much(g_outside.load(), g_all.load())) return candidates;
   std::vector<SampledCode> codes;
   std::vector<CallNode> nodes;
   sampled_stacks()->copy(codes, nodes);
@@ -128,7 +128,7 @@ OutsideReport outside_report() {
   report.launches = g_outside.load();
   if (report.launches == 0) return report;  // no frames were read
   report.launches += mine.outside;
-  if (report.launches * kLeastPart < report.all) return OutsideReport();
+  if (!is_much(report.launches, report.all)) return OutsideReport();
   report.named = config().regions;
   report.automatic = config().auto_regions;
   report.found = found_regions();

@@ -45,7 +45,7 @@ bool name_some() {
     if (g_found == kMostFound) break;
     std::string names = found();
     names += (names.empty() ? "" : ",") + function.region;
-    if (function.function == nullptr || !make_region_of(function.function, function.region.c_str())) continue;
+    if (!make_region_of(function.function, function.region.c_str())) continue;
     found().swap(names);
     ++g_found;
     any = true;

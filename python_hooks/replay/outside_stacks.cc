@@ -34,8 +34,7 @@ void SampledStacks::add(std::uint64_t weight) {
   std::uint32_t node = 0;
   // A stack that was cut says nothing of who called whom first.
   for (std::size_t i = count < kMaxDepth ? count : 0; i-- > 0;) {
-    const auto* code = reinterpret_cast<const Object*>(frames_[i].code);
-    if (code == nullptr || type_of(code) != g_api.PyCode_Type) continue;
+    if (code_of(frames_[i]) == nullptr) continue;
     const std::uint32_t known = code_at(frames_[i].code);
     const std::uintptr_t instruction = frames_[i].instruction - (g_layout.frame_objects ? 0 : frames_[i].code);
     const std::uint32_t next = known != kNone ? child_of(node, known, instruction) : kNone;
@@ -52,8 +51,7 @@ void SampledStacks::add_callers() {
   forget_dead_codes();
   const std::size_t count = read_frames(frames_, kMaxDepth);
   for (std::size_t i = 0; i < count; ++i) {
-    const auto* code = reinterpret_cast<const Object*>(frames_[i].code);
-    if (code == nullptr || type_of(code) != g_api.PyCode_Type) continue;
+    if (code_of(frames_[i]) == nullptr) continue;
     const std::uint32_t known = code_at(frames_[i].code);
     if (known != kNone) codes_[known].calls_modules = true;
   }

@@ -1,5 +1,6 @@
 #include "python_hooks/state/module_guard.h"
 
+#include <algorithm>
 #include <new>
 
 #include "python_hooks/cpython_objects.h"
@@ -60,12 +61,10 @@ GlobalHooks& global_hooks() {
   return hooks;
 }
 
-std::string other_object(const std::vector<Object*>& before, const std::vector<Object*>& now) {
-  for (std::size_t i = 0; i < now.size() && i < before.size(); ++i) {
-    if (now[i] != before[i])
-      return std::string("an object was replaced by an equal one (") + type::name(type_of(now[i])) + ")";
-  }
-  return "an object was replaced by an equal one";
+// Of two walks with equal bytes, which differ in their objects.
+std::string other_object(const Walk& before, const Walk& now) {
+  const auto other = std::mismatch(now.objects().begin(), now.objects().end(), before.objects().begin()).first;
+  return std::string("an object was replaced by an equal one (") + type::name(type_of(*other)) + ")";
 }
 
 }  // namespace
@@ -151,7 +150,7 @@ bool ModuleGuard::holds() noexcept {
         std::swap(state.walk, state.again);
         return true;
       }
-      state.change = other_object(state.walk.objects(), state.again.objects());
+      state.change = other_object(state.walk, state.again);
     } else {
       state.change = state.again.difference().empty() ? "there is less than before" : state.again.difference();
     }

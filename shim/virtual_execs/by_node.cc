@@ -98,7 +98,7 @@ CUresult VirtualExecs::launch_rest(const std::shared_ptr<Shape>& shape, std::siz
                                    std::vector<std::uint32_t> disabled, const Place& place) {
   for (std::size_t i = 0; i < done; ++i) {
     const std::uint32_t node = shape->sequence.steps[i].node;
-    if (node != Step::kNone && shape->nodes[node].type != CU_GRAPH_NODE_TYPE_EMPTY) disabled.push_back(node);
+    if (node != Step::kNone && does_work(shape->nodes[node])) disabled.push_back(node);
   }
   std::sort(disabled.begin(), disabled.end());
   disabled.erase(std::unique(disabled.begin(), disabled.end()), disabled.end());

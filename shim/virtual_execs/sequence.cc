@@ -16,8 +16,6 @@ void join(Clock& clock, const Clock& other) noexcept {
   for (std::uint32_t lane = 0; lane < kMostLanes; ++lane) clock[lane] = std::max(clock[lane], other[lane]);
 }
 
-bool does_work(const NodeShape& node) noexcept { return node.type != CU_GRAPH_NODE_TYPE_EMPTY; }
-
 // Are there few enough events and waits for so many nodes?
 bool is_worth_it(const Sequence& sequence, std::size_t working) noexcept {
   return sequence.waits.size() + sequence.events <= working && sequence.events <= kMostEvents;

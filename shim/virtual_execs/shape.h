@@ -21,6 +21,8 @@ struct NodeShape {
   std::uint32_t attributes_at = 0, attribute_count = 0;  // in Shape::attributes; those that are not all zeros
 };
 
+inline bool does_work(const NodeShape& node) noexcept { return node.type != CU_GRAPH_NODE_TYPE_EMPTY; }
+
 struct EdgeShape {
   std::uint32_t from = 0, to = 0;
   CUgraphEdgeData data{};

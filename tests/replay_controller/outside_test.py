@@ -327,6 +327,7 @@ def work():
         exec(f"def made_{i % 7}(x):\\n    return x * {i}", names)
         first(x), second(x), names[f"made_{i % 7}"](x)
 
+bed.data()  # from then on frames are read
 threads = [threading.Thread(target=work) for _ in range(6)]
 for thread in threads:
     thread.start()

@@ -18,7 +18,6 @@ class ByNode : public Graphs {
     chains_ = true;
   }
 
-  static std::uint64_t launched_alone() { return simcuda_calls("cuLaunchKernelEx"); }
   static std::uint64_t set() { return simcuda_calls("cuGraphExecKernelNodeSetParams_v2"); }
   static std::uint64_t built() { return simcuda_calls("cuGraphInstantiateWithFlags"); }
 
@@ -38,6 +37,20 @@ class ByNode : public Graphs {
   }
 
   CUgraphExec slow() { return exec_of(make_slow_graph(state_, 30000)); }
+
+  // Each stream goes when it has got its launch, and may get the handle of the one before.
+  void launch_into_brief_streams(CUgraphExec exec, int count, std::uint64_t& expected) {
+    std::vector<CUevent> ends;
+    for (int i = 0; i < count; ++i) {
+      const CUstream brief = stream();
+      ASSERT_CU(cuGraphLaunch(exec, brief));
+      expected = slowly(expected);
+      ends.push_back(event());
+      ASSERT_CU(cuEventRecord(ends.back(), brief));
+      ASSERT_CU(cuStreamDestroy(brief));
+    }
+    for (const CUevent end : ends) ASSERT_CU(cuEventSynchronize(end));
+  }
 };
 
 TEST_F(ByNode, NothingIsSetForGraphsInAnyOrder) {
@@ -120,16 +133,7 @@ TEST_F(ByNode, AStreamThatIsGoneAndItsHandleForAnother) {
   std::vector<CUgraphExec> execs;
   for (int i = 0; i < 8; ++i) execs.push_back(slow());
   std::uint64_t expected = state();
-  std::vector<CUevent> ends;
-  for (int i = 0; i < 6; ++i) {
-    const CUstream brief = stream();
-    ASSERT_CU(cuGraphLaunch(execs[0], brief));
-    expected = slowly(expected);
-    ends.push_back(event());
-    ASSERT_CU(cuEventRecord(ends.back(), brief));
-    ASSERT_CU(cuStreamDestroy(brief));
-  }
-  for (const CUevent end : ends) ASSERT_CU(cuEventSynchronize(end));
+  launch_into_brief_streams(execs[0], 6, expected);
   EXPECT_EQ(state(), expected);
 }
 
@@ -138,16 +142,7 @@ TEST_F(ByNode, AStreamThatIsGoneWhileThereAreNoExecs) {
   const CUgraphExec exec = slow();
   free_execs();
   std::uint64_t expected = state();
-  std::vector<CUevent> ends;
-  for (int i = 0; i < 2; ++i) {
-    const CUstream brief = stream();
-    ASSERT_CU(cuGraphLaunch(exec, brief));
-    expected = slowly(expected);
-    ends.push_back(event());
-    ASSERT_CU(cuEventRecord(ends.back(), brief));
-    ASSERT_CU(cuStreamDestroy(brief));
-  }
-  for (const CUevent end : ends) ASSERT_CU(cuEventSynchronize(end));
+  launch_into_brief_streams(exec, 2, expected);
   EXPECT_EQ(state(), expected);
 }
 
@@ -286,17 +281,10 @@ TEST_F(ByNode, ThreadsThatBeginWhileOneLaunches) {
   const std::vector<CUgraphExec> execs = make_execs(kMany);
   std::uint64_t expected = state();
   std::atomic<int> failures{0};
-  const CUfunction add = function("_Z10atomic_addPmm");
   const CUdeviceptr other = number(0);
   std::vector<std::thread> threads;
   for (unsigned round = 0; round < 20; ++round) {
-    threads.emplace_back([&] {
-      if (cuCtxSetCurrent(context_) != CUDA_SUCCESS) ++failures;
-      CUdeviceptr counter = other;
-      std::uint64_t one = 1;
-      void* parameters[] = {&counter, &one};
-      if (cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr) != CUDA_SUCCESS) ++failures;
-    });
+    threads.push_back(add_one_elsewhere(other, failures));
     launch(execs, at_random(round), expected);
   }
   for (std::thread& thread : threads) thread.join();

@@ -24,8 +24,6 @@ class Forks : public Graphs {
     ASSERT_CU(cuStreamSynchronize(nullptr));
   }
 
-  static std::uint64_t launched_alone() { return simcuda_calls("cuLaunchKernelEx"); }
-
   CUdeviceptr slot(std::size_t branch) const { return slots_ + 8 * branch; }
   CUdeviceptr out(std::size_t i) const { return out_ + 8 * kBranches * i; }
 
@@ -447,18 +445,11 @@ TEST_F(Forks, DisabledNodes) {
 
 TEST_F(Forks, ThreadsThatBeginWhileOneLaunches) {
   const std::vector<CUgraphExec> execs = make_forks(kMany);
-  const CUfunction add = function("_Z10atomic_addPmm");
   const CUdeviceptr other = number(0);
   std::atomic<int> failures{0};
   std::vector<std::thread> threads;
   for (std::size_t round = 0; round < 10; ++round) {
-    threads.emplace_back([&] {
-      if (cuCtxSetCurrent(context_) != CUDA_SUCCESS) ++failures;
-      CUdeviceptr counter = other;
-      std::uint64_t one = 1;
-      void* parameters[] = {&counter, &one};
-      if (cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr) != CUDA_SUCCESS) ++failures;
-    });
+    threads.push_back(add_one_elsewhere(other, failures));
     for (std::size_t i = round; i < kMany; i += 7) launch_fork(execs[i], i, stream_);
   }
   for (std::thread& thread : threads) thread.join();

@@ -2,6 +2,7 @@
 // to see that they say what the driver does, and with GRAPE_GRAPHS=virtual.
 #pragma once
 
+#include <atomic>
 #include <cstdlib>
 #include <future>
 #include <optional>
@@ -68,6 +69,20 @@ class Graphs : public simcuda_test::Driver {
     if (cuMemAlloc(&made, 64) == CUDA_SUCCESS) {
       EXPECT_CU(cuMemFree(made));
     }
+  }
+
+  // Kernels of graphs that were launched node by node.
+  static std::uint64_t launched_alone() { return simcuda_calls("cuLaunchKernelEx"); }
+
+  // A thread that adds one to `counter`, in stream_.
+  std::thread add_one_elsewhere(CUdeviceptr counter, std::atomic<int>& failures) {
+    return std::thread([this, counter, &failures, add = function("_Z10atomic_addPmm")] {
+      if (cuCtxSetCurrent(context_) != CUDA_SUCCESS) ++failures;
+      CUdeviceptr where = counter;
+      std::uint64_t one = 1;
+      void* parameters[] = {&where, &one};
+      if (cuLaunchKernel(add, 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr) != CUDA_SUCCESS) ++failures;
+    });
   }
 
   // Execs that the driver has. Only of use as long as simcuda_reset() is not called.

@@ -209,10 +209,10 @@ class Run:
         return torch.cuda.Stream() if self.cuda else FakeStream()
 
     def on(self, stream: Any) -> Any:
-        return torch.cuda.stream(stream) if self.cuda else contextlib.nullcontext()
+        return on_stream(stream)
 
     def current(self) -> Any:
-        return torch.cuda.current_stream() if self.cuda else FakeStream()
+        return current_stream()
 
     def event(self) -> Any:
         return torch.cuda.Event() if self.cuda else FakeStream()
@@ -263,7 +263,8 @@ def data(i: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tenso
 
 
 def ints(i: int, high: int, *shape: int) -> torch.Tensor:
-    return torch.randint(0, high, shape or (4,), generator=torch.Generator("cpu").manual_seed(2000 + i), device="cpu").to(DEVICE)
+    generator = torch.Generator("cpu").manual_seed(2000 + i)
+    return torch.randint(0, high, shape or (4,), generator=generator, device="cpu").to(DEVICE)
 
 
 def changed_at(

@@ -1,41 +1,43 @@
 #!/usr/bin/env python3
-"""Runs all cases plain and under GRAPE_MODE=replay, side by side, and compares them. GRAPE_BUILD_DIR names another build than
-build/release. Exit status: compare.py's; 0 without a GPU."""
+"""Runs all cases plain and under GRAPE_MODE=replay, side by side, and compares them. What is no option of this script
+goes to corners.py. GRAPE_BUILD_DIR names another build than build/release. Exit status: 0 the same but for what is known
+(or no GPU), 1 something differs or a process did not end well, 2 without a build."""
 
-import os
+import argparse
 import subprocess
 import sys
-import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BUILD = Path(os.environ.get("GRAPE_BUILD_DIR", HERE.parents[2] / "build" / "release"))
+sys.path.insert(0, str(HERE.parent))
+from gpu_machine import Build, environment, replaying, run, with_build  # noqa: E402
 
 
-def main():
-    import torch  # noqa: PLC0415
+def check(options: argparse.Namespace, more: list[str], build: Build, scratch: Path) -> int:
+    settings = {"plain": environment(), "replay": replaying(build, scratch / "report.json")}
 
-    if not torch.cuda.is_available():
-        print("skipped: no GPU")
-        return 0
-    with tempfile.TemporaryDirectory() as folder:
-        runs = []
-        for kind, settings in (
-            ("plain", {}),
-            ("replay", {"LD_PRELOAD": str(BUILD / "lib" / "libgrape.so"), "GRAPE_MODE": "replay"}),
-        ):
-            out = Path(folder) / f"{kind}.jsonl"
-            command = [sys.executable, str(HERE / "corners.py"), "--out", str(out), *sys.argv[1:]]
-            with open(Path(folder) / f"{kind}.log", "w", encoding="utf-8") as log:
-                environment = {**os.environ, **settings}
-                runs.append((out, subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=HERE)))
-        statuses = [run.wait() for _, run in runs]
-        if any(statuses):
-            print(f"exit status {statuses[0]} plain, {statuses[1]} under replay")
-        compared = subprocess.run(
-            [sys.executable, str(HERE / "compare.py"), *(str(out) for out, _ in runs)], check=False
-        )
-        return compared.returncode
+    def start(kind: str):
+        command = [options.python, str(HERE / "corners.py"), "--out", str(scratch / kind), *more]
+        return run(command, settings[kind], options.budget, HERE)
+
+    with ThreadPoolExecutor(len(settings)) as pool:
+        results = dict(zip(settings, pool.map(start, settings)))
+    status = 0
+    for kind, result in results.items():
+        if result.status != 0:
+            print(f"{kind}: exit status {result.status}\n{result.stderr[-2000:]}")
+            status = 1
+    compare = [options.python, str(HERE / "compare.py"), *(str(scratch / kind) for kind in settings)]
+    return subprocess.run(compare, check=False).returncode or status
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", type=float, default=400, help="seconds that a process may take")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    options, more = parser.parse_known_args()
+    return with_build(options, lambda build, scratch: check(options, more, build, scratch))
 
 
 if __name__ == "__main__":

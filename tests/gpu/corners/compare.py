@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""compare.py plain.jsonl replay.jsonl: the cases that differ, with the first call that does. Exit status 1: some that are not
-KNOWN do."""
+"""compare.py plain.jsonl replay.jsonl: the cases that differ, with the first call that does. Exit status 1: some that
+are not KNOWN do."""
 
 import json
 import sys
@@ -42,6 +42,7 @@ def main():
         if one["skipped"] or other["skipped"]:
             if one["skipped"] != other["skipped"]:
                 print(f"{name}: skipped in one: {one['skipped']!r} / {other['skipped']!r}")
+                bad += 1
             continue
         differ = [i for i, (a, b) in enumerate(zip(one["calls"], other["calls"])) if a[:3] != b[:3]]
         if not differ and len(one["calls"]) == len(other["calls"]) and one["error"] == other["error"]:
