@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "compressor/program/kept_blocks.h"
@@ -29,7 +31,8 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr std::uint32_t kMostShadows = 5;    // of one program, until its padding is known
+constexpr std::uint32_t kMostShadows = 5;  // of one program, until its padding is known
+constexpr char kUnknownWrites[] = "its code names a tensor that it did not name before";
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
 // Of what was observed of the region, as many programs as tell all that it uses beside its module's memory.
@@ -75,8 +78,9 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
     signature.observation = nullptr;
     signature.stage = Stage::kSeen;
   }
-  seen.before = state::Before::take(*call.walk, seen.reason);
+  seen.before = state::Before::take(*call.walk, *region.guard, seen.reason);
   if (seen.before == nullptr) return false;
+  if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(seen.globals_before);
   seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
   auto& random = seen.random;
   random.known = state::random_state(call.dispatch.device, random.seed, random.offset_before);
@@ -90,6 +94,23 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   seen.code.end();
   seen.reason = seen.sink.end().reason;
   return false;
+}
+
+// What the call wrote to of what only globals hold. False: of some of that nobody knows how it was before.
+bool find_writes(const state::GlobalsGuard& globals, const Seen& seen, std::vector<state::GlobalWrite>& writes) {
+  std::vector<state::TensorVersion> now;
+  globals.take_versions(now);
+  std::unordered_map<const state::VersionCounter*, std::uint32_t> before;
+  for (const state::TensorVersion& tensor : seen.globals_before) before.emplace(tensor.counter, tensor.count);
+  std::unordered_set<const state::VersionCounter*> met;
+  for (std::uint32_t i = 0; i < now.size(); ++i) {
+    const state::VersionCounter* const counter = now[i].counter;
+    if (counter == nullptr || seen.before->knows(counter) || !met.insert(counter).second) continue;
+    const auto known = before.find(counter);
+    if (known == before.end()) return false;
+    if (now[i].count != known->second) writes.push_back({i, now[i].count - known->second});
+  }
+  return true;
 }
 
 // Null: `seen.reason` says why this call is of no use.
@@ -147,6 +168,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   if (observation->outcome == nullptr) return nullptr;
   observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
   if (observation->globals == nullptr) return nullptr;
+  observation->writes_known = find_writes(*observation->globals, seen, observation->writes);
   const state::Sharing& sharing = observation->globals->sharing();
   sharing.relate(*call.walk, observation->shared);
   sharing.relate_by_address(*call.walk, observation->shared_addresses);
@@ -245,6 +267,9 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
     seen.reason = "an argument is what a global holds in one call, and not in the other";
   } else if (!joins(observation)) {
     seen.reason = "leaves work on another stream that the current one does not wait for";
+  } else if (!observation.writes_known) {
+    seen.reason = kUnknownWrites;
+    seen.again = true;
   } else if (last.outcome->same_as(*observation.outcome, seen.reason)) {
     trial = trial_of(last, observation, comparison.noise);
     return prove(region, call, *trial, observation, seen);
@@ -294,6 +319,7 @@ const cache::Call& name_of(const Region& region, const Signature& signature, con
 // Could what an earlier process knows serve as the other observed run? "": it could; else why not.
 const char* against_earlier(const Observation& observation, const Seen& seen) {
   if (!seen.shadowed) return "memory could not be copied before it";
+  if (!observation.writes_known) return kUnknownWrites;
   // They may have been at work as memory was copied.
   if (!observation.others.empty() || !joins(observation)) return "it works on several streams";
   return copied(observation, seen.shadow) ? "" : "it reaches memory that was not known before it";
@@ -372,6 +398,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   proven->read_place = place_of_read(*program);
   proven->globals = std::move(observation->globals);
   proven->shared = std::move(observation->shared);
+  proven->writes = std::move(observation->writes);
   proven->outcome = std::move(observation->outcome);
   proven->recipes = std::move(observation->recipes);
   signature.observation = nullptr;

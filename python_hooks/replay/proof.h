@@ -20,6 +20,7 @@ struct Seen {
   grape::replay::RegionSink sink;
   grape::replay::Shadow shadow;
   std::unique_ptr<state::Before> before;
+  std::vector<state::TensorVersion> globals_before;  // of what the last observed call's code names
   program::RandomState random;
   std::uint64_t host_random = 0;
   std::uint32_t module_epoch = 0;

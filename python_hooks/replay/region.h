@@ -49,6 +49,7 @@ struct Proven : std::enable_shared_from_this<Proven> {
   std::vector<OutputRecipe> recipes;
   std::unique_ptr<state::GlobalsGuard> globals;
   std::vector<std::uint64_t> shared;        // what the arguments share with the globals
+  std::vector<state::GlobalWrite> writes;   // to tensors of the globals
   grape::replay::ExecPool* pool = nullptr;  // the region's
   std::vector<CUstream> others;             // streams besides the current one
   grape::replay::Steps steps;
@@ -86,6 +87,8 @@ struct Observation {
   std::unique_ptr<state::GlobalsGuard> globals;    // of the code that ran, as it was after the call
   std::vector<std::uint64_t> shared;               // what the arguments shared with the globals
   std::vector<std::uint64_t> shared_addresses;     // the same by addresses
+  std::vector<state::GlobalWrite> writes;          // to tensors of the globals
+  bool writes_known = false;                       // it is known how all of these were before the call
   std::vector<CUstream> others;                    // streams besides the current one that work was put on
   std::uint32_t current_stream = program::kNever;  // its number in the program
   std::uint32_t module_epoch = 0;

@@ -237,6 +237,9 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         // The work is under way: there is no way back to eager from here.
         result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
         if (result == nullptr) g_api.PyErr_NoMemory();
+        for (const state::GlobalWrite& write : proven.writes) {
+          if (state::VersionCounter* version = proven.globals->version(write.tensor)) version->fetch_add(write.times);
+        }
         laps.add_to(region.parts.results);
         replaced.clear();
         laps.add_to(region.parts.freed);

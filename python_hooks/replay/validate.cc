@@ -31,7 +31,7 @@ class Check {
     if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_) || !storages_fit(proven_, call_)) {
       return false;
     }
-    before_ = state::Before::take(*call_.walk, error);
+    before_ = state::Before::take(*call_.walk, *region_.guard, error);
     random_known_ = state::random_state(call_.dispatch.device, seed_, offset_);
     host_random_ = state::host_random_hash();
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;

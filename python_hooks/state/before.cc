@@ -1,5 +1,6 @@
 #include <xxhash.h>
 
+#include <algorithm>
 #include <functional>
 #include <new>
 
@@ -55,6 +56,8 @@ class Taker {
     tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
     tensor.requires_grad = requires_grad(known.object);
     tensor.content = content_of(tensor.view);
+    tensor.counter = version_counter(known.object);
+    if (tensor.counter != nullptr) tensor.version = tensor.counter->load();
     return take_attributes(place);
   }
 
@@ -168,12 +171,19 @@ std::string BeforeState::path(std::uint32_t place) const {
 Before::Before() = default;
 Before::~Before() = default;
 
-std::unique_ptr<Before> Before::take(const Walk& arguments, std::string& reason) noexcept {
+bool Before::knows(const VersionCounter* counter) const noexcept {
+  const auto is_it = [counter](const auto& tensor) { return tensor.counter == counter; };
+  return std::any_of(state_->tensors.begin(), state_->tensors.end(), is_it) ||
+         std::any_of(state_->module_versions.begin(), state_->module_versions.end(), is_it);
+}
+
+std::unique_ptr<Before> Before::take(const Walk& arguments, const ModuleGuard& module, std::string& reason) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
     std::unique_ptr<Before> before(new Before);
     before->state_ = std::make_unique<BeforeState>();
+    take_versions(module.tensors(), before->state_->module_versions);
     Taker taker(*before->state_, reason);
     return taker.take(arguments.objects()) ? std::move(before) : nullptr;
   } catch (const std::bad_alloc&) {

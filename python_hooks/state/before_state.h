@@ -8,6 +8,7 @@
 
 #include "python_hooks/state/instance.h"
 #include "python_hooks/state/outcome.h"
+#include "python_hooks/state/versions.h"
 
 namespace grape::python::state {
 
@@ -50,6 +51,8 @@ struct TensorBefore {
   std::vector<std::int64_t> sizes, strides;
   bool requires_grad = false;
   std::uint64_t content = 0;  // hash of what a tensor on the CPU holds
+  VersionCounter* counter = nullptr;
+  std::uint32_t version = 0;
 };
 
 // 0: it is on a device.
@@ -73,6 +76,7 @@ struct ObjectBefore {
 struct BeforeState {
   std::vector<ObjectBefore> objects;  // as in the walk
   std::vector<TensorBefore> tensors;
+  std::vector<TensorVersion> module_versions;
   std::unordered_map<const Object*, std::uint32_t> places;
 
   bool alive(std::uint32_t place) const noexcept {

@@ -41,13 +41,13 @@ Describer::Describer(const BeforeState& before, const std::vector<Object*>& modu
     // The memory of a tensor that is gone may be another's by now: whose it is, only the allocator's events tell.
     if (known.kept != Kept::kTensor || !before.alive(place)) continue;
     const TensorView& view = before.tensors[known.tensor].view;
-    memory_.push_back({view.storage, view.storage_bytes, view.keys, nullptr, place});
+    memory_.push_back({view.storage, view.storage_bytes, view.keys, version_counter(known.object), nullptr, place});
   }
   for (Object* object : module_objects) {
     of_module_.emplace(object, true);
     TensorView view;
     if (is_plain_tensor(object) && view_tensor(object, view)) {
-      memory_.push_back({view.storage, view.storage_bytes, view.keys, object, 0});
+      memory_.push_back({view.storage, view.storage_bytes, view.keys, version_counter(object), object, 0});
     }
   }
 }
@@ -168,6 +168,12 @@ std::uint32_t Describer::describe_made(const TensorView& view) {
   const auto next = static_cast<std::uint32_t>(groups_.size());
   const std::uint64_t storage = view.storage_bytes != 0 ? view.storage : ~std::uint64_t{next};
   made.group = groups_.emplace(storage, next).first->second;
+  const VersionCounter* const counter = version_counter(view.object);
+  made.as_first = static_cast<std::uint32_t>(out_.made.size());
+  if (counter != nullptr) {
+    made.version = counter->load();
+    made.as_first = versions_.emplace(counter, made.as_first).first->second;
+  }
   out_.made.push_back(std::move(made));
   return add(ValueKind::kMade, nullptr, static_cast<std::uint32_t>(out_.made.size() - 1));
 }
@@ -175,6 +181,7 @@ std::uint32_t Describer::describe_made(const TensorView& view) {
 // Whose memory is it? False: refused, for more than one may be meant.
 bool Describer::find_memory(const TensorView& view, const Memory*& found) {
   if (view.storage_bytes == 0) return true;
+  const VersionCounter* const counter = version_counter(view.object);
   for (const Memory& memory : memory_) {
     if (memory.address >= view.storage + view.storage_bytes || view.storage >= memory.address + memory.bytes) continue;
     if (memory.address != view.storage || memory.bytes != view.storage_bytes) {
@@ -185,7 +192,8 @@ bool Describer::find_memory(const TensorView& view, const Memory*& found) {
       refuse("a view of memory that both the arguments and the module have");
       return false;
     }
-    if (found == nullptr) found = &memory;
+    const bool shares_version = memory.counter == counter;
+    if (found == nullptr || (shares_version && found->counter != counter)) found = &memory;
   }
   return true;
 }
@@ -200,6 +208,9 @@ std::uint32_t Describer::describe_view(const TensorView& view, const Memory& mem
   made.offset = view.offset;
   made.type = view.type;
   made.end = end_of(view);
+  const VersionCounter* const counter = version_counter(view.object);
+  made.own_version = counter != memory.counter;
+  if (made.own_version && counter != nullptr) made.version = counter->load();
   out_.views.push_back(std::move(made));
   return add(ValueKind::kView, nullptr, static_cast<std::uint32_t>(out_.views.size() - 1));
 }

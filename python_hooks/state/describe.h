@@ -28,6 +28,7 @@ class Describer {
   // Memory that was there before the call.
   struct Memory {
     std::uint64_t address = 0, bytes = 0, keys = 0;
+    const VersionCounter* counter = nullptr;
     Object* module_tensor = nullptr;
     std::uint32_t place = 0;
   };
@@ -70,8 +71,9 @@ class Describer {
   std::unordered_map<const Object*, std::uint32_t> known_;  // objects described, each its node
   std::unordered_map<std::uint32_t, Made> made_;            // by node
   std::unordered_map<const Object*, bool> of_module_;
-  std::vector<std::pair<std::uint64_t, std::string>> large_numbers_;  // and their paths
-  std::unordered_map<std::uint64_t, std::uint32_t> groups_;           // storages made
+  std::vector<std::pair<std::uint64_t, std::string>> large_numbers_;   // and their paths
+  std::unordered_map<std::uint64_t, std::uint32_t> groups_;            // storages made
+  std::unordered_map<const VersionCounter*, std::uint32_t> versions_;  // of tensors made: the first one's index
 };
 
 }  // namespace grape::python::state

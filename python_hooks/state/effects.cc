@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -12,7 +11,35 @@ bool EffectFinder::find() {
     if (before_.alive(place_) && !find_in_object()) return false;
   }
   for (Effect& effect : last_) out_.effects.push_back(std::move(effect));
+  return find_writes();
+}
+
+bool EffectFinder::find_writes() {
+  for (place_ = 0; place_ < before_.objects.size(); ++place_) {
+    if (known().kept != Kept::kTensor || !before_.alive(place_)) continue;
+    const TensorBefore& tensor = before_.tensors[known().tensor];
+    if (version_counter(known().object) != tensor.counter) return refuse("the call gave the tensor another version");
+    if (tensor.counter != nullptr) {
+      note_write(nullptr, tensor.counter, tensor.counter->load() - tensor.version, before_.path(place_));
+    }
+  }
+  for (const TensorVersion& tensor : before_.module_versions) {
+    if (version_counter(tensor.tensor) != tensor.counter) {
+      reason_ = "the call gave a tensor of the module another version";
+      return false;
+    }
+    if (tensor.counter == nullptr) continue;
+    note_write(tensor.tensor, tensor.counter, tensor.counter->load() - tensor.count, "a tensor of the module");
+  }
   return true;
+}
+
+void EffectFinder::note_write(Object* module_tensor, const VersionCounter* counter, std::uint32_t times,
+                              std::string path) {
+  if (times == 0) return;
+  const auto index = static_cast<std::uint32_t>(out_.writes.size());
+  const std::uint32_t first = written_.emplace(counter, index).first->second;
+  out_.writes.push_back({module_tensor, module_tensor == nullptr ? place_ : 0, times, first, std::move(path)});
 }
 
 bool EffectFinder::refuse(const std::string& what) {

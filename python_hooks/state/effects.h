@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "python_hooks/state/describe.h"
@@ -19,6 +20,8 @@ class EffectFinder {
 
  private:
   bool find_in_object();
+  bool find_writes();
+  void note_write(Object* module_tensor, const VersionCounter* counter, std::uint32_t times, std::string path);
   bool find_in_tensor();
   bool find_in_attributes();
   bool find_in_slots();
@@ -41,6 +44,7 @@ class EffectFinder {
   std::string& reason_;
   std::uint32_t place_ = 0;
   std::vector<Effect> last_;
+  std::unordered_map<const VersionCounter*, std::uint32_t> written_;  // index in `writes`
 };
 
 }  // namespace grape::python::state

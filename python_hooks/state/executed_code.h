@@ -10,6 +10,7 @@
 #include "compressor/cache/cache.h"
 #include "python_hooks/cpython.h"
 #include "python_hooks/state/sharing.h"
+#include "python_hooks/state/versions.h"
 #include "python_hooks/state/walk.h"
 
 namespace grape::python::state {
@@ -64,6 +65,10 @@ class GlobalsGuard {
   bool sees_storages() const noexcept;
   // The device's memory that the user's globals hold: (address, bytes) of distinct storages.
   const std::vector<StorageExtent>& extents() const noexcept;
+  // The tensors that the user's globals hold, one after the other: as they are now; appends; after holds(). And one of
+  // them, by its number. Throws std::bad_alloc.
+  void take_versions(std::vector<TensorVersion>& out) const;
+  VersionCounter* version(std::size_t tensor) const noexcept;
   // The values behind the names, in terms that hold in other processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;
   // What the user's globals hold, to tell whether arguments are among it; after holds(). Throws std::bad_alloc.

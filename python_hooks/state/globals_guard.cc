@@ -343,6 +343,24 @@ cache::Digest GlobalsGuard::digest() const {
 
 const Sharing& GlobalsGuard::sharing() { return state_->shared_with(); }
 
+void GlobalsGuard::take_versions(std::vector<TensorVersion>& out) const {
+  state::take_versions(state_->walked.walk().tensors(), out);
+  for (const Alone& one : state_->alone) state::take_versions(one.walked->walk().tensors(), out);
+}
+
+VersionCounter* GlobalsGuard::version(std::size_t tensor) const noexcept {
+  const auto in = [&tensor](const Walk& walk) -> Object* {
+    const auto& tensors = walk.tensors();
+    if (tensor < tensors.size()) return tensors[tensor].view.object;
+    tensor -= tensors.size();
+    return nullptr;
+  };
+  Object* found = in(state_->walked.walk());
+  for (std::size_t i = 0; found == nullptr && i < state_->alone.size(); ++i)
+    found = in(state_->alone[i].walked->walk());
+  return found != nullptr ? version_counter(found) : nullptr;
+}
+
 const std::string& GlobalsGuard::change() const noexcept { return state_->change; }
 
 bool GlobalsGuard::sees_storages() const noexcept { return state_->plan.sees_storages; }

@@ -176,5 +176,6 @@ const Sharing& ModuleGuard::sharing() {
 }
 std::uint32_t ModuleGuard::walks() const noexcept { return state_->walks; }
 const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walk.objects(); }
+const std::vector<WalkedTensor>& ModuleGuard::tensors() const noexcept { return state_->walk.tensors(); }
 
 }  // namespace grape::python::state

@@ -42,7 +42,8 @@ class ModuleGuard {
   const std::vector<std::uint8_t>& bytes() const noexcept;
   // Weights and buffers on CUDA: (address, bytes) of their distinct storages.
   const std::vector<StorageExtent>& extents() const noexcept;
-  const std::vector<Object*>& objects() const noexcept;  // borrowed; valid while holds()
+  const std::vector<Object*>& objects() const noexcept;       // borrowed; valid while holds()
+  const std::vector<WalkedTensor>& tensors() const noexcept;  // the same
   // What is in it, to tell whether arguments are; after holds(). Throws std::bad_alloc.
   const Sharing& sharing();
   // How often everything was walked: once, and again for each time that something had moved.

@@ -19,12 +19,16 @@ struct BeforeState;
 struct OutcomeState;
 
 // The arguments' mutable objects before the call: shallow copies of their attributes and items. Holds what is in them,
-// but no tensor: these are watched by weak references, so that what eager frees during the call is freed.
+// but no tensor: these are watched by weak references, so that what eager frees during the call is freed. And the
+// versions of all tensors, the module's too.
 class Before {
  public:
-  // `arguments`: the walk of the call's arguments, just taken.
-  static std::unique_ptr<Before> take(const Walk& arguments, std::string& reason) noexcept;
+  // `arguments`: the walk of the call's arguments, just taken. `module` holds.
+  static std::unique_ptr<Before> take(const Walk& arguments, const ModuleGuard& module, std::string& reason) noexcept;
   ~Before();
+
+  // Is it the version of a tensor of the arguments or the module?
+  bool knows(const VersionCounter* counter) const noexcept;
 
  private:
   friend class Outcome;
@@ -40,7 +44,9 @@ struct MadeTensor {
   std::vector<std::int64_t> sizes, strides;
   std::int32_t type = 0, device_type = 0, device_index = 0;
   std::uint32_t item_bytes = 0;
-  std::uint32_t group = 0;  // tensors with the same number share one storage; numbered in order
+  std::uint32_t group = 0;     // tensors with the same number share one storage; numbered in order
+  std::uint32_t version = 0;   // how often it was written to
+  std::uint32_t as_first = 0;  // index of the first one that it shares its version with, maybe its own
 };
 
 class Outcome {
@@ -55,7 +61,7 @@ class Outcome {
   // functions. A tuple has no identity: one of the arguments' comes back as an equal one.
   //
   // Effects: attributes (in __dict__ and __slots__), items of lists and entries of dictionaries of the arguments that
-  // were replaced, added or taken out.
+  // were replaced, added or taken out; versions of tensors of the arguments and the module (versions.h).
   //
   // Refused: what is also referred to from elsewhere, since repeating would make a second one; whatever else changed.
   //

@@ -20,6 +20,7 @@ class Comparison {
     for (std::size_t i = 0; i < a_.effects.size(); ++i) {
       if (!same_effect(a_.effects[i], b_.effects[i])) return difference_;
     }
+    if (!same_writes()) return difference_;
     path_ = "result";
     if (!same_value(a_.result, b_.result)) return difference_;
     return a_.made.size() == b_.made.size() ? std::string() : "another number of tensors made";
@@ -29,6 +30,19 @@ class Comparison {
   bool differ(const std::string& what) {
     difference_ = path_ + ": " + what;
     return false;
+  }
+
+  bool same_writes() {
+    for (std::size_t i = 0; i < a_.writes.size() || i < b_.writes.size(); ++i) {
+      if (i < a_.writes.size() && i < b_.writes.size() && same_write(a_.writes[i], b_.writes[i])) continue;
+      path_ = (i < a_.writes.size() ? a_ : b_).writes[i].path;
+      return differ("written to another number of times in the other run");
+    }
+    return true;
+  }
+
+  static bool same_write(const Write& a, const Write& b) {
+    return a.module_tensor == b.module_tensor && a.place == b.place && a.times == b.times && a.as_first == b.as_first;
   }
 
   bool same_effect(const Effect& a, const Effect& b) {
@@ -90,12 +104,15 @@ class Comparison {
     if (a.group != b.group || a.storage_bytes != b.storage_bytes) {
       return differ("a tensor in another storage in the other run");
     }
+    if (a.version != b.version || a.as_first != b.as_first) {
+      return differ("a tensor that was written to another number of times in the other run");
+    }
     return true;
   }
 
   bool same_view(const View& a, const View& b) {
     return (a.module_tensor == b.module_tensor && a.place == b.place && a.sizes == b.sizes && a.strides == b.strides &&
-            a.offset == b.offset && a.type == b.type) ||
+            a.offset == b.offset && a.type == b.type && a.own_version == b.own_version && a.version == b.version) ||
            differ("another view in the other run");
   }
 

@@ -11,7 +11,10 @@ class Digester {
   explicit Digester(const OutcomeState& state) : state_(state) {}
 
   cache::Digest run() {
-    put(state_.effects.size(), state_.nodes.size(), state_.result, state_.made.size());
+    put(state_.effects.size(), state_.nodes.size(), state_.result, state_.made.size(), state_.writes.size());
+    for (const Write& write : state_.writes) {
+      put(write.module_tensor != nullptr, write.place, write.times, write.as_first);
+    }
     for (const Effect& effect : state_.effects) {
       put(effect.action, effect.place, effect.offset, effect.node);
       name(effect.type.get());
@@ -55,13 +58,14 @@ class Digester {
   }
 
   void add(const View& view) {
-    put(view.module_tensor != nullptr, view.place, view.offset, view.type, view.end);
+    put(view.module_tensor != nullptr, view.place, view.offset, view.type, view.end, view.own_version, view.version);
     put(view.sizes);
     put(view.strides);
   }
 
   void add(const MadeTensor& made) {
-    put(made.storage_bytes, made.offset, made.type, made.device_type, made.item_bytes, made.group);
+    put(made.storage_bytes, made.offset, made.type, made.device_type, made.item_bytes, made.group, made.version,
+        made.as_first);
     put(made.sizes);
     put(made.strides);
   }

@@ -17,6 +17,21 @@ void exchange_slot(Object* object, std::size_t offset, Object* value) noexcept {
   if (before != nullptr) g_api.Py_DecRef(before);
 }
 
+// Views, writes: the tensor that they are of.
+template <typename Of>
+Object* tensor_of(const Of& of, const Walk& arguments) noexcept {
+  return of.module_tensor != nullptr ? of.module_tensor : arguments.objects()[of.place];
+}
+
+void move_version(Object* tensor, std::uint32_t times) noexcept {
+  if (VersionCounter* counter = version_counter(tensor)) counter->fetch_add(times);
+}
+
+// Of a tensor that nobody has seen yet. PyTorch may have written to it already, to fill it.
+void set_version(Object* tensor, std::uint32_t version) noexcept {
+  if (VersionCounter* counter = version_counter(tensor)) counter->store(version);
+}
+
 class Repeat {
  public:
   Repeat(const OutcomeState& state, Object* const* tensors, const Walk& arguments, References& replaced) noexcept
@@ -27,6 +42,7 @@ class Repeat {
     const std::size_t effects = state_.effects.size();
     if (!values_.make(state_.nodes.size()) || !targets_.make(effects) || !old_.make(effects)) return nullptr;
     if (!make() || !fill() || !prepare() || !apply()) return nullptr;
+    move_versions();
     return shared(values_[state_.result]);
   }
 
@@ -61,9 +77,31 @@ class Repeat {
   }
 
   Object* make_view(const View& view) noexcept {
-    Object* const base = view.module_tensor != nullptr ? view.module_tensor : arguments_.objects()[view.place];
-    return new_alias(base, static_cast<std::int64_t>(view.sizes.size()), view.sizes.data(), view.strides.data(),
-                     view.offset, view.type);
+    Object* const base = tensor_of(view, arguments_);
+    Object* const made = new_alias(base, static_cast<std::int64_t>(view.sizes.size()), view.sizes.data(),
+                                   view.strides.data(), view.offset, view.type);
+    if (made == nullptr) return nullptr;
+    if (view.own_version) {
+      set_version(made, view.version);
+    } else {
+      share_version(made, base);
+    }
+    return made;
+  }
+
+  void move_versions() noexcept {
+    for (std::uint32_t i = 0; i < state_.writes.size(); ++i) {
+      const Write& write = state_.writes[i];
+      if (write.as_first == i) move_version(tensor_of(write, arguments_), write.times);
+    }
+    for (std::uint32_t i = 0; i < state_.made.size(); ++i) {
+      const MadeTensor& made = state_.made[i];
+      if (made.as_first == i) {
+        set_version(tensors_[i], made.version);
+      } else {
+        share_version(tensors_[i], tensors_[made.as_first]);
+      }
+    }
   }
 
   bool fill() noexcept {
@@ -265,9 +303,16 @@ class Repeat {
 };
 
 bool view_fits(const View& view, const Walk& arguments) noexcept {
-  Object* const base = view.module_tensor != nullptr ? view.module_tensor : arguments.objects()[view.place];
   TensorView memory;
-  return view_tensor(base, memory) && view.end <= memory.storage_bytes;
+  return view_tensor(tensor_of(view, arguments), memory) && view.end <= memory.storage_bytes;
+}
+
+// Do those that shared a version share one again?
+bool versions_fit(const std::vector<Write>& writes, const Walk& arguments) noexcept {
+  return std::all_of(writes.begin(), writes.end(), [&](const Write& write) {
+    return version_counter(tensor_of(write, arguments)) ==
+           version_counter(tensor_of(writes[write.as_first], arguments));
+  });
 }
 
 }  // namespace
@@ -277,7 +322,8 @@ bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept {
   for (const Effect& effect : state.effects) {
     if (type_of(arguments.objects()[effect.place]) != effect.type.get()) return false;
   }
-  return std::all_of(state.views.begin(), state.views.end(),
+  return versions_fit(state.writes, arguments) &&
+         std::all_of(state.views.begin(), state.views.end(),
                      [&](const View& view) { return view_fits(view, arguments); });
 }
 

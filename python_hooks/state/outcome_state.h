@@ -52,7 +52,9 @@ struct View {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;
   std::int32_t type = 0;
-  std::uint64_t end = 0;  // bytes of the storage that it needs
+  std::uint64_t end = 0;      // bytes of the storage that it needs
+  bool own_version = false;   // it does not share the tensor's
+  std::uint32_t version = 0;  // of its own: how often it was written to
 };
 
 enum class Action : std::uint8_t {
@@ -78,6 +80,15 @@ struct Effect {
   std::string path;              // for people
 };
 
+// A tensor whose version the call moved: it wrote to it, or to one that shares its version.
+struct Write {
+  Object* module_tensor = nullptr;  // borrowed; null: of an argument
+  std::uint32_t place = 0;          // the argument's
+  std::uint32_t times = 0;
+  std::uint32_t as_first = 0;  // index of the first one that it shares its version with, maybe its own
+  std::string path;            // for people
+};
+
 struct OutcomeState {
   std::vector<Node> nodes;
   std::vector<Link> links;
@@ -85,6 +96,7 @@ struct OutcomeState {
   std::vector<std::vector<std::uint8_t>> forms;
   std::vector<MadeTensor> made;
   std::vector<Effect> effects;
+  std::vector<Write> writes;
   std::uint32_t result = kNoNode;
   std::size_t argument_objects = 0;
   bool autograd = false;  // refused since autograd is at work

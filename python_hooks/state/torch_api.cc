@@ -160,6 +160,16 @@ bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept {
   return true;
 }
 
+VersionCounter* version_counter(Object* plain_tensor) noexcept {
+  auto* version = field<char*>(impl_of(plain_tensor), g_torch.version);
+  return version != nullptr ? reinterpret_cast<VersionCounter*>(version + g_torch.version_count) : nullptr;
+}
+
+void share_version(Object* tensor, Object* other) noexcept {
+  if (version_counter(tensor) == nullptr || version_counter(other) == nullptr) return;
+  g_torch.set_version_counter(handle_of(tensor), static_cast<const char*>(impl_of(other)) + g_torch.version);
+}
+
 TensorPlaces places_of_tensor(Object* plain_tensor) noexcept {
   const auto* impl = static_cast<const char*>(impl_of(plain_tensor));
   const auto* storage = field<const char*>(impl, kImplStorage);

@@ -3,6 +3,7 @@
 // or an offset of PyTorch's. All functions: with the GIL; none leaves an exception set.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -72,6 +73,13 @@ struct TensorWords {
   const void* grad = nullptr;  // where requires_grad may be noted; to have it fetched ahead, never followed
 };
 bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept;
+
+// How often autograd was told that the tensor was written to (`_version`); views share their base's. Lives as long as
+// the tensor. Null: there is none, as of a tensor of inference mode.
+using VersionCounter = std::atomic<std::uint32_t>;
+VersionCounter* version_counter(Object* plain_tensor) noexcept;
+// From now on `tensor`, which nobody has seen yet, has `other`'s; nothing where one of them has none.
+void share_version(Object* tensor, Object* other) noexcept;
 
 // Where a tensor and its storage are described; to have it fetched ahead, never followed. Null: nowhere.
 struct TensorPlaces {

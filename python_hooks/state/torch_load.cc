@@ -29,13 +29,16 @@ constexpr char kSamples[] =
     "             torch.nn.Parameter(torch.zeros(2, 3, dtype=torch.bfloat16, device='cpu'))]\n"
     "    other = [torch.zeros(2, dtype=torch.complex64, device='cpu').conj(),\n"
     "             torch.zeros(2, 2, dtype=torch.float32, device='cpu').to_sparse()]\n"
+    "    with torch.no_grad():\n"
+    "      for times, x in ((11, base), (5, plain[3]), (7, plain[4]), (2, plain[6])):\n"
+    "        for _ in range(times): x.zero_()\n"
     "    with torch.inference_mode():\n"
     "      plain.append(torch.zeros(3, dtype=torch.float32, device='cpu'))\n"
     "    def facts(x):\n"
     "      storage = x.untyped_storage()\n"
     "      return (x.data_ptr(), storage.data_ptr(), storage.nbytes(), storage._cdata, x.storage_offset(),\n"
     "              x.element_size(), int(x.requires_grad), torch._C._dispatch_keys(x).raw_repr(), tuple(x.shape),\n"
-    "              x.stride())\n"
+    "              x.stride(), -1 if x.is_inference() else x._version)\n"
     "    keys = lambda name: torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name)).raw_repr()\n"
     "    return (plain, [facts(x) for x in plain], other,\n"
     "            [torch._C._dispatch_keys(x).raw_repr() for x in other],\n"
@@ -43,7 +46,19 @@ constexpr char kSamples[] =
     "            torch.device('cuda:3'))\n"
     "samples = make()\n";
 
-enum Fact { kData, kStorage, kStorageBytes, kStorageImpl, kOffset, kItemBytes, kGrad, kKeys, kSizes, kStrides };
+enum Fact {
+  kData,
+  kStorage,
+  kStorageBytes,
+  kStorageImpl,
+  kOffset,
+  kItemBytes,
+  kGrad,
+  kKeys,
+  kSizes,
+  kStrides,
+  kVersion
+};
 
 std::uint64_t number(Object* integer) noexcept {
   int overflow = 0;
@@ -97,6 +112,33 @@ bool find_keys(Object* plain, Object* facts, Object* others, Object* other_keys)
     if (!right) continue;
     g_torch.keys = offset;
     ++found;
+  }
+  return found == 1;
+}
+
+// Where the versions stand that Python tells of these tensors: the one place with a pointer to the one place.
+bool find_versions(Object* plain, Object* facts) noexcept {
+  constexpr std::size_t kFirst = 24, kCounterBytes = 32;
+  const CarefulReader reader;
+  const auto fits = [&](std::size_t offset, std::size_t count_at) {
+    for (std::size_t i = 0; i < item_count(plain); ++i) {
+      const auto expected = static_cast<std::int64_t>(number(tuple_item(list_item(facts, i), kVersion)));
+      const auto* version = field<const char*>(impl_of(list_item(plain, i)), offset);
+      if ((version == nullptr) != (expected < 0)) return false;
+      if (version == nullptr) continue;
+      if (reinterpret_cast<std::uintptr_t>(version) % 8 != 0 || !reader.readable(version, kCounterBytes)) return false;
+      if (field<std::uint32_t>(version, count_at) != static_cast<std::uint64_t>(expected)) return false;
+    }
+    return true;
+  };
+  int found = 0;
+  for (std::size_t offset = kFirst; offset < g_torch.keys; offset += 8) {
+    for (std::size_t count_at = 0; count_at < kCounterBytes; count_at += sizeof(std::uint32_t)) {
+      if (!fits(offset, count_at)) continue;
+      g_torch.version = offset;
+      g_torch.version_count = count_at;
+      ++found;
+    }
   }
   return found == 1;
 }
@@ -172,7 +214,7 @@ bool check_tensors(Object* samples) noexcept {
       return false;
     }
   }
-  if (!find_keys(plain, facts, others, other_keys)) return false;
+  if (!find_keys(plain, facts, others, other_keys) || !find_versions(plain, facts)) return false;
   g_torch.needed_keys = number(list_item(keys, 4));  // Dense
   g_torch.allowed_keys = number(tuple_item(list_item(facts, 0), kKeys));
   for (std::size_t i = 0; i < 4; ++i) g_torch.allowed_keys |= number(list_item(keys, i));

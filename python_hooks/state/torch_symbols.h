@@ -41,7 +41,9 @@ namespace grape::python::state {
     (std::int8_t))                                                                                               \
   X(std::int8_t, autocast_type, "libtorch_cpu.so", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",     \
     (std::int8_t))                                                                                               \
-  X(bool, autocast_cache, "libtorch_cpu.so", "_ZN2at8autocast25is_autocast_cache_enabledEv", ())
+  X(bool, autocast_cache, "libtorch_cpu.so", "_ZN2at8autocast25is_autocast_cache_enabledEv", ())                 \
+  X(void, set_version_counter, "libtorch_cpu.so",                                                                \
+    "_ZN5torch8autograd4impl19set_version_counterERKN2at6TensorERKN3c1015VariableVersionE", (void*, const void*))
 
 struct TorchSymbols {
 #define GRAPE_TORCH_FIELD(result, name, arguments) result(*name) arguments = nullptr;
@@ -62,6 +64,8 @@ struct TorchSymbols {
   // Where things stand in a tensor, found and checked by load_torch_api().
   std::size_t handle = 0;          // Python object: its at::Tensor
   std::size_t keys = 0;            // TensorImpl: its dispatch keys
+  std::size_t version = 0;         // TensorImpl: its VariableVersion, a pointer
+  std::size_t version_count = 0;   // what that points to: the count
   std::uint64_t needed_keys = 0;   // of every dense tensor
   std::uint64_t allowed_keys = 0;  // others mean: sparse, quantised, conjugate, functorch, Python, ...
 

@@ -99,8 +99,9 @@ REFUSED = object()
 class Form:
     """Writes objects down so that two graphs of objects that cannot be told apart give equal text."""
 
-    def __init__(self):
+    def __init__(self, module=None):
         self.lines, self.numbers, self.storages, self.keep = [], {}, {}, []
+        self.of_module = {id(x) for x in (*module.parameters(), *module.buffers())} if torch and module else ()
 
     def add(self, value, path):
         if value is None or type(value) in (bool, int, float, complex, str, bytes, range, slice, type(...)):
@@ -154,15 +155,33 @@ class Form:
         content = bytes(torch.empty(0, dtype=torch.uint8).set_(storage).tolist())
         self.lines.append(f"{path} {tensor.dtype} {tuple(tensor.shape)} {tensor.stride()} {tensor.storage_offset()} "
                           f"grad={tensor.requires_grad} storage {number}: {storage.nbytes()} {content!r}")
+        if not tensor.is_inference() and id(tensor) not in self.of_module:  # the module has one for all calls
+            self.lines.append(f"{path} version {tensor._version}")
         for name, item in vars(tensor).items():
             self.add(item, f"{path}.{name}")
 
 
 def form(*roots):
-    out = Form()
+    """The last one is the module."""
+    out = Form(roots[-1])
     for i, root in enumerate(roots):
         out.add(root, f"root{i}")
     return out.lines
+
+
+def shared_versions(*roots):
+    """For each tensor the first one that it shares its version with. Moves them."""
+    out = Form()
+    out.add(roots, "roots")
+    tensors = [x for x in out.keep if torch and isinstance(x, torch.Tensor) and not x.is_inference()]
+    first = {}
+    for i, tensor in enumerate(tensors):
+        before = [x._version for x in tensors]
+        torch.autograd.graph.increment_version(tensor)
+        for j, other in enumerate(tensors):
+            if other._version != before[j]:
+                first.setdefault(j, i)
+    return [first[i] for i in range(len(tensors))]
 
 
 def reachable(root):
@@ -223,10 +242,13 @@ class Check(unittest.TestCase):
             self.check_without_memory(second, tensors, make, module)
 
         del SAID[:]
+        tensors = eager.copies()
         result = second.repeat(tensors, arguments)
         self.assertEqual(SAID, [])
         self.assertIsNot(result, REFUSED)
         self.assertEqual(form(before, arguments, result, module), expected)
+        self.assertEqual(shared_versions(before, arguments, result),
+                         shared_versions(eager_before, eager_arguments, eager.result()))
         self.check_references(second, tensors, make, module)
 
     def check_without_memory(self, observed, tensors, make, module):

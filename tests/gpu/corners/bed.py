@@ -112,6 +112,7 @@ class Write:
         nested = x.layout == torch.jagged or x.is_nested
         self.text("tensor", type(x).__name__, x.dtype, "nested" if nested else tuple(x.shape), x.device.type, x.layout)
         self.text(x.requires_grad, x.is_leaf, x.is_inference(), sorted(vars(x).items()) if vars(x) else "")
+        self.text(None if x.is_inference() else x._version)
         with torch.no_grad(), torch.autocast("cuda", enabled=False), torch.autocast("cpu", enabled=False):
             if nested:
                 for part in x.unbind():

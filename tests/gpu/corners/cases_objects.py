@@ -390,6 +390,3 @@ def hook_on_an_argument(run: Run) -> None:
 
 def double(grad: torch.Tensor) -> torch.Tensor:
     return grad * 2
-
-
-# --- versions of tensors, views

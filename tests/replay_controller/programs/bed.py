@@ -87,6 +87,7 @@ def bytes_of(tensor):
 def digest(value):
     if isinstance(value, torch.Tensor):
         facts = (str(value.dtype), tuple(value.shape), value.stride(), value.requires_grad, value.is_inference())
+        facts += (None if value.is_inference() else value._version,)
         content = hashlib.sha256(bytes_of(value.detach())).hexdigest()[:16]
         return f"{type(value).__name__}{facts}{content}".replace(" ", "")
     if isinstance(value, (list, tuple)):

@@ -30,6 +30,19 @@ bool is_autocast_cache_enabled() { return true; }
 }  // namespace autocast
 }  // namespace at
 
+namespace at {
+struct Tensor {
+  c10::TensorImpl* impl;
+};
+}  // namespace at
+
+namespace torch::autograd::impl {
+SIM_EXPORT void set_version_counter(const at::Tensor& tensor, const c10::VariableVersion& version);
+void set_version_counter(const at::Tensor& tensor, const c10::VariableVersion& version) {
+  tensor.impl->version = version;
+}
+}  // namespace torch::autograd::impl
+
 namespace {
 
 using simtorch::Sizes;

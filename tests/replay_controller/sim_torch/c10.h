@@ -49,6 +49,35 @@ class SIM_EXPORT StorageImpl {
   StorageImpl* owner = nullptr;
 };
 
+// How often a tensor was written to, shared by its views. Tensors of inference mode have none.
+class SIM_EXPORT VariableVersion {
+ public:
+  VariableVersion() = default;
+  explicit VariableVersion(std::uint32_t version) : counter_(new Counter{1, 1, version}) {}
+  VariableVersion(const VariableVersion& other) noexcept : counter_(other.counter_) {
+    if (counter_ != nullptr) counter_->references.fetch_add(1);
+  }
+  VariableVersion& operator=(VariableVersion other) noexcept {
+    std::swap(counter_, other.counter_);
+    return *this;
+  }
+  ~VariableVersion() {
+    if (counter_ != nullptr && counter_->references.fetch_sub(1) == 1) delete counter_;
+  }
+  bool enabled() const { return counter_ != nullptr; }
+  std::uint32_t current_version() const { return counter_->version.load(); }
+  void bump() {
+    if (enabled()) counter_->version.fetch_add(1);
+  }
+
+ private:
+  struct Counter {
+    std::atomic<std::size_t> references, weak_references;
+    std::atomic<std::uint32_t> version;
+  };
+  Counter* counter_ = nullptr;
+};
+
 class SIM_EXPORT TensorImpl {
  public:
   TensorImpl() = default;
@@ -72,6 +101,7 @@ class SIM_EXPORT TensorImpl {
   StorageImpl* storage = nullptr;  // 16 bytes from the start, as above
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;
+  VariableVersion version;
   std::uint64_t keys = 0;
   ScalarType type = ScalarType::kFloat;
   Device device{0, -1};

@@ -121,6 +121,7 @@ Tensor empty_strided(const Sizes& sizes, const Sizes& strides, ScalarType type, 
   made->type = type;
   made->device = device;
   made->keys = keys_of(device);
+  if (!is_inference(made.get())) made->version = c10::VariableVersion(0);
   const std::uint64_t bytes = none ? 0 : static_cast<std::uint64_t>(last + 1) * c10::item_bytes(type);
   made->storage = new c10::StorageImpl(bytes, device);
   return made;
@@ -138,6 +139,7 @@ Tensor as_strided(TensorImpl* tensor, const Sizes& sizes, const Sizes& strides, 
   view->type = tensor->type;
   view->device = tensor->device;
   view->keys = tensor->keys;
+  if (!is_inference(tensor)) view->version = c10::VariableVersion(0);
   view->wants_grad = tensor->wants_grad && c10::thread_state().grad;
   tensor->storage->references.fetch_add(1);
   view->storage = tensor->storage;

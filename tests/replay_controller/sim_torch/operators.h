@@ -17,6 +17,7 @@ using simcuda::PointwiseOp;
 using Sizes = std::vector<std::int64_t>;
 
 constexpr Device kCpu{0, -1}, kCuda{1, 0};
+inline bool is_inference(const TensorImpl* tensor) { return (tensor->keys & c10::Keys::kInplaceOrView) == 0; }
 inline bool on_cuda(const TensorImpl* tensor) { return tensor->device.type == kCuda.type; }
 
 // How many operators have run in this process: tells a test whether a call ran eagerly.
@@ -32,7 +33,7 @@ SIM_EXPORT Switches& switches();
 SIM_EXPORT Sizes contiguous_strides(const Sizes& sizes);
 SIM_EXPORT Tensor empty_strided(const Sizes& sizes, const Sizes& strides, ScalarType type, Device device);
 SIM_EXPORT Tensor empty(const Sizes& sizes, ScalarType type, Device device);
-// Other shape, same memory. `type`: of the view; its item size that of the tensor's.
+// Other shape, same memory, a version of its own.
 SIM_EXPORT Tensor as_strided(TensorImpl* tensor, const Sizes& sizes, const Sizes& strides, std::int64_t offset);
 
 // out = op(a, b, scalar), broadcast to out's sizes; a and b may be null.

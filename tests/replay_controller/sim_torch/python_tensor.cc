@@ -29,6 +29,7 @@ PyObject* changed(const char* name, PyObject* self, Work work) {
       const Operator scope(name);
       work(impl(self));
     }
+    impl(self)->version.bump();
     Py_IncRef(self);
     return self;
   });
@@ -292,9 +293,7 @@ PyObject* tensor_element_size(PyObject* self, PyObject*) {
 }
 PyObject* tensor_data_ptr(PyObject* self, PyObject*) { return PyLong_FromUnsignedLongLong(impl(self)->address()); }
 PyObject* tensor_use_count(PyObject* self, PyObject*) { return PyLong_FromLongLong(impl(self)->references.load()); }
-PyObject* tensor_is_inference(PyObject* self, PyObject*) {
-  return PyBool_FromLong((impl(self)->keys & c10::Keys::kInplaceOrView) == 0);
-}
+PyObject* tensor_is_inference(PyObject* self, PyObject*) { return PyBool_FromLong(is_inference(impl(self))); }
 PyObject* tensor_untyped_storage(PyObject* self, PyObject*) { return storage_object(impl(self)); }
 PyObject* tensor_make_subclass(PyObject*, PyObject* arguments) {
   PyObject *type = nullptr, *data = nullptr, *grad = nullptr;
@@ -302,6 +301,7 @@ PyObject* tensor_make_subclass(PyObject*, PyObject* arguments) {
   return guarded([&] {
     TensorImpl* from = tensor_of(data);
     Tensor made = as_strided(from, from->sizes, from->strides, from->offset);
+    made->version = from->version;
     made->wants_grad = PyObject_IsTrue(grad) != 0;
     return wrap_as(reinterpret_cast<PyTypeObject*>(type), std::move(made));
   });
@@ -322,6 +322,12 @@ int set_requires_grad(PyObject* self, PyObject* value, void*) {
   return 0;
 }
 PyObject* get_is_cuda(PyObject* self, void*) { return PyBool_FromLong(on_cuda(impl(self))); }
+PyObject* get_version(PyObject* self, void*) {
+  return guarded([&] {
+    if (!impl(self)->version.enabled()) throw std::runtime_error("Inference tensors do not track version counter.");
+    return PyLong_FromLongLong(impl(self)->version.current_version());
+  });
+}
 PyObject* get_data(PyObject* self, void*) {
   return guarded([&] {
     TensorImpl* tensor = impl(self);
@@ -394,6 +400,7 @@ PyGetSetDef g_fields[] = {
     {"requires_grad", get_requires_grad, set_requires_grad, nullptr, nullptr},
     {"is_cuda", get_is_cuda, nullptr, nullptr, nullptr},
     {"data", get_data, set_data, nullptr, nullptr},
+    {"_version", get_version, nullptr, nullptr, nullptr},
     {},
 };
 std::ptrdiff_t tensor_hash(PyObject* self) {

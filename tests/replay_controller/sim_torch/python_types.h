@@ -102,6 +102,7 @@ inline Tensor follow(Tensor result, std::initializer_list<TensorImpl*> inputs) {
 // A view as autograd makes one: it keeps what it is a view of.
 inline Tensor view_of(TensorImpl* tensor, const Sizes& sizes, const Sizes& strides, std::int64_t offset) {
   Tensor view = as_strided(tensor, sizes, strides, offset);
+  view->version = tensor->version;
   if (!c10::thread_state().inference)
     view->base = Tensor::share(tensor->base != nullptr ? tensor->base : tensor).release();
   return view;

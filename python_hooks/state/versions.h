@@ -1,0 +1,28 @@
+// Versions of tensors: how often autograd was told that a tensor was written to. A tensor and its views share one; by
+// it a backward pass finds out that what it saved is not as it was. A replay writes to memory and tells nobody: it
+// moves the versions as the call did. With the GIL.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "python_hooks/state/torch_api.h"
+#include "python_hooks/state/walk.h"
+
+namespace grape::python::state {
+
+struct TensorVersion {
+  Object* tensor = nullptr;           // borrowed
+  VersionCounter* counter = nullptr;  // null: it has none
+  std::uint32_t count = 0;
+};
+
+// As they are now. Appends; throws std::bad_alloc.
+void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorVersion>& out);
+
+// A tensor that a call wrote to and that only globals hold, by its number among these.
+struct GlobalWrite {
+  std::uint32_t tensor = 0, times = 0;
+};
+
+}  // namespace grape::python::state

@@ -1,0 +1,195 @@
+"""Versions of tensors, as autograd counts what was written: a repeated call moves them as the call did. (outcome.py says
+how calls are checked. Writes that change no byte: a repeat writes none, that is the device's.)"""
+import sys
+import unittest
+
+from outcome import REFUSED, Check, Observed, main, torch
+from outcome_shapes import MODULE, Holder, x
+
+CASES = {}
+
+
+def case(make=lambda: (x(),)):
+    def register(function):
+        CASES[function.__name__] = (function, make)
+        return function
+    return register
+
+
+def with_view():
+    one = x()
+    return one, one.view(-1), x()
+
+
+@case()
+def argument(x):
+    x.mul_(1)
+    x.t().add_(0)
+    return x + 1
+
+
+@case()
+def argument_that_comes_back(x):
+    return x.mul_(1)
+
+
+@case(with_view)
+def by_a_view(one, view, other):
+    view[1:].mul_(1)
+    return other + 1
+
+
+@case(with_view)
+def each(one, view, other):
+    one.mul_(1), view.mul_(1), other.mul_(1)
+
+
+@case(lambda: (x().detach(), [x(), {"a": x()}]))
+def in_containers(x, items):
+    for _ in range(3):
+        items[1]["a"].mul_(1)
+    return items[0].relu_()
+
+
+@case(lambda: (x(), Holder()))
+def made(x, holder):
+    y = (x + 1).mul_(2).add_(1)
+    holder.keys = (x * 2).add_(1)
+    holder.values = holder.keys.view(-1)[2:]
+    return y, y[1], torch.zeros(2), y.data, (x + 2).flatten().chunk(3)
+
+
+@case()
+def views(x):
+    own = x.data[:1]
+    own.mul_(1).mul_(1)
+    return x[1:], x.view(-1), x.detach(), own, x.data
+
+
+def with_data():
+    one = x()
+    return one.data, one
+
+
+@case(with_data)
+def views_of_one_memory(one, other):
+    other.mul_(1)
+    return other[1:], one.view(-1)
+
+
+@case()
+def written_views(x):
+    part = x[1:]
+    part.mul_(1)
+    return part
+
+
+@case()
+def of_the_module(x):
+    MODULE.table.mul_(1)
+    return MODULE.weight.data, MODULE.weight.detach()
+
+
+@case(lambda: (torch.inference_mode()(x)(), x()))
+def of_inference_mode(one, other):
+    other.mul_(1)
+    return other + one
+
+
+class Versions(Check):
+    def test_of_the_module(self):
+        def call(x):
+            MODULE.table.mul_(1).mul_(1)
+            MODULE.weight.view(-1).mul_(1)
+            return x + 1
+
+        arguments = (x(),)
+        observed = Observed(call, arguments, MODULE)
+        self.assertIsNone(observed.reason())
+        before = MODULE.table._version, MODULE.weight._version
+        observed.repeat(observed.copies(), arguments)
+        self.assertEqual((MODULE.table._version, MODULE.weight._version), (before[0] + 2, before[1] + 1))
+
+    def test_that_autograd_notices(self):
+        def call(x):
+            x.mul_(1)
+            return x[1:]
+
+        arguments = (x(),)
+        observed = Observed(call, arguments, MODULE)
+        for after in (lambda result: None, lambda result: result.mul_(1)):
+            w = torch.ones(2, 3, requires_grad=True)
+            with torch.enable_grad():
+                loss = (w * arguments[0]).sum()  # saves the argument
+            after(observed.repeat([], arguments))
+            with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                loss.backward()
+
+    def test_another_number_of_times(self):
+        def to_argument(x):
+            write(x)
+
+        def to_result(x):
+            return write(x + 1)
+
+        def to_module(x):
+            write(MODULE.table)
+
+        def write(tensor):
+            for _ in range(times):
+                tensor.mul_(1)
+            return tensor
+
+        for function, what in ((to_argument, "argument Tensor"), (to_result, "result"),
+                               (to_module, "a tensor of the module")):
+            observed = []
+            for times in (1, 2):
+                observed.append(Observed(function, (x(),), MODULE))
+            self.assertRegex(observed[0].difference(observed[1]),
+                             f"^{what}: .*written to another number of times in the other run")
+
+    def test_another_tensor(self):
+        def call(*tensors):
+            tensors[which].mul_(1)
+
+        observed = []
+        for which in (0, 1):
+            observed.append(Observed(call, (x(), x()), MODULE))
+        self.assertIn("written to another number of times", observed[0].difference(observed[1]))
+
+    def test_a_tensor_that_was_filled_when_it_was_made(self):
+        observed = Observed(lambda x: (x + 1).mul_(1), (x(),), MODULE)
+        filled = [tensor.fill_(0).fill_(1) for tensor in observed.copies()]
+        self.assertEqual(observed.repeat(filled, (x(),))._version, 1)
+
+    def test_others_share_a_version(self):
+        def call(one, other):
+            one.mul_(1)
+
+        def shared():
+            one = x()
+            return one, one.view(-1)
+
+        def apart():
+            one = x()
+            return one, one.data.view(-1)
+
+        for make, others, fits in ((shared, shared, True), (apart, apart, True), (shared, apart, False)):
+            observed = Observed(call, make(), MODULE)
+            arguments = others()
+            before = arguments[0]._version
+            result = observed.repeat([], arguments)
+            self.assertEqual(result is not REFUSED, fits)
+            self.assertEqual(arguments[0]._version - before, int(fits))
+
+
+for case_name, (case_function, case_arguments) in CASES.items():
+    def test(self, function=case_function, make=case_arguments):
+        self.check(function, make, MODULE)
+    setattr(Versions, "test_" + case_name, test)
+
+
+if __name__ == "__main__":
+    if torch is None:
+        sys.exit("needs PyTorch")
+    main()
