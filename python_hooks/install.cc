@@ -1,6 +1,13 @@
 // When the hooks are installed: from the first driver call on, by a pending call in the interpreter's main thread.
+// Where that one runs no Python for a while (it waits for the thread that trains), by a thread of Grape's.
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 
 #include "python_hooks/code_deaths.h"
 #include "python_hooks/cpython.h"
@@ -21,21 +28,38 @@ namespace {
 
 constexpr std::int64_t kLookEvery = 100;         // milliseconds, while there is something left to install
 constexpr std::int64_t kLookAtMostEvery = 3200;  // where there is no interpreter
+constexpr std::int64_t kFirstPatience = 200;     // with the main thread, while others call the driver
+constexpr std::int64_t kMostPatience = 3200;
 
 std::atomic<bool> g_looking{false};
 std::atomic<bool> g_requested{false};  // the pending call is on its way
 std::atomic<std::int64_t> g_next_look{0};
+std::atomic<bool> g_thread_runs{false};  // the one that installs
 
 // Only the thread that holds g_looking.
 bool g_loaded = false;
 std::int64_t g_pause = kLookEvery;
+std::int64_t g_patience_ends = 0, g_patience = kFirstPatience;
 
 // Only with the GIL.
 bool g_watching_exit = false;
 bool g_frames_settled = false;
 bool g_said_version = false;
+bool g_installing = false;
+
+// Python ends the threads that want the GIL when it has begun to finalize; ours is not to be in the midst of things
+// then.
+void wait_for_thread() noexcept {
+  constexpr int kMostWaits = 5000;
+  for (int i = 0; i < kMostWaits && g_thread_runs.load() && lifecycle::active(); ++i) {
+    ThreadState* state = g_api.PyEval_SaveThread();
+    usleep(1000);
+    g_api.PyEval_RestoreThread(state);
+  }
+}
 
 Object* note_shutdown(Object*, Object*) {
+  wait_for_thread();
   if (!g_shutdown.exchange(true) && config().mode == Mode::kReplay) replay::write_report();
   g_api.Py_IncRef(g_api._Py_NoneStruct);
   return g_api._Py_NoneStruct;
@@ -94,18 +118,61 @@ bool install_all() noexcept {
   return true;
 }
 
-// The pending call: main thread, GIL held, between two instructions of some Python code.
-int install(void*) {
-  g_requested.store(false);
-  if (!ready()) return 0;
+// With the GIL, between two instructions of some Python code. False: the program's exception is set and must go on.
+bool install() noexcept {
+  if (!ready() || g_installing) return true;
   Object *type, *value, *traceback;
   g_api.PyErr_Fetch(&type, &value, &traceback);
+  g_installing = true;  // it runs Python code, and another thread may come here meanwhile
   bool raised = !install_all();
+  g_installing = false;
   if (type != nullptr) {
     g_api.PyErr_Restore(type, value, traceback);
     raised = false;
   }
-  return raised ? -1 : 0;
+  return !raised;
+}
+
+int on_pending_call(void*) {
+  g_requested.store(false);
+  return install() ? 0 : -1;
+}
+
+// Python may end this thread (pthread_exit) while it waits for the GIL: nothing here must mind.
+extern "C" void* install_in_a_thread(void*) {
+  const int state = g_api.PyGILState_Ensure();
+  if (!install()) g_api.PyErr_Clear();
+  g_thread_runs.store(false);
+  g_api.PyGILState_Release(state);
+  return nullptr;
+}
+
+bool is_main_thread() noexcept { return syscall(SYS_gettid) == getpid(); }
+
+void start_thread() noexcept {
+  g_thread_runs.store(true);
+  // The application's signals are for its own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, install_in_a_thread, nullptr) == 0) {
+    pthread_detach(thread);
+  } else {
+    g_thread_runs.store(false);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void request(std::int64_t time) noexcept {
+  if (!g_requested.exchange(true)) {
+    g_patience_ends = time + g_patience;
+    if (g_api.Py_AddPendingCall(on_pending_call, nullptr) != 0) g_requested.store(false);
+  } else if (time >= g_patience_ends && !g_thread_runs.load() && !is_main_thread()) {
+    g_patience = std::min(2 * g_patience, kMostPatience);
+    g_patience_ends = time + g_patience;
+    start_thread();
+  }
 }
 
 void look(std::int64_t time) noexcept {
@@ -123,8 +190,8 @@ void look(std::int64_t time) noexcept {
   if (g_loaded && g_api.Py_IsInitialized() != 0) {
     if (shutting_down()) {
       g_settled.store(true, std::memory_order_relaxed);
-    } else if (!g_requested.exchange(true) && g_api.Py_AddPendingCall(install, nullptr) != 0) {
-      g_requested.store(false);
+    } else {
+      request(time);
     }
   }
   g_next_look.store(time + g_pause, std::memory_order_relaxed);

@@ -45,6 +45,41 @@ class LifeTest(unittest.TestCase):
             "True\nbefore 0\ndel 0\n",
         )
 
+    def test_main_thread_that_only_waits(self):
+        self.check(
+            """
+            import threading, time, probe
+            seen = []
+            def work():
+                end = time.monotonic() + 30
+                while not probe.LIBRARY.probe_stack() and time.monotonic() < end:
+                    probe.LIBRARY.probe_launch()
+                    time.sleep(0.001)
+                seen.append(probe.LIBRARY.probe_stack() != 0)
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+            print(seen)
+            """,
+            "[True]\n",
+        )
+
+    def test_end_while_a_thread_of_ours_installs(self):
+        for milliseconds in range(190, 320, 10):
+            self.check(
+                f"""
+                import threading, time, probe, torch
+                def work():
+                    end = time.monotonic() + {milliseconds} / 1000
+                    while time.monotonic() < end:
+                        probe.LIBRARY.probe_launch()
+                        time.sleep(0.0002)
+                thread = threading.Thread(target=work)
+                thread.start()
+                thread.join()
+                """
+            )
+
     def test_daemon_threads_at_exit(self):
         for _ in range(5):
             self.check(

@@ -76,6 +76,25 @@ class DefaultMode(unittest.TestCase):
     def test_models_are_replayed(self):
         self.silent(self.run_(CALL_MODEL + "call_model()"), REPLAYED)
 
+    def test_models_are_replayed_while_the_main_thread_waits(self):
+        done = self.run_(CALL_MODEL + """
+import os, threading
+def work():
+    end = time.monotonic() + 30
+    model, x = bed.net(), bed.data()
+    with torch.no_grad():
+        while time.monotonic() < end:
+            before = torch._C._operators_run()
+            model(x)
+            if torch._C._operators_run() == before:
+                return print("a replay")
+            time.sleep(0.01)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+""")
+        self.silent(done, "a replay\n")
+
     def test_a_trace_that_is_asked_for_is_complete(self):
         done = self.run_(CALL_MODEL + "call_model()", GRAPE_TRACE="run.grape")
         self.assertEqual((done.stdout, done.stderr), (EAGER, ""))
