@@ -30,10 +30,11 @@ bool VirtualExecs::comes_again_soon(Virtual& v) {
 
 // Graphs come in an order that is known: is it worth an exec more?
 bool VirtualExecs::is_worth_going_ahead(const Virtual& v) const {
+  if (of_shape(v).size() >= kExecsAhead) return false;
   if (v.shape->users <= kExecsAhead || limit() < kExecsAhead * replay::estimated_device_bytes(v.shape->nodes.size())) {
     return false;
   }
-  return of_shape(v).size() < kExecsAhead;
+  return v.shape->ahead.pays();
 }
 
 bool VirtualExecs::can_go_by_node(Virtual& v) {

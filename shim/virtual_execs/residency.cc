@@ -175,6 +175,7 @@ RealExec* VirtualExecs::build(const std::shared_ptr<Shape>& shape, const std::ve
   } while (made == nullptr && result == CUDA_ERROR_OUT_OF_MEMORY && evict_oldest());
   if (made == nullptr) return nullptr;
   counters_.built.fetch_add(1, std::memory_order_relaxed);
+  shape->ahead.built();
   return insert(std::move(made));
 }
 
@@ -230,6 +231,7 @@ void VirtualExecs::bring_ahead(Virtual& v, const Place& place) {
   if (exec == nullptr) return;
   exec->upload();
   counters_.ahead.fetch_add(1, std::memory_order_relaxed);
+  v.shape->ahead.served();
   Lock table(table_);
   exec->used = ++clock_;
   attach(v, *exec);

@@ -28,6 +28,24 @@ struct EdgeShape {
   CUgraphEdgeData data{};
 };
 
+// Do execs of a shape, once built, serve enough graphs before others need their memory? To build one costs as much as
+// to launch several graphs node by node.
+class AheadAccount {
+ public:
+  void built() noexcept { ++built_; }
+  void served() noexcept { ++served_; }
+  bool pays() noexcept {
+    if (served_ + kAtFirst * kLeastServed >= built_ * kLeastServed) return true;
+    if (++refused_ < kRefusals) return false;
+    *this = {};  // the order may be another one by now
+    return true;
+  }
+
+ private:
+  static constexpr std::uint32_t kLeastServed = 10, kAtFirst = 3, kRefusals = 1000;
+  std::uint32_t built_ = 0, served_ = 0, refused_ = 0;
+};
+
 struct Shape {
   std::vector<NodeShape> nodes;
   std::vector<EdgeShape> edges;
@@ -39,6 +57,7 @@ struct Shape {
   // Guarded as their owner is:
   bool can_be_rebuilt = false;  // one was built, and read back as it was
   std::uint32_t users = 0;      // virtual execs
+  AheadAccount ahead;
   bool sequenced = false;
   Sequence sequence;  // once `sequenced`: how its nodes are launched one by one; no lanes: they are not
 };

@@ -36,6 +36,20 @@ class ByNode : public Graphs {
     }
   }
 
+  // Five nodes: state = 3 * state + 1, four times, and a memset somewhere.
+  static constexpr std::size_t kFive = 5;
+  CUgraph make_five(std::size_t memset_at) {
+    CUgraph graph = nullptr;
+    EXPECT_CU(cuGraphCreate(&graph, 0));
+    std::vector<CUgraphNode> after;
+    for (std::size_t i = 0; i < kFive; ++i) {
+      const CUfunction mix = function("_Z3mixPmmm");
+      after = {i == memset_at ? add_memset(graph, after, copies_, 17)
+                              : add_kernel(graph, after, mix, state_, std::uint64_t{3}, std::uint64_t{1})};
+    }
+    return graph;
+  }
+
   CUgraphExec slow() { return exec_of(make_slow_graph(state_, 30000)); }
 
   // Each stream goes when it has got its launch, and may get the handle of the one before.
@@ -94,6 +108,31 @@ TEST_F(ByNode, GraphsInAKnownOrderAreMadeReady) {
   EXPECT_EQ(state(), expected);
   if (is_virtual()) {
     EXPECT_LE(launched_alone() - before, 20u);
+  }
+}
+
+// Graphs of many shapes, of each of which few follow one another: by the time that an exec is built, it is not needed.
+TEST_F(ByNode, ExecsThatServeTooFewAreNotBuiltForAKnownOrder) {
+  constexpr std::size_t kOfEach = 6;
+  std::vector<CUgraphExec> execs;
+  for (std::size_t i = 0; i < kFive * kOfEach; ++i) execs.push_back(exec_of(make_five(i / kOfEach)));
+  std::uint64_t expected = state();
+  const auto round = [&] {
+    const std::uint64_t before = built();
+    for (const CUgraphExec exec : execs) {
+      EXPECT_CU(cuGraphLaunch(exec, stream_));
+      synchronize();  // what runs is not given up
+      for (std::size_t step = 1; step < kFive; ++step) expected = 3 * expected + 1;
+    }
+    return built() - before;
+  };
+  const std::uint64_t first = round() + round();
+  for (int i = 0; i < 8; ++i) round();
+  const std::uint64_t last = round() + round();
+  EXPECT_EQ(state(), expected);
+  if (is_virtual()) {
+    EXPECT_GE(first, kFive);  // it was tried
+    EXPECT_EQ(last, 0u);
   }
 }
 
