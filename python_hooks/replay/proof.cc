@@ -36,13 +36,28 @@ std::uint64_t harmless_memory(std::int32_t device) noexcept {
 // start, and finds it changed.
 enum class BeforeReads : std::uint8_t { kNothing, kHidden, kVisible };
 
-BeforeReads changed_before_reads(const program::Program& program, const Call& call,
+// The storages of tensors that the call wrote to.
+std::vector<state::StorageExtent> written_by(const Observation& observation, const Call& call) {
+  std::vector<state::StorageExtent> written;
+  observation.outcome->written(*call.walk, written);
+  for (const state::GlobalWrite& write : observation.writes) {
+    state::TensorView view;
+    if (state::view_tensor(observation.globals->tensor(write.tensor), view)) {
+      written.push_back({view.storage, view.storage_bytes});
+    }
+  }
+  return written;
+}
+
+BeforeReads changed_before_reads(const Observation& observation, const Call& call,
                                  const grape::replay::Shadow& shadow) {
+  const program::Program& program = observation.program;
   const auto last_read = std::find_if(program.nodes.rbegin(), program.nodes.rend(), [](const program::RecordedNode& n) {
     return n.kind == program::NodeKind::kHostRead;
   });
   BeforeReads found = BeforeReads::kNothing;
   if (last_read == program.nodes.rend()) return found;
+  const std::vector<state::StorageExtent> written = written_by(observation, call);
   for (const program::Reference& reference : program.references) {
     if (reference.word >= last_read->words_at) break;
     Range used;
@@ -51,10 +66,17 @@ BeforeReads changed_before_reads(const program::Program& program, const Call& ca
     } else if (reference.role == program::Role::kInput) {
       used = {call.walk->extents()[reference.block].address, call.walk->extents()[reference.block].bytes};
     }
+    const auto overlap = [&used](std::uint64_t address, std::uint64_t bytes) {
+      return address < used.address + used.bytes && used.address < address + bytes;
+    };
+    // Bytes may be the same in the end, or this time.
+    const bool writes = std::any_of(written.begin(), written.end(), [&](const state::StorageExtent& extent) {
+      return overlap(extent.address, extent.bytes);
+    });
+    if (writes) return BeforeReads::kVisible;
     for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
       const Range& range = shadow.watched()[i];
-      const bool overlap = range.address < used.address + used.bytes && used.address < range.address + range.bytes;
-      if (!overlap || !shadow.changed(i)) continue;
+      if (!overlap(range.address, range.bytes) || !shadow.changed(i)) continue;
       if (!shadow.hidden(i)) return BeforeReads::kVisible;
       found = BeforeReads::kHidden;
     }
@@ -114,7 +136,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
                          seen.reason)) {
     return nullptr;
   }
-  const BeforeReads before_reads = changed_before_reads(second.program, call, seen.shadow);
+  const BeforeReads before_reads = changed_before_reads(second, call, seen.shadow);
   if (before_reads == BeforeReads::kVisible) {
     seen.reason = "changes memory of its arguments or its module before it reads a value on the host";
     return nullptr;

@@ -238,7 +238,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
         if (result == nullptr) g_api.PyErr_NoMemory();
         for (const state::GlobalWrite& write : proven.writes) {
-          if (state::VersionCounter* version = proven.globals->version(write.tensor)) version->fetch_add(write.times);
+          state::move_version(proven.globals->tensor(write.tensor), write.times);
         }
         laps.add_to(region.parts.results);
         replaced.clear();

@@ -68,7 +68,7 @@ class GlobalsGuard {
   // The tensors that the user's globals hold, one after the other: as they are now; appends; after holds(). And one of
   // them, by its number. Throws std::bad_alloc.
   void take_versions(std::vector<TensorVersion>& out) const;
-  VersionCounter* version(std::size_t tensor) const noexcept;
+  Object* tensor(std::size_t number) const noexcept;
   // The values behind the names, in terms that hold in other processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;
   // What the user's globals hold, to tell whether arguments are among it; after holds(). Throws std::bad_alloc.

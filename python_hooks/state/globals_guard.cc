@@ -42,9 +42,11 @@ class Walked {
   bool same(Roots roots) {
     if (!look(again_, &walk_.bytes(), roots)) {
       change_ = again_.reason();
-    } else if (again_.bytes() == walk_.bytes()) {
+    } else if (again_.bytes() == walk_.bytes() && again_.objects() == walk_.objects()) {
       std::swap(walk_, again_);
       return true;
+    } else if (again_.bytes() == walk_.bytes()) {
+      change_ = other_object(walk_, again_);
     } else {
       change_ = again_.difference().empty() ? "there is less than before" : again_.difference();
     }
@@ -348,17 +350,17 @@ void GlobalsGuard::take_versions(std::vector<TensorVersion>& out) const {
   for (const Alone& one : state_->alone) state::take_versions(one.walked->walk().tensors(), out);
 }
 
-VersionCounter* GlobalsGuard::version(std::size_t tensor) const noexcept {
-  const auto in = [&tensor](const Walk& walk) -> Object* {
+Object* GlobalsGuard::tensor(std::size_t number) const noexcept {
+  const auto in = [&number](const Walk& walk) -> Object* {
     const auto& tensors = walk.tensors();
-    if (tensor < tensors.size()) return tensors[tensor].view.object;
-    tensor -= tensors.size();
+    if (number < tensors.size()) return tensors[number].view.object;
+    number -= tensors.size();
     return nullptr;
   };
   Object* found = in(state_->walked.walk());
   for (std::size_t i = 0; found == nullptr && i < state_->alone.size(); ++i)
     found = in(state_->alone[i].walked->walk());
-  return found != nullptr ? version_counter(found) : nullptr;
+  return found;
 }
 
 const std::string& GlobalsGuard::change() const noexcept { return state_->change; }

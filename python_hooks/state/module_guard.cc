@@ -1,6 +1,5 @@
 #include "python_hooks/state/module_guard.h"
 
-#include <algorithm>
 #include <new>
 
 #include "python_hooks/cpython_objects.h"
@@ -59,12 +58,6 @@ class GlobalHooks {
 GlobalHooks& global_hooks() {
   static GlobalHooks& hooks = *new GlobalHooks;
   return hooks;
-}
-
-// Of two walks with equal bytes, which differ in their objects.
-std::string other_object(const Walk& before, const Walk& now) {
-  const auto other = std::mismatch(now.objects().begin(), now.objects().end(), before.objects().begin()).first;
-  return std::string("an object was replaced by an equal one (") + type::name(type_of(*other)) + ")";
 }
 
 }  // namespace

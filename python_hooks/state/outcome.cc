@@ -56,6 +56,13 @@ bool Outcome::same_as(const Outcome& other, std::string& difference) const noexc
 
 const std::vector<MadeTensor>& Outcome::made() const noexcept { return state_->made; }
 
+void Outcome::written(const Walk& arguments, std::vector<StorageExtent>& out) const {
+  for (const Write& write : state_->writes) {
+    TensorView view;
+    if (view_tensor(tensor_of(write, arguments), view)) out.push_back({view.storage, view.storage_bytes});
+  }
+}
+
 bool Outcome::fits(const Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
 
 Object* Outcome::repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept {

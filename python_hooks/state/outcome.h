@@ -79,6 +79,10 @@ class Outcome {
   // Tensors made, each once, in the order met (effects first, then the result).
   const std::vector<MadeTensor>& made() const noexcept;
 
+  // The storages of the tensors of the arguments and the module that the call wrote to, as their versions say;
+  // `arguments` as in learn(). Appends; throws std::bad_alloc.
+  void written(const Walk& arguments, std::vector<StorageExtent>& out) const;
+
   // Is everything in place that repeat() puts to use? Asked before the work is launched, since then there is no way
   // back. `arguments` as in repeat().
   bool fits(const Walk& arguments) const noexcept;

@@ -17,16 +17,6 @@ void exchange_slot(Object* object, std::size_t offset, Object* value) noexcept {
   if (before != nullptr) g_api.Py_DecRef(before);
 }
 
-// Views, writes: the tensor that they are of.
-template <typename Of>
-Object* tensor_of(const Of& of, const Walk& arguments) noexcept {
-  return of.module_tensor != nullptr ? of.module_tensor : arguments.objects()[of.place];
-}
-
-void move_version(Object* tensor, std::uint32_t times) noexcept {
-  if (VersionCounter* counter = version_counter(tensor)) counter->fetch_add(times);
-}
-
 // Of a tensor that nobody has seen yet. PyTorch may have written to it already, to fill it.
 void set_version(Object* tensor, std::uint32_t version) noexcept {
   if (VersionCounter* counter = version_counter(tensor)) counter->store(version);

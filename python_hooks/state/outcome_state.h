@@ -80,6 +80,12 @@ struct Effect {
   std::string path;              // for people
 };
 
+// Views, writes: the tensor that they are of.
+template <typename Of>
+Object* tensor_of(const Of& of, const Walk& arguments) noexcept {
+  return of.module_tensor != nullptr ? of.module_tensor : arguments.objects()[of.place];
+}
+
 // A tensor whose version the call moved: it wrote to it, or to one that shares its version.
 struct Write {
   Object* module_tensor = nullptr;  // borrowed; null: of an argument

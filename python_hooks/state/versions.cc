@@ -10,4 +10,8 @@ void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorV
   }
 }
 
+void move_version(Object* tensor, std::uint32_t times) noexcept {
+  if (VersionCounter* counter = version_counter(tensor)) counter->fetch_add(times);
+}
+
 }  // namespace grape::python::state

@@ -20,6 +20,9 @@ struct TensorVersion {
 // As they are now. Appends; throws std::bad_alloc.
 void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorVersion>& out);
 
+// As if it were written to so often.
+void move_version(Object* tensor, std::uint32_t times) noexcept;
+
 // A tensor that a call wrote to and that only globals hold, by its number among these.
 struct GlobalWrite {
   std::uint32_t tensor = 0, times = 0;

@@ -348,4 +348,9 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
   }
 }
 
+std::string other_object(const Walk& before, const Walk& now) {
+  const auto other = std::mismatch(now.objects().begin(), now.objects().end(), before.objects().begin()).first;
+  return std::string("an object was replaced by an equal one (") + type::name(type_of(*other)) + ")";
+}
+
 }  // namespace grape::python::state

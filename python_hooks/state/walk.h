@@ -114,4 +114,7 @@ class Walk {
   std::string difference_;
 };
 
+// Of two walks with equal bytes, which differ in their objects: what to say of it.
+std::string other_object(const Walk& before, const Walk& now);
+
 }  // namespace grape::python::state

@@ -319,6 +319,49 @@ def memory_changes_before_a_read(run):
         run.see(x)
 
 
+# It lies there unchanged in the end, or until the value is another one: then the call would begin anew on what it had changed.
+@case("e{4,8}p{0,4}", reason="before it reads a value on the host")
+def memory_changes_and_back_around_a_read(run):
+    class Reading(Net):
+        def forward(self, x):
+            x.mul_(2)
+            positive = (x.sum() > 0).item()
+            x.mul_(0.5)
+            return super().forward(x) if positive else super().forward(x) * 2
+
+    model = net(Reading)
+    for i in range(8):
+        x = torch.full((3, 8), -1.0 if i == 6 else 1.0, device="cuda")
+        run(model, x)
+        run.see(x)
+
+
+ADDED = None
+
+
+@case("[ep]{16}", reason="before it reads a value on the host")
+def memory_may_change_before_a_read(run):
+    global ADDED
+
+    class Adding(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(8))
+
+        def forward(self, x, by):
+            (ADDED if self.flag else self.seen).add_(by)
+            positive = (x.sum() > 0).item()
+            return super().forward(x) + (1 if positive else 2)
+
+    for flag in (False, True):
+        model = net(Adding)
+        model.flag, ADDED = flag, torch.zeros(8).cuda()
+        for i in range(8):
+            x = torch.full((3, 8), -1.0 if i == 6 else 1.0, device="cuda")
+            run(model, x, torch.full((8,), float(i == 6), device="cuda"))
+            run.see(model.seen, ADDED)
+
+
 @case("e{4,8}p{0,4}")
 def much_is_read(run):
     class Reading(Net):

@@ -1,4 +1,6 @@
 """Arguments that are, or share memory with, what the module and the globals hold: in some calls only."""
+import types
+
 import torch
 from bed import Net, case, data, net
 
@@ -188,6 +190,44 @@ def returned_object_is_replaced_by_an_equal_one(run):
 @case("(eer{6}){2}")
 def returned_object_is_freed(run):
     handing(run, lambda: {"n": 0, "list": [1, 2]}, is_gone=True)
+
+
+@case("(eer{4}){2}", reason="an object was replaced by an equal one (list)")
+def global_is_replaced_by_an_equal_one(run):
+    class Marked(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            return y * 2 if self.mode is SEEN["mark"] else y
+
+    model = net(Marked)
+    model.mode = SEEN["mark"] = [1]
+    for i in range(12):
+        if i == 6:
+            SEEN["mark"] = [1]
+        run(model, data(i))
+    SEEN.clear()
+
+
+def twice(x):
+    return x * 2
+
+
+@case("(eer{4}){2}", reason="an object was replaced by an equal one (function)")
+def returned_function_of_a_global_is_replaced(run):
+    class HandingOut(Net):
+        def forward(self, x):
+            return super().forward(x), SEEN["function"]
+
+    model = net(HandingOut)
+    for i in range(12):
+        if i % 6 == 0:
+            SEEN["function"] = types.FunctionType(twice.__code__, globals())
+        x = data(i)
+        before = torch._C._operators_run()
+        function = model(x)[1]
+        run.calls.append(torch._C._operators_run() - before)
+        run.see(function is SEEN["function"])
+    SEEN.clear()
 
 
 class Likeness:
