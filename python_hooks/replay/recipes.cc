@@ -32,6 +32,19 @@ bool is_whole(const state::MadeTensor& made) {
   return made.storage_bytes == (last + 1) * item_bytes && elements != 0;
 }
 
+// Of one tensor alone it matters to nobody what it is a view of: nobody else has that memory.
+std::int32_t views_of(const state::Outcome& outcome, const OutputRecipe& recipe) {
+  const auto& made = outcome.made();
+  std::int32_t hidden = state::MadeTensor::kNoView;
+  for (const std::uint32_t i : recipe.made) {
+    const std::int32_t base = made[i].view_of;
+    if (base >= 0 && made[i].group == made[base].group && is_whole(made[base])) return base;
+    const bool first = hidden == state::MadeTensor::kNoView && base <= state::MadeTensor::kHidden;
+    if (first && made[i].storage_bytes % made[i].item_bytes == 0) hidden = base;
+  }
+  return recipe.made.size() > 1 ? hidden : state::MadeTensor::kNoView;
+}
+
 }  // namespace
 
 std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record, const state::Outcome& outcome) {
@@ -70,6 +83,7 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
     recipe.block = static_cast<std::uint32_t>(at - addresses.begin());
     held[recipe.block] = true;
   }
+  for (OutputRecipe& recipe : recipes) recipe.views_of = views_of(outcome, recipe);
   if (std::find(held.begin(), held.end(), false) != held.end()) {
     reason = "keeps device memory that is not in its result";
     return false;

@@ -39,6 +39,8 @@ struct OutputRecipe {
   std::uint32_t block = 0;          // index into Program::outputs
   bool has_block = false;           // false: no bytes
   bool whole = false;               // one tensor, as long as its storage
+  // Of several, what some are views of, as in MadeTensor::view_of.
+  std::int32_t views_of = state::MadeTensor::kNoView;
 };
 
 // A program that may stand in for the call.
@@ -148,7 +150,8 @@ struct ParkedState {
 struct Region {
   ~Region();
   void drop_proofs() noexcept;
-  void give_up() noexcept;  // keeps only the counts of what was proven
+  void give_up() noexcept;      // keeps only the counts of what was proven
+  void give_memory() noexcept;  // its module is gone: the same, and no memory of the device
 
   Object* weak_root = nullptr;    // owned weak reference to the module, to the function where `function`
   Object* weak_self = nullptr;    // the same, to the module that is the function's first argument; null: none

@@ -37,9 +37,28 @@ bool is_of(const Region& region, const Key& key) {
          (region.weak_self == nullptr || referent(region.weak_self) == key.self);
 }
 
+// The module is gone: what it needed for its calls is the program's again, at once. The region itself goes when the
+// table is swept. `number`: where it lies; it lives as long as its reference to the module.
+Object* note_end(Object* number, Object*) {
+  auto* region = reinterpret_cast<Region*>(g_api.PyLong_AsUnsignedLongLong(number));
+  if (!shutting_down() && region != nullptr && !region->busy) region->give_memory();
+  g_api.Py_IncRef(g_api._Py_NoneStruct);
+  return g_api._Py_NoneStruct;
+}
+
+// Null: no memory.
+Object* new_note(Region* region) {
+  constexpr int kOneArgument = 8;
+  static MethodDefinition definition = {"grape_note_end", reinterpret_cast<void*>(note_end), kOneArgument, nullptr};
+  const Reference number(g_api.PyLong_FromUnsignedLongLong(reinterpret_cast<std::uint64_t>(region)));
+  Object* note = number ? g_api.PyCFunction_NewEx(&definition, number.get(), nullptr) : nullptr;
+  if (note == nullptr) g_api.PyErr_Clear();
+  return note;
+}
+
 // False: it cannot be referred to weakly.
-bool refer_weakly(Object* object, Object*& reference) {
-  reference = g_api.PyWeakref_NewRef(object, nullptr);
+bool refer_weakly(Object* object, Object* callback, Object*& reference) {
+  reference = g_api.PyWeakref_NewRef(object, callback);
   if (reference == nullptr) g_api.PyErr_Clear();
   return reference != nullptr;
 }
@@ -83,8 +102,9 @@ bool g_module_called = false;
 // Null: it cannot be.
 std::unique_ptr<Region> make_region(const Key& key) {
   auto region = std::make_unique<Region>();
-  if (!refer_weakly(key.root, region->weak_root)) return nullptr;
-  if (key.self != nullptr && !refer_weakly(key.self, region->weak_self)) return nullptr;
+  const Reference note(new_note(region.get()));
+  if (!note || !refer_weakly(key.root, note.get(), region->weak_root)) return nullptr;
+  if (key.self != nullptr && !refer_weakly(key.self, note.get(), region->weak_self)) return nullptr;
   char name[512];
   region->function = is_function(key.root);
   g_module_called = g_module_called || !region->function;
@@ -114,11 +134,18 @@ void Region::give_up() noexcept {
   drop_proofs();
 }
 
-Region::~Region() {
+void Region::give_memory() noexcept {
+  last_counts = count_stages(*this);
   drop_proofs();
-  for (const Arena& arena : arenas) {
+  std::vector<Arena> last;
+  last.swap(arenas);
+  for (const Arena& arena : last) {
     if (arena.tensor != nullptr) g_api.Py_DecRef(arena.tensor);
   }
+}
+
+Region::~Region() {
+  give_memory();
   drop(replaced);
   for (Object* reference : {weak_root, weak_self}) {
     if (reference != nullptr) g_api.Py_DecRef(reference);

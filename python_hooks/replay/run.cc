@@ -31,19 +31,18 @@ bool statics_alive(Proven& proven) noexcept {
   return true;
 }
 
-// One storage, and the tensors that share it.
-bool make_shared(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
-                 std::uint64_t& address) noexcept {
-  const state::MadeTensor& first = outcome.made()[recipe.made.front()];
-  const Reference base(new_bytes(first.storage_bytes, first.device_type, first.device_index, address));
-  if (!base) return false;
-  for (const std::uint32_t i : recipe.made) {
-    const state::MadeTensor& made = outcome.made()[i];
-    tensors[i] = state::new_alias(base.get(), static_cast<std::int64_t>(made.sizes.size()), made.sizes.data(),
-                                  made.strides.data(), made.offset, made.type);
-    if (tensors[i] == nullptr) return false;
+Object* new_row(std::uint64_t count, std::int32_t type, std::int32_t device_type, std::int32_t device,
+                std::uint64_t& address) noexcept {
+  const auto size = static_cast<std::int64_t>(count);
+  const std::int64_t stride = 1;
+  Object* tensor = state::new_tensor(1, &size, &stride, type, device_type, device);
+  state::TensorView view;
+  if (tensor != nullptr && state::view_tensor(tensor, view)) {
+    address = view.storage;
+    return tensor;
   }
-  return true;
+  if (tensor != nullptr) g_api.Py_DecRef(tensor);
+  return nullptr;
 }
 
 bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& address) noexcept {
@@ -52,6 +51,48 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
   state::TensorView view;
   if (tensor == nullptr || !state::view_tensor(tensor, view)) return false;
   address = view.storage;
+  return true;
+}
+
+// What the tensors of one storage are made from: of what they are views, be it one of them or one that nobody gets to
+// see; else bytes. `type`: of its numbers. A new reference.
+Object* base_of(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+                std::uint64_t& address, std::int32_t& type) noexcept {
+  const std::vector<state::MadeTensor>& made = outcome.made();
+  if (recipe.views_of >= 0) {
+    Object*& base = tensors[static_cast<std::size_t>(recipe.views_of)];
+    type = made[static_cast<std::size_t>(recipe.views_of)].type;
+    if (!make_whole(made[static_cast<std::size_t>(recipe.views_of)], base, address)) return nullptr;
+    g_api.Py_IncRef(base);
+    return base;
+  }
+  const state::MadeTensor& first = made[recipe.made.front()];
+  if (recipe.views_of == state::MadeTensor::kNoView) {
+    return new_bytes(first.storage_bytes, first.device_type, first.device_index, address);
+  }
+  const auto view = std::find_if(recipe.made.begin(), recipe.made.end(),
+                                 [&](std::uint32_t i) { return made[i].view_of == recipe.views_of; });
+  type = made[*view].type;
+  return new_row(first.storage_bytes / made[*view].item_bytes, type, first.device_type, first.device_index, address);
+}
+
+// One storage, and the tensors that share it.
+bool make_shared(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+                 std::uint64_t& address) noexcept {
+  std::int32_t type = -1;
+  const Reference base(base_of(outcome, recipe, tensors, address, type));
+  if (!base) return false;
+  for (const std::uint32_t i : recipe.made) {
+    if (tensors[i] != nullptr) continue;
+    const state::MadeTensor& made = outcome.made()[i];
+    const auto dimensions = static_cast<std::int64_t>(made.sizes.size());
+    const bool is_view = made.view_of != state::MadeTensor::kNoView && made.view_of == recipe.views_of;
+    tensors[i] =
+        is_view && made.type == type
+            ? state::new_view(base.get(), dimensions, made.sizes.data(), made.strides.data(), made.offset)
+            : state::new_alias(base.get(), dimensions, made.sizes.data(), made.strides.data(), made.offset, made.type);
+    if (tensors[i] == nullptr) return false;
+  }
   return true;
 }
 
@@ -66,16 +107,7 @@ void drop(std::vector<Object*>& tensors) noexcept {
 
 Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept {
   constexpr std::int32_t kByte = 0;  // c10::ScalarType
-  const auto size = static_cast<std::int64_t>(bytes);
-  const std::int64_t stride = 1;
-  Object* tensor = state::new_tensor(1, &size, &stride, kByte, device_type, device);
-  state::TensorView view;
-  if (tensor != nullptr && state::view_tensor(tensor, view)) {
-    address = view.storage;
-    return tensor;
-  }
-  if (tensor != nullptr) g_api.Py_DecRef(tensor);
-  return nullptr;
+  return new_row(bytes, kByte, device_type, device, address);
 }
 
 Proven::~Proven() {

@@ -31,6 +31,23 @@ std::uint64_t keys_of_new(const TensorView& like) {
   return empty && view_tensor(empty.get(), view) ? view.keys : 0;
 }
 
+// The same of what new_alias() makes.
+std::uint64_t keys_of_alias(Object* base, const View& alias) {
+  const Reference made(new_alias(base, static_cast<std::int64_t>(alias.sizes.size()), alias.sizes.data(),
+                                 alias.strides.data(), alias.offset, alias.type));
+  TensorView view;
+  return made && view_tensor(made.get(), view) ? view.keys : 0;
+}
+
+Object* tensor_of(const View& view, const BeforeState& before) {
+  return view.module_tensor != nullptr ? view.module_tensor : before.objects[view.place].object;
+}
+
+std::int32_t type_of_numbers(Object* tensor) {
+  TensorView view;
+  return view_tensor(tensor, view) ? view.type : -1;
+}
+
 }  // namespace
 
 Describer::Describer(const BeforeState& before, const std::vector<Object*>& module_objects, OutcomeState& out,
@@ -174,6 +191,8 @@ std::uint32_t Describer::describe_made(const TensorView& view) {
     made.version = counter->load();
     made.as_first = versions_.emplace(counter, made.as_first).first->second;
   }
+  if (const void* base = base_of_tensor(view.object)) views_.emplace_back(made_tensors_.size(), base);
+  made_tensors_.push_back(identity_of_tensor(view.object));
   out_.made.push_back(std::move(made));
   return add(ValueKind::kMade, nullptr, static_cast<std::uint32_t>(out_.made.size() - 1));
 }
@@ -211,6 +230,13 @@ std::uint32_t Describer::describe_view(const TensorView& view, const Memory& mem
   const VersionCounter* const counter = version_counter(view.object);
   made.own_version = counter != memory.counter;
   if (made.own_version && counter != nullptr) made.version = counter->load();
+  Object* const base = tensor_of(made, before_);
+  const void* const view_of = base_of_tensor(view.object);
+  made.is_view = !made.own_version && view.type == type_of_numbers(base) && view_of != nullptr &&
+                 (view_of == identity_of_tensor(base) || view_of == base_of_tensor(base));
+  if (!made.is_view && view.keys != keys_of_alias(base, made)) {
+    return refuse("a view of another inference mode than the tensor that it is of");
+  }
   out_.views.push_back(std::move(made));
   return add(ValueKind::kView, nullptr, static_cast<std::uint32_t>(out_.views.size() - 1));
 }
@@ -377,6 +403,20 @@ bool Describer::is_address(std::uint64_t number) const {
   }
   const auto* object = reinterpret_cast<const Object*>(number);
   return before_.places.count(object) != 0 || of_module_.count(object) != 0 || known_.count(object) != 0;
+}
+
+void Describer::relate_views() {
+  std::vector<const void*> hidden;
+  for (const auto& [index, base] : views_) {
+    const auto made = std::find(made_tensors_.begin(), made_tensors_.end(), base);
+    if (made != made_tensors_.end()) {
+      out_.made[index].view_of = static_cast<std::int32_t>(made - made_tensors_.begin());
+      continue;
+    }
+    const auto known = std::find(hidden.begin(), hidden.end(), base);
+    out_.made[index].view_of = MadeTensor::kHidden - static_cast<std::int32_t>(known - hidden.begin());
+    if (known == hidden.end()) hidden.push_back(base);
+  }
 }
 
 bool Describer::tells_no_addresses() {

@@ -20,6 +20,8 @@ class Describer {
   std::uint32_t describe(Object* object, std::string path);
   // After all values: is what is to be made anew referred to by nobody but the values described?
   bool held_by_nobody_else();
+  // After all values: which of the tensors made are views of which.
+  void relate_views();
   // After all values: is no number among them where a tensor or an object lies? Addresses are no part of a call's
   // signature, so a number made of one would not be the same the next time.
   bool tells_no_addresses();
@@ -71,7 +73,9 @@ class Describer {
   std::unordered_map<const Object*, std::uint32_t> known_;  // objects described, each its node
   std::unordered_map<std::uint32_t, Made> made_;            // by node
   std::unordered_map<const Object*, bool> of_module_;
-  std::vector<std::pair<std::uint64_t, std::string>> large_numbers_;   // and their paths
+  std::vector<std::pair<std::uint64_t, std::string>> large_numbers_;  // and their paths
+  std::vector<const void*> made_tensors_;
+  std::vector<std::pair<std::size_t, const void*>> views_;             // of them, by index, and what each is a view of
   std::unordered_map<std::uint64_t, std::uint32_t> groups_;            // storages made
   std::unordered_map<const VersionCounter*, std::uint32_t> versions_;  // of tensors made: the first one's index
 };

@@ -118,11 +118,13 @@ bool put_modes(DispatchWriter& writer, DispatchState& out, const char*& reason) 
     return false;
   }
   for (const std::int8_t device : {kCpu, kCuda}) {
-    const bool enabled = g_torch.autocast_enabled(device);
-    writer.put(enabled);
-    writer.put(enabled ? g_torch.autocast_type(device) : std::int8_t{-1});
+    writer.put(g_torch.autocast_enabled(device));
+    writer.put(g_torch.autocast_type(device));  // while it is off, too: a call may enter it without naming one
   }
   writer.put(g_torch.autocast_cache());
+  // Where the outermost context ends, the weights that were cast for it go. There is no other way to ask.
+  g_torch.autocast_enter();
+  writer.put(g_torch.autocast_leave());
   return put_function_modes(writer, reason);
 }
 

@@ -37,6 +37,7 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
       state.result = describer.describe(result, "result");
       good = state.result != kNoNode && describer.held_by_nobody_else() && describer.tells_no_addresses();
     }
+    describer.relate_views();
     if (autograd != nullptr) *autograd = state.autograd;
     return good ? std::move(outcome) : nullptr;
   } catch (const std::bad_alloc&) {

@@ -44,9 +44,12 @@ struct MadeTensor {
   std::vector<std::int64_t> sizes, strides;
   std::int32_t type = 0, device_type = 0, device_index = 0;
   std::uint32_t item_bytes = 0;
-  std::uint32_t group = 0;     // tensors with the same number share one storage; numbered in order
-  std::uint32_t version = 0;   // how often it was written to
-  std::uint32_t as_first = 0;  // index of the first one that it shares its version with, maybe its own
+  std::uint32_t group = 0;         // tensors with the same number share one storage; numbered in order
+  std::uint32_t version = 0;       // how often it was written to
+  std::uint32_t as_first = 0;      // index of the first one that it shares its version with, maybe its own
+  std::int32_t view_of = kNoView;  // what autograd knows it as a view of: that index, or kHidden and less: each of one
+                                   // that nobody has any more
+  static constexpr std::int32_t kNoView = -1, kHidden = -2;
 };
 
 class Outcome {

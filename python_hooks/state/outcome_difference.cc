@@ -104,6 +104,7 @@ class Comparison {
     if (a.group != b.group || a.storage_bytes != b.storage_bytes) {
       return differ("a tensor in another storage in the other run");
     }
+    if (a.view_of != b.view_of) return differ("a view of another tensor in the other run");
     if (a.version != b.version || a.as_first != b.as_first) {
       return differ("a tensor that was written to another number of times in the other run");
     }
@@ -112,7 +113,8 @@ class Comparison {
 
   bool same_view(const View& a, const View& b) {
     return (a.module_tensor == b.module_tensor && a.place == b.place && a.sizes == b.sizes && a.strides == b.strides &&
-            a.offset == b.offset && a.type == b.type && a.own_version == b.own_version && a.version == b.version) ||
+            a.offset == b.offset && a.type == b.type && a.is_view == b.is_view && a.own_version == b.own_version &&
+            a.version == b.version) ||
            differ("another view in the other run");
   }
 

@@ -58,14 +58,15 @@ class Digester {
   }
 
   void add(const View& view) {
-    put(view.module_tensor != nullptr, view.place, view.offset, view.type, view.end, view.own_version, view.version);
+    put(view.module_tensor != nullptr, view.place, view.offset, view.type, view.end, view.is_view, view.own_version,
+        view.version);
     put(view.sizes);
     put(view.strides);
   }
 
   void add(const MadeTensor& made) {
     put(made.storage_bytes, made.offset, made.type, made.device_type, made.item_bytes, made.group, made.version,
-        made.as_first);
+        made.as_first, made.view_of);
     put(made.sizes);
     put(made.strides);
   }

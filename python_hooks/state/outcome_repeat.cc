@@ -68,8 +68,9 @@ class Repeat {
 
   Object* make_view(const View& view) noexcept {
     Object* const base = tensor_of(view, arguments_);
-    Object* const made = new_alias(base, static_cast<std::int64_t>(view.sizes.size()), view.sizes.data(),
-                                   view.strides.data(), view.offset, view.type);
+    const auto dimensions = static_cast<std::int64_t>(view.sizes.size());
+    if (view.is_view) return new_view(base, dimensions, view.sizes.data(), view.strides.data(), view.offset);
+    Object* const made = new_alias(base, dimensions, view.sizes.data(), view.strides.data(), view.offset, view.type);
     if (made == nullptr) return nullptr;
     if (view.own_version) {
       set_version(made, view.version);

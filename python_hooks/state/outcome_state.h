@@ -53,6 +53,7 @@ struct View {
   std::int64_t offset = 0;
   std::int32_t type = 0;
   std::uint64_t end = 0;      // bytes of the storage that it needs
+  bool is_view = false;       // autograd knows it as one
   bool own_version = false;   // it does not share the tensor's
   std::uint32_t version = 0;  // of its own: how often it was written to
 };

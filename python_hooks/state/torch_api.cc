@@ -76,6 +76,19 @@ bool look_at_tensor(Object* plain_tensor, TensorView& out) noexcept {
   return read_tensor(impl, out) || ask_for_tensor(impl, out.handle, out);
 }
 
+// Null: no memory.
+Object* tuple_of(std::int64_t count, const std::int64_t* numbers) noexcept {
+  Object* const tuple = g_api.PyTuple_New(count);
+  for (std::int64_t i = 0; tuple != nullptr && i < count; ++i) {
+    Object* const number = g_api.PyLong_FromLong(static_cast<long>(numbers[i]));
+    if (number == nullptr || g_api.PyTuple_SetItem(tuple, i, number) != 0) {
+      g_api.Py_DecRef(tuple);
+      return nullptr;
+    }
+  }
+  return tuple;
+}
+
 // Takes the handle's tensor into a Python object, and the handle away.
 Object* wrapped(void* handle) noexcept {
   Object* object = g_torch.wrap(handle);
@@ -166,7 +179,8 @@ VersionCounter* version_counter(Object* plain_tensor) noexcept {
 }
 
 void share_version(Object* tensor, Object* other) noexcept {
-  if (version_counter(tensor) == nullptr || version_counter(other) == nullptr) return;
+  const VersionCounter *own = version_counter(tensor), *others = version_counter(other);
+  if (own == nullptr || others == nullptr || own == others) return;
   g_torch.set_version_counter(handle_of(tensor), static_cast<const char*>(impl_of(other)) + g_torch.version);
 }
 
@@ -196,6 +210,34 @@ Object* new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std
     return nullptr;
   }
   return wrapped(handle);
+}
+
+const void* identity_of_tensor(Object* plain_tensor) noexcept { return impl_of(plain_tensor); }
+
+const void* base_of_tensor(Object* plain_tensor) noexcept {
+  const Reference base(g_api.PyObject_GetAttrString(plain_tensor, "_base"));
+  if (!base) g_api.PyErr_Clear();
+  return base && is_tensor_or_subclass(base.get()) ? impl_of(base.get()) : nullptr;
+}
+
+Object* new_view(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
+                 std::int64_t offset) noexcept {
+  const Reference arguments(g_api.PyTuple_New(4));
+  Object* const parts[] = {base, tuple_of(dimensions, sizes), tuple_of(dimensions, strides),
+                           g_api.PyLong_FromLong(static_cast<long>(offset))};
+  g_api.Py_IncRef(base);
+  bool whole = static_cast<bool>(arguments);
+  for (std::ptrdiff_t i = 0; i < 4; ++i) {
+    whole = whole && parts[i] != nullptr;
+    if (arguments) {
+      g_api.PyTuple_SetItem(arguments.get(), i, parts[i]);  // takes it, also a null
+    } else if (parts[i] != nullptr) {
+      g_api.Py_DecRef(parts[i]);
+    }
+  }
+  Object* const view = whole ? g_api.PyObject_CallObject(g_torch.as_strided, arguments.get()) : nullptr;
+  if (view == nullptr) g_api.PyErr_Clear();
+  return view;
 }
 
 Object* new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,

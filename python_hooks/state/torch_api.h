@@ -105,6 +105,14 @@ Object* module_class() noexcept;
 // failure (cleared; PyTorch reports it on stderr itself).
 Object* new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides, std::int32_t type,
                    std::int32_t device_type, std::int32_t device_index) noexcept;
+// A view of `base` as autograd knows them, made as torch.Tensor.as_strided() does in the mode that this thread is in;
+// of the same type of numbers.
+Object* new_view(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
+                 std::int64_t offset) noexcept;
+// A tensor, whatever object of Python's stands for it; never followed. And what autograd knows it as a view of; null:
+// of none. That asks Python: not for the way of a replay.
+const void* identity_of_tensor(Object* plain_tensor) noexcept;
+const void* base_of_tensor(Object* plain_tensor) noexcept;
 // A tensor that shares `base`'s storage and is no view in autograd's eyes.
 Object* new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
                   std::int64_t offset, std::int32_t type) noexcept;

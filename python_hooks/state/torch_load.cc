@@ -282,7 +282,9 @@ const char* find_types() noexcept {
       hold(g_torch.module, "torch.nn.modules.module", "Module") && hold(g_torch.device, "torch", "device") &&
       hold(g_torch.size, "torch", "Size") && hold(g_torch.type, "torch", "dtype") &&
       hold(g_torch.layout, "torch", "layout") && hold(g_torch.memory_format, "torch", "memory_format");
-  return found ? nullptr : "one of its classes";
+  if (!found) return "one of its classes";
+  g_torch.as_strided = g_api.PyObject_GetAttrString(g_torch.tensor, "as_strided");
+  return g_torch.as_strided != nullptr ? nullptr : "Tensor.as_strided";
 }
 
 bool is_being_imported(Object* module) noexcept {

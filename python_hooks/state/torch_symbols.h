@@ -42,6 +42,8 @@ namespace grape::python::state {
   X(std::int8_t, autocast_type, "libtorch_cpu.so", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",     \
     (std::int8_t))                                                                                               \
   X(bool, autocast_cache, "libtorch_cpu.so", "_ZN2at8autocast25is_autocast_cache_enabledEv", ())                 \
+  X(int, autocast_enter, "libtorch_cpu.so", "_ZN2at8autocast17increment_nestingEv", ())                          \
+  X(int, autocast_leave, "libtorch_cpu.so", "_ZN2at8autocast17decrement_nestingEv", ())                          \
   X(void, set_version_counter, "libtorch_cpu.so",                                                                \
     "_ZN5torch8autograd4impl19set_version_counterERKN2at6TensorERKN3c1015VariableVersionE", (void*, const void*))
 
@@ -58,6 +60,7 @@ struct TorchSymbols {
   Object *tensor = nullptr, *parameter = nullptr, *module = nullptr;  // classes, references held
   Object *device = nullptr, *size = nullptr;
   Object *type = nullptr, *layout = nullptr, *memory_format = nullptr;
+  Object* as_strided = nullptr;  // torch.Tensor's method, a reference held
 
   bool loaded = false;  // all of it is found and checked
 

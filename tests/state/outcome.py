@@ -48,8 +48,8 @@ DTYPES = torch and {
 class Observed:
     """One watched call."""
 
-    def __init__(self, function, arguments, module):
-        with torch.no_grad() if torch else contextlib.nullcontext():
+    def __init__(self, function, arguments, module, mode=torch.no_grad if torch else contextlib.nullcontext):
+        with mode():
             self.handle = PROBE.probe_observe(function, arguments, module)
 
     def __del__(self):

@@ -212,6 +212,8 @@ CONTEXTS = {
     "autocast fp16": lambda: autocast(torch.float16),
     "autocast without cache": lambda: autocast(torch.float16, False),
     "autocast cpu": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "autocast inside of a disabled one": lambda: torch.autocast("cpu", enabled=False),
+    "autocast of another type, disabled": lambda: torch.autocast("cpu", dtype=torch.float16, enabled=False),
 }
 
 

@@ -125,6 +125,41 @@ class Versions(Check):
             with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
                 loss.backward()
 
+    def test_views_of_arguments_and_weights(self):
+        def call(x):
+            return x[1:], x.t(), x.detach(), x.data[1:], MODULE.table[1:], x.view(torch.int32)
+
+        arguments = (x(),)
+        with torch.no_grad():
+            results = Observed(call, arguments, MODULE).repeat([], arguments)
+        for result, base in zip(results, (arguments[0], arguments[0], None, None, MODULE.table)):
+            self.assertEqual(result._is_view(), base is not None)
+            self.assertIs(result._base, base)
+        with self.assertRaisesRegex(RuntimeError, "A view was created in no_grad mode"):
+            results[0].mul_(torch.ones(3, requires_grad=True))
+
+    def test_gradients_by_views(self):
+        for mode, view in ((torch.enable_grad, lambda x: x[1:]), (torch.enable_grad, lambda x: x.detach()[1:])):
+            with mode():
+                expected, arguments, w = x(), (x(),), torch.ones(3, requires_grad=True)
+                observed = Observed(view, (x(),), MODULE, mode)
+                for tensor, result in ((expected, view(expected)), (arguments[0], observed.repeat([], arguments))):
+                    result.mul_(w)
+                self.assertEqual(arguments[0].requires_grad, expected.requires_grad)
+
+    def test_views_in_inference_mode(self):
+        ordinary, inference = (x(),), (torch.inference_mode()(x)(),)
+        for made_in, used_in, arguments in ((torch.inference_mode, torch.inference_mode, ordinary),
+                                            (torch.inference_mode, torch.inference_mode, inference),
+                                            (torch.no_grad, torch.no_grad, inference)):
+            observed = Observed(lambda x: x[1:], arguments, MODULE, made_in)
+            if observed.reason():
+                self.assertIn("inference mode", observed.reason())
+                continue
+            with used_in():
+                expected, result = arguments[0][1:], observed.repeat([], arguments)
+            self.assertEqual((result.is_inference(), result._is_view()), (expected.is_inference(), expected._is_view()))
+
     def test_another_number_of_times(self):
         def to_argument(x):
             write(x)

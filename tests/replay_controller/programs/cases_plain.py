@@ -1,4 +1,5 @@
 """What is replayed, and from when on."""
+import gc
 import time
 
 import torch
@@ -110,3 +111,22 @@ def module_without_device_memory(run):
     data()
     for i in range(8):
         run(model, i)
+
+
+# What Grape holds for a model's calls goes with it, also where no other model is called.
+@case("eer{4}")
+def memory_of_a_model_that_is_gone(run):
+    class Wide(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            for _ in range(3):
+                y = torch.cat([y, y, y, y, y, y, y, y])
+            return y.sum() + x
+
+    used = torch.cuda.memory.memory_allocated()
+    model = net(Wide)
+    for i in range(6):
+        run(model, data(i))
+    del model
+    gc.collect()
+    run.see(torch.cuda.memory.memory_allocated() - used)

@@ -75,6 +75,19 @@ def versions_of_results(run):
 
 
 @case("eer{6}")
+def results_that_are_views(run):
+    class Splitting(Net):
+        def forward(self, x):
+            y, z = super().forward(x), x * 2
+            return y, y[:2], y.view(-1)[3:], y.data, z[:1], z[1:], x[1:], x.t(), x.detach(), self.first.weight.t()
+
+    model = net(Splitting)
+    for i in range(8):
+        x = data(i)
+        run.see([tensor._is_view() for tensor in run(model, x)])
+
+
+@case("eer{6}")
 def version_of_a_global(run):
     global COUNTS
     COUNTS = torch.zeros(8).cuda()

@@ -22,6 +22,11 @@ namespace autocast {
 SIM_EXPORT bool is_autocast_enabled(c10::DeviceType device);
 SIM_EXPORT c10::ScalarType get_autocast_dtype(c10::DeviceType device);
 SIM_EXPORT bool is_autocast_cache_enabled();
+SIM_EXPORT int increment_nesting();
+SIM_EXPORT int decrement_nesting();
+thread_local int t_nesting = 0;
+int increment_nesting() { return ++t_nesting; }
+int decrement_nesting() { return --t_nesting; }
 bool is_autocast_enabled(c10::DeviceType device) {
   return c10::thread_state().autocast[static_cast<std::size_t>(device)];
 }

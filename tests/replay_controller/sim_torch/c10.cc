@@ -129,6 +129,13 @@ class Allocator {
     return used_.at(address).first >> kPoolShift;
   }
 
+  std::uint64_t in_use() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::uint64_t bytes = 0;
+    for (const auto& [address, key] : used_) bytes += key.second;
+    return bytes;
+  }
+
   void empty() {
     const std::lock_guard<std::mutex> lock(mutex_);
     release(simtorch::driver());
@@ -194,6 +201,7 @@ Allocator& allocator() {
 std::uint64_t allocate(std::size_t bytes) { return allocator().take(bytes); }
 void deallocate(std::uint64_t address) noexcept { allocator().give(address); }
 void empty_cache() noexcept { allocator().empty(); }
+std::uint64_t allocated() noexcept { return allocator().in_use(); }
 std::uint64_t pool_of(std::uint64_t address) noexcept { return allocator().pool_of(address); }
 
 }  // namespace c10

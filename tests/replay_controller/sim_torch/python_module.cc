@@ -313,6 +313,7 @@ PyObject* cuda_synchronize(PyObject*, PyObject*) {
              ? nullptr
              : none();
 }
+PyObject* cuda_allocated(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(c10::allocated()); }
 PyObject* cuda_empty_cache(PyObject*, PyObject*) {
   c10::empty_cache();
   return none();
@@ -420,6 +421,7 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("_cuda_init", cuda_init, kNoArguments),
     SIM_FUNCTION("_cuda_synchronize", cuda_synchronize, kNoArguments),
     SIM_FUNCTION("_cuda_emptyCache", cuda_empty_cache, kNoArguments),
+    SIM_FUNCTION("_cuda_allocated", cuda_allocated, kNoArguments),
     SIM_FUNCTION("_cuda_getDevice", cuda_get_device, kNoArguments),
     SIM_FUNCTION("_cuda_getCurrentRawStream", cuda_raw_stream, kOneArgument),
     SIM_FUNCTION("_cuda_rawStreamsAsked", cuda_raw_streams_asked, kNoArguments),

@@ -222,9 +222,19 @@ PyObject* tensor_subscript(PyObject* self, PyObject* index) {
     return viewed(self, sizes, strides, offset);
   });
 }
+// Not counted: Grape makes views of results by it.
+PyObject* tensor_as_strided(PyObject* self, PyObject* arguments) {
+  PyObject *sizes = nullptr, *strides = nullptr;
+  long long offset = 0;
+  if (PyArg_ParseTuple(arguments, "OOL", &sizes, &strides, &offset) == 0) return nullptr;
+  return guarded([&] { return wrap(view_of(impl(self), sizes_of(sizes), sizes_of(strides), offset)); });
+}
+PyObject* tensor_is_view(PyObject* self, PyObject*) { return PyBool_FromLong(impl(self)->base != nullptr); }
 PyObject* tensor_detach(PyObject* self, PyObject*) {
   return guarded([&] {
-    Tensor view = view_of(impl(self), impl(self)->sizes, impl(self)->strides, impl(self)->offset);
+    TensorImpl* tensor = impl(self);
+    Tensor view = as_strided(tensor, tensor->sizes, tensor->strides, tensor->offset);
+    view->version = tensor->version;
     view->wants_grad = false;
     return wrap(std::move(view));
   });
@@ -328,6 +338,9 @@ PyObject* get_version(PyObject* self, void*) {
     return PyLong_FromLongLong(impl(self)->version.current_version());
   });
 }
+PyObject* get_base(PyObject* self, void*) {
+  return guarded([&] { return impl(self)->base != nullptr ? wrap(Tensor::share(impl(self)->base)) : none(); });
+}
 PyObject* get_data(PyObject* self, void*) {
   return guarded([&] {
     TensorImpl* tensor = impl(self);
@@ -376,6 +389,8 @@ PyMethodDef g_methods[] = {
     {"reshape", as_function(tensor_view), kPositional, nullptr},
     {"t", as_function(tensor_transpose), kPositional, nullptr},
     {"transpose", as_function(tensor_transpose), kPositional, nullptr},
+    {"as_strided", as_function(tensor_as_strided), kPositional, nullptr},
+    {"_is_view", as_function(tensor_is_view), kNoArguments, nullptr},
     {"detach", as_function(tensor_detach), kNoArguments, nullptr},
     {"conj", as_function(tensor_conj), kNoArguments, nullptr},
     {"to_sparse", as_function(tensor_to_sparse), kNoArguments, nullptr},
@@ -401,6 +416,7 @@ PyGetSetDef g_fields[] = {
     {"is_cuda", get_is_cuda, nullptr, nullptr, nullptr},
     {"data", get_data, set_data, nullptr, nullptr},
     {"_version", get_version, nullptr, nullptr, nullptr},
+    {"_base", get_base, nullptr, nullptr, nullptr},
     {},
 };
 std::ptrdiff_t tensor_hash(PyObject* self) {
