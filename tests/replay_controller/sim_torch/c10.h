@@ -169,7 +169,7 @@ SIM_EXPORT void set_local_keys(LocalKeys keys);
 SIM_EXPORT std::uint64_t allocate(std::size_t bytes);  // throws OutOfMemory
 SIM_EXPORT void deallocate(std::uint64_t address) noexcept;
 SIM_EXPORT void empty_cache() noexcept;
-SIM_EXPORT std::uint64_t allocated() noexcept;  // bytes in use
+SIM_EXPORT std::uint64_t allocated() noexcept;                     // bytes in use
 SIM_EXPORT std::uint64_t pool_of(std::uint64_t address) noexcept;  // the pool of a block that is in use
 
 void reportMemoryUsageToProfiler(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
