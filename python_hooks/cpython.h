@@ -135,6 +135,7 @@ struct Buffer {
   X(1, Object*, PyList_GetSlice, (Object*, std::ptrdiff_t, std::ptrdiff_t))                               \
   X(1, int, PyList_SetSlice, (Object*, std::ptrdiff_t, std::ptrdiff_t, Object*))                          \
   X(1, int, PySet_Add, (Object*, Object*))                                                                \
+  X(1, std::ptrdiff_t, PyObject_Hash, (Object*))                                                          \
   X(1, int, PyObject_RichCompareBool, (Object*, Object*, int))
 
 // Objects of the interpreter that are used by address.

@@ -337,6 +337,10 @@ bool Describer::describe_key(Object* key, Link& link) {
     refuse("a dictionary with a key of type " + std::string(type::name(type_of(key))));
     return false;
   }
+  if (has_nan(key)) {
+    refuse("a dictionary with a key that is a NaN, or has one in it");
+    return false;
+  }
   link.key = Held(key);
   return true;
 }

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unordered_set>
+#include <numeric>
 #include <utility>
 
 namespace grape::python::state {
+namespace {
+
+constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry before
+
+}  // namespace
+
 bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     if (before_.alive(place_) && !find_in_object()) return false;
@@ -171,47 +177,78 @@ bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const s
                                       Action remove) {
   const bool attributes = set == Action::kSetAttribute;
   const auto label = [&](Object* key) { return attributes ? attribute_label(key) : item_label({key, nullptr}, 0); };
-  std::unordered_map<const Object*, const Entry*> then;
-  std::unordered_set<const Object*> now;
-  for (const Entry& entry : entries) then.emplace(entry.key.get(), &entry);
-  for (const Item& item : items) now.insert(item.key);
-  std::vector<const Object*> left;  // what is still there, in the order that it was in
-  for (const Entry& entry : entries) {
-    if (now.count(entry.key.get()) != 0) left.push_back(entry.key.get());
+  std::vector<std::size_t> was;
+  if (!match_keys(entries, items, attributes, was)) return false;
+  std::vector<bool> still_there(entries.size()), staying(entries.size());
+  for (const std::size_t entry : was) {
+    if (entry != kNew) still_there[entry] = true;
   }
-  std::size_t stay = 0;
-  while (stay < items.size() && stay < left.size() && items[stay].key == left[stay]) ++stay;
-  const std::unordered_set<const Object*> staying(left.begin(), left.begin() + static_cast<std::ptrdiff_t>(stay));
+  std::size_t stay = 0;  // the first items that are where they were, but for what is gone
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (!still_there[i]) continue;
+    if (was[stay] != i) break;
+    staying[i] = true;
+    ++stay;
+  }
 
   std::vector<Object*> keys;  // that effects name
-  for (const Entry& entry : entries) {
-    Object* const key = entry.key.get();
-    if (staying.count(key) != 0) continue;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Object* const key = entries[i].key.get();
+    if (staying[i]) continue;
     keys.push_back(key);
-    const Order order = now.count(key) != 0 ? Order::kNow : Order::kLast;
-    if (!add(remove, key, 0, label(key), nullptr, order)) return false;
+    if (!add(remove, key, 0, label(key), nullptr, still_there[i] ? Order::kNow : Order::kLast)) return false;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i < stay && before_.same(*then.at(items[i].key), items[i].value)) continue;
+    if (i < stay && before_.same(entries[was[i]], items[i].value)) continue;
     keys.push_back(items[i].key);
     if (!add(set, items[i].key, 0, label(items[i].key), items[i].value)) return false;
   }
   return keys.empty() || good_keys(items, keys, attributes);
 }
 
+// Which entry each item was, by equal keys: one that was taken out and put in again may have a key made anew.
+bool EffectFinder::match_keys(const std::vector<Entry>& entries, const std::vector<Item>& items, bool attributes,
+                              std::vector<std::size_t>& was) {
+  was.resize(items.size());
+  std::iota(was.begin(), was.end(), std::size_t{0});
+  const auto same_key = [](const Entry& entry, const Item& item) { return entry.key.get() == item.key; };
+  if (std::equal(entries.begin(), entries.end(), items.begin(), items.end(), same_key)) return true;
+  std::unordered_map<Object*, std::size_t, PlainKeyHash, PlainKeyEqual> then;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (!good_key(entries[i].key.get(), attributes)) return false;
+    then.emplace(entries[i].key.get(), i);
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (!good_key(items[i].key, attributes)) return false;
+    const auto found = then.find(items[i].key);
+    was[i] = found != then.end() ? found->second : kNew;
+    // Should there be no memory for all effects, the key that it was could not be put back.
+    if (found != then.end() && !same_plain_value(found->first, items[i].key)) {
+      return refuse("the call put an equal key of another kind in a dictionary (as True is to 1)");
+    }
+  }
+  return true;
+}
+
 // To put something into a dictionary may compare its keys, which must not run Python code; and those that are named
 // are kept as they are, so they must be such that the next call's dictionary has them too.
 bool EffectFinder::good_keys(const std::vector<Item>& items, const std::vector<Object*>& named, bool attributes) {
-  const auto bad = [&](const Object* key) {
-    return refuse("the call changed a dictionary with a key of type " + std::string(type::name(type_of(key))));
-  };
   for (const Item& item : items) {
-    if (attributes ? type_of(item.key) != g_api.PyUnicode_Type : !is_plain_key(item.key)) return bad(item.key);
+    if (!good_key(item.key, attributes)) return false;
   }
   for (Object* key : named) {
-    if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) return bad(key);
+    if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) return refuse_key(key);
+    if (has_nan(key)) return refuse("the call changed a dictionary with a key that is a NaN, or has one in it");
   }
   return true;
+}
+
+bool EffectFinder::good_key(Object* key, bool attribute) {
+  return (attribute ? type_of(key) == g_api.PyUnicode_Type : is_plain_key(key)) || refuse_key(key);
+}
+
+bool EffectFinder::refuse_key(Object* key) {
+  return refuse("the call changed a dictionary with a key of type " + std::string(type::name(type_of(key))));
 }
 
 }  // namespace grape::python::state

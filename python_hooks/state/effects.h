@@ -28,7 +28,11 @@ class EffectFinder {
   bool find_in_items();
   bool find_in_list(const std::vector<Item>& items);
   bool find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Action set, Action remove);
+  bool match_keys(const std::vector<Entry>& entries, const std::vector<Item>& items, bool attributes,
+                  std::vector<std::size_t>& was);
   bool good_keys(const std::vector<Item>& items, const std::vector<Object*>& named, bool attributes);
+  bool good_key(Object* key, bool attribute);
+  bool refuse_key(Object* key);
   bool unchanged(const std::vector<Item>& items) const;
   // What only takes away needs no memory: it comes last, when nothing can fail any more.
   enum class Order : std::uint8_t { kNow, kLast };

@@ -1,5 +1,6 @@
 #include "python_hooks/state/instance.h"
 
+#include <algorithm>
 #include <new>
 #include <unordered_map>
 
@@ -226,13 +227,32 @@ bool same_plain_value(Object* a, Object* b) noexcept {
     }
     return true;
   }
+  return PlainKeyEqual()(a, b);
+}
+
+bool is_plain_key(Object* object) noexcept { return is_plain_value(object) || identity_hashed(type_of(object)); }
+
+bool has_nan(Object* object) noexcept {
+  const auto is_nan = [](std::uint64_t bits) { return bits << 1 > std::uint64_t{0x7FF} << 53; };  // without the sign
+  if (is_exactly(object, g_api.PyFloat_Type)) return is_nan(float_bits(object));
+  if (is_exactly(object, g_api.PyComplex_Type)) return is_nan(float_bits(object)) || is_nan(imaginary_bits(object));
+  Object* const* parts = nullptr;
+  std::size_t count = 0;
+  return parts_of(object, parts, count) && std::any_of(parts, parts + count, has_nan);
+}
+
+std::size_t PlainKeyHash::operator()(Object* key) const noexcept {
+  const std::ptrdiff_t hash = g_api.PyObject_Hash(key);
+  if (hash == -1) g_api.PyErr_Clear();
+  return static_cast<std::size_t>(hash);
+}
+
+bool PlainKeyEqual::operator()(Object* a, Object* b) const noexcept {
   constexpr int kEqual = 2;  // Py_EQ
   const int same = g_api.PyObject_RichCompareBool(a, b, kEqual);
   if (same < 0) g_api.PyErr_Clear();
   return same == 1;
 }
-
-bool is_plain_key(Object* object) noexcept { return is_plain_value(object) || identity_hashed(type_of(object)); }
 
 std::string item_label(const Item& item, std::size_t index) {
   if (item.key == nullptr) return "[" + std::to_string(index) + "]";

@@ -65,6 +65,15 @@ bool is_plain_value(Object* object) noexcept;
 bool same_plain_value(Object* a, Object* b) noexcept;
 // Are hash and comparison of it done without Python code?
 bool is_plain_key(Object* object) noexcept;
+// Is a plain value a NaN, or has one in it? As a key it is found by the very object only.
+bool has_nan(Object* object) noexcept;
+// As a dictionary finds plain keys: 1, 1.0 and True are the same one.
+struct PlainKeyHash {
+  std::size_t operator()(Object* key) const noexcept;
+};
+struct PlainKeyEqual {
+  bool operator()(Object* a, Object* b) const noexcept;
+};
 
 // How a person names an item or attribute: ".name", "[3]", "['key']".
 std::string item_label(const Item& item, std::size_t index);

@@ -6,7 +6,7 @@ import unittest
 import weakref
 
 from outcome import PROBE, REFUSED, Observed, main, torch
-from outcome_shapes import MODULE, Cache, Color, Frozen, Holder, OutputLike, Pair, Plain, Slotted, aligned, x
+from outcome_shapes import MODULE, Cache, Color, Frozen, Holder, OutputLike, Pair, Plain, Slotted, aligned, named, x
 from outcome_test import CASES, warm_cache
 
 GLOBAL_LIST = [1]
@@ -23,12 +23,6 @@ if torch:
 def keep(value):
     KEPT.append(value)
     return value
-
-
-def named(**attributes):
-    out = Holder()
-    vars(out).update(attributes)
-    return out
 
 
 def generator(x):
@@ -117,6 +111,22 @@ def set_entry(key):
     return function
 
 
+def change_nan(how):
+    def function(x, d):
+        key = next(key for key in d if key not in ("first", "last"))
+        if how != "set":
+            before = d.pop(key)
+        if how != "pop":
+            d[key] = 5
+    return function
+
+
+def put_in_again(key):
+    def function(x, d):
+        d[key] = d.pop(key)
+    return function
+
+
 def define(x, holder):
     Holder.defined = len(vars(Holder))
 
@@ -174,6 +184,12 @@ REFUSALS = [
     (set_entry(Color.RED), (x, lambda: {Color.RED: 1}), "changed a dictionary with a key of type Color"),
     (lambda x, d: d.update(dict.fromkeys(d, 2)), (x, lambda: {HOLDER: 1}),
      "changed a dictionary with a key of type Holder"),
+    *((change_nan(how), (x, lambda key=key: {"first": 1, key(): 2, "last": 3}), "with a key that is a NaN, or has one")
+      for how in ("set", "pop", "move")
+      for key in (lambda: float("nan"), lambda: complex(1, float("nan")), lambda: (1, (float("nan"), 2)))),
+    (lambda x: {float("nan"): x + 1}, (x,), "result: a dictionary with a key that is a NaN"),
+    *((put_in_again(key), (x, lambda before=before: {before: 1}), "put an equal key of another kind in a dictionary")
+      for before, key in ((1, True), (1, 1.0), (2.0, 2), (0.0, -0.0), ((1, 2), (True, 2)), (complex(1, 0), 1))),
     (change_cell, (x, function_with_cell), "argument function's own object[0]: the call changed it"),
     (raises, (x,), "raised an exception"),
 ]

@@ -136,6 +136,12 @@ class Holder:
         self.initialized = False
 
 
+def named(**attributes):
+    out = Holder()
+    vars(out).update(attributes)
+    return out
+
+
 class Cache:
     def __init__(self, layers=2):
         self.layers = [Holder() for _ in range(layers)]

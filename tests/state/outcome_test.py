@@ -4,7 +4,7 @@ import gc
 
 from outcome import Check, main, torch
 from outcome_shapes import (MODULE, Cache, Color, Frozen, FrozenSlotted, Holder, Loud, LoudDict, LoudList, MoreSlotted,
-                            NamedTuple, OutputLike, Pair, Plain, Slotted, aligned, helper, x)
+                            NamedTuple, OutputLike, Pair, Plain, Slotted, aligned, helper, named, x)
 
 CASES = {}
 
@@ -278,6 +278,54 @@ def moved_entries(x, plain, ordered):
     ordered["q"] = x + 2
 
 
+def made_keys():
+    """Of another object at each call, as of a string that is put together."""
+    number = len([1] * 7)
+    return f"layer_{number}", 1000 + number, (2000 + number, f"k{number}"), number + 0.5, 1j * number, Plain
+
+
+@case(lambda: (x(), *(kind([("first", 1), *((key, 2) for key in made_keys()), ("last", 3)])
+                      for kind in (dict, collections.OrderedDict))))
+def equal_keys_in_the_middle(x, plain, ordered):
+    for d in (plain, ordered):
+        for key in made_keys():
+            d[key] = [x + 1, d.pop(key)]
+
+
+@case(lambda: (x(), *([kind([("first", 1), (key, 2)]) for key in made_keys()]
+                      for kind in (dict, collections.OrderedDict))))
+def equal_keys_at_the_end(x, plain, ordered):
+    for d, key in zip(plain + ordered, made_keys() * 2):
+        before = d.pop(key)
+        d[key] = [x + 1, before]
+
+
+@case(lambda: (x(), [{"a": 1, key: 2, "b": 3} for key in made_keys()], named(**{made_keys()[0]: 5, "other": 6})))
+def equal_keys_and_others(x, dicts, holder):
+    for d, key in zip(dicts, made_keys()):
+        before = d.pop(key)
+        d["new"] = x + 1
+        d[key] = before
+        del d["a"]
+    name = made_keys()[0]
+    value = getattr(holder, name)
+    delattr(holder, name)
+    setattr(holder, name, [value])
+
+
+@case(lambda: (x(), [{"a": 1, key: 2} for key in made_keys()]))
+def equal_keys_put_back(x, dicts):
+    for d, key in zip(dicts, made_keys()):
+        d[key] = d.pop(key)
+
+
+@case(lambda: (x(), {1: 1, 2.0: 2, "a": 3}, {float("nan"): 1, "a": 2}))
+def equal_keys_of_other_types_set(x, d, with_nan):
+    d[True] = x + 1  # 1 stays the key
+    d[2] = x + 2
+    with_nan["a"] = x + 3
+
+
 @case(lambda: (x(), Plain(x(), [1]), MoreSlotted(x()), LoudDict(a=1), Loud(x())))
 def attributes(x, plain, slotted, loud_dict, loud):
     del plain.y
@@ -343,7 +391,7 @@ class Outcomes(Check):
 
 for case_name, (case_function, case_arguments) in CASES.items():
     def test(self, function=case_function, make=case_arguments):
-        self.check(function, make, MODULE, ordered=not function.__name__.startswith("moved_"))
+        self.check(function, make, MODULE, ordered=not function.__name__.startswith(("moved_", "equal_keys_")))
     setattr(Outcomes, "test_" + case_name, test)
 
 
