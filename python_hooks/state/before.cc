@@ -83,6 +83,7 @@ class Taker {
     ObjectBefore& known = state_.objects[place];
     std::vector<Item> entries;
     if (!read_attributes(known.object, entries)) return refuse(place, "an object whose __dict__ is no plain one");
+    if (known.kept == Kept::kInstance) known.dict = Held(instance_dict(known.object));
     for (const Item& item : entries) {
       known.attributes.push_back(entry(item.key, item.value));
       adopt(place, item.value, [&] { return attribute_label(item.key); });

@@ -67,6 +67,7 @@ struct ObjectBefore {
   Held type;
   Shape shape;
   std::vector<TypeInfo::Slot> slot_places;
+  Held dict;                                    // the __dict__, not a tensor's
   std::vector<Entry> attributes, items, slots;  // items: kClass: definitions; kReferents: what it refers to
   std::uint32_t tensor = 0;                     // among tensors
   std::uint32_t parent = ~0U;                   // the object it was met in first; ~0U: a root

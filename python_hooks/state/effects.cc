@@ -134,8 +134,20 @@ bool EffectFinder::find_in_slots() {
 
 bool EffectFinder::find_in_attributes() {
   std::vector<Item> entries;
-  if (!read_attributes(known().object, entries)) return refuse("the call replaced its __dict__");
+  const Object* const dict = instance_dict(known().object);
+  if (replaced_dict(dict) || !read_attributes(known().object, entries)) {
+    return refuse("the call replaced its __dict__");
+  }
+  if (dict != nullptr && !dicts_.insert(dict).second) return true;
   return find_in_dictionary(known().attributes, entries, Action::kSetAttribute, Action::kDeleteAttribute);
+}
+
+// The next call's would be changed in its place, for all that refer to it. A tensor's is none of its own before there
+// is something in it.
+bool EffectFinder::replaced_dict(const Object* dict) const {
+  const Object* const before = known().dict.get();
+  if (known().kept != Kept::kInstance || dict == before) return false;
+  return before != nullptr || reference_count(dict) > 1;
 }
 
 bool EffectFinder::find_in_items() {
@@ -147,6 +159,7 @@ bool EffectFinder::find_in_items() {
     case Content::kList:
       return find_in_list(items);
     case Content::kDict:
+      if (!dicts_.insert(known().object).second) return true;
       return find_in_dictionary(known().items, items, Action::kSetEntry, Action::kDeleteEntry);
     case Content::kOrderedDict:
       return find_in_dictionary(known().items, items, Action::kSetOrdered, Action::kDeleteOrdered);

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "python_hooks/state/describe.h"
@@ -24,6 +25,7 @@ class EffectFinder {
   void note_write(Object* module_tensor, const VersionCounter* counter, std::uint32_t times, std::string path);
   bool find_in_tensor();
   bool find_in_attributes();
+  bool replaced_dict(const Object* dict) const;
   bool find_in_slots();
   bool find_in_items();
   bool find_in_list(const std::vector<Item>& items);
@@ -47,6 +49,7 @@ class EffectFinder {
   OutcomeState& out_;
   std::string& reason_;
   std::uint32_t place_ = 0;
+  std::unordered_set<const Object*> dicts_;  // looked at: some are two objects' attributes
   std::vector<Effect> last_;
   std::unordered_map<const VersionCounter*, std::uint32_t> written_;  // index in `writes`
 };

@@ -14,10 +14,16 @@ class SeenTable {
   // The address's number; `added`: it is new. May throw std::bad_alloc.
   std::uint32_t number_of(const void* address, bool& added) {
     if ((count_ + 1) * 2 > slots_.size()) grow();
-    Slot& slot = find(address);
+    Slot& slot = slot_of(address);
     added = slot.round != round_;
     if (added) slot = {address, count_++, round_};
     return slot.number;
+  }
+  // Null: it was not met.
+  const std::uint32_t* find(const void* address) noexcept {
+    if (count_ == 0) return nullptr;
+    const Slot& slot = slot_of(address);
+    return slot.round == round_ ? &slot.number : nullptr;
   }
   std::uint32_t size() const noexcept { return count_; }
   // Has a small table fetched ahead.
@@ -39,7 +45,7 @@ class SeenTable {
     std::uint32_t round = 0;  // in use if it is the table's
   };
 
-  Slot& find(const void* address) noexcept {
+  Slot& slot_of(const void* address) noexcept {
     const std::size_t mask = slots_.size() - 1;
     std::size_t at = mix(reinterpret_cast<std::uintptr_t>(address) >> 4) & mask;
     while (slots_[at].round == round_ && slots_[at].address != address) at = (at + 1) & mask;
@@ -50,7 +56,7 @@ class SeenTable {
     std::vector<Slot> before(slots_.empty() ? 256 : slots_.size() * 2);
     before.swap(slots_);
     for (const Slot& slot : before) {
-      if (slot.round == round_) find(slot.address) = slot;
+      if (slot.round == round_) slot_of(slot.address) = slot;
     }
   }
 

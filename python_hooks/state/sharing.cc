@@ -13,6 +13,7 @@ constexpr std::size_t kLine = 64 / sizeof(std::uint64_t);
 
 void Sharing::clear() noexcept {
   objects_.clear();
+  owners_.clear();
   extents_.clear();
   reaches_.clear();
   object_count_ = 0;
@@ -22,6 +23,11 @@ void Sharing::add(const Walk& state) {
   for (Object* object : state.objects()) {
     // One that several walks met keeps the number of the last: the same each time.
     if (!objects_.put(AddressKey{object}, object_count_++)) throw std::bad_alloc();
+  }
+  for (const AttributeDict& known : state.attribute_dicts()) {
+    const bool put = objects_.put(AddressKey{known.dict}, object_count_++) &&
+                     owners_.put(AddressKey{known.dict}, state.objects()[known.object]);
+    if (!put) throw std::bad_alloc();
   }
   for (const StorageExtent& extent : state.extents()) {
     if (extent.bytes == 0) continue;
@@ -35,6 +41,7 @@ void Sharing::add(const Walk& state) {
 
 void Sharing::write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
   write_objects(arguments.objects(), by_address, out);
+  write_dicts(arguments, by_address, out);
   out.push_back(~std::uint64_t{0});
   write_extents(arguments.extents(), by_address, out);
 }
@@ -51,6 +58,18 @@ void Sharing::write_objects(const std::vector<Object*>& objects, bool by_address
     if (known == nullptr) continue;
     out.push_back(i);
     out.push_back(by_address ? reinterpret_cast<std::uint64_t>(objects[i]) : *known);
+  }
+}
+
+void Sharing::write_dicts(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
+  for (const AttributeDict& argument : arguments.attribute_dicts()) {
+    const std::uint32_t* known = objects_.find(AddressKey{argument.dict});
+    if (known == nullptr) continue;
+    // That the object is the same one was written, and who else refers to its attributes is nobody's business.
+    const Object* const* owner = owners_.find(AddressKey{argument.dict});
+    if (owner != nullptr && *owner == arguments.objects()[argument.object]) continue;
+    out.push_back((std::uint64_t{argument.object} + 1) << 32);  // no object's index
+    out.push_back(by_address ? reinterpret_cast<std::uint64_t>(argument.dict) : *known);
   }
 }
 

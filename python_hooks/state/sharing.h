@@ -25,10 +25,12 @@ class Sharing {
  private:
   void write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
 
+  void write_dicts(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
   void write_objects(const std::vector<Object*>& objects, bool by_address, std::vector<std::uint64_t>& out) const;
   void write_extents(const std::vector<StorageExtent>& extents, bool by_address, std::vector<std::uint64_t>& out) const;
 
-  FlatMap<AddressKey, std::uint32_t> objects_;
+  FlatMap<AddressKey, std::uint32_t> objects_;  // and dictionaries of attributes
+  FlatMap<AddressKey, const Object*> owners_;   // whose attributes these are
   std::uint32_t object_count_ = 0;
   struct Extent {
     std::uint64_t begin, end, number;

@@ -58,6 +58,8 @@ void Walk::exchange_memory(Walk& other) noexcept {
   storage_extents_.swap(other.storage_extents_);
   std::swap(seen_, other.seen_);
   std::swap(storages_, other.storages_);
+  std::swap(dicts_, other.dicts_);
+  attribute_dicts_.swap(other.attribute_dicts_);
   touched_.swap(other.touched_);
   touched_before_.swap(other.touched_before_);
 }
@@ -118,6 +120,8 @@ void Walk::clear() noexcept {
   reason_.clear();
   seen_.clear();
   storages_.clear();
+  dicts_.clear();
+  attribute_dicts_.clear();
   storage_extents_.clear();
   touched_.swap(touched_before_);
   touched_.clear();
@@ -342,7 +346,7 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       return tensor(object, info, path);
     case Kind::kOrderedDict:  // the one container that has attributes as well
       if (watch_ != nullptr) watch_->object(object);
-      return content(object, info.kind, path) && attributes(instance_dict(object), path);
+      return content(object, info.kind, path) && attributes(object, instance_dict(object), path);
     default:
       return content(object, info.kind, path);
   }

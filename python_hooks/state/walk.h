@@ -23,8 +23,9 @@
 //                dense (sparse, conjugate, ...), Python modules of the user's, more than a million objects, more than
 //                200 levels; reason() names it and the path to it
 //
-// An object met a second time is a reference back, so aliasing is part of the form; cycles are fine. Tuples, bound
-// methods and other immutable values have no identity of their own. Sets are in the order in which they are iterated.
+// An object met a second time is a reference back, so aliasing is part of the form; cycles are fine. An object's
+// __dict__ that is another one's as well, or is met as a value, is told apart from an equal one. Tuples, bound methods
+// and other immutable values have no identity of their own. Sets are in the order in which they are iterated.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +47,12 @@ constexpr std::uint32_t kNoExtent = ~0u;
 
 struct StorageExtent {
   std::uint64_t address = 0, bytes = 0;
+};
+
+// A dictionary that is an object's __dict__ and may be met elsewhere, too.
+struct AttributeDict {
+  Object* dict = nullptr;    // borrowed
+  std::uint32_t object = 0;  // index of whose it is, the first one met
 };
 
 class Watch;
@@ -78,6 +85,9 @@ class Walk {
   // Every object walked that is not an immutable value, tensors and classes too, in the order met; borrowed. Two walks
   // with equal bytes have the same number of them, and they correspond one to one.
   const std::vector<Object*>& objects() const { return objects_; }
+  // Of walks with addresses all of them, of others those that somebody else refers to. Which ones these are does not
+  // show in the bytes; that two places have the same one does.
+  const std::vector<AttributeDict>& attribute_dicts() const { return attribute_dicts_; }
   // Does no storage on a device reach into another one's memory (DLPack)? False: refused. Throws std::bad_alloc.
   bool extents_are_apart();
   const std::string& reason() const { return reason_; }
@@ -103,6 +113,8 @@ class Walk {
 
   SeenTable seen_;      // objects, by address: their number is their index in objects_
   SeenTable storages_;  // of tensors, by address
+  SeenTable dicts_;     // attribute_dicts_, by address
+  std::vector<AttributeDict> attribute_dicts_;
   std::vector<std::uint32_t> storage_extents_;
   std::vector<const void*> touched_, touched_before_;  // memory that is read: by this walk, by the one before
   std::uint64_t number_ = 0;                           // another one for each walk of arguments

@@ -44,7 +44,7 @@ bool Walker::function(Object* function, const Path& path) {
   }
   return function_texts(function, path) && optional(parts.defaults, path.attribute("__defaults__")) &&
          optional(parts.keyword_defaults, path.attribute("__kwdefaults__")) &&
-         optional(parts.closure, path.attribute("__closure__")) && attributes(parts.attributes, path);
+         optional(parts.closure, path.attribute("__closure__")) && attributes(function, parts.attributes, path);
 }
 
 bool Walker::function_texts(Object* function, const Path& path) {
@@ -63,7 +63,7 @@ bool Walker::partial(Object* partial, const Path& path) {
     for (std::size_t i = 0; i < 4; ++i) watch_->reference(partial, 16 + 8 * i);
   }
   return optional(parts.function, path.attribute("func")) && optional(parts.arguments, path.attribute("args")) &&
-         optional(parts.keywords, path.attribute("keywords")) && attributes(parts.attributes, path);
+         optional(parts.keywords, path.attribute("keywords")) && attributes(partial, parts.attributes, path);
 }
 
 // Functions of C: of a module, or methods of the object that they are bound to.
@@ -133,7 +133,7 @@ bool Walker::cache(Object* cache, const Path& path) {
   if (function != nullptr && is_librarys_function(function)) return by_identity(cache, Tag::kLibraryFunction);
   put(Tag::kCache);
   if (watch_ != nullptr) watch_->object(cache);
-  if (!attributes(own, path)) return false;
+  if (!attributes(cache, own, path)) return false;
   // Its results may be dictionaries as well; its own two are told last.
   std::vector<Item> referents;
   if (!referents_of(cache, referents)) return refuse(path, "a cache that cannot be read");

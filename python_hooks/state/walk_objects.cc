@@ -89,10 +89,12 @@ bool Walker::content(Object* object, Kind kind, const Path& path) {
     case Kind::kDict:
       touch_dict(object);
       put(Tag::kDict);
+      note_dict(object);
       if (watch_ != nullptr) watch_->dict(object, false);
       return dict_items(object, path);
     case Kind::kDefaultDict:
       put(Tag::kDefaultDict);
+      note_dict(object);
       if (watch_ != nullptr) {
         watch_->dict(object, false);
         watch_->reference(object, 48);
@@ -100,6 +102,7 @@ bool Walker::content(Object* object, Kind kind, const Path& path) {
       return optional(default_factory(object), path.attribute("default_factory")) && dict_items(object, path);
     case Kind::kOrderedDict:
       put(Tag::kOrderedDict);
+      note_dict(object);
       if (watch_ != nullptr) watch_->dict(object, true);
       return ordered_items(object, path);
     case Kind::kSet:
@@ -219,9 +222,37 @@ bool Walker::deque_items(Object* deque, const Path& path) {
   return true;
 }
 
-bool Walker::attributes(Object* dict, const Path& path) {
+// Whoever else refers to an object's __dict__ may be met in this walk, or not: only if he is, it is written down, so
+// that the bytes do not depend on strangers.
+void Walker::note_attributes(Object* of, Object* dict) {
+  if (!walk_.keep_addresses_ && reference_count(dict) == 1) return;
+  if (const std::uint32_t* value = walk_.seen_.find(dict)) {
+    put(Tag::kSameDict);
+    put(*value);
+  }
+  bool added = false;
+  const std::uint32_t known = walk_.dicts_.number_of(dict, added);
+  if (added) {
+    walk_.attribute_dicts_.push_back({dict, walk_.seen_.number_of(of, added)});
+    return;
+  }
+  put(Tag::kSameAttributes);
+  put(walk_.attribute_dicts_[known].object);
+}
+
+// A dictionary that is met as a value.
+void Walker::note_dict(Object* dict) {
+  if (walk_.attribute_dicts_.empty()) return;
+  const std::uint32_t* known = walk_.dicts_.find(dict);
+  if (known == nullptr) return;
+  put(Tag::kSameAttributes);
+  put(walk_.attribute_dicts_[*known].object);
+}
+
+bool Walker::attributes(Object* of, Object* dict, const Path& path) {
   if (dict != nullptr) {
     touch_dict(dict);
+    note_attributes(of, dict);
     if (watch_ != nullptr) watch_->dict(dict, false);
     std::ptrdiff_t position = 0;
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
@@ -245,8 +276,9 @@ bool Walker::hooks(Object* name, Object* dict, bool backward, const Path& path) 
   return true;
 }
 
-bool Walker::module_attributes(Object* dict, const Path& path) {
+bool Walker::module_attributes(Object* of, Object* dict, const Path& path) {
   if (dict != nullptr) {
+    note_attributes(of, dict);
     if (watch_ != nullptr) watch_->dict(dict, false);
     std::ptrdiff_t position = 0;
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
@@ -279,7 +311,7 @@ bool Walker::instance(Object* object, const TypeInfo& info, const Path& path) {
   }
   if (!class_reference(type_of(object), path)) return false;
   Object* dict = instance_dict(object);
-  if (!(is_module ? module_attributes(dict, path) : attributes(dict, path))) return false;
+  if (!(is_module ? module_attributes(object, dict, path) : attributes(object, dict, path))) return false;
   for (const TypeInfo::Slot& slot : slots) {
     if (watch_ != nullptr) watch_->reference(object, slot.offset);
     if (!optional(field<Object*>(object, slot.offset), path.attribute(slot.name))) return false;
@@ -347,7 +379,7 @@ bool Walker::enum_member(Object* member, const Path& path) {
   if (named) {
     if (!value(name, path)) return false;
     // A library's are constants; the user's may have attributes, and these be set.
-    return is_library_class(type_of(member)) || attributes(dict, path);
+    return is_library_class(type_of(member)) || attributes(member, dict, path);
   }
   if (walk_.portable_) return optional(dict != nullptr ? dict_item(dict, "_value_") : nullptr, path);
   put_address(member);  // a combination of flags: its class keeps it

@@ -58,8 +58,10 @@ bool Walker::shallow_items(Object* object, const TypeInfo& info, int depth, cons
   put(Tag::kShallow);
   put_pointer(type_of(object));
   if (watch_ != nullptr) watch_->object(object);
-  if (made_in_python && !(shallow_leaf(object, path) && shallow_attributes(instance_dict(object), depth, path))) {
-    return false;
+  if (made_in_python) {
+    Object* dict = instance_dict(object);
+    if (dict != nullptr) note_attributes(object, dict);
+    if (!shallow_leaf(object, path) || !shallow_attributes(dict, depth, path)) return false;
   }
   switch (kind) {
     case Kind::kTuple:
@@ -85,6 +87,7 @@ bool Walker::shallow_items(Object* object, const TypeInfo& info, int depth, cons
     case Kind::kDict:
     case Kind::kOrderedDict:
     case Kind::kDefaultDict:
+      note_dict(object);
       return shallow_attributes(object, depth, path);
     default:
       return true;

@@ -61,7 +61,7 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
     put(static_cast<std::uint32_t>(view.data % (view.device_type == 0 ? kCpuAlignment : kAlignment)));
   }
   if (!on_device && !tensor_content(view, path)) return false;
-  return attributes(instance_dict(tensor), path);
+  return attributes(tensor, instance_dict(tensor), path);
 }
 
 void Walker::touch_tensor(const TensorView& view) {

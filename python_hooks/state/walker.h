@@ -82,9 +82,11 @@ class Walker {
   bool content(Object* object, Kind kind, const Path& path);
   bool class_reference(Object* type, const Path& path);
   bool instance(Object* object, const TypeInfo& info, const Path& path);
-  bool module_attributes(Object* dict, const Path& path);
+  bool module_attributes(Object* of, Object* dict, const Path& path);
   bool hooks(Object* name, Object* dict, bool backward, const Path& path);
-  bool attributes(Object* dict, const Path& path);
+  bool attributes(Object* of, Object* dict, const Path& path);
+  void note_attributes(Object* of, Object* dict);
+  void note_dict(Object* dict);
   bool items(Object* const* data, std::size_t count, const Path& path);
   bool dict_items(Object* dict, const Path& path);
   bool dict_in_any_order(Object* dict, const Path& path);
@@ -127,6 +129,8 @@ enum class Walker::Tag : std::uint8_t {
   kEnd,
   kNull,
   kBack,
+  kSameDict,
+  kSameAttributes,
   kNone,
   kEllipsis,
   kFalse,

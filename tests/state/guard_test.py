@@ -10,7 +10,8 @@ import weakref
 
 import state
 from cases import CHANGES, Case, Part, Slots, add, closure, fresh_classes, set_attribute, set_item
-from state import Guard, form, form_and_objects
+from state import Guard, Walk, form, form_and_objects
+from values import Plain
 
 
 def test_changes(queue=False):
@@ -339,6 +340,38 @@ def test_not_a_guard():
             assert reason in str(refused), refused
         else:
             raise AssertionError(thing)
+
+
+def test_shared_attributes():
+    """A __dict__ of the module's among the arguments is none that looks like it, also if nobody referred to it before."""
+    model, other = Plain(), Plain()
+    for one in (model, other):
+        one.config = Plain(scale=1.0)
+    guard = Guard(model)
+
+    def shared(*arguments):
+        assert guard.holds()
+        return guard.sharing(Walk(*arguments))
+
+    for _ in range(3):
+        borg, lone = Plain(), Plain(scale=1.0)
+        borg.__dict__ = vars(model.config)
+        assert shared(vars(model.config)) != shared(vars(other.config)) == shared({"scale": 1.0})
+        assert shared(vars(model)) != shared(vars(other))
+        assert shared(vars(model.config)) != shared(vars(model))
+        assert shared([lone, borg]) != shared([borg, lone]) != shared([lone, lone])
+        assert shared([lone, borg]) != shared([lone, Plain(scale=1.0)])
+    # Who else refers to it does not show.
+    for arguments in ((model.config,), (model, model.config), (other.config,)):
+        before = shared(*arguments)
+        kept = [vars(model), vars(model.config), vars(other.config)]
+        assert shared(*arguments) == before
+        del kept
+    assert shared(model.config) != shared(other.config)
+    # Exchanged for an equal one: it is that one now.
+    kept = vars(model.config)
+    model.config.__dict__ = dict(kept)
+    assert shared(vars(model.config)) != shared(kept) == shared({"scale": 1.0})
 
 
 if __name__ == "__main__":

@@ -111,6 +111,10 @@ def set_entry(key):
     return function
 
 
+class Bare:
+    pass
+
+
 def change_nan(how):
     def function(x, d):
         key = next(key for key in d if key not in ("first", "last"))
@@ -190,6 +194,9 @@ REFUSALS = [
     (lambda x: {float("nan"): x + 1}, (x,), "result: a dictionary with a key that is a NaN"),
     *((put_in_again(key), (x, lambda before=before: {before: 1}), "put an equal key of another kind in a dictionary")
       for before, key in ((1, True), (1, 1.0), (2.0, 2), (0.0, -0.0), ((1, 2), (True, 2)), (complex(1, 0), 1))),
+    (lambda x, h: setattr(h, "__dict__", dict(vars(h), keys=2)), (x, Holder), "Holder: the call replaced its __dict__"),
+    (lambda x, a, b: setattr(a, "__dict__", vars(b)), (x, lambda: Plain(1), lambda: Plain(1)), "replaced its __dict__"),
+    (lambda x, a, b: setattr(a, "__dict__", vars(b)), (x, Bare, lambda: Plain(1)), "replaced its __dict__"),
     (change_cell, (x, function_with_cell), "argument function's own object[0]: the call changed it"),
     (raises, (x,), "raised an exception"),
 ]

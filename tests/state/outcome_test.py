@@ -326,6 +326,32 @@ def equal_keys_of_other_types_set(x, d, with_nan):
     with_nan["a"] = x + 3
 
 
+def with_one_dict():
+    first, second = Plain(x(), [1]), Plain(None)
+    second.__dict__ = first.__dict__
+    return first, second
+
+
+@case(lambda: (x(), *with_one_dict()))
+def attributes_of_two(x, first, second):
+    second.made = x + 1
+    del first.y
+    second.z, first.x = first.x, [x + 2]
+
+
+def with_its_dict():
+    first = Plain(x(), [1])
+    return first, vars(first)
+
+
+@case(lambda: (x(), *with_its_dict(), *with_its_dict()[::-1]))
+def attributes_and_their_dict(x, first, of_first, of_second, second):
+    of_first["made"] = x + 1
+    del first.y, of_second["y"]
+    second.x = first.x = [x + 2]
+    return of_first, of_second
+
+
 @case(lambda: (x(), Plain(x(), [1]), MoreSlotted(x()), LoudDict(a=1), Loud(x())))
 def attributes(x, plain, slotted, loud_dict, loud):
     del plain.y

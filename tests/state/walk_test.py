@@ -303,6 +303,52 @@ def test_leaves_no_trace():
         assert isinstance(sys.exc_info()[1], KeyError)
 
 
+def test_shared_attributes():
+    """Objects with one __dict__, and a __dict__ that is met as a value, are told from those that have equal ones."""
+
+    def pair(kind, shared):
+        first, second = kind(), kind()
+        for one in (first, second):
+            one.scale, one.parts = 1.0, [2]
+        second.parts = first.parts
+        if shared:
+            second.__dict__ = first.__dict__
+        return first, second
+
+    def function():
+        return lambda: 1
+
+    class Named(dict):
+        pass
+
+    for kind in (Plain, function, Named, functools.partial(functools.partial, print)):
+        one, apart, shared = Plain(), pair(kind, False), pair(kind, True)
+        for first, second in (apart, shared):
+            assert form(first) == form(second)
+            assert form([first, one, second]) == form([first, one, second])
+        assert form(apart) != form(shared) and form(apart[::-1]) != form(shared[::-1])
+        assert form([one, apart]) != form([one, shared])
+        for first, second in (apart, pair(kind, False)):
+            for left, right in ((first, vars(first)), (vars(first), first), ([first], {1: vars(first)})):
+                assert form(left, right) == form(left, right)
+            assert form(first, vars(first)) != form(first, vars(second))
+            assert form(vars(first), first) != form(vars(second), first)
+            assert form(first, second, vars(first)) != form(first, second, vars(second))
+            assert form(vars(first), vars(second), first) != form(vars(second), vars(first), first)
+    # Who else refers to it does not show, nor who did.
+    first, second = pair(Plain, False)
+    roots = [first, collections.OrderedDict(a=first), second, types.SimpleNamespace(a=second)]
+    for addresses in (False, True):
+        before = Walk(roots, addresses=addresses)
+        kept = [vars(first), vars(roots[1]), vars(roots[3])]
+        now = Walk(roots, addresses=addresses)
+        assert now.bytes == before.bytes and list(map(id, now.objects)) == list(map(id, before.objects))
+        for held in kept:
+            assert form(roots, held, addresses=addresses) != form(roots, dict(held), addresses=addresses)
+        del kept
+        assert form(roots, addresses=addresses) == before.bytes
+
+
 def test_weak_references():
     target = Plain(a=1)
     one, other = weakref.ref(target), weakref.ref(Plain(a=1))

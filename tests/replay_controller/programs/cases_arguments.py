@@ -238,6 +238,41 @@ def cache_in_a_dictionary(run):
         run.see(cache)
 
 
+class PuttingBack(Net):
+    """Takes an entry out and puts one in again, under a key that it makes anew."""
+
+    def forward(self, x, cache, number):
+        y = super().forward(x)
+        for key in (f"layer_{number}", (2000 + number, "k")):
+            old = cache.pop(key)
+            cache[key] = y + old
+        return y
+
+
+@case("(eer{7}){2}")
+def entry_put_back_under_an_equal_key(run):
+    for kind in (dict, collections.OrderedDict):
+        model, number = net(PuttingBack), 7
+        for i in range(9):
+            cache = kind([("first", 0.5), (f"layer_{number}", 2.0), ("middle", 1.0), ((2000 + number, "k"), 3.0)])
+            run(model, data(i), cache, number)
+            run.see(cache, list(cache))
+
+
+@case("e{9}", reason="argument dict: the call changed a dictionary with a key that is a NaN, or has one in it")
+def entry_of_a_nan(run):
+    class OfNan(Net):
+        def forward(self, x, table):
+            key = next(key for key in table if key != key)
+            return super().forward(x) * table.pop(key)
+
+    model = net(OfNan)
+    for i in range(9):
+        table = {"first": 0.5, float("nan"): 2.0}
+        run(model, data(i), table)
+        run.see(table)
+
+
 @case("eer{8}")
 def cache_changed_in_place(run):
     class InPlace(Net):

@@ -1,5 +1,6 @@
 """Arguments that are, or share memory with, what the module and the globals hold: in some calls only."""
 import types
+from types import SimpleNamespace
 
 import torch
 from bed import Net, case, data, net
@@ -77,6 +78,69 @@ def list_is_what_the_module_holds(run):
     model.names = ["a", "b"]
     for i in range(16):
         run(model, data(i), model.names if i < 8 else ["a", "b"])
+
+
+class Setting(Net):
+    """Sets what it reads, by another way if that is the same."""
+
+    config = None
+
+    def forward(self, x, options, config=None):
+        before, options["scale"] = options["scale"], 4.0
+        y = super().forward(x) * (config or self.config).scale
+        options["scale"] = before
+        return y
+
+
+def setting(run, of_argument, first):
+    model = net(Setting)
+    model.config = SimpleNamespace(scale=1.0)
+    for i in range(16):
+        config = SimpleNamespace(scale=1.0) if of_argument else None
+        options = vars(config or model.config)
+        run(model, data(i), options if (i < 8) == first else dict(options), config)
+
+
+@case("(eer{6}){2}")
+def argument_is_the_vars_of_what_the_module_holds(run):
+    setting(run, False, True)
+
+
+@case("(eer{6}){2}")
+def argument_becomes_the_vars_of_what_the_module_holds(run):
+    setting(run, False, False)
+
+
+@case("(eer{6}){2}")
+def argument_is_the_vars_of_another_one(run):
+    setting(run, True, True)
+
+
+@case("(eer{6}){2}")
+def argument_becomes_the_vars_of_another_one(run):
+    setting(run, True, False)
+
+
+class Settings:
+    pass
+
+
+class SettingOne(Net):
+    def forward(self, x, a, b):
+        a.scale = 3.0
+        return super().forward(x) * b.scale
+
+
+@case("(eer{6}){2}r{16}")
+def arguments_share_their_attributes(run):
+    model = net(SettingOne)
+    for i in range(32):
+        a, b = Settings(), Settings()
+        a.scale = b.scale = 1.0
+        if i < 8 or (i >= 16 and i % 2):
+            b.__dict__ = a.__dict__
+        run(model, data(i), a, b)
+        run.see(a.scale, b.scale)
 
 
 class Writing(Net):
