@@ -72,7 +72,7 @@ Row g_native[] = {
     {"_multiprocessing", "SemLock.acquire SemLock.release send recv sem_unlink"},
     {"_posixsubprocess", "fork_exec"},
     {"_posixshmem", "*"},
-    {"_signal", "* -getsignal -strsignal -valid_signals -default_int_handler"},
+    {"_signal", "* -strsignal -valid_signals -default_int_handler"},
     {"select", "* epoll.poll epoll.register epoll.modify epoll.unregister"},
     {"_socket",
      "socket[init] socket.* -fileno -gettimeout * -htons -htonl -ntohs -ntohl -inet_aton -inet_ntoa -inet_pton "
@@ -87,6 +87,14 @@ Row g_native[] = {
     {"_uuid", "*"},
     {"_sqlite3", "connect Connection.* Cursor.*"},
     {"_ctypes", "dlopen dlclose"},
+    // Memory by its address: nobody knows whose it is.
+    {"_ctypes",
+     "_SimpleCData.from_address Structure.from_address Union.from_address Array.from_address _Pointer.from_address "
+     "CFuncPtr.from_address",
+     EffectKind::kRefused, "from_address() of ctypes"},
+    {"_ctypes", "_SimpleCData.in_dll Structure.in_dll Union.in_dll Array.in_dll _Pointer.in_dll CFuncPtr.in_dll",
+     EffectKind::kRefused, "in_dll() of ctypes"},
+    {"_ctypes", "_SimpleCData[get:value]", EffectKind::kFromUsers, "a value of ctypes"},
     {"_locale", "setlocale localeconv nl_langinfo strcoll strxfrm bindtextdomain textdomain"},
     {"_tracemalloc", "start stop clear_traces get_traced_memory reset_peak"},
     {"faulthandler", "*"},
@@ -119,6 +127,14 @@ Row g_native_installed[] = {
      "TensorBase.resize_as_ _VariableFunctionsClass.as_strided _VariableFunctionsClass.as_strided_ "
      "_VariableFunctionsClass.resize_as_",
      EffectKind::kStorage},
+    // The allocator is told who uses memory: it is given to others later, which a replay would not see to.
+    {"torch._C", "TensorBase.record_stream"},
+    // What is known of a storage, and that nothing else shows; memory that others write to.
+    {"torch._C",
+     "StorageBase.resizable StorageBase.is_shared StorageBase.from_file StorageBase._new_with_file "
+     "StorageBase._set_from_file StorageBase._new_shared_cuda StorageBase._new_shared_fd_cpu "
+     "StorageBase._new_shared_filename_cpu StorageBase._share_cuda_ StorageBase._share_fd_cpu_ "
+     "StorageBase._share_filename_cpu_ _VariableFunctionsClass.from_file"},
     {"torch._C", "_ImperativeEngine.run_backward", EffectKind::kBackward, "backward()"},
     {"torch._C",
      "_cuda_emptyCache _cuda_memoryStats _cuda_memorySnapshot _cuda_resetPeakMemoryStats "
@@ -165,6 +181,10 @@ Row g_python[] = {
      "Thread.start Thread.join Event.set Event.clear Event.wait Event.is_set Condition.wait Condition.wait_for "
      "Condition.notify Condition.notify_all Semaphore.acquire Semaphore.release BoundedSemaphore.release Barrier.wait "
      "settrace setprofile settrace_all_threads setprofile_all_threads active_count enumerate"},
+    // They ask a tensor, for whoever called them.
+    {"torch.storage", "_StorageBase.is_pinned TypedStorage.is_pinned"},
+    {"torch.nn.utils.rnn", "PackedSequence.is_pinned"},
+    {"ctypes", "string_at wstring_at memoryview_at cast"},
     {"torch.cuda", "utilization temperature power_draw clock_rate memory_usage device_memory_used list_gpu_processes"},
     {"torch.cuda.memory", "mem_get_info device_memory_used list_gpu_processes"},
     {"pynvml",
@@ -215,15 +235,15 @@ void name_effect(Effect& effect, const Row& row, std::string_view owner, std::st
                  bool is_attribute = false) {
   char(&out)[sizeof(Effect::name)] = effect.name;
   effect.attribute = is_attribute;
+  if (row.said != nullptr) {
+    std::snprintf(out, sizeof(out), "%s", row.said);
+    return;
+  }
   if (owner == "TensorBase") owner = "Tensor";
   if (owner == "StorageBase") owner = "UntypedStorage";
   if (is_attribute) {
     std::snprintf(out, sizeof(out), "%.*s.%.*s", static_cast<int>(owner.size()), owner.data(),
                   static_cast<int>(name.size()), name.data());
-    return;
-  }
-  if (row.said != nullptr) {
-    std::snprintf(out, sizeof(out), "%s", row.said);
     return;
   }
   const char* module = row.module;

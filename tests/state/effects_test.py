@@ -63,6 +63,17 @@ PROFILE = cProfile.Profile()
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 OTHER_RANDOM = random.Random(4)
 LIMIT = sys.getrecursionlimit()
+NUMBER = ctypes.c_float(1.0)
+POINTER = ctypes.pointer(NUMBER)
+TEXT = ctypes.create_string_buffer(b"x")
+TEXT_ADDRESS = ctypes.addressof(TEXT)
+
+
+class Pair(ctypes.Structure):
+    _fields_ = [("first", ctypes.c_int), ("second", ctypes.c_int)]
+
+
+PAIR = Pair()
 
 
 class Sink:
@@ -238,6 +249,13 @@ REFUSED = [
     ("event loop that runs", lambda: asyncio._get_running_loop(), "asyncio._get_running_loop"),
     ("conventions", lambda: locale.localeconv(), "locale.localeconv"),
     ("library opened", lambda: ctypes.CDLL(None), "ctypes.dlopen"),
+    ("memory by its address", lambda: ctypes.c_float.from_address(ctypes.addressof(NUMBER)), "from_address() of ctypes"),
+    ("an array by its address", lambda: (ctypes.c_int * 1).from_address(ctypes.addressof(NUMBER)), "from_address() of"),
+    ("a structure by its address", lambda: Pair.from_address(ctypes.addressof(PAIR)), "from_address() of ctypes"),
+    ("a variable of C's", lambda: ctypes.c_int.in_dll(ctypes.pythonapi, "Py_OptimizeFlag"), "in_dll() of ctypes"),
+    ("bytes by their address", lambda: ctypes.string_at(ctypes.addressof(NUMBER), 1), "ctypes.string_at"),
+    ("a cast", lambda: ctypes.cast(POINTER, ctypes.c_void_p), "ctypes.cast"),
+    ("a handler", lambda: signal.getsignal(signal.SIGUSR1), "signal.getsignal"),
 ]
 
 
@@ -369,6 +387,12 @@ class EffectsTest(unittest.TestCase):
         finally:
             sys.stdin = stdin
             sys.path.remove(path)
+
+    def test_values_of_ctypes(self):
+        """They may be anybody's memory."""
+        for _ in range(3):
+            self.observation.run(lambda: ctypes.c_char_p(TEXT_ADDRESS).value)
+            self.assertIn("reads a value of ctypes, which cannot be guarded", self.observation.reason)
 
     def test_harmless(self):
         with contextlib.redirect_stderr(io.StringIO()):
