@@ -293,6 +293,18 @@ bool is_bare_float(Object* type) noexcept {
          type::dict_offset(type) == 0 && type::basic_size(type) == type::basic_size(g_api.PyFloat_Type);
 }
 
+// Does a class made in Python tell others where memory of its objects lies?
+bool shows_memory(Object* type) noexcept {
+  Object* mro = type::mro(type);
+  for (std::size_t i = 0; i < item_count(mro); ++i) {
+    Object* dict = type::dict(tuple_data(mro)[i]);
+    for (const char* name : kArrayInterfaces) {
+      if (dict != nullptr && dict_item(dict, name) != nullptr) return true;
+    }
+  }
+  return false;
+}
+
 Kind kind_of(Object* type, TypeInfo& info) {
   switch (torch_type(type)) {
     case TorchType::kTensor:
@@ -312,7 +324,8 @@ Kind kind_of(Object* type, TypeInfo& info) {
   if (type == g_named_types.lru_cache) return Kind::kCache;
   if (is_librarys_logger(type)) return Kind::kByIdentity;
   info.made_in_python = type::made_in_python(type);
-  if (info.made_in_python) return base_kind(type, info);
+  info.shows_memory = info.made_in_python && shows_memory(type);
+  if (info.made_in_python) return info.shows_memory ? Kind::kOpaque : base_kind(type, info);
   if (const Kind exact = exact_kind(type); exact != Kind::kOpaque) return exact;
   info.made_in_python = type == g_named_types.simple_namespace || is_bare_float(type);
   if (info.made_in_python) return type == g_named_types.simple_namespace ? Kind::kPlain : Kind::kFloat;

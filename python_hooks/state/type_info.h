@@ -70,6 +70,7 @@ struct TypeInfo {
   std::uint32_t version = 0;
   Kind kind = Kind::kOpaque;        // what instances hold
   bool made_in_python = false;      // instances have attributes beside that, or are of a class of C's that adds nothing
+  bool shows_memory = false;        // by its address: opaque
   bool is_module_class = false;     // torch.nn.Module or a class below it
   std::uint64_t digest[2] = {};     // the class, its bases and what they define
   std::vector<Slot> slots;          // its own and its bases'
@@ -77,6 +78,9 @@ struct TypeInfo {
 
   mutable std::uint64_t walk = 0;  // the last one that met it: see Walker::touch_type
 };
+
+// By these names other libraries get memory by its address.
+constexpr const char* kArrayInterfaces[] = {"__array_interface__", "__array_struct__", "__cuda_array_interface__"};
 
 // By the module that the class says it is from, or where no module goes by that name, by its functions.
 bool is_library_class(Object* type) noexcept;

@@ -40,6 +40,13 @@ bool is_plain_dict(Object* object) noexcept {
   return is_exactly(object, g_api.PyDict_Type) || is_exactly(object, g_named_types.ordered_dict);
 }
 
+// Few names are as long and end in an underscore.
+bool shows_memory(Object* key) noexcept {
+  Text text;
+  return is_exactly(key, g_api.PyUnicode_Type) && text_of(key, text) && text.width == 1 && text.characters >= 16 &&
+         static_cast<const char*>(text.data)[text.characters - 1] == '_' && is_one_of(key, kArrayInterfaces);
+}
+
 bool starts_with_underscore(Object* key) noexcept {
   Text text;
   return is_exactly(key, g_api.PyUnicode_Type) && text_of(key, text) && text.width == 1 && text.characters > 10 &&
@@ -256,6 +263,7 @@ bool Walker::attributes(Object* of, Object* dict, const Path& path) {
     if (watch_ != nullptr) watch_->dict(dict, false);
     std::ptrdiff_t position = 0;
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+      if (shows_memory(key)) return refuse(path.attribute(key), "memory by its address");
       if (!value(key, path.note("a name")) || !value(item, is_text(key) ? path.attribute(key) : path.key(key))) {
         return false;
       }
@@ -284,6 +292,7 @@ bool Walker::module_attributes(Object* of, Object* dict, const Path& path) {
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
       if (starts_with_underscore(key)) {
         if (is_one_of(key, kLeftOut)) continue;
+        if (shows_memory(key)) return refuse(path.attribute(key), "memory by its address");
         const bool backward = is_one_of(key, kBackwardHooks);
         if (backward || is_one_of(key, kHooks)) {
           if (!hooks(key, item, backward, path)) return false;

@@ -80,7 +80,8 @@ bool is_data(Object* value) {
     case Kind::kTensor:
       return true;
     case Kind::kOpaque:
-      return std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type));
+      return info->shows_memory ||
+             (std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type)));
     default:
       return info->made_in_python;
   }

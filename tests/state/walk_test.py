@@ -229,6 +229,16 @@ def test_runs_no_code():
         state.walk_delete(walk)
 
 
+class Showing:
+    @property
+    def __cuda_array_interface__(self):
+        return {}
+
+
+class ShowingInASlot:
+    __slots__ = ("__array_struct__",)
+
+
 def test_refusals():
     lock = threading.Lock()
     expected = [
@@ -253,6 +263,10 @@ def test_refusals():
         (object(), "root: a object"),  # a mark that code knows by its identity
         (type("Lock", (type(itertools.count()),), {})(), "root: a __main__.Lock"),
         (threading.Condition(lock), "root._lock: a _thread.lock"),
+        (Plain(__array_interface__={}), "root.__array_interface__: memory by its address"),
+        (Plain(__cuda_array_interface__={}), "root.__cuda_array_interface__: memory by its address"),
+        (Showing(), "root: a __main__.Showing"),
+        (slots(ShowingInASlot, __array_struct__=1), "root: a __main__.ShowingInASlot"),
     ]
     for thing, reason in expected:
         got = refusal(thing)
