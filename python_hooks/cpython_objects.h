@@ -58,6 +58,7 @@ inline const char* name(const Object* type) noexcept { return field<const char*>
 inline std::ptrdiff_t basic_size(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 32); }
 inline const void* deallocate(const Object* type) noexcept { return field<const void*>(type, 48); }
 inline const void* hash(const Object* type) noexcept { return field<const void*>(type, 120); }
+inline const void* call(const Object* type) noexcept { return field<const void*>(type, 128); }  // __call__
 inline unsigned long flags(const Object* type) noexcept { return field<unsigned long>(type, kFlags); }
 inline Traverse traverse(const Object* type) noexcept { return field<Traverse>(type, 184); }
 inline const void* comparison(const Object* type) noexcept { return field<const void*>(type, 200); }

@@ -9,6 +9,7 @@
 #include "python_hooks/flat_map.h"
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/identity.h"
+#include "python_hooks/state/stand_ins.h"
 #include "python_hooks/state/torch_api.h"
 
 namespace grape::python::state {
@@ -92,7 +93,8 @@ class ClassDigest {
       put_value(name, 0);
       // An enumeration's members are reached by their names here, whatever stands for them in the class.
       const bool members = is_enum && !librarys && text_is(name, "_member_map_");
-      const bool shallow = librarys && !is_enum && is_container(type_of(value)) && !is_dunder(name);
+      const bool kept = is_container(type_of(value)) ? !is_dunder(name) : stands_in(name, value);
+      const bool shallow = librarys && !is_enum && kept;
       const bool deep = !is_annotate(name) && (by_identity ? is_users_function(value) : counts_by_value(name, value));
       put(deep || shallow || members);
       if (deep || shallow || members) {
@@ -136,16 +138,23 @@ class ClassDigest {
     return function != nullptr && is_function(function) && !is_library_function(function);
   }
 
+  // In a library's class: what the program may have put in the place of something, and what the class counts with.
+  static bool stands_in(Object* name, Object* value) noexcept {
+    char first = '\0';
+    const bool own = is_text_key(name) && copy_text(name, &first, 1) == 1 && first == '_' && !is_dunder(name);
+    return own ? is_users_callable(value) : may_hold_state(value);
+  }
+
   // May `value`, an attribute of a class of the user's, hold anything that can change while the attribute stays?
   static bool counts_by_value(Object* name, Object* value) noexcept {
     Object* type = type_of(value);
-    for (Object* const plain :
-         {g_api.PyBaseObject_Type, g_api.PyUnicode_Type, g_api.PyLong_Type, g_api.PyFloat_Type, g_api.PyBytes_Type,
-          g_api.PyComplex_Type, g_api.PyCFunction_Type, type_of(g_api._Py_NoneStruct), type_of(g_api._Py_TrueStruct),
-          type_of(g_api._Py_EllipsisObject)}) {
+    for (Object* const plain : {g_api.PyBaseObject_Type, g_api.PyUnicode_Type, g_api.PyLong_Type, g_api.PyFloat_Type,
+                                g_api.PyBytes_Type, g_api.PyComplex_Type, type_of(g_api._Py_NoneStruct),
+                                type_of(g_api._Py_TrueStruct), type_of(g_api._Py_EllipsisObject)}) {
       if (type == plain) return false;
     }
     if (is_c_descriptor(type) || type == g_named_types.tuple_getter) return false;
+    if (type == g_api.PyCFunction_Type) return is_bound_builtin(value);
     if (is_type(value)) return type::is_heap(value) && !is_dunder(name);  // its attributes, as "Config.Model.scale"
     if (is_function(value)) {
       return function_parts(value).closure != nullptr || !is_library_function(value);

@@ -4,6 +4,7 @@
 
 #include "python_hooks/state/held.h"
 #include "python_hooks/state/identity.h"
+#include "python_hooks/state/stand_ins.h"
 #include "python_hooks/state/walker.h"
 #include "python_hooks/state/watched_names.h"
 
@@ -31,12 +32,19 @@ bool Walker::shallow_at(Object* object, int depth, const Path& path) {
   if (object == nullptr) return optional(object, path);
   if (is_constant(object)) return value(object, path);
   if (walk_.portable_) return by_identity(object, Tag::kByIdentity);
+  if (is_callable_with_state(object)) return value(object, path);
   if (depth > kDeepest || is_weak_container(type_of(object))) return shallow_leaf(object, path);
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   switch (info->kind) {
     case Kind::kFunction:
       return shallow_leaf(object, path) && (again(object) || shallow_closure(object, depth, path));
+    case Kind::kPartial:
+      return shallow_leaf(object, path) && (again(object) || shallow_partial(object, depth, path));
+    case Kind::kStaticMethod:
+    case Kind::kClassMethod:
+      if (watch_ != nullptr) watch_->reference(object, 16);
+      return shallow_at(wrapped_function(object), depth, path);
     case Kind::kPlain:
     case Kind::kTuple:
     case Kind::kList:
@@ -133,6 +141,17 @@ bool Walker::shallow_closure(Object* function, int depth, const Path& path) {
     if (!shallow_at(cell_content(cell), depth + 1, path.attribute("__closure__"))) return false;
   }
   return true;
+}
+
+bool Walker::shallow_partial(Object* partial, int depth, const Path& path) {
+  const PartialParts parts = partial_parts(partial);
+  if (watch_ != nullptr) {
+    for (std::size_t i = 0; i < 4; ++i) watch_->reference(partial, 16 + 8 * i);
+  }
+  return shallow_at(parts.function, depth, path.attribute("func")) &&
+         shallow_at(parts.arguments, depth, path.attribute("args")) &&
+         shallow_at(parts.keywords, depth, path.attribute("keywords")) &&
+         shallow_attributes(parts.attributes, depth, path);
 }
 
 bool Walker::shallow_leaf(Object* object, const Path&) {

@@ -105,6 +105,7 @@ class Walker {
   bool shallow_items(Object* object, const TypeInfo& info, int depth, const Path& path);
   bool shallow_attributes(Object* dict, int depth, const Path& path);
   bool shallow_closure(Object* function, int depth, const Path& path);
+  bool shallow_partial(Object* partial, int depth, const Path& path);
   bool public_names(Object* dict, const Path& path);
   bool shallow_leaf(Object* object, const Path& path);
   bool python_module(Object* module, const Path& path);

@@ -7,6 +7,7 @@
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/stand_ins.h"
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/type_info.h"
 
@@ -96,11 +97,13 @@ bool is_empty_container(Object* object) noexcept {
 }
 
 // Of what counts by identity: which objects it refers to, is looked at too. Of what a library keeps for itself, as its
-// caches, only where that holds nothing: it may be what is asked first.
+// caches, only where that holds nothing: it may be what is asked first. What the program has put there is no library's.
 bool keeps_objects(Object* name, Object* value) {
   char first = '\0';
   if (is_function(value)) return function_parts(value).closure != nullptr;
+  if (is_users_callable(value)) return true;
   if (copy_text(name, &first, 1) == 1 && first == '_') return is_empty_container(value);
+  if (may_hold_state(value)) return true;
   return value != g_api.PyImport_GetModuleDict() && !stands_for_itself(value) && is_data(value);
 }
 
