@@ -31,6 +31,33 @@ bool is_library_function(Object* function) noexcept {
   return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
 }
 
+// Does a module hold the class under the name that the class says it has there? Of C's it is taken to.
+bool is_held_by(Object* globals, Object* type) noexcept {
+  Object* name = type::is_heap(type) ? field<Object*>(type, type::g_texts[1]) : nullptr;
+  char text[256];
+  const std::size_t size = name != nullptr && is_text(name) ? copy_text(name, text, sizeof(text) - 1) : 0;
+  if (size == 0) return true;
+  text[size] = '\0';
+  Object* found = nullptr;
+  for (char* part = text; part != nullptr;) {
+    char* dot = std::strchr(part, '.');
+    if (dot != nullptr) *dot = '\0';
+    Object* holder = found == nullptr ? globals : is_type(found) ? type::dict(found) : nullptr;
+    found = holder != nullptr ? dict_item(holder, part) : nullptr;
+    if (found == nullptr) return false;
+    part = dot != nullptr ? dot + 1 : nullptr;
+  }
+  return found == type;
+}
+
+// Modules whose functions make classes for others, which then say that they are from there.
+bool makes_classes(const char* module) noexcept {
+  for (const char* known : {"types", "abc", "_py_abc", "collections", "dataclasses", "enum", "typing"}) {
+    if (std::strcmp(known, module) == 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool is_library_class(Object* type) noexcept {
@@ -41,7 +68,8 @@ bool is_library_class(Object* type) noexcept {
   module[copy_text(name, module, sizeof(module) - 1)] = '\0';
   Object* found = imported_module(module);
   Object* globals = found != nullptr ? module_dict(found) : nullptr;
-  if (globals != nullptr) return origin_of_globals(globals) != CodeOrigin::kUser;
+  if (globals != nullptr && origin_of_globals(globals) == CodeOrigin::kUser) return false;
+  if (globals != nullptr && is_held_by(globals, type)) return true;
   bool any = false;
   std::ptrdiff_t position = 0;
   for (Object *key, *value; g_api.PyDict_Next(dict, &position, &key, &value) != 0;) {
@@ -49,7 +77,7 @@ bool is_library_class(Object* type) noexcept {
     if (!is_library_function(value)) return false;
     any = true;
   }
-  return any;
+  return any || (globals != nullptr && !makes_classes(module));
 }
 
 namespace {
@@ -359,6 +387,7 @@ void describe(Object* type, TypeInfo& info) {
     return;
   }
   info.identity = identity_of(type);
+  info.librarys = is_library_class(type);
   info.reference = g_api.PyWeakref_NewRef(type, nullptr);
   if (info.reference == nullptr) throw std::bad_alloc();
   ClassDigest digest(info);

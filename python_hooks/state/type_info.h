@@ -71,6 +71,7 @@ struct TypeInfo {
   Kind kind = Kind::kOpaque;        // what instances hold
   bool made_in_python = false;      // instances have attributes beside that, or are of a class of C's that adds nothing
   bool shows_memory = false;        // by its address: opaque
+  bool librarys = false;            // see is_library_class
   bool is_module_class = false;     // torch.nn.Module or a class below it
   std::uint64_t digest[2] = {};     // the class, its bases and what they define
   std::vector<Slot> slots;          // its own and its bases'
@@ -82,7 +83,8 @@ struct TypeInfo {
 // By these names other libraries get memory by its address.
 constexpr const char* kArrayInterfaces[] = {"__array_interface__", "__array_struct__", "__cuda_array_interface__"};
 
-// By the module that the class says it is from, or where no module goes by that name, by its functions.
+// By the module that the class says it is from; by its functions where no module goes by that name, or it does not hold
+// the class: types.new_class, or who copies a name, says so of classes of the user's.
 bool is_library_class(Object* type) noexcept;
 
 // Null: no memory. Valid until the next call for the same type. Call under NoCollection.

@@ -388,7 +388,9 @@ bool Walker::enum_member(Object* member, const Path& path) {
   if (named) {
     if (!value(name, path)) return false;
     // A library's are constants; the user's may have attributes, and these be set.
-    return is_library_class(type_of(member)) || attributes(member, dict, path);
+    const TypeInfo* info = type_info(type_of(member));
+    if (info == nullptr) throw std::bad_alloc();
+    return info->librarys || attributes(member, dict, path);
   }
   if (walk_.portable_) return optional(dict != nullptr ? dict_item(dict, "_value_") : nullptr, path);
   put_address(member);  // a combination of flags: its class keeps it

@@ -52,6 +52,32 @@ class UsersGlobalsTest(Base):
             self.check_source(source, change)
         self.check_source(source + "\n            class Other: pass", "m.Other.more = 1", seen=False)
 
+    def test_classes_made_by_functions(self):
+        """They say that they are from the module whose function made them."""
+        source = """
+            import abc, collections, types
+            class Base: pass
+            def method(self): return self.config
+            def names(): return {"config": {"a": {"b": {"c": [1]}}}, "scale": types.SimpleNamespace(x=1)}
+            %s
+            OBJECT = Made()
+            def run(): return OBJECT.config, OBJECT.scale.x
+        """
+        for maker in (
+            'Made = types.new_class("New", (Base,), {}, lambda space: space.update(names()))',
+            'Made = types.new_class("New", (Base,), {}, lambda space: space.update(names(), method=method))',
+            'Made = types.new_class("FunctionType", (Base,), {}, lambda space: space.update(names()))',
+            'Made = abc.ABCMeta("Abstract", (Base,), names())',
+            'Made = type("OrderedDict", (Base,), {"__module__": "collections", "method": method, **names()})',
+            'Made = type("Inner", (Base,), {"__module__": "json", "method": method, **names()})',
+        ):
+            deep = "m.Made.config['a']['b']['c']"
+            self.check_source(source % maker, deep + ".append(2)", back=deep + ".pop()")
+            self.check_source(source % maker, "m.Made.scale.x = 2", back="m.Made.scale.x = 1")
+        for name in ("collections.UserDict", "enum.IntFlag", "types.SimpleNamespace", "re.RegexFlag"):
+            source = "import collections, enum, types, re\nOBJECT = %s\ndef run(): return OBJECT" % name
+            self.check_source(source, "m.unrelated = 1", seen=False)
+
     def test_unrelated(self):
         source = "X = 1\nY = 2\nZ = [1]\ndef run(): return X\ndef other(): return Y"
         for change in ("m.Y = 3", "m.NEW = 1", "del m.Y", "m.Z.append(2)", "m.other = None", "m.run = None"):
