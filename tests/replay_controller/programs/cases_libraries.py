@@ -174,6 +174,57 @@ def defaults_of_a_librarys_function():
             lambda: setattr(inspect.cleandoc, "__defaults__", None))
 
 
+# What somebody has put in the place of a library's function, and what it is bound to.
+class Patch:
+    scale = 1.0
+
+    def act(self, text):
+        return self.scale
+
+
+@reads(GUARDED)
+def method_in_the_place_of_a_librarys_function():
+    patch, old = Patch(), string.capwords
+    string.capwords = patch.act
+    return lambda _: string.capwords("1"), setter(patch, "scale", 3.0), lambda: setattr(string, "capwords", old)
+
+
+@reads(GUARDED)
+def partial_in_the_place_of_a_librarys_function():
+    old = string.capwords
+    string.capwords = functools.partial(lambda text, scale: scale, scale=1.0)
+    return (lambda _: string.capwords("1"), lambda _: string.capwords.keywords.update(scale=3.0),
+            lambda: setattr(string, "capwords", old))
+
+
+@reads(GUARDED)
+def method_in_the_place_of_a_librarys_method():
+    patch, old = Patch(), string.Formatter.format
+    string.Formatter.format = staticmethod(patch.act)
+    return (lambda _: string.Formatter().format("1"), setter(patch, "scale", 3.0),
+            lambda: setattr(string.Formatter, "format", old))
+
+
+TABLE = {"scale": 1.0}
+
+
+class Looking:
+    look = TABLE.get
+
+
+@reads(GUARDED)
+def function_of_c_in_a_class():
+    return lambda _: Looking.look("scale"), lambda _: TABLE.update(scale=3.0), lambda: TABLE.update(scale=1.0)
+
+
+@reads(REFUSED)
+def function_of_c_that_takes_away():
+    class Taking:
+        take = [float(i) for i in range(30)].pop
+
+    return lambda _: Taking.take(), lambda _: None
+
+
 # Of an installed package: what its own functions read, and anybody may register.
 @reads(GUARDED)
 def registry_of_a_package():
