@@ -42,7 +42,6 @@ bool stands_for_itself(Object* value) noexcept {
     const char *module, *type;
   } classes[] = {{"_contextvars", "ContextVar"},
                  {"logging", "Logger"},
-                 {"logging", "LoggerAdapter"},
                  {"torch._ops", "OpOverload"},
                  {"torch._ops", "OpOverloadPacket"},
                  {"torch._ops", "_OpNamespace"},

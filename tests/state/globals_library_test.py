@@ -243,6 +243,22 @@ class ProcessStateTest(Base):
         parent = logging.getLogger("grape_level")
         self.check(guard, lambda: parent.setLevel(logging.DEBUG), True, lambda: parent.setLevel(logging.NOTSET))
 
+    def test_logger_adapter(self):
+        source = """
+            import logging
+            LOG = logging.LoggerAdapter(logging.getLogger('grape_level.adapted'), {'scale': 1, 'deep': [1]})
+            def run(): LOG.debug('x'); return LOG.extra['scale']
+        """
+        made = module(source)
+        log, extra = made.LOG.logger, made.LOG.extra
+        log.addHandler(logging.NullHandler())
+        for change, back in (
+            (lambda: extra.update(scale=2), lambda: extra.update(scale=1)),
+            (lambda: extra["deep"].append(1), lambda: extra["deep"].pop()),
+            (lambda: log.setLevel(logging.DEBUG), lambda: log.setLevel(logging.NOTSET)),
+        ):
+            self.check(take(made.run), change, True, back)
+
     def test_warning_filters(self):
         guard = take(lambda: 1)
         with warnings.catch_warnings():
