@@ -325,7 +325,7 @@ class ContextVariablesTest(Base):
         made.VAR.var.set(kept)
         guard = take(made.run)
         self.check(guard, lambda: kept.append(1), True, kept.pop)
-        self.check(guard, lambda: made.VAR.var.set([]), False)  # an equal one
+        self.check(guard, lambda: made.VAR.var.set([]), True, lambda: made.VAR.var.set(kept))  # an equal one
         self.check(guard, lambda: made.VAR.var.set([1]), True, lambda: made.VAR.var.set(kept))
 
     def test_the_call_changes_it(self):
