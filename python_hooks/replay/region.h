@@ -150,9 +150,9 @@ struct ParkedState {
 struct Region {
   ~Region();
   void drop_proofs() noexcept;
-  void give_up() noexcept;      // keeps only the counts of what was proven
-  void give_memory() noexcept;  // its module is gone: the same, and no memory of the device
+  void give_up() noexcept;  // keeps only the counts of what was proven
 
+  Object *root = nullptr, *self = nullptr;  // never followed: what the two that come next refer to, as long as it lives
   Object* weak_root = nullptr;    // owned weak reference to the module, to the function where `function`
   Object* weak_self = nullptr;    // the same, to the module that is the function's first argument; null: none
   std::string name;               // "package.module:Class", or the function's

@@ -37,11 +37,13 @@ bool is_of(const Region& region, const Key& key) {
          (region.weak_self == nullptr || referent(region.weak_self) == key.self);
 }
 
-// The module is gone: what it needed for its calls is the program's again, at once. The region itself goes when the
-// table is swept. `number`: where it lies; it lives as long as its reference to the module.
+std::unique_ptr<Region> take_out(Region* region) noexcept;
+
+// A module is gone: what was needed for its calls is the program's again, at once. The region is out of the table before
+// its tensors end, since other threads run meanwhile. `number`: where it lies; it lives as long as its references.
 Object* note_end(Object* number, Object*) {
   auto* region = reinterpret_cast<Region*>(g_api.PyLong_AsUnsignedLongLong(number));
-  if (!shutting_down() && region != nullptr && !region->busy) region->give_memory();
+  if (!shutting_down() && region != nullptr) take_out(region);
   g_api.Py_IncRef(g_api._Py_NoneStruct);
   return g_api._Py_NoneStruct;
 }
@@ -82,9 +84,23 @@ void keep_report(const Region& region) {
   }
 }
 
+// Null: a thread is inside, or it is out already.
+std::unique_ptr<Region> take_out(Region* region) noexcept {
+  const auto at = table().find({region->root, region->self});
+  if (at == table().end() || at->second.get() != region || region->busy) return nullptr;
+  try {
+    keep_report(*region);
+  } catch (const std::bad_alloc&) {
+    ++gone_regions().left_out;
+  }
+  std::unique_ptr<Region> taken = std::move(at->second);
+  table().erase(at);
+  return taken;
+}
+
 using Regions = std::vector<std::unique_ptr<Region>>;
 
-// Those whose modules are gone are to give back what they hold.
+// Those whose modules are gone, but for those that a thread was inside of, went with them.
 void sweep(Regions& gone) {
   for (auto at = table().begin(); at != table().end();) {
     if (at->second->busy || is_of(*at->second, at->first)) {
@@ -102,6 +118,8 @@ bool g_module_called = false;
 // Null: it cannot be.
 std::unique_ptr<Region> make_region(const Key& key) {
   auto region = std::make_unique<Region>();
+  region->root = key.root;
+  region->self = key.self;
   const Reference note(new_note(region.get()));
   if (!note || !refer_weakly(key.root, note.get(), region->weak_root)) return nullptr;
   if (key.self != nullptr && !refer_weakly(key.self, note.get(), region->weak_self)) return nullptr;
@@ -134,18 +152,11 @@ void Region::give_up() noexcept {
   drop_proofs();
 }
 
-void Region::give_memory() noexcept {
-  last_counts = count_stages(*this);
+Region::~Region() {
   drop_proofs();
-  std::vector<Arena> last;
-  last.swap(arenas);
-  for (const Arena& arena : last) {
+  for (const Arena& arena : arenas) {
     if (arena.tensor != nullptr) g_api.Py_DecRef(arena.tensor);
   }
-}
-
-Region::~Region() {
-  give_memory();
   drop(replaced);
   for (Object* reference : {weak_root, weak_self}) {
     if (reference != nullptr) g_api.Py_DecRef(reference);
