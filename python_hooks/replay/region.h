@@ -153,19 +153,19 @@ struct Region {
   void give_up() noexcept;  // keeps only the counts of what was proven
 
   Object *root = nullptr, *self = nullptr;  // never followed: what the two that come next refer to, as long as it lives
-  Object* weak_root = nullptr;    // owned weak reference to the module, to the function where `function`
-  Object* weak_self = nullptr;    // the same, to the module that is the function's first argument; null: none
-  std::string name;               // "package.module:Class", or the function's
-  bool function = false;          // it is a function that GRAPE_REGIONS names, and no module
-  bool automatic = false;         // nobody named that function: GRAPE_REGIONS=auto found it
-  bool given_up = false;          // its children are regions then
-  bool no_gpu = false;            // given up because nothing of it is on a GPU
-  bool on_gpu = false;            // some of it is
-  bool inner = false;             // its first call was inside of a module that is not replayed as a whole
-  bool useful = false;            // an observation of one of its calls was
-  bool busy = false;              // a thread is inside
-  bool self_is_argument = false;  // that module is none of the guard's
-  Reasons reasons;                // why calls were not replayed
+  Object* weak_root = nullptr;              // owned weak reference to the module, to the function where `function`
+  Object* weak_self = nullptr;              // the same, to the module that is the function's first argument; null: none
+  std::string name;                         // "package.module:Class", or the function's
+  bool function = false;                    // it is a function that GRAPE_REGIONS names, and no module
+  bool automatic = false;                   // nobody named that function: GRAPE_REGIONS=auto found it
+  bool given_up = false;                    // its children are regions then
+  bool no_gpu = false;                      // given up because nothing of it is on a GPU
+  bool on_gpu = false;                      // some of it is
+  bool inner = false;                       // its first call was inside of a module that is not replayed as a whole
+  bool useful = false;                      // an observation of one of its calls was
+  bool busy = false;                        // a thread is inside
+  bool self_is_argument = false;            // that module is none of the guard's
+  Reasons reasons;                          // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;
   std::vector<std::uint64_t> shared;  // what a call's arguments share with the module; reused
   grape::replay::ExecPool execs;

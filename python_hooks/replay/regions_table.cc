@@ -39,8 +39,9 @@ bool is_of(const Region& region, const Key& key) {
 
 std::unique_ptr<Region> take_out(Region* region) noexcept;
 
-// A module is gone: what was needed for its calls is the program's again, at once. The region is out of the table before
-// its tensors end, since other threads run meanwhile. `number`: where it lies; it lives as long as its references.
+// A module is gone: what was needed for its calls is the program's again, at once. The region is out of the table
+// before its tensors end, since other threads run meanwhile. `number`: where it lies; it lives as long as its
+// references.
 Object* note_end(Object* number, Object*) {
   auto* region = reinterpret_cast<Region*>(g_api.PyLong_AsUnsignedLongLong(number));
   if (!shutting_down() && region != nullptr) take_out(region);

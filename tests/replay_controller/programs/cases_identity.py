@@ -131,13 +131,13 @@ class SettingOne(Net):
         return super().forward(x) * b.scale
 
 
-@case("(eer{6}){2}r{16}")
+@case("(eer{4}){2}r{6}")  # fewer replays than lead to a look at whether they pay
 def arguments_share_their_attributes(run):
     model = net(SettingOne)
-    for i in range(32):
+    for i in range(18):
         a, b = Settings(), Settings()
         a.scale = b.scale = 1.0
-        if i < 8 or (i >= 16 and i % 2):
+        if i < 6 or (i >= 12 and i % 2):
             b.__dict__ = a.__dict__
         run(model, data(i), a, b)
         run.see(a.scale, b.scale)
