@@ -259,7 +259,7 @@ def entry_put_back_under_an_equal_key(run):
             run.see(cache, list(cache))
 
 
-@case("e{9}", reason="argument dict: the call changed a dictionary with a key that is a NaN, or has one in it")
+@case("e{4}[ep]{5}", reason="argument dict: the call changed a dictionary with a key that is a NaN, or has one in it")
 def entry_of_a_nan(run):
     class OfNan(Net):
         def forward(self, x, table):
