@@ -12,6 +12,7 @@
 
 #include "memory.h"
 #include "pointwise.h"
+#include "simcuda.h"
 
 namespace simcuda {
 
@@ -239,6 +240,21 @@ CUresult jitter(Floats to, int n) {
   return CUDA_SUCCESS;
 }
 
+// Kernels that a test brings along: what its function, of this process, makes of the rest.
+template <std::size_t bytes>
+struct HostCall {
+  HostFunction function;
+  unsigned char data[bytes];
+};
+
+template <std::size_t bytes>
+CUresult host_call(HostCall<bytes> call) {
+  const auto translate = [](CUdeviceptr address, std::size_t size) {
+    return Memory::instance().translate(address, size);
+  };
+  return static_cast<CUresult>(call.function(call.data, translate));
+}
+
 // Those of shim/replay/own_kernels_ptx.cc.
 CUresult grape_copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
@@ -360,6 +376,9 @@ const std::vector<BuiltinKernel>& builtin_kernels() {
       Kernelized<grape_copy>::make("grape_copy"),
       Kernelized<grape_fill>::make("grape_fill"),
       BuiltinKernel{"grape_hash", {{0, sizeof(CUdeviceptr)}}, &grape_hash_chunks},
+      Kernelized<host_call<504>>::make("_Z9host_call8HostCallILm504EE"),
+      Kernelized<host_call<4088>>::make("_Z9host_call8HostCallILm4088EE"),
+      Kernelized<host_call<16376>>::make("_Z9host_call8HostCallILm16376EE"),
       Kernelized<trap>::make("_Z4trapv"),
       Kernelized<nothing>::make("_Z7nothingv"),
   };

@@ -33,6 +33,10 @@ void simcuda_set_latency(uint64_t nanoseconds);
 // 1: kernel launches return success at once and do nothing. Returns what was set before.
 int simcuda_set_null_launch(int on);
 
+// What the kernels host_call run, on a stream's thread: the bytes behind this pointer in their parameter, and what
+// gives the host's address of memory of the device, null where it is not all one allocation. Returns a CUresult.
+typedef int (*HostFunction)(const unsigned char* data, void* (*translate)(unsigned long long address, size_t bytes));
+
 // The range that all device addresses lie in. The host cannot read or write there.
 void simcuda_device_range(uint64_t* base, uint64_t* bytes);
 

@@ -1,0 +1,71 @@
+#include "tests/host_torch/replacements.h"
+
+#include <ATen/ATen.h>
+
+#include <map>
+
+namespace host_torch {
+namespace {
+
+using torch::jit::Stack;
+
+at::Tensor tensor_at(const Stack& stack, std::size_t index) {
+  return stack[index].isNone() ? at::Tensor() : stack[index].toTensor();
+}
+
+void answer(Stack& stack, std::initializer_list<at::Tensor> results) {
+  stack.clear();
+  for (const at::Tensor& result : results) stack.push_back(result);
+}
+
+// Gates, hidden gates, cell; biases.
+void lstm_cell(Stack& stack) {
+  at::Tensor gates = tensor_at(stack, 0) + tensor_at(stack, 1);
+  if (tensor_at(stack, 3).defined()) gates = gates + tensor_at(stack, 3) + tensor_at(stack, 4);
+  const auto parts = gates.chunk(4, 1);
+  const at::Tensor in = parts[0].sigmoid(), forget = parts[1].sigmoid(), cell = parts[2].tanh();
+  const at::Tensor out = parts[3].sigmoid(), next = forget * tensor_at(stack, 2) + in * cell;
+  answer(stack, {out * next.tanh(), next, at::cat({in, forget, cell, out}, 1)});
+}
+
+void gru_cell(Stack& stack) {
+  at::Tensor input = tensor_at(stack, 0), hidden = tensor_at(stack, 1);
+  if (tensor_at(stack, 3).defined()) input = input + tensor_at(stack, 3), hidden = hidden + tensor_at(stack, 4);
+  const auto a = input.chunk(3, 1), b = hidden.chunk(3, 1);
+  const at::Tensor reset = (a[0] + b[0]).sigmoid(), update = (a[1] + b[1]).sigmoid();
+  const at::Tensor fresh = (a[2] + reset * b[2]).tanh();
+  answer(stack, {fresh + update * (tensor_at(stack, 2) - fresh),
+                 at::cat({reset, update, fresh, b[2], tensor_at(stack, 2)}, 1)});
+}
+
+// Input, weight, kernel size, bias, stride, padding, dilation.
+void depthwise_convolution(Stack& stack) {
+  const at::Tensor input = tensor_at(stack, 0);
+  const auto at_place = [&stack](std::size_t i) { return stack[i].toIntVector(); };
+  answer(stack, {at::conv2d(input, tensor_at(stack, 1), tensor_at(stack, 3), at_place(4), at_place(5), at_place(6),
+                            input.size(1))});
+}
+
+// Input, probability, whether in training; generator.
+void dropout(Stack& stack) {
+  const at::Tensor input = tensor_at(stack, 0);
+  const double kept = stack[2].isNone() || stack[2].toBool() ? 1 - stack[1].toDouble() : 1;
+  at::Tensor mask = at::empty_like(input, at::kBool);
+  mask.bernoulli_(kept, stack[3].toGenerator());
+  answer(stack, {input * mask * (kept == 0 ? 0 : 1 / kept), mask});
+}
+
+}  // namespace
+
+const Replacement* find_replacement(const std::string& name) {
+  static const auto& known = *new std::map<std::string, Replacement>{
+      {"aten::native_dropout", dropout},
+      {"aten::_thnn_fused_lstm_cell", lstm_cell},
+      {"aten::_thnn_fused_gru_cell", gru_cell},
+      {"aten::_conv_depthwise2d", depthwise_convolution},
+  };
+  const auto found = known.find(name);
+  return found != known.end() ? &found->second : nullptr;
+}
+
+}  // namespace host_torch

@@ -1,0 +1,16 @@
+// Operators that PyTorch has for CUDA only, or that draw random numbers where nobody says so, by others for the CPU.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <functional>
+#include <string>
+
+namespace host_torch {
+
+using Replacement = std::function<void(torch::jit::Stack& stack)>;
+
+// By name ("aten::..."); null: the CPU has the operator itself.
+const Replacement* find_replacement(const std::string& name);
+
+}  // namespace host_torch
