@@ -370,7 +370,8 @@ c10::IValue on(c10::Device device, const c10::IValue& value) {
   if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> list;
     for (const c10::IValue& item : value.toListRef()) {
-      list.push_back(item.isNone() ? std::nullopt : std::optional<at::Tensor>(item.toTensor().to(device)));
+      const bool is_there = !item.isNone() && item.toTensor().defined();
+      list.push_back(is_there ? std::optional<at::Tensor>(item.toTensor().to(device)) : std::nullopt);
     }
     return list;
   }
@@ -387,10 +388,21 @@ void run_on_host(const Operator& op, Stack* stack) {
   for (const c10::IValue& value : values) stack->push_back(on(at::kCUDA, value));
 }
 
+// A tensor is indexed by numbers, not by a mask.
+bool is_indexed_by_numbers(const OperatorHandle& handle, const Stack& stack) {
+  if (handle.schema().name() != "aten::index") return false;
+  for (const c10::IValue& index : stack.back().toListRef()) {
+    if (index.isNone() || !index.toTensor().defined()) continue;
+    const at::ScalarType type = index.toTensor().scalar_type();
+    if (type == at::kBool || type == at::kByte) return false;
+  }
+  return true;
+}
+
 void boxed(const OperatorHandle& handle, Stack* stack) {
   const std::size_t number = numbers().at(handle.operator_name());
   const Operator& op = operators()[number];
-  if (op.on_host) {
+  if (op.on_host && !is_indexed_by_numbers(handle, *stack)) {
     run_on_host(op, stack);
   } else {
     launch_operator(number, stack);

@@ -60,6 +60,12 @@ class OperatorsTest(unittest.TestCase):
         self.assertEqual(x.unique().tolist(), [-2.0, 0.0, 3.0])
         self.assertTrue(torch.equal(x, x.clone()))
 
+    def test_indices(self):
+        x = torch.arange(12, device="cuda").reshape(3, 4)
+        self.assertEqual(x[:, [-1, 0]].tolist(), [[3, 0], [7, 4], [11, 8]])
+        x[[0, 2], :2] = torch.tensor(-1, device="cuda")
+        self.assertEqual(x.sum().item(), 66 - 18 - 4)
+
     def test_random_numbers(self):
         torch.cuda.manual_seed(1)
         first = [torch.rand(5, device="cuda"), F.dropout(torch.ones(50, device="cuda"))]

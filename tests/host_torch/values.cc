@@ -229,7 +229,10 @@ c10::IValue Decoder::get() {
     }
     case kOptionals: {
       c10::List<std::optional<at::Tensor>> list;
-      for (std::uint64_t i = 0; i < count; ++i) list.push_back(get().toOptional<at::Tensor>());
+      for (std::uint64_t i = 0; i < count; ++i) {
+        const auto item = get().toOptional<at::Tensor>();
+        list.push_back(item.has_value() && item->defined() ? item : std::nullopt);
+      }
       return list;
     }
     case kInt:
