@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <map>
+#include <optional>
 
 namespace host_torch {
 namespace {
@@ -46,6 +47,17 @@ void depthwise_convolution(Stack& stack) {
                             input.size(1))});
 }
 
+// Query, key, value, bias, whether the logarithms of sums are wanted, dropout, whether it is causal, scale; generator.
+void attention(Stack& stack) {
+  TORCH_CHECK(stack[5].toDouble() == 0, "host_torch: attention with dropout is not simulated");
+  const at::Tensor query = tensor_at(stack, 0), bias = tensor_at(stack, 3);
+  const auto [result, weights] = at::_scaled_dot_product_attention_math(
+      query, tensor_at(stack, 1), tensor_at(stack, 2), bias.defined() ? std::optional<at::Tensor>(bias) : std::nullopt,
+      0, stack[6].toBool(), std::nullopt, stack[7].toOptional<double>());
+  const at::Tensor sums = at::zeros({query.size(0), query.size(1), query.size(2)}, at::kFloat);
+  answer(stack, {result, sums, at::zeros({}, at::kLong), at::zeros({}, at::kLong)});
+}
+
 // Input, probability, whether in training; generator.
 void dropout(Stack& stack) {
   const at::Tensor input = tensor_at(stack, 0);
@@ -59,6 +71,7 @@ void dropout(Stack& stack) {
 
 const Replacement* find_replacement(const std::string& name) {
   static const auto& known = *new std::map<std::string, Replacement>{
+      {"aten::_scaled_dot_product_efficient_attention", attention},
       {"aten::native_dropout", dropout},
       {"aten::_thnn_fused_lstm_cell", lstm_cell},
       {"aten::_thnn_fused_gru_cell", gru_cell},
