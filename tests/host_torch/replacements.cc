@@ -67,11 +67,22 @@ void dropout(Stack& stack) {
   answer(stack, {input * mask * (kept == 0 ? 0 : 1 / kept), mask});
 }
 
+// Of whole numbers too: input, bins, least, most; and what is written to, for one overload.
+void histogram(Stack& stack) {
+  const at::Tensor input = tensor_at(stack, 0);
+  const at::Tensor made = at::histc(input.to(at::kDouble), stack[1].toInt(), stack[2].toScalar(), stack[3].toScalar());
+  const bool writes = stack.size() > 4;
+  at::Tensor to = writes ? tensor_at(stack, 4) : at::Tensor();
+  if (writes) to.resize_(made.sizes()).copy_(made);
+  answer(stack, {writes ? to : made.to(input.scalar_type())});
+}
+
 }  // namespace
 
 const Replacement* find_replacement(const std::string& name) {
   static const auto& known = *new std::map<std::string, Replacement>{
       {"aten::_scaled_dot_product_efficient_attention", attention},
+      {"aten::histc", histogram},
       {"aten::native_dropout", dropout},
       {"aten::_thnn_fused_lstm_cell", lstm_cell},
       {"aten::_thnn_fused_gru_cell", gru_cell},
