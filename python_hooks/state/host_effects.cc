@@ -29,8 +29,9 @@ Row g_native[] = {
     {"builtins", "hash", EffectKind::kHash},
     {"_abc", "_abc_instancecheck _abc_subclasscheck get_cache_token", EffectKind::kAbstract},
     {"sys",
-     "settrace _settraceallthreads addaudithook setrecursionlimit setswitchinterval "
-     "setdlopenflags set_int_max_str_digits _current_frames _current_exceptions"},
+     "settrace _settraceallthreads addaudithook setswitchinterval setdlopenflags _current_frames _current_exceptions"},
+    // Where calls fail by them, no name shows it.
+    {"sys", "setrecursionlimit set_int_max_str_digits", EffectKind::kSetting},
     {"sys", "setprofile _setprofileallthreads", EffectKind::kProfile},
     {"sys", "exc_info exception", EffectKind::kHandled},
     // Numbers of references, frames, settings and what else the interpreter keeps to itself.
@@ -63,6 +64,9 @@ Row g_native[] = {
      "BufferedReader.* BufferedWriter.* BufferedRandom.* BufferedRWPair.* TextIOWrapper.* StringIO.* BytesIO.* "
      "-readable -writable -seekable -isatty -fileno -closed -_dealloc_warn -__getstate__ -__setstate__ -__sizeof__ "
      "-__reduce__ -__reduce_ex__ -getvalue -getbuffer"},
+    {"_io", "StringIO.getvalue BytesIO.getvalue BytesIO.getbuffer", EffectKind::kFromUsers},
+    // Functions by their names, which nothing else shows.
+    {"_pickle", "load loads Unpickler.load"},
     {"_thread", "start_new_thread start_new start_joinable_thread interrupt_main stack_size _set_sentinel"},
     {"_thread", "get_ident get_native_id", EffectKind::kThread},
     {"_thread", "_count", EffectKind::kFromUsers},
@@ -154,6 +158,15 @@ Row g_native_installed[] = {
      "_cuda_set_sync_debug_mode _cuda_tunableop_enable _cuda_tunableop_tuning_enable _cuda_tunableop_read_file "
      "_cuda_tunableop_set_numerical_check_tolerances",
      EffectKind::kSetting},
+    {"torch._C", "_set_qengine set_flush_denormal _set_check_sparse_tensor_invariants", EffectKind::kSetting},
+    // Nothing but an answer depends on these in a call that is replayed.
+    {"torch._C", "set_anomaly_enabled set_num_threads set_num_interop_threads _set_warnAlways"},
+    {"torch._C", "is_anomaly_enabled is_anomaly_check_nan_enabled", EffectKind::kFromUsers},
+    // An error, where the program forbids it.
+    {"torch._C._autograd", "_push_saved_tensors_default_hooks", EffectKind::kRefused,
+     "torch.autograd.graph.saved_tensors_hooks()"},
+    {"torch._C._autograd", "_saved_tensors_hooks_is_enabled _saved_tensors_hooks_get_disabled_error_message",
+     EffectKind::kFromUsers},
     // What an operator does.
     {"torch._C",
      "_DispatchModule.impl _DispatchModule.impl_t_t _DispatchModule.impl_with_aoti_compile _DispatchModule.fallback "
@@ -169,11 +182,15 @@ Row g_python[] = {
     {"importlib._bootstrap", "_find_and_load", EffectKind::kImport},
     {"os", "_Environ.__getitem__ _Environ.__iter__ _Environ.__len__ _Environ.copy", EffectKind::kEnvironment},
     {"logging", "Logger._log Logger.handle Logger.callHandlers Handler.handle Handler.flush basicConfig"},
+    {"logging", "Logger.findCaller Logger.hasHandlers", EffectKind::kFromUsers},
+    {"pickle", "_load _loads _Unpickler.load"},
     {"logging", "Logger.isEnabledFor Logger.getEffectiveLevel", EffectKind::kLogger},
     {"warnings", "_showwarnmsg showwarning _showwarning_orig"},
     {"threading", "current_thread main_thread", EffectKind::kThread},
     {"inspect",
-     "stack trace getouterframes getinnerframes signature getfullargspec get_annotations Signature.from_callable",
+     "stack trace getouterframes getinnerframes signature getfullargspec get_annotations Signature.from_callable "
+     "currentframe getframeinfo getclosurevars getgeneratorlocals getcoroutinelocals getasyncgenlocals findsource "
+     "getsource getsourcelines getsourcefile getcomments",
      EffectKind::kFromUsers},
     {"typing", "get_type_hints", EffectKind::kFromUsers},
     {"traceback", "extract_stack format_stack print_stack walk_stack", EffectKind::kFromUsers},
@@ -185,6 +202,9 @@ Row g_python[] = {
     {"torch.storage", "_StorageBase.is_pinned TypedStorage.is_pinned"},
     {"torch.nn.utils.rnn", "PackedSequence.is_pinned"},
     {"ctypes", "string_at wstring_at memoryview_at cast"},
+    // Hooks of it, and which buffers are in it, are no part of what is guarded of a module.
+    {"torch.nn.modules.module",
+     "Module.state_dict Module._save_to_state_dict Module.load_state_dict Module._load_from_state_dict"},
     {"torch.cuda", "utilization temperature power_draw clock_rate memory_usage device_memory_used list_gpu_processes"},
     {"torch.cuda.memory", "mem_get_info device_memory_used list_gpu_processes"},
     {"pynvml",

@@ -23,6 +23,7 @@ import math
 import mmap
 import operator
 import os
+import pickle
 import queue
 import random
 import re
@@ -60,6 +61,8 @@ AWAKE.addHandler(logging.NullHandler())
 AWAKE.setLevel(logging.DEBUG)
 RECORD = logging.makeLogRecord({"levelno": logging.INFO})
 PROFILE = cProfile.Profile()
+WRITTEN = io.StringIO("text")
+PICKLED = pickle.dumps(len)
 DIRECTORY = os.path.dirname(os.path.abspath(__file__))
 OTHER_RANDOM = random.Random(4)
 LIMIT = sys.getrecursionlimit()
@@ -231,6 +234,12 @@ REFUSED = [
     ("profile function", set_profile, "sys.setprofile"),
     ("cProfile", lambda: (PROFILE.enable(), PROFILE.disable()), "enable"),
     ("recursion limit", lambda: sys.setrecursionlimit(LIMIT), "sys.setrecursionlimit"),
+    ("variables of a function", lambda: inspect.getclosurevars(one_and_two), "inspect.getclosurevars"),
+    ("a caller", lambda: LOGGER.findCaller(), "findCaller"),
+    ("handlers of a logger", lambda: LOGGER.hasHandlers(), "hasHandlers"),
+    ("what was written", lambda: WRITTEN.getvalue(), "StringIO.getvalue"),
+    ("functions by their names", lambda: pickle.loads(PICKLED), "pickle.loads"),
+    ("functions by their names, in Python", lambda: pickle._loads(PICKLED), "pickle._loads"),
     ("globals by name", lambda: globals()["REFUSED"], "globals"),
     ("identity", lambda: id(REFUSED), "id()"),
     ("identity by hash", lambda: hash((1, ("a", Sink()))), "hash() of an object"),

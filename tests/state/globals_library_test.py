@@ -210,6 +210,13 @@ class LibrariesTest(Base):
 
 
 class ProcessStateTest(Base):
+    def test_limits(self):
+        """Calls fail by them, and nothing names them."""
+        limit = sys.getrecursionlimit()
+        self.check(take(lambda: 1), lambda: sys.setrecursionlimit(limit), True)
+        if hasattr(sys, "set_int_max_str_digits"):
+            self.check(take(lambda: 1), lambda: sys.set_int_max_str_digits(sys.get_int_max_str_digits()), True)
+
     def test_environment(self):
         os.environ["GRAPE_TEST_Y"] = "1"
         guard = take(lambda: os.environ.get("GRAPE_TEST_Y"))

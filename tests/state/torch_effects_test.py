@@ -14,6 +14,7 @@ from executed import Observation
 
 assert executed.load_torch()
 X = torch.ones(8)
+ENGINE = torch.backends.quantized.engine
 STORAGE, TYPED = X.untyped_storage(), X._typed_storage()
 PACKED = PackedSequence(X, torch.ones(8, dtype=torch.int64))
 FILE = tempfile.NamedTemporaryFile()
@@ -35,6 +36,14 @@ def caught(function):
     return call
 
 
+def saved_tensors_hooks():
+    with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.clone, torch.Tensor.clone):
+        return X + 1
+
+
+MODEL = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+STATE = MODEL.state_dict()
+
 REFUSED = [
     ("record_stream", caught(lambda: X.record_stream(None)), "Tensor.record_stream()"),
     ("record_stream by a library", lambda: LIBRARY.record(X), "Tensor.record_stream()"),
@@ -48,12 +57,44 @@ REFUSED = [
     ("pinned, a sequence", caught(lambda: PACKED.is_pinned()), "PackedSequence.is_pinned()"),
     ("a file", lambda: torch.from_file(FILE.name, False, 16, dtype=torch.float32), "from_file()"),
     ("a file, shared", lambda: torch.UntypedStorage.from_file(FILE.name, True, 64), "UntypedStorage.from_file()"),
+    ("anomaly mode", lambda: torch.is_anomaly_enabled(), "is_anomaly_enabled()"),
+    ("anomaly mode is set", lambda: torch.autograd.set_detect_anomaly(False), "set_anomaly_enabled()"),
+    ("an engine is set", lambda: setattr(torch.backends.quantized, "engine", ENGINE), "_set_qengine()"),
+    ("tiny numbers", lambda: torch.set_flush_denormal(False), "set_flush_denormal()"),
+    ("hooks for saved tensors", saved_tensors_hooks, "saved_tensors_hooks()"),
+    ("are these allowed?", lambda: torch._C._autograd._saved_tensors_hooks_is_enabled(), "_hooks_is_enabled()"),
+    ("a state", lambda: MODEL.state_dict(), "Module.state_dict()"),
+    ("a state is loaded", lambda: MODEL.load_state_dict(STATE), "Module.load_state_dict()"),
     ("a file, typed", lambda: torch.FloatStorage.from_file(FILE.name, False, 16), "UntypedStorage.from_file()"),
 ]
+
+
+def with_a_buffer():
+    part = torch.nn.Module()
+    part.register_buffer("made", X)
+    return part.made + 1
+
+
+def summed(x):
+    return x.sum()
+
+
+torch.func.vmap(summed)(X[None])  # what is imported at first
+
 HARMLESS = [
+    ("a buffer of a part made inside", with_a_buffer),
+    ("a transform, which forbids hooks for saved tensors", lambda: torch.func.vmap(summed)(X[None])),
     ("facts of a storage", lambda: (STORAGE.device, STORAGE.nbytes(), X.storage_offset(), X.is_sparse)),
     ("new tensors", lambda: (torch.tensor([1.0]), torch.as_tensor([2.0]), torch.asarray(3.0), X.clone().share_memory_)),
 ]
+
+
+class TorchSettingsTest(made_modules.Base):
+    """Nothing names what is changed here, and calls depend on it."""
+
+    def test_switches(self):
+        for change in (lambda: setattr(torch.backends.quantized, "engine", ENGINE), lambda: torch.set_flush_denormal(False)):
+            self.check(made_modules.take(lambda: torch.relu(X)), change, True)
 
 
 class TorchEffectsTest(unittest.TestCase):
