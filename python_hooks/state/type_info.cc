@@ -19,13 +19,6 @@ constexpr int kDeepest = 8;  // of plain values in a library's class
 
 bool is_text_key(Object* key) noexcept { return is_exactly(key, g_api.PyUnicode_Type); }
 
-bool is_dunder(Object* name) noexcept {
-  Text text;
-  if (!is_text_key(name) || !text_of(name, text) || text.width != 1 || text.characters < 5) return false;
-  const char* data = static_cast<const char*>(text.data);
-  return std::memcmp(data, "__", 2) == 0 && std::memcmp(data + text.characters - 2, "__", 2) == 0;
-}
-
 bool is_library_function(Object* function) noexcept {
   const FunctionParts parts = function_parts(function);
   return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
@@ -59,6 +52,13 @@ bool makes_classes(const char* module) noexcept {
 }
 
 }  // namespace
+
+bool is_dunder(Object* name) noexcept {
+  Text text;
+  if (!is_text_key(name) || !text_of(name, text) || text.width != 1 || text.characters < 5) return false;
+  const char* data = static_cast<const char*>(text.data);
+  return std::memcmp(data, "__", 2) == 0 && std::memcmp(data + text.characters - 2, "__", 2) == 0;
+}
 
 bool is_library_class(Object* type) noexcept {
   Object* dict = type::dict(type);
@@ -119,8 +119,7 @@ class ClassDigest {
     for (Object *name, *value; g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {
       if (is_note(name, value)) continue;
       put_value(name, 0);
-      // An enumeration's members are reached by their names here, whatever stands for them in the class.
-      const bool members = is_enum && !librarys && text_is(name, "_member_map_");
+      const bool members = is_enum && !librarys && is_content_of_enum(type, name, value);
       const bool kept = is_container(type_of(value)) ? !is_dunder(name) : stands_in(name, value);
       const bool shallow = librarys && !is_enum && kept;
       const bool deep = !is_annotate(name) && (by_identity ? is_users_function(value) : counts_by_value(name, value));
@@ -154,6 +153,23 @@ class ClassDigest {
   void put_bytes(const void* data, std::size_t size) {
     const auto* bytes = static_cast<const std::uint8_t*>(data);
     bytes_.insert(bytes_.end(), bytes, bytes + size);
+  }
+
+  static bool is_flag(Object* type) noexcept {
+    Object* mro = type::mro(type);
+    for (std::size_t i = 0; i < item_count(mro); ++i) {
+      if (std::strcmp(type::name(tuple_data(mro)[i]), "Flag") == 0) return true;
+    }
+    return false;
+  }
+
+  // An enumeration's members are reached by their names here, and by their values, whatever stands for them in the
+  // class. A Flag adds to its values as combinations are asked for. And containers that are no members.
+  static bool is_content_of_enum(Object* type, Object* name, Object* value) noexcept {
+    char first = '\0';
+    if (text_is(name, "_member_map_") || text_is(name, "_member_names_")) return true;
+    if (text_is(name, "_value2member_map_")) return !is_flag(type);
+    return is_container(type_of(value)) && is_text_key(name) && copy_text(name, &first, 1) == 1 && first != '_';
   }
 
   // A function of the user's, also one that was put into a library's class.
@@ -317,11 +333,11 @@ Kind base_kind(Object* type, TypeInfo& info) {
   }
 }
 
-bool is_librarys_logger(Object* type) noexcept {
+bool is_logger(Object* type) noexcept {
   Object* logging = imported_module("logging");
   Object* dict = logging != nullptr ? module_dict(logging) : nullptr;
   Object* logger = dict != nullptr ? dict_item(dict, "Logger") : nullptr;
-  return logger != nullptr && is_type(logger) && g_api.PyType_IsSubtype(type, logger) != 0 && is_library_class(type);
+  return logger != nullptr && is_type(logger) && g_api.PyType_IsSubtype(type, logger) != 0;
 }
 
 // numpy.float64 and its like: a float under another name.
@@ -359,7 +375,7 @@ Kind kind_of(Object* type, TypeInfo& info) {
   if (ClassDigest::is_enum_class(type)) return Kind::kEnum;
   if (type == g_named_types.cached_property) return Kind::kCachedProperty;
   if (type == g_named_types.lru_cache) return Kind::kCache;
-  if (is_librarys_logger(type)) return Kind::kByIdentity;
+  if (is_logger(type)) return Kind::kLogger;
   info.made_in_python = type::made_in_python(type);
   info.shows_memory = info.made_in_python && shows_memory(type);
   if (info.made_in_python) return info.shows_memory ? Kind::kOpaque : base_kind(type, info);

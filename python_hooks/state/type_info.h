@@ -43,8 +43,8 @@ enum class Kind : std::uint8_t {
   kPartial,
   kCell,
   kWeakReference,
-  kByIdentity,  // loggers of libraries' classes: what is asked of them shows in the code that runs (executed_code.h)
-  kCache,       // functools.lru_cache: the results that it holds
+  kLogger,          // what is asked of its parents and handlers shows in the code that runs (executed_code.h)
+  kCache,           // functools.lru_cache: the results that it holds
   kCachedProperty,  // by its function: up to 3.11 it holds a lock as well
   kTensor,
   kTorchConstant,  // torch.dtype, layout, memory_format
@@ -86,6 +86,8 @@ constexpr const char* kArrayInterfaces[] = {"__array_interface__", "__array_stru
 // By the module that the class says it is from; by its functions where no module goes by that name, or it does not hold
 // the class: types.new_class, or who copies a name, says so of classes of the user's.
 bool is_library_class(Object* type) noexcept;
+// "__name__"
+bool is_dunder(Object* name) noexcept;
 
 // Null: no memory. Valid until the next call for the same type. Call under NoCollection.
 const TypeInfo* type_info(Object* type);

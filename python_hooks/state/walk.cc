@@ -306,8 +306,6 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       return true;
     case Kind::kModule:
       return python_module(object, path);
-    case Kind::kByIdentity:
-      return by_identity(object, Tag::kByIdentity);
     case Kind::kDescriptor:
       return descriptor(object);
     case Kind::kBuiltin:
@@ -323,6 +321,8 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
   switch (info.kind) {
     case Kind::kEnum:
       return enum_member(object, path);
+    case Kind::kLogger:
+      return logger(object, path);
     case Kind::kFunction:
       return function(object, path);
     case Kind::kPartial:

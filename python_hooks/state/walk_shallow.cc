@@ -131,6 +131,24 @@ bool Walker::public_names(Object* dict, const Path& path) {
   return true;
 }
 
+// Its level and what was set on it; which handlers and filters it has.
+bool Walker::logger(Object* logger, const Path& path) {
+  if (!by_identity(logger, Tag::kByIdentity) || !class_reference(type_of(logger), path)) return false;
+  if (watch_ != nullptr) watch_->object(logger);
+  Object* dict = instance_dict(logger);
+  if (dict != nullptr && watch_ != nullptr) watch_->dict(dict, false);
+  std::ptrdiff_t position = 0;
+  for (Object *name, *item; dict != nullptr && g_api.PyDict_Next(dict, &position, &name, &item) != 0;) {
+    if (text_is(name, "parent") || text_is(name, "manager") || text_is(name, "_cache")) continue;
+    const bool list = text_is(name, "handlers") || text_is(name, "filters");
+    const Path item_path = path.attribute(name);
+    if (!value(name, path.note("a name"))) return false;
+    if (!(list ? shallow_at(item, kDeepest, item_path) : value(item, item_path))) return false;
+  }
+  put(Tag::kEnd);
+  return true;
+}
+
 bool Walker::shallow_closure(Object* function, int depth, const Path& path) {
   Object* closure = function_parts(function).closure;
   if (closure == nullptr) return true;

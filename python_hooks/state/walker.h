@@ -115,6 +115,7 @@ class Walker {
   bool wrapper(Object* wrapper, unsigned parts, const Path& path);
   bool weak_reference(Object* reference, const Path& path);
   bool enum_member(Object* member, const Path& path);
+  bool logger(Object* logger, const Path& path);
   bool tensor(Object* tensor, const TypeInfo& info, const Path& path);
   bool tensor_content(const TensorView& view, const Path& path);
   bool optional(Object* object, const Path& path);  // null as well

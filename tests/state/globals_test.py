@@ -85,6 +85,29 @@ class UsersGlobalsTest(Base):
             source = "import collections, enum, types, re\nOBJECT = %s\ndef run(): return OBJECT" % name
             self.check_source(source, "m.unrelated = 1", seen=False)
 
+    def test_tables_of_an_enumeration(self):
+        source = """
+            import enum
+            class Kind(enum.Enum):
+                LOW, HIGH = "low", 2
+            Kind.TABLE = [1]
+            class Bits(enum.Flag):
+                A, B, C = 1, 2, 4
+            class Model:
+                kind, bits = Kind, Bits
+                def __call__(self): return self.kind("low"), len(self.kind), self.kind.TABLE, self.bits.A
+            MODEL = Model()
+            def run(): return MODEL()
+        """
+        for change in (
+            "m.Kind._value2member_map_['low'] = m.Kind.HIGH",
+            "m.Kind._member_names_.pop()",
+            "m.Kind._member_map_['LOW'] = m.Kind.HIGH",
+            "m.Kind.TABLE.append(2)",
+        ):
+            self.check_source(source, change)
+        self.check_source(source, "m.Bits.A | m.Bits.C", seen=False)
+
     def test_unrelated(self):
         source = "X = 1\nY = 2\nZ = [1]\ndef run(): return X\ndef other(): return Y"
         for change in ("m.Y = 3", "m.NEW = 1", "del m.Y", "m.Z.append(2)", "m.other = None", "m.run = None"):
