@@ -118,8 +118,11 @@ struct GlobalsGuard::State {
 };
 
 bool GlobalsGuard::State::walk_into(Walk& walk) const {
-  for (const WatchedNames& names : plan.names) {
-    if (!names.walk(walk)) return false;
+  // What is named of classes comes first: to who meets a library's class, its containers are which objects they hold.
+  for (const bool modules : {false, true}) {
+    for (const WatchedNames& names : plan.names) {
+      if (names.of_module() == modules && !names.walk(walk)) return false;
+    }
   }
   for (Object* type : plan.types) {
     if (!walk.add(type, type::name(type))) return false;

@@ -53,6 +53,7 @@ class Planner {
     code_ = key.code;
     users_code_ = origin_of(key.code, key.globals) == CodeOrigin::kUser;
     if (users_code_ && !attributes_known()) return true;
+    if (users_code_) note_attributes();
     for (const NameUse& use : uses) {
       if (use.kind == NameUse::Kind::kImport) {
         import(use);
@@ -61,6 +62,19 @@ class Planner {
       }
     }
     return true;
+  }
+
+  // What the user's code names of the classes whose methods ran, and their own content leaves out: data in libraries'
+  // classes, where the program may have put it; names with two underscores on both sides.
+  void class_data() {
+    std::unordered_set<Object*> classes;
+    for (std::size_t i = 0; i < plan_.types.size(); ++i) {
+      Object* mro = type::mro(plan_.types[i]);
+      for (std::size_t at = 0; mro != nullptr && at < item_count(mro); ++at) {
+        Object* one = tuple_data(mro)[at];
+        if (is_heap_type(one) && classes.insert(one).second) class_data_of(one);
+      }
+    }
   }
 
   void type(Object* type) {
@@ -87,6 +101,19 @@ class Planner {
     }
   }
 
+  // Of an operator that torch.library.custom_op() made, and whose kernel ran: its functions, and which are disabled.
+  void operator_kernels(Object* closure) {
+    Object* type = closure != nullptr ? member("torch._library.custom_ops", "CustomOpDef") : nullptr;
+    for (std::size_t i = 0; type != nullptr && i < item_count(closure); ++i) {
+      Object* content = cell_content(tuple_data(closure)[i]);
+      Object* dict = content != nullptr && type_of(content) == type ? instance_dict(content) : nullptr;
+      if (dict == nullptr) continue;
+      const bool added = by_dict_.emplace(dict, plan_.names.size()).second;
+      if (added) plan_.names.emplace_back(dict, false, "an operator", true);
+      for (const char* name : {"_backend_fns", "_disabled_kernel", "_init_fn"}) attribute(dict, name, "an operator");
+    }
+  }
+
   // Which thread runs, and what it is called.
   void thread() {
     plan_.thread = g_api.PyThread_get_thread_ident();
@@ -100,6 +127,31 @@ class Planner {
   }
 
  private:
+  void note_attributes() {
+    for (const char* list : {"co_names", "co_consts"}) {
+      const Reference items(g_api.PyObject_GetAttrString(code_, list));
+      for (std::size_t i = 0; items && i < item_count(items.get()); ++i) {
+        Object* name = tuple_data(items.get())[i];
+        if (is_exactly(name, g_api.PyUnicode_Type)) attributes_.insert(name);  // alive as long as the code
+      }
+    }
+  }
+
+  void class_data_of(Object* one) {
+    const bool librarys = is_library_class(one);
+    std::vector<Object*> found;
+    std::ptrdiff_t position = 0;
+    for (Object *name, *held; g_api.PyDict_Next(type::dict(one), &position, &name, &held) != 0;) {
+      if (attributes_.count(name) == 0 || !(librarys || is_dunder(name))) continue;
+      if (is_type(held)) {
+        if (!librarys) type(held);
+      } else if (is_data(held)) {
+        found.push_back(name);
+      }
+    }
+    for (Object* name : found) value(type::dict(one), type::name(one), name, false, true);
+  }
+
   static void keep(std::vector<Object*>& list, Object* object) {
     list.push_back(object);
     g_api.Py_IncRef(object);
@@ -160,7 +212,7 @@ class Planner {
     Object* own = dict_item(globals, "__builtins__");  // a module, or its dictionary
     Object* dict = own == nullptr ? nullptr : is_dict(own) ? own : module_dict(own);
     dict = dict != nullptr ? dict : builtins_;
-    return dict != nullptr ? value(dict, "builtins", use.name) : nullptr;
+    return dict != nullptr ? value(dict, nullptr, use.name, false, users_code_) : nullptr;
   }
 
   void follow(Object* value_now, const NameUse& use) {
@@ -270,7 +322,8 @@ class Planner {
   Object *modules_, *builtins_;
   std::unordered_map<Object*, std::size_t> by_dict_;
   std::unordered_set<Object*> types_, loggers_, escaped_, modules_seen_;
-  Object* code_ = nullptr;  // that is being read; borrowed
+  std::unordered_set<Object*> attributes_;  // interned names in the user's code
+  Object* code_ = nullptr;                  // that is being read; borrowed
   bool users_code_ = false, asks_handled_ = false;
   const char* reads_ = nullptr;
 };
@@ -394,6 +447,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
   for (Object* type : code.types) {
     if (!made_in_call(type, inner)) planner.type(type);
   }
+  planner.class_data();
   for (Object* logger : code.loggers) planner.logger(logger);
   for (Object* variable : code.contexts) contexts.emplace_back(variable);
   for (const WatchedNames& watched : names) {
@@ -406,6 +460,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
     const FunctionParts parts = function_parts(function);
     const bool users = origin_of(parts.code, parts.globals) == CodeOrigin::kUser;
     functions.emplace_back(function, users);
+    if (!users) planner.operator_kernels(parts.closure);
     if (!users || inner.count(parts.code) != 0) continue;
     Object* reference = g_api.PyWeakref_NewRef(function, nullptr);
     if (reference == nullptr) throw std::bad_alloc();

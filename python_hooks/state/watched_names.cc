@@ -3,6 +3,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <new>
+#include <string_view>
 
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/code_origin.h"
@@ -20,6 +21,18 @@ Object* member_of(const char* module, const char* name) noexcept {
   return dict != nullptr ? dict_item(dict, name) : nullptr;
 }
 
+// Of numpy.frompyfunc(), which names it so.
+bool calls_an_object(Object* ufunc) noexcept {
+  constexpr std::string_view kEnd = " (vectorized)";
+  const Reference name(g_api.PyObject_GetAttrString(ufunc, "__name__"));
+  char text[256];
+  if (!name) g_api.PyErr_Clear();
+  if (!name || !is_text(name.get())) return true;
+  const std::string_view whole(text, copy_text(name.get(), text, sizeof(text)));
+  return whole.size() == sizeof(text) ||
+         (whole.size() >= kEnd.size() && whole.substr(whole.size() - kEnd.size()) == kEnd);
+}
+
 // Named by the user's code, but nothing that code reads of it can change, or it is guarded otherwise (loggers' levels,
 // context variables' values, functions that ran): compiled expressions, operators, kernels, functions of libraries,
 // also with caches.
@@ -35,9 +48,10 @@ bool stands_for_itself(Object* value) noexcept {
   }
   if (module_dict(value) != nullptr) return true;  // whose names are watched one by one
   const char* name = type::name(type_of(value));
-  for (const char* known : {"re.Pattern", "numpy.ufunc", "torch._C.ScriptFunction", "torch.jit.ScriptFunction"}) {
-    if (std::string(known) == name) return true;
+  for (const char* known : {"re.Pattern", "torch._C.ScriptFunction", "torch.jit.ScriptFunction"}) {
+    if (std::strcmp(known, name) == 0) return true;
   }
+  if (std::strcmp(name, "numpy.ufunc") == 0) return !calls_an_object(value);
   const struct {
     const char *module, *type;
   } classes[] = {{"_contextvars", "ContextVar"},
@@ -50,7 +64,8 @@ bool stands_for_itself(Object* value) noexcept {
                  {"triton.runtime.autotuner", "Heuristics"}};
   for (const auto& row : classes) {
     Object* type = member_of(row.module, row.type);
-    if (type != nullptr && is_type(type) && g_api.PyType_IsSubtype(type_of(value), type) != 0) return true;
+    if (type == nullptr || !is_type(type) || g_api.PyType_IsSubtype(type_of(value), type) == 0) continue;
+    return std::strcmp(row.type, "Logger") != 0 || is_library_class(type_of(value));
   }
   return false;
 }
@@ -60,8 +75,47 @@ bool has_buffer(Object* type) noexcept {
   return protocol != nullptr && field<const void*>(protocol, 0) != nullptr;
 }
 
-// Of a library's: may what code reads of it be another one while it stays the same object? Functions, classes, and what
-// is made in C, are taken for what they are called; not so what hands out one thing after the other, or bare memory.
+bool is_empty_container(Object* object) noexcept {
+  Object* type = type_of(object);
+  if (type == g_api.PyDict_Type || type == g_api.PyList_Type || type == g_named_types.ordered_dict) {
+    return item_count(object) == 0;
+  }
+  return type == g_api.PySet_Type && set_size(object) == 0;
+}
+
+// What others hand to a library, which keeps it under a name of its own and calls it from its code: hooks of all
+// registrations in modules, divergences of distributions, kernels of operators.
+bool holds_others(Object* name) noexcept {
+  for (const char* known :
+       {"_global_buffer_registration_hooks", "_global_module_registration_hooks",
+        "_global_parameter_registration_hooks", "_KL_MEMOIZE", "_KL_REGISTRY", "_backend_fns", "_disabled_kernel"}) {
+    if (text_is(name, known)) return true;
+  }
+  return false;
+}
+
+// Of what counts by identity: which objects it refers to, is looked at too. Of what a library keeps for itself, as its
+// caches, only where that holds nothing: it may be what is asked first. What the program has put there is no library's.
+bool keeps_objects(Object* name, Object* value) {
+  char first = '\0';
+  if (is_function(value)) return function_parts(value).closure != nullptr;
+  if (is_users_callable(value)) return true;
+  if (copy_text(name, &first, 1) == 1 && first == '_') return is_empty_container(value) || holds_others(name);
+  if (may_hold_state(value)) return true;
+  return value != g_api.PyImport_GetModuleDict() && !stands_for_itself(value) && is_data(value);
+}
+
+// What the interpreter keeps in every module for itself.
+bool is_interpreters(Object* name) noexcept {
+  for (const char* own : {"__builtins__", "__spec__", "__loader__", "__cached__", "__warningregistry__",
+                          "__annotations__", "__annotate__", "__conditional_annotations__"}) {
+    if (text_is(name, own)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 bool is_data(Object* value) {
   Object* type = type_of(value);
   const TypeInfo* info = type_info(type);
@@ -86,36 +140,6 @@ bool is_data(Object* value) {
       return info->made_in_python;
   }
 }
-
-bool is_empty_container(Object* object) noexcept {
-  Object* type = type_of(object);
-  if (type == g_api.PyDict_Type || type == g_api.PyList_Type || type == g_named_types.ordered_dict) {
-    return item_count(object) == 0;
-  }
-  return type == g_api.PySet_Type && set_size(object) == 0;
-}
-
-// Of what counts by identity: which objects it refers to, is looked at too. Of what a library keeps for itself, as its
-// caches, only where that holds nothing: it may be what is asked first. What the program has put there is no library's.
-bool keeps_objects(Object* name, Object* value) {
-  char first = '\0';
-  if (is_function(value)) return function_parts(value).closure != nullptr;
-  if (is_users_callable(value)) return true;
-  if (copy_text(name, &first, 1) == 1 && first == '_') return is_empty_container(value);
-  if (may_hold_state(value)) return true;
-  return value != g_api.PyImport_GetModuleDict() && !stands_for_itself(value) && is_data(value);
-}
-
-// What the interpreter keeps in every module for itself.
-bool is_interpreters(Object* name) noexcept {
-  for (const char* own : {"__builtins__", "__spec__", "__loader__", "__cached__", "__warningregistry__",
-                          "__annotations__", "__annotate__", "__conditional_annotations__"}) {
-    if (text_is(name, own)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 WatchedNames::WatchedNames(Object* dict, bool users, std::string owner, bool module)
     : dict_(dict),

@@ -12,6 +12,10 @@
 
 namespace grape::python::state {
 
+// Of a library's: may what code reads of it be another one while it stays the same object? Functions, classes, and what
+// is made in C, are taken for what they are called; not so what hands out one thing after the other, or bare memory.
+bool is_data(Object* value);  // throws std::bad_alloc
+
 class WatchedNames {
  public:
   // `users`: the values count by what they hold; else each is the same as long as it is the same object, or an equal
@@ -54,6 +58,7 @@ class WatchedNames {
 
   Object* dict() const noexcept { return dict_; }
   bool users() const noexcept { return users_; }
+  bool of_module() const noexcept { return module_; }
   std::size_t size() const noexcept { return names_.size(); }
   std::string name_of(Object* name) const;  // "torch.nn.functional.gelu"
 

@@ -208,6 +208,37 @@ class LibrariesTest(Base):
         del builtins.unrelated_name
         self.assertTrue(guard.holds())
 
+    def test_things_put_into_its_class(self):
+        source = """
+            class Settings: pass
+            class Model(%s):
+                def run(self): return self.put_there.scale, self.table["a"]["b"]["c"]["d"], self.forward()
+                def ask(self): return self.put_there
+            def run(): return MODEL.run()
+            def ask(): return MODEL.ask()
+        """
+        library = module(
+            "class Block:\n  unrelated = {'a': {'b': {'c': {}}}}\n  def forward(self): return 1", library=True
+        )
+        made = module("import %s as lib\n" % library.__name__ + __import__("textwrap").dedent(source % "lib.Block"))
+        made.MODEL, library.Block.put_there = made.Model(), made.Settings()
+        made.Settings.scale, library.Block.table = 1, {"a": {"b": {"c": {"d": 1}}}}
+        table = library.Block.table["a"]["b"]["c"]
+        for change, back in (
+            (lambda: setattr(library.Block.put_there, "scale", 2), lambda: delattr(library.Block.put_there, "scale")),
+            (lambda: table.update(d=2), lambda: table.update(d=1)),
+        ):
+            self.check(take(made.run), change, True, back)
+        self.check(take(made.run), lambda: library.Block.unrelated["a"]["b"]["c"].update(d=1), False)
+        library.Block.put_there = iter([1])
+        with self.assertRaisesRegex(Refused, "put_there"):
+            take(made.ask)
+
+    def test_things_in_builtins(self):
+        builtins.put_there = {"scale": [1]}
+        self.addCleanup(delattr, builtins, "put_there")
+        self.check_source("def run(): return put_there['scale'][0]", "put_there['scale'][0] = 2", back="put_there['scale'][0] = 1")
+
 
 class ProcessStateTest(Base):
     def test_limits(self):
@@ -249,6 +280,33 @@ class ProcessStateTest(Base):
         self.check(guard, lambda: child.setLevel(logging.DEBUG), True, lambda: child.setLevel(logging.NOTSET))
         parent = logging.getLogger("grape_level")
         self.check(guard, lambda: parent.setLevel(logging.DEBUG), True, lambda: parent.setLevel(logging.NOTSET))
+
+    def test_loggers_that_are_read(self):
+        """One that an object holds, and one of a class of the user's: what is set on them."""
+        source = """
+            import logging
+            class Own(logging.Logger):
+                scale = 1
+                def factor(self): return self.scale
+            LOG = Own("grape_read.own")
+            class Model:
+                def __init__(self): self.log = logging.getLogger('grape_read.held')
+                def __call__(self): return self.log.level, self.log.handlers, getattr(self.log, "extra", None)
+            MODEL = Model()
+            def run(): return LOG.factor(), MODEL()
+        """
+        made = module(source)
+        held, handler = made.MODEL.log, logging.NullHandler()
+        for change, back in (
+            (lambda: setattr(made.LOG, "scale", 2), lambda: delattr(made.LOG, "scale")),
+            (lambda: held.setLevel(logging.DEBUG), lambda: held.setLevel(logging.NOTSET)),
+            (lambda: held.addHandler(handler), lambda: held.removeHandler(handler)),
+            (lambda: setattr(held, "extra", 1), lambda: delattr(held, "extra")),
+        ):
+            self.check(take(made.run), change, True, back)
+        guard = take(made.run)
+        self.check(guard, lambda: held.isEnabledFor(logging.ERROR), False)  # what it answered is kept
+        self.check(guard, lambda: logging.getLogger("grape_read.more"), False)
 
     def test_logger_adapter(self):
         source = """

@@ -85,6 +85,19 @@ class UsersGlobalsTest(Base):
             source = "import collections, enum, types, re\nOBJECT = %s\ndef run(): return OBJECT" % name
             self.check_source(source, "m.unrelated = 1", seen=False)
 
+    def test_names_with_underscores_of_a_class(self):
+        source = """
+            class Base: __settings__ = {"scale": [1]}
+            class Model(Base):
+                __config__ = type("Config", (), {"add": 1})
+                def __call__(self): return self.__settings__["scale"][0] + self.__config__.add
+            MODEL = Model()
+            def run(): return MODEL()
+        """
+        for change in ("m.Base.__settings__['scale'][0] = 2", "m.Base.__settings__ = {}", "m.Model.__config__.add = 2"):
+            self.check_source(source, change)
+        self.check_source(source, "m.Base.__other__ = [1]", seen=True)
+
     def test_tables_of_an_enumeration(self):
         source = """
             import enum

@@ -96,6 +96,52 @@ class TorchSettingsTest(made_modules.Base):
         for change in (lambda: setattr(torch.backends.quantized, "engine", ENGINE), lambda: torch.set_flush_denormal(False)):
             self.check(made_modules.take(lambda: torch.relu(X)), change, True)
 
+    def test_hooks_of_registrations(self):
+        from torch.nn.modules.module import register_module_buffer_registration_hook as register
+
+        for first in (False, True):
+            handles = [register(lambda module, name, value: value * 2)] if first else []
+
+            def exchange():
+                for handle in handles:
+                    handle.remove()
+                handles[:] = [register(lambda module, name, value: value * 3)]
+
+            self.check(made_modules.take(with_a_buffer), exchange, True)
+            handles.pop().remove()
+
+    def test_kernels_of_an_operator(self):
+        kernels = [lambda x: x * 3, lambda x: x * 5]
+        operator = torch.library.custom_op("grape_effects::gain", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
+        operator.register_kernel("cpu")(kernels[0])
+        operator(X)
+        call = made_modules.module("import torch\ndef run(x): return torch.ops.grape_effects.gain(x)").run
+        self.check(made_modules.take(call, X), lambda: operator.register_kernel("cpu")(kernels[1]), True)
+        without = operator.set_kernel_enabled("cpu", False)
+        self.check(made_modules.take(call, X), without.__enter__, True, lambda: without.__exit__(None, None, None))
+        guard = made_modules.take(call, X)
+        call(X)
+        self.assertTrue(guard.holds(), guard.change)
+
+    def test_functions_of_numpy(self):
+        """One that was made of an object does what that says."""
+        made = made_modules.module("import numpy\nMADE, OWN = numpy.frompyfunc(abs, 1, 1), numpy.sqrt\n"
+                                   "def made(): return MADE(1.5)\ndef own(): return OWN(1.5)")
+        self.assertTrue(made_modules.take(made.own).holds())
+        with self.assertRaisesRegex(executed.Refused, "MADE: a numpy.ufunc"):
+            made_modules.take(made.made)
+
+    def test_divergences(self):
+        from torch.distributions import Normal, kl_divergence, register_kl
+
+        class Mine(Normal):
+            pass
+
+        register_kl(Mine, Mine)(lambda p, q: p.loc)
+        one = Mine(X, X, validate_args=False)
+        guard = made_modules.take(lambda: kl_divergence(one, one), calls=2)
+        self.check(guard, lambda: register_kl(Mine, Mine)(lambda p, q: q.loc * 2), True)
+
 
 class TorchEffectsTest(unittest.TestCase):
     def test_refused(self):
