@@ -55,6 +55,8 @@ constexpr char kSamples[] =
     "Plain.__name__, Plain.__qualname__ = 'short name', 'long name'\n"
     "short_name, long_name = Plain.__name__, Plain.__qualname__\n"
     "class Slots(list): __slots__ = ('third', '__weakref__')\n"
+    "class Ending:\n"
+    "  def __del__(self): pass\n"
     "class Pair(tuple): pass\n"
     "plain = Plain()\n"
     "plain.first, plain.one, plain.two = inside, code, closure\n"
@@ -162,6 +164,7 @@ bool check_types(const Samples& samples) noexcept {
   if (type::flags(plain) != g_api.PyType_GetFlags(plain)) return false;
   if (!type::made_in_python(base) || !type::made_in_python(plain) || !type::made_in_python(slots)) return false;
   if (type::made_in_python(g_api.PyList_Type) || type::made_in_python(g_named_types.deque)) return false;
+  if (!type::has_finalizer(samples["Ending"]) || type::has_finalizer(plain)) return false;
   std::size_t own[3] = {};
   type::own_slots(base, count_slots, &own[0]);
   type::own_slots(plain, count_slots, &own[1]);

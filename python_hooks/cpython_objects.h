@@ -64,6 +64,10 @@ inline Traverse traverse(const Object* type) noexcept { return field<Traverse>(t
 inline const void* comparison(const Object* type) noexcept { return field<const void*>(type, 200); }
 inline std::ptrdiff_t weak_list_offset(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 208); }
 inline const void* methods(const Object* type) noexcept { return field<const void*>(type, 232); }
+// Does code run when an instance ends, be it Python's (__del__) or the type's own?
+inline bool has_finalizer(const Object* type) noexcept {
+  return field<const void*>(type, 376) != nullptr || field<const void*>(type, 392) != nullptr;
+}
 inline Object* base(const Object* type) noexcept { return field<Object*>(type, 256); }
 inline Object* dict(const Object* type) noexcept { return field<Object*>(type, 264); }
 inline std::ptrdiff_t dict_offset(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 288); }

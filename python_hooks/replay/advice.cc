@@ -20,6 +20,10 @@ constexpr const char kEffect[] =
 constexpr const char kHidden[] =
     "What this answers with may be another thing in the next call, and nothing shows it. Ask before the call, and pass "
     "the answer as an argument.";
+constexpr const char kEnds[] =
+    "What ends in the call would end later in a replay. Keep the object in a variable of the caller, and leave it in "
+    "the "
+    "argument until the call has returned.";
 constexpr const char kStorage[] =
     "Code that looks behind a tensor's own elements (as_strided, set_, resize_, nbytes of its storage) is replayed "
     "where "
@@ -146,6 +150,7 @@ constexpr Row kRows[] = {
     {"which cannot be guarded", {"hidden_state", kHidden}},
     {"asks for the exception that is handled", {"hidden_state", kHidden}},
     {"memory behind an argument", {"argument", kStorage}},
+    {"lets go of", {"argument", kEnds}},
     {"in part another one's", {"shared", kOverlap}},
     {"another one's as well, in part", {"shared", kOverlap}},
     {"wrote to a tensor on the CPU", {"result", kResult}},

@@ -166,6 +166,10 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   observation->outcome =
       state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason, &seen.autograd);
   if (observation->outcome == nullptr) return nullptr;
+  if (observation->outcome->lets_go() && seen.code.makes_weak_references()) {
+    seen.reason = "lets go of an argument's objects, and makes weak references, which tell when they end";
+    return nullptr;
+  }
   observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
   if (observation->globals == nullptr) return nullptr;
   observation->writes_known = find_writes(*observation->globals, seen, observation->writes);
@@ -428,7 +432,6 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
       !let_device_finish(region, call, observed ? signature.observation->others : std::vector<CUstream>())) {
     return call.eager(call.function, call.arguments, call.count, call.names);
   }
-  const KeptTensors kept(*call.walk);
   const double started = now();
   Seen seen;
   if (!prepare(region, signature, call, seen)) {

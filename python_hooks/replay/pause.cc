@@ -10,11 +10,11 @@
 
 namespace grape::python::replay {
 
-GilPause::GilPause(Region& region, Proven* proven, const Call& call) noexcept
-    : region_(region), proven_(proven), call_(call) {}
+GilPause::GilPause(Region& region, Proven* proven, const Call& call, bool keep) noexcept
+    : region_(region), proven_(proven), call_(call), keep_(keep) {}
 
 bool GilPause::begin() {
-  if (kept_.empty()) {
+  if (keep_ && kept_.empty()) {
     try {
       kept_ = call_.walk->objects();
     } catch (const std::bad_alloc&) {
@@ -84,7 +84,7 @@ bool let_device_finish(Region& region, const Call& call, const std::vector<CUstr
 
 void let_call_finish(Region& region, const Call& call, const std::vector<CUstream>& others) {
   constexpr double kPatience = 0.2;
-  GilPause pause(region, nullptr, call);
+  GilPause pause(region, nullptr, call, false);
   grape::replay::let_finish(reinterpret_cast<CUstream>(call.dispatch.stream), others, kPatience, &pause);
   pause.release();
 }

@@ -14,7 +14,8 @@ namespace grape::python::replay {
 // interpreter is going away: destructors then run without the GIL, so nothing on the way may give up references in one.
 class GilPause final : public grape::replay::Pause {
  public:
-  GilPause(Region& region, Proven* proven, const Call& call) noexcept;
+  // `keep`: the objects of the call are kept; else it has run, and some of them may be gone.
+  GilPause(Region& region, Proven* proven, const Call& call, bool keep = true) noexcept;
   GilPause(const GilPause&) = delete;
   GilPause& operator=(const GilPause&) = delete;
   bool begin() override;
@@ -31,6 +32,7 @@ class GilPause final : public grape::replay::Pause {
   Region& region_;
   Proven* proven_;
   const Call& call_;
+  bool keep_;
   std::vector<Object*> kept_;  // owned
   ThreadState* thread_ = nullptr;
   bool asked_ = true;  // unchanged() since the last end()

@@ -37,9 +37,8 @@ std::uint64_t harmless_memory(std::int32_t device) noexcept {
 enum class BeforeReads : std::uint8_t { kNothing, kHidden, kVisible };
 
 // The storages of tensors that the call wrote to.
-std::vector<state::StorageExtent> written_by(const Observation& observation, const Call& call) {
-  std::vector<state::StorageExtent> written;
-  observation.outcome->written(*call.walk, written);
+std::vector<state::StorageExtent> written_by(const Observation& observation) {
+  std::vector<state::StorageExtent> written = observation.outcome->written();
   for (const state::GlobalWrite& write : observation.writes) {
     state::TensorView view;
     if (state::view_tensor(observation.globals->tensor(write.tensor), view)) {
@@ -57,7 +56,7 @@ BeforeReads changed_before_reads(const Observation& observation, const Call& cal
   });
   BeforeReads found = BeforeReads::kNothing;
   if (last_read == program.nodes.rend()) return found;
-  const std::vector<state::StorageExtent> written = written_by(observation, call);
+  const std::vector<state::StorageExtent> written = written_by(observation);
   for (const program::Reference& reference : program.references) {
     if (reference.word >= last_read->words_at) break;
     Range used;

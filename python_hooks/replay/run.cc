@@ -237,6 +237,10 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
     why.text = "the memory behind an argument has another size than in the proof, and its code looks at that";
     return Ran::kOther;
   }
+  if (proven.outcome->end_is_seen(*call.walk)) {
+    why.text = "an argument's object that the call lets go of is weakly referred to";
+    return Ran::kOther;
+  }
   laps.add_to(region.parts.guards);
   why.text = "no device memory, or the random state is not known";
   program::Bindings& bindings = proven.bindings;

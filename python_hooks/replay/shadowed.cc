@@ -63,16 +63,4 @@ std::vector<Range> output_ranges(const program::Program& program, const std::vec
   return ranges;
 }
 
-KeptTensors::KeptTensors(const state::Walk& walk) {
-  tensors_.reserve(walk.tensors().size());
-  for (const state::WalkedTensor& tensor : walk.tensors()) {
-    g_api.Py_IncRef(tensor.view.object);
-    tensors_.push_back(tensor.view.object);
-  }
-}
-
-KeptTensors::~KeptTensors() {
-  for (Object* tensor : tensors_) g_api.Py_DecRef(tensor);
-}
-
 }  // namespace grape::python::replay

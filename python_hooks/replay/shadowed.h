@@ -25,18 +25,4 @@ std::vector<grape::replay::Shadow::Range> output_ranges(const program::Program& 
                                                         const std::vector<OutputRecipe>& recipes,
                                                         const state::Outcome& outcome);
 
-// Keeps the arguments' tensors for as long as the call is looked at. A call that replaces a tensor of its arguments (a
-// cache) frees the old one as it goes, and what it makes next may take that very memory: the shadow would find its
-// inputs overwritten. In a replay they live on to the end as well.
-class KeptTensors {
- public:
-  explicit KeptTensors(const state::Walk& walk);
-  ~KeptTensors();
-  KeptTensors(const KeptTensors&) = delete;
-  KeptTensors& operator=(const KeptTensors&) = delete;
-
- private:
-  std::vector<Object*> tensors_;
-};
-
 }  // namespace grape::python::replay

@@ -22,13 +22,13 @@ CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.di
 // One checked call.
 class Check {
  public:
-  Check(Region& region, Proven& proven, const Call& call)
-      : region_(region), proven_(proven), call_(call), kept_(*call.walk) {}
+  Check(Region& region, Proven& proven, const Call& call) : region_(region), proven_(proven), call_(call) {}
 
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(std::string& error) {
     Why why;
-    if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_) || !storages_fit(proven_, call_)) {
+    if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_) || !storages_fit(proven_, call_) ||
+        proven_.outcome->end_is_seen(*call_.walk)) {
       return false;
     }
     before_ = state::Before::take(*call_.walk, *region_.guard, error);
@@ -110,7 +110,6 @@ class Check {
   Region& region_;
   Proven& proven_;
   const Call& call_;
-  const KeptTensors kept_;
   Shadow shadow_;
   std::unique_ptr<state::Before> before_;
   std::uint64_t seed_ = 0, offset_ = 0, host_random_ = 0;

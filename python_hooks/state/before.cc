@@ -5,6 +5,7 @@
 #include <new>
 
 #include "python_hooks/state/before_state.h"
+#include "python_hooks/state/fleeting.h"
 
 namespace grape::python::state {
 namespace {
@@ -15,14 +16,16 @@ class Taker {
 
   bool take(const std::vector<Object*>& objects) {
     state_.objects.resize(objects.size());
+    std::vector<bool> ends_seen(objects.size());
     for (std::uint32_t i = 0; i < objects.size(); ++i) {
+      ends_seen[i] = end_is_seen(objects[i]);
       state_.objects[i].object = objects[i];
       state_.places.emplace(objects[i], i);
     }
     for (std::uint32_t i = 0; i < objects.size(); ++i) {
       if (!take_object(i)) return false;
     }
-    return true;
+    return let_go_of_fleeting(state_, ends_seen, reason_);
   }
 
  private:
@@ -58,6 +61,12 @@ class Taker {
     tensor.content = content_of(tensor.view);
     tensor.counter = version_counter(known.object);
     if (tensor.counter != nullptr) tensor.version = tensor.counter->load();
+    tensor.base = base_of_tensor(known.object);
+    const TensorView& view = tensor.view;
+    const Reference memory(new_alias(known.object, view.dimensions, view.sizes, view.strides, view.offset, view.type));
+    if (!memory) throw std::bad_alloc();
+    share_version(memory.get(), known.object);
+    tensor.memory = Held(memory.get());
     return take_attributes(place);
   }
 
@@ -83,7 +92,10 @@ class Taker {
     ObjectBefore& known = state_.objects[place];
     std::vector<Item> entries;
     if (!read_attributes(known.object, entries)) return refuse(place, "an object whose __dict__ is no plain one");
-    if (known.kept == Kept::kInstance) known.dict = Held(instance_dict(known.object));
+    if (known.kept == Kept::kInstance) {
+      known.dict.value = instance_dict(known.object);
+      known.dict.held = Held(known.dict.value);
+    }
     for (const Item& item : entries) {
       known.attributes.push_back(entry(item.key, item.value));
       adopt(place, item.value, [&] { return attribute_label(item.key); });

@@ -37,16 +37,21 @@ class Held {
   Object* object_ = nullptr;
 };
 
-// An entry as it was. Tensors are told by address only (they are watched, not held: what eager would free during the
-// call is freed).
+// An entry as it was. What its end would be seen of is told by address and watched, not held (fleeting.h), as tensors
+// are: what eager would free during the call is freed.
 struct Entry {
   Held key;
   Held held;
   Object* value = nullptr;
+  bool fleeting = false;
+  Held watch;                // fleeting, and no object of the walk: a weak reference to it
+  std::vector<Entry> parts;  // of a fleeting tuple, which is told by what is in it
 };
 
 struct TensorBefore {
-  Held watch;  // weak reference
+  Held watch;   // weak reference
+  Held memory;  // another tensor with the same memory and version, which stay when the tensor itself is gone
+  const void* base = nullptr;  // what autograd knows it as a view of
   TensorView view;
   std::vector<std::int64_t> sizes, strides;
   bool requires_grad = false;
@@ -63,11 +68,13 @@ enum class Kept : std::uint8_t { kNothing, kTensor, kInstance, kClass, kReferent
 struct ObjectBefore {
   Kept kept = Kept::kNothing;
   Object* object = nullptr;
-  Held held;  // not a tensor
+  Held held;  // neither a tensor nor fleeting
   Held type;
+  bool fleeting = false;
+  Held watch;  // of what is fleeting: a weak reference; where it can have none, its parent's entry tells of it
   Shape shape;
   std::vector<TypeInfo::Slot> slot_places;
-  Held dict;                                    // the __dict__, not a tensor's
+  Entry dict;                                   // the __dict__, not a tensor's
   std::vector<Entry> attributes, items, slots;  // items: kClass: definitions; kReferents: what it refers to
   std::uint32_t tensor = 0;                     // among tensors
   std::uint32_t parent = ~0U;                   // the object it was met in first; ~0U: a root
@@ -80,16 +87,18 @@ struct BeforeState {
   std::vector<TensorVersion> module_versions;
   std::unordered_map<const Object*, std::uint32_t> places;
 
+  // Of a fleeting object without a watch only after its parent was found to refer to it as before.
   bool alive(std::uint32_t place) const noexcept {
     const ObjectBefore& known = objects[place];
-    return known.kept != Kept::kTensor || referent(tensors[known.tensor].watch.get()) == known.object;
+    const Held& watch = known.kept == Kept::kTensor ? tensors[known.tensor].watch : known.watch;
+    return watch.get() == nullptr || referent(watch.get()) == known.object;
   }
   // Was `value` there before the call, and is it still that object?
-  bool same(const Entry& entry, const Object* value) const noexcept {
-    if (entry.value != value) return false;
-    if (entry.held.get() != nullptr || value == nullptr) return true;
-    const auto place = places.find(value);
-    return place != places.end() && alive(place->second);
+  bool same(const Entry& entry, Object* value) const noexcept;
+  // Of a tensor of the walk: itself, or, where it is gone, one with the same memory and version.
+  Object* tensor_at(std::uint32_t place) const noexcept {
+    const ObjectBefore& known = objects[place];
+    return alive(place) ? known.object : tensors[known.tensor].memory.get();
   }
   std::string path(std::uint32_t place) const;
 };

@@ -40,7 +40,12 @@ std::uint64_t keys_of_alias(Object* base, const View& alias) {
 }
 
 Object* tensor_of(const View& view, const BeforeState& before) {
-  return view.module_tensor != nullptr ? view.module_tensor : before.objects[view.place].object;
+  return view.module_tensor != nullptr ? view.module_tensor : before.tensor_at(view.place);
+}
+
+const void* base_of(const View& view, const BeforeState& before) {
+  return view.module_tensor != nullptr ? base_of_tensor(view.module_tensor)
+                                       : before.tensors[before.objects[view.place].tensor].base;
 }
 
 std::int32_t type_of_numbers(Object* tensor) {
@@ -55,10 +60,10 @@ Describer::Describer(const BeforeState& before, const std::vector<Object*>& modu
     : before_(before), out_(out), reason_(reason) {
   for (std::uint32_t place = 0; place < before.objects.size(); ++place) {
     const ObjectBefore& known = before.objects[place];
-    // The memory of a tensor that is gone may be another's by now: whose it is, only the allocator's events tell.
-    if (known.kept != Kept::kTensor || !before.alive(place)) continue;
+    if (known.kept != Kept::kTensor) continue;
     const TensorView& view = before.tensors[known.tensor].view;
-    memory_.push_back({view.storage, view.storage_bytes, view.keys, version_counter(known.object), nullptr, place});
+    const VersionCounter* const counter = version_counter(before.tensor_at(place));
+    memory_.push_back({view.storage, view.storage_bytes, view.keys, counter, nullptr, place});
   }
   for (Object* object : module_objects) {
     of_module_.emplace(object, true);
@@ -233,7 +238,7 @@ std::uint32_t Describer::describe_view(const TensorView& view, const Memory& mem
   Object* const base = tensor_of(made, before_);
   const void* const view_of = base_of_tensor(view.object);
   made.is_view = !made.own_version && view.type == type_of_numbers(base) && view_of != nullptr &&
-                 (view_of == identity_of_tensor(base) || view_of == base_of_tensor(base));
+                 (view_of == identity_of_tensor(base) || view_of == base_of(made, before_));
   if (!made.is_view && view.keys != keys_of_alias(base, made)) {
     return refuse("a view of another inference mode than the tensor that it is of");
   }

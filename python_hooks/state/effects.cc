@@ -14,7 +14,7 @@ constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry befo
 
 bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
-    if (before_.alive(place_) && !find_in_object()) return false;
+    if (before_.alive(place_) ? !find_in_object() : known().kept == Kept::kTensor && !find_in_memory()) return false;
   }
   for (Effect& effect : last_) out_.effects.push_back(std::move(effect));
   return find_writes();
@@ -22,9 +22,11 @@ bool EffectFinder::find() {
 
 bool EffectFinder::find_writes() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
-    if (known().kept != Kept::kTensor || !before_.alive(place_)) continue;
+    if (known().kept != Kept::kTensor) continue;
     const TensorBefore& tensor = before_.tensors[known().tensor];
-    if (version_counter(known().object) != tensor.counter) return refuse("the call gave the tensor another version");
+    if (version_counter(before_.tensor_at(place_)) != tensor.counter) {
+      return refuse("the call gave the tensor another version");
+    }
     if (tensor.counter != nullptr) {
       note_write(nullptr, tensor.counter, tensor.counter->load() - tensor.version, before_.path(place_));
     }
@@ -43,6 +45,9 @@ bool EffectFinder::find_writes() {
 void EffectFinder::note_write(Object* module_tensor, const VersionCounter* counter, std::uint32_t times,
                               std::string path) {
   if (times == 0) return;
+  TensorView view;
+  Object* const tensor = module_tensor != nullptr ? module_tensor : before_.tensor_at(place_);
+  if (view_tensor(tensor, view)) out_.written.push_back({view.storage, view.storage_bytes});
   const auto index = static_cast<std::uint32_t>(out_.writes.size());
   const std::uint32_t first = written_.emplace(counter, index).first->second;
   out_.writes.push_back({module_tensor, module_tensor == nullptr ? place_ : 0, times, first, std::move(path)});
@@ -87,12 +92,65 @@ bool EffectFinder::find_in_tensor() {
                     std::equal(tensor.sizes.begin(), tensor.sizes.end(), now.sizes) &&
                     std::equal(tensor.strides.begin(), tensor.strides.end(), now.strides);
   if (!same) return refuse("the call gave the tensor another shape or other memory");
-  if (content_of(now) != tensor.content) return refuse("the call wrote to a tensor on the CPU");
+  if (!find_in_memory()) return false;
   if (requires_grad(known().object) != tensor.requires_grad) {
     out_.autograd = true;
     return refuse("the call changed its requires_grad");
   }
   return true;
+}
+
+bool EffectFinder::find_in_memory() {
+  const TensorBefore& tensor = before_.tensors[known().tensor];
+  TensorView now;
+  const bool same = view_tensor(before_.tensor_at(place_), now) && content_of(now) == tensor.content;
+  return same || refuse("the call wrote to a tensor on the CPU");
+}
+
+// When its end comes, and what comes of it, is no part of what is repeated.
+bool EffectFinder::let_go(const Entry& entry, const std::string& label) {
+  if (!entry.fleeting) {
+    if (entry.value != nullptr) dropped_.push_back(entry.value);
+    return true;
+  }
+  reason_ = before_.path(place_) + label +
+            ": the call lets go of an object with a finalizer (__del__) or weak references, or of what refers to one";
+  return false;
+}
+
+// What is in the outcome lives on. What is not, maybe too, and nobody asks for its end then.
+void EffectFinder::note_dropped() {
+  std::vector<bool> met(before_.objects.size());
+  for (const Node& node : out_.nodes) {
+    if (node.kind == ValueKind::kArgument) met[node.index] = true;
+  }
+  for (std::size_t i = 0; i < dropped_.size(); ++i) {  // which grows
+    Object* const value = dropped_[i];
+    const auto place = before_.places.find(value);
+    if (place == before_.places.end()) {
+      note_items(value);
+    } else if (!met[place->second]) {
+      met[place->second] = true;
+      note_parts(place->second);
+    }
+  }
+}
+
+// Of a tuple, which is held: it may be no object of the walk's.
+void EffectFinder::note_items(Object* value) {
+  if (!is_exactly(value, g_api.PyTuple_Type)) return;
+  dropped_.insert(dropped_.end(), tuple_data(value), tuple_data(value) + item_count(value));
+}
+
+void EffectFinder::note_parts(std::uint32_t place) {
+  const ObjectBefore& known = before_.objects[place];
+  if (known.kept == Kept::kClass) return;
+  if (type::weak_list_offset(known.type.get()) != 0) out_.dropped.push_back(place);
+  for (const auto* entries : {&known.attributes, &known.items, &known.slots}) {
+    for (const Entry& entry : *entries) {
+      if (entry.value != nullptr) dropped_.push_back(entry.value);
+    }
+  }
 }
 
 bool EffectFinder::unchanged(const std::vector<Item>& items) const {
@@ -127,7 +185,8 @@ bool EffectFinder::find_in_slots() {
     const TypeInfo::Slot& slot = then.slot_places[i];
     Object* const value = slot_at(then.object, slot.offset);
     if (before_.same(then.slots[i], value)) continue;
-    if (!add(Action::kSetSlot, nullptr, slot.offset, std::string(".") + slot.name, value)) return false;
+    const std::string label = std::string(".") + slot.name;
+    if (!let_go(then.slots[i], label) || !add(Action::kSetSlot, nullptr, slot.offset, label, value)) return false;
   }
   return true;
 }
@@ -145,14 +204,14 @@ bool EffectFinder::find_in_attributes() {
 // The next call's would be changed in its place, for all that refer to it. A tensor's is none of its own before there
 // is something in it.
 bool EffectFinder::replaced_dict(const Object* dict) const {
-  const Object* const before = known().dict.get();
+  const Object* const before = known().dict.value;
   if (known().kept != Kept::kInstance || dict == before) return false;
   return before != nullptr || reference_count(dict) > 1;
 }
 
 bool EffectFinder::find_in_items() {
   const Content content = known().shape.content;
-  if (content == Content::kNothing || content == Content::kTuple) return true;
+  if (content == Content::kNothing || (content == Content::kTuple && !known().fleeting)) return true;
   std::vector<Item> items;
   if (!items_of(known().object, content, items)) return refuse("a container whose items cannot be read");
   switch (content) {
@@ -173,7 +232,11 @@ bool EffectFinder::find_in_list(const std::vector<Item>& items) {
   const std::size_t common = std::min(items.size(), then.size());
   for (std::size_t i = 0; i < common; ++i) {
     if (before_.same(then[i], items[i].value)) continue;
-    if (!add(Action::kSetItem, nullptr, i, item_label(items[i], i), items[i].value)) return false;
+    const std::string label = item_label(items[i], i);
+    if (!let_go(then[i], label) || !add(Action::kSetItem, nullptr, i, label, items[i].value)) return false;
+  }
+  for (std::size_t i = common; i < then.size(); ++i) {
+    if (!let_go(then[i], item_label({nullptr, then[i].value}, i))) return false;
   }
   if (items.size() < then.size()) {
     const std::string label = "[" + std::to_string(items.size()) + ":]";
@@ -209,10 +272,13 @@ bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const s
     Object* const key = entries[i].key.get();
     if (staying[i]) continue;
     keys.push_back(key);
+    if (!still_there[i] && !let_go(entries[i], label(key))) return false;
     if (!add(remove, key, 0, label(key), nullptr, still_there[i] ? Order::kNow : Order::kLast)) return false;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (i < stay && before_.same(entries[was[i]], items[i].value)) continue;
+    const bool same = was[i] != kNew && before_.same(entries[was[i]], items[i].value);
+    if (i < stay && same) continue;
+    if (was[i] != kNew && !same && !let_go(entries[was[i]], label(items[i].key))) return false;
     keys.push_back(items[i].key);
     if (!add(set, items[i].key, 0, label(items[i].key), items[i].value)) return false;
   }

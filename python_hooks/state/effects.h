@@ -18,13 +18,19 @@ class EffectFinder {
 
   // Compares every object of the arguments with what it was. False: something changed that cannot be repeated.
   bool find();
+  // After all values were described.
+  void note_dropped();
 
  private:
   bool find_in_object();
   bool find_writes();
   void note_write(Object* module_tensor, const VersionCounter* counter, std::uint32_t times, std::string path);
   bool find_in_tensor();
+  bool find_in_memory();  // of a tensor that is there or gone
   bool find_in_attributes();
+  void note_items(Object* value);
+  void note_parts(std::uint32_t place);
+  bool let_go(const Entry& entry, const std::string& label);
   bool replaced_dict(const Object* dict) const;
   bool find_in_slots();
   bool find_in_items();
@@ -51,6 +57,7 @@ class EffectFinder {
   std::uint32_t place_ = 0;
   std::unordered_set<const Object*> dicts_;  // looked at: some are two objects' attributes
   std::vector<Effect> last_;
+  std::vector<Object*> dropped_;                                      // what was replaced or taken out; maybe gone
   std::unordered_map<const VersionCounter*, std::uint32_t> written_;  // index in `writes`
 };
 

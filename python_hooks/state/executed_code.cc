@@ -95,6 +95,9 @@ void take_effect(State& state, const Effect& effect, Object* first, Object* seco
     case EffectKind::kStorage:
       state.sees_storages = true;
       break;
+    case EffectKind::kWeak:
+      state.makes_weak_references = true;
+      break;
     case EffectKind::kHandled:
       state.asks_handled = true;
       break;
@@ -213,7 +216,8 @@ void State::clear() noexcept {
   function_notes.clear();
   type_notes.clear();
   reason.clear();
-  reads_environment = asks_abstract = asks_thread = asks_handled = sees_storages = backward = lost = false;
+  reads_environment = asks_abstract = asks_thread = asks_handled = sees_storages = makes_weak_references = backward =
+      lost = false;
 }
 
 ExecutedCode::ExecutedCode() : state_(new State) {}
@@ -252,6 +256,7 @@ cache::Digest ExecutedCode::digest() const {
 }
 
 const std::string& ExecutedCode::reason() const noexcept { return state_->reason; }
+bool ExecutedCode::makes_weak_references() const noexcept { return state_->makes_weak_references; }
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 
 }  // namespace grape::python::state

@@ -30,7 +30,8 @@ class ExecutedCode {
   bool end() noexcept;
   const std::string& reason() const noexcept;
   bool ran_backward() const noexcept;  // the reason is a backward pass
-  cache::Digest digest() const;        // of the code that ran (portable.h); throws std::bad_alloc
+  bool makes_weak_references() const noexcept;
+  cache::Digest digest() const;  // of the code that ran (portable.h); throws std::bad_alloc
 
   ExecutedCode();
   ~ExecutedCode();

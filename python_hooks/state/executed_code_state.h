@@ -45,8 +45,9 @@ struct ExecutedCode::State {
   bool asks_thread = false;    // which thread is it?
   bool sees_storages = false;  // how much memory is behind a tensor
   bool asks_handled = false;   // which exception is handled?
-  bool backward = false;       // refused for a backward pass
-  bool lost = false;           // something could not be noted
+  bool makes_weak_references = false;
+  bool backward = false;  // refused for a backward pass
+  bool lost = false;      // something could not be noted
   std::string reason;
 
   void clear() noexcept;  // gives all references up

@@ -71,6 +71,7 @@ Row g_native[] = {
     {"_thread", "get_ident get_native_id", EffectKind::kThread},
     {"_thread", "_count", EffectKind::kFromUsers},
     {"_asyncio", "get_running_loop _get_running_loop get_event_loop current_task", EffectKind::kFromUsers},
+    {"_weakref", "ReferenceType[init] proxy", EffectKind::kWeak},
     {"_weakref", "getweakrefcount getweakrefs", EffectKind::kFromUsers},
     {"_queue", "SimpleQueue.put SimpleQueue.put_nowait SimpleQueue.get SimpleQueue.get_nowait"},
     {"_multiprocessing", "SemLock.acquire SemLock.release send recv sem_unlink"},
@@ -187,6 +188,7 @@ Row g_python[] = {
     {"logging", "Logger.isEnabledFor Logger.getEffectiveLevel", EffectKind::kLogger},
     {"warnings", "_showwarnmsg showwarning _showwarning_orig"},
     {"threading", "current_thread main_thread", EffectKind::kThread},
+    {"weakref", "KeyedRef.__new__ WeakMethod.__new__", EffectKind::kWeak},
     {"inspect",
      "stack trace getouterframes getinnerframes signature getfullargspec get_annotations Signature.from_callable "
      "currentframe getframeinfo getclosurevars getgeneratorlocals getcoroutinelocals getasyncgenlocals findsource "

@@ -1,9 +1,11 @@
 #include "python_hooks/state/outcome.h"
 
+#include <algorithm>
 #include <new>
 
 #include "python_hooks/state/describe.h"
 #include "python_hooks/state/effects.h"
+#include "python_hooks/state/instance.h"
 #include "python_hooks/state/outcome_state.h"
 
 namespace grape::python::state {
@@ -38,6 +40,7 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
       good = state.result != kNoNode && describer.held_by_nobody_else() && describer.tells_no_addresses();
     }
     describer.relate_views();
+    effects.note_dropped();
     if (autograd != nullptr) *autograd = state.autograd;
     return good ? std::move(outcome) : nullptr;
   } catch (const std::bad_alloc&) {
@@ -57,11 +60,13 @@ bool Outcome::same_as(const Outcome& other, std::string& difference) const noexc
 
 const std::vector<MadeTensor>& Outcome::made() const noexcept { return state_->made; }
 
-void Outcome::written(const Walk& arguments, std::vector<StorageExtent>& out) const {
-  for (const Write& write : state_->writes) {
-    TensorView view;
-    if (view_tensor(tensor_of(write, arguments), view)) out.push_back({view.storage, view.storage_bytes});
-  }
+const std::vector<StorageExtent>& Outcome::written() const noexcept { return state_->written; }
+
+bool Outcome::lets_go() const noexcept { return !state_->dropped.empty(); }
+
+bool Outcome::end_is_seen(const Walk& arguments) const noexcept {
+  return std::any_of(state_->dropped.begin(), state_->dropped.end(),
+                     [&](std::uint32_t place) { return weakly_held(arguments.objects()[place]); });
 }
 
 bool Outcome::fits(const Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }

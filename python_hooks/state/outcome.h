@@ -19,8 +19,9 @@ struct BeforeState;
 struct OutcomeState;
 
 // The arguments' mutable objects before the call: shallow copies of their attributes and items. Holds what is in them,
-// but no tensor: these are watched by weak references, so that what eager frees during the call is freed. And the
-// versions of all tensors, the module's too.
+// but no tensor, nor what ends with a finalizer or is weakly referred to: these are watched by weak references, so that
+// they end when they would without Grape. Of tensors the memory is held: what the call makes is not to come to lie
+// there, where a proof finds its input. And the versions of all tensors, the module's too.
 class Before {
  public:
   // `arguments`: the walk of the call's arguments, just taken. `module` holds.
@@ -66,7 +67,8 @@ class Outcome {
   // Effects: attributes (in __dict__ and __slots__), items of lists and entries of dictionaries of the arguments that
   // were replaced, added or taken out; versions of tensors of the arguments and the module (versions.h).
   //
-  // Refused: what is also referred to from elsewhere, since repeating would make a second one; whatever else changed.
+  // Refused: to let go of an object whose end would be seen (it has a finalizer, or weak references); what is also
+  // referred to from elsewhere, since repeating would make a second one; whatever else changed.
   //
   // `autograd`, if not null: it was refused since autograd is at work, and may not be under torch.no_grad().
   static std::unique_ptr<Outcome> learn(Object* result, const Walk& arguments, const Before& before,
@@ -82,9 +84,13 @@ class Outcome {
   // Tensors made, each once, in the order met (effects first, then the result).
   const std::vector<MadeTensor>& made() const noexcept;
 
-  // The storages of the tensors of the arguments and the module that the call wrote to, as their versions say;
-  // `arguments` as in learn(). Appends; throws std::bad_alloc.
-  void written(const Walk& arguments, std::vector<StorageExtent>& out) const;
+  // The storages of the tensors of the arguments and the module that the observed call wrote to, as their versions say.
+  const std::vector<StorageExtent>& written() const noexcept;
+
+  // Did the call let go of objects of the arguments to which there can be weak references? In a replay they end later.
+  bool lets_go() const noexcept;
+  // Is any of these weakly referred to in this call, so that its end would be seen? `arguments` as in repeat().
+  bool end_is_seen(const Walk& arguments) const noexcept;
 
   // Is everything in place that repeat() puts to use? Asked before the work is launched, since then there is no way
   // back. `arguments` as in repeat().

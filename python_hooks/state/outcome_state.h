@@ -104,6 +104,9 @@ struct OutcomeState {
   std::vector<MadeTensor> made;
   std::vector<Effect> effects;
   std::vector<Write> writes;
+  std::vector<StorageExtent> written;  // the storages of the tensors that `writes` are of, as observed
+  std::vector<std::uint32_t>
+      dropped;  // the arguments' objects, by place, that it let go of and that can be weakly held
   std::uint32_t result = kNoNode;
   std::size_t argument_objects = 0;
   bool autograd = false;  // refused since autograd is at work

@@ -23,6 +23,7 @@ enum class EffectKind : std::uint8_t {
   kAbstract,     // asks an abstract class, whose registered classes can be guarded
   kThread,       // asks which thread it is, which can be guarded
   kStorage,      // sees how much memory is behind a tensor, whose size can be guarded
+  kWeak,         // makes a weak reference, which tells when an object ends
   kHandled,      // asks which exception is handled, which may be the caller's
 };
 
