@@ -8,13 +8,17 @@
 namespace grape::python::state {
 namespace {
 
+constexpr char kLetsGo[] =
+    "the call lets go of an object with a finalizer (__del__) or weak references, or of what refers to one";
 constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry before
 
 }  // namespace
 
 bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
-    if (before_.alive(place_) ? !find_in_object() : known().kept == Kept::kTensor && !find_in_memory()) return false;
+    const bool alive = before_.alive(place_);
+    if (!alive && known().fleeting) return refuse(kLetsGo);  // before what it refers to is looked at
+    if (alive ? !find_in_object() : !find_in_memory()) return false;
   }
   for (Effect& effect : last_) out_.effects.push_back(std::move(effect));
   return find_writes();
@@ -113,8 +117,7 @@ bool EffectFinder::let_go(const Entry& entry, const std::string& label) {
     if (entry.value != nullptr) dropped_.push_back(entry.value);
     return true;
   }
-  reason_ = before_.path(place_) + label +
-            ": the call lets go of an object with a finalizer (__del__) or weak references, or of what refers to one";
+  reason_ = before_.path(place_) + label + ": " + kLetsGo;
   return false;
 }
 

@@ -313,6 +313,13 @@ class Ends(unittest.TestCase):
         observed = Observed(renew_tuple, (named(keys=(1, Ending()), values=2),), MODULE)
         self.assertIn("argument Holder.keys: the call lets go of", observed.reason() or "learned")
 
+    def test_reached_by_a_weak_reference_only(self):
+        kept = [named(keys=[[Ending()], {"a": Ending()}])]
+        reference = weakref.ref(kept[0])
+        observed = Observed(lambda holder: kept.clear(), (named(keys=reference),), MODULE)
+        self.assertIn("argument Holder: the call lets go of", observed.reason() or "learned")
+        self.assertIsNone(reference())
+
     def test_left_alone(self):
         def change(holder, *others):
             holder.values = 2
