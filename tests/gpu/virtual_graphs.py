@@ -111,11 +111,13 @@ def on_streams(graphs: Graphs, chance: random.Random) -> None:
 def beside_a_thread(graphs: Graphs, chance: random.Random) -> None:
     stop = threading.Event()
     count = torch.zeros(1, device="cuda")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     steps = 0
 
     def work() -> None:
         nonlocal steps
-        with torch.cuda.stream(torch.cuda.Stream()):
+        with torch.cuda.stream(side):
             while not stop.is_set():
                 count.add_(1)
                 steps += 1
