@@ -160,6 +160,9 @@ Row g_native_installed[] = {
      "_cuda_tunableop_set_numerical_check_tolerances",
      EffectKind::kSetting},
     {"torch._C", "_set_qengine set_flush_denormal _set_check_sparse_tensor_invariants", EffectKind::kSetting},
+    // Which processes there are besides, and how many.
+    {"torch._C._distributed_c10d", "_register_process_group _unregister_process_group _unregister_all_process_groups",
+     EffectKind::kSetting},
     // Nothing but an answer depends on these in a call that is replayed.
     {"torch._C", "set_anomaly_enabled set_num_threads set_num_interop_threads _set_warnAlways"},
     {"torch._C", "is_anomaly_enabled is_anomaly_check_nan_enabled", EffectKind::kFromUsers},

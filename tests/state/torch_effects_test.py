@@ -96,6 +96,19 @@ class TorchSettingsTest(made_modules.Base):
         for change in (lambda: setattr(torch.backends.quantized, "engine", ENGINE), lambda: torch.set_flush_denormal(False)):
             self.check(made_modules.take(lambda: torch.relu(X)), change, True)
 
+    def test_process_groups(self):
+        import torch.distributed as dist
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        call = made_modules.module("import torch.distributed as dist\n"
+                                   "def run(): return dist.get_world_size() if dist.is_initialized() else 1").run
+
+        def begin():
+            dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+
+        self.check(made_modules.take(call), begin, True)
+        self.check(made_modules.take(call), dist.destroy_process_group, True)
+
     def test_hooks_of_registrations(self):
         from torch.nn.modules.module import register_module_buffer_registration_hook as register
 
