@@ -21,9 +21,8 @@ constexpr const char kHidden[] =
     "What this answers with may be another thing in the next call, and nothing shows it. Ask before the call, and pass "
     "the answer as an argument.";
 constexpr const char kEnds[] =
-    "What ends in the call would end later in a replay. Keep the object in a variable of the caller, and leave it in "
-    "the "
-    "argument until the call has returned.";
+    "What ends in the call would end later in a replay. Keep the object in a variable of the caller, and leave it "
+    "in the argument until the call has returned.";
 constexpr const char kStorage[] =
     "Code that looks behind a tensor's own elements (as_strided, set_, resize_, nbytes of its storage) is replayed "
     "where "

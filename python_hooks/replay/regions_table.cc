@@ -37,28 +37,6 @@ bool is_of(const Region& region, const Key& key) {
          (region.weak_self == nullptr || referent(region.weak_self) == key.self);
 }
 
-std::unique_ptr<Region> take_out(Region* region) noexcept;
-
-// A module is gone: what was needed for its calls is the program's again, at once. The region is out of the table
-// before its tensors end, since other threads run meanwhile. `number`: where it lies; it lives as long as its
-// references.
-Object* note_end(Object* number, Object*) {
-  auto* region = reinterpret_cast<Region*>(g_api.PyLong_AsUnsignedLongLong(number));
-  if (!shutting_down() && region != nullptr) take_out(region);
-  g_api.Py_IncRef(g_api._Py_NoneStruct);
-  return g_api._Py_NoneStruct;
-}
-
-// Null: no memory.
-Object* new_note(Region* region) {
-  constexpr int kOneArgument = 8;
-  static MethodDefinition definition = {"grape_note_end", reinterpret_cast<void*>(note_end), kOneArgument, nullptr};
-  const Reference number(g_api.PyLong_FromUnsignedLongLong(reinterpret_cast<std::uint64_t>(region)));
-  Object* note = number ? g_api.PyCFunction_NewEx(&definition, number.get(), nullptr) : nullptr;
-  if (note == nullptr) g_api.PyErr_Clear();
-  return note;
-}
-
 // False: it cannot be referred to weakly.
 bool refer_weakly(Object* object, Object* callback, Object*& reference) {
   reference = g_api.PyWeakref_NewRef(object, callback);
@@ -97,6 +75,26 @@ std::unique_ptr<Region> take_out(Region* region) noexcept {
   std::unique_ptr<Region> taken = std::move(at->second);
   table().erase(at);
   return taken;
+}
+
+// A module is gone: what was needed for its calls is the program's again, at once. The region is out of the table
+// before its tensors end, since other threads run meanwhile. `number`: where it lies; it lives as long as its
+// references.
+Object* note_end(Object* number, Object*) {
+  auto* region = reinterpret_cast<Region*>(g_api.PyLong_AsUnsignedLongLong(number));
+  if (!shutting_down() && region != nullptr) take_out(region);
+  g_api.Py_IncRef(g_api._Py_NoneStruct);
+  return g_api._Py_NoneStruct;
+}
+
+// Null: no memory.
+Object* new_note(Region* region) {
+  constexpr int kOneArgument = 8;
+  static MethodDefinition definition = {"grape_note_end", reinterpret_cast<void*>(note_end), kOneArgument, nullptr};
+  const Reference number(g_api.PyLong_FromUnsignedLongLong(reinterpret_cast<std::uint64_t>(region)));
+  Object* note = number ? g_api.PyCFunction_NewEx(&definition, number.get(), nullptr) : nullptr;
+  if (note == nullptr) g_api.PyErr_Clear();
+  return note;
 }
 
 using Regions = std::vector<std::unique_ptr<Region>>;

@@ -124,7 +124,7 @@ Stack decode_arguments(Decoder& decoder, const Operator& op) {
 }
 
 // What a kernel's parameter is: operator, arguments, how many tensors come out, these as they are to be written.
-CUresult run(const unsigned char* data, void* (*translate)(unsigned long long, std::size_t)) {
+int run(const unsigned char* data, void* (*translate)(unsigned long long, std::size_t)) {
   try {
     const Decoder::Memory memory = [translate](std::uint64_t address, std::size_t bytes) {
       return translate(address, bytes);
@@ -132,7 +132,6 @@ CUresult run(const unsigned char* data, void* (*translate)(unsigned long long, s
     Decoder decoder(reinterpret_cast<const std::uint64_t*>(data), &memory);
     const Operator& op = operators().at(decoder.get_word());
     Stack stack = decode_arguments(decoder, op);
-    const Stack kept_arguments = stack;
     compute(op, stack);
     std::vector<at::Tensor> made;
     for (const auto& list : tensors_of(stack)) made.insert(made.end(), list.begin(), list.end());
@@ -147,10 +146,6 @@ CUresult run(const unsigned char* data, void* (*translate)(unsigned long long, s
     std::fprintf(stderr, "host_torch: a kernel failed: %s\n", error.what());
     return CUDA_ERROR_ASSERT;
   }
-}
-
-int run_kernel(const unsigned char* data, void* (*translate)(unsigned long long, std::size_t)) {
-  return run(data, translate);
 }
 
 bool is_written(const c10::Argument& argument) {
@@ -278,7 +273,7 @@ struct Parameter {
 
 template <std::size_t bytes>
 void launch(CUkernel kernel, const Words& words) {
-  Parameter<bytes> parameter{run_kernel, {}};
+  Parameter<bytes> parameter{run, {}};
   std::memcpy(parameter.data, words.data(), words.size() * sizeof(std::uint64_t));
   void* parameters[] = {&parameter};
   const Driver* functions = driver();
@@ -332,29 +327,17 @@ void put_results(Stack& stack, std::size_t argument_count, const Shapes& shapes,
 void launch_operator(std::size_t number, Stack* stack) {
   const Operator& op = operators()[number];
   const std::size_t count = op.handle->schema().arguments().size();
-  const auto encoded = [&](Words& words) {
-    Encoder encoder(words);
-    words = {number};
-    encode(encoder, op, torch::jit::last(*stack, count));
-    return encoder;
-  };
-  Words words;
-  Encoder encoder = encoded(words);
+  Words words{number};
+  Encoder encoder(words);
+  encode(encoder, op, torch::jit::last(*stack, count));
   const Words arguments(words.begin() + 1, words.end());
   std::vector<std::size_t> addresses = encoder.addresses();
   for (std::size_t& at : addresses) --at;
   const Shapes& shapes = shapes_of(number, arguments, addresses);
-  if (!shapes.resized.empty()) {
-    for (const auto& [argument, sizes] : shapes.resized) {
-      torch::jit::peek(*stack, argument, count).toTensor().resize_(sizes);
-    }
-    words.clear();
-    Encoder again(words);
-    words = {number};
-    encode(again, op, torch::jit::last(*stack, count));
-    put_results(*stack, count, shapes, words, again);
-    return launch(number, words);
+  for (const auto& [argument, sizes] : shapes.resized) {
+    torch::jit::peek(*stack, argument, count).toTensor().resize_(sizes);
   }
+  if (!shapes.resized.empty()) return launch_operator(number, stack);  // they lie elsewhere now
   put_results(*stack, count, shapes, words, encoder);
   launch(number, words);
 }
