@@ -108,6 +108,10 @@ constexpr const char kOverlap[] = "Two tensors of different origin (DLPack) shar
 constexpr const char kInTheWait[] =
     "Another thread, or a function that the GPU calls, changes the module, its arguments or what its code names during "
     "the call. Change them between calls.";
+constexpr const char kBusy[] =
+    "Let the other streams finish (torch.cuda.synchronize()) before the first calls of a shape. A kernel or a wait "
+    "that "
+    "stays on a stream for ever keeps everything from being replayed.";
 constexpr const char kThreads[] = "One thread at a time replays a module: give each thread a copy of its own.";
 
 struct Row {
@@ -121,6 +125,7 @@ constexpr Row kRows[] = {
     {"takes as long as running it", {"no_gain", kNoGain}},
     {"was put off", {"put_off", kPutOff}},
     {"when it was checked", {"validation", kValidation}},
+    {"other streams have work all the time", {"busy", kBusy}},
     {"while the host waited", {"threads", kInTheWait}},
     {"another thread", {"threads", kThreads}},
     {"host reads differs", {"host_read", kHostRead}},

@@ -411,6 +411,13 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   signature.stage = Stage::kProven;
 }
 
+// `again`: for what may not come again.
+void note_useless(Region& region, Signature& signature, bool again) noexcept {
+  if (again && ++signature.postponed <= kMostPostponed) return;
+  ++signature.failures;
+  ++region.failures;
+}
+
 }  // namespace
 
 bool proven_earlier(const Region& region, Signature& signature, const Call& call) {
@@ -426,18 +433,19 @@ store::Store& programs() {
 }
 
 Object* observe(Region& region, Signature& signature, const Call& call) {
-  // The shadow waits for the device, and a function that the device calls may need the GIL.
-  const bool observed = signature.stage == Stage::kObserved;
-  if ((observed || proven_earlier(region, signature, call)) &&
-      !let_device_finish(region, call, observed ? signature.observation->others : std::vector<CUstream>())) {
-    return call.eager(call.function, call.arguments, call.count, call.names);
+  if (signature.stage == Stage::kObserved || proven_earlier(region, signature, call)) {
+    const Settled settled = let_device_finish(region, call);
+    if (settled == Settled::kBusy) {
+      note_useless(region, signature, true);
+      region.reasons.add(kNeverIdle, {});
+    }
+    if (settled != Settled::kIdle) return call.eager(call.function, call.arguments, call.count, call.names);
   }
   const double started = now();
   Seen seen;
   if (!prepare(region, signature, call, seen)) {
     region.reasons.add(seen.reason, seen.place);
-    ++signature.failures;
-    ++region.failures;
+    note_useless(region, signature, false);
     return call.eager(call.function, call.arguments, call.count, call.names);
   }
   ++region.observed;
@@ -462,9 +470,8 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   } else if (result != nullptr) {
     if (call.dispatch.grad_enabled && seen.autograd) {
       region.autograd.begin();
-    } else if (!seen.again || ++signature.postponed > kMostPostponed) {
-      ++signature.failures;
-      ++region.failures;
+    } else {
+      note_useless(region, signature, seen.again);
     }
     region.reasons.add(seen.reason, seen.place);
     log_line(LogLevel::kDebug, "%s: not replayed: %s", region.name.c_str(), seen.reason.c_str());

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
+#include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
 #include "shim/interpose/captures.h"
@@ -73,20 +75,55 @@ bool GilPause::same_walk(const state::Walk& now) const noexcept {
 
 void GilPause::release() noexcept { drop(kept_); }
 
-bool let_device_finish(Region& region, const Call& call, const std::vector<CUstream>& others) {
-  GilPause pause(region, nullptr, call);
-  grape::replay::let_finish(reinterpret_cast<CUstream>(call.dispatch.stream), others, grape::replay::kShortWait,
-                            &pause);
-  const bool unchanged = pause.unchanged();
-  pause.release();
-  return unchanged;
+namespace {
+
+// How long streams may have work before a call runs as always. Some never end it (a kernel that stays, a wait for what
+// this thread has yet to do): what is spent on these becomes less and less. With the GIL.
+class Patience {
+ public:
+  static double seconds() noexcept { return seconds_; }
+  static void note(bool idle) noexcept { seconds_ = idle ? kMost : std::max(seconds_ / 2, grape::replay::kShortWait); }
+
+ private:
+  static constexpr double kMost = 1;
+  static double seconds_;
+};
+double Patience::seconds_ = Patience::kMost;
+
+// In turns: with the GIL, as other threads put nothing on streams then, for `held` seconds at first; and without it,
+// since a function that the device calls may need it.
+bool wait_until_idle(GilPause& pause, double held) {
+  constexpr double kTurn = 20e-3, kHeldLater = 5e-3;  // the latter: as long as Python lets a thread go on
+  const double until = now() + Patience::seconds();
+  bool idle = grape::replay::idle_within(held);
+  while (!idle && now() < until && pause.begin()) {
+    grape::replay::idle_within(std::min(kTurn, until - now()));
+    pause.end();
+    idle = grape::replay::idle_within(kHeldLater);
+  }
+  Patience::note(idle);
+  return idle;
 }
 
-void let_call_finish(Region& region, const Call& call, const std::vector<CUstream>& others) {
-  constexpr double kPatience = 0.2;
-  GilPause pause(region, nullptr, call, false);
-  grape::replay::let_finish(reinterpret_cast<CUstream>(call.dispatch.stream), others, kPatience, &pause);
+}  // namespace
+
+Settled let_device_finish(Region& region, const Call& call) {
+  GilPause pause(region, nullptr, call);
+  const bool idle = wait_until_idle(pause, grape::replay::kShortWait);
+  const bool unchanged = pause.unchanged();
   pause.release();
+  if (!unchanged) return Settled::kChanged;
+  return idle ? Settled::kIdle : Settled::kBusy;
+}
+
+std::unique_ptr<grape::replay::Quiet> quiet_after_call(Region& region, const Call& call) {
+  constexpr double kHeld = 0.2, kSoon = 5e-3;
+  GilPause pause(region, nullptr, call, false);
+  const bool idle = wait_until_idle(pause, kHeld);
+  pause.release();
+  if (!idle) return nullptr;
+  auto quiet = std::make_unique<grape::replay::Quiet>();
+  return quiet->reached(kSoon) ? std::move(quiet) : nullptr;
 }
 
 }  // namespace grape::python::replay

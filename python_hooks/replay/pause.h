@@ -1,9 +1,12 @@
 // Other Python threads' turn while a replay waits for the device, as they have it in the waits of an eager call.
 #pragma once
 
+#include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "python_hooks/replay/observe.h"
+#include "shim/replay/quiet.h"
 #include "shim/replay/steps.h"
 
 namespace grape::python::replay {
@@ -38,11 +41,16 @@ class GilPause final : public grape::replay::Pause {
   bool asked_ = true;  // unchanged() since the last end()
 };
 
-// Ahead of waits that keep everybody waiting: the device finishes what it has, `others` being streams besides the
-// call's. False: while it did, the call became another one.
-bool let_device_finish(Region& region, const Call& call, const std::vector<CUstream>& others);
-// The same after the call, which may have changed what it stands on. With great patience: what is looked at next should
-// be as the call left it.
-void let_call_finish(Region& region, const Call& call, const std::vector<CUstream>& others);
+// In the report, for both functions below.
+constexpr char kNeverIdle[] =
+    "other streams have work all the time, and memory is compared and put back only while nothing else runs";
+
+enum class Settled : std::uint8_t { kIdle, kBusy, kChanged };
+// Ahead of a copy of what the call can reach: all that the process has put on streams is done first. kBusy: not within
+// the time that is to be spent on that. kChanged: meanwhile the call became another one.
+Settled let_device_finish(Region& region, const Call& call);
+// The same after the call, which may have changed what it stands on; with great patience ahead of a pause, since what
+// is looked at next should be as the call left it. Null: busy.
+std::unique_ptr<grape::replay::Quiet> quiet_after_call(Region& region, const Call& call);
 
 }  // namespace grape::python::replay

@@ -129,7 +129,12 @@ std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const progra
 
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
-  let_call_finish(region, call, second.others);
+  const auto quiet = quiet_after_call(region, call);
+  if (quiet == nullptr) {
+    seen.reason = kNeverIdle;
+    seen.again = true;
+    return nullptr;
+  }
   if (!seen.shadow.after(stream,
                          output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
                          seen.reason)) {

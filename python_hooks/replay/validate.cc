@@ -86,8 +86,10 @@ class Check {
       }
       eager_outputs = output_ranges(program, addresses, proven_.recipes, *outcome);
     }
-    let_call_finish(region_, call_, proven_.others);
-    if (!shadow_.after(stream_of(call_), std::move(eager_outputs), error)) return Checked::kInconclusive;
+    const auto quiet = quiet_after_call(region_, call_);
+    if (quiet == nullptr) error = kNeverIdle;
+    if (quiet == nullptr || !shadow_.after(stream_of(call_), std::move(eager_outputs), error))
+      return Checked::kInconclusive;
     bindings.seed = seed_;
     bindings.offset = offset_;
     std::vector<Object*> tensors;
@@ -129,7 +131,9 @@ bool validation_due(Region& region) noexcept {
 Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, std::string& difference) {
   std::string error;
   // As in observe().
-  if (!let_device_finish(region, call, proven.others)) {
+  const Settled settled = let_device_finish(region, call);
+  if (settled != Settled::kIdle) {
+    if (settled == Settled::kBusy) say_unchecked(region, kNeverIdle);
     result = call.eager(call.function, call.arguments, call.count, call.names);
     return Checked::kInconclusive;
   }

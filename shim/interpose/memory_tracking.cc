@@ -8,6 +8,7 @@
 #include "shim/replay/copy_memory.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/quiet.h"
 #include "shim/replay/upload_ahead.h"
 
 namespace grape::interpose {
@@ -116,6 +117,7 @@ Forgotten before_memory_call(MemoryEffect effect, const std::uint64_t* words) no
     LiveBlocks::instance().remove(BlockSource::kEvent, words[0]);
   } else if (effect == MemoryEffect::kDestroyStream) {
     LiveBlocks::instance().remove(BlockSource::kStream, words[0]);
+    replay::stream_goes();
   }
   return forgotten;
 }

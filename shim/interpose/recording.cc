@@ -12,9 +12,6 @@
 #include "shim/record/native_stack.h"
 
 namespace grape::interpose {
-
-std::atomic<int> g_captures{0};
-
 namespace {
 
 // The tables are there before anything can be recorded: this library's constructors run before the program's own code.

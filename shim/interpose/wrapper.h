@@ -15,6 +15,7 @@
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
 #include "shim/lifecycle/lifecycle.h"
+#include "shim/replay/quiet.h"
 #include "shim/replay/region_sink.h"
 #include "shim/virtual_execs/doors.h"
 
@@ -101,6 +102,21 @@ constexpr bool is_ordered_work(trace::ApiClass api_class) noexcept {
       return true;
     default:
       return submits_work(api_class);
+  }
+}
+
+// Work that writes to memory of the device. Not what is put on streams with PyTorch's locks held, as events are.
+constexpr bool writes_memory(trace::ApiClass api_class) noexcept {
+  switch (api_class) {
+    case trace::ApiClass::kLaunch:
+    case trace::ApiClass::kCopy:
+    case trace::ApiClass::kCopyToDevice:
+    case trace::ApiClass::kMemset:
+    case trace::ApiClass::kMemoryOp:
+    case trace::ApiClass::kGraphLaunch:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -209,6 +225,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
 
   // The real call. Where graphs are virtual, calls that name an exec are answered by what stands for it.
   static CUresult call_door(Real real, A... arguments) {
+    if constexpr (writes_memory(Row::kClass)) replay::before_work();
     constexpr virtual_execs::Door kDoor = virtual_execs::door_of(Row::kBase);
     constexpr bool kOrdered = is_ordered_work(Row::kClass);
     if constexpr (kOrdered || kDoor != virtual_execs::Door::kNone) {

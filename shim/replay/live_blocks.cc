@@ -364,6 +364,19 @@ bool LiveBlocks::snapshot_host(std::vector<program::LiveBlock>& out) const noexc
   return complete();
 }
 
+bool LiveBlocks::snapshot_streams(std::vector<std::uint64_t>& out) const noexcept {
+  try {
+    out.clear();
+    const std::lock_guard<std::mutex> lock(g_mutex);
+    for (const Block& stream : table(BlockSource::kStream)) {
+      if (stream.address != 0) out.push_back(stream.address);
+    }
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
+}
+
 bool LiveBlocks::refer(std::uint64_t address, std::uint64_t serial) noexcept {
   const std::lock_guard<std::mutex> lock(g_mutex);
   Block* block = find_serial(address, serial);

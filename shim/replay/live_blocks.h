@@ -40,6 +40,8 @@ class LiveBlocks {
   bool snapshot_segments(std::vector<program::Extent>& out) const noexcept;
   // The same of kHost.
   bool snapshot_host(std::vector<program::LiveBlock>& out) const noexcept;
+  // The streams' handles, of all contexts. False: no memory.
+  bool snapshot_streams(std::vector<std::uint64_t>& out) const noexcept;
 
   // The block that begins there; false: none.
   bool find(BlockSource source, std::uint64_t address, program::LiveBlock& out) const noexcept;

@@ -37,14 +37,6 @@ bool wait_for(CUstream stream, double patience, Pause* pause, Wait wait) {
 
 }  // namespace
 
-void let_finish(CUstream stream, const std::vector<CUstream>& others, double patience, Pause* pause) {
-  auto* wait = real::get_cuStreamSynchronize();
-  if (wait == nullptr) return;
-  const auto finish = [&](CUstream one) { wait_for(one, patience, pause, [&] { return wait(one) == CUDA_SUCCESS; }); };
-  finish(stream);
-  for (CUstream other : others) finish(other);
-}
-
 bool put_host_data(const program::Program& program, std::uint64_t address, CUstream stream) noexcept {
   auto* copy = real::get_cuMemcpyHtoDAsync_v2();
   return copy != nullptr && copy(address, program.host_data.data(), program.host_data.size(), stream) == CUDA_SUCCESS;

@@ -30,9 +30,6 @@ class Pause {
 // Most waits are over by then; who pauses has to look at everything again. Python itself lets a thread go on for 5 ms
 // before others get their turn.
 constexpr double kShortWait = 1e-3;
-// Until all that the streams have now is done, with a pause if that takes longer than `patience` (seconds). For waits
-// that follow and cannot have one; an error is left to them. `pause`: not null.
-void let_finish(CUstream stream, const std::vector<CUstream>& others, double patience, Pause* pause);
 
 class Steps {
  public:

@@ -99,6 +99,7 @@ TEST(Advice, KnowsWhatStopsAReplay) {
   EXPECT_EQ(kind("no device memory"), "memory");
   EXPECT_EQ(kind("replaying it takes as long as running it: 90 and 80 microseconds on the CPU"), "no_gain");
   EXPECT_EQ(kind("looking at it was put off"), "put_off");
+  EXPECT_EQ(kind("other streams have work all the time, and memory is compared and put back only while"), "busy");
   EXPECT_EQ(kind("a replay differed from the call itself when it was checked: output 0 differs"), "validation");
   EXPECT_EQ(kind("gives other bytes each time it runs, on the same memory (output 0 differs from eager's): "
                  "GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless"),

@@ -1,9 +1,15 @@
 // The driver's and the allocator's calls as LiveBlocks hears of them.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "shim/replay/copy_memory.h"
+#include "shim/replay/quiet.h"
 #include "tests/replay/region_fixture.h"
 
 namespace grape::replay_test {
@@ -25,6 +31,53 @@ class MemoryTest : public RegionTest {
     return all.size();
   }
 };
+
+TEST_F(MemoryTest, Streams) {
+  const auto known = [](CUstream stream) {
+    std::vector<std::uint64_t> all;
+    EXPECT_TRUE(LiveBlocks::instance().snapshot_streams(all));
+    return std::count(all.begin(), all.end(), reinterpret_cast<std::uint64_t>(stream)) == 1;
+  };
+  CUstream one = nullptr, other = nullptr;
+  ASSERT_CU(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
+  ASSERT_CU(cuStreamCreateWithPriority(&other, CU_STREAM_DEFAULT, -1));
+  EXPECT_TRUE(known(one));
+  EXPECT_TRUE(known(other));
+  ASSERT_CU(cuStreamDestroy(one));
+  EXPECT_FALSE(known(one));
+  EXPECT_TRUE(known(other));
+  ASSERT_CU(cuStreamDestroy(other));
+}
+
+// A proof holds up what writes to memory, of every kind, and nothing else.
+TEST_F(MemoryTest, OthersWritesWaitForAProof) {
+  const CUdeviceptr p = floats(1), q = floats(1);
+  const CUstream s = stream();
+  const float value = 1;
+  CUevent event = nullptr;
+  ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  const auto waits = [&](const std::function<CUresult()>& call) {
+    auto quiet = std::make_unique<replay::Quiet>();
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      EXPECT_CU(cuCtxSetCurrent(context_));
+      EXPECT_CU(call());
+      done.store(true);
+    });
+    for (int i = 0; i < 100 && !done.load(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const bool waited = !done.load();
+    quiet = nullptr;
+    other.join();
+    return waited;
+  };
+  EXPECT_TRUE(waits([&] { return cuMemcpyHtoDAsync(p, &value, sizeof value, s); }));
+  EXPECT_TRUE(waits([&] { return cuMemcpyHtoD(p, &value, sizeof value); }));
+  EXPECT_TRUE(waits([&] { return cuMemcpyDtoDAsync(q, p, sizeof value, s); }));
+  EXPECT_TRUE(waits([&] { return cuMemsetD32Async(p, 1, 1, s); }));
+  EXPECT_TRUE(waits([&] { return run(function("_Z7nothingv"), s); }));
+  EXPECT_FALSE(waits([&] { return cuEventRecord(event, s); }));
+  EXPECT_FALSE(waits([&] { return cuStreamSynchronize(s); }));
+}
 
 TEST_F(MemoryTest, PlainPitchedAndPooled) {
   CUdeviceptr plain = 0, pitched = 0, pooled = 0;

@@ -124,7 +124,7 @@ void forget_sticky_errors() {
   for_each_context([](Context& context) { context.sticky = 0; });
 }
 
-CUresult synchronize(Context& context) {
+CUresult synchronize(Context& context, bool blocking_only) {
   std::vector<std::shared_ptr<Stream>> streams;
   {
     std::lock_guard<std::mutex> lock(context.streams_mutex);
@@ -132,7 +132,9 @@ CUresult synchronize(Context& context) {
     for (const auto& entry : context.per_thread) streams.push_back(entry.second);
   }
   streams.push_back(context.legacy_stream);
-  for (const auto& stream : streams) stream->wait_all();
+  for (const auto& stream : streams) {
+    if (stream->blocking() || !blocking_only) stream->wait_all();
+  }
   return static_cast<CUresult>(context.sticky.load());
 }
 

@@ -53,6 +53,6 @@ void fail_context(Context& context, CUresult error);
 void forget_sticky_errors();
 
 // Waits for all streams; returns the sticky error, if any.
-CUresult synchronize(Context& context);
+CUresult synchronize(Context& context, bool blocking_only = false);
 
 }  // namespace simcuda

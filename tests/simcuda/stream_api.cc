@@ -133,7 +133,7 @@ CUresult api::cuStreamSynchronize(CUstream handle) {
     if (stream->capturing) return invalidate_capture(*stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     SIM_TRY(check_implicit_synchronization(*stream));
   }
-  if (stream->legacy) return synchronize(*stream->context);  // and the blocking streams with it
+  if (stream->legacy) return synchronize(*stream->context, true);  // and the blocking streams with it
   const std::shared_ptr<Stream> keep = stream->shared_from_this();
   keep->wait_all();
   return static_cast<CUresult>(keep->context->sticky.load());

@@ -46,6 +46,20 @@ TEST_F(Streams, NonBlockingStreamDoesNotWaitForLegacy) {
   EXPECT_CU(cuCtxSynchronize());
 }
 
+TEST_F(Streams, WhoWaitsForLegacyWaitsForBlockingStreamsAlone) {
+  CUstream blocking = stream(CU_STREAM_DEFAULT);
+  CUstream s = stream(CU_STREAM_NON_BLOCKING);
+  CUdeviceptr flag = number(0), p = number(0);
+  ASSERT_CU(cuStreamWaitValue32(s, flag, 1, CU_STREAM_WAIT_VALUE_EQ));
+  ASSERT_CU(launch("_Z5delayj", blocking, 10000U));
+  ASSERT_CU(digit(blocking, p, 1));
+  EXPECT_CU(cuStreamSynchronize(nullptr));
+  EXPECT_CU(cuStreamQuery(blocking));
+  EXPECT_RESULT(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+  ASSERT_CU(cuStreamWriteValue32(nullptr, flag, 1, 0));
+  EXPECT_CU(cuCtxSynchronize());
+}
+
 TEST_F(Streams, PerThreadDefaultStreamIsTheThreadsOwn) {
   unsigned long long mine = 0;
   unsigned long long legacy = 0;

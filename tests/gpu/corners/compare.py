@@ -16,7 +16,6 @@ KNOWN = {
     "hits_of_a_cache": "how often a cache was hit",
     "numpy_error_state": "NumPy's error state",
     "copied_on_write": "storages that were cloned lazily",
-    "filled_on_the_side": "writes of other streams while a call is looked at",
     "kernel_that_is_an_object": "kernels that are objects which only the dispatcher holds",
     "everything_dies_in_time": "classes live as long as a proof",
     "streams_around": "outputs are read while they are written",
