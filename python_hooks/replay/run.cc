@@ -279,6 +279,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         laps.add_to(region.parts.results);
         replaced.clear();
         laps.add_to(region.parts.freed);
+        state::Walk::expect(tensors);
         ran = Ran::kReplayed;
         break;
       case grape::replay::Steps::Ran::kOtherValue:

@@ -184,10 +184,12 @@ void share_version(Object* tensor, Object* other) noexcept {
   g_torch.set_version_counter(handle_of(tensor), static_cast<const char*>(impl_of(other)) + g_torch.version);
 }
 
-TensorPlaces places_of_tensor(Object* plain_tensor) noexcept {
-  const auto* impl = static_cast<const char*>(impl_of(plain_tensor));
+TensorPlaces places_of_tensor(const TensorView& view) noexcept {
+  constexpr std::ptrdiff_t kPlacesInLine = 8;  // numbers in a line of a cache
+  const auto* impl = static_cast<const char*>(impl_of(view.object));
   const auto* storage = field<const char*>(impl, kImplStorage);
-  return {{impl + kImplStorage, impl + g_torch.keys, storage != nullptr ? storage + kStorageData : nullptr,
+  return {{view.sizes, view.strides, view.strides + kPlacesInLine, impl + kImplStorage, impl + g_torch.keys,
+           storage != nullptr ? storage + kStorageData : nullptr,
            storage != nullptr ? storage + g_torch.places.storage_bytes : nullptr}};
 }
 

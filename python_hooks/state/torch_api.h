@@ -83,9 +83,9 @@ void share_version(Object* tensor, Object* other) noexcept;
 
 // Where a tensor and its storage are described; to have it fetched ahead, never followed. Null: nowhere.
 struct TensorPlaces {
-  const void* at[4];
+  const void* at[7];
 };
-TensorPlaces places_of_tensor(Object* plain_tensor) noexcept;
+TensorPlaces places_of_tensor(const TensorView& view) noexcept;
 
 // Which of PyTorch's own types this is; kOther before torch is loaded.
 enum class TorchType : std::uint8_t {

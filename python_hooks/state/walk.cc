@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "python_hooks/state/identity.h"
@@ -20,8 +21,24 @@ constexpr std::size_t kMostAhead = 512;  // places that are asked for ahead: the
 
 std::uint64_t g_walks = 0;
 Walk* g_kept = nullptr;  // has the memory of the last walk of arguments
+// Where the tensors lie that the last replay made. Never where the last walk found some: those are alive until these
+// are made. With the GIL.
+const void* g_expected[kMostAhead];
+std::size_t g_expected_count = 0;
 
 }  // namespace
+
+void Walk::expect(const std::vector<Object*>& tensors) noexcept {
+  g_expected_count = 0;
+  TensorView view;
+  for (Object* tensor : tensors) {
+    if (tensor == nullptr || !view_tensor(tensor, view)) continue;
+    const TensorPlaces places = places_of_tensor(view);
+    if (g_expected_count + 1 + std::size(places.at) > kMostAhead) return;
+    g_expected[g_expected_count++] = tensor;
+    for (const void* place : places.at) g_expected[g_expected_count++] = place;
+  }
+}
 
 Walk::Walk(bool keep_addresses) noexcept : keep_addresses_(keep_addresses) {
   if (keep_addresses) return;
@@ -31,6 +48,7 @@ Walk::Walk(bool keep_addresses) noexcept : keep_addresses_(keep_addresses) {
   seen_.fetch();
   storages_.fetch();
   // Only asked for: an address that is no more does no harm.
+  for (std::size_t i = 0; i < g_expected_count; ++i) __builtin_prefetch(g_expected[i]);
   for (const void* place : touched_before_) __builtin_prefetch(place);
 }
 

@@ -90,6 +90,9 @@ class Walk {
   const std::vector<AttributeDict>& attribute_dicts() const { return attribute_dicts_; }
   // Does no storage on a device reach into another one's memory (DLPack)? False: refused. Throws std::bad_alloc.
   bool extents_are_apart();
+  // The next walk of arguments is likely to come to these, which were made just now: tensors, or null. Borrowed for the
+  // time of the call alone.
+  static void expect(const std::vector<Object*>& tensors) noexcept;
   const std::string& reason() const { return reason_; }
   void clear() noexcept;  // keeps memory: for the hot path
 

@@ -6,7 +6,6 @@ namespace grape::python::state {
 namespace {
 
 constexpr std::uint64_t kMostContent = 64 << 10;  // bytes of a tensor on the CPU
-constexpr std::ptrdiff_t kPlacesInLine = 8;       // numbers in a line of a cache
 // What kernels may depend on; blocks of the allocators begin at multiples of it.
 constexpr std::uint64_t kAlignment = 512, kCpuAlignment = 64;
 
@@ -65,10 +64,7 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
 }
 
 void Walker::touch_tensor(const TensorView& view) {
-  touch(view.sizes);
-  touch(view.strides);
-  touch(view.strides + kPlacesInLine);
-  for (const void* place : places_of_tensor(view.object).at) touch(place);
+  for (const void* place : places_of_tensor(view).at) touch(place);
 }
 
 bool Walker::tensor_content(const TensorView& view, const Path& path) {
