@@ -27,6 +27,7 @@
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/region_sink.h"
 #include "shim/replay/shadow.h"
+#include "shim/replay/thread_context.h"
 
 namespace grape::python::replay {
 namespace {
@@ -433,6 +434,8 @@ store::Store& programs() {
 }
 
 Object* observe(Region& region, Signature& signature, const Call& call) {
+  // As the call's first work would: what comes before needs one. Where there is none, that is refused, with a reason.
+  if (region.on_gpu) grape::replay::have_context(call.dispatch.device);
   if (signature.stage == Stage::kObserved || proven_earlier(region, signature, call)) {
     const Settled settled = let_device_finish(region, call);
     if (settled == Settled::kBusy) {

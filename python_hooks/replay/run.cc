@@ -9,6 +9,7 @@
 #include "python_hooks/replay/pause.h"
 #include "shim/record/thread_log.h"
 #include "shim/replay/live_blocks.h"
+#include "shim/replay/thread_context.h"
 
 namespace grape::python::replay {
 namespace {
@@ -240,6 +241,10 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   if (proven.outcome->end_is_seen(*call.walk)) {
     why.text = "an argument's object that the call lets go of is weakly referred to";
     return Ran::kOther;
+  }
+  if (region.on_gpu && !grape::replay::have_context(call.dispatch.device)) {
+    why.text = "its thread has no context of the device";
+    return Ran::kNotNow;
   }
   laps.add_to(region.parts.guards);
   why.text = "no device memory, or the random state is not known";

@@ -11,6 +11,7 @@
 #include "python_hooks/state/observers.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
+#include "shim/replay/thread_context.h"
 
 namespace grape::python::replay {
 namespace {
@@ -130,7 +131,7 @@ bool validation_due(Region& region) noexcept {
 
 Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, std::string& difference) {
   std::string error;
-  // As in observe().
+  grape::replay::have_context(call.dispatch.device);
   const Settled settled = let_device_finish(region, call);
   if (settled != Settled::kIdle) {
     if (settled == Settled::kBusy) say_unchecked(region, kNeverIdle);

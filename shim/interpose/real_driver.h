@@ -33,7 +33,11 @@ namespace grape::interpose {
   X(cuGraphMemAllocNodeGetParams, PFN_cuGraphMemAllocNodeGetParams_v11040)           \
   X(cuGraphMemFreeNodeGetParams, PFN_cuGraphMemFreeNodeGetParams_v11040)             \
   X(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000)                                      \
+  X(cuCtxSetCurrent, PFN_cuCtxSetCurrent_v4000)                                      \
+  X(cuDeviceGet, PFN_cuDeviceGet_v2000)                                              \
   X(cuDevicePrimaryCtxGetState, PFN_cuDevicePrimaryCtxGetState_v7000)                \
+  X(cuDevicePrimaryCtxRetain, PFN_cuDevicePrimaryCtxRetain_v7000)                    \
+  X(cuDevicePrimaryCtxRelease_v2, PFN_cuDevicePrimaryCtxRelease_v11000)              \
   X(cuPointerGetAttribute, PFN_cuPointerGetAttribute_v4000)                          \
   X(cuMemGetAddressRange_v2, PFN_cuMemGetAddressRange_v3020)                         \
   X(cuStreamGetFlags, PFN_cuStreamGetFlags_v5050)                                    \

@@ -308,6 +308,21 @@ def requests_in_threads() -> Iterator[Any]:
 
 
 @case
+def a_thread_for_each_request() -> Iterator[Any]:
+    model, answers = net(Block), []
+
+    def answer(x: torch.Tensor) -> None:
+        with torch.no_grad():
+            answers.append(model(x))  # the thread's first work on the device
+
+    for i in range(12):
+        thread = threading.Thread(target=answer, args=(tokens(4 + i // 6, i),))
+        thread.start()
+        thread.join()
+        yield answers.pop()
+
+
+@case
 def requests_on_one_stream() -> Iterator[Any]:
     class Reading(Block):
         def forward(self, x: torch.Tensor, cache: Any = None, at: int = 0) -> torch.Tensor:

@@ -140,3 +140,18 @@ def random_numbers_of_another_thread(run):
                 pool.submit(draw)
             run(model, data(i))
         stop.set()
+
+
+# As servers do it. PyTorch's first work on a device makes a context current in its thread.
+@case("eer{8}")
+def a_thread_for_each_call(run):
+    model, values = net(), [data(i) for i in range(10)]
+
+    def work(x):
+        with torch.no_grad():
+            run(model, x)
+
+    for x in values:
+        thread = threading.Thread(target=work, args=(x,))
+        thread.start()
+        thread.join()
