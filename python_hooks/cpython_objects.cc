@@ -213,6 +213,8 @@ bool run_checks() noexcept {
   g_named_types.simple_namespace = module_member("types", "SimpleNamespace");
   g_named_types.cached_property = module_member("functools", "cached_property");
   g_named_types.lru_cache = module_member("functools", "_lru_cache_wrapper");
+  Object* const float_info = module_member("sys", "float_info");
+  g_named_types.struct_sequence = float_info != nullptr ? type_of(float_info) : nullptr;
   g_named_types.tuple_getter = module_member("_collections", "_tuplegetter");
   const NamedTypes& named = g_named_types;
   if (named.default_dict == nullptr || named.deque == nullptr || named.partial == nullptr ||
@@ -307,9 +309,30 @@ void type::own_slots(const Object* type, void (*found)(const char* name, std::si
   }
 }
 
+bool type::is_struct_sequence(Object* type) noexcept {
+  const Object *known = g_named_types.struct_sequence, *tuple = g_api.PyTuple_Type;
+  // All of them, and only they, end by one function. It is given away to no subclass, since they allow none.
+  if (known == nullptr || deallocate(type) != deallocate(known) || base(type) != tuple ||
+      type_of(type) != g_api.PyType_Type) {
+    return false;
+  }
+  if (basic_size(type) != basic_size(tuple) || item_size(type) != item_size(tuple) ||
+      allocate(type) != allocate(tuple) || dict_offset(type) != 0 || weak_list_offset(type) != 0) {
+    return false;
+  }
+  const auto count = [type](const char* name) {
+    const Reference number(g_api.PyObject_GetAttrString(type, name));
+    return number ? g_api.PyLong_AsLong(number.get()) : -1;
+  };
+  const bool all_are_items = count("n_fields") == count("n_sequence_fields") && count("n_unnamed_fields") == 0;
+  g_api.PyErr_Clear();
+  return all_are_items;
+}
+
 Object* type::new_tuple(Object* type, std::size_t items) noexcept {
   using Allocate = Object* (*)(Object*, std::ptrdiff_t);
-  Object* tuple = field<Allocate>(type, 304)(type, static_cast<std::ptrdiff_t>(items));
+  Object* tuple =
+      reinterpret_cast<Allocate>(const_cast<void*>(allocate(type)))(type, static_cast<std::ptrdiff_t>(items));
   if (tuple == nullptr) {
     g_api.PyErr_Clear();
   } else if (g_layout.tuple_items > 24) {  // from 3.14 a tuple keeps its hash; -1: not known yet

@@ -25,6 +25,7 @@ struct NamedTypes {
   Object* simple_namespace = nullptr;
   Object* cached_property = nullptr;
   Object* lru_cache = nullptr;
+  Object* struct_sequence = nullptr;  // one of those that PyStructSequence_NewType makes: sys.float_info's
 };
 extern NamedTypes g_named_types;  // after check_objects()
 
@@ -56,6 +57,7 @@ using Make = Object* (*)(Object* type, Object* arguments, Object* keywords);
 using Initialise = int (*)(Object* object, Object* arguments, Object* keywords);
 inline const char* name(const Object* type) noexcept { return field<const char*>(type, 24); }
 inline std::ptrdiff_t basic_size(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 32); }
+inline std::ptrdiff_t item_size(const Object* type) noexcept { return field<std::ptrdiff_t>(type, 40); }
 inline const void* deallocate(const Object* type) noexcept { return field<const void*>(type, 48); }
 inline const void* hash(const Object* type) noexcept { return field<const void*>(type, 120); }
 inline const void* call(const Object* type) noexcept { return field<const void*>(type, 128); }  // __call__
@@ -89,7 +91,12 @@ bool made_in_python(const Object* type) noexcept;
 // The attributes in __slots__ of a class made in Python, its bases' not: calls `found(name, offset, data)` for each.
 void own_slots(const Object* type, void (*found)(const char* name, std::size_t offset, void* data),
                void* data) noexcept;
-// A tuple of a class made in Python over tuple, its items empty; null (exception cleared): no memory.
+inline const void* allocate(const Object* type) noexcept { return field<const void*>(type, 304); }
+// Is it a tuple whose items have names, as C functions return (torch.return_types.max, os.terminal_size), and nothing
+// beside them? Those of others (time.struct_time) have fields that are no items.
+bool is_struct_sequence(Object* type) noexcept;
+// A tuple of a class made in Python over tuple, or of a struct sequence's, its items empty; null (exception cleared):
+// no memory.
 Object* new_tuple(Object* type, std::size_t items) noexcept;
 // What the type's sequence protocol gives for an index, a new reference; for a built-in type's own protocol only.
 Object* sequence_item(const Object* type, Object* object, std::ptrdiff_t index) noexcept;

@@ -320,6 +320,10 @@ bool Describer::describe_items(Object* object, Content content, std::vector<Link
     return false;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
+    if (items[i].value == nullptr) {  // C code can leave it so
+      refuse(a_type(object) + " whose items are not set");
+      return false;
+    }
     Link link;
     if (items[i].key != nullptr && !describe_key(items[i].key, link)) return false;
     if (!describe_part(items[i].value, item_label(items[i], i), link)) return false;

@@ -61,8 +61,9 @@ class Outcome {
   //
   // The result: tensors made, with attributes of plain values; objects of the arguments and of the module; views of the
   // tensors of either; tuple, list, dict, OrderedDict, defaultdict, deque and instances of classes over these or over
-  // object (dataclasses, named tuples, ModelOutput), made without calling any of their code; immutable values, classes,
-  // functions. A tuple has no identity: one of the arguments' comes back as an equal one.
+  // object (dataclasses, named tuples, ModelOutput), made without calling any of their code; tuples of C's whose items
+  // have names (torch.return_types); immutable values, classes, functions. A tuple has no identity: one of the
+  // arguments' comes back as an equal one.
   //
   // Effects: attributes (in __dict__ and __slots__), items of lists and entries of dictionaries of the arguments that
   // were replaced, added or taken out; versions of tensors of the arguments and the module (versions.h).

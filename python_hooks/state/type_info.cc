@@ -380,8 +380,12 @@ Kind kind_of(Object* type, TypeInfo& info) {
   info.shows_memory = info.made_in_python && shows_memory(type);
   if (info.made_in_python) return info.shows_memory ? Kind::kOpaque : base_kind(type, info);
   if (const Kind exact = exact_kind(type); exact != Kind::kOpaque) return exact;
-  info.made_in_python = type == g_named_types.simple_namespace || is_bare_float(type);
-  if (info.made_in_python) return type == g_named_types.simple_namespace ? Kind::kPlain : Kind::kFloat;
+  const Kind named = type == g_named_types.simple_namespace ? Kind::kPlain
+                     : is_bare_float(type)                  ? Kind::kFloat
+                     : type::is_struct_sequence(type)       ? Kind::kTuple
+                                                            : Kind::kOpaque;
+  info.made_in_python = named != Kind::kOpaque;
+  if (info.made_in_python) return named;
   return g_api.PyType_IsSubtype(type, g_api.PyModule_Type) != 0 ? Kind::kModule : Kind::kOpaque;
 }
 

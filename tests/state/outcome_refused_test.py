@@ -1,12 +1,14 @@
 """What is refused of a call, and told apart in two, with the words that must be in the reason."""
 import collections
 import ctypes
+import os
 import threading
 import unittest
 import weakref
 
 from outcome import PROBE, REFUSED, Observed, main, torch
-from outcome_shapes import MODULE, Cache, Color, Frozen, Holder, OutputLike, Pair, Plain, Slotted, aligned, named, x
+from outcome_shapes import (MODULE, Cache, Color, Frozen, Holder, OutputLike, Pair, Plain, Slotted, aligned, named,
+                            without_items, x)
 from outcome_test import CASES, warm_cache
 
 GLOBAL_LIST = [1]
@@ -168,6 +170,9 @@ REFUSALS = [
     (bad_key, (x,), "a dictionary with a key of type Pair"),
     (lambda x: {1, 2}, (x,), "result: a set"),
     (lambda x: OSError(1), (x,), "result: an object of type OSError cannot be made again"),
+    (lambda x: [os.stat("/")], (x,), "result[0]: an object of type os.stat_result cannot be made again"),
+    (lambda x: keep(os.terminal_size((1, 2))), (x,), "os.terminal_size that is also referred to from elsewhere"),
+    (without_items, (x,), "result: an object of type os.terminal_size whose items are not set"),
     (lambda x: iter([1]), (x,), "result: an object of type list_iterator"),
     (lambda x: [x].append, (x,), "result: an object of type builtin_function_or_method"),
     (deep, (x,), "nested too deep"),

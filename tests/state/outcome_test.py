@@ -1,6 +1,7 @@
 """Calls of every shape that can be repeated (outcome.py says how they are checked)."""
 import collections
 import gc
+import os
 
 from outcome import Check, main, torch
 from outcome_shapes import (MODULE, Cache, Color, Frozen, FrozenSlotted, Holder, Loud, LoudDict, LoudList, MoreSlotted,
@@ -79,6 +80,25 @@ def deque(x):
 @case()
 def named_tuple(x):
     return Pair(x + 1, Pair(x * 2, None))
+
+
+@case()
+def named_by_c(x):
+    kept = os.terminal_size((x + 3, [x * 4]))  # a type of the interpreter's that takes anything
+    return os.terminal_size((x + 1, os.terminal_size((x * 2, None)))), {"k": kept, "l": [kept]}, os.times_result(range(5))
+
+
+@case(lambda: (x(), os.terminal_size((x(), [1])), Holder()))
+def named_by_c_of_arguments(x, size, holder):
+    size.lines.append(size.columns + 1)
+    holder.keys = os.terminal_size((size, x * 2))
+    return size, holder.keys
+
+
+@torch_case(lambda: (x(), Holder()))
+def named_by_torch(x, holder):
+    holder.keys = x.sort(1)
+    return x.max(1), {"deep": ([x.topk(2)], x.aminmax(), torch.frexp(x))}, torch.linalg.slogdet(x[:2, :2])
 
 
 @case()
@@ -412,7 +432,7 @@ def weight_kept_by_argument(x, holder, note):
 
 
 class Outcomes(Check):
-    also_counted = (Plain, helper, Color.RED, Loud, Pair, OutputLike, Slotted)
+    also_counted = (os.terminal_size, Plain, helper, Color.RED, Loud, Pair, OutputLike, Slotted)
 
 
 for case_name, (case_function, case_arguments) in CASES.items():

@@ -5,6 +5,7 @@ import enum
 import functools
 import logging
 import math
+import os
 import sys
 import types
 
@@ -240,6 +241,11 @@ MAKERS = [
     lambda: logging.getLogger("two"),
     lambda: Record(1, 2),
     lambda: Record(2, 1),
+    lambda: os.terminal_size((1, 2)),
+    lambda: os.terminal_size((2, 1)),
+    lambda: os.times_result(range(5)),
+    lambda: os.uname_result(range(5)),
+    lambda: os.terminal_size,
     lambda: Ordered(a=1),
     lambda: Color.RED,
     lambda: Color.GREEN,

@@ -6,8 +6,10 @@ import enum
 import functools
 import gc
 import itertools
+import os
 import sys
 import threading
+import time
 import types
 import weakref
 
@@ -248,6 +250,9 @@ def test_refusals():
         ({1: lock}, "root[1]: a _thread.lock"),
         (slots(Slots, b=lock), "root.b: a _thread.lock"),
         (iter([]), "root: a list_iterator"),
+        (time.gmtime(0), "root: a time.struct_time"),  # fields beside its items
+        ([os.stat("/")], "root[0]: a os.stat_result"),
+        (os.terminal_size((1, lock)), "root[1]: a _thread.lock"),
         ([types.ModuleType("made")], "root[0]: a module of the user's (made), whose names are settings"),
         (itertools.count(), "root: a itertools.count"),
         ((x for x in ()), "root: a generator"),

@@ -47,6 +47,32 @@ def indexing_and_sorting(run: Run) -> None:
         run.see(model(data(i), ints(i, 16, 4)))
 
 
+@case("results with names as operators give them, whole, in one another, given back as arguments, with other contents")
+def results_with_names(run: Run) -> None:
+    class Naming(Net):
+        def forward(self, x: torch.Tensor, given: Any = None) -> Any:
+            y = super().forward(x)
+            best = y.max(1)
+            if isinstance(given, torch.return_types.topk):
+                return given, best, torch.return_types.max((y, given.indices))
+            if given is not None:
+                best = torch.return_types.max((given[0] + 1, best[1]))
+                return best, given, best, {"deep": (best.values.clone(), [y.min(0)])}
+            return best, {"deep": ([y.topk(5), y.sort(stable=True)], y.aminmax(dim=0), y.median(0)), "x": x}
+
+    model = net(Naming)
+    given = [None, model(data(0))[0], model(data(1))[1]["deep"][0][0], (data(2), None)]
+    for i in range(4 * CALLS):
+        made = model(data(i), given[i // 3 % 4])
+        kinds = [type(part).__name__ + getattr(type(part), "__module__", "") for part in made]
+        run.see(made, kinds, made[0] is given[i // 3 % 4], made[0].values, isinstance(made[0], tuple), label=str(i))
+        made[0].values.zero_()
+    model = net(Naming)
+    for i in range(2 * CALLS):
+        given = torch.return_types.max((data(i), i // CALLS))
+        run.see(model(data(i), given), model(data(i), torch.return_types.topk((data(i), data(i + 1)))), label=str(i))
+
+
 @case("linear algebra: batched factorisations with arrays of pointers made on the device, and checks on the host")
 def linear_algebra(run: Run) -> None:
     class Algebra(nn.Module):

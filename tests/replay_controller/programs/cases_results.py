@@ -2,6 +2,7 @@
 import collections
 import dataclasses
 import gc
+import os
 import threading
 import weakref
 
@@ -80,6 +81,39 @@ def returns_nothing(run):
 
 
 CONSTANT = {"name": "constant"}
+
+
+TERMINAL_SIZE, TIMES = os.terminal_size, os.times_result  # made as torch.return_types.max
+
+
+@case("eer{6}")
+def returns_what_c_names(run):
+    def function(model, x, y):
+        return TERMINAL_SIZE((y, x)), {"deep": [TERMINAL_SIZE((y[1:], None)), TIMES(range(5))]}
+
+    def after(x, result):
+        size, deep = result[0], result[1]["deep"]
+        return [type(size).__qualname__, size.lines is x, size.columns, type(deep[0]).__name__, deep[0].columns, deep[1]]
+
+    returning(run, function, after=after)
+
+
+@case("eer{6}eer{6}")
+def takes_and_keeps_what_c_names(run):
+    class Taking(Net):
+        def forward(self, size, kept):
+            y = super().forward(size.columns)
+            kept.append(TERMINAL_SIZE((size, y)))
+            return size
+
+    model, kept = net(Taking), []
+    for i in range(8):
+        size = TERMINAL_SIZE((data(i), 1))
+        result = run(model, size, kept[:])
+        run.see(result is size)
+    for i in range(8):
+        result = run(model, TERMINAL_SIZE((data(i), i // 4)), kept)
+        run.see(kept.pop())
 
 
 @case("[er]{4,8}p{0,4}")
