@@ -223,7 +223,8 @@ bool GlobalsGuard::State::marks_hold() {
   if (plan.settings != setting_changes()) {
     change =
         "a setting of torch or of the interpreter (an operator was defined anew, a process group came or went, tunable "
-        "operators, what waiting for the device does, limits of recursion and of numbers' digits)";
+        "operators, what waiting for the device does, a lazy clone of a tensor, limits of recursion and of numbers' "
+        "digits)";
     return false;
   }
   if (plan.abstract_token >= 0 && plan.abstract_token != abstract_token()) {

@@ -159,6 +159,8 @@ Row g_native_installed[] = {
      "_cuda_set_sync_debug_mode _cuda_tunableop_enable _cuda_tunableop_tuning_enable _cuda_tunableop_read_file "
      "_cuda_tunableop_set_numerical_check_tolerances",
      EffectKind::kSetting},
+    // From now on memory is shared that is copied when somebody writes to it. Its address stays until then.
+    {"torch._C", "_VariableFunctionsClass._lazy_clone TensorBase._lazy_clone", EffectKind::kSetting},
     {"torch._C", "_set_qengine set_flush_denormal _set_check_sparse_tensor_invariants", EffectKind::kSetting},
     // Which processes there are besides, and how many.
     {"torch._C._distributed_c10d", "_register_process_group _unregister_process_group _unregister_all_process_groups",

@@ -65,12 +65,17 @@ bool ask_for_tensor(const void* impl, void* handle, TensorView& out) noexcept {
   return true;
 }
 
+bool is_lazy(const void* impl) noexcept {
+  const auto* storage = field<const void*>(impl, kImplStorage);
+  return storage != nullptr && field<const void*>(storage, g_torch.storage_end) == g_torch.lazy_end;
+}
+
 // All but the device.
 bool look_at_tensor(Object* plain_tensor, TensorView& out) noexcept {
   const void* impl = impl_of(plain_tensor);
   if (impl == nullptr) return false;
   out.keys = field<std::uint64_t>(impl, g_torch.keys);
-  if (!has_plain_keys(out.keys)) return false;
+  if (!has_plain_keys(out.keys) || is_lazy(impl)) return false;
   out.object = plain_tensor;
   out.handle = handle_of(plain_tensor);
   return read_tensor(impl, out) || ask_for_tensor(impl, out.handle, out);
@@ -112,6 +117,11 @@ bool held_by_native_code(Object* plain_tensor) noexcept {
   const Reference count_owners(g_api.PyObject_GetAttrString(plain_tensor, "_use_count"));
   const Reference owners(count_owners ? g_api.PyObject_CallObject(count_owners.get(), nullptr) : nullptr);
   return !owners || g_api.PyLong_AsLong(owners.get()) > 1;
+}
+
+bool cloned_lazily(Object* plain_tensor) noexcept {
+  const void* impl = impl_of(plain_tensor);
+  return impl != nullptr && has_plain_keys(field<std::uint64_t>(impl, g_torch.keys)) && is_lazy(impl);
 }
 
 std::uint64_t span_of(const TensorView& view) noexcept {

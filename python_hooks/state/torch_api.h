@@ -46,7 +46,10 @@ bool requires_grad(Object* tensor) noexcept;
 // Does anything but its Python object keep the tensor (a view of it, a graph of autograd)? True where torch does not
 // say.
 bool held_by_native_code(Object* plain_tensor) noexcept;
-// False: not strided (sparse, quantised, conjugate or negative view, functorch wrapper, symbolic sizes, no storage).
+// Does it share its memory until somebody writes to it, and gets a copy (torch._lazy_clone)?
+bool cloned_lazily(Object* plain_tensor) noexcept;
+// False: not strided (sparse, quantised, conjugate or negative view, functorch wrapper, symbolic sizes, no storage), or
+// cloned lazily.
 bool view_tensor(Object* plain_tensor, TensorView& out) noexcept;
 
 // Where the data of tensors lies that count as being on a GPU: CUDA's. Tests say that the CPU's do, too.

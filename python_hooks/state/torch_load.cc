@@ -34,6 +34,8 @@ constexpr char kSamples[] =
     "        for _ in range(times): x.zero_()\n"
     "    with torch.inference_mode():\n"
     "      plain.append(torch.zeros(3, dtype=torch.float32, device='cpu'))\n"
+    "    clone = getattr(torch, '_lazy_clone', None)\n"
+    "    lazy = [clone(torch.zeros(n, device='cpu')) for n in (3, 5)] if clone else []\n"
     "    def facts(x):\n"
     "      storage = x.untyped_storage()\n"
     "      return (x.data_ptr(), storage.data_ptr(), storage.nbytes(), storage._cdata, x.storage_offset(),\n"
@@ -43,7 +45,7 @@ constexpr char kSamples[] =
     "    return (plain, [facts(x) for x in plain], other,\n"
     "            [torch._C._dispatch_keys(x).raw_repr() for x in other],\n"
     "            [keys('CPU'), keys('CUDA'), keys('AutocastCPU'), keys('AutocastCUDA'), keys('Dense')],\n"
-    "            torch.device('cuda:3'))\n"
+    "            torch.device('cuda:3'), lazy)\n"
     "samples = make()\n";
 
 enum Fact {
@@ -192,6 +194,28 @@ void find_places(Object* plain) noexcept {
   g_torch.places = at;
 }
 
+// Where a storage keeps the function that frees its memory: a certain one of those that were cloned lazily. Older
+// versions have none such.
+bool find_lazy_clones(Object* plain, Object* lazy) noexcept {
+  constexpr std::size_t kFirst = 24, kStorageEnd = 64;
+  if (item_count(lazy) == 0) return true;
+  g_torch.lazy_end = lifecycle::symbol_in("libc10.so", "_ZN3c104impl3cow11cow_deleterEPv");
+  const auto ends_lazily = [](Object* tensor, std::size_t offset) {
+    const auto* storage = field<const void*>(impl_of(tensor), kImplStorage);
+    return field<const void*>(storage, offset) == g_torch.lazy_end;
+  };
+  int found = 0;
+  for (std::size_t offset = kFirst; offset < kStorageEnd && g_torch.lazy_end != nullptr; offset += 8) {
+    bool right = true;
+    for (std::size_t i = 0; i < item_count(lazy); ++i) right = right && ends_lazily(list_item(lazy, i), offset);
+    for (std::size_t i = 0; i < item_count(plain); ++i) right = right && !ends_lazily(list_item(plain, i), offset);
+    if (!right) continue;
+    g_torch.storage_end = offset;
+    ++found;
+  }
+  return found == 1;
+}
+
 bool is_as_said(Object* tensor, Object* facts) noexcept {
   const auto fact = [facts](Fact which) { return number(tuple_item(facts, which)); };
   TensorView view;
@@ -218,13 +242,16 @@ bool check_tensors(Object* samples) noexcept {
   g_torch.needed_keys = number(list_item(keys, 4));  // Dense
   g_torch.allowed_keys = number(tuple_item(list_item(facts, 0), kKeys));
   for (std::size_t i = 0; i < 4; ++i) g_torch.allowed_keys |= number(list_item(keys, i));
+  if (!find_lazy_clones(plain, tuple_item(samples, 6))) return false;
   find_places(plain);
   for (std::size_t i = 0; i < item_count(plain); ++i) {
     if (!is_as_said(list_item(plain, i), list_item(facts, i))) return false;
   }
-  for (std::size_t i = 0; i < item_count(others); ++i) {
+  for (Object* const refused : {others, tuple_item(samples, 6)}) {
     TensorView view;
-    if (view_tensor(list_item(others, i), view)) return false;
+    for (std::size_t i = 0; i < item_count(refused); ++i) {
+      if (view_tensor(list_item(refused, i), view)) return false;
+    }
   }
   Object* device = tuple_item(samples, 5);
   return is_exactly(device, g_torch.device) && device_value(device) == 0x0301;

@@ -69,6 +69,8 @@ struct TorchSymbols {
   std::size_t keys = 0;            // TensorImpl: its dispatch keys
   std::size_t version = 0;         // TensorImpl: its VariableVersion, a pointer
   std::size_t version_count = 0;   // what that points to: the count
+  std::size_t storage_end = 16;    // StorageImpl: the function that frees its memory; nowhere: its address
+  const void* lazy_end = this;     // that function of storages that were cloned lazily; of no other, also where none is
   std::uint64_t needed_keys = 0;   // of every dense tensor
   std::uint64_t allowed_keys = 0;  // others mean: sparse, quantised, conjugate, functorch, Python, ...
 

@@ -15,6 +15,11 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
   WalkedTensor walked;
   TensorView& view = walked.view;
   if (!view_tensor(tensor, view)) {
+    if (cloned_lazily(tensor)) {
+      return refuse(
+          path,
+          "a tensor that was cloned lazily (torch._lazy_clone), or whose clone was, and that nobody wrote to since");
+    }
     return refuse(path, "a tensor that is not a dense one on the CPU or on CUDA (sparse, conjugate, functorch, ...)");
   }
   touch_tensor(view);

@@ -60,6 +60,8 @@ REFUSED = [
     ("anomaly mode", lambda: torch.is_anomaly_enabled(), "is_anomaly_enabled()"),
     ("anomaly mode is set", lambda: torch.autograd.set_detect_anomaly(False), "set_anomaly_enabled()"),
     ("an engine is set", lambda: setattr(torch.backends.quantized, "engine", ENGINE), "_set_qengine()"),
+    ("a lazy clone", lambda: torch._lazy_clone(X.clone()), "_lazy_clone()"),
+    ("a lazy clone, by a method", lambda: X.clone()._lazy_clone(), "Tensor._lazy_clone()"),
     ("tiny numbers", lambda: torch.set_flush_denormal(False), "set_flush_denormal()"),
     ("hooks for saved tensors", saved_tensors_hooks, "saved_tensors_hooks()"),
     ("are these allowed?", lambda: torch._C._autograd._saved_tensors_hooks_is_enabled(), "_hooks_is_enabled()"),
@@ -95,6 +97,10 @@ class TorchSettingsTest(made_modules.Base):
     def test_switches(self):
         for change in (lambda: setattr(torch.backends.quantized, "engine", ENGINE), lambda: torch.set_flush_denormal(False)):
             self.check(made_modules.take(lambda: torch.relu(X)), change, True)
+
+    def test_lazy_clones(self):
+        for clone in (torch._lazy_clone, torch.Tensor._lazy_clone):
+            self.check(made_modules.take(lambda: torch.relu(X)), lambda clone=clone: clone(torch.ones(2)), True)
 
     def test_process_groups(self):
         import torch.distributed as dist

@@ -190,6 +190,28 @@ def test_refused_tensors():
     assert refusal(model) == "root.blocks.1.lock: a _thread.lock", refusal(model)
 
 
+def test_cloned_lazily():
+    """Whoever writes to one of them first gets memory of his own: what is written by a graph would be seen in all."""
+    expected = "root[0]: a tensor that was cloned lazily (torch._lazy_clone), or whose clone was, and that nobody wrote "
+    expected += "to since"
+    x = torch.ones(8)
+    y, address = torch._lazy_clone(x), torch._C._data_address(x)
+    views = [x, y, x[2:], y.view(2, 4), y.detach()]
+    for tensor in views:
+        assert refusal([tensor]) == expected, refusal([tensor])
+        assert refusal({"k": [tensor]}) is not None
+    assert torch._C._is_cow_tensor(x) and torch._C._is_cow_tensor(y)  # to look at them copies nothing
+    y.add_(1)
+    assert refusal(views[1::2]) is None and refusal(views[:1]) == expected
+    x.add_(1)
+    assert refusal(views) is None and torch._C._data_address(x) == address
+    model = net()
+    guard = Guard(model)
+    kept = torch._lazy_clone(model.plain)
+    assert guard.holds() and torch._C._is_cow_tensor(kept)  # the clone itself is told of (effects)
+    assert "cloned lazily" in refusal(model)
+
+
 def test_changes():
     assert len(CHANGES) > 50
     for name, change in CHANGES.items():

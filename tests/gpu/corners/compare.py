@@ -15,7 +15,6 @@ KNOWN = {
     "warning_shown_again": "which warnings were shown",
     "hits_of_a_cache": "how often a cache was hit",
     "numpy_error_state": "NumPy's error state",
-    "copied_on_write": "storages that were cloned lazily",
     "kernel_that_is_an_object": "kernels that are objects which only the dispatcher holds",
     "everything_dies_in_time": "classes live as long as a proof",
     "streams_around": "outputs are read while they are written",
