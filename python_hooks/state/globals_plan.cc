@@ -1,10 +1,13 @@
 #include "python_hooks/state/globals_plan.h"
 
+#include <algorithm>
+#include <iterator>
 #include <new>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/class_names.h"
 #include "python_hooks/state/code_names.h"
 #include "python_hooks/state/code_origin.h"
 #include "python_hooks/state/instance.h"
@@ -65,9 +68,15 @@ class Planner {
   }
 
   // What the user's code names of the classes whose methods ran, and their own content leaves out: data in libraries'
-  // classes, where the program may have put it; names with two underscores on both sides.
-  void class_data() {
+  // classes, where the program may have put it; names with two underscores on both sides, which are also looked for in
+  // classes of the user's none of whose methods ran ("type(part).__settings__").
+  void class_data(const std::unordered_set<Object*>& inner) {
     std::unordered_set<Object*> classes;
+    std::vector<Object*> own;
+    std::copy_if(attributes_.begin(), attributes_.end(), std::back_inserter(own), is_own_dunder);
+    for (Object* one : classes_that_define(own)) {
+      if (!is_library_class(one) && !made_in_call(one, inner) && classes.insert(one).second) class_data_of(one);
+    }
     for (std::size_t i = 0; i < plan_.types.size(); ++i) {
       Object* mro = type::mro(plan_.types[i]);
       for (std::size_t at = 0; mro != nullptr && at < item_count(mro); ++at) {
@@ -447,7 +456,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
   for (Object* type : code.types) {
     if (!made_in_call(type, inner)) planner.type(type);
   }
-  planner.class_data();
+  planner.class_data(inner);
   for (Object* logger : code.loggers) planner.logger(logger);
   for (Object* variable : code.contexts) contexts.emplace_back(variable);
   for (const WatchedNames& watched : names) {

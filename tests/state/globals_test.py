@@ -98,6 +98,27 @@ class UsersGlobalsTest(Base):
             self.check_source(source, change)
         self.check_source(source, "m.Base.__other__ = [1]", seen=True)
 
+    def test_names_with_underscores_of_other_classes(self):
+        """None of whose methods ran, and that no name leads to."""
+        source = """
+            class Base: __settings__ = {"scale": [1]}
+            class Part(Base): pass
+            class Slim:
+                __slots__, __config__ = ["value"], type("Config", (), {"add": [1]})
+            PARTS = [Part(), Slim()]
+            def run(): return type(PARTS[0]).__settings__["scale"], PARTS[1].__config__.add
+            def by_text(): return getattr(type(PARTS[0]), "__settings__")
+            def by_method(): return PARTS[0].__class__.__name__, type(PARTS[0]).__mro__, PARTS[1].__slots__
+        """
+        for change in ("m.Base.__settings__['scale'][0] = 2", "m.Base.__settings__ = {}", "m.Part.__settings__ = {}"):
+            self.check_source(source, change)
+            self.check_source(source, change, run="by_text")
+        self.check_source(source, "m.Slim.__config__.add[0] = 2", back="m.Slim.__config__.add[0] = 1")
+        self.check_source(source, "m.Slim.__config__.add[0] = 2", seen=False, run="by_text")
+        self.check_source(source, "m.Base.__settings__['scale'][0] = 2", seen=False, run="by_method")
+        inside = "def run():\n  class Made: __settings__ = [1]\n  return Made().__settings__[0]"
+        self.check_source(inside, "m.run()", seen=False, calls=2)
+
     def test_tables_of_an_enumeration(self):
         source = """
             import enum

@@ -319,6 +319,28 @@ def dunder_attributes_of_a_class(run: Run) -> None:
     )
 
 
+@case("the same of a part none of whose methods run: __settings__ of its class, by name and by getattr")
+def dunder_attributes_of_a_part(run: Run) -> None:
+    def make() -> Any:
+        class Part:
+            __settings__ = {"scale": [1.0]}
+            __config__ = type("Config", (), {"add": [0.5]})
+
+        def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+            settings = getattr(type(self.part), "__settings__")
+            return plain(self, x) * settings["scale"][0] + self.part.__config__.add[0]
+
+        return made(forward, part=Part())
+
+    changed_by(
+        run,
+        make,
+        lambda m: m.part.__settings__["scale"].insert(0, 5.0),
+        lambda m: type(m.part).__settings__.update(scale=[m.part.__settings__["scale"][0] + 1]),
+        lambda m: m.part.__config__.add.insert(0, m.part.__config__.add[0] + 1),
+    )
+
+
 class Doubling:
     def __init__(self) -> None:
         self.values = [2.0]
