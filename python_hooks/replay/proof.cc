@@ -193,6 +193,11 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
            program->nodes.size(), (now() - planned) * 1e3);
   if (!ran) return nullptr;
+  if (found != grape::replay::Shadow::Found::kSame && seen.shadow.others_worked()) {
+    seen.reason = kOthersWorked;
+    seen.again = true;
+    return nullptr;
+  }
   if (found == grape::replay::Shadow::Found::kNotDeterministic) {
     if (config().allow_nondeterministic) {
       trial.noise.clear();  // its shadows tell nothing about padding

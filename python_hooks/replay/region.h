@@ -183,6 +183,7 @@ struct Region {
   std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;
   std::uint64_t validated = 0;        // replays that were checked, and found good
   std::uint32_t since_validated = 0;  // replays since the last check
+  std::uint32_t disturbed = 0;        // checks in a row of no use, as other threads worked meanwhile
   std::uint64_t put_off = 0;          // ran as always because looking at them would have cost too much
   std::uint64_t first_calls = 0;      // ran as always because their signature had not come often enough
   std::uint32_t failures = 0;         // observations in a row that were of no use

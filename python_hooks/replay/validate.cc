@@ -18,6 +18,8 @@ namespace {
 
 using grape::replay::Shadow;
 
+constexpr std::uint32_t kMostDisturbed = 8;  // checks in a row whose differences may be another thread's doing
+
 CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.dispatch.stream); }
 
 // One checked call.
@@ -105,6 +107,11 @@ class Check {
         shadow_.compare(stream_of(call_), proven_.others, proven_.steps, outputs, false, found, difference, error);
     drop(tensors);
     if (!compared) return Checked::kInconclusive;
+    if (found != Shadow::Found::kSame && shadow_.others_worked() && ++region_.disturbed <= kMostDisturbed) {
+      error = kOthersWorked;
+      return Checked::kInconclusive;
+    }
+    region_.disturbed = 0;
     if (found == Shadow::Found::kOtherValue) return Checked::kOtherValue;
     const bool allowed = found == Shadow::Found::kNotDeterministic && config().allow_nondeterministic;
     return found == Shadow::Found::kSame || allowed || outcome == nullptr ? Checked::kEqual : Checked::kDiffers;

@@ -105,12 +105,13 @@ constexpr bool is_ordered_work(trace::ApiClass api_class) noexcept {
   }
 }
 
-// Work that writes to memory of the device. Not what is put on streams with PyTorch's locks held, as events are.
-constexpr bool writes_memory(trace::ApiClass api_class) noexcept {
+// Work that reads or writes memory of the device. Not what is put on streams with PyTorch's locks held, as events are.
+constexpr bool uses_memory(trace::ApiClass api_class) noexcept {
   switch (api_class) {
     case trace::ApiClass::kLaunch:
     case trace::ApiClass::kCopy:
     case trace::ApiClass::kCopyToDevice:
+    case trace::ApiClass::kCopyToHost:
     case trace::ApiClass::kMemset:
     case trace::ApiClass::kMemoryOp:
     case trace::ApiClass::kGraphLaunch:
@@ -225,7 +226,16 @@ struct Wrapper<Row, CUresult (*)(A...)> {
 
   // The real call. Where graphs are virtual, calls that name an exec are answered by what stands for it.
   static CUresult call_door(Real real, A... arguments) {
-    if constexpr (writes_memory(Row::kClass)) replay::before_work();
+    if constexpr (uses_memory(Row::kClass)) {
+      if (g_tracks_memory.load(std::memory_order_relaxed)) {
+        const replay::Work work;
+        return call_behind_door(real, arguments...);
+      }
+    }
+    return call_behind_door(real, arguments...);
+  }
+
+  static CUresult call_behind_door(Real real, A... arguments) {
     constexpr virtual_execs::Door kDoor = virtual_execs::door_of(Row::kBase);
     constexpr bool kOrdered = is_ordered_work(Row::kClass);
     if constexpr (kOrdered || kDoor != virtual_execs::Door::kNone) {

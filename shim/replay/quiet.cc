@@ -1,11 +1,16 @@
 #include "shim/replay/quiet.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -19,28 +24,106 @@ namespace grape::replay {
 namespace real = interpose::real;
 namespace {
 
+using detail::ThreadWork;
+
 // Others' calls wait for at most so long. A proof of a large model takes some 100 ms.
 constexpr std::chrono::seconds kLongest{1};
+constexpr std::chrono::microseconds kPause{50};
 
-// Never destroyed: threads may launch until the very end.
 struct Gate {
   std::mutex mutex;
   std::condition_variable opened;
-  std::uint64_t closed = 0;  // how often
+  bool closed = false;
+  std::uint64_t times_closed = 0;
   std::thread::id holder;
 };
+// This one and the next two are never destroyed: threads may launch until the very end.
 Gate& gate() {
   static auto& one = *new Gate;
   return one;
 }
 
-// Held while streams are asked, and by whoever is about to destroy one for a moment. Never destroyed, as above.
+// With the lock held.
+void open(Gate& one) noexcept {
+  one.closed = false;
+  one.holder = {};
+  detail::g_quiet.store(false);
+  one.opened.notify_all();
+}
+
+struct Threads {
+  std::mutex mutex;
+  ThreadWork* all = nullptr;  // by next
+  std::vector<ThreadWork*> free;
+};
+Threads& threads() {
+  static auto& one = *new Threads;
+  return one;
+}
+
+// Held while streams are asked, and by whoever is about to destroy one for a moment.
 std::mutex& asking() {
   static auto& one = *new std::mutex;
   return one;
 }
 
-void pause_for(std::chrono::microseconds time) { std::this_thread::sleep_for(time); }
+// A thread may end inside of a call.
+void ended(void* work) {
+  auto* mine = static_cast<ThreadWork*>(work);
+  mine->depth = 0;
+  if (mine->calls.load() % 2 != 0) mine->calls.fetch_add(1);
+  detail::t_work = nullptr;
+  Threads& all = threads();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  try {
+    all.free.push_back(mine);
+  } catch (const std::bad_alloc&) {
+    // it is nobody's, and even
+  }
+}
+
+pthread_key_t* end_key() {
+  static pthread_key_t key;
+  static const bool made = pthread_key_create(&key, ended) == 0;
+  return made ? &key : nullptr;
+}
+
+// Those of all threads but this one. `under_way`: is one of them inside of a call?
+std::uint64_t calls_of_others(bool& under_way) noexcept {
+  Threads& all = threads();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  std::uint64_t calls = 0;
+  under_way = false;
+  for (const ThreadWork* one = all.all; one != nullptr; one = one->next) {
+    if (one == detail::t_work) continue;
+    const std::uint64_t its = one->calls.load(std::memory_order_acquire);
+    calls += its;
+    under_way = under_way || its % 2 != 0;
+  }
+  return calls;
+}
+
+// Every other thread either has seen what this one stored, or what it stored itself before is seen by this one.
+void meet_all_threads() noexcept {
+  static const bool known = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0) == 0;
+  if (known && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0) == 0) return;
+  // Stores do not stay in a core for so long.
+  constexpr std::chrono::microseconds kLong{200};
+  std::this_thread::sleep_for(kLong);
+}
+
+// Most is so soon; for what is not this thread keeps no core busy, nor the driver's lock.
+template <class Condition>
+bool holds_within(double seconds, const Condition& condition) {
+  constexpr double kShort = 1e-3;
+  const double begun = monotonic_seconds();
+  for (;;) {
+    if (condition()) return true;
+    const double waited = monotonic_seconds() - begun;
+    if (waited >= seconds) return false;
+    if (waited >= kShort) std::this_thread::sleep_for(kPause);
+  }
+}
 
 }  // namespace
 
@@ -56,67 +139,88 @@ bool streams_idle() noexcept {
                      [&](std::uint64_t stream) { return idle(reinterpret_cast<CUstream>(stream)); });
 }
 
-// Most work is done soon; for what is not this thread keeps no core busy, nor the driver's lock.
-bool idle_within(double seconds) noexcept {
-  constexpr double kShort = 1e-3;
-  constexpr std::chrono::microseconds kPause{50};
-  const double begun = monotonic_seconds();
-  for (;;) {
-    if (streams_idle()) return true;
-    const double waited = monotonic_seconds() - begun;
-    if (waited >= seconds) return false;
-    if (waited >= kShort) pause_for(kPause);
-  }
-}
+bool idle_within(double seconds) noexcept { return holds_within(seconds, streams_idle); }
 
 void stream_goes() noexcept { const std::lock_guard<std::mutex> lock(asking()); }
 
 namespace detail {
 
+__thread ThreadWork* t_work = nullptr;
 std::atomic<bool> g_quiet{false};
 
-void wait_for_end_of_quiet() noexcept {
+ThreadWork* first_work() noexcept {
+  Threads& all = threads();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  pthread_key_t* key = end_key();
+  if (all.free.empty()) {
+    auto* made = new (std::nothrow) ThreadWork;
+    if (made == nullptr) return nullptr;
+    made->next = all.all;
+    all.all = made;
+    t_work = made;
+  } else {
+    t_work = all.free.back();
+    all.free.pop_back();
+  }
+  if (key != nullptr) pthread_setspecific(*key, t_work);
+  return t_work;
+}
+
+void wait_for_end_of_quiet(ThreadWork& mine) noexcept {
   Gate& one = gate();
-  std::unique_lock<std::mutex> lock(one.mutex);
-  if (!g_quiet.load() || one.holder == std::this_thread::get_id()) return;
   const int saved_errno = errno;
-  const std::uint64_t closed = one.closed;
-  const bool opened = one.opened.wait_for(lock, kLongest, [&] { return !g_quiet.load() || one.closed != closed; });
+  std::unique_lock<std::mutex> lock(one.mutex);
+  while (one.closed && one.holder != std::this_thread::get_id()) {
+    const std::uint64_t times = one.times_closed;
+    mine.calls.fetch_add(1);  // not inside of the call, as long as it waits
+    const bool opened = one.opened.wait_for(lock, kLongest, [&] { return !one.closed || one.times_closed != times; });
+    mine.calls.fetch_add(1);
+    if (opened) continue;
+    open(one);
+    log_line(LogLevel::kDebug, "a proof holds up another thread for too long: that one goes on");
+  }
   errno = saved_errno;
-  if (opened) return;
-  g_quiet.store(false);
-  one.opened.notify_all();
-  log_line(LogLevel::kDebug, "a proof holds up another thread for too long: that one goes on");
 }
 
 }  // namespace detail
 
+Onlooker::Onlooker() noexcept {
+  if (detail::t_work == nullptr) detail::first_work();  // so that this thread's own is known
+  calls_ = calls_of_others(under_way_);
+}
+
+bool Onlooker::others_worked() const noexcept {
+  bool under_way = false;
+  return calls_of_others(under_way) != calls_ || under_way_;
+}
+
 Quiet::Quiet() noexcept {
-  Gate& one = gate();
-  const std::lock_guard<std::mutex> lock(one.mutex);
-  if (detail::g_quiet.load()) return;
-  held_ = true;
-  ++one.closed;
-  one.holder = std::this_thread::get_id();
-  detail::g_quiet.store(true);
+  {
+    Gate& one = gate();
+    const std::lock_guard<std::mutex> lock(one.mutex);
+    if (one.closed) return;
+    held_ = one.closed = true;
+    ++one.times_closed;
+    one.holder = std::this_thread::get_id();
+    detail::g_quiet.store(true);
+  }
+  meet_all_threads();
 }
 
 Quiet::~Quiet() {
   if (!held_) return;
   Gate& one = gate();
   const std::lock_guard<std::mutex> lock(one.mutex);
-  if (one.holder != std::this_thread::get_id()) return;
-  one.holder = {};
-  detail::g_quiet.store(false);
-  one.opened.notify_all();
+  if (one.closed && one.holder == std::this_thread::get_id()) open(one);
 }
 
 bool Quiet::reached(double seconds) const noexcept {
-  // A call of another thread that had passed the gate already is in the driver by then.
-  constexpr std::chrono::microseconds kPassing{200};
-  if (!held_) return false;
-  pause_for(kPassing);
-  return idle_within(seconds);
+  const auto quiet = [] {
+    bool under_way = false;
+    calls_of_others(under_way);
+    return !under_way && streams_idle();
+  };
+  return held_ && holds_within(seconds, quiet);
 }
 
 }  // namespace grape::replay

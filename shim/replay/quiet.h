@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 namespace grape::replay {
 
@@ -16,15 +17,55 @@ bool idle_within(double seconds) noexcept;
 void stream_goes() noexcept;
 
 namespace detail {
+// Of one thread, and written by it alone, with plain stores: behind a launch, whose last store is on its way to the
+// device, anything atomic would wait for that. Never freed; one of a thread that has ended is the next new thread's.
+struct alignas(64) ThreadWork {
+  std::atomic<std::uint64_t> calls{0};  // two for each; odd: inside of one
+  std::uint32_t depth = 0;
+  ThreadWork* next = nullptr;
+};
+extern __thread ThreadWork* t_work __attribute__((tls_model("initial-exec")));
 extern std::atomic<bool> g_quiet;
-void wait_for_end_of_quiet() noexcept;
+ThreadWork* first_work() noexcept;  // null: no memory
+void wait_for_end_of_quiet(ThreadWork& mine) noexcept;
 }  // namespace detail
 
-// Before any call that has a stream write to memory. Waits while another thread has Quiet, but not for ever: that one
-// may wait for what this thread has locked. It has no Quiet any more, then.
-inline void before_work() noexcept {
-  if (__builtin_expect(detail::g_quiet.load(std::memory_order_relaxed), 0)) detail::wait_for_end_of_quiet();
-}
+// Around any call that has a stream read or write memory: meanwhile that is not as the program left it. Its begin waits
+// while another thread has Quiet, but not for ever: that one may wait for what this thread has locked. It has no Quiet
+// any more, then.
+class Work {
+ public:
+  Work() noexcept : mine_(detail::t_work != nullptr ? detail::t_work : detail::first_work()) {
+    if (mine_ == nullptr || mine_->depth++ != 0) return;
+    step();
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor's is Quiet's affair
+    if (__builtin_expect(detail::g_quiet.load(std::memory_order_relaxed), 0)) detail::wait_for_end_of_quiet(*mine_);
+  }
+  ~Work() {
+    if (mine_ != nullptr && --mine_->depth == 0) step();
+  }
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+
+ private:
+  void step() noexcept {
+    mine_->calls.store(mine_->calls.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  }
+
+  detail::ThreadWork* mine_;
+};
+
+// Tells whether other threads than its own worked since it was made.
+class Onlooker {
+ public:
+  Onlooker() noexcept;
+  // Asked by the thread that made it.
+  bool others_worked() const noexcept;
+
+ private:
+  std::uint64_t calls_ = 0;  // others', as they were
+  bool under_way_ = false;   // were some of them?
+};
 
 // As long as it lives other threads' work waits. One at a time: where another thread has one, this one does nothing.
 class Quiet {

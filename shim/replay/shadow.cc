@@ -59,6 +59,7 @@ bool Shadow::copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::ui
 bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, std::string& error) noexcept {
   watched_.clear();
   hidden_.clear();
+  onlooker_.emplace();
   try {
     for (const Watched& range : watched) {
       watched_.push_back(range);

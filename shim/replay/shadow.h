@@ -6,11 +6,13 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "shim/replay/copy_memory.h"
 #include "shim/replay/device_hash.h"
+#include "shim/replay/quiet.h"
 #include "shim/replay/steps.h"
 
 namespace grape::replay {
@@ -43,6 +45,8 @@ class Shadow {
                bool twice, Found& found, std::string& difference, std::string& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
+  // Since before(), other threads than the caller's: what differs may be their doing.
+  bool others_worked() const noexcept { return onlooker_ && onlooker_->others_worked(); }
   // Did the eager run change watched range `i`?
   bool changed(std::size_t i) const noexcept { return before_hashes_[i] != after_hashes_[i]; }
 
@@ -74,6 +78,7 @@ class Shadow {
   bool differ(const std::vector<Left>& runs) const;
   std::string where(const Left& left, bool hidden_too) const;
 
+  std::optional<Onlooker> onlooker_;
   std::vector<Range> watched_;
   std::vector<bool> hidden_;  // per watched range
   std::vector<Range> outputs_;

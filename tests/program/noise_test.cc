@@ -28,7 +28,8 @@ Comparison launches(const FunctionInfo& function, const std::vector<std::uint64_
     r.launch(plain_kernel(99, 1), {0}).launch(function, words).free(kTemp);
     return r;
   };
-  const Comparison forth = comparison(run(a), run(b)), back = comparison(run(b), run(a));
+  Comparison forth = comparison(run(a), run(b));
+  const Comparison back = comparison(run(b), run(a));
   EXPECT_EQ(forth.difference, back.difference);
   EXPECT_EQ(forth.noise, back.noise);
   if (forth.difference != Difference::kNone) {

@@ -49,8 +49,8 @@ TEST_F(MemoryTest, Streams) {
   ASSERT_CU(cuStreamDestroy(other));
 }
 
-// A proof holds up what writes to memory, of every kind, and nothing else.
-TEST_F(MemoryTest, OthersWritesWaitForAProof) {
+// A proof holds up what reads or writes memory, of every kind, and nothing else.
+TEST_F(MemoryTest, OthersWorkWaitsForAProof) {
   const CUdeviceptr p = floats(1), q = floats(1);
   const CUstream s = stream();
   const float value = 1;
@@ -72,6 +72,8 @@ TEST_F(MemoryTest, OthersWritesWaitForAProof) {
   };
   EXPECT_TRUE(waits([&] { return cuMemcpyHtoDAsync(p, &value, sizeof value, s); }));
   EXPECT_TRUE(waits([&] { return cuMemcpyHtoD(p, &value, sizeof value); }));
+  float read = 0;
+  EXPECT_TRUE(waits([&] { return cuMemcpyDtoHAsync(&read, p, sizeof read, s); }));
   EXPECT_TRUE(waits([&] { return cuMemcpyDtoDAsync(q, p, sizeof value, s); }));
   EXPECT_TRUE(waits([&] { return cuMemsetD32Async(p, 1, 1, s); }));
   EXPECT_TRUE(waits([&] { return run(function("_Z7nothingv"), s); }));

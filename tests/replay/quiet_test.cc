@@ -2,10 +2,12 @@
 #include "shim/replay/quiet.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <thread>
 
 #include "shim/interpose/captures.h"
@@ -67,7 +69,7 @@ class Worker {
  private:
   void work() {
     while (!stop_.load()) {
-      before_work();
+      const Work work;
       done_.fetch_add(1);
     }
   }
@@ -128,7 +130,7 @@ TEST_F(QuietTest, OthersWaitAsLongAsItLives) {
       const Quiet quiet;
       EXPECT_TRUE(quiet.reached(10));
       EXPECT_FALSE(worker.worked_on());
-      before_work();  // its own
+      const Work work;  // its own
     }
     EXPECT_TRUE(worker.works_within(milliseconds(10'000)));
   }
@@ -151,6 +153,55 @@ TEST_F(QuietTest, OthersDoNotWaitForEver) {
   const Quiet next;
   EXPECT_TRUE(next.reached(10));
   EXPECT_FALSE(worker.worked_on());
+}
+
+TEST_F(QuietTest, AnOnlookerSeesOthersWorkAlone) {
+  const Onlooker before;
+  for (int i = 0; i < 3; ++i) const Work work;
+  EXPECT_FALSE(before.others_worked());
+  std::thread([] {
+    const Onlooker other;
+    const Work work;
+    EXPECT_FALSE(other.others_worked());
+  }).join();
+  EXPECT_TRUE(before.others_worked());
+  EXPECT_FALSE(Onlooker().others_worked());
+}
+
+// What is in the driver already cannot be held up.
+TEST_F(QuietTest, WorkThatIsUnderWayIsWaitedFor) {
+  std::atomic<int> stage{0};
+  std::thread other([&] {
+    const Work outer, inner;  // a wrapper inside of another one
+    stage.store(1);
+    while (stage.load() != 2) std::this_thread::yield();
+  });
+  while (stage.load() != 1) std::this_thread::yield();
+  EXPECT_TRUE(Onlooker().others_worked());
+  const Quiet quiet;
+  EXPECT_FALSE(quiet.reached(20e-3));
+  stage.store(2);
+  EXPECT_TRUE(quiet.reached(10));
+  other.join();
+}
+
+// Such a call is never over, and no new thread takes it over.
+TEST_F(QuietTest, AThreadThatEndsInsideOfACallIsForgotten) {
+  pthread_t ending;
+  ASSERT_EQ(pthread_create(
+                &ending, nullptr,
+                [](void*) -> void* {
+                  alignas(Work) static unsigned char place[sizeof(Work)];
+                  ::new (static_cast<void*>(place)) Work;  // never destroyed
+                  return nullptr;
+                },
+                nullptr),
+            0);
+  ASSERT_EQ(pthread_join(ending, nullptr), 0);
+  EXPECT_FALSE(Onlooker().others_worked());
+  const Quiet quiet;
+  EXPECT_TRUE(quiet.reached(1));
+  std::thread([] { EXPECT_FALSE(Onlooker().others_worked()); }).join();
 }
 
 TEST_F(QuietTest, OneAtATime) {
