@@ -95,7 +95,7 @@ double Patience::seconds_ = Patience::kMost;
 bool wait_until_idle(GilPause& pause, double held) {
   constexpr double kTurn = 20e-3, kHeldLater = 5e-3;  // the latter: as long as Python lets a thread go on
   const double until = now() + Patience::seconds();
-  bool idle = grape::replay::idle_within(held);
+  bool idle = grape::replay::idle_within(std::min(held, Patience::seconds()));
   while (!idle && now() < until && pause.begin()) {
     grape::replay::idle_within(std::min(kTurn, until - now()));
     pause.end();
