@@ -25,7 +25,7 @@ enum Tag : std::uint64_t {
   kBools,
   kString,  // an index
   kDevice,
-  kGenerator,          // seed, offset
+  kGenerator,          // seed, offset, 0
   kCapturedGenerator,  // where these stand, and what is to be added to the offset
   kComplex,
   kNumbers,  // count; then these, of any kind
@@ -120,7 +120,7 @@ void Encoder::put_list(std::uint64_t tag, const List& list) {
 
 void Encoder::put_generator(std::uint64_t seed, std::uint64_t offset) {
   put(kGenerator, 0, 0, 0);
-  words_.insert(words_.end(), {seed, offset});
+  words_.insert(words_.end(), {seed, offset, 0});  // as at::PhiloxCudaState, whose third word says: not captured
 }
 
 void Encoder::put_captured_generator(std::uint64_t seed_at, std::uint64_t offset_at, std::uint64_t more) {
@@ -191,8 +191,8 @@ at::Tensor Decoder::read_host_scalar(std::uint64_t header) {
 
 at::Generator Decoder::read_generator(bool captured) {
   std::uint64_t seed = get_word(), offset = get_word();
+  const std::uint64_t more = get_word();
   if (captured) {
-    const std::uint64_t more = get_word();
     const auto read = [this](std::uint64_t at) {
       const void* place = memory_ != nullptr ? (*memory_)(at, sizeof(std::uint64_t)) : nullptr;
       return place != nullptr ? *static_cast<const std::uint64_t*>(place) : 0;
