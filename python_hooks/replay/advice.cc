@@ -112,6 +112,7 @@ constexpr const char kBusy[] =
     "Let the other streams finish (torch.cuda.synchronize()) before the first calls of a shape. A kernel or a wait "
     "that "
     "stays on a stream for ever keeps everything from being replayed.";
+constexpr const char kNoContext[] = "Let the thread do some work on the GPU first, or call torch.cuda.init() in it.";
 constexpr const char kBeside[] =
     "What another thread writes meanwhile to memory of the arguments or the module looks like a difference. Give it "
     "memory of its own (clone()), or let it start after the first calls of a shape.";
@@ -129,6 +130,7 @@ constexpr Row kRows[] = {
     {"was put off", {"put_off", kPutOff}},
     {"when it was checked", {"validation", kValidation}},
     {"other streams have work all the time", {"busy", kBusy}},
+    {"no context of the device", {"threads", kNoContext}},
     {"another thread put work", {"threads", kBeside}},
     {"while the host waited", {"threads", kInTheWait}},
     {"another thread", {"threads", kThreads}},
