@@ -50,6 +50,7 @@ bool is_own_dunder(Object* name) noexcept {
 std::vector<Object*> classes_that_define(const std::vector<Object*>& names) {
   std::vector<Object*> found;
   if (names.empty()) return found;
+  const NoCollection no_collection;  // until they are looked at nothing here holds them
   const Reference subclasses_of(g_api.PyObject_GetAttrString(g_api.PyType_Type, "__subclasses__"));
   std::vector<Object*> left{g_api.PyBaseObject_Type};
   std::unordered_set<Object*> seen{g_api.PyBaseObject_Type};
