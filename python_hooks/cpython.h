@@ -42,6 +42,7 @@ struct Buffer {
   X(1, void, Py_IncRef, (Object*))                                                                        \
   X(1, void, Py_DecRef, (Object*))                                                                        \
   X(1, ThreadState*, PyGILState_GetThisThreadState, ())                                                   \
+  X(1, int, PyGILState_Check, ())                                                                         \
   X(1, int, PyGILState_Ensure, ())                                                                        \
   X(1, void, PyGILState_Release, (int))                                                                   \
   X(1, ThreadState*, PyThreadState_Get, ())                                                               \

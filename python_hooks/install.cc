@@ -106,6 +106,7 @@ bool ready() noexcept {
 bool install_all() noexcept {
   // Nobody has asked for anything, and there is nothing to replay.
   if (!config().asked && imported_module("torch") == nullptr) return true;
+  lifecycle::begin();
   if (!g_said_version) {
     g_said_version = true;
     record::set_python_version(g_api.Py_GetVersion());

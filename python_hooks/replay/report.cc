@@ -19,14 +19,10 @@
 namespace grape::python::replay {
 namespace {
 
-double g_loaded = 0;
 std::atomic<bool> g_written{false};
-void write_without_python() noexcept;
+void write_at_the_end() noexcept;
 
-__attribute__((constructor)) void note_start() {
-  g_loaded = now();
-  lifecycle::add_finish(write_without_python);
-}
+__attribute__((constructor)) void prepare() { lifecycle::add_finish(write_at_the_end); }
 
 const char* state_of(const Region& region, const StageCounts& counts) {
   if (region.no_gpu) return "no GPU work";
@@ -52,7 +48,7 @@ std::string write_file(const char* pattern, const std::string& text) {
 }
 
 void write(RunReport& report) {
-  report.seconds = now() - g_loaded;
+  report.seconds = now() - lifecycle::start_time();
   report.graphs = virtual_execs::graphs_report();
   report.programs = programs().statistics();
   if (const CachedProofs* proofs = CachedProofs::in_use()) report.cache = proofs->report();
@@ -61,9 +57,15 @@ void write(RunReport& report) {
   for (const std::string& line : summary_of(report, file)) log_line(LogLevel::kInfo, "%s", line.c_str());
 }
 
-// At the end of a process that has no interpreter, or one that is not replayed: of its own graphs there is something to
-// tell all the same.
-void write_without_python() noexcept {
+// os._exit runs no handlers of the interpreter's; so do processes end that multiprocessing forked.
+bool inside_python() noexcept {
+  return config().mode == Mode::kReplay && g_api.PyGILState_Check != nullptr && g_api.Py_IsInitialized() != 0 &&
+         g_api.PyGILState_Check() == 1;
+}
+
+// Of a process that has no interpreter, or one that is not replayed, there are its own graphs to tell of.
+void write_at_the_end() noexcept {
+  if (!g_written.load() && inside_python()) write_report();
   if (g_written.exchange(true)) return;
   try {
     RunReport report;

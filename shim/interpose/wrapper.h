@@ -153,6 +153,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     // symbol: what NVIDIA's stub library answers.
     if (__builtin_expect(real == nullptr, 0)) return CUDA_ERROR_STUB_LIBRARY;
     if (!lifecycle::active()) return call_door(real, arguments...);
+    if constexpr (same_text(Row::kBase, "cuInit")) lifecycle::begin();
     if constexpr (Row::kAction == Action::kGetProcAddress) {
       return get_proc_address(real, arguments...);
     } else {

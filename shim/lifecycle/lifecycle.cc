@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/log.h"
@@ -23,12 +24,14 @@ const Config& config() noexcept { return g_config; }
 namespace lifecycle {
 
 std::atomic<State> g_state{State::kInert};
+std::atomic<bool> g_begun{false};
 
 namespace {
 
 std::atomic<void (*)()> g_finish{nullptr};
 std::atomic<void (*)()> g_also[4];
 pid_t g_process = 0;
+double g_start_time = 0;
 char g_command_line[8193] = "";
 
 // What is to be said of the settings: lines, each with its end; what does not fit is left out.
@@ -62,8 +65,14 @@ void copy_command_line(int count, const char* const* list) {
   g_command_line[used] = '\0';
 }
 
-// A child shares the parent's file and none of its threads: it records nothing and touches nothing.
+// A child shares the parent's file and none of its threads: it records nothing and touches nothing. Where there is no
+// file yet, nor a thread, it is a process like any other: servers fork their workers before these load their models.
 void in_child() {
+  if (!g_begun.load(std::memory_order_relaxed)) {
+    g_process = getpid();
+    g_start_time = monotonic_seconds();
+    return;
+  }
   g_state.store(State::kInert, std::memory_order_relaxed);
   g_untold.store(false, std::memory_order_relaxed);
 }
@@ -82,6 +91,7 @@ void finish() noexcept {
 __attribute__((constructor(101))) void load(int count, char** argument_list, char** environment) {
   copy_command_line(count, argument_list);
   g_process = getpid();
+  g_start_time = monotonic_seconds();
   // Twice: the first pass learns how much the second may say.
   Config quiet;
   parse_environment(environment, quiet, [](const char*) {});
@@ -128,6 +138,8 @@ void* next_symbol(const char* symbol, const char* library) noexcept {
   if (found == nullptr && library != nullptr) found = symbol_in(library, symbol);
   return found;
 }
+
+double start_time() noexcept { return g_start_time; }
 
 const char* command_line() noexcept { return g_command_line; }
 void add_finish(void (*function)()) noexcept {

@@ -1,4 +1,5 @@
-// The library's life in one place: loaded → active → (forked child: inert) → finished.
+// The library's life in one place: loaded → active → (child of a fork: inert) → finished. A child of a process that
+// never began to use the driver begins anew: CUDA works there, as it does not in other children.
 #pragma once
 
 #include <atomic>
@@ -6,13 +7,23 @@
 namespace grape::lifecycle {
 
 enum class State : int {
-  kInert,  // disabled by the environment, a forked child, or given up after a fault
+  kInert,  // disabled by the environment, a child of a fork, or given up after a fault
   kActive,
   kFinished,  // exit has begun: wrappers pass through
 };
 
 extern std::atomic<State> g_state;
 inline bool active() noexcept { return g_state.load(std::memory_order_relaxed) == State::kActive; }
+
+// The process begins to use the driver: from now on there are threads, and handles, that a child of a fork has not. Any
+// thread.
+extern std::atomic<bool> g_begun;
+inline void begin() noexcept {
+  if (!g_begun.load(std::memory_order_relaxed)) g_begun.store(true, std::memory_order_relaxed);
+}
+
+// When the process was loaded, or made by a fork from one that had not begun (monotonic_seconds()).
+double start_time() noexcept;
 
 // A fault of Grape's own: disables it for good, prints `reason` once. Any thread.
 void give_up(const char* reason) noexcept;
@@ -32,8 +43,8 @@ const char* command_line() noexcept;
 // The same as set_finish(), for what is not about the trace; called before that. At most four.
 void add_finish(void (*finish)()) noexcept;
 
-// Called once when the process ends in order (exit, return from main, _exit), in the process that was loaded, not in
-// its forked children. Set before the first thread is recorded.
+// Called once when the process ends in order (exit, return from main, _exit), not in children that are inert. Set
+// before the first thread is recorded.
 void set_finish(void (*finish)()) noexcept;
 
 }  // namespace grape::lifecycle

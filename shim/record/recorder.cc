@@ -72,6 +72,7 @@ void Recorder::set_python_version(const char* version) noexcept {
 bool Recorder::start() noexcept {
   Started expected = started_.load(std::memory_order_acquire);
   if (expected == Started::kYes) return true;
+  lifecycle::begin();
   // The application's signal handlers must not run on a thread that it does not know, and none may jump out of here.
   sigset_t all, before;
   sigfillset(&all);

@@ -25,6 +25,21 @@ INSTANTIATE_TEST_SUITE_P(Ends, Row11_Fork,
                          testing::Values("return", "exit", "_exit", "quick_exit", "abort", "kill", "exec", "cuda",
                                          "grandchild", "syscall", "raw", "early"));
 
+// As servers do it: the first process never asks for the driver, its workers do.
+TEST(Row11_ForkBeforeCuda, EachWorkerLeavesATraceOfItsOwn) {
+  Folder folder;
+  const Result result = same_as_without(folder, "fork", {"worker"});
+  EXPECT_TRUE(result.exited(0)) << result;
+  EXPECT_TRUE(result.notices().empty()) << result;
+  const auto traces = folder.traces();
+  EXPECT_EQ(traces.size(), 2u) << result;
+  for (const std::string& path : traces) {
+    const Trace trace = read_trace(path);
+    EXPECT_TRUE(trace.complete) << trace.damage;
+    EXPECT_EQ(trace.launches.size(), 20u);
+  }
+}
+
 class Row12_Spawn : public testing::TestWithParam<const char*> {};
 
 TEST_P(Row12_Spawn, LeavesNoDescriptorAndNoFileBehind) {

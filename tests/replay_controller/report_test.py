@@ -49,10 +49,56 @@ with torch.no_grad():
     for i in range(12):
         model(bed.data(i), kept)
 """
+
+# As servers do: the first process imports PyTorch, and forks before anybody uses the GPU.
+WORKERS = """
+import multiprocessing, os, sys
+import bed, torch
+
+def work():
+    model = bed.Net().cuda().eval()
+    with torch.no_grad():
+        for i in range(8):
+            model(bed.data(i))
+
+def worker(way):
+    pid = os.fork()
+    if pid == 0:
+        if way != "idle":
+            work()
+        if way == "returns":
+            sys.exit(0)
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+for way in ("idle", "ends", "returns"):
+    worker(way)
+process = multiprocessing.get_context("fork").Process(target=work)
+process.start()
+process.join()
+assert process.exitcode == 0
+work()
+worker("idle")  # after CUDA was used
+"""
 PARTS = ["signature", "guards", "outputs", "patches", "launch", "results", "freed", "ahead"]
 
 
 class Report(unittest.TestCase):
+    def test_workers_that_were_forked_before_the_gpu_was_used(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pattern = os.path.join(folder, "report-%p.json")
+            environment = simulated.environment(OPTIONS, HERE, folder, LD_PRELOAD=OPTIONS.grape, GRAPE_REPORT=pattern)
+            done = subprocess.run([sys.executable, "-c", WORKERS], env=environment, stderr=subprocess.PIPE, timeout=120)
+            self.assertEqual((done.returncode, done.stderr), (0, b""))
+            reports = [name for name in os.listdir(folder) if name.startswith("report-")]
+            self.assertEqual(len(reports), 4, "those that ended or returned, multiprocessing's, and the first process")
+            for name in reports:
+                with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    report = json.load(file)
+                (region,) = report["regions"]
+                self.assertEqual((region["calls"], region["replayed"]), (8, 6))
+                self.assertLess(report["seconds"], 100)
+
     def region(self, *arguments, program=PROGRAM):
         with tempfile.TemporaryDirectory() as folder:
             report = os.path.join(folder, "report.json")

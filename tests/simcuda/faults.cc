@@ -30,7 +30,7 @@ const std::unordered_map<std::string, CallSite*>& sites_by_symbol() {
   return map;
 }
 
-// Functions that answer in the child of a fork, where the rest of CUDA does not work.
+// Functions that answer in the child of a fork after cuInit, where the rest of CUDA does not work.
 bool works_after_fork(const CallSite& site) {
   return std::strncmp(site.symbol, "cuGet", 5) == 0 || std::strcmp(site.symbol, "cuDriverGetVersion") == 0 ||
          std::strncmp(site.symbol, "cuSim", 5) == 0;
@@ -95,6 +95,7 @@ __attribute__((constructor)) void read_environment() {
     std::fprintf(stderr, "simcuda: SIMCUDA_FAULTS \"%s\" is not understood (symbol:nth:result,...)\n", faults);
   }
   pthread_atfork(nullptr, nullptr, [] {
+    if (!initialized()) return;  // the child is as good as new
     settings.forked = true;
     settings.check = true;
   });

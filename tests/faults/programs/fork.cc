@@ -48,18 +48,26 @@ void work_without_cuda() {
   _exit(8);
 }
 
-// A child from before the driver was used, which asks for it first: it is as alone afterwards as it was before.
-bool early_child_stays_alone() {
-  std::fflush(nullptr);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    for (int i = 0; i < 100; ++i) (void)cuInit(0);  // the simulated driver refuses children
-    struct stat threads {};
-    // A folder has a link from each folder in it, from itself and from the one around it.
-    std::exit(stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3 ? 0 : 9);
-  }
+bool ended_well(pid_t pid) {
   int status = 0;
   return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// A child from before the driver was used: one that has no use for it, or one that is a program like any other.
+bool early_child(bool uses_it) {
+  std::fflush(nullptr);
+  const pid_t pid = fork();
+  if (pid != 0) return ended_well(pid);
+  if (uses_it) {
+    client::open_context();
+    client::Chain chain;
+    chain.run(20);
+    std::exit(chain.result() != 0 ? 0 : 9);
+  }
+  work_without_cuda();
+  struct stat threads {};
+  // A folder has a link from each folder in it, from itself and from the one around it.
+  std::exit(stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3 ? 0 : 9);
 }
 
 }  // namespace
@@ -67,7 +75,8 @@ bool early_child_stays_alone() {
 int main(int argc, char** argv) {
   const char* way = argc > 1 ? argv[1] : "exit";
   const long children = client::number(argc, argv, 2, 8);
-  if (std::strcmp(way, "early") == 0 && !early_child_stays_alone()) return 7;
+  if (std::strcmp(way, "early") == 0 && !early_child(false)) return 7;
+  if (std::strcmp(way, "worker") == 0) return early_child(true) && early_child(true) ? 0 : 7;
   client::open_context();
   client::Chain chain;
   chain.run(50);
