@@ -27,7 +27,7 @@ std::size_t call_site_count();
 CallSite* find_call_site(const char* symbol);
 
 struct Settings {
-  std::atomic<bool> check{false};  // a fault is armed or this is the child of a fork: entries take the slow way
+  std::atomic<bool> check{false};   // a fault is armed or this is the child of a fork: entries take the slow way
   std::atomic<bool> forked{false};  // after cuInit, and this is the child
   std::atomic<bool> null_launch{false};
   std::atomic<std::uint64_t> latency{0};  // ns per submitting call

@@ -18,6 +18,7 @@ namespace {
 // What a data loader's worker does: allocate, start threads, fork again; and a driver call, which must fail.
 void work_without_cuda() {
   std::vector<std::unique_ptr<std::string>> kept;
+  kept.reserve(2000);
   for (int i = 0; i < 2000; ++i) kept.push_back(std::make_unique<std::string>(static_cast<std::size_t>(i), 'x'));
   std::thread([&kept] { kept.clear(); }).join();
 }
