@@ -86,6 +86,7 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
   for (OutputRecipe& recipe : recipes) recipe.views_of = views_of(outcome, recipe);
   if (std::find(held.begin(), held.end(), false) != held.end()) {
     reason = "keeps device memory that is not in its result";
+    if (state::autocast_keeps_casts()) reason += ": autocast keeps what it cast of parameters that require grad";
     return false;
   }
   return true;
