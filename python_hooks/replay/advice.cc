@@ -110,8 +110,7 @@ constexpr const char kInTheWait[] =
     "the call. Change them between calls.";
 constexpr const char kBusy[] =
     "Let the other streams finish (torch.cuda.synchronize()) before the first calls of a shape. A kernel or a wait "
-    "that "
-    "stays on a stream for ever keeps everything from being replayed.";
+    "that stays on a stream for ever keeps everything from being replayed.";
 constexpr const char kCasts[] =
     "What was cast lives until the autocast block ends, which a replay has no part in. Switch gradients off for the "
     "parameters (model.requires_grad_(False)), give torch.autocast cache_enabled=False, or cast the model "

@@ -76,15 +76,13 @@ constexpr bool ends_capture(CUresult result) noexcept {
          result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 }
 
-// Calls that put work on a stream and make nothing that another thread could see before they return.
-constexpr bool submits_work(trace::ApiClass api_class) noexcept {
+// Calls that have the device compute or copy, and make nothing that another thread could see before they return.
+constexpr bool runs_on_device(trace::ApiClass api_class) noexcept {
   switch (api_class) {
     case trace::ApiClass::kLaunch:
     case trace::ApiClass::kCopy:
     case trace::ApiClass::kCopyToDevice:
     case trace::ApiClass::kMemset:
-    case trace::ApiClass::kEventRecord:
-    case trace::ApiClass::kEventWait:
     case trace::ApiClass::kGraphLaunch:
       return true;
     default:
@@ -92,33 +90,22 @@ constexpr bool submits_work(trace::ApiClass api_class) noexcept {
   }
 }
 
-// Calls that other threads' work on the same stream can come before or behind.
-constexpr bool is_ordered_work(trace::ApiClass api_class) noexcept {
-  switch (api_class) {
-    case trace::ApiClass::kHostFunction:
-    case trace::ApiClass::kCopyToHost:
-    case trace::ApiClass::kMemoryOp:
-    case trace::ApiClass::kFree:
-      return true;
-    default:
-      return submits_work(api_class);
-  }
+// The same, and events.
+constexpr bool submits_work(trace::ApiClass api_class) noexcept {
+  return runs_on_device(api_class) || api_class == trace::ApiClass::kEventRecord ||
+         api_class == trace::ApiClass::kEventWait;
 }
 
 // Work that reads or writes memory of the device. Not what is put on streams with PyTorch's locks held, as events are.
 constexpr bool uses_memory(trace::ApiClass api_class) noexcept {
-  switch (api_class) {
-    case trace::ApiClass::kLaunch:
-    case trace::ApiClass::kCopy:
-    case trace::ApiClass::kCopyToDevice:
-    case trace::ApiClass::kCopyToHost:
-    case trace::ApiClass::kMemset:
-    case trace::ApiClass::kMemoryOp:
-    case trace::ApiClass::kGraphLaunch:
-      return true;
-    default:
-      return false;
-  }
+  return runs_on_device(api_class) || api_class == trace::ApiClass::kCopyToHost ||
+         api_class == trace::ApiClass::kMemoryOp;
+}
+
+// Calls that other threads' work on the same stream can come before or behind.
+constexpr bool is_ordered_work(trace::ApiClass api_class) noexcept {
+  return submits_work(api_class) || uses_memory(api_class) || api_class == trace::ApiClass::kHostFunction ||
+         api_class == trace::ApiClass::kFree;
 }
 
 // What is recorded outside of ranges too: without it the work on a stream, or in a graph, is not understood.
