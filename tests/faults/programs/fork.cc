@@ -54,6 +54,16 @@ bool ended_well(pid_t pid) {
   return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+// A thread that was joined is listed until the kernel is done with it, hence the wait.
+bool has_one_thread() {
+  struct stat threads {};
+  for (int waited_ms = 0; waited_ms < 5000; ++waited_ms, usleep(1000)) {
+    // A folder has a link from each folder in it, from itself and from the one around it.
+    if (stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3) return true;
+  }
+  return false;
+}
+
 // A child from before the driver was used: one that has no use for it, or one that is a program like any other.
 bool early_child(bool uses_it) {
   std::fflush(nullptr);
@@ -66,9 +76,7 @@ bool early_child(bool uses_it) {
     std::exit(chain.result() != 0 ? 0 : 9);
   }
   work_without_cuda();
-  struct stat threads {};
-  // A folder has a link from each folder in it, from itself and from the one around it.
-  std::exit(stat("/proc/self/task", &threads) == 0 && threads.st_nlink == 3 ? 0 : 9);
+  std::exit(has_one_thread() ? 0 : 9);
 }
 
 }  // namespace
