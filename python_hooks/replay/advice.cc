@@ -112,9 +112,11 @@ constexpr const char kBusy[] =
     "Let the other streams finish (torch.cuda.synchronize()) before the first calls of a shape. A kernel or a wait "
     "that stays on a stream for ever keeps everything from being replayed.";
 constexpr const char kCasts[] =
-    "What was cast lives until the autocast block ends, which a replay has no part in. Switch gradients off for the "
-    "parameters (model.requires_grad_(False)), give torch.autocast cache_enabled=False, or cast the model "
-    "(model.half()).";
+    "What was cast lives until the autocast block ends, in a way that cannot be repeated here (a weight that the call "
+    "writes to, blocks of several types, an older PyTorch). Switch gradients off for the parameters "
+    "(model.requires_grad_(False)), give torch.autocast cache_enabled=False, or cast the model (model.half()).";
+constexpr const char kCastsKnown[] =
+    "Nothing needs to be changed: from then on such calls are told apart by what autocast has cast already.";
 constexpr const char kNoContext[] = "Let the thread do some work on the GPU first, or call torch.cuda.init() in it.";
 constexpr const char kBeside[] =
     "What another thread writes meanwhile to memory of the arguments or the module looks like a difference. Give it "
@@ -133,6 +135,8 @@ constexpr Row kRows[] = {
     {"was put off", {"put_off", kPutOff}},
     {"when it was checked", {"validation", kValidation}},
     {"other streams have work all the time", {"busy", kBusy}},
+    {"that were not known before", {"autocast", kCastsKnown}},
+    {"of which autocast keeps", {"autocast", kCasts}},
     {"autocast keeps", {"autocast", kCasts}},
     {"no context of the device", {"threads", kNoContext}},
     {"another thread put work", {"threads", kBeside}},

@@ -15,7 +15,7 @@ constexpr int kMostConfidence = 3, kLostConfidence = 2;
 
 std::uint64_t bytes_of_outputs(const Proven& proven) {
   std::uint64_t bytes = 0;
-  for (const OutputRecipe& recipe : proven.recipes) bytes += proven.outcome->made()[recipe.made.front()].storage_bytes;
+  for (const OutputRecipe& recipe : proven.recipes) bytes += bytes_of(recipe, *proven.outcome);
   return bytes;
 }
 

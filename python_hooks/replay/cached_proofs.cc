@@ -96,6 +96,7 @@ CachedProofs* CachedProofs::in_use() noexcept { return g_proofs.load(); }
 
 cache::Digest CachedProofs::name(const Region& region, const Call& call) {
   Call portable = call;
+  if (depends_on_kept_casts(region, call)) return {};
   if (!state::take_portable_dispatch_state(portable.dispatch)) return {};
   const std::vector<std::uint8_t>& state = region.guard->bytes();
   cache::Digest& module = state_->modules[XXH3_64bits(state.data(), state.size())];

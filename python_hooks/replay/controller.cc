@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/observe.h"
@@ -77,14 +78,17 @@ bool has_proofs(const Signatures& signatures) {
 // Puts what was proven aside, and takes what was proven in the state that the module is in now. False: nothing was.
 bool change_state(Region& region) {
   if (region.guard != nullptr && lasted(region.signatures)) {
-    region.parked.insert(region.parked.begin(), ParkedState{std::move(region.guard), std::move(region.signatures)});
+    region.parked.insert(region.parked.begin(),
+                         ParkedState{std::move(region.guard), std::move(region.casts), std::move(region.signatures)});
     if (region.parked.size() > kMostParked) region.parked.pop_back();
   }
   region.guard = nullptr;
+  region.casts.weights.clear();
   region.signatures.clear();
   for (auto at = region.parked.begin(); at != region.parked.end(); ++at) {
     if (!at->guard->holds()) continue;
     region.guard = std::move(at->guard);
+    region.casts = std::move(at->casts);
     region.signatures = std::move(at->signatures);
     region.parked.erase(at);
     return true;
@@ -353,6 +357,8 @@ Object* decide(Region& region, Call& call) {
     region.given_up = region.no_gpu = true;
     return nullptr;
   }
+  FoundCasts casts;
+  if (!casts.write(region, call, walk)) return fall_back(region, call, walk.reason());
   write_sharing(region, walk);
   Signature* signature = find_signature(region, walk.bytes());
   if (signature == nullptr) return run_eagerly(region, call);

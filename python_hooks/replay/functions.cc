@@ -37,6 +37,7 @@ void give_self_as_argument(Region& region, Call& call) noexcept {
   region.self_is_argument = true;
   region.drop_proofs();
   region.guard = nullptr;
+  region.casts.weights.clear();
   region.failures = 0;
 }
 

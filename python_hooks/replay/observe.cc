@@ -179,14 +179,21 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   sharing.relate_by_address(*call.walk, observation->shared_addresses);
   program::RegionRecord& record = *recorded.record;
   // A library's workspace, say. A call that keeps memory each time is found out by the second one.
-  const std::vector<std::uint64_t> left = blocks_without_result(record, *observation->outcome);
+  std::vector<std::uint64_t> left = blocks_without_result(record, *observation->outcome);
+  std::vector<LeftCast> casts;
+  if (!find_left_casts(region, call, record, left, casts)) {
+    seen.reason = "autocast keeps casts of its weights that were not known before";
+    seen.again = true;
+    return nullptr;
+  }
   if (!left.empty() && may_set_up) {
     observation->set_up = program::count_as_before(record, left) || observation->set_up;
   }
   for (const state::StorageExtent& extent : call.walk->extents())
     record.inputs.push_back({extent.address, extent.bytes});
   record.random = random;
-  if (!make_recipes(record, *observation->outcome, observation->recipes, observation->output_addresses, seen.reason)) {
+  if (!make_recipes(record, *observation->outcome, casts, observation->recipes, observation->output_addresses,
+                    seen.reason)) {
     return nullptr;
   }
   const std::uint64_t current = call.dispatch.stream == 0 ? record::kLegacyStream : call.dispatch.stream;
@@ -258,6 +265,11 @@ void wait_with(Signature& signature, std::unique_ptr<Observation> observation) {
   signature.observation = std::move(observation);
 }
 
+bool leave_same_casts(const Observation& last, const Observation& observation) {
+  return std::equal(last.recipes.begin(), last.recipes.end(), observation.recipes.begin(), observation.recipes.end(),
+                    [](const OutputRecipe& a, const OutputRecipe& b) { return a.cast == b.cast; });
+}
+
 // The last observed call, and this one. Null: `seen.reason` says why not.
 std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observation& last, Observation& observation,
                                       std::unique_ptr<Trial>& trial, Seen& seen) {
@@ -275,6 +287,8 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
   } else if (!observation.writes_known) {
     seen.reason = kUnknownWrites;
     seen.again = true;
+  } else if (!leave_same_casts(last, observation)) {
+    seen.reason = "autocast keeps other casts than in the call before";
   } else if (last.outcome->same_as(*observation.outcome, seen.reason)) {
     trial = trial_of(last, observation, comparison.noise);
     return prove(region, call, *trial, observation, seen);

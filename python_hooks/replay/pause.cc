@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 
+#include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
@@ -52,6 +53,8 @@ bool GilPause::same_call() const {
   call.walk = &walk;
   const char* blocked = nullptr;
   if (!state::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) return false;
+  FoundCasts casts;
+  if (!casts.write(region_, call, walk)) return false;
   write_sharing(region_, walk);
   return same_walk(walk) && (proven_ == nullptr || (shares_the_same(*proven_, call) && same_random_state()));
 }

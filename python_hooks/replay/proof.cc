@@ -48,6 +48,27 @@ std::vector<state::StorageExtent> written_by(const Observation& observation) {
   return written;
 }
 
+// A replay has PyTorch cast after it what the call cast in the middle.
+bool changes_cast_weights(const Region& region, const Observation& observation, const grape::replay::Shadow& shadow) {
+  const std::vector<state::StorageExtent> written = written_by(observation);
+  for (const OutputRecipe& recipe : observation.recipes) {
+    if (recipe.cast < 0) continue;
+    state::TensorView weight;
+    Object* tensor = region.casts.weights[static_cast<std::size_t>(recipe.cast)];
+    if (!state::view_tensor(tensor, weight)) return true;
+    const auto holds_it = [&weight](std::uint64_t address, std::uint64_t bytes) {
+      return weight.storage >= address && weight.storage < address + bytes;
+    };
+    const auto& watched = shadow.watched();
+    const auto range = std::find_if(watched.begin(), watched.end(),
+                                    [&](const Range& each) { return holds_it(each.address, each.bytes); });
+    if (range == watched.end() || shadow.changed(static_cast<std::size_t>(range - watched.begin()))) return true;
+    const auto is_it = [&](const state::StorageExtent& extent) { return holds_it(extent.address, extent.bytes); };
+    if (std::any_of(written.begin(), written.end(), is_it)) return true;
+  }
+  return false;
+}
+
 BeforeReads changed_before_reads(const Observation& observation, const Call& call,
                                  const grape::replay::Shadow& shadow) {
   const program::Program& program = observation.program;
@@ -138,6 +159,10 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   if (!seen.shadow.after(stream,
                          output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
                          seen.reason)) {
+    return nullptr;
+  }
+  if (changes_cast_weights(region, second, seen.shadow)) {
+    seen.reason = "changes a weight of which autocast keeps a cast";
     return nullptr;
   }
   const BeforeReads before_reads = changed_before_reads(second, call, seen.shadow);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "python_hooks/state/autocast.h"
+
 namespace grape::python::replay {
 namespace {
 
@@ -59,7 +61,8 @@ std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& re
 }
 
 bool make_recipes(const program::RegionRecord& record, const state::Outcome& outcome,
-                  std::vector<OutputRecipe>& recipes, std::vector<std::uint64_t>& addresses, std::string& reason) {
+                  const std::vector<LeftCast>& casts, std::vector<OutputRecipe>& recipes,
+                  std::vector<std::uint64_t>& addresses, std::string& reason) {
   constexpr std::int32_t kCuda = 1;
   addresses = surviving_blocks(record);
   std::vector<bool> held(addresses.size(), false);
@@ -84,6 +87,17 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
     held[recipe.block] = true;
   }
   for (OutputRecipe& recipe : recipes) recipe.views_of = views_of(outcome, recipe);
+  for (const LeftCast& cast : casts) {
+    const auto at = std::find(addresses.begin(), addresses.end(), cast.address);
+    if (at == addresses.end()) continue;
+    OutputRecipe& recipe = recipes.emplace_back();
+    recipe.has_block = true;
+    recipe.block = static_cast<std::uint32_t>(at - addresses.begin());
+    recipe.cast = static_cast<std::int32_t>(cast.weight);
+    recipe.cast_bytes = cast.bytes;
+    recipe.cast_device = cast.device;
+    held[recipe.block] = true;
+  }
   if (std::find(held.begin(), held.end(), false) != held.end()) {
     reason = "keeps device memory that is not in its result";
     if (state::autocast_keeps_casts()) reason += ": autocast keeps what it cast of parameters that require grad";

@@ -20,6 +20,7 @@
 #include "compressor/store/kept_program.h"
 #include "python_hooks/cpython.h"
 #include "python_hooks/replay/ahead.h"
+#include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/payoff.h"
 #include "python_hooks/replay/reasons.h"
 #include "python_hooks/replay/report_text.h"
@@ -41,7 +42,16 @@ struct OutputRecipe {
   bool whole = false;               // one tensor, as long as its storage
   // Of several, what some are views of, as in MadeTensor::view_of.
   std::int32_t views_of = state::MadeTensor::kNoView;
+  // None of the outcome's tensors, but what autocast keeps of this weight (index into CastWeights::weights); -1: not
+  // so.
+  std::int32_t cast = -1;
+  std::uint64_t cast_bytes = 0;
+  std::int32_t cast_device = 0;
 };
+
+inline std::uint64_t bytes_of(const OutputRecipe& recipe, const state::Outcome& outcome) noexcept {
+  return recipe.cast >= 0 ? recipe.cast_bytes : outcome.made()[recipe.made.front()].storage_bytes;
+}
 
 // A program that may stand in for the call.
 struct Proven : std::enable_shared_from_this<Proven> {
@@ -144,6 +154,7 @@ using Signatures = std::unordered_map<std::uint64_t, std::unique_ptr<Signature>>
 // Another state that the module was in, and what was proven in it: eval() after train(), a setting and back again.
 struct ParkedState {
   std::unique_ptr<state::ModuleGuard> guard;
+  CastWeights casts;
   Signatures signatures;
 };
 
@@ -167,6 +178,7 @@ struct Region {
   bool self_is_argument = false;            // that module is none of the guard's
   Reasons reasons;                          // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;
+  CastWeights casts;                  // the guard's
   std::vector<std::uint64_t> shared;  // what a call's arguments share with the module; reused
   grape::replay::ExecPool execs;
   Signatures signatures;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
 #include "shim/record/thread_log.h"
@@ -97,6 +98,18 @@ bool make_shared(const state::Outcome& outcome, const OutputRecipe& recipe, std:
   return true;
 }
 
+bool make_output(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+                 std::uint64_t& address) noexcept {
+  if (recipe.cast >= 0) {
+    Object* bytes = new_bytes(recipe.cast_bytes, kCuda, recipe.cast_device, address);
+    if (bytes != nullptr) tensors.push_back(bytes);
+    return bytes != nullptr;
+  }
+  const std::uint32_t first = recipe.made.front();
+  return recipe.whole ? make_whole(outcome.made()[first], tensors[first], address)
+                      : make_shared(outcome, recipe, tensors, address);
+}
+
 }  // namespace
 
 void drop(std::vector<Object*>& tensors) noexcept {
@@ -145,10 +158,7 @@ bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>
   tensors.assign(outcome.made().size(), nullptr);
   for (const OutputRecipe& recipe : recipes) {
     std::uint64_t address = 0;
-    const std::uint32_t first = recipe.made.front();
-    const bool made = recipe.whole ? make_whole(outcome.made()[first], tensors[first], address)
-                                   : make_shared(outcome, recipe, tensors, address);
-    if (!made) {
+    if (!make_output(outcome, recipe, tensors, address)) {
       drop(tensors);
       return false;
     }
@@ -278,6 +288,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         // The work is under way: there is no way back to eager from here.
         result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
         if (result == nullptr) g_api.PyErr_NoMemory();
+        keep_casts(region, proven, tensors, proven.outcome->made().size());
         for (const state::GlobalWrite& write : proven.writes) {
           state::move_version(proven.globals->tensor(write.tensor), write.times);
         }

@@ -41,7 +41,8 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
 // unless `tensors` holds them already, their addresses in the bindings. False: no memory.
 bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept;
 
-// Tensors for the outputs: `tensors[i]` for made()[i], owned by the caller; `addresses` per Program::outputs.
+// Tensors for the outputs: `tensors[i]` for made()[i], behind these memory for the casts that autocast is to keep,
+// owned by the caller; `addresses` per Program::outputs.
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 

@@ -57,7 +57,7 @@ std::vector<Range> output_ranges(const program::Program& program, const std::vec
   std::vector<Range> ranges;
   for (const OutputRecipe& recipe : recipes) {
     if (!recipe.has_block) continue;
-    const std::uint64_t bytes = outcome.made()[recipe.made.front()].storage_bytes;
+    const std::uint64_t bytes = bytes_of(recipe, outcome);
     ranges.push_back({addresses[recipe.block], std::min(bytes, program.outputs[recipe.block].bytes)});
   }
   return ranges;

@@ -85,7 +85,13 @@ class Check {
     if (outcome != nullptr) {
       std::vector<std::uint64_t> addresses(program.outputs.size());
       for (const OutputRecipe& recipe : proven_.recipes) {
-        if (recipe.has_block) addresses[recipe.block] = outcome->made()[recipe.made.front()].storage;
+        if (!recipe.has_block) continue;
+        if (recipe.cast < 0) {
+          addresses[recipe.block] = outcome->made()[recipe.made.front()].storage;
+        } else if (!find_kept_cast(region_, recipe, addresses[recipe.block])) {
+          difference = "autocast keeps other casts";
+          return Checked::kDiffers;
+        }
       }
       eager_outputs = output_ranges(program, addresses, proven_.recipes, *outcome);
     }

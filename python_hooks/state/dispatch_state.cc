@@ -252,8 +252,6 @@ bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
   return take(writer, out, reason);
 }
 
-bool autocast_keeps_casts() noexcept { return g_torch.autocast_enabled(kCuda) && g_torch.autocast_cache(); }
-
 bool take_portable_dispatch_state(DispatchState& out) noexcept {
   DispatchWriter writer(out, true);
   const char* ignored = nullptr;

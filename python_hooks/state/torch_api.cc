@@ -94,15 +94,14 @@ Object* tuple_of(std::int64_t count, const std::int64_t* numbers) noexcept {
   return tuple;
 }
 
-// Takes the handle's tensor into a Python object, and the handle away.
+}  // namespace
+
 Object* wrapped(void* handle) noexcept {
   Object* object = g_torch.wrap(handle);
   g_torch.aoti_torch_delete_tensor_object(handle);
   if (object == nullptr) g_api.PyErr_Clear();
   return object;
 }
-
-}  // namespace
 
 bool is_plain_tensor(Object* object) noexcept {
   return is_exactly(object, g_torch.tensor) || is_exactly(object, g_torch.parameter);

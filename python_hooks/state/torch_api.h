@@ -139,8 +139,6 @@ struct DispatchState {
   }
 };
 bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept;
-// Is autocast at work on CUDA, and keeps its casts up to its end?
-bool autocast_keeps_casts() noexcept;
 // The same in terms that hold in other processes (portable.h): of the stream only whether it is the default one.
 bool take_portable_dispatch_state(DispatchState& out) noexcept;
 

@@ -36,6 +36,8 @@ constexpr char kSamples[] =
     "      plain.append(torch.zeros(3, dtype=torch.float32, device='cpu'))\n"
     "    clone = getattr(torch, '_lazy_clone', None)\n"
     "    lazy = [clone(torch.zeros(n, device='cpu')) for n in (3, 5)] if clone else []\n"
+    "    refer = getattr(torch._C, '_WeakTensorRef', None)\n"
+    "    weak = [[refer(x) for _ in range(i)] for i, x in enumerate(plain)] if refer else []\n"
     "    def facts(x):\n"
     "      storage = x.untyped_storage()\n"
     "      return (x.data_ptr(), storage.data_ptr(), storage.nbytes(), storage._cdata, x.storage_offset(),\n"
@@ -45,7 +47,7 @@ constexpr char kSamples[] =
     "    return (plain, [facts(x) for x in plain], other,\n"
     "            [torch._C._dispatch_keys(x).raw_repr() for x in other],\n"
     "            [keys('CPU'), keys('CUDA'), keys('AutocastCPU'), keys('AutocastCUDA'), keys('Dense')],\n"
-    "            torch.device('cuda:3'), lazy)\n"
+    "            torch.device('cuda:3'), lazy, weak)\n"
     "samples = make()\n";
 
 enum Fact {
@@ -194,6 +196,23 @@ void find_places(Object* plain) noexcept {
   g_torch.places = at;
 }
 
+// Where a tensor counts those who refer to it weakly: sample `i` has i of them. The highest bit is another thing's.
+void find_weak_count(Object* plain, Object* weak) noexcept {
+  constexpr std::size_t kFirst = 8;
+  int found = 0;
+  if (item_count(weak) == 0) return;
+  for (std::size_t offset = kFirst; offset < kImplStorage; offset += sizeof(std::uint32_t)) {
+    bool right = true;
+    for (std::size_t i = 0; i < item_count(plain) && right; ++i) {
+      right = (field<std::uint32_t>(impl_of(list_item(plain, i)), offset) & kWeakCountBits) == i + 1;
+    }
+    if (!right) continue;
+    g_torch.weak_count = offset;
+    ++found;
+  }
+  if (found != 1) g_torch.weak_count = 0;
+}
+
 // Where a storage keeps the function that frees its memory: a certain one of those that were cloned lazily. Older
 // versions have none such.
 bool find_lazy_clones(Object* plain, Object* lazy) noexcept {
@@ -244,6 +263,7 @@ bool check_tensors(Object* samples) noexcept {
   for (std::size_t i = 0; i < 4; ++i) g_torch.allowed_keys |= number(list_item(keys, i));
   if (!find_lazy_clones(plain, tuple_item(samples, 6))) return false;
   find_places(plain);
+  find_weak_count(plain, tuple_item(samples, 7));
   for (std::size_t i = 0; i < item_count(plain); ++i) {
     if (!is_as_said(list_item(plain, i), list_item(facts, i))) return false;
   }
@@ -291,6 +311,10 @@ const char* find_functions() noexcept {
     if (wrap != nullptr && g_torch.wrap == nullptr) g_torch.wrap = reinterpret_cast<Object* (*)(void*)>(wrap);
   }
   if (g_torch.wrap == nullptr) missing = "THPVariable_Wrap";
+  g_torch.cached_cast = reinterpret_cast<decltype(g_torch.cached_cast)>(lifecycle::symbol_in(
+      "libtorch_cpu.so", "_ZN2at8autocast11cached_castEN3c1010ScalarTypeERKNS_6TensorENS1_10DeviceTypeE"));
+  g_torch.new_undefined_tensor = reinterpret_cast<decltype(g_torch.new_undefined_tensor)>(
+      lifecycle::symbol_in("libtorch_cpu.so", "aoti_torch_new_uninitialized_tensor"));
   g_torch.local_keys_library = dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
   if (g_torch.local_keys_library == nullptr) missing = "libc10.so";
   return missing;

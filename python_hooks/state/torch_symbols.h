@@ -55,7 +55,10 @@ struct TorchSymbols {
   GRAPE_TORCH_CXX_FUNCTIONS(GRAPE_TORCH_FIELD)
 #undef GRAPE_TORCH_FIELD
   Object* (*wrap)(void* tensor_base) = nullptr;  // THPVariable_Wrap: a new reference
-  void* local_keys_library = nullptr;            // dlopen's handle of libc10, for its thread-local key sets
+  // For autocast.cc; null where this PyTorch has none. cached_cast(type, tensor, device's type) may throw.
+  void* (*cached_cast)(void* result, std::int8_t, const void*, std::int8_t) = nullptr;
+  int (*new_undefined_tensor)(void** handle) = nullptr;
+  void* local_keys_library = nullptr;  // dlopen's handle of libc10, for its thread-local key sets
 
   Object *tensor = nullptr, *parameter = nullptr, *module = nullptr;  // classes, references held
   Object *device = nullptr, *size = nullptr;
@@ -69,6 +72,7 @@ struct TorchSymbols {
   std::size_t keys = 0;            // TensorImpl: its dispatch keys
   std::size_t version = 0;         // TensorImpl: its VariableVersion, a pointer
   std::size_t version_count = 0;   // what that points to: the count
+  std::size_t weak_count = 0;      // TensorImpl: how many refer to it weakly, and one more; 0: not known
   std::size_t storage_end = 16;    // StorageImpl: the function that frees its memory; nowhere: its address
   const void* lazy_end = this;     // that function of storages that were cloned lazily; of no other, also where none is
   std::uint64_t needed_keys = 0;   // of every dense tensor
@@ -83,9 +87,10 @@ struct TorchSymbols {
 };
 extern TorchSymbols g_torch;
 
-constexpr std::size_t kImplStorage = 16;       // TensorImpl: its StorageImpl
-constexpr std::size_t kImplGrad = 24;          // TensorImpl: what autograd notes of it, where nothing else stands there
-constexpr std::size_t kStorageData = 16;       // StorageImpl: its address
+constexpr std::size_t kImplStorage = 16;  // TensorImpl: its StorageImpl
+constexpr std::size_t kImplGrad = 24;     // TensorImpl: what autograd notes of it, where nothing else stands there
+constexpr std::size_t kStorageData = 16;  // StorageImpl: its address
+constexpr std::uint32_t kWeakCountBits = 0x7FFFFFFF;
 constexpr std::int64_t kInsideDimensions = 4;  // so many sizes at least stand in TensorImpl itself
 
 inline void* handle_of(Object* tensor) noexcept { return reinterpret_cast<char*>(tensor) + g_torch.handle; }
@@ -97,6 +102,9 @@ inline std::uint64_t storage_address(const void* impl) noexcept {
 
 // The thread's dispatch keys, included and excluded, as the difference to what a new thread has. Null: not known.
 const std::uint64_t* local_keys() noexcept;
+
+// Takes the handle's tensor into a Python object, and the handle away. Null: no memory.
+Object* wrapped(void* handle) noexcept;
 
 // `module.name` of an imported module, borrowed; null: none.
 Object* torch_member(const char* module, const char* name) noexcept;

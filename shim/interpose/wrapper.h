@@ -217,6 +217,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     if constexpr (uses_memory(Row::kClass)) {
       if (g_tracks_memory.load(std::memory_order_relaxed)) {
         const replay::Work work;
+        if (work.refused()) return CUDA_ERROR_INVALID_VALUE;
         return call_behind_door(real, arguments...);
       }
     }

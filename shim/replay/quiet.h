@@ -22,6 +22,7 @@ namespace detail {
 struct alignas(64) ThreadWork {
   std::atomic<std::uint64_t> calls{0};  // two for each; odd: inside of one
   std::uint32_t depth = 0;
+  bool refused = false;
   ThreadWork* next = nullptr;
 };
 extern __thread ThreadWork* t_work __attribute__((tls_model("initial-exec")));
@@ -46,12 +47,32 @@ class Work {
   }
   Work(const Work&) = delete;
   Work& operator=(const Work&) = delete;
+  // Is this thread to do none (NoWork)? Then the call is an error.
+  bool refused() const noexcept { return mine_ != nullptr && __builtin_expect(mine_->refused, 0); }
 
  private:
   void step() noexcept {
     mine_->calls.store(mine_->calls.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
+  detail::ThreadWork* mine_;
+};
+
+// As long as it lives its thread's calls of that kind are refused, and do nothing: to ask PyTorch what it would do only
+// if it had to.
+class NoWork {
+ public:
+  NoWork() noexcept : mine_(detail::t_work != nullptr ? detail::t_work : detail::first_work()) {
+    if (mine_ != nullptr) mine_->refused = true;
+  }
+  ~NoWork() {
+    if (mine_ != nullptr) mine_->refused = false;
+  }
+  NoWork(const NoWork&) = delete;
+  NoWork& operator=(const NoWork&) = delete;
+  bool holds() const noexcept { return mine_ != nullptr; }  // else there is no memory
+
+ private:
   detail::ThreadWork* mine_;
 };
 

@@ -1,0 +1,100 @@
+#include "python_hooks/replay/casts.h"
+
+#include <algorithm>
+
+#include "python_hooks/replay/region.h"
+#include "python_hooks/replay/run.h"
+#include "python_hooks/state/autocast.h"
+#include "shim/replay/quiet.h"
+
+namespace grape::python::replay {
+namespace {
+
+// In inference mode nothing is kept. Under grad mode what uses a cast is part of autograd's graph, and is not replayed.
+bool keeps_casts(const Call& call) noexcept {
+  return !call.dispatch.grad_enabled && !call.dispatch.inference_mode && state::autocast_keeps_casts() &&
+         state::kept_casts_are_known();
+}
+
+// The kept cast of a weight, a new reference; null: there is none. Should somebody else refer to the weight weakly,
+// PyTorch begins to cast it, and is stopped.
+Object* kept_cast(Object* weight) noexcept {
+  if (!state::has_kept_cast(weight)) return nullptr;
+  const grape::replay::NoWork no_work;
+  return no_work.holds() ? state::keep_cast(weight) : nullptr;
+}
+
+bool names_memory(const program::RegionRecord& record, std::uint64_t address, std::uint64_t bytes) {
+  return std::any_of(record.words.begin(), record.words.end(),
+                     [=](std::uint64_t word) { return word >= address && word - address < bytes; });
+}
+
+}  // namespace
+
+FoundCasts::~FoundCasts() { drop(held_); }
+
+bool FoundCasts::write(const Region& region, const Call& call, state::Walk& walk) {
+  if (!depends_on_kept_casts(region, call)) return true;
+  held_.reserve(region.casts.weights.size());
+  for (Object* weight : region.casts.weights) {
+    Object* cast = kept_cast(weight);
+    const bool kept = cast != nullptr;
+    walk.add_bytes(&kept, sizeof kept);
+    if (!kept) continue;
+    held_.push_back(cast);
+    if (!walk.add(cast, "autocast's cast of a weight")) return false;
+  }
+  return held_.empty() || walk.extents_are_apart();
+}
+
+bool depends_on_kept_casts(const Region& region, const Call& call) noexcept {
+  return !region.casts.weights.empty() && keeps_casts(call);
+}
+
+bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
+                     std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts) {
+  if (!keeps_casts(call)) return true;
+  std::vector<Object*>& known = region.casts.weights;
+  const std::size_t known_before = known.size();
+  for (const state::WalkedTensor& tensor : region.guard->tensors()) {
+    Object* weight = tensor.view.object;
+    if (!state::is_castable_weight(weight)) continue;
+    const Reference cast(kept_cast(weight));
+    state::TensorView view;
+    // As the block's own autocast makes them, and not one inside of the call.
+    if (!cast || !state::view_tensor(cast.get(), view) || view.type != state::autocast_type()) continue;
+    const auto left = std::find(addresses.begin(), addresses.end(), view.storage);
+    const auto at = std::find(known.begin(), known.end(), weight);
+    const auto number = static_cast<std::uint32_t>(at - known.begin());
+    if (left != addresses.end()) {
+      casts.push_back({number, view.storage, view.storage_bytes, view.device_index});
+      addresses.erase(left);
+    } else if (at != known.end() || !names_memory(record, view.storage, view.storage_bytes)) {
+      continue;
+    }
+    if (at == known.end()) known.push_back(weight);
+  }
+  return known.size() == known_before;
+}
+
+void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept {
+  if (tensors.size() <= made) return;
+  for (auto tensor = tensors.begin() + static_cast<std::ptrdiff_t>(made); tensor != tensors.end(); ++tensor) {
+    if (*tensor != nullptr) g_api.Py_DecRef(*tensor);  // first all of them: their memory is the casts'
+  }
+  tensors.resize(made);
+  for (const OutputRecipe& recipe : proven.recipes) {
+    if (recipe.cast < 0) continue;
+    const Reference cast(state::keep_cast(region.casts.weights[static_cast<std::size_t>(recipe.cast)]));
+  }
+}
+
+bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::uint64_t& address) noexcept {
+  const Reference cast(kept_cast(region.casts.weights[static_cast<std::size_t>(recipe.cast)]));
+  state::TensorView view;
+  if (!cast || !state::view_tensor(cast.get(), view) || view.storage_bytes != recipe.cast_bytes) return false;
+  address = view.storage;
+  return true;
+}
+
+}  // namespace grape::python::replay

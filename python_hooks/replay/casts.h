@@ -1,0 +1,67 @@
+// Autocast's kept casts (state/autocast.h) of a module's weights, in calls under torch.no_grad(). A call finds some in
+// place and leaves others behind: those that it finds are inputs of its program, like arguments; for those that it
+// leaves, PyTorch is asked to cast as soon as a replay is launched. With the GIL.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "compressor/program/record.h"
+#include "python_hooks/cpython.h"
+
+namespace grape::python::state {
+class Walk;
+}
+
+namespace grape::python::replay {
+
+struct Call;
+struct OutputRecipe;
+struct Proven;
+struct Region;
+
+// A region's, as long as its module's guard is the same one.
+struct CastWeights {
+  std::vector<Object*> weights;  // casts of which its calls were seen to leave or use; borrowed: they are the guard's
+};
+
+// A cast that an observed call left.
+struct LeftCast {
+  std::uint32_t weight = 0;  // index into CastWeights::weights
+  std::uint64_t address = 0, bytes = 0;
+  std::int32_t device = 0;
+};
+
+// The kept casts that a call found, for as long as it is looked at and runs.
+class FoundCasts {
+ public:
+  FoundCasts() = default;
+  ~FoundCasts();
+  FoundCasts(const FoundCasts&) = delete;
+  FoundCasts& operator=(const FoundCasts&) = delete;
+
+  // Adds to a call's arguments for each weight whether there is a kept cast, and that. The guard holds. False: refused,
+  // see `walk.reason()`. Throws std::bad_alloc.
+  bool write(const Region& region, const Call& call, state::Walk& walk);
+
+ private:
+  std::vector<Object*> held_;  // owned
+};
+
+// Are calls like this one told apart by kept casts?
+bool depends_on_kept_casts(const Region& region, const Call& call) noexcept;
+
+// Which of the blocks at `addresses`, that an observed call left alive beside its result, are casts that autocast
+// keeps: takes these out of `addresses`, into `casts`. False: it left or used some of weights that no call was known
+// to; from now on these are known, and calls are told apart by them. Throws std::bad_alloc.
+bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
+                     std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts);
+
+// After a launch: has PyTorch cast and keep what the call would have left, in place of `tensors` behind `made`, which
+// the graph has written to and which go. There may be no memory for some: then an operator that comes will cast them.
+void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept;
+
+// Where the cast lies that a recipe is of, after the call itself. False: there is none.
+bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::uint64_t& address) noexcept;
+
+}  // namespace grape::python::replay
