@@ -76,6 +76,7 @@ constexpr char kSamples[] =
     "span, part, pair = range(1, 9, 2), slice(code, closure, cell), Pair((code, closure))\n"
     "real, complex_number = 1.5, 1.5 - 2j\n"
     "two_wide = chr(0x8461) * 2\n"
+    "alias, union = list[int], int | str if hasattr(type, '__or__') else None\n"
     "globals_here = globals()\n";
 
 class Samples {
@@ -153,6 +154,20 @@ bool check_containers(const Samples& samples) noexcept {
          text.width == 2 && text.characters == 2 && field<std::uint16_t>(text.data, 2) == 0x8461;
 }
 
+bool has_part(Object* object, std::size_t part, const char* name) noexcept {
+  const Reference value(g_api.PyObject_GetAttrString(object, name));
+  return value && three_parts(object)[part] == value.get();
+}
+
+// Where one of them is laid out otherwise it is not known.
+void find_aliases(const Samples& samples) noexcept {
+  Object *alias = samples["alias"], *of_types = samples["union"];
+  const bool alias_fits = has_part(alias, 0, "__origin__") && has_part(alias, 1, "__args__");
+  const bool union_fits = of_types != g_api._Py_NoneStruct && has_part(of_types, 0, "__args__");
+  g_named_types.generic_alias = alias_fits ? type_of(alias) : nullptr;
+  g_named_types.union_type = union_fits ? type_of(of_types) : nullptr;
+}
+
 void count_slots(const char*, std::size_t, void* data) { ++*static_cast<std::size_t*>(data); }
 
 bool check_types(const Samples& samples) noexcept {
@@ -223,6 +238,7 @@ bool run_checks() noexcept {
   }
   const Samples samples(dict.get());
   const NoCollection no_collection;
+  find_aliases(samples);
   const bool right = check_functions(samples) && check_texts(samples) && check_containers(samples) &&
                      check_types(samples) && check_class_versions(samples) && samples.complete();
   g_api.PyDict_Clear(dict.get());  // functions and their globals are a cycle

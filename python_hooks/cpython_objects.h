@@ -25,6 +25,7 @@ struct NamedTypes {
   Object* simple_namespace = nullptr;
   Object* cached_property = nullptr;
   Object* lru_cache = nullptr;
+  Object *generic_alias = nullptr, *union_type = nullptr;  // list[int], int | str; null: unknown to this version
   Object* struct_sequence = nullptr;  // one of those that PyStructSequence_NewType makes: sys.float_info's
 };
 extern NamedTypes g_named_types;  // after check_objects()
@@ -166,6 +167,12 @@ bool text_is(const Object* text, const char* ascii) noexcept;
 // Ranges and slices: start, stop, step.
 inline Object* const* three_parts(const Object* object) noexcept {
   return reinterpret_cast<Object* const*>(reinterpret_cast<const char*>(object) + 16);
+}
+
+// list[int]: list and (int,); int | str: (int, str) alone.
+inline Object* const* alias_parts(const Object* alias) noexcept { return three_parts(alias); }
+inline std::size_t count_of_alias_parts(const Object* alias) noexcept {
+  return is_exactly(alias, g_named_types.union_type) ? 1 : 2;
 }
 
 // Callables.

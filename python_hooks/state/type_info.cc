@@ -286,6 +286,8 @@ Kind exact_kind(Object* type) noexcept {
       {g_named_types.default_dict, Kind::kDefaultDict},
       {g_named_types.deque, Kind::kDeque},
       {g_named_types.partial, Kind::kPartial},
+      {g_named_types.generic_alias, Kind::kTypeAlias},
+      {g_named_types.union_type, Kind::kTypeAlias},
       {g_api.PyFunction_Type, Kind::kFunction},
       {g_api.PyMethod_Type, Kind::kMethod},
       {g_api.PyCFunction_Type, Kind::kBuiltin},

@@ -21,6 +21,7 @@ enum class Kind : std::uint8_t {
   kBytes,
   kRange,
   kSlice,
+  kTypeAlias,  // list[int], int | str
   kTuple,
   kList,
   kDict,

@@ -306,6 +306,12 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
         for (std::size_t i = 0; i < 3; ++i) watch_->reference(object, 16 + 8 * i);
       }
       return items(three_parts(object), 3, path);
+    case Kind::kTypeAlias:
+      put(Tag::kTypeAlias);
+      if (watch_ != nullptr) {
+        for (std::size_t i = 0; i < count_of_alias_parts(object); ++i) watch_->reference(object, 16 + 8 * i);
+      }
+      return items(alias_parts(object), count_of_alias_parts(object), path);
     case Kind::kMethod:
       put(Tag::kMethod);
       if (watch_ != nullptr) {

@@ -1,8 +1,9 @@
 // Walks everything that can be reached from some objects without running any Python code, and writes it down in one
 // canonical form: equal bytes mean that code which only reads this state cannot tell the two apart. With the GIL.
 //
-//   by value     None, bool, int, float, complex, str, bytes, range, slice, Ellipsis, torch.Size, torch.device, dtype,
-//                layout, memory_format; tuple, list, dict (in order), set, frozenset, OrderedDict, defaultdict, deque;
+//   by value     None, bool, int, float, complex, str, bytes, range, slice, Ellipsis, list[int], int | str, torch.Size,
+//                torch.device, dtype, layout, memory_format; tuple, list, dict (in order), set, frozenset, OrderedDict,
+//                defaultdict, deque;
 //                instances of Python classes whose base in C is object, a number, str, bytes or one of these containers
 //                (attributes in __dict__ and in __slots__, then the base's content); functools.partial; bound methods;
 //                cells, weak references without a callback, staticmethod, classmethod, property; Python functions of

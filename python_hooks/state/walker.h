@@ -145,6 +145,7 @@ enum class Walker::Tag : std::uint8_t {
   kBytes,
   kRange,
   kSlice,
+  kTypeAlias,
   kTuple,
   kList,
   kDict,

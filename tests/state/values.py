@@ -159,6 +159,10 @@ MAKERS = [
     lambda: range(3),
     lambda: range(0, 3, 2),
     lambda: range(1, 3),
+    lambda: list[int],
+    lambda: list[str],
+    lambda: tuple[int, ...],
+    lambda: dict[str, list[int]],
     lambda: slice(3),
     lambda: slice(0, 3),
     lambda: slice(0, 3, 1.0),
@@ -289,3 +293,5 @@ MAKERS = [
     lambda: property(add, subtract),
     lambda: WithDefault(),
 ]
+if hasattr(type, "__or__"):
+    MAKERS += [lambda: int | str, lambda: int | None, lambda: list[int] | None]
