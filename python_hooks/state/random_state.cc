@@ -78,8 +78,11 @@ void Hash::add_value(Object* value, int depth) noexcept {
   }
 }
 
+Object* python_generator() noexcept { return torch_member("random", "_inst"); }
+Object* numpy_generator() noexcept { return torch_member("numpy.random.mtrand", "_rand"); }
+
 void add_python(Hash& hash) noexcept {
-  Object* random = torch_member("random", "_inst");
+  Object* random = python_generator();
   Object* random_class = torch_member("_random", "Random");
   if (random == nullptr || random_class == nullptr) return;
   const Reference method(g_api.PyObject_GetAttrString(random_class, "getstate"));  // not Python's own wrapper
@@ -92,7 +95,7 @@ void add_python(Hash& hash) noexcept {
 }
 
 void add_numpy(Hash& hash) noexcept {
-  Object* random = torch_member("numpy.random.mtrand", "_rand");
+  Object* random = numpy_generator();
   if (random == nullptr) return;
   const Reference arguments(g_api.PyTuple_New(1));
   if (!arguments) return;
@@ -132,6 +135,10 @@ bool set_random_offset(std::int32_t device, std::uint64_t offset) noexcept {
   g_api.PyTuple_SetItem(arguments.get(), 0, number);
   const Reference done(call_method(generator, "set_offset", arguments.get()));
   return static_cast<bool>(done);
+}
+
+bool is_hashed_generator(Object* object) noexcept {
+  return object == python_generator() || object == numpy_generator();
 }
 
 std::uint64_t host_random_hash() noexcept {

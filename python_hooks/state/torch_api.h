@@ -147,5 +147,7 @@ bool random_state(std::int32_t device, std::uint64_t& seed, std::uint64_t& offse
 bool set_random_offset(std::int32_t device, std::uint64_t offset) noexcept;
 // A hash over the states of Python's `random`, NumPy's global generator (if imported) and torch's CPU generator.
 std::uint64_t host_random_hash() noexcept;
+// Is it Python's or NumPy's of these? Functions like random.random are methods of theirs.
+bool is_hashed_generator(Object* object) noexcept;
 
 }  // namespace grape::python::state

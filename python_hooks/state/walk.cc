@@ -337,6 +337,7 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
     case Kind::kType:
       return class_reference(object, path);
     case Kind::kOpaque:
+      if (is_hashed_generator(object)) return shallow_leaf(object, path);
       return refuse(path, "a " + full_type_name(info.type));
     default:
       break;

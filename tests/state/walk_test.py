@@ -7,6 +7,7 @@ import functools
 import gc
 import itertools
 import os
+import random
 import sys
 import threading
 import time
@@ -272,10 +273,18 @@ def test_refusals():
         (Plain(__cuda_array_interface__={}), "root.__cuda_array_interface__: memory by its address"),
         (Showing(), "root: a __main__.Showing"),
         (slots(ShowingInASlot, __array_struct__=1), "root: a __main__.ShowingInASlot"),
+        (random.Random(1).random, "root.__self__: a random.Random"),
+        (random.Random(1).randint, "root.__self__: a random.Random"),
     ]
     for thing, reason in expected:
         got = refusal(thing)
         assert got == reason, (got, reason)
+
+
+def test_functions_of_random():
+    """Methods of the generator that the module keeps: `from random import random`."""
+    assert form(random.random) == form(random.random) != form(random.getrandbits)
+    assert form(random.randint) == form(random.randint) != form(random.choice)
 
 
 def test_limits():
