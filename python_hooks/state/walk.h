@@ -12,9 +12,9 @@
 //                functools.cached_property, types.SimpleNamespace, numpy.float64; the user's functions with
 //                functools.lru_cache by the results that they hold
 //   by identity  classes, with a digest of what they and their bases define: of the user's classes functions, classes
-//                and mutable attributes by value, of libraries' by identity; enum members by class and name; the generators
-//                of random numbers behind `random` and numpy.random (a call that draws is not replayed); modules of
-//                libraries, builtin functions, loggers, other Python functions of installed libraries
+//                and mutable attributes by value, of libraries' by identity; enum members by class and name; the
+//                generators of random numbers behind `random` and numpy.random (a call that draws is not replayed);
+//                modules of libraries, builtin functions, loggers, other Python functions of installed libraries
 //   tensors      on the device: type, sizes, strides, offset, device, requires_grad, alignment (address modulo 512),
 //                which storage of the walk it shares, Python attributes; CPU: the same and the content, up to 64 KiB
 //                A module's forward hooks are dictionaries like any others: of functions, bound methods, partials and

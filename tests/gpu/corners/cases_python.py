@@ -2,16 +2,19 @@
 
 import contextvars
 import dataclasses
+import functools
 import importlib
 import os
+import random
 import sys
 import tempfile
 import types
 from collections import ChainMap, Counter, UserDict, namedtuple
 from typing import Any
 
+import numpy
 
-from bed import CALLS, F, Net, Run, case, changed_at, data, net, nn, torch
+from bed import CALLS, PHASES, F, Net, Run, case, changed_at, data, net, nn, torch
 
 SETTINGS = {"scale": 1.0, "nested": {"add": [0.0]}}
 
@@ -330,3 +333,48 @@ def exceptions_at_some_calls(run: Run) -> None:
                 model(data(i, 4, 63), 1.0)
             except RuntimeError as error:
                 run.see(type(error).__name__)
+
+
+@case("functions of random's own generator, by names of their own: drawn from in training alone")
+def random_by_its_functions(run: Run) -> None:
+    chance, choose = random.random, random.choice
+
+    class Dropping(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = super().forward(x)
+            if self.training and (chance() < 0.5 or numpy.random.rand() < 0.3):
+                y = y * choose((2.0, 3.0))
+            return y
+
+    for phase in PHASES:
+        model = net(Dropping)
+        random.seed(phase), numpy.random.seed(phase)
+        for i in range(CALLS):
+            model.train(phase <= i < phase + 4)
+            run.see(model(data(i)), chance() if i % 4 == 0 else 0)
+
+
+@case("forward is wrapped as libraries do it: annotations of all kinds in it, replaced, and looked at")
+def wrapped_forwards(run: Run) -> None:
+    class Annotated(Net):
+        def forward(self, x: torch.Tensor, scale: "int | None" = None, more: list[int] | None = None) -> torch.Tensor:
+            return super().forward(x) * (scale or 1) + sum(more or ())
+
+    def wrap(model: Any, factor: float) -> None:
+        inner = model.forward
+
+        @functools.wraps(inner)
+        def forward(*given: Any, **named: Any) -> torch.Tensor:
+            return inner(*given, **named) * factor
+
+        model.forward = functools.update_wrapper(functools.partial(forward), inner) if factor > 1 else forward
+
+    for phase in PHASES:
+        model = net(Annotated)
+        model.forward = functools.update_wrapper(functools.partial(model.forward, more=[1]), model.forward)
+        for i in range(CALLS):
+            if i == phase:
+                wrap(model, 0.5)
+            if i == phase + 3:
+                wrap(model, 1.5)
+            run.see(model(data(i)))
