@@ -165,6 +165,8 @@ Row g_native_installed[] = {
     // Which processes there are besides, and how many.
     {"torch._C._distributed_c10d", "_register_process_group _unregister_process_group _unregister_all_process_groups",
      EffectKind::kSetting},
+    // What a call has kept so far: a replay only adds to it. The end of an autocast block does it as well.
+    {"torch._C", "clear_autocast_cache", EffectKind::kFromUsers},
     // Nothing but an answer depends on these in a call that is replayed.
     {"torch._C", "set_anomaly_enabled set_num_threads set_num_interop_threads _set_warnAlways"},
     {"torch._C", "is_anomaly_enabled is_anomaly_check_nan_enabled", EffectKind::kFromUsers},

@@ -195,3 +195,60 @@ def autocast_streams(run: Run) -> None:
             run.see(y)
             with run.autocast(enabled=i % 3 == 0), run.autocast(torch.float16 if i % 2 else torch.bfloat16):
                 run.attempt(model, data(i))
+
+
+@case("the call itself empties what autocast keeps: before, between and behind the operators that fill it", mode="no_grad")
+def autocast_emptied_inside(run: Run) -> None:
+    class Emptying(Net):
+        places: Any = ()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for place, layer in enumerate((self.norm, self.first, F.gelu, self.second)):
+                if place in self.places:
+                    torch.clear_autocast_cache()
+                x = layer(x)
+            if 4 in self.places:
+                torch.clear_autocast_cache()
+            return x
+
+    for places in ((0,), (3,), (4,), (1, 4)):
+        model = net(Emptying)
+        model.places = places
+
+        def change(_: int, model: Any = model) -> None:
+            model.first.weight.data.mul_(1.25)
+            model.second.weight.data.mul_(0.75)
+
+        def both(x: torch.Tensor, model: Any = model) -> Any:
+            return model(x), F.linear(x.repeat(1, 2), model.second.weight)
+
+        blocks(run, both)
+        blocks(run, both, change)
+
+
+@case("blocks of other types, without a cache, and with casts off inside of the call", mode="no_grad")
+def autocast_blocks_inside(run: Run) -> None:
+    class Nested(Net):
+        def forward(self, x: torch.Tensor, kind: str) -> torch.Tensor:
+            options = {
+                "half": {"dtype": torch.float16},
+                "kept": {},
+                "off": {"enabled": False},
+                "fresh": {"cache_enabled": False},
+            }
+            x = self.first(self.norm(x))
+            with torch.autocast(x.device.type, **options[kind]):
+                y = self.third(F.gelu(x.float()))
+            return y + self.second(torch.tanh(x)).sum()
+
+    for kind in ("half", "kept", "off", "fresh"):
+        model = net(Nested)
+        blocks(run, lambda x, kind=kind: model(x, kind))
+        blocks(run, lambda x, kind=kind: model(x, kind), lambda i: model.third.weight.data.mul_(0.9))
+    model = net(Nested)
+    kinds = ("kept", "off", "fresh", "off", "fresh", "kept")
+    with run.autocast():
+        for i in range(3 * CALLS):
+            run.see(model(data(i), kinds[i % 6]))
+            if i % 6 == 5:
+                model.third.weight.data.mul_(1.1)
