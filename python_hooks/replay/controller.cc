@@ -2,7 +2,6 @@
 
 #include <xxhash.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <new>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/functions.h"
+#include "python_hooks/replay/module_state.h"
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/outside.h"
 #include "python_hooks/replay/outside_regions.h"
@@ -30,10 +30,10 @@ namespace {
 
 constexpr std::size_t kMostSignatures = 8192;     // of one region
 constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
-constexpr std::uint32_t kLastingCalls = 2;        // of a state of the module, for it to be kept
-constexpr std::size_t kMostParked = 3;            // states of a region's module besides the present one
 constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none of whose calls is proven
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
+constexpr std::uint32_t kMostRefusals = 3;        // calls in a row with arguments that are refused
+constexpr std::uint32_t kRefusedForLong = 32;     // the same: they are not even looked at for a while
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
 
@@ -56,70 +56,6 @@ class Busy {
  private:
   Region& region_;
 };
-
-enum class Guarded : std::uint8_t {
-  kHolds,
-  kAnew,     // it holds, but proofs are void that stood on another state
-  kRefused,  // the region is given up
-};
-
-// Worth keeping: a module that is another one in each call leaves one call in each of its states.
-bool lasted(const Signatures& signatures) {
-  std::uint32_t calls = 0;
-  for (const auto& entry : signatures) calls += entry.second->calls;
-  return calls >= kLastingCalls;
-}
-
-bool has_proofs(const Signatures& signatures) {
-  return std::any_of(signatures.begin(), signatures.end(),
-                     [](const auto& entry) { return entry.second->stage == Stage::kProven; });
-}
-
-// Puts what was proven aside, and takes what was proven in the state that the module is in now. False: nothing was.
-bool change_state(Region& region) {
-  if (region.guard != nullptr && lasted(region.signatures)) {
-    region.parked.insert(region.parked.begin(),
-                         ParkedState{std::move(region.guard), std::move(region.casts), std::move(region.signatures)});
-    if (region.parked.size() > kMostParked) region.parked.pop_back();
-  }
-  region.guard = nullptr;
-  region.casts.weights.clear();
-  region.signatures.clear();
-  for (auto at = region.parked.begin(); at != region.parked.end(); ++at) {
-    if (!at->guard->holds()) continue;
-    region.guard = std::move(at->guard);
-    region.casts = std::move(at->casts);
-    region.signatures = std::move(at->signatures);
-    region.parked.erase(at);
-    return true;
-  }
-  return false;
-}
-
-// The module's state is what proofs stand on. `reason`: what changed, or is refused.
-Guarded ensure_guard(Region& region, const Call& call, std::string& reason) {
-  if (region.guard != nullptr && region.guard->holds()) return Guarded::kHolds;
-  const bool proofs = has_proofs(region.signatures);
-  if (region.guard != nullptr) {
-    const bool itself = region.function && call.self == nullptr;
-    reason = itself ? "the function itself is not as it was: " : "its module is not as it was: ";
-    reason += region.guard->change();
-  }
-  if (change_state(region)) return Guarded::kHolds;
-  std::string refusal;
-  region.guard = state::ModuleGuard::take(call.root, call.self, refusal);
-  if (region.guard == nullptr) {
-    reason = refusal.empty() ? "no memory" : refusal;
-    region.given_up = true;
-    region.drop_proofs();
-    return Guarded::kRefused;
-  }
-  if (!reason.empty()) {
-    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), reason.c_str());
-    region.reasons.add(reason, {});
-  }
-  return proofs ? Guarded::kAnew : Guarded::kHolds;
-}
 
 // Null: too many, or two that share a hash.
 Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes) {
@@ -322,14 +258,20 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
   return false;
 }
 
-// Under autograd, and its results require grad. Null without an error: nothing ran yet.
-Object* pass_on(Region& region, Call& call) {
-  constexpr char kReason[] = "under autograd: its result requires grad";
-  if (config().strict) return fall_back(region, call, kReason);
-  region.reasons.add(kReason, {});
+// As always, what is inside may be replayed. Null without an error: nothing ran yet.
+Object* pass_on(Region& region, Call& call, const std::string& reason) {
+  if (config().strict) return fall_back(region, call, reason);
+  region.reasons.add(reason, {});
   ++region.fell_back;
   call.passed_on = true;
   return nullptr;
+}
+
+// Its arguments cannot be looked through. If that is so each time, the modules inside are regions.
+Object* refuse(Region& region, Call& call, const std::string& reason) {
+  if (++region.refused < kMostRefusals || region.replayed != 0) return fall_back(region, call, reason);
+  if (region.refused >= kRefusedForLong) region.refusals.begin();
+  return pass_on(region, call, reason);
 }
 
 Object* decide(Region& region, Call& call) {
@@ -338,12 +280,15 @@ Object* decide(Region& region, Call& call) {
   state::Walk walk(false);
   call.walk = &walk;
   const bool known = state::take_dispatch_state(call.dispatch, blocked);
-  if (known && call.dispatch.grad_enabled && region.autograd.rests()) return pass_on(region, call);
+  if (known && call.dispatch.grad_enabled && region.autograd.rests()) {
+    return pass_on(region, call, "under autograd: its result requires grad");
+  }
   if (!known || !write_call(call, walk)) {
     const std::string refusal = blocked != nullptr ? blocked : walk.reason();
-    if (!config().strict || works_on_gpu(region, call, walk)) return fall_back(region, call, refusal);
-    return run_eagerly(region, call);
+    if (config().strict && !works_on_gpu(region, call, walk)) return run_eagerly(region, call);
+    return known ? refuse(region, call, refusal) : fall_back(region, call, refusal);
   }
+  region.refused = 0;
   std::string reason;
   const double walked = now();
   const Guarded guard = ensure_guard(region, call, reason);
@@ -402,7 +347,8 @@ Object* decide_inner(Region& region, Call& call) {
   const double began = now();
   if (region.replayed == 0 && !InnerBudget::affords(began)) {
     ++region.put_off;
-    return run_eagerly(region, call);
+    call.passed_on = region.autograd.began() || region.refused >= kMostRefusals;
+    return call.passed_on ? nullptr : run_eagerly(region, call);
   }
   const double eager = region.times.eager, observed = region.times.observed;
   Object* result = decide(region, call);
@@ -417,6 +363,12 @@ Object* decide_inner(Region& region, Call& call) {
 
 Object* decide_or_rest(Region& region, Call& call) {
   if (!config().strict && region.payoff.rests()) return run_eagerly(region, call);
+  if (!config().strict && region.refusals.rests()) {
+    region.reasons.add_last();
+    ++region.fell_back;
+    call.passed_on = true;
+    return nullptr;
+  }
   return region.inner && !config().strict ? decide_inner(region, call) : decide(region, call);
 }
 

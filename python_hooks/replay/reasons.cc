@@ -74,6 +74,10 @@ void Reasons::add(const std::string& text, const std::string& place) noexcept {
   ++others_;
 }
 
+void Reasons::add_last() noexcept {
+  if (last_ < all_.size()) ++all_[last_].count;
+}
+
 const Reason* Reasons::last() const noexcept { return last_ < all_.size() ? &all_[last_] : nullptr; }
 
 std::string in_words(const Reason& reason) {

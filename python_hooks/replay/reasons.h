@@ -22,6 +22,8 @@ class Reasons {
   // memory only the count of others grows.
   void add(const std::string& text, const std::string& place) noexcept;
 
+  void add_last() noexcept;  // the last one once more
+
   const std::vector<Reason>& all() const noexcept { return all_; }  // in the order met
   std::uint64_t others() const noexcept { return others_; }         // calls whose reasons found no room
   const Reason* last() const noexcept;                              // null: none

@@ -134,11 +134,12 @@ struct Arena {
   std::uint64_t address = 0, bytes = 0;
 };
 
-// Calls whose results require grad cannot be replayed; looked at again ever more seldom. The same module may be called
-// without autograd in between (training, and evaluation now and then), and modules inside of it may be frozen.
-class AutogradRest {
+// Calls of a kind that cannot be replayed are looked at again ever more seldom. In between they run as always, what is
+// inside may be replayed.
+class Rest {
  public:
-  bool rests() noexcept { return left_ != 0 && left_-- != 0; }  // asked at each call under autograd
+  bool rests() noexcept { return left_ != 0 && left_-- != 0; }  // asked at each call of that kind
+  bool began() const noexcept { return next_ != kFirst; }
   void begin() noexcept {
     left_ = next_;
     next_ = next_ < kLast ? next_ * 4 : kLast;
@@ -188,7 +189,9 @@ struct Region {
   // not between guards and launch.
   std::vector<Object*> replaced;
   Ahead ahead;
-  AutogradRest autograd;
+  // From calls whose results require grad: the same module may be called without autograd in between (training, and
+  // evaluation now and then), and modules inside of it may be frozen. And from arguments that cannot be looked through.
+  Rest autograd, refusals;
   Payoff payoff;
 
   // For the report.
@@ -199,6 +202,7 @@ struct Region {
   std::uint64_t put_off = 0;          // ran as always because looking at them would have cost too much
   std::uint64_t first_calls = 0;      // ran as always because their signature had not come often enough
   std::uint32_t failures = 0;         // observations in a row that were of no use
+  std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
   std::uint32_t self_changes = 0;     // observed calls of a function that changed the module
   Times times;
   ReplayParts parts;

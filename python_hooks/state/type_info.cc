@@ -303,6 +303,15 @@ Kind exact_kind(Object* type) noexcept {
   return is_c_descriptor(type) ? Kind::kDescriptor : Kind::kOpaque;
 }
 
+// Is it typing.Generic, as C has it from 3.12 on, whose instances hold nothing?
+bool is_generic(Object* type) noexcept {
+  Object* typing = imported_module("typing");
+  Object* dict = typing != nullptr ? module_dict(typing) : nullptr;
+  return dict != nullptr && dict_item(dict, "Generic") == type && type::base(type) == g_api.PyBaseObject_Type &&
+         type::basic_size(type) == type::basic_size(g_api.PyBaseObject_Type) && type::item_size(type) == 0 &&
+         type::dict_offset(type) == 0 && type::weak_list_offset(type) == 0;
+}
+
 // Of instances of a class made in Python, by the first base that was not. Slots on the way are collected.
 Kind base_kind(Object* type, TypeInfo& info) {
   const auto collect = [](const char* name, std::size_t offset, void* slots) {
@@ -312,6 +321,7 @@ Kind base_kind(Object* type, TypeInfo& info) {
     type::own_slots(type, collect, &info.slots);
     type = type::base(type);
   }
+  if (is_generic(type)) type = type::base(type);
   if (type == g_api.PyBaseObject_Type || type == g_named_types.simple_namespace) return Kind::kPlain;
   if (g_api.PyType_IsSubtype(type, g_api.PyModule_Type) != 0) return Kind::kModule;
   const Kind kind = exact_kind(type);

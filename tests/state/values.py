@@ -8,6 +8,9 @@ import math
 import os
 import sys
 import types
+import typing
+
+T = typing.TypeVar("T")
 
 
 class Plain:
@@ -55,6 +58,23 @@ class Level(enum.IntEnum):
 class Bits(enum.Flag):
     A = 1
     B = 2
+
+
+class Box(typing.Generic[T]):
+    def __init__(self, content):
+        self.content = content
+
+
+class Shape(typing.Protocol):
+    a: int
+
+    def area(self):
+        return 1
+
+
+class Square(Shape):
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
 
 
 class WithDefault:
@@ -237,6 +257,15 @@ MAKERS = [
     lambda: Names("b"),
     lambda: Number(1),
     lambda: Number(2**100),
+    lambda: Box(1),
+    lambda: Box(2),
+    lambda: Box[int](1),
+    lambda: Square(),
+    lambda: Square(a=1),
+    lambda: Box,
+    lambda: Box[int],
+    lambda: typing.Optional[int],
+    lambda: typing.Dict[str, int],
     lambda: types.SimpleNamespace(),
     lambda: types.SimpleNamespace(a=1),
     lambda: functools.cached_property(add),

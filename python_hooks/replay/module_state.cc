@@ -1,0 +1,74 @@
+#include "python_hooks/replay/module_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "python_hooks/replay/observe.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape::python::replay {
+namespace {
+
+constexpr std::uint32_t kLastingCalls = 2;  // of a state of the module, for it to be kept
+constexpr std::size_t kMostParked = 3;      // states of a region's module besides the present one
+
+// Worth keeping: a module that is another one in each call leaves one call in each of its states.
+bool lasted(const Signatures& signatures) {
+  std::uint32_t calls = 0;
+  for (const auto& entry : signatures) calls += entry.second->calls;
+  return calls >= kLastingCalls;
+}
+
+// Puts what was proven aside, and takes what was proven in the state that the module is in now. False: nothing was.
+bool change_state(Region& region) {
+  if (region.guard != nullptr && lasted(region.signatures)) {
+    region.parked.insert(region.parked.begin(),
+                         ParkedState{std::move(region.guard), std::move(region.casts), std::move(region.signatures)});
+    if (region.parked.size() > kMostParked) region.parked.pop_back();
+  }
+  region.guard = nullptr;
+  region.casts.weights.clear();
+  region.signatures.clear();
+  for (auto at = region.parked.begin(); at != region.parked.end(); ++at) {
+    if (!at->guard->holds()) continue;
+    region.guard = std::move(at->guard);
+    region.casts = std::move(at->casts);
+    region.signatures = std::move(at->signatures);
+    region.parked.erase(at);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool has_proofs(const Signatures& signatures) {
+  return std::any_of(signatures.begin(), signatures.end(),
+                     [](const auto& entry) { return entry.second->stage == Stage::kProven; });
+}
+
+Guarded ensure_guard(Region& region, const Call& call, std::string& reason) {
+  if (region.guard != nullptr && region.guard->holds()) return Guarded::kHolds;
+  const bool proofs = has_proofs(region.signatures);
+  if (region.guard != nullptr) {
+    const bool itself = region.function && call.self == nullptr;
+    reason = itself ? "the function itself is not as it was: " : "its module is not as it was: ";
+    reason += region.guard->change();
+  }
+  if (change_state(region)) return Guarded::kHolds;
+  std::string refusal;
+  region.guard = state::ModuleGuard::take(call.root, call.self, refusal);
+  if (region.guard == nullptr) {
+    reason = refusal.empty() ? "no memory" : refusal;
+    region.given_up = true;
+    region.drop_proofs();
+    return Guarded::kRefused;
+  }
+  if (!reason.empty()) {
+    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), reason.c_str());
+    region.reasons.add(reason, {});
+  }
+  return proofs ? Guarded::kAnew : Guarded::kHolds;
+}
+
+}  // namespace grape::python::replay
