@@ -358,6 +358,18 @@ bool is_bare_float(Object* type) noexcept {
          type::dict_offset(type) == 0 && type::basic_size(type) == type::basic_size(g_api.PyFloat_Type);
 }
 
+// numpy.int64, numpy.bool_, numpy.float32: a number that never changes, and nothing beside it. Of a time the unit is.
+bool is_numpy_scalar(Object* type) noexcept {
+  Object* numpy = imported_module("numpy");
+  Object* dict = numpy != nullptr ? module_dict(numpy) : nullptr;
+  if (dict == nullptr || type::is_heap(type) || type::dict_offset(type) != 0) return false;
+  const auto is = [dict, type](const char* name) {
+    Object* base = dict_item(dict, name);
+    return base != nullptr && is_type(base) && g_api.PyType_IsSubtype(type, base) != 0;
+  };
+  return (is("number") || is("bool_")) && !is("timedelta64");
+}
+
 // Does a class made in Python tell others where memory of its objects lies?
 bool shows_memory(Object* type) noexcept {
   Object* mro = type::mro(type);
@@ -394,6 +406,7 @@ Kind kind_of(Object* type, TypeInfo& info) {
   if (const Kind exact = exact_kind(type); exact != Kind::kOpaque) return exact;
   const Kind named = type == g_named_types.simple_namespace ? Kind::kPlain
                      : is_bare_float(type)                  ? Kind::kFloat
+                     : is_numpy_scalar(type)                ? Kind::kNumpyScalar
                      : type::is_struct_sequence(type)       ? Kind::kTuple
                                                             : Kind::kOpaque;
   info.made_in_python = named != Kind::kOpaque;

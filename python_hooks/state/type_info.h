@@ -19,6 +19,7 @@ enum class Kind : std::uint8_t {
   kComplex,
   kStr,
   kBytes,
+  kNumpyScalar,  // numpy.int64 and its like, but for numpy.float64
   kRange,
   kSlice,
   kTypeAlias,  // list[int], int | str

@@ -9,7 +9,7 @@
 //                cells, weak references without a callback, staticmethod, classmethod, property; Python functions of
 //                the user's (code object by identity, defaults, closure cells, attributes), and of libraries where they
 //                have a closure
-//                functools.cached_property, types.SimpleNamespace, numpy.float64; the user's functions with
+//                functools.cached_property, types.SimpleNamespace, numbers of NumPy's; the user's functions with
 //                functools.lru_cache by the results that they hold
 //   by identity  classes, with a digest of what they and their bases define: of the user's classes functions, classes
 //                and mutable attributes by value, of libraries' by identity; enum members by class and name; the

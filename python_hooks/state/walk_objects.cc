@@ -55,6 +55,19 @@ bool starts_with_underscore(Object* key) noexcept {
 
 }  // namespace
 
+bool Walker::number_of_numpy(Object* number, const Path& path) {
+  Buffer view{};
+  if (g_api.PyObject_GetBuffer(number, &view, 0) != 0) {
+    g_api.PyErr_Clear();
+    return refuse(path, "a " + full_type_name(type_of(number)));
+  }
+  put(Tag::kBytes);
+  put(static_cast<std::size_t>(view.bytes));
+  put(view.data, static_cast<std::size_t>(view.bytes));
+  g_api.PyBuffer_Release(&view);
+  return true;
+}
+
 bool Walker::content(Object* object, Kind kind, const Path& path) {
   switch (kind) {
     case Kind::kPlain:
@@ -83,6 +96,8 @@ bool Walker::content(Object* object, Kind kind, const Path& path) {
       put(bytes_size(object));
       put(bytes_data(object), bytes_size(object));
       return true;
+    case Kind::kNumpyScalar:
+      return number_of_numpy(object, path);
     case Kind::kTuple:
     case Kind::kTorchSize:
       put(kind == Kind::kTuple ? Tag::kTuple : Tag::kSize);

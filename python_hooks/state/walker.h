@@ -80,6 +80,7 @@ class Walker {
 
   bool value_of_kind(Object* object, const TypeInfo& info, const Path& path);
   bool content(Object* object, Kind kind, const Path& path);
+  bool number_of_numpy(Object* number, const Path& path);
   bool class_reference(Object* type, const Path& path);
   bool instance(Object* object, const TypeInfo& info, const Path& path);
   bool module_attributes(Object* of, Object* dict, const Path& path);
