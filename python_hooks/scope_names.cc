@@ -127,6 +127,12 @@ ScopeEntry* lasting_scope(const void* address, ScopeKind kind, const char* name,
   return entry;
 }
 
+bool refers_for_its_name(const Object* reference, const Object* object) noexcept {
+  Register* entries = scope_register();
+  ScopeEntry** found = entries != nullptr ? entries->find(AddressKey{object}) : nullptr;
+  return found != nullptr && (*found)->address == object && (*found)->reference == reference;
+}
+
 void name_module(ScopeEntry* module, Object* root) noexcept {
   if (root != nullptr) {
     // A module that was added to its root after the root was walked, or one that is in nobody's `_modules`.

@@ -31,6 +31,8 @@ ScopeEntry* object_scope(Object* object, trace::ScopeKind kind) noexcept;
 // The entry of something that lives for good.
 ScopeEntry* lasting_scope(const void* address, trace::ScopeKind kind, const char* name, const char* type) noexcept;
 
+// Is this the register's own weak reference to an object? With the GIL.
+bool refers_for_its_name(const Object* reference, const Object* object) noexcept;
 // The path of a module in its root, found by a walk through the root's children where it is not known yet. `root`: the
 // outermost module that this thread is calling, null: `module` itself.
 void name_module(ScopeEntry* module, Object* root) noexcept;

@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <cstdio>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -29,6 +30,7 @@ namespace grape::python::replay {
 namespace {
 
 constexpr std::size_t kMostSignatures = 8192;     // of one region
+constexpr std::size_t kMostWithModules = 1024;    // where its module is an argument: they are long
 constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
 constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none of whose calls is proven
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
@@ -57,15 +59,28 @@ class Busy {
   Region& region_;
 };
 
+// Those that came once are forgotten: an argument may be another one in each call.
+void make_room(Signatures& signatures) {
+  for (auto at = signatures.begin(); at != signatures.end();) {
+    const bool once = at->second->stage == Stage::kSeen && at->second->calls < 2;
+    at = once ? signatures.erase(at) : std::next(at);
+  }
+}
+
+std::size_t most_signatures(const Region& region) noexcept {
+  return region.self_is_argument ? kMostWithModules : kMostSignatures;
+}
+
 // Null: too many, or two that share a hash.
 Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes) {
   const std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
-  std::unique_ptr<Signature>& signature = region.signatures[hash];
-  if (signature == nullptr) {
-    signature = std::make_unique<Signature>();
-    signature->bytes = bytes;
-  }
-  return signature->bytes == bytes ? signature.get() : nullptr;
+  const auto known = region.signatures.find(hash);
+  if (known != region.signatures.end()) return known->second->bytes == bytes ? known->second.get() : nullptr;
+  if (region.signatures.size() >= most_signatures(region)) make_room(region.signatures);
+  if (region.signatures.size() >= most_signatures(region)) return nullptr;
+  auto signature = std::make_unique<Signature>();
+  signature->bytes = bytes;
+  return (region.signatures[hash] = std::move(signature)).get();
 }
 
 Object* run_as_it_is(const Call& call) { return call.eager(call.function, call.arguments, call.count, call.names); }
@@ -108,7 +123,7 @@ Object* give_up_first(Region& region, const std::string& reason) {
 // its own in it); then those whose signatures come again, or that an earlier process proved, or all if some were
 // replayed already: a program that never repeats itself pays for nothing.
 bool worth_observing(const Region& region, Signature& signature, const Call& call) {
-  if (signature.stage == Stage::kGivenUp || region.signatures.size() > kMostSignatures) return false;
+  if (signature.stage == Stage::kGivenUp) return false;
   return signature.calls > 1 || !region.useful || region.replayed != 0 || proven_earlier(region, signature, call);
 }
 
@@ -308,6 +323,10 @@ Object* decide(Region& region, Call& call) {
   Signature* signature = find_signature(region, walk.bytes());
   if (signature == nullptr) return run_eagerly(region, call);
   ++signature->calls;
+  if (never_comes_again(region, *signature)) {
+    region.give_up();
+    return give_up_first(region, "changes its module, which is another one in each call");
+  }
   if (signature->stage == Stage::kProven) {
     Object* result = nullptr;
     if (run_proven(region, *signature, call, lookup, result, reason)) return result;

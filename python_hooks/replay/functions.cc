@@ -5,6 +5,11 @@
 #include "python_hooks/replay/region.h"
 
 namespace grape::python::replay {
+namespace {
+
+constexpr std::uint32_t kMostStates = 4;  // in a row that did not come again
+
+}  // namespace
 
 const char* deferred(Object* function) noexcept {
   constexpr struct {
@@ -30,13 +35,26 @@ bool takes_self_as_argument(const Region& region) noexcept {
   return region.self_changes >= (region.inner ? 1 : 2);  // before it is given up for that
 }
 
+void note_change_of_self(Region& region, const Call& call) noexcept {
+  const bool of_module = !region.function || call.self != nullptr;
+  if (of_module && !region.self_is_argument) ++region.self_changes;
+}
+
+bool never_comes_again(Region& region, const Signature& signature) noexcept {
+  if (region.function || !region.self_is_argument || region.replayed != 0) return false;
+  region.states = signature.calls == 1 ? region.states + 1 : 0;
+  return region.states > kMostStates;
+}
+
 void give_self_as_argument(Region& region, Call& call) noexcept {
+  if (!region.function) call.root = call.function;
   call.self = nullptr;
   call.first = 0;
   if (region.self_is_argument) return;
   region.self_is_argument = true;
   region.drop_proofs();
   region.guard = nullptr;
+  region.parked.clear();  // who refers weakly to its modules would hear of their end
   region.casts.weights.clear();
   region.failures = 0;
 }

@@ -1,4 +1,5 @@
-// Functions that are regions: how their calls differ from those of modules. With the GIL.
+// Functions that are regions: how their calls differ from those of modules. And modules that their own calls change,
+// which are arguments like others then. With the GIL.
 #pragma once
 
 #include "python_hooks/replay/observe.h"
@@ -9,10 +10,16 @@ namespace grape::python::replay {
 // walked each time. Null: there is none.
 Object* self_of(Object* const* arguments, std::size_t count) noexcept;
 
-// Do its calls change that module? Not the first one alone, which may make what is there from then on.
+// Do its calls change that module, or the one that the region is of? Not the first one alone, which may make what is
+// there from then on.
 bool takes_self_as_argument(const Region& region) noexcept;
-// What is changed can be an effect on an argument: from here on the module is one like others.
+// What is changed can be an effect on an argument: from here on the module is one like others. For a module's own calls
+// what is guarded in its place is the function that is called, torch.nn.Module's __call__.
 void give_self_as_argument(Region& region, Call& call) noexcept;
+// An observed call changed it (as it cannot be found out of a module that is an argument already).
+void note_change_of_self(Region& region, const Call& call) noexcept;
+// A module that is an argument, and another one in each call (it counts them, say): no call of it will ever come again.
+bool never_comes_again(Region& region, const Signature& signature) noexcept;
 
 // What calling the function gives in place of running its code ("a generator"); null: calling it runs its code.
 const char* deferred(Object* function) noexcept;

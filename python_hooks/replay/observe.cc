@@ -14,6 +14,7 @@
 #include "python_hooks/frame_names.h"
 #include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/proof.h"
 #include "python_hooks/replay/recipes.h"
@@ -157,7 +158,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
   seen.reason = changed_by_call(region, known, call);
   if (!seen.reason.empty()) {
-    if (call.self != nullptr && !region.guard->holds()) ++region.self_changes;
+    if (!region.guard->holds()) note_change_of_self(region, call);
     return nullptr;
   }
   auto observation = std::make_unique<Observation>();

@@ -176,7 +176,7 @@ struct Region {
   bool inner = false;                       // its first call was inside of a module that is not replayed as a whole
   bool useful = false;                      // an observation of one of its calls was
   bool busy = false;                        // a thread is inside
-  bool self_is_argument = false;            // that module is none of the guard's
+  bool self_is_argument = false;            // that module, or the one that the region is of, is none of the guard's
   Reasons reasons;                          // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;
   CastWeights casts;                  // the guard's
@@ -203,7 +203,8 @@ struct Region {
   std::uint64_t first_calls = 0;      // ran as always because their signature had not come often enough
   std::uint32_t failures = 0;         // observations in a row that were of no use
   std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
-  std::uint32_t self_changes = 0;     // observed calls of a function that changed the module
+  std::uint32_t self_changes = 0;     // observed calls that changed the module
+  std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
   Times times;
   ReplayParts parts;
   StageCounts last_counts;  // of signatures that are not there any more

@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "python_hooks/scopes.h"
+
 namespace grape::python::state {
 namespace {
 
@@ -13,9 +15,12 @@ class Fleeting {
  public:
   Fleeting(BeforeState& state, std::string& reason) : state_(state), reason_(reason) {}
 
-  // What refers to a fleeting object is one itself: to hold it would be to hold both.
+  // What refers to a fleeting object is one itself: to hold it would be to hold both. The call's own arguments do not
+  // end before it does.
   void mark(const std::vector<bool>& seen) {
-    for (std::uint32_t i = 0; i < seen.size(); ++i) state_.objects[i].fleeting = seen[i];
+    for (std::uint32_t i = 0; i < seen.size(); ++i) {
+      state_.objects[i].fleeting = seen[i] && state_.objects[i].parent != ~0U;
+    }
     for (bool more = true; more;) {
       more = false;
       for (auto known = state_.objects.rbegin(); known != state_.objects.rend();
@@ -123,10 +128,19 @@ class Fleeting {
   std::string& reason_;
 };
 
+// Does Grape alone refer to it weakly, for its name (scopes.h)?
+bool weakly_held_for_its_name(Object* object) {
+  constexpr std::size_t kNext = 48;  // of a weak reference: the next one to the same object
+  const Object* reference = field<Object*>(object, static_cast<std::size_t>(type::weak_list_offset(type_of(object))));
+  return field<Object*>(reference, kNext) == nullptr && reference_count(reference) == 1 &&
+         refers_for_its_name(reference, object);
+}
+
 }  // namespace
 
 bool end_is_seen(Object* object) {
-  if (!type::has_finalizer(type_of(object)) && !weakly_held(object)) return false;
+  const bool held = weakly_held(object) && !weakly_held_for_its_name(object);
+  if (!type::has_finalizer(type_of(object)) && !held) return false;
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   // To what is known by what it is, Grape itself refers weakly.

@@ -13,6 +13,17 @@ def calling(run, arguments, calls=12, kind=Net):
         run(model, *arguments(i))
 
 
+# No more than a few thousand are remembered, and those that came once make room for those that come now.
+@case("e{8303}r{3}")
+def more_arguments_than_are_remembered(run):
+    calling(run, lambda i: (data(1), None) if i >= 8300 else (data(1), float(i)), calls=8306, kind=Times)
+
+
+class Times(Net):
+    def forward(self, x, factor):
+        return super().forward(x) * (2.0 if factor is None else factor)
+
+
 class Any(Net):
     """Of any shape and type; several arguments."""
 

@@ -95,7 +95,7 @@ def hook_keeps_output(run):
     calling(run, model, seen=lambda: (kept["last"],))
 
 
-@case("e{4}[ep]{12}")
+@case("e{4}r{12}")
 def hook_keeps_output_on_module(run):
     model = net()
     model.first.register_forward_hook(lambda m, arguments, output: setattr(m, "last", output))

@@ -299,7 +299,7 @@ def wrong_arguments(run):
             run(model, data(i))
 
 
-@case("[ep]{8}")
+@case("e{4}r{4}")
 def catches_an_exception(run):
     class Catching(Net):
         def forward(self, x):

@@ -205,7 +205,7 @@ def counter_by_globals(run):
     counting(run, count, lambda _: NUMBER)
 
 
-@case("[ep]{8}")
+@case("e{4}r{4}")
 def attribute_set_in_each_call(run):
     class Setting(Net):
         def forward(self, x):
@@ -271,7 +271,7 @@ def buffer_changed_by_the_call(run):
         run.see(model.mean, model.batches)
 
 
-@case("[ep]{10}")
+@case("e{4}r{6}")
 def buffer_replaced_by_the_call(run):
     class Replacing(Running):
         def forward(self, x):
