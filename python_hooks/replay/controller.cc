@@ -310,6 +310,9 @@ Object* decide(Region& region, Call& call) {
   const Lookup lookup{began, now() - walked};
   region.on_gpu = region.on_gpu || !walk.extents().empty();
   if (guard == Guarded::kRefused) return give_up_first(region, reason);
+  if (guard == Guarded::kNotNow) {
+    return config().strict && !region.on_gpu ? run_eagerly(region, call) : fall_back(region, call, reason);
+  }
   if (guard == Guarded::kAnew && config().strict) return raise_not_replayed(region, reason, {});
   if (!walk.extents().empty() || !region.guard->extents().empty()) {
     region.on_gpu = true;

@@ -35,6 +35,11 @@ bool takes_self_as_argument(const Region& region) noexcept {
   return region.self_changes >= (region.inner ? 1 : 2);  // before it is given up for that
 }
 
+Object* lasting_argument(const Region& region) noexcept {
+  if (!region.self_is_argument) return nullptr;
+  return region.function ? region.self : region.root;
+}
+
 void note_change_of_self(Region& region, const Call& call) noexcept {
   const bool of_module = !region.function || call.self != nullptr;
   if (of_module && !region.self_is_argument) ++region.self_changes;

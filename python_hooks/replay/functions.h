@@ -16,6 +16,8 @@ bool takes_self_as_argument(const Region& region) noexcept;
 // What is changed can be an effect on an argument: from here on the module is one like others. For a module's own calls
 // what is guarded in its place is the function that is called, torch.nn.Module's __call__.
 void give_self_as_argument(Region& region, Call& call) noexcept;
+// The module, where it is an argument: its caller holds it. Null: it is none.
+Object* lasting_argument(const Region& region) noexcept;
 // An observed call changed it (as it cannot be found out of a module that is an argument already).
 void note_change_of_self(Region& region, const Call& call) noexcept;
 // A module that is an argument, and another one in each call (it counts them, say): no call of it will ever come again.

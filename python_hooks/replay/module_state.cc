@@ -10,6 +10,7 @@ namespace grape::python::replay {
 namespace {
 
 constexpr std::uint32_t kLastingCalls = 2;  // of a state of the module, for it to be kept
+constexpr std::uint32_t kMostRefusals = 3;  // calls in a row
 constexpr std::size_t kMostParked = 3;      // states of a region's module besides the present one
 
 // Worth keeping: a module that is another one in each call leaves one call in each of its states.
@@ -60,10 +61,13 @@ Guarded ensure_guard(Region& region, const Call& call, std::string& reason) {
   region.guard = state::ModuleGuard::take(call.root, call.self, refusal);
   if (region.guard == nullptr) {
     reason = refusal.empty() ? "no memory" : refusal;
+    // Before its first call a module may hold what that replaces, and that is too large, on the CPU (weight_norm).
+    if (++region.guard_refusals < kMostRefusals) return Guarded::kNotNow;
     region.given_up = true;
     region.drop_proofs();
     return Guarded::kRefused;
   }
+  region.guard_refusals = 0;
   if (!reason.empty()) {
     log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), reason.c_str());
     region.reasons.add(reason, {});

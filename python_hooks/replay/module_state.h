@@ -14,7 +14,8 @@ struct Call;
 enum class Guarded : std::uint8_t {
   kHolds,
   kAnew,     // it holds, but proofs are void that stood on another state
-  kRefused,  // the region is given up
+  kNotNow,   // it cannot be guarded in the state that it is in now: the next calls tell whether that lasts
+  kRefused,  // the same for good: the region is given up
 };
 
 // Before a call of it is looked up. `reason`: what changed, or is refused. Throws std::bad_alloc.

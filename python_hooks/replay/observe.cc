@@ -80,7 +80,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
     signature.observation = nullptr;
     signature.stage = Stage::kSeen;
   }
-  seen.before = state::Before::take(*call.walk, *region.guard, seen.reason);
+  seen.before = state::Before::take(*call.walk, *region.guard, lasting_argument(region), seen.reason);
   if (seen.before == nullptr) return false;
   if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(seen.globals_before);
   seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);

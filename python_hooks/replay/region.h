@@ -202,6 +202,7 @@ struct Region {
   std::uint64_t put_off = 0;          // ran as always because looking at them would have cost too much
   std::uint64_t first_calls = 0;      // ran as always because their signature had not come often enough
   std::uint32_t failures = 0;         // observations in a row that were of no use
+  std::uint32_t guard_refusals = 0;   // calls in a row whose module could not be guarded
   std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
   std::uint32_t self_changes = 0;     // observed calls that changed the module
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one

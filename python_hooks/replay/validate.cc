@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/shadowed.h"
 #include "python_hooks/state/observers.h"
@@ -34,7 +35,7 @@ class Check {
         proven_.outcome->end_is_seen(*call_.walk)) {
       return false;
     }
-    before_ = state::Before::take(*call_.walk, *region_.guard, error);
+    before_ = state::Before::take(*call_.walk, *region_.guard, lasting_argument(region_), error);
     random_known_ = state::random_state(call_.dispatch.device, seed_, offset_);
     host_random_ = state::host_random_hash();
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;

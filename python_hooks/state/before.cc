@@ -12,13 +12,14 @@ namespace {
 
 class Taker {
  public:
-  explicit Taker(BeforeState& state, std::string& reason) : state_(state), reason_(reason) {}
+  Taker(BeforeState& state, Object* lasting, std::string& reason)
+      : state_(state), lasting_(lasting), reason_(reason) {}
 
   bool take(const std::vector<Object*>& objects) {
     state_.objects.resize(objects.size());
     std::vector<bool> ends_seen(objects.size());
     for (std::uint32_t i = 0; i < objects.size(); ++i) {
-      ends_seen[i] = end_is_seen(objects[i]);
+      ends_seen[i] = objects[i] != lasting_ && end_is_seen(objects[i]);
       state_.objects[i].object = objects[i];
       state_.places.emplace(objects[i], i);
     }
@@ -166,6 +167,7 @@ class Taker {
   }
 
   BeforeState& state_;
+  Object* const lasting_;
   std::string& reason_;
 };
 
@@ -190,14 +192,15 @@ bool Before::knows(const VersionCounter* counter) const noexcept {
          std::any_of(state_->module_versions.begin(), state_->module_versions.end(), is_it);
 }
 
-std::unique_ptr<Before> Before::take(const Walk& arguments, const ModuleGuard& module, std::string& reason) noexcept {
+std::unique_ptr<Before> Before::take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
+                                     std::string& reason) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
     std::unique_ptr<Before> before(new Before);
     before->state_ = std::make_unique<BeforeState>();
     take_versions(module.tensors(), before->state_->module_versions);
-    Taker taker(*before->state_, reason);
+    Taker taker(*before->state_, lasting, reason);
     return taker.take(arguments.objects()) ? std::move(before) : nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;

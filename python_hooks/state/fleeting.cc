@@ -15,12 +15,9 @@ class Fleeting {
  public:
   Fleeting(BeforeState& state, std::string& reason) : state_(state), reason_(reason) {}
 
-  // What refers to a fleeting object is one itself: to hold it would be to hold both. The call's own arguments do not
-  // end before it does.
+  // What refers to a fleeting object is one itself: to hold it would be to hold both.
   void mark(const std::vector<bool>& seen) {
-    for (std::uint32_t i = 0; i < seen.size(); ++i) {
-      state_.objects[i].fleeting = seen[i] && state_.objects[i].parent != ~0U;
-    }
+    for (std::uint32_t i = 0; i < seen.size(); ++i) state_.objects[i].fleeting = seen[i];
     for (bool more = true; more;) {
       more = false;
       for (auto known = state_.objects.rbegin(); known != state_.objects.rend();

@@ -24,8 +24,10 @@ struct OutcomeState;
 // there, where a proof finds its input. And the versions of all tensors, the module's too.
 class Before {
  public:
-  // `arguments`: the walk of the call's arguments, just taken. `module` holds.
-  static std::unique_ptr<Before> take(const Walk& arguments, const ModuleGuard& module, std::string& reason) noexcept;
+  // `arguments`: the walk of the call's arguments, just taken. `module` holds. `lasting`: one of them that does not end
+  // before the call does, whoever would see that (the module that it is a call of); null: none is known to.
+  static std::unique_ptr<Before> take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
+                                      std::string& reason) noexcept;
   ~Before();
 
   // Is it the version of a tensor of the arguments or the module?

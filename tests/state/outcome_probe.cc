@@ -64,7 +64,7 @@ PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
     if (reason.empty()) reason = walk.reason();
     return observed.release();
   }
-  auto before = state::Before::take(walk, *guard, reason);
+  auto before = state::Before::take(walk, *guard, nullptr, reason);
   if (before == nullptr) return observed.release();
   observed->result = g_api.PyObject_CallObject(function, arguments);
   if (observed->result == nullptr) {

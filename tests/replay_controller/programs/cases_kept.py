@@ -137,6 +137,26 @@ def weights_made_by_a_hook(run):
         run.see(model.one.weight, model.two.weight)
 
 
+# weight_norm leaves what it made on the CPU there, until the first call on the device.
+@case("e{5}r{9}")
+def large_weights_that_are_replaced_in_the_first_call(run):
+    class Late(Net):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.zeros(200, 200)
+
+        def forward(self, x):
+            y = super().forward(x)
+            self.weight = y * 2
+            return y + 1
+
+    model = net(Late)
+    run.see(model.weight.device.type)
+    for i in range(14):
+        run(model, data(i))
+        run.see(model.weight)
+
+
 @case("[er]*r{4}")
 def modules_that_keep_come_and_go(run):
     used = []
