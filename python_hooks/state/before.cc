@@ -12,8 +12,7 @@ namespace {
 
 class Taker {
  public:
-  Taker(BeforeState& state, Object* lasting, std::string& reason)
-      : state_(state), lasting_(lasting), reason_(reason) {}
+  Taker(BeforeState& state, Object* lasting, std::string& reason) : state_(state), lasting_(lasting), reason_(reason) {}
 
   bool take(const std::vector<Object*>& objects) {
     state_.objects.resize(objects.size());
