@@ -28,13 +28,6 @@ const void* g_instance_dealloc = nullptr;  // of every class made in Python
 
 const Member* members(const Object* type) noexcept { return field<const Member*>(type, 240); }
 
-// The `name` of `module`, borrowed from its dictionary; null: not imported.
-Object* module_member(const char* module, const char* name) noexcept {
-  Object* found = imported_module(module);
-  Object* dict = found != nullptr ? module_dict(found) : nullptr;
-  return dict != nullptr ? dict_item(dict, name) : nullptr;
-}
-
 // What the checks look at, made by Python code.
 constexpr char kSamples[] =
     "import collections, functools, enum, weakref\n"
@@ -254,6 +247,12 @@ bool call_collector(const char* function) noexcept {
 }
 
 }  // namespace
+
+Object* module_member(const char* module, const char* name) noexcept {
+  Object* found = imported_module(module);
+  Object* dict = found != nullptr ? module_dict(found) : nullptr;
+  return dict != nullptr ? dict_item(dict, name) : nullptr;
+}
 
 bool check_objects() noexcept {
   static int known = -1;

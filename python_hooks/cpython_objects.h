@@ -14,6 +14,9 @@ namespace grape::python {
 // remembered.
 bool check_objects() noexcept;
 
+// `module.name` of an imported module, borrowed from its dictionary; null: there is none.
+Object* module_member(const char* module, const char* name) noexcept;
+
 // Types that have no symbol; null: their module is not imported.
 struct NamedTypes {
   Object* ordered_dict = nullptr;

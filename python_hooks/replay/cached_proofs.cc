@@ -38,7 +38,7 @@ std::string environment() {
   text += interpose::machine();
   add_line(text, "python", g_api.Py_GetVersion());
   // A TorchVersion, whose text is not kept as a str's own.
-  Object* torch = state::torch_member("torch", "__version__");
+  Object* torch = module_member("torch", "__version__");
   const char* version = torch != nullptr && is_text(torch) ? g_api.PyUnicode_AsUTF8AndSize(torch, nullptr) : nullptr;
   if (version == nullptr) g_api.PyErr_Clear();
   add_line(text, "torch", version != nullptr ? version : "");

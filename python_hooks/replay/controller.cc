@@ -274,12 +274,16 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
 }
 
 // As always, what is inside may be replayed. Null without an error: nothing ran yet.
-Object* pass_on(Region& region, Call& call, const std::string& reason) {
-  if (config().strict) return fall_back(region, call, reason);
-  region.reasons.add(reason, {});
+Object* pass_on(Region& region, Call& call) noexcept {
   ++region.fell_back;
   call.passed_on = true;
   return nullptr;
+}
+
+Object* pass_on(Region& region, Call& call, const std::string& reason) {
+  if (config().strict) return fall_back(region, call, reason);
+  region.reasons.add(reason, {});
+  return pass_on(region, call);
 }
 
 // Its arguments cannot be looked through. If that is so each time, the modules inside are regions.
@@ -387,9 +391,7 @@ Object* decide_or_rest(Region& region, Call& call) {
   if (!config().strict && region.payoff.rests()) return run_eagerly(region, call);
   if (!config().strict && region.refusals.rests()) {
     region.reasons.add_last();
-    ++region.fell_back;
-    call.passed_on = true;
-    return nullptr;
+    return pass_on(region, call);
   }
   return region.inner && !config().strict ? decide_inner(region, call) : decide(region, call);
 }

@@ -59,7 +59,6 @@ void give_self_as_argument(Region& region, Call& call) noexcept {
   region.self_is_argument = true;
   region.drop_proofs();
   region.guard = nullptr;
-  region.parked.clear();  // who refers weakly to its modules would hear of their end
   region.casts.weights.clear();
   region.failures = 0;
 }

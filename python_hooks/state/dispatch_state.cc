@@ -38,12 +38,12 @@ Getters make_getters() noexcept {
   getters.forward_dict = forward != nullptr ? held(module_dict(forward)) : nullptr;
   getters.forward_level = g_api.PyUnicode_InternFromString("_current_level");
   getters.initialized = g_api.PyUnicode_InternFromString("_initialized");
-  getters.device = held(torch_member("torch._C", "_cuda_getDevice"));
-  getters.stream = held(torch_member("torch._C", "_cuda_getCurrentRawStream"));
-  getters.mode_at = held(torch_member("torch._C", "_get_function_stack_at"));
-  getters.device_mode = held(torch_member("torch.utils._device", "DeviceContext"));
-  getters.trace = held(torch_member("sys", "gettrace"));
-  getters.profile = held(torch_member("sys", "getprofile"));
+  getters.device = held(module_member("torch._C", "_cuda_getDevice"));
+  getters.stream = held(module_member("torch._C", "_cuda_getCurrentRawStream"));
+  getters.mode_at = held(module_member("torch._C", "_get_function_stack_at"));
+  getters.device_mode = held(module_member("torch.utils._device", "DeviceContext"));
+  getters.trace = held(module_member("sys", "gettrace"));
+  getters.profile = held(module_member("sys", "getprofile"));
   Object* sys = imported_module("sys");
   Object* monitoring = sys != nullptr ? g_api.PyObject_GetAttrString(sys, "monitoring") : nullptr;
   if (monitoring != nullptr) {

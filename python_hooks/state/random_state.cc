@@ -12,7 +12,7 @@ namespace {
 
 // torch.cuda.default_generators[device], borrowed; null: CUDA is not in use.
 Object* generator_of(std::int32_t device) noexcept {
-  Object* generators = torch_member("torch.cuda", "default_generators");
+  Object* generators = module_member("torch.cuda", "default_generators");
   if (generators == nullptr || !is_exactly(generators, g_api.PyTuple_Type) || device < 0 ||
       static_cast<std::size_t>(device) >= item_count(generators)) {
     return nullptr;
@@ -78,12 +78,12 @@ void Hash::add_value(Object* value, int depth) noexcept {
   }
 }
 
-Object* python_generator() noexcept { return torch_member("random", "_inst"); }
-Object* numpy_generator() noexcept { return torch_member("numpy.random.mtrand", "_rand"); }
+Object* python_generator() noexcept { return module_member("random", "_inst"); }
+Object* numpy_generator() noexcept { return module_member("numpy.random.mtrand", "_rand"); }
 
 void add_python(Hash& hash) noexcept {
   Object* random = python_generator();
-  Object* random_class = torch_member("_random", "Random");
+  Object* random_class = module_member("_random", "Random");
   if (random == nullptr || random_class == nullptr) return;
   const Reference method(g_api.PyObject_GetAttrString(random_class, "getstate"));  // not Python's own wrapper
   const Reference arguments(g_api.PyTuple_New(1));
@@ -106,7 +106,7 @@ void add_numpy(Hash& hash) noexcept {
 }
 
 void add_torch(Hash& hash) noexcept {
-  Object* generator = torch_member("torch._C", "default_generator");
+  Object* generator = module_member("torch._C", "default_generator");
   if (generator == nullptr) return;
   const Reference state(call_method(generator, "get_state", nullptr));
   TensorView view;

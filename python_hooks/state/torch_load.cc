@@ -321,7 +321,7 @@ const char* find_functions() noexcept {
 }
 
 bool hold(Object*& place, const char* module, const char* name) noexcept {
-  place = torch_member(module, name);
+  place = module_member(module, name);
   if (place == nullptr) return false;
   g_api.Py_IncRef(place);
   return true;
@@ -348,7 +348,7 @@ bool is_being_imported(Object* module) noexcept {
 // The thread's own keys against what Python says of them: the difference is what every thread begins with.
 bool check_local_keys() noexcept {
   const std::uint64_t* local = local_keys();
-  Object* include = torch_member("torch._C", "_dispatch_tls_local_include_set");
+  Object* include = module_member("torch._C", "_dispatch_tls_local_include_set");
   if (local == nullptr || include == nullptr) return false;
   const Reference set(g_api.PyObject_CallObject(include, nullptr));
   if (!set) return false;
@@ -382,12 +382,6 @@ Loaded try_to_load() noexcept {
 }
 
 }  // namespace
-
-Object* torch_member(const char* module, const char* name) noexcept {
-  Object* found = imported_module(module);
-  Object* dict = found != nullptr ? module_dict(found) : nullptr;
-  return dict != nullptr ? dict_item(dict, name) : nullptr;
-}
 
 const std::uint64_t* local_keys() noexcept {
   static __thread const std::uint64_t* keys __attribute__((tls_model("initial-exec"))) = nullptr;

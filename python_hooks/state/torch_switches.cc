@@ -233,7 +233,7 @@ void add(Switches& switches, Object* function, Object* arguments) noexcept {
 
 void add_flags(Switches& switches) noexcept {
   for (const auto& [name, method] : kFlags) {
-    Object* function = torch_member("torch._C", name);
+    Object* function = module_member("torch._C", name);
     const bool known = function != nullptr && switches.context != nullptr;
     const Flag flag = known ? flag_of(switches.context, method, function) : nullptr;
     if (flag != nullptr) {
@@ -246,7 +246,7 @@ void add_flags(Switches& switches) noexcept {
 
 void add_others(Switches& switches) noexcept {
   for (const auto& [name, methods, readers, warns] : kSwitches) {
-    Object* function = torch_member("torch._C", name);
+    Object* function = module_member("torch._C", name);
     if (function == nullptr) continue;
     add(switches, function, nullptr);
     Switch& added = switches.others[switches.count - 1];
@@ -265,7 +265,7 @@ void add_others(Switches& switches) noexcept {
 }
 
 void add_precisions(Switches& switches) noexcept {
-  Object* getter = torch_member("torch._C", "_get_fp32_precision_getter");
+  Object* getter = module_member("torch._C", "_get_fp32_precision_getter");
   if (getter == nullptr) return;
   try {
     if (switches.context != nullptr) {
@@ -282,7 +282,7 @@ void add_precisions(Switches& switches) noexcept {
 
 // As torch.get_default_dtype() says it: the number must be that of what it gives.
 void add_default_type(Switches& switches) noexcept {
-  Object* function = torch_member("torch", "get_default_dtype");
+  Object* function = module_member("torch", "get_default_dtype");
   if (function == nullptr) return;
   g_api.Py_IncRef(function);
   switches.get_default_type = function;

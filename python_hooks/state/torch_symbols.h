@@ -106,7 +106,4 @@ const std::uint64_t* local_keys() noexcept;
 // Takes the handle's tensor into a Python object, and the handle away. Null: no memory.
 Object* wrapped(void* handle) noexcept;
 
-// `module.name` of an imported module, borrowed; null: none.
-Object* torch_member(const char* module, const char* name) noexcept;
-
 }  // namespace grape::python::state

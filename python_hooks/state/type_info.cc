@@ -305,9 +305,7 @@ Kind exact_kind(Object* type) noexcept {
 
 // Is it typing.Generic, as C has it from 3.12 on, whose instances hold nothing?
 bool is_generic(Object* type) noexcept {
-  Object* typing = imported_module("typing");
-  Object* dict = typing != nullptr ? module_dict(typing) : nullptr;
-  return dict != nullptr && dict_item(dict, "Generic") == type && type::base(type) == g_api.PyBaseObject_Type &&
+  return type == module_member("typing", "Generic") && type::base(type) == g_api.PyBaseObject_Type &&
          type::basic_size(type) == type::basic_size(g_api.PyBaseObject_Type) && type::item_size(type) == 0 &&
          type::dict_offset(type) == 0 && type::weak_list_offset(type) == 0;
 }
@@ -346,9 +344,7 @@ Kind base_kind(Object* type, TypeInfo& info) {
 }
 
 bool is_logger(Object* type) noexcept {
-  Object* logging = imported_module("logging");
-  Object* dict = logging != nullptr ? module_dict(logging) : nullptr;
-  Object* logger = dict != nullptr ? dict_item(dict, "Logger") : nullptr;
+  Object* logger = module_member("logging", "Logger");
   return logger != nullptr && is_type(logger) && g_api.PyType_IsSubtype(type, logger) != 0;
 }
 
@@ -360,11 +356,9 @@ bool is_bare_float(Object* type) noexcept {
 
 // numpy.int64, numpy.bool_, numpy.float32: a number that never changes, and nothing beside it. Of a time the unit is.
 bool is_numpy_scalar(Object* type) noexcept {
-  Object* numpy = imported_module("numpy");
-  Object* dict = numpy != nullptr ? module_dict(numpy) : nullptr;
-  if (dict == nullptr || type::is_heap(type) || type::dict_offset(type) != 0) return false;
-  const auto is = [dict, type](const char* name) {
-    Object* base = dict_item(dict, name);
+  if (type::is_heap(type) || type::dict_offset(type) != 0) return false;
+  const auto is = [type](const char* name) {
+    Object* base = module_member("numpy", name);
     return base != nullptr && is_type(base) && g_api.PyType_IsSubtype(type, base) != 0;
   };
   return (is("number") || is("bool_")) && !is("timedelta64");

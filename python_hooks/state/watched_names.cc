@@ -15,12 +15,6 @@
 namespace grape::python::state {
 namespace {
 
-Object* member_of(const char* module, const char* name) noexcept {
-  Object* found = imported_module(module);
-  Object* dict = found != nullptr ? module_dict(found) : nullptr;
-  return dict != nullptr ? dict_item(dict, name) : nullptr;
-}
-
 // Of numpy.frompyfunc(), which names it so.
 bool calls_an_object(Object* ufunc) noexcept {
   constexpr std::string_view kEnd = " (vectorized)";
@@ -63,7 +57,7 @@ bool stands_for_itself(Object* value) noexcept {
                  {"triton.runtime.autotuner", "Autotuner"},
                  {"triton.runtime.autotuner", "Heuristics"}};
   for (const auto& row : classes) {
-    Object* type = member_of(row.module, row.type);
+    Object* type = module_member(row.module, row.type);
     if (type == nullptr || !is_type(type) || g_api.PyType_IsSubtype(type_of(value), type) == 0) continue;
     return std::strcmp(row.type, "Logger") != 0 || is_library_class(type_of(value));
   }
@@ -122,7 +116,7 @@ bool is_data(Object* value) {
   if (info == nullptr) throw std::bad_alloc();
   switch (info->kind) {
     case Kind::kPlain:
-      return type != member_of("os", "_Environ");  // see EffectKind::kEnvironment
+      return type != module_member("os", "_Environ");  // see EffectKind::kEnvironment
     case Kind::kTuple:
     case Kind::kList:
     case Kind::kDict:

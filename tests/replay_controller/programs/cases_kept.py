@@ -30,14 +30,6 @@ class Averaging(Net):
 
 
 @case("e{4}r{10}")
-def module_that_keeps_a_tensor(run):
-    model = net(Keeping)
-    for i in range(14):
-        run(model, data(i))
-        run.see(model.kept)
-
-
-@case("e{4}r{10}")
 def module_that_keeps_what_it_is_given(run):
     model = net(Averaging)
     for i in range(14):

@@ -205,7 +205,7 @@ def counter_by_globals(run):
     counting(run, count, lambda _: NUMBER)
 
 
-@case("e{4}r{4}")
+@case("e{4}r{10}")
 def attribute_set_in_each_call(run):
     class Setting(Net):
         def forward(self, x):
@@ -213,7 +213,7 @@ def attribute_set_in_each_call(run):
             return self.last * 2
 
     model = net(Setting)
-    for i in range(8):
+    for i in range(14):
         run(model, data(i))
         run.see(model.last)
 
