@@ -187,8 +187,9 @@ def add_test_of_validation(cases, plain):
             with self.subTest(name):
                 self.assertEqual(under_grape.results[name]["seen"], plain.of(of_name(cases, name)).results[name]["seen"])
         self.assertEqual(sum(region["replayed"] for region in under_grape.regions), 0)
-        # Some cases' calls are not replayed, and the report leaves out most modules that are gone.
-        self.assertGreater(sum(region["validated"] for region in under_grape.regions), 2 * len(names))
+        # Some cases' calls are not replayed. The report leaves out modules that are gone, from the 257th on, so that how
+        # many it tells of does not grow with the cases.
+        self.assertGreater(sum(region["validated"] for region in under_grape.regions), 4 * len(under_grape.regions))
 
     Cases.test_validated = test
 
