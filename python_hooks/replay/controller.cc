@@ -241,12 +241,14 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
   }
   Why why;
   const double looked_up = now();
+  region.parts = {};
   switch (run(region, *signature.proven, call, result, why)) {
     case Ran::kReplayed: {
       const double seconds = now() - lookup.began;
       ++region.replayed;
-      region.parts.guards += lookup.guards;
-      region.parts.signature += looked_up - lookup.began - lookup.guards;
+      region.parts[ReplayPart::kGuards] += lookup.guards;
+      region.parts[ReplayPart::kSignature] = looked_up - lookup.began - lookup.guards;
+      region.latest_parts.add(region.parts);
       region.times.replayed += seconds;
       region.times.kind = Times::Kind::kReplay;
       region.payoff.replayed(signature.times, seconds);

@@ -207,7 +207,8 @@ struct Region {
   std::uint32_t self_changes = 0;     // observed calls that changed the module
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
   Times times;
-  ReplayParts parts;
+  ReplayParts parts;  // of the replay that is under way
+  LatestParts latest_parts;
   StageCounts last_counts;  // of signatures that are not there any more
 };
 

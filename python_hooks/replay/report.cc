@@ -122,7 +122,7 @@ RegionReport report_of(const Region& region) {
   report.replay_ms = average_ms(times.replayed, region.replayed);
   report.eager_interval_ms = times.eager_intervals.median() * 1000;
   report.replay_interval_ms = times.replay_intervals.median() * 1000;
-  report.parts = region.parts;
+  report.parts = region.latest_parts.median();
   for (const Arena& arena : region.arenas) report.arena_bytes += arena.bytes;
   report.reasons = region.reasons.all();
   report.other_reasons = region.reasons.others();

@@ -118,20 +118,12 @@ std::string json_of(const std::vector<Reason>& reasons) {
 }
 
 std::string json_of(const RegionReport& region, const RunReport& report) {
-  const auto microseconds = [&](double seconds) {
-    return region.replayed == 0 ? 0 : seconds * 1e6 / static_cast<double>(region.replayed);
-  };
   Members signatures, parts, members;
   signatures.number("seen", region.signatures.seen).number("observed", region.signatures.observed);
   signatures.number("proven", region.signatures.proven).number("given_up", region.signatures.given_up);
-  parts.number("signature", microseconds(region.parts.signature), 2);
-  parts.number("guards", microseconds(region.parts.guards), 2);
-  parts.number("outputs", microseconds(region.parts.outputs), 2);
-  parts.number("patches", microseconds(region.parts.patches), 2);
-  parts.number("launch", microseconds(region.parts.launch), 2);
-  parts.number("results", microseconds(region.parts.results), 2);
-  parts.number("freed", microseconds(region.parts.freed), 2);
-  parts.number("ahead", microseconds(region.parts.ahead), 2);
+  for (std::size_t i = 0; i < kReplayParts; ++i) {
+    parts.number(kReplayPartNames[i], region.parts.seconds[i] * 1e6, 2);
+  }
   members.text("region", region.name).text("state", region.state);
   members.number("seconds", region.seconds, 6).number("share", share(region.seconds, report.region_seconds), 4);
   members.number("share_of_run", share(region.seconds, report.seconds), 4);

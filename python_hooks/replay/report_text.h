@@ -7,6 +7,7 @@
 
 #include "compressor/store/store.h"
 #include "python_hooks/replay/reasons.h"
+#include "python_hooks/replay/times.h"
 #include "shim/virtual_execs/report.h"
 
 namespace grape::python::replay {
@@ -14,18 +15,6 @@ namespace grape::python::replay {
 // Signatures by stage.
 struct StageCounts {
   std::size_t seen = 0, observed = 0, proven = 0, given_up = 0;
-};
-
-// Where the CPU's time of the replays went, in seconds of all together.
-struct ReplayParts {
-  double signature = 0;  // arguments and dispatch state
-  double guards = 0;     // module, globals, arguments
-  double outputs = 0;    // their memory
-  double patches = 0;    // addresses that moved
-  double launch = 0;     // with the waits for values that the host reads
-  double results = 0;    // their objects
-  double freed = 0;      // what these replaced comes to its end, as in the call itself
-  double ahead = 0;      // what the next replay needs, while the GPU works on this one
 };
 
 struct RegionReport {
@@ -41,7 +30,7 @@ struct RegionReport {
   double eager_ms = 0, observed_ms = 0, replay_ms = 0;
   // From the begin of such a call to the begin of the next one, the median; 0: not known.
   double eager_interval_ms = 0, replay_interval_ms = 0;
-  ReplayParts parts;
+  ReplayParts parts;  // the medians of the latest replays
   std::uint64_t arena_bytes = 0;
   std::vector<Reason> reasons;      // of calls that were not replayed
   std::uint64_t other_reasons = 0;  // calls whose reasons found no room

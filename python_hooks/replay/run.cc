@@ -256,7 +256,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
     why.text = "its thread has no context of the device";
     return Ran::kNotNow;
   }
-  laps.add_to(region.parts.guards);
+  laps.add_to(region.parts[ReplayPart::kGuards]);
   why.text = "no device memory, or the random state is not known";
   program::Bindings& bindings = proven.bindings;
   const bool random = proven.program.head().random_increment != 0;
@@ -270,7 +270,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
     drop(useless);
     return Ran::kNotNow;
   }
-  laps.add_to(region.parts.outputs);
+  laps.add_to(region.parts[ReplayPart::kOutputs]);
   Ran ran = Ran::kFailed;
   auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
   std::string error;
@@ -278,9 +278,11 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error);
   no_collection.reset();
   if (prepared) {
-    laps.add_to(region.parts.patches);
+    laps.add_to(region.parts[ReplayPart::kPatches]);
     const grape::replay::Steps::Ran steps = proven.steps.run(stream, proven.others, &pause);
-    laps.add_to(region.parts.launch);
+    laps.add_to(region.parts[ReplayPart::kLaunch]);
+    region.parts[ReplayPart::kLaunch] -= proven.steps.waited();
+    region.parts[ReplayPart::kWait] = proven.steps.waited();
     switch (steps) {
       case grape::replay::Steps::Ran::kDone:
         if (random)
@@ -292,9 +294,9 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         for (const state::GlobalWrite& write : proven.writes) {
           state::move_version(proven.globals->tensor(write.tensor), write.times);
         }
-        laps.add_to(region.parts.results);
+        laps.add_to(region.parts[ReplayPart::kResults]);
         replaced.clear();
-        laps.add_to(region.parts.freed);
+        laps.add_to(region.parts[ReplayPart::kFreed]);
         state::Walk::expect(tensors);
         ran = Ran::kReplayed;
         break;
@@ -315,7 +317,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   drop(useless);
   if (ran == Ran::kReplayed && result != nullptr) {
     region.ahead.prepare(region, proven, call);
-    laps.add_to(region.parts.ahead);
+    laps.add_to(region.parts[ReplayPart::kAhead]);
   }
   pause.release();
   return ran;

@@ -26,16 +26,18 @@ bool done_within(double patience, CUstream stream) noexcept {
   return false;
 }
 
+}  // namespace
+
 // Does what waits for the stream, in a pause if that takes long.
 template <typename Wait>
-bool wait_for(CUstream stream, double patience, Pause* pause, Wait wait) {
-  const bool paused = pause != nullptr && !done_within(patience, stream) && pause->begin();
+bool Steps::wait_for(CUstream stream, Pause* pause, Wait wait) {
+  const double began = monotonic_seconds();
+  const bool paused = pause != nullptr && !done_within(kShortWait, stream) && pause->begin();
   const bool good = wait();
   if (paused) pause->end();
+  waited_ += monotonic_seconds() - began;
   return good;
 }
-
-}  // namespace
 
 bool put_host_data(const program::Program& program, std::uint64_t address, CUstream stream) noexcept {
   auto* copy = real::get_cuMemcpyHtoDAsync_v2();
@@ -107,11 +109,11 @@ void Steps::prepare_all(ExecPool& pool, const store::KeptProgram& program, const
   }
 }
 
-bool Steps::wait_for_streams(Pause* pause) const {
+bool Steps::wait_for_streams(Pause* pause) {
   auto* wait = real::get_cuStreamSynchronize();
   for (const std::uint64_t waited : program_->head().waited_streams) {
     auto* stream = reinterpret_cast<CUstream>(waited);
-    if (wait == nullptr || !wait_for(stream, kShortWait, pause, [&] { return wait(stream) == CUDA_SUCCESS; }))
+    if (wait == nullptr || !wait_for(stream, pause, [&] { return wait(stream) == CUDA_SUCCESS; }))
       return false;
   }
   return true;
@@ -130,7 +132,7 @@ Steps::Ran Steps::read(std::size_t index, Landing& landing, CUstream stream, Pau
   if (wait == nullptr || (!landing.waits() && !copy(part, landing, stream))) return Ran::kFailed;
   const bool bound = index + 1 == parts_.size() || bind(parts_[index + 1], error);
   // Also where that failed: a copy may be under way.
-  const bool good = wait_for(stream, kShortWait, pause, [&] {
+  const bool good = wait_for(stream, pause, [&] {
     return (!landing.waits() || copy(part, landing, stream)) && wait(stream) == CUDA_SUCCESS;
   });
   if (!good) {
@@ -167,6 +169,7 @@ bool Steps::record_events(CUstream stream) const noexcept {
 
 Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {
   std::string error;
+  waited_ = 0;
   std::optional<Landing> landing;
   if (reads_ && landing.emplace().data() == nullptr) return Ran::kFailed;
   if (!wait_for_streams(pause)) return Ran::kFailed;

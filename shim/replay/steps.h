@@ -52,6 +52,7 @@ class Steps {
   // of all else that the program needs.
   Ran run(CUstream stream, const std::vector<CUstream>& others, Pause* pause = nullptr);
   bool launched() const noexcept { return launched_; }
+  double waited() const noexcept { return waited_; }  // seconds, in the last run(), for the device
   bool reads() const noexcept { return reads_; }  // does the host read values in between? Once it was prepared
 
  private:
@@ -66,7 +67,9 @@ class Steps {
   };
   bool lay_out(const program::Program& program, std::string& error);
   bool bind(Part& part, std::string& error);
-  bool wait_for_streams(Pause* pause) const;
+  template <typename Wait>
+  bool wait_for(CUstream stream, Pause* pause, Wait wait);
+  bool wait_for_streams(Pause* pause);
   static bool copy(const Part& part, const Landing& landing, CUstream stream) noexcept;
   Ran read(std::size_t index, Landing& landing, CUstream stream, Pause* pause, std::string& error);
   bool wait_for_events(CUstream stream) const noexcept;
@@ -79,6 +82,7 @@ class Steps {
   std::vector<Part> parts_;
   bool reads_ = false;  // values, on the host
   bool launched_ = false;
+  double waited_ = 0;
 };
 
 }  // namespace grape::replay

@@ -125,7 +125,7 @@ TEST(Times, IntervalsBelongToTheCallThatBegins) {
   EXPECT_DOUBLE_EQ(times.replay_intervals.median(), 0.5);
   for (int i = 1; i <= 100; ++i) times.replay_intervals.add(3);
   EXPECT_DOUBLE_EQ(times.replay_intervals.median(), 3) << "the latest count";
-  EXPECT_DOUBLE_EQ(Intervals().median(), 0);
+  EXPECT_DOUBLE_EQ(Latest().median(), 0);
 }
 
 RunReport sample() {
