@@ -45,6 +45,38 @@ struct MovingWord {
   std::uint32_t node = 0;
 };
 
+// All moving words whose base is one and the same: an input's, an output's, the arena, the host data, the seed, the
+// offset.
+struct MovingBase {
+  program::Role role;
+  std::uint32_t block;  // 0 for all temporary blocks
+  std::uint32_t begin;  // in State::moving, which is in the order of these
+  bool same_as(const program::Reference& reference) const {
+    return role == reference.role && (role == program::Role::kTemp || block == reference.block);
+  }
+};
+
+// Did it move?
+bool differs(const MovingBase& base, const program::Bindings& a, const program::Bindings& b) {
+  switch (base.role) {
+    case program::Role::kStatic:
+      return false;
+    case program::Role::kInput:
+      return a.inputs[base.block] != b.inputs[base.block];
+    case program::Role::kTemp:
+      return a.arena != b.arena;
+    case program::Role::kOutput:
+      return a.outputs[base.block] != b.outputs[base.block];
+    case program::Role::kHostData:
+      return a.host_data != b.host_data;
+    case program::Role::kRandomSeed:
+      return a.seed != b.seed;
+    case program::Role::kRandomOffset:
+      return a.offset != b.offset;
+  }
+  return true;
+}
+
 bool same_shape(const CUDA_KERNEL_NODE_PARAMS& a, const CUDA_KERNEL_NODE_PARAMS& b) {
   return a.func == b.func && a.kern == b.kern && a.gridDimX == b.gridDimX && a.gridDimY == b.gridDimY &&
          a.gridDimZ == b.gridDimZ && a.blockDimX == b.blockDimX && a.blockDimY == b.blockDimY &&
@@ -81,7 +113,10 @@ struct GraphExec::State {
   CUgraphExec exec = nullptr;
   CUevent event = nullptr;  // orders other streams; made when first needed
   std::vector<Node> nodes;
-  std::vector<MovingWord> moving;    // ascending by node
+  std::vector<MovingWord> moving;    // by base, then ascending by node
+  std::vector<MovingBase> bases;     // and one behind the last
+  std::vector<std::uint32_t> moved;  // nodes, while they are set
+  program::Bindings bound;           // what `words` has
   std::vector<std::uint64_t> words;  // what the driver has: it gives none back
   std::vector<bool> kernel_handles;  // per function of the program
   NodeParameters parameters;
@@ -98,6 +133,7 @@ struct GraphExec::State {
   bool adopt(std::shared_ptr<const Program> taken, Segment next_segment, const program::ArenaPlan& next_plan,
              const program::Bindings& bindings);
   CUresult set_node(std::uint32_t index, std::uint64_t* from);
+  CUresult set_moved(const program::Bindings& bindings);
   bool set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const;
   bool shape_own(const RecordedNode& node, const OwnKernels& own, CUDA_KERNEL_NODE_PARAMS& shape) const;
   void find_moving();
@@ -250,6 +286,18 @@ void GraphExec::State::find_moving() {
     while (node < end && reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
     if (node < end) moving.push_back({reference, node});
   }
+  const auto key = [](const MovingWord& word) {
+    const program::Reference& reference = word.reference;
+    return std::make_pair(reference.role, reference.role == program::Role::kTemp ? 0 : reference.block);
+  };
+  std::stable_sort(moving.begin(), moving.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  bases.clear();
+  for (std::uint32_t i = 0; i < moving.size(); ++i) {
+    if (!bases.empty() && bases.back().same_as(moving[i].reference)) continue;
+    bases.push_back({moving[i].reference.role, key(moving[i]).second, i});
+  }
+  bases.push_back({program::Role::kStatic, 0, static_cast<std::uint32_t>(moving.size())});
+  moved.reserve(segment.count);
 }
 
 bool GraphExec::State::build(const program::Bindings& bindings, std::string& error) {
@@ -277,6 +325,7 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
     return false;
   }
   find_moving();
+  bound = bindings;
   return true;
 }
 
@@ -318,6 +367,7 @@ bool GraphExec::State::adopt(std::shared_ptr<const Program> taken, Segment next_
   plan = &next_plan;
   words = std::move(next_words);
   find_moving();
+  bound = bindings;
   return good;
 }
 
@@ -343,29 +393,36 @@ std::unique_ptr<GraphExec> GraphExec::build(std::shared_ptr<const program::Progr
   return nullptr;
 }
 
+// Most often nothing has moved, and nothing but the bindings is looked at.
+CUresult GraphExec::State::set_moved(const program::Bindings& bindings) {
+  moved.clear();
+  for (std::size_t i = 0; i + 1 < bases.size(); ++i) {
+    if (!differs(bases[i], bound, bindings)) continue;
+    for (std::uint32_t at = bases[i].begin; at != bases[i + 1].begin; ++at) {
+      const program::Reference& reference = moving[at].reference;
+      words[reference.word] = program->words[reference.word] + program::base_of(*program, *plan, bindings, reference);
+      if (moved.empty() || moved.back() != moving[at].node) moved.push_back(moving[at].node);
+    }
+  }
+  bound = bindings;
+  std::sort(moved.begin(), moved.end());
+  moved.erase(std::unique(moved.begin(), moved.end()), moved.end());
+  for (const std::uint32_t node : moved) {
+    const CUresult result = set_node(node, words.data());
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult GraphExec::bind(const program::Bindings& bindings) noexcept {
   State& state = *state_;
   state.patched = 0;
   if (state.exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   try {
-    const Program& program = *state.program;
-    for (auto at = state.moving.begin(); at != state.moving.end();) {
-      const std::uint32_t node = at->node;
-      bool moved = false;
-      for (; at != state.moving.end() && at->node == node; ++at) {
-        const program::Reference& reference = at->reference;
-        const std::uint64_t value =
-            program.words[reference.word] + program::base_of(program, *state.plan, bindings, reference);
-        moved = moved || state.words[reference.word] != value;
-        state.words[reference.word] = value;
-      }
-      const CUresult result = moved ? state.set_node(node, state.words.data()) : CUDA_SUCCESS;
-      if (result != CUDA_SUCCESS) return result;
-    }
+    return state.set_moved(bindings);
   } catch (const std::bad_alloc&) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  return CUDA_SUCCESS;
 }
 
 bool GraphExec::adopt(std::shared_ptr<const program::Program> program, Segment segment, const program::ArenaPlan& plan,
