@@ -4,7 +4,9 @@
 #include <new>
 
 #include "python_hooks/replay/run.h"
+#include "python_hooks/replay/signature.h"
 #include "python_hooks/state/traps.h"
+#include "shim/replay/quiet.h"
 
 namespace grape::python::replay {
 namespace {
@@ -12,6 +14,9 @@ namespace {
 // What may lie about unused between two calls.
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 constexpr int kMostConfidence = 3, kLostConfidence = 2;
+constexpr std::uint32_t kLeastRemembered = 24;  // values of an argument
+constexpr std::uint32_t kMostUnused = 2;        // that were remembered for nothing, in a row
+constexpr std::uint32_t kRestOfMemo = 64;       // replays that remember nothing then
 
 std::uint64_t bytes_of_outputs(const Proven& proven) {
   std::uint64_t bytes = 0;
@@ -107,6 +112,24 @@ void Ahead::prepare(Region& region, Proven& ran, const Call& call) noexcept {
   } catch (const std::bad_alloc&) {
     clear();
   }
+}
+
+// Only what the next call is likely to come with, and while nobody waits for it.
+void Ahead::remember_arguments(Region& region, const Call& call) noexcept {
+  if (without_memo_ != 0) {
+    --without_memo_;
+    return;
+  }
+  if (call.walk->largest_values() < kLeastRemembered) return;
+  if (!grape::replay::has_work(call.dispatch.stream)) return;
+  unused_ = region.memo.recalled() == recalled_ ? unused_ + 1 : 0;
+  recalled_ = region.memo.recalled();
+  if (unused_ > kMostUnused) {
+    unused_ = 0;
+    without_memo_ = kRestOfMemo;
+    return;
+  }
+  region.memo.record(call.walk->largest_root(), [&](state::Walk& walk) { return write_call(call, walk); });
 }
 
 }  // namespace grape::python::replay

@@ -44,6 +44,8 @@ class Ahead {
   void take(Proven& proven, const Call& call, std::vector<Object*>& tensors, std::vector<Object*>& useless) noexcept;
   // After `ran` was launched with the addresses in its bindings: learns from it, and gets its successor ready.
   void prepare(Region& region, Proven& ran, const Call& call) noexcept;
+  // Behind that, if the device is still at work: walks the argument that takes longest, as it is now (walk_memo.h).
+  void remember_arguments(Region& region, const Call& call) noexcept;
   void clear() noexcept;
 
  private:
@@ -59,6 +61,9 @@ class Ahead {
   std::uint64_t pool_changes_ = 0;  // and from a pool of memory
   std::vector<Object*> tensors_;    // owned
   std::vector<std::uint64_t> outputs_;
+  std::uint64_t recalled_ = 0;       // of the region's memo, when it was recorded last
+  std::uint32_t unused_ = 0;         // in a row
+  std::uint32_t without_memo_ = 0;   // replays to come that record none
 };
 
 }  // namespace grape::python::replay

@@ -299,6 +299,7 @@ Object* decide(Region& region, Call& call) {
   const double began = now();
   const char* blocked = nullptr;
   state::Walk walk(false);
+  walk.recall(&region.memo);
   call.walk = &walk;
   const bool known = state::take_dispatch_state(call.dispatch, blocked);
   if (known && call.dispatch.grad_enabled && region.autograd.rests()) {

@@ -29,6 +29,7 @@
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/outcome.h"
 #include "python_hooks/state/walk.h"
+#include "python_hooks/state/walk_memo.h"
 #include "shim/replay/block_references.h"
 #include "shim/replay/steps.h"
 
@@ -189,6 +190,7 @@ struct Region {
   // not between guards and launch.
   std::vector<Object*> replaced;
   Ahead ahead;
+  state::WalkMemo memo;  // of the argument that takes longest to walk
   // From calls whose results require grad: the same module may be called without autograd in between (training, and
   // evaluation now and then), and modules inside of it may be frozen. And from arguments that cannot be looked through.
   Rest autograd, refusals;

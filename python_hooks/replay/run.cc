@@ -317,6 +317,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   drop(useless);
   if (ran == Ran::kReplayed && result != nullptr) {
     region.ahead.prepare(region, proven, call);
+    region.ahead.remember_arguments(region, call);
     laps.add_to(region.parts[ReplayPart::kAhead]);
   }
   pause.release();

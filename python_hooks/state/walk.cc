@@ -8,6 +8,7 @@
 #include "python_hooks/state/identity.h"
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/portable.h"
+#include "python_hooks/state/walk_memo.h"
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
@@ -56,6 +57,12 @@ Walk Walk::portable(bool keep_addresses) noexcept {
   Walk walk(true);
   walk.keep_addresses_ = keep_addresses;
   walk.portable_ = true;
+  return walk;
+}
+
+Walk Walk::unkept() noexcept {
+  Walk walk(true);
+  walk.keep_addresses_ = false;
   return walk;
 }
 
@@ -109,15 +116,28 @@ bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
   Path path;
   path.text = name;
   try {
+    const bool memorable = memo_ != nullptr && memo_->root_ == root && !shallow;
+    const bool recorded = memorable && memo_->records(*this) && !memo_->kept_;
+    if (memorable && !memo_->records(*this) && memo_->give(*this, root)) return true;
+    if (recorded) memo_->enter();
+    const std::uint32_t before = values_;
     Walker walker(*this);
     const bool taken = shallow ? walker.shallow(root, path) : walker.value(root, path);
     walker.flush();
+    note_root(root, values_ - before);
+    if (recorded) memo_->leave(taken);
     return taken;
   } catch (const std::bad_alloc&) {
     reason_.clear();  // no memory for words either
     incomplete_ = true;
     return false;
   }
+}
+
+void Walk::note_root(Object* root, std::uint32_t values) noexcept {
+  if (values <= largest_values_) return;
+  largest_root_ = root;
+  largest_values_ = values;
 }
 
 void Walk::add_bytes(const void* data, std::size_t size) noexcept {
@@ -143,7 +163,8 @@ void Walk::clear() noexcept {
   storage_extents_.clear();
   touched_.swap(touched_before_);
   touched_.clear();
-  values_ = 0;
+  values_ = largest_values_ = 0;
+  largest_root_ = nullptr;
   incomplete_ = false;
   compared_ = 0;
   difference_.clear();
@@ -233,6 +254,7 @@ bool Walker::again(Object* object) {
   bool added = false;
   const std::uint32_t number = walk_.seen_.number_of(object, added);
   if (!added) {
+    if (watch_ != nullptr && walk_.memo_ != nullptr) walk_.memo_->met_again(number, object);
     put(Tag::kBack);
     put(number);
     return true;

@@ -58,6 +58,7 @@ struct AttributeDict {
 };
 
 class Watch;
+class WalkMemo;
 
 class Walk {
  public:
@@ -95,17 +96,25 @@ class Walk {
   // The next walk of arguments is likely to come to these, which were made just now: tensors, or null. Borrowed for the
   // time of the call alone.
   static void expect(const std::vector<Object*>& tensors) noexcept;
+  // The argument that took most of the walk so far, and how many values it has; null: none yet. Borrowed.
+  Object* largest_root() const noexcept { return largest_root_; }
+  std::uint32_t largest_values() const noexcept { return largest_values_; }
   const std::string& reason() const { return reason_; }
   void clear() noexcept;  // keeps memory: for the hot path
 
   // For ModuleGuard. Everything walked is told to `watch`, a container before what it holds. Null: nobody.
   void set_watch(Watch* watch) { watch_ = watch; }
+  // What that has of an argument is taken from there, if it is as it was. Null: nothing is.
+  void recall(WalkMemo* memo) { memo_ = memo; }
   // For reports: while walking, compares with these bytes; the first place that differs is then in difference().
   void compare_with(const std::vector<std::uint8_t>* expected) { expected_ = expected; }
   const std::string& difference() const { return difference_; }
 
  private:
   friend class Walker;
+  friend class WalkMemo;
+  static Walk unkept() noexcept;  // of arguments, with memory of its own
+  void note_root(Object* root, std::uint32_t values) noexcept;
   bool add(Object* root, const char* name, bool shallow) noexcept;
   void exchange_memory(Walk& other) noexcept;
 
@@ -124,6 +133,9 @@ class Walk {
   std::vector<const void*> touched_, touched_before_;  // memory that is read: by this walk, by the one before
   std::uint64_t number_ = 0;                           // another one for each walk of arguments
   std::uint32_t values_ = 0;                           // walked so far
+  std::uint32_t largest_values_ = 0;
+  Object* largest_root_ = nullptr;
+  WalkMemo* memo_ = nullptr;  // null: none
   bool incomplete_ = false;                            // there was no memory: refused from then on
   Watch* watch_ = nullptr;
   const std::vector<std::uint8_t>* expected_ = nullptr;

@@ -9,6 +9,7 @@
 #include "python_hooks/state/identity.h"
 #include "python_hooks/state/instance.h"
 #include "python_hooks/state/portable.h"
+#include "python_hooks/state/walk_memo.h"
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
@@ -247,7 +248,10 @@ bool Walker::deque_items(Object* deque, const Path& path) {
 // Whoever else refers to an object's __dict__ may be met in this walk, or not: only if he is, it is written down, so
 // that the bytes do not depend on strangers.
 void Walker::note_attributes(Object* of, Object* dict) {
-  if (!walk_.keep_addresses_ && reference_count(dict) == 1) return;
+  if (!walk_.keep_addresses_ && reference_count(dict) == 1) {
+    if (watch_ != nullptr && walk_.memo_ != nullptr) walk_.memo_->only_owner(dict);
+    return;
+  }
   if (const std::uint32_t* value = walk_.seen_.find(dict)) {
     put(Tag::kSameDict);
     put(*value);

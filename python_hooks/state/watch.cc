@@ -74,7 +74,7 @@ void Watch::object(Object* object) {
 }
 
 void Watch::dict(Object* dict, bool ordered) {
-  const bool reported = reports_changes(dict) && reports_.add(dict);
+  const bool reported = asks_ && reports_changes(dict) && reports_.add(dict);
   if (ordered && g_api.PyDict_Size(dict) > 1) is(&order_version(dict), order_version(dict));
   if (tells_of_changes(dict)) {
     is(&dict_version(dict), dict_version(dict), reported);  // another one since it is watched
@@ -90,7 +90,7 @@ void Watch::dict(Object* dict, bool ordered) {
 }
 
 void Watch::empty_dict(Object* dict) {
-  const bool reported = reports_changes(dict) && reports_.add(dict);
+  const bool reported = asks_ && reports_changes(dict) && reports_.add(dict);
   is(&place<std::uint64_t>(dict, 16), item_count(dict), reported);
 }
 

@@ -19,7 +19,9 @@ namespace grape::python::state {
 
 class Watch {
  public:
-  Watch() = default;
+  // Whether dictionaries are asked to report their changes: what is checked once does without.
+  enum class Reports : std::uint8_t { kNone, kAsked };
+  explicit Watch(Reports reports = Reports::kAsked) noexcept : asks_(reports == Reports::kAsked) {}
   ~Watch() { clear(); }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
@@ -77,6 +79,7 @@ class Watch {
   std::vector<std::uint64_t> words_;  // items, marks
   std::vector<Object*> kept_;
   bool complete_ = true;
+  const bool asks_;
 };
 
 }  // namespace grape::python::state

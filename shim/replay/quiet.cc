@@ -139,6 +139,12 @@ bool streams_idle() noexcept {
                      [&](std::uint64_t stream) { return idle(reinterpret_cast<CUstream>(stream)); });
 }
 
+bool has_work(std::uint64_t stream) noexcept {
+  auto* query = real::get_cuStreamQuery();
+  return query != nullptr && interpose::g_captures.load() == 0 &&
+         query(reinterpret_cast<CUstream>(stream)) == CUDA_ERROR_NOT_READY;
+}
+
 bool idle_within(double seconds) noexcept { return holds_within(seconds, streams_idle); }
 
 void stream_goes() noexcept { const std::lock_guard<std::mutex> lock(asking()); }

@@ -13,6 +13,8 @@ namespace grape::replay {
 bool streams_idle() noexcept;
 // streams_idle() within so many seconds?
 bool idle_within(double seconds) noexcept;
+// Has this one? False as well while anything is captured.
+bool has_work(std::uint64_t stream) noexcept;
 // Before the driver destroys a stream, and once LiveBlocks has forgotten it: nobody asks it from then on.
 void stream_goes() noexcept;
 

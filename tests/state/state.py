@@ -32,6 +32,12 @@ walk_tensors = declare("walk_tensors", SIZE, POINTER)
 walk_extent_of = declare("walk_extent_of", ctypes.c_uint32, POINTER, SIZE)
 walk_extents = declare("walk_extents", SIZE, POINTER, ctypes.POINTER(ctypes.c_uint64), SIZE)
 walk_time = declare("walk_time", ctypes.c_double, OBJECT, ctypes.c_int, SIZE)
+memo_new = declare("memo_new", POINTER)
+memo_delete = declare("memo_delete", None, POINTER)
+memo_record = declare("memo_record", ctypes.c_int, POINTER, OBJECT, SIZE)
+memo_recalled = declare("memo_recalled", ctypes.c_uint64, POINTER)
+memo_time = declare("memo_time", ctypes.c_double, POINTER, OBJECT, ctypes.c_int, SIZE)
+walk_recall = declare("walk_recall", None, POINTER, POINTER)
 guard_take = declare("guard_take", POINTER, OBJECT)
 guard_reason = declare("guard_reason", ctypes.c_char_p)
 guard_delete = declare("guard_delete", None, POINTER)
@@ -94,6 +100,31 @@ class Walk:
         pairs = (ctypes.c_uint64 * (2 * max(count, 1)))()
         walk_extents(self.handle, pairs, count)
         return [(pairs[2 * i], pairs[2 * i + 1]) for i in range(count)]
+
+
+class Memo:
+    """What a walk wrote of one of its roots, for walks to come."""
+
+    def __init__(self):
+        self.handle = memo_new()
+
+    def __del__(self):
+        memo_delete(self.handle)
+
+    def record(self, *roots, index=0):
+        return bool(memo_record(self.handle, roots, index))
+
+    @property
+    def recalled(self):
+        return memo_recalled(self.handle)
+
+    def walk(self, *roots):
+        """With what is kept; a Refused where one of the roots is refused."""
+        walk = Walk()
+        walk_recall(walk.handle, self.handle)
+        for root in roots:
+            walk.add(root)
+        return walk
 
 
 def form(*roots, addresses=False):

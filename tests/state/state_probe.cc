@@ -9,6 +9,7 @@
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/torch_switches.h"
 #include "python_hooks/state/walk.h"
+#include "python_hooks/state/walk_memo.h"
 #include "python_hooks/state/watch.h"
 #include "tests/state/cold_time.h"
 
@@ -17,6 +18,7 @@
 using grape::python::Object;
 using grape::python::state::ModuleGuard;
 using grape::python::state::Walk;
+using grape::python::state::WalkMemo;
 using grape::test::microseconds;
 using grape::test::microseconds_cold;
 
@@ -69,6 +71,28 @@ PROBE std::size_t walk_extents(Walk* walk, std::uint64_t* pairs, std::size_t roo
 PROBE double walk_time(Object* root, int calls, std::size_t trash) {
   return microseconds_cold(calls, trash, [&] {
     Walk walk(false);
+    walk.add(root, "root");
+  });
+}
+
+PROBE WalkMemo* memo_new() { return new WalkMemo; }
+PROBE void memo_delete(WalkMemo* memo) { delete memo; }
+// Of the root with that number in a tuple of roots.
+PROBE int memo_record(WalkMemo* memo, Object* roots, std::size_t index) {
+  Object* const* data = grape::python::tuple_data(roots);
+  return memo->record(data[index], [&](Walk& walk) {
+    for (std::size_t i = 0; i < grape::python::item_count(roots); ++i) {
+      if (!walk.add(data[i], "root")) return false;
+    }
+    return true;
+  });
+}
+PROBE std::uint64_t memo_recalled(WalkMemo* memo) { return memo->recalled(); }
+PROBE void walk_recall(Walk* walk, WalkMemo* memo) { walk->recall(memo); }
+PROBE double memo_time(WalkMemo* memo, Object* root, int calls, std::size_t trash) {
+  return microseconds_cold(calls, trash, [&] {
+    Walk walk(false);
+    walk.recall(memo);
     walk.add(root, "root");
   });
 }

@@ -93,8 +93,9 @@ def test_memory_that_was_taken():
     assert refusal(tensor) is None
 
 
-assert load_torch()
-test_marks()
-print("ok test_marks")
-test_memory_that_was_taken()
-print("ok test_memory_that_was_taken")
+if __name__ == "__main__":
+    assert load_torch()
+    test_marks()
+    print("ok test_marks")
+    test_memory_that_was_taken()
+    print("ok test_memory_that_was_taken")
