@@ -5,6 +5,7 @@ random_programs programs made at random (tests/replay_controller/random_programs
 virtual_graphs  a program with CUDA graphs of its own, under GRAPE_GRAPHS=virtual with room for a few of them
 memcheck        some of the first under compute-sanitizer
 nsys            some of them under nsys profile: both work, or Grape steps aside (row 23)
+cuda_gdb        the same under cuda-gdb, which stops in the driver's first launch and goes on
 many_shapes     thousands of shapes, and
 many_launches   ten million launches: memory stays within bounds (row 30); alone on the GPU, since the device tells the
                 use of all processes together
@@ -111,14 +112,21 @@ def find_tool(name: str) -> Optional[str]:
 class ToolCheck(ReplayCheck):
     """A few cases plain, under the tool, and under the tool with replay."""
 
+    TOOLS = {"memcheck": "compute-sanitizer", "nsys": "nsys", "cuda_gdb": "cuda-gdb"}
+    STOPPED = "#0 "  # the innermost frame, where the debugger has stopped
+
     def command(self, tool: str, folder: Path) -> list[str]:
         if self.name == "nsys":
             return [tool, "profile", "--trace=cuda", "--sample=none", "--cpuctxsw=none", "-o", str(folder / "profile")]
+        if self.name == "cuda_gdb":
+            stop = ["set breakpoint pending on", "tbreak cuLaunchKernel", "run"]
+            steps = [part for command in [*stop, "backtrace 3", "continue"] for part in ("-ex", command)]
+            return [tool, "-nx", "-batch", "-return-child-result", *steps, "--args"]
         options = ["--tool", "memcheck", "--report-api-errors", "no", "--target-processes", "all"]
         return [tool, *options, "--error-exitcode", "99", "--log-file", str(folder / "memcheck.txt")]
 
     def actions(self) -> dict[str, Action]:
-        tool = find_tool("nsys" if self.name == "nsys" else "compute-sanitizer")
+        tool = find_tool(self.TOOLS[self.name])
         if tool is None:
             return {}
         script = [self.session.options.python, str(HERE / "replay_cases.py"), *CASES]
@@ -148,6 +156,11 @@ class ToolCheck(ReplayCheck):
             errors = {label: self.errors(label) for label in ("tool", "replay")}
             if errors["replay"] != errors["tool"]:
                 report["problems"].append(f"{errors['replay']} with Grape, {errors['tool']} without")
+        stopped = {label: self.STOPPED in results[label].stdout for label in ("tool", "replay")}
+        if stopped["replay"] != stopped["tool"]:
+            report["problems"].append("the debugger stopped with Grape alone, or without it alone")
+        if self.name == "cuda_gdb" and not self.replayed():
+            report["problems"].append("nothing was replayed under the debugger")
         if self.name == "nsys" and not (self.folder("replay") / "profile.nsys-rep").exists():
             report["problems"].append("nsys wrote no profile of the run with Grape")
 
@@ -233,6 +246,7 @@ CHECKS: dict[str, type[ReplayCheck]] = {
     "virtual_graphs": VirtualGraphs,
     "memcheck": ToolCheck,
     "nsys": ToolCheck,
+    "cuda_gdb": ToolCheck,
     "many_shapes": MemoryCheck,
     "many_launches": MemoryCheck,
 }
