@@ -119,3 +119,89 @@ def pool_of_memory_between_calls(run):
                 look()
         else:
             look()
+
+
+class Layer:
+    def __init__(self, number):
+        self.keys, self.values, self.number, self.scale, self.names = data(number), data(number + 30), number, 1.0, ["x"]
+
+
+class Layers:
+    def __init__(self):
+        self.layers = [Layer(number) for number in range(6)]
+        self.length = 0
+
+
+class Caching(Net):
+    """Replaces what a large argument holds, which is walked while the device works, and only checked at the next call."""
+
+    def forward(self, x, cache):
+        for layer in cache.layers:
+            y = torch.relu(self.first(x)) * layer.scale
+            layer.keys, layer.values = layer.keys + self.second(y), layer.values * 2 + layer.number
+            if layer.keys is layer.values or len(layer.names) != 1:
+                x = x * 3
+            x = x + layer.keys
+        return x
+
+
+def changed_caches():
+    """What a program may do to it between two calls, in turn; each is looked at once and left for some calls."""
+
+    def replaced(cache):
+        cache.layers[2].keys = data(99)
+
+    def written(cache):
+        cache.layers[2].keys.add_(1)
+
+    def scaled(cache):
+        cache.layers[3].scale = 2.0
+
+    def named(cache):
+        cache.layers[1].names.append("y")
+
+    def aliased(cache):
+        cache.layers[4].values = cache.layers[5].values
+
+    def one_for_both(cache):
+        cache.layers[0].keys = cache.layers[0].values = data(5)
+
+    def reversed_layers(cache):
+        cache.layers.reverse()
+
+    def one_layer_less(cache):
+        cache.layers.pop()
+
+    def one_attribute_more(cache):
+        cache.layers[0].more = 1
+
+    def parts_of_a_whole(cache):
+        whole = data(7, 6)
+        cache.layers[1].keys, cache.layers[1].values = whole[:3], whole[3:]
+
+    return [replaced, written, scaled, named, aliased, one_for_both, reversed_layers, one_layer_less, one_attribute_more,
+            parts_of_a_whole]
+
+
+def through_changes(run, delay):
+    model = net(Caching)
+    for change in changed_caches():
+        cache = Layers()
+        for i in range(10):
+            if delay:
+                torch.delay(3000)  # microseconds: the device is at work when a replay has been launched
+            if i == 6:
+                change(cache)
+            run(model, data(i), cache)
+            if i >= 5:
+                run.see([(layer.keys, layer.values) for layer in cache.layers], vars(cache.layers[0]).keys())
+
+
+@case("(?=(?:e*r){80})eer{14}[er]{84}")
+def an_argument_that_is_changed_between_calls(run):
+    through_changes(run, delay=True)
+
+
+@case("(?=(?:e*r){80})eer{14}[er]{84}")
+def the_same_without_time_to_look_ahead(run):
+    through_changes(run, delay=False)
