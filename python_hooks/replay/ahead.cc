@@ -15,8 +15,8 @@ namespace {
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 constexpr int kMostConfidence = 3, kLostConfidence = 2;
 constexpr std::uint32_t kLeastRemembered = 24;  // values of an argument
-constexpr std::uint32_t kMostUnused = 2;        // that were remembered for nothing, in a row
-constexpr std::uint32_t kRestOfMemo = 64;       // replays that remember nothing then
+constexpr std::uint32_t kMostInVain = 3;        // recordings in a row
+constexpr std::uint32_t kRestOfMemo = 64;       // replays that record nothing then
 
 std::uint64_t bytes_of_outputs(const Proven& proven) {
   std::uint64_t bytes = 0;
@@ -120,16 +120,14 @@ void Ahead::remember_arguments(Region& region, const Call& call) noexcept {
     --without_memo_;
     return;
   }
-  if (call.walk->largest_values() < kLeastRemembered) return;
-  if (!grape::replay::has_work(call.dispatch.stream)) return;
-  unused_ = region.memo.recalled() == recalled_ ? unused_ + 1 : 0;
+  if (call.walk->largest_values() < kLeastRemembered || !grape::replay::has_work(call.dispatch.stream)) return;
+  const bool unused = region.memo.recalled() == recalled_;
   recalled_ = region.memo.recalled();
-  if (unused_ > kMostUnused) {
-    unused_ = 0;
-    without_memo_ = kRestOfMemo;
-    return;
-  }
   region.memo.record(call.walk->largest_root(), [&](state::Walk& walk) { return write_call(call, walk); });
+  in_vain_ = unused || !grape::replay::has_work(call.dispatch.stream) ? in_vain_ + 1 : 0;
+  if (in_vain_ <= kMostInVain) return;
+  in_vain_ = 0;
+  without_memo_ = kRestOfMemo;
 }
 
 }  // namespace grape::python::replay

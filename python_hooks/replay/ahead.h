@@ -61,9 +61,10 @@ class Ahead {
   std::uint64_t pool_changes_ = 0;  // and from a pool of memory
   std::vector<Object*> tensors_;    // owned
   std::vector<std::uint64_t> outputs_;
-  std::uint64_t recalled_ = 0;       // of the region's memo, when it was recorded last
-  std::uint32_t unused_ = 0;         // in a row
-  std::uint32_t without_memo_ = 0;   // replays to come that record none
+  // Of the region's memo.
+  std::uint64_t recalled_ = 0;      // when it was recorded last
+  std::uint32_t in_vain_ = 0;       // recordings in a row that were not used, or took longer than the device
+  std::uint32_t without_memo_ = 0;  // replays to come that record nothing
 };
 
 }  // namespace grape::python::replay
