@@ -36,6 +36,9 @@ constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none o
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
 constexpr std::uint32_t kMostRefusals = 3;        // calls in a row with arguments that are refused
 constexpr std::uint32_t kRefusedForLong = 32;     // the same: they are not even looked at for a while
+// Of a function that nobody named:
+constexpr std::uint32_t kBarren = 16;            // calls that gained nothing, from which on there is a budget for them
+constexpr std::uint32_t kMostBarren = 1u << 14;  // the same: it is no region any more
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
 
@@ -68,7 +71,7 @@ void make_room(Signatures& signatures) {
 }
 
 std::size_t most_signatures(const Region& region) noexcept {
-  return region.self_is_argument ? kMostWithModules : kMostSignatures;
+  return region.self_is_argument || region.automatic ? kMostWithModules : kMostSignatures;
 }
 
 // Null: too many, or two that share a hash.
@@ -206,6 +209,7 @@ Object* measure(Region& region, Signature& signature, const Call& call) {
                   replay * 1e6, eager * 1e6);
     region.reasons.add(text, {});
     log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), text);
+    if (region.automatic && region.payoff.never_pays()) region.give_up();
   }
   return result;
 }
@@ -289,7 +293,10 @@ Object* pass_on(Region& region, Call& call, const std::string& reason) {
 // Its arguments cannot be looked through. If that is so each time, the modules inside are regions.
 Object* refuse(Region& region, Call& call, const std::string& reason) {
   if (++region.refused < kMostRefusals || region.replayed != 0) return fall_back(region, call, reason);
-  if (region.refused >= kRefusedForLong) region.refusals.begin();
+  if (region.refused >= kRefusedForLong) {
+    region.refusals.begin();
+    if (region.automatic) region.give_up();
+  }
   return pass_on(region, call, reason);
 }
 
@@ -341,6 +348,10 @@ Object* decide(Region& region, Call& call) {
     region.reasons.add(reason, {});
   }
   if (!worth_observing(region, *signature, call)) return run_unobserved(region, *signature, call);
+  if (region.automatic && !InnerBudget::affords(now())) {
+    ++region.put_off;
+    return run_eagerly(region, call);
+  }
   return observe_and_judge(region, *signature, call);
 }
 
@@ -367,11 +378,20 @@ class Timed {
   const double began_;
 };
 
-// Decides on a call of a module inside of one that is not replayed as a whole. What that costs beside the call itself
-// is counted, but for replays, which have to pay for themselves.
-Object* decide_inner(Region& region, Call& call) {
+// Is it not known whether what is spent on the region will be saved?
+bool is_uncertain(const Region& region) noexcept {
+  return region.automatic ? region.replayed == 0 || region.barren >= kBarren : region.replayed == 0;
+}
+
+// Decides on a call of a module inside of one that is not replayed as a whole, or of a function that nobody named. What
+// that costs beside the call itself is counted, but for modules' replays, which have to pay for themselves.
+Object* decide_in_budget(Region& region, Call& call) {
   const double began = now();
-  if (region.replayed == 0 && !InnerBudget::affords(began)) {
+  if (region.automatic && ++region.barren >= kMostBarren) {
+    region.give_up();
+    return give_up_first(region, "nobody named it, and its calls are hardly ever replayed");
+  }
+  if (is_uncertain(region) && !InnerBudget::affords(began)) {
     ++region.put_off;
     call.passed_on = region.autograd.began() || region.refused >= kMostRefusals;
     return call.passed_on ? nullptr : run_eagerly(region, call);
@@ -379,9 +399,9 @@ Object* decide_inner(Region& region, Call& call) {
   const double eager = region.times.eager, observed = region.times.observed;
   Object* result = decide(region, call);
   const double ran = region.times.eager - eager + (region.times.observed - observed) * kOfObserved;
-  if (call.replayed != nullptr) {
-    InnerBudget::earn(*call.replayed, now() - began);
-  } else {
+  if (call.replayed != nullptr && InnerBudget::earn(*call.replayed, now() - began)) {
+    region.barren = 0;
+  } else if (call.replayed == nullptr || region.automatic) {
     InnerBudget::spend(now() - began - ran);
   }
   return result;
@@ -393,7 +413,8 @@ Object* decide_or_rest(Region& region, Call& call) {
     region.reasons.add_last();
     return pass_on(region, call);
   }
-  return region.inner && !config().strict ? decide_inner(region, call) : decide(region, call);
+  const bool in_budget = (region.inner || region.automatic) && !config().strict;
+  return in_budget ? decide_in_budget(region, call) : decide(region, call);
 }
 
 // It was given up before: its children may be regions.

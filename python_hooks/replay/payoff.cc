@@ -8,7 +8,7 @@ namespace {
 constexpr double kFaster = 0.95;
 
 constexpr double kInnerShare = 0.04;     // of all time
-constexpr double kInnerAtFirst = 0.004;  // seconds
+constexpr double kInnerAtFirst = 0.004;  // seconds; once more for each function that was found
 constexpr double kInnerMost = 1;         // seconds that may be saved up
 constexpr double kReinvested = 0.8;      // of what replays save
 
@@ -59,10 +59,13 @@ bool InnerBudget::affords(double now) noexcept {
 
 void InnerBudget::spend(double seconds) noexcept { g_inner_spent += seconds; }
 
-void InnerBudget::earn(const CallTimes& times, double replay_seconds) noexcept {
+void InnerBudget::allow_one_more() noexcept { g_inner_spent -= kInnerAtFirst; }
+
+bool InnerBudget::earn(const CallTimes& times, double replay_seconds) noexcept {
   const double eager = std::min(times.eager, times.observed * kOfObserved);
-  if (eager == CallTimes::kNone || eager <= replay_seconds) return;
+  if (eager == CallTimes::kNone || eager <= replay_seconds) return false;
   g_inner_spent = std::max(g_inner_spent - kReinvested * (eager - replay_seconds), -kInnerMost);
+  return true;
 }
 
 }  // namespace grape::python::replay

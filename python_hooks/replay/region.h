@@ -169,7 +169,7 @@ struct Region {
   Object* weak_self = nullptr;              // the same, to the module that is the function's first argument; null: none
   std::string name;                         // "package.module:Class", or the function's
   bool function = false;                    // it is a function that GRAPE_REGIONS names, and no module
-  bool automatic = false;                   // nobody named that function: GRAPE_REGIONS=auto found it
+  bool automatic = false;                   // nobody named that function: it was found (outside_regions.h)
   bool given_up = false;                    // its children are regions then
   bool no_gpu = false;                      // given up because nothing of it is on a GPU
   bool on_gpu = false;                      // some of it is
@@ -206,6 +206,7 @@ struct Region {
   std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
   std::uint32_t self_changes = 0;     // observed calls that changed the module
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
+  std::uint32_t barren = 0;           // calls in a row by which nothing was gained
   Times times;
   ReplayParts parts;
   StageCounts last_counts;  // of signatures that are not there any more
