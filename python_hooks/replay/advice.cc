@@ -137,7 +137,7 @@ constexpr Row kRows[] = {
     {"its arguments had not come often enough", {"new_arguments", kNewArguments}},
     {"takes as long as running it", {"no_gain", kNoGain}},
     {"was put off", {"put_off", kPutOff}},
-    {"hardly ever replayed", {"found", kFound}},
+    {"nobody named it", {"found", kFound}},
     {"when it was checked", {"validation", kValidation}},
     {"other streams have work all the time", {"busy", kBusy}},
     {"that were not known before", {"autocast", kCastsKnown}},

@@ -1,9 +1,6 @@
 #include "python_hooks/replay/controller.h"
 
-#include <xxhash.h>
-
 #include <cstdio>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -29,8 +26,6 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr std::size_t kMostSignatures = 8192;     // of one region
-constexpr std::size_t kMostWithModules = 1024;    // where its module is an argument: they are long
 constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
 constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none of whose calls is proven
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
@@ -41,12 +36,19 @@ constexpr std::uint32_t kBarren = 16;            // calls that gained nothing, f
 constexpr std::uint32_t kMostBarren = 1u << 14;  // the same: it is no region any more
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
+__thread Region* t_found __attribute__((tls_model("initial-exec")));  // that the thread is inside of: a function
 
 // While a region is decided on, and while its call runs as always, calls of its children are none of ours.
 class Inside {
  public:
-  Inside() noexcept { t_inside = true; }
-  ~Inside() noexcept { t_inside = false; }
+  explicit Inside(Region* region = nullptr) noexcept {
+    t_inside = true;
+    t_found = region != nullptr && region->automatic ? region : nullptr;
+  }
+  ~Inside() noexcept {
+    t_inside = false;
+    t_found = nullptr;
+  }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 };
@@ -61,30 +63,6 @@ class Busy {
  private:
   Region& region_;
 };
-
-// Those that came once are forgotten: an argument may be another one in each call.
-void make_room(Signatures& signatures) {
-  for (auto at = signatures.begin(); at != signatures.end();) {
-    const bool once = at->second->stage == Stage::kSeen && at->second->calls < 2;
-    at = once ? signatures.erase(at) : std::next(at);
-  }
-}
-
-std::size_t most_signatures(const Region& region) noexcept {
-  return region.self_is_argument || region.automatic ? kMostWithModules : kMostSignatures;
-}
-
-// Null: too many, or two that share a hash.
-Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes) {
-  const std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
-  const auto known = region.signatures.find(hash);
-  if (known != region.signatures.end()) return known->second->bytes == bytes ? known->second.get() : nullptr;
-  if (region.signatures.size() >= most_signatures(region)) make_room(region.signatures);
-  if (region.signatures.size() >= most_signatures(region)) return nullptr;
-  auto signature = std::make_unique<Signature>();
-  signature->bytes = bytes;
-  return (region.signatures[hash] = std::move(signature)).get();
-}
 
 Object* run_as_it_is(const Call& call) { return call.eager(call.function, call.arguments, call.count, call.names); }
 
@@ -214,6 +192,9 @@ Object* measure(Region& region, Signature& signature, const Call& call) {
   return result;
 }
 
+// May no more be spent on its calls than there is for such?
+bool in_budget(const Region& region) noexcept { return (region.inner || region.automatic) && !config().strict; }
+
 // The signature is not to be observed (now).
 Object* run_unobserved(Region& region, const Signature& signature, const Call& call) {
   if (signature.stage == Stage::kGivenUp) {
@@ -254,6 +235,7 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
       region.times.replayed += seconds;
       region.times.kind = Times::Kind::kReplay;
       region.payoff.replayed(signature.times, seconds);
+      if (!in_budget(region)) InnerBudget::earn(signature.times, seconds, true);
       call.replayed = &signature.times;
       return true;
     }
@@ -413,8 +395,7 @@ Object* decide_or_rest(Region& region, Call& call) {
     region.reasons.add_last();
     return pass_on(region, call);
   }
-  const bool in_budget = (region.inner || region.automatic) && !config().strict;
-  return in_budget ? decide_in_budget(region, call) : decide(region, call);
+  return in_budget(region) ? decide_in_budget(region, call) : decide(region, call);
 }
 
 // It was given up before: its children may be regions.
@@ -428,7 +409,7 @@ Object* call_given_up(Region& region, const Call& call) {
 
 Object* decide_and_run(Region& region, Call& call) {
   Object* result = nullptr;
-  const Inside inside;
+  const Inside inside(&region);
   const Busy busy(region);
   try {
     if (takes_self_as_argument(region)) give_self_as_argument(region, call);
@@ -438,9 +419,13 @@ Object* decide_and_run(Region& region, Call& call) {
     lifecycle::give_up("out of memory");
     region.given_up = true;
   }
-  if (!region.replaced.empty()) {
+  if (!region.replaced.empty() || region.calls_modules) {
     const KeepException exception;
     drop(region.replaced);
+    if (region.calls_modules && !region.given_up) {
+      region.give_up();
+      region.reasons.add("nobody named it, and it calls modules, which are replayed by themselves", {});
+    }
   }
   return result;
 }
@@ -485,7 +470,10 @@ Enabled enabled() noexcept {
 }
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if (passes() || positional_count(count) == 0) return eager(function, arguments, count, names);
+  if (passes() || positional_count(count) == 0) {
+    if (t_found != nullptr) t_found->calls_modules = true;
+    return eager(function, arguments, count, names);
+  }
   return call_region(Call{eager, function, arguments, count, names, arguments[0], nullptr, 1, {}, nullptr});
 }
 

@@ -54,15 +54,16 @@ class Payoff {
 
 // What the modules inside of one that is not replayed as a whole may cost until they are replayed, and the functions
 // that nobody named: many of them never will be. A small part of the time that has passed since the first call of any,
-// and most of what replays of some have saved: those that can be replayed pay for the proofs of the others.
+// most of what replays of some have saved, and a part of what those of other modules did: what can be replayed pays for
+// the proofs of the rest.
 class InnerBudget {
  public:
   static bool affords(double now) noexcept;
   static void spend(double seconds) noexcept;
   // For a function that was found: to look at a few of its calls.
   static void allow_one_more() noexcept;
-  // After a replay that took so long. False: no less than the call itself.
-  static bool earn(const CallTimes& times, double replay_seconds) noexcept;
+  // After a replay that took so long, of one of them or of another module. False: no less than the call itself.
+  static bool earn(const CallTimes& times, double replay_seconds, bool other = false) noexcept;
 };
 
 }  // namespace grape::python::replay
