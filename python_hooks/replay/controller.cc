@@ -31,9 +31,10 @@ constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none o
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
 constexpr std::uint32_t kMostRefusals = 3;        // calls in a row with arguments that are refused
 constexpr std::uint32_t kRefusedForLong = 32;     // the same: they are not even looked at for a while
-// Of a function that nobody named:
-constexpr std::uint32_t kBarren = 16;            // calls that gained nothing, from which on there is a budget for them
-constexpr std::uint32_t kMostBarren = 1u << 14;  // the same: it is no region any more
+// Of a function that nobody named, calls in a row that gained nothing:
+constexpr std::uint32_t kBarren = 16;                // that were looked at; from then on there is a budget for them
+constexpr std::uint32_t kMostBarren = 4096;          // the same: it is no region any more
+constexpr std::uint32_t kMostBarrenObserved = 1024;  // that were observed: the same
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
 __thread Region* t_found __attribute__((tls_model("initial-exec")));  // that the thread is inside of: a function
@@ -365,11 +366,16 @@ bool is_uncertain(const Region& region) noexcept {
   return region.automatic ? region.replayed == 0 || region.barren >= kBarren : region.replayed == 0;
 }
 
+bool gains_nothing(const Region& region) noexcept {
+  return region.automatic &&
+         (region.barren >= kMostBarren || region.observed - region.gained_at >= kMostBarrenObserved);
+}
+
 // Decides on a call of a module inside of one that is not replayed as a whole, or of a function that nobody named. What
 // that costs beside the call itself is counted, but for modules' replays, which have to pay for themselves.
 Object* decide_in_budget(Region& region, Call& call) {
   const double began = now();
-  if (region.automatic && ++region.barren >= kMostBarren) {
+  if (gains_nothing(region)) {
     region.give_up();
     return give_up_first(region, "nobody named it, and its calls are hardly ever replayed");
   }
@@ -379,10 +385,12 @@ Object* decide_in_budget(Region& region, Call& call) {
     return call.passed_on ? nullptr : run_eagerly(region, call);
   }
   const double eager = region.times.eager, observed = region.times.observed;
+  ++region.barren;
   Object* result = decide(region, call);
   const double ran = region.times.eager - eager + (region.times.observed - observed) * kOfObserved;
   if (call.replayed != nullptr && InnerBudget::earn(*call.replayed, now() - began)) {
     region.barren = 0;
+    region.gained_at = region.observed;
   } else if (call.replayed == nullptr || region.automatic) {
     InnerBudget::spend(now() - began - ran);
   }

@@ -207,7 +207,8 @@ struct Region {
   std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
   std::uint32_t self_changes = 0;     // observed calls that changed the module
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
-  std::uint32_t barren = 0;           // calls in a row by which nothing was gained
+  std::uint32_t barren = 0;           // calls in a row that were looked at, and by which nothing was gained
+  std::uint64_t gained_at = 0;        // `observed` when something was gained last
   Times times;
   ReplayParts parts;
   StageCounts last_counts;  // of signatures that are not there any more

@@ -14,13 +14,13 @@ import bed
 from bed import CALLS, F, Run, case, data, ints, torch
 
 
-def called(run: Run, function: Any, given: Callable[[int], tuple], changes: Optional[dict] = None, **keywords: Any) -> None:
+def called(run: Run, function: Any, given: Callable[[int], tuple], changes: Optional[dict] = None) -> None:
     """Sees result and arguments of each call; `changes` are made before the calls of these numbers."""
     for i in range(CALLS):
         if changes and i in changes:
             changes[i]()
         arguments = given(i)
-        run.see(function(*arguments, **keywords), arguments, label=f"{function.__name__} {i}")
+        run.see(function(*arguments), arguments, label=f"{function.__name__} {i}")
 
 
 def work(x: torch.Tensor) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Loops as people write them, of functions that are regions: metrics, sampling, schedules of diffusion, averages, training,
-what comes before a model and behind it. See cases_functions.py."""
+what comes before a model and
+behind it. See cases_functions.py."""
 
 import contextlib
 import logging
@@ -58,7 +59,7 @@ class Scores:
         return {"loss": self.loss, "recall": self.matrix.diagonal() / total, "right": self.right}
 
 
-@case("metrics: the loss by .item(), a matrix of confusion in place, a list of the results; the same batches come again")
+@case("metrics: the loss by .item(), a matrix of confusion in place, a list of results; the same batches come again")
 def metrics_accumulate(run: Run) -> None:
     for epoch in range(3):
         scores = Scores()
@@ -80,7 +81,7 @@ def region_sample_on_host(logits: torch.Tensor) -> torch.Tensor:
     return work(logits[row]) * noise
 
 
-@case("sampling by the device's numbers, which are drawn elsewhere too and seeded again, and by random and numpy.random")
+@case("sampling by the device's numbers, drawn elsewhere too and seeded again, and by random and numpy.random")
 def sampling_loops(run: Run) -> None:
     for i in range(2 * CALLS):
         if i in (6, 7, 12):

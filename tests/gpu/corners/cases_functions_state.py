@@ -1,5 +1,5 @@
-"""Functions that are regions: what they keep, and what is changed under them: globals, closures, caches, objects that they
-are methods of, themselves. See cases_functions.py."""
+"""Functions that are regions: what they keep, and what is changed under them: globals, closures, caches, objects that
+they are methods of, themselves. See cases_functions.py."""
 
 import contextlib
 import contextvars
