@@ -356,9 +356,9 @@ void print_outside(Output& out, const Outside& outside) {
     regions += (regions.empty() ? "" : ",") + function.region;
   }
   if (outside.automatic) {
-    if (!outside.found.empty()) out.print("regions by GRAPE_REGIONS=auto: {}\n", escape_text(outside.found));
+    if (!outside.found.empty()) out.print("regions that were found: {}\n", escape_text(outside.found));
   } else if (!outside.functions.empty()) {
-    out.print("make them regions (GRAPE_REGIONS=auto does while the program runs):\nGRAPE_REGIONS={}\n",
+    out.print("make them regions (`auto` in GRAPE_REGIONS does while the program runs):\nGRAPE_REGIONS={}\n",
               escape_text(regions));
   }
 }

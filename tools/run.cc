@@ -64,7 +64,8 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
       ->check(CLI::IsMember({"off", "observe", "replay"}));
   run->add_option("--stacks", options.stacks, "Code positions: off, leaf, python or native")
       ->check(CLI::IsMember({"off", "leaf", "python", "native"}));
-  run->add_option("--regions", options.regions, "Functions that are regions: package.module:Qualified.name, ...; auto");
+  run->add_option("--regions", options.regions,
+                  "Functions that are regions: package.module:Qualified.name, ...; auto (the default), modules (none)");
   run->add_option("--exclude", options.exclude, "Modules and functions that are none");
   run->add_option("--library", options.library, "libgrape.so, where it is not beside this tool");
   run->add_option("--report", options.report, "Mode replay: what became of each module, for grape report");

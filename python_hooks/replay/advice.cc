@@ -100,8 +100,12 @@ constexpr const char kValidation[] =
     "the module's code if you can.";
 constexpr const char kNoGain[] = "Nothing needs to be changed: the CPU does not hold this module up.";
 constexpr const char kPutOff[] =
-    "Only a small part of the time is spent on looking at modules inside of one that is not replayed as a whole. What "
-    "keeps that one from being replayed matters more.";
+    "Only a small part of the time is spent on looking at modules inside of one that is not replayed as a whole, where "
+    "what keeps that one from being replayed matters more, and at functions that nobody named: put them into "
+    "GRAPE_REGIONS.";
+constexpr const char kFound[] =
+    "A function that was found and that does not pay is none any more. To have it looked at all the same, put it into "
+    "GRAPE_REGIONS.";
 constexpr const char kShared[] =
     "Pass it the same way each time: always the very object that the global holds, or never.";
 constexpr const char kOverlap[] = "Two tensors of different origin (DLPack) share memory. Pass one of them, or a copy.";
@@ -133,6 +137,7 @@ constexpr Row kRows[] = {
     {"its arguments had not come often enough", {"new_arguments", kNewArguments}},
     {"takes as long as running it", {"no_gain", kNoGain}},
     {"was put off", {"put_off", kPutOff}},
+    {"nobody named it", {"found", kFound}},
     {"when it was checked", {"validation", kValidation}},
     {"other streams have work all the time", {"busy", kBusy}},
     {"that were not known before", {"autocast", kCastsKnown}},

@@ -1,9 +1,6 @@
 #include "python_hooks/replay/controller.h"
 
-#include <xxhash.h>
-
 #include <cstdio>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -29,21 +26,30 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr std::size_t kMostSignatures = 8192;     // of one region
-constexpr std::size_t kMostWithModules = 1024;    // where its module is an argument: they are long
 constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
 constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none of whose calls is proven
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
 constexpr std::uint32_t kMostRefusals = 3;        // calls in a row with arguments that are refused
 constexpr std::uint32_t kRefusedForLong = 32;     // the same: they are not even looked at for a while
+// Of a function that nobody named, calls in a row that gained nothing:
+constexpr std::uint32_t kBarren = 16;                // that were looked at; from then on there is a budget for them
+constexpr std::uint32_t kMostBarren = 4096;          // the same: it is no region any more
+constexpr std::uint32_t kMostBarrenObserved = 1024;  // that were observed: the same
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
+__thread Region* t_found __attribute__((tls_model("initial-exec")));  // that the thread is inside of: a function
 
 // While a region is decided on, and while its call runs as always, calls of its children are none of ours.
 class Inside {
  public:
-  Inside() noexcept { t_inside = true; }
-  ~Inside() noexcept { t_inside = false; }
+  explicit Inside(Region* region = nullptr) noexcept {
+    t_inside = true;
+    t_found = region != nullptr && region->automatic ? region : nullptr;
+  }
+  ~Inside() noexcept {
+    t_inside = false;
+    t_found = nullptr;
+  }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
 };
@@ -58,30 +64,6 @@ class Busy {
  private:
   Region& region_;
 };
-
-// Those that came once are forgotten: an argument may be another one in each call.
-void make_room(Signatures& signatures) {
-  for (auto at = signatures.begin(); at != signatures.end();) {
-    const bool once = at->second->stage == Stage::kSeen && at->second->calls < 2;
-    at = once ? signatures.erase(at) : std::next(at);
-  }
-}
-
-std::size_t most_signatures(const Region& region) noexcept {
-  return region.self_is_argument ? kMostWithModules : kMostSignatures;
-}
-
-// Null: too many, or two that share a hash.
-Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes) {
-  const std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
-  const auto known = region.signatures.find(hash);
-  if (known != region.signatures.end()) return known->second->bytes == bytes ? known->second.get() : nullptr;
-  if (region.signatures.size() >= most_signatures(region)) make_room(region.signatures);
-  if (region.signatures.size() >= most_signatures(region)) return nullptr;
-  auto signature = std::make_unique<Signature>();
-  signature->bytes = bytes;
-  return (region.signatures[hash] = std::move(signature)).get();
-}
 
 Object* run_as_it_is(const Call& call) { return call.eager(call.function, call.arguments, call.count, call.names); }
 
@@ -206,9 +188,13 @@ Object* measure(Region& region, Signature& signature, const Call& call) {
                   replay * 1e6, eager * 1e6);
     region.reasons.add(text, {});
     log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), text);
+    if (region.automatic && region.payoff.never_pays()) region.give_up();
   }
   return result;
 }
+
+// May no more be spent on its calls than there is for such?
+bool in_budget(const Region& region) noexcept { return (region.inner || region.automatic) && !config().strict; }
 
 // The signature is not to be observed (now).
 Object* run_unobserved(Region& region, const Signature& signature, const Call& call) {
@@ -252,6 +238,7 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
       region.times.replayed += seconds;
       region.times.kind = Times::Kind::kReplay;
       region.payoff.replayed(signature.times, seconds);
+      if (!in_budget(region)) InnerBudget::earn(signature.times, seconds, true);
       call.replayed = &signature.times;
       return true;
     }
@@ -291,7 +278,10 @@ Object* pass_on(Region& region, Call& call, const std::string& reason) {
 // Its arguments cannot be looked through. If that is so each time, the modules inside are regions.
 Object* refuse(Region& region, Call& call, const std::string& reason) {
   if (++region.refused < kMostRefusals || region.replayed != 0) return fall_back(region, call, reason);
-  if (region.refused >= kRefusedForLong) region.refusals.begin();
+  if (region.refused >= kRefusedForLong) {
+    region.refusals.begin();
+    if (region.automatic) region.give_up();
+  }
   return pass_on(region, call, reason);
 }
 
@@ -344,6 +334,10 @@ Object* decide(Region& region, Call& call) {
     region.reasons.add(reason, {});
   }
   if (!worth_observing(region, *signature, call)) return run_unobserved(region, *signature, call);
+  if (region.automatic && !InnerBudget::affords(now())) {
+    ++region.put_off;
+    return run_eagerly(region, call);
+  }
   return observe_and_judge(region, *signature, call);
 }
 
@@ -370,21 +364,37 @@ class Timed {
   const double began_;
 };
 
-// Decides on a call of a module inside of one that is not replayed as a whole. What that costs beside the call itself
-// is counted, but for replays, which have to pay for themselves.
-Object* decide_inner(Region& region, Call& call) {
+// Is it not known whether what is spent on the region will be saved?
+bool is_uncertain(const Region& region) noexcept {
+  return region.automatic ? region.replayed == 0 || region.barren >= kBarren : region.replayed == 0;
+}
+
+bool gains_nothing(const Region& region) noexcept {
+  return region.automatic &&
+         (region.barren >= kMostBarren || region.observed - region.gained_at >= kMostBarrenObserved);
+}
+
+// Decides on a call of a module inside of one that is not replayed as a whole, or of a function that nobody named. What
+// that costs beside the call itself is counted, but for modules' replays, which have to pay for themselves.
+Object* decide_in_budget(Region& region, Call& call) {
   const double began = now();
-  if (region.replayed == 0 && !InnerBudget::affords(began)) {
+  if (gains_nothing(region)) {
+    region.give_up();
+    return give_up_first(region, "nobody named it, and its calls are hardly ever replayed");
+  }
+  if (is_uncertain(region) && !InnerBudget::affords(began)) {
     ++region.put_off;
     call.passed_on = region.autograd.began() || region.refused >= kMostRefusals;
     return call.passed_on ? nullptr : run_eagerly(region, call);
   }
   const double eager = region.times.eager, observed = region.times.observed;
+  ++region.barren;
   Object* result = decide(region, call);
   const double ran = region.times.eager - eager + (region.times.observed - observed) * kOfObserved;
-  if (call.replayed != nullptr) {
-    InnerBudget::earn(*call.replayed, now() - began);
-  } else {
+  if (call.replayed != nullptr && InnerBudget::earn(*call.replayed, now() - began)) {
+    region.barren = 0;
+    region.gained_at = region.observed;
+  } else if (call.replayed == nullptr || region.automatic) {
     InnerBudget::spend(now() - began - ran);
   }
   return result;
@@ -396,7 +406,7 @@ Object* decide_or_rest(Region& region, Call& call) {
     region.reasons.add_last();
     return pass_on(region, call);
   }
-  return region.inner && !config().strict ? decide_inner(region, call) : decide(region, call);
+  return in_budget(region) ? decide_in_budget(region, call) : decide(region, call);
 }
 
 // It was given up before: its children may be regions.
@@ -410,7 +420,7 @@ Object* call_given_up(Region& region, const Call& call) {
 
 Object* decide_and_run(Region& region, Call& call) {
   Object* result = nullptr;
-  const Inside inside;
+  const Inside inside(&region);
   const Busy busy(region);
   try {
     if (takes_self_as_argument(region)) give_self_as_argument(region, call);
@@ -420,9 +430,13 @@ Object* decide_and_run(Region& region, Call& call) {
     lifecycle::give_up("out of memory");
     region.given_up = true;
   }
-  if (!region.replaced.empty()) {
+  if (!region.replaced.empty() || region.calls_modules) {
     const KeepException exception;
     drop(region.replaced);
+    if (region.calls_modules && !region.given_up) {
+      region.give_up();
+      region.reasons.add("nobody named it, and it calls modules, which are replayed by themselves", {});
+    }
   }
   return result;
 }
@@ -467,7 +481,10 @@ Enabled enabled() noexcept {
 }
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if (passes() || positional_count(count) == 0) return eager(function, arguments, count, names);
+  if (passes() || positional_count(count) == 0) {
+    if (t_found != nullptr) t_found->calls_modules = true;
+    return eager(function, arguments, count, names);
+  }
   return call_region(Call{eager, function, arguments, count, names, arguments[0], nullptr, 1, {}, nullptr});
 }
 

@@ -5,10 +5,12 @@
 #include <new>
 
 #include "python_hooks/frames.h"
+#include "python_hooks/replay/outside_limits.h"
 #include "python_hooks/replay/outside_names.h"
 #include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/replay/outside_stacks.h"
 #include "python_hooks/replay/report_text.h"
+#include "python_hooks/state/torch_api.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {
@@ -17,15 +19,11 @@ __thread ThreadLaunches t_launches __attribute__((tls_model("initial-exec")));
 
 namespace {
 
-constexpr std::uint32_t kMostStride = 31;  // 16 in the mean
-constexpr std::uint64_t kSamplesAtOnce = 10'000;
 constexpr std::uint32_t kMostSeldom = 10;     // one of 2^10 looks
-constexpr std::uint64_t kLeastSamples = 16;   // for anything to be named
-constexpr std::uint64_t kLeastPart = 20;      // of all launches, one in so many
 constexpr std::uint32_t kStep = 0x9e3779b9u;  // odd, so that no two threads begin alike
 
 std::atomic<std::uint32_t> g_threads{0};
-std::atomic<std::uint64_t> g_all{0}, g_outside{0}, g_samples{0};
+std::atomic<std::uint64_t> g_all{0}, g_outside{0}, g_samples{0}, g_without_gradients{0};
 
 // Never freed: launches may come until the very end. Null: no memory.
 SampledStacks* sampled_stacks() noexcept {
@@ -48,12 +46,15 @@ void sample(std::uint32_t random) noexcept {
   if ((random & (weight - 1)) != 0) return;
   SampledStacks* stacks = sampled_stacks();
   if (stacks == nullptr) return;
-  const std::uint64_t count = g_samples.fetch_add(1, std::memory_order_relaxed) + 1;
+  g_samples.fetch_add(1, std::memory_order_relaxed);
+  const bool gradients = state::gradients_enabled();
   try {
-    stacks->add(weight);
+    stacks->add(weight, gradients);
   } catch (const std::bad_alloc&) {  // then one less
     return;
   }
+  if (gradients) return;
+  const std::uint64_t count = g_without_gradients.fetch_add(1, std::memory_order_relaxed) + 1;
   if (config().auto_regions) note_sample(count);
 }
 
@@ -66,6 +67,29 @@ std::string place_of(const SampledCode& code) {
 // Is it worth a word?
 bool is_much(std::uint64_t launches, std::uint64_t all) noexcept {
   return launches != 0 && launches * kLeastPart >= all;
+}
+
+// `automatic`: as outside_regions().
+std::vector<OutsideCandidate> candidates(bool callers_known, bool automatic) {
+  std::vector<OutsideCandidate> chosen;
+  if (g_samples.load() < kLeastSamples || !is_much(g_outside.load(), g_all.load())) return chosen;
+  std::vector<SampledCode> codes;
+  std::vector<CallNode> nodes;
+  sampled_stacks()->copy(codes, nodes);
+  for (CallNode& node : nodes) node.weight -= automatic ? node.graded : 0;
+  const std::vector<NamedCode> named = name_codes(codes);
+  std::vector<CalledCode> called;
+  called.reserve(named.size());
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    called.push_back(named[i].called);
+    called.back().calls_modules = codes[i].calls_modules;
+    if (automatic && codes[i].calls_itself) called.back().candidate = false;
+  }
+  for (const Choice& choice : choose(called, nodes, callers_known)) {
+    const NamedCode& code = named[choice.code];
+    chosen.push_back({code.region, place_of(codes[choice.code]), choice.share, code.function});
+  }
+  return chosen;
 }
 
 }  // namespace
@@ -87,27 +111,10 @@ void look_at_launch(bool outside) noexcept {
   errno = saved_errno;
 }
 
-std::uint64_t samples() noexcept { return g_samples.load(std::memory_order_relaxed); }
+std::uint64_t samples_for_regions() noexcept { return g_without_gradients.load(std::memory_order_relaxed); }
 
-std::vector<OutsideCandidate> outside_candidates(bool callers_known) {
-  std::vector<OutsideCandidate> candidates;
-  if (g_samples.load() < kLeastSamples || !is_much(g_outside.load(), g_all.load())) return candidates;
-  std::vector<SampledCode> codes;
-  std::vector<CallNode> nodes;
-  sampled_stacks()->copy(codes, nodes);
-  const std::vector<NamedCode> named = name_codes(codes);
-  std::vector<CalledCode> called;
-  called.reserve(named.size());
-  for (std::size_t i = 0; i < named.size(); ++i) {
-    called.push_back(named[i].called);
-    called.back().calls_modules = codes[i].calls_modules;
-  }
-  for (const Choice& choice : choose(called, nodes, callers_known)) {
-    const NamedCode& code = named[choice.code];
-    candidates.push_back({code.region, place_of(codes[choice.code]), choice.share, code.function});
-  }
-  return candidates;
-}
+std::vector<OutsideCandidate> outside_candidates() { return candidates(false, false); }
+std::vector<OutsideCandidate> outside_regions(bool callers_known) { return candidates(callers_known, true); }
 
 void note_module_call() noexcept {
   constexpr std::uint64_t kFirst = 64, kLater = 16;  // calls that are all looked at, then one in so many
@@ -132,7 +139,7 @@ OutsideReport outside_report() {
   report.named = config().regions;
   report.automatic = config().auto_regions;
   report.found = found_regions();
-  for (OutsideCandidate& candidate : outside_candidates(false)) {
+  for (OutsideCandidate& candidate : outside_candidates()) {
     report.functions.push_back({std::move(candidate.region), std::move(candidate.place), candidate.share});
   }
   return report;

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
+#include "python_hooks/replay/outside_limits.h"
+
 namespace grape::python::replay {
 namespace {
 
-constexpr std::size_t kMostChosen = 8;
-
 bool holds_nearly_all(std::uint64_t part, std::uint64_t whole) { return part * 10 > whole * 9; }
-// Less is chance.
-constexpr std::uint64_t kLeastWeight = 4;
-bool is_worth_naming(std::uint64_t part, std::uint64_t whole) { return part >= kLeastWeight && part * 50 >= whole; }
+bool is_worth_naming(std::uint64_t part, std::uint64_t whole) {
+  return part >= kLeastWeight && part * kLeastShare >= whole;
+}
 
 class Chooser {
  public:

@@ -19,6 +19,7 @@ struct CallNode {
   std::uint32_t code = 0;    // by index
   std::uint64_t weight = 0;  // launches whose stack ends here
   bool several = false;      // it was seen at several of its instructions
+  std::uint64_t graded = 0;  // of them, while gradients were enabled
 };
 
 struct Choice {

@@ -1,5 +1,6 @@
 #include "python_hooks/replay/outside_regions.h"
 
+#include <algorithm>
 #include <new>
 #include <vector>
 
@@ -7,6 +8,8 @@
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/regions.h"
 #include "python_hooks/replay/outside.h"
+#include "python_hooks/replay/outside_limits.h"
+#include "python_hooks/replay/payoff.h"
 #include "python_hooks/replay/region.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -16,10 +19,6 @@ namespace grape::python::replay {
 std::atomic<bool> g_look_due{false};
 
 namespace {
-
-constexpr std::uint64_t kFirstLook = 256;  // samples: some 4,000 launches. Later ones come twice as late each time
-                                           // that nothing new was found
-constexpr std::size_t kMostFound = 64;
 
 std::atomic<std::uint64_t> g_next_look{kFirstLook};
 
@@ -41,7 +40,7 @@ int on_pending_call(void*) {
 // modules is none: these would not be replayed for as long as it is looked at, and it would be given up.
 bool name_some() {
   bool any = false;
-  for (const OutsideCandidate& function : outside_candidates(module_was_called())) {
+  for (const OutsideCandidate& function : outside_regions(module_was_called())) {
     if (g_found == kMostFound) break;
     std::string names = found();
     names += (names.empty() ? "" : ",") + function.region;
@@ -49,6 +48,7 @@ bool name_some() {
     found().swap(names);
     ++g_found;
     any = true;
+    InnerBudget::allow_one_more();
     log_line(LogLevel::kInfo, "replay: %s (%s) is a region from now on: %.0f%% of the launches outside of modules",
              function.region.c_str(), function.place.c_str(), function.share * 100);
   }
@@ -73,8 +73,8 @@ void look_for_regions() noexcept {
     any = name_some();
   } catch (const std::bad_alloc&) {  // then later
   }
-  g_distance = any ? kFirstLook : g_distance * 2;
-  if (g_found < kMostFound) g_next_look.store(samples() + g_distance, std::memory_order_relaxed);
+  g_distance = any ? kFirstLook : std::min(g_distance * 2, kLastDistance);
+  if (g_found < kMostFound) g_next_look.store(samples_for_regions() + g_distance, std::memory_order_relaxed);
 }
 
 const std::string& found_regions() noexcept { return found(); }

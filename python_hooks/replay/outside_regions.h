@@ -1,6 +1,6 @@
-// GRAPE_REGIONS=auto: the functions that launch most outside of modules become regions while the program runs. Each is
-// proven before it is replayed, as those that the program's user names; one that cannot be is passed by again, and what
-// it calls is looked at in its place.
+// Where GRAPE_REGIONS is not set, or has `auto`: the functions that launch most outside of modules, without gradients,
+// become regions while the program runs. Each is proven before it is replayed, as those that the program's user names;
+// one that cannot be is passed by again, and what it calls is looked at in its place.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,8 @@ namespace grape::python::replay {
 
 extern std::atomic<bool> g_look_due;
 
-// After a stack was sampled, `samples` of them since the process began; any thread, with or without the GIL.
+// After a stack was sampled, `samples` of them without gradients since the process began; any thread, with or without
+// the GIL.
 void note_sample(std::uint64_t samples) noexcept;
 
 // With the GIL, between calls.

@@ -22,7 +22,7 @@ void read_code(const Object* code, SampledCode& out, bool with_texts) {
   out.name.assign(name, name_bytes);
 }
 
-void SampledStacks::add(std::uint64_t weight) {
+void SampledStacks::add(std::uint64_t weight, bool gradients) {
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   if (instructions_.empty()) {
@@ -32,6 +32,7 @@ void SampledStacks::add(std::uint64_t weight) {
   forget_dead_codes();
   const std::size_t count = read_frames(frames_, kMaxDepth);
   std::uint32_t node = 0;
+  ++stacks_;
   // A stack that was cut says nothing of who called whom first.
   for (std::size_t i = count < kMaxDepth ? count : 0; i-- > 0;) {
     if (code_of(frames_[i]) == nullptr) continue;
@@ -39,10 +40,14 @@ void SampledStacks::add(std::uint64_t weight) {
     const std::uintptr_t instruction = frames_[i].instruction - (g_layout.frame_objects ? 0 : frames_[i].code);
     const std::uint32_t next = known != kNone ? child_of(node, known, instruction) : kNone;
     if (next == kNone) break;
+    if (met_.size() <= known) met_.resize(codes_.size());
+    codes_[known].calls_itself = codes_[known].calls_itself || met_[known] == stacks_;
+    met_[known] = stacks_;
     node = next;
     if (instructions_[node] != instruction) nodes_[node].several = true;
   }
   nodes_[node].weight += weight;
+  nodes_[node].graded += gradients ? weight : 0;
 }
 
 void SampledStacks::add_callers() {

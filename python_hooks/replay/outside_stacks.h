@@ -19,6 +19,7 @@ struct SampledCode {
   int line = 0;            // the first one
   std::uint64_t hash = 0;  // of all three
   bool calls_modules = false;
+  bool calls_itself = false;
 };
 
 // The same of a code object that is alive; without the texts, those are not set.
@@ -31,7 +32,7 @@ class SampledStacks {
 
   // Adds the calling thread's stack as it is now, unless another thread is at it. With or without the GIL; may throw
   // std::bad_alloc. Precondition: frames were checked (frames.h).
-  void add(std::uint64_t weight);
+  void add(std::uint64_t weight, bool gradients);
   // All functions of that stack call modules. The same.
   void add_callers();
 
@@ -57,6 +58,8 @@ class SampledStacks {
   std::uint32_t epoch_ = 0;
   std::vector<SampledCode> codes_;
   std::vector<CallNode> nodes_;
+  std::vector<std::uint32_t> met_;                 // by code: in which stack last
+  std::uint32_t stacks_ = 0;                       // that were added
   std::vector<std::uintptr_t> instructions_;       // by node: where it was seen first, from its code's begin
   std::size_t addresses_ = 0;                      // in by_address_
   FlatMap<AddressKey, std::uint32_t> by_address_;  // void when a code object has died

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 
+#include "python_hooks/replay/outside_limits.h"
+
 namespace grape::python::replay {
 namespace {
 
 constexpr double kFaster = 0.95;
 
-constexpr double kInnerShare = 0.04;     // of all time
-constexpr double kInnerAtFirst = 0.004;  // seconds
-constexpr double kInnerMost = 1;         // seconds that may be saved up
-constexpr double kReinvested = 0.8;      // of what replays save
+constexpr double kInnerShare = 0.04;  // of all time
+constexpr double kInnerMost = 1;      // seconds that may be saved up
+constexpr double kReinvested = 0.8;   // of what their replays save
+constexpr double kOfOthers = 0.2;     // of what those of others do
 
 double g_inner_began = -1, g_inner_spent = 0;  // with the GIL
 
@@ -59,10 +61,14 @@ bool InnerBudget::affords(double now) noexcept {
 
 void InnerBudget::spend(double seconds) noexcept { g_inner_spent += seconds; }
 
-void InnerBudget::earn(const CallTimes& times, double replay_seconds) noexcept {
+void InnerBudget::allow_one_more() noexcept { g_inner_spent -= kInnerAtFirst; }
+
+bool InnerBudget::earn(const CallTimes& times, double replay_seconds, bool other) noexcept {
   const double eager = std::min(times.eager, times.observed * kOfObserved);
-  if (eager == CallTimes::kNone || eager <= replay_seconds) return;
-  g_inner_spent = std::max(g_inner_spent - kReinvested * (eager - replay_seconds), -kInnerMost);
+  if (eager == CallTimes::kNone || eager <= replay_seconds) return false;
+  const double part = other ? kOfOthers : kReinvested;
+  g_inner_spent = std::max(g_inner_spent - part * (eager - replay_seconds), -kInnerMost);
+  return true;
 }
 
 }  // namespace grape::python::replay

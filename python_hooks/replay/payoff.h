@@ -35,6 +35,8 @@ class Payoff {
   bool measured(CallTimes& times, double seconds, double& eager, double& replay) noexcept;
 
   std::uint64_t rested() const noexcept { return rested_; }  // calls that ran as always for it
+  // It did not pay, was looked at again, and does not.
+  bool never_pays() const noexcept { return next_rest_ > 4 * kFirstRest; }
 
  private:
   static constexpr std::uint32_t kFirstLook = 16, kLastLook = 1u << 16;
@@ -50,15 +52,18 @@ class Payoff {
   std::uint64_t rested_ = 0;
 };
 
-// What the modules inside of one that is not replayed as a whole may cost until they are replayed: many of them never
-// will be. A small part of the time that has passed since the first call of any, and most of what replays of some have
-// saved: those that can be replayed pay for the proofs of the others.
+// What the modules inside of one that is not replayed as a whole may cost until they are replayed, and the functions
+// that nobody named: many of them never will be. A small part of the time that has passed since the first call of any,
+// most of what replays of some have saved, and a part of what those of other modules did: what can be replayed pays for
+// the proofs of the rest.
 class InnerBudget {
  public:
   static bool affords(double now) noexcept;
   static void spend(double seconds) noexcept;
-  // After a replay that took so long.
-  static void earn(const CallTimes& times, double replay_seconds) noexcept;
+  // For a function that was found: to look at a few of its calls.
+  static void allow_one_more() noexcept;
+  // After a replay that took so long, of one of them or of another module. False: no less than the call itself.
+  static bool earn(const CallTimes& times, double replay_seconds, bool other = false) noexcept;
 };
 
 }  // namespace grape::python::replay

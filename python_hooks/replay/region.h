@@ -170,7 +170,8 @@ struct Region {
   Object* weak_self = nullptr;              // the same, to the module that is the function's first argument; null: none
   std::string name;                         // "package.module:Class", or the function's
   bool function = false;                    // it is a function that GRAPE_REGIONS names, and no module
-  bool automatic = false;                   // nobody named that function: GRAPE_REGIONS=auto found it
+  bool automatic = false;                   // nobody named that function: it was found (outside_regions.h)
+  bool calls_modules = false;               // that function does: modules' calls are looked for by themselves
   bool given_up = false;                    // its children are regions then
   bool no_gpu = false;                      // given up because nothing of it is on a GPU
   bool on_gpu = false;                      // some of it is
@@ -208,6 +209,8 @@ struct Region {
   std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
   std::uint32_t self_changes = 0;     // observed calls that changed the module
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
+  std::uint32_t barren = 0;           // calls in a row that were looked at, and by which nothing was gained
+  std::uint64_t gained_at = 0;        // `observed` when something was gained last
   Times times;
   ReplayParts parts;  // of the replay that is under way
   LatestParts latest_parts;

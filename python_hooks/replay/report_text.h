@@ -22,7 +22,8 @@ struct RegionReport {
   const char* state = "";  // "observing", "proven", "replayed", "given up", "no GPU work"
   std::uint64_t calls = 0, replayed = 0, observed = 0, validated = 0, fell_back = 0, first_calls = 0;
   std::uint64_t rested = 0;   // ran as always because replays were no faster
-  std::uint64_t put_off = 0;  // inside of a region that was given up, and there was no time to look at them
+  std::uint64_t put_off = 0;  // there was no time to look at them: inside of a region that was given up, or in a
+                              // function that was found
   StageCounts signatures;
   double seconds = 0;  // in its calls, with the regions inside
   // A call's, in the mean and up to its return, which may be before the GPU is done; 0: none was timed. `observed_ms`

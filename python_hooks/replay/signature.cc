@@ -1,6 +1,29 @@
 #include "python_hooks/replay/signature.h"
 
+#include <xxhash.h>
+
+#include <iterator>
+
 namespace grape::python::replay {
+namespace {
+
+constexpr std::size_t kMostSignatures = 8192;  // of one region
+constexpr std::size_t kFewSignatures =
+    1024;  // where its module is an argument, since they are long, or nobody named it
+
+// Those that came once are forgotten: an argument may be another one in each call.
+void make_room(Signatures& signatures) {
+  for (auto at = signatures.begin(); at != signatures.end();) {
+    const bool once = at->second->stage == Stage::kSeen && at->second->calls < 2;
+    at = once ? signatures.erase(at) : std::next(at);
+  }
+}
+
+std::size_t most_signatures(const Region& region) noexcept {
+  return region.self_is_argument || region.automatic ? kFewSignatures : kMostSignatures;
+}
+
+}  // namespace
 
 bool write_call(const Call& call, state::Walk& walk) {
   const std::size_t positional = positional_count(call.count);
@@ -23,6 +46,17 @@ void write_sharing(Region& region, state::Walk& walk) {
   shared.clear();
   region.guard->sharing().relate(walk, shared);
   walk.add_bytes(shared.data(), shared.size() * sizeof shared.front());
+}
+
+Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes) {
+  const std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
+  const auto known = region.signatures.find(hash);
+  if (known != region.signatures.end()) return known->second->bytes == bytes ? known->second.get() : nullptr;
+  if (region.signatures.size() >= most_signatures(region)) make_room(region.signatures);
+  if (region.signatures.size() >= most_signatures(region)) return nullptr;
+  auto signature = std::make_unique<Signature>();
+  signature->bytes = bytes;
+  return (region.signatures[hash] = std::move(signature)).get();
 }
 
 }  // namespace grape::python::replay

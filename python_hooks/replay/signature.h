@@ -10,5 +10,8 @@ namespace grape::python::replay {
 bool write_call(const Call& call, state::Walk& walk);
 // Behind it: what the arguments share with the region's module. The module's guard holds.
 void write_sharing(Region& region, state::Walk& walk);
+// What is known of the region's calls of that signature, as it was written; made anew where there is none. Null: too
+// many, or two that share a hash.
+Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes);
 
 }  // namespace grape::python::replay

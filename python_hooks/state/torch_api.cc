@@ -111,6 +111,7 @@ bool is_tensor_or_subclass(Object* object) noexcept {
   return is_plain_tensor(object) || g_api.PyType_IsSubtype(type_of(object), g_torch.tensor) != 0;
 }
 bool requires_grad(Object* tensor) noexcept { return g_torch.requires_grad(impl_of(tensor)); }
+bool gradients_enabled() noexcept { return !g_torch.loaded || g_torch.aoti_torch_grad_mode_is_enabled(); }
 
 bool held_by_native_code(Object* plain_tensor) noexcept {
   const Reference count_owners(g_api.PyObject_GetAttrString(plain_tensor, "_use_count"));

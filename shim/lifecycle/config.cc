@@ -123,7 +123,13 @@ bool is_pattern(const char* begin, const char* end) {
   return colons == 1 && *begin != ':' && end[-1] != ':';
 }
 
-// `automatic`: set where the word `auto` is among them; null: that is none.
+bool is_word(const char* first, const char* last, const char* word) {
+  const auto bytes = static_cast<std::size_t>(last - first);
+  return bytes == std::strlen(word) && std::memcmp(first, word, bytes) == 0;
+}
+
+// `automatic`: set where the word `auto` is among them; null: that is none. Nor is `modules`, which says what holds
+// anyway, and is for saying nothing else.
 void copy_patterns(const char* name, const char* value, char* out, std::size_t room, bool* automatic, Warn warn) {
   char raw[sizeof(Config::regions)] = "";
   copy_text(name, value, raw, room < sizeof raw ? room : sizeof raw, warn);
@@ -135,8 +141,8 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
     while (last > first && last[-1] == ' ') --last;
     p = *end == ',' ? end + 1 : end;
     if (first >= last) continue;
-    if (automatic != nullptr && last - first == 4 && std::memcmp(first, "auto", 4) == 0) {
-      *automatic = true;
+    if (automatic != nullptr && (is_word(first, last, "auto") || is_word(first, last, "modules"))) {
+      *automatic = *automatic || *first == 'a';
       continue;
     }
     if (!is_pattern(first, last)) {
@@ -258,11 +264,13 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
 }
 
 // What nobody has named is no error that a program could be blamed for, and what launches cannot be told without
-// stacks.
-void settle_auto_regions(Config& out, Warn warn) {
+// stacks. `named`: there is something in GRAPE_REGIONS; where that is nothing but what is not understood, something
+// else was wanted than what would be found.
+void settle_auto_regions(Config& out, bool named, Warn warn) {
   const char* against = out.strict ? "GRAPE_STRICT=1" : out.stacks == Stacks::kOff ? "GRAPE_STACKS=off" : nullptr;
-  if (!out.auto_regions || against == nullptr) return;
-  out.auto_regions = false;
+  const bool asked = out.auto_regions;
+  out.auto_regions = (asked || !named) && against == nullptr && out.mode == Mode::kReplay;
+  if (!asked || against == nullptr) return;
   char line[128];
   std::snprintf(line, sizeof line, "GRAPE_REGIONS: auto finds nothing with %s; ignored", against);
   warn(line);
@@ -276,6 +284,7 @@ void parse_environment(const char* const* environment, Config& out, void (*warn)
                            "GRAPE_REGIONS", "GRAPE_GRAPHS", "GRAPE_CACHE"}) {
     out.asked = out.asked || value_in(environment, name) != nullptr;
   }
+  const bool named = value_in(environment, "GRAPE_REGIONS") != nullptr;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     if (std::strncmp(*environment, "GRAPE_", 6) != 0) continue;
     const char* equals = std::strchr(*environment, '=');
@@ -289,7 +298,7 @@ void parse_environment(const char* const* environment, Config& out, void (*warn)
     name[bytes] = '\0';
     apply(name, equals + 1, out, warn);
   }
-  settle_auto_regions(out, warn);
+  settle_auto_regions(out, named, warn);
 }
 
 }  // namespace grape

@@ -32,7 +32,7 @@ struct Config {
   char report[4096] = {};               // GRAPE_REPORT: JSON on what became of each region; unexpanded
   char cache[4096] = {};                // GRAPE_CACHE: folder of what earlier processes proved
   char regions[4096] = {};              // GRAPE_REGIONS: comma-separated patterns, checked
-  bool auto_regions = false;            // GRAPE_REGIONS has `auto`: Grape finds others by itself; never with `strict`
+  bool auto_regions = false;            // Grape finds others by itself, in mode replay: `auto` is there, or nothing
   char exclude[4096] = {};              // GRAPE_EXCLUDE
 };
 

@@ -54,9 +54,11 @@ TEST_F(PayoffTest, WhatIsNoFasterRests) {
   EXPECT_EQ(calls.rested, 512);
   EXPECT_EQ(payoff_.rested(), 512u);
   // It is looked at again, and rests for longer.
+  EXPECT_FALSE(payoff_.never_pays());
   calls = call(20 + 2048);
   EXPECT_EQ(calls.replayed, 16);
   EXPECT_EQ(calls.rested, 2048);
+  EXPECT_TRUE(payoff_.never_pays());
 }
 
 TEST_F(PayoffTest, WhatBecomesFasterIsReplayedAgain) {
@@ -103,15 +105,25 @@ TEST(InnerBudget, IsAShareOfTheTimeThatPassed) {
   InnerBudget::spend(0.5);
   EXPECT_FALSE(InnerBudget::affords(110.0));
   CallTimes times;
-  InnerBudget::earn(times, 30e-6);
+  EXPECT_FALSE(InnerBudget::earn(times, 30e-6));
   times.eager = 20e-6;
-  for (int i = 0; i < 100000; ++i) InnerBudget::earn(times, 30e-6);
+  for (int i = 0; i < 100000; ++i) EXPECT_FALSE(InnerBudget::earn(times, 30e-6));
   EXPECT_FALSE(InnerBudget::affords(110.0));
   times.eager = 630e-6;
-  for (int i = 0; i < 1000; ++i) InnerBudget::earn(times, 30e-6);
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(InnerBudget::earn(times, 30e-6));
   EXPECT_TRUE(InnerBudget::affords(110.0));
   InnerBudget::spend(0.5);
   EXPECT_FALSE(InnerBudget::affords(110.0));
+
+  // Of what other modules' replays save it is less; and a function that was found may be looked at.
+  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(InnerBudget::earn(times, 30e-6, true));
+  EXPECT_FALSE(InnerBudget::affords(110.0));
+  for (int i = 0; i < 4000; ++i) EXPECT_TRUE(InnerBudget::earn(times, 30e-6, true));
+  EXPECT_TRUE(InnerBudget::affords(110.0));
+  InnerBudget::spend(0.6);
+  EXPECT_FALSE(InnerBudget::affords(110.0));
+  for (int i = 0; i < 200; ++i) InnerBudget::allow_one_more();
+  EXPECT_TRUE(InnerBudget::affords(110.0));
 }
 
 }  // namespace

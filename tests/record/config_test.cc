@@ -209,13 +209,32 @@ TEST(Config, RegionsThatAreFoundByThemselves) {
   EXPECT_TRUE(parse({"GRAPE_REGIONS=auto"}).auto_regions);
   EXPECT_FALSE(parse({"GRAPE_REGIONS=automatic"}).auto_regions);
   EXPECT_EQ(g_warnings.size(), 1u);
-  EXPECT_FALSE(parse({"GRAPE_EXCLUDE=auto"}).auto_regions);
+  EXPECT_FALSE(parse({"GRAPE_EXCLUDE=auto", "GRAPE_REGIONS=modules"}).auto_regions);
   EXPECT_EQ(g_warnings.size(), 1u);
   for (const char* against : {"GRAPE_STRICT=1", "GRAPE_STACKS=off"}) {
     EXPECT_FALSE(parse({"GRAPE_REGIONS=auto", against}).auto_regions);
     ASSERT_EQ(g_warnings.size(), 1u);
     EXPECT_NE(g_warnings[0].find(against), std::string::npos) << g_warnings[0];
   }
+}
+
+TEST(Config, RegionsAreFoundWhereNothingElseIsSaid) {
+  EXPECT_TRUE(parse({}).auto_regions);
+  EXPECT_FALSE(parse({}).asked);
+  EXPECT_TRUE(parse({"GRAPE_REGIONS="}).auto_regions);
+  EXPECT_TRUE(parse({"GRAPE_REGIONS=modules,auto"}).auto_regions);
+  EXPECT_TRUE(parse({"GRAPE_TRACE=x", "GRAPE_MODE=replay"}).auto_regions);
+  const Config modules = parse({"GRAPE_REGIONS= modules "});
+  EXPECT_FALSE(modules.auto_regions);
+  EXPECT_STREQ(modules.regions, "");
+  EXPECT_TRUE(g_warnings.empty());
+  for (const char* against : {"GRAPE_STRICT=1", "GRAPE_STACKS=off", "GRAPE_TRACE=x", "GRAPE_MODE=observe",
+                              "GRAPE_MODE=off", "GRAPE_REGIONS=a:b", "GRAPE_REGIONS=modules,a:b"}) {
+    EXPECT_FALSE(parse({against}).auto_regions) << against;
+    EXPECT_TRUE(g_warnings.empty()) << against;
+  }
+  EXPECT_FALSE(parse({"GRAPE_REGIONS=no colon"}).auto_regions);
+  EXPECT_EQ(g_warnings.size(), 1u);
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ class Report(TraceTest):
                       self.report({**REPORT, "outside": {**outside, "named": "app:*"}}))
         self.assertIn("\nGRAPE_REGIONS=", self.report({**REPORT, "regions": [], "outside": outside}))
         text = self.report({**REPORT, "outside": {**outside, "found": "app:g,app:h"}})
-        self.assertIn("\nregions by GRAPE_REGIONS=auto: app:g,app:h\n", text)
+        self.assertIn("\nregions that were found: app:g,app:h\n", text)
         self.assertNotIn("make them regions", text)
         self.assertNotIn("GRAPE_REGIONS", self.report({**REPORT, "outside": {**outside, "found": ""}}))
         text = self.report({**REPORT, "outside": {**outside, "functions": []}})

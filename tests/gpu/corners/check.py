@@ -4,18 +4,23 @@ goes to corners.py. GRAPE_BUILD_DIR names another build than build/release. Exit
 (or no GPU), 1 something differs or a process did not end well, 2 without a build."""
 
 import argparse
+import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# In Grape's terms: the programs are too short for functions to be found.
+REGIONS = "auto,cases_functions*:*region_*"
 sys.path.insert(0, str(HERE.parent))
 from gpu_machine import Build, environment, replaying, run, with_build  # noqa: E402
 
 
 def check(options: argparse.Namespace, more: list[str], build: Build, scratch: Path) -> int:
-    settings = {"plain": environment(), "replay": replaying(build, scratch / "report.json")}
+    regions = {"GRAPE_REGIONS": "auto" if options.auto else REGIONS}
+    settings = {"plain": environment(), "replay": replaying(build, scratch / "report.json", **regions)}
 
     def start(kind: str):
         command = [options.python, str(HERE / "corners.py"), "--out", str(scratch / kind), *more]
@@ -36,7 +41,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=400, help="seconds that a process may take")
     parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    parser.add_argument("--auto", action="store_true", help="name no functions: for a build with GRAPE_EARLY_REGIONS")
+    parser.add_argument("--keep", help="folder for what they saw, and the report")
     options, more = parser.parse_known_args()
+    options.python = os.path.abspath(shutil.which(options.python) or options.python)  # the programs run elsewhere
     return with_build(options, lambda build, scratch: check(options, more, build, scratch))
 
 
