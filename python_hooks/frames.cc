@@ -197,8 +197,15 @@ __attribute__((noinline)) std::uint32_t careful_stack(record::ThreadLog& log) no
 // as it takes.
 __attribute__((always_inline)) inline std::uint32_t straight_stack(record::ThreadLog& log) noexcept {
   constexpr std::uint32_t kMostPassed = 8;
+  constexpr std::size_t kFrameSpan = 72;  // bytes of a frame that are read
   auto* thread = static_cast<PythonThread*>(log.python.data);
-  if (__builtin_expect(!g_straight.open.load(std::memory_order_acquire) || thread == nullptr ||
+  if (__builtin_expect(thread == nullptr, 0)) return careful_stack(log);
+#pragma GCC unroll 1  // few lines of code count here as well
+  for (const char* frame : thread->walked) {
+    __builtin_prefetch(frame);
+    __builtin_prefetch(frame + kFrameSpan);
+  }
+  if (__builtin_expect(!g_straight.open.load(std::memory_order_acquire) ||
                            thread->code_epoch != g_code_epoch.load(std::memory_order_acquire) ||
                            thread->open > kMaxWaiting || g_shutdown.load(std::memory_order_relaxed) ||
                            g_straight.is_finalizing() != 0,
@@ -214,7 +221,9 @@ __attribute__((always_inline)) inline std::uint32_t straight_stack(record::Threa
   std::uint64_t hash = kNoFrames;
   std::uint32_t count = 0, base = 0, depth = 0;
   std::uint8_t place[kMostPassed];
+  const char** met = thread->walked;
   for (; frame != nullptr; frame = field<const char*>(frame, g_straight.previous)) {
+    if (met != thread->walked + PythonThread::kWalked) *met++ = frame;
     while (frame == next) {
       base = waiting[-1].id;
       if (base != 0) break;

@@ -43,6 +43,10 @@ struct PythonThread {
   std::uint32_t code_epoch = 0;             // g_code_epoch when `stacks` last looked
   bool without_frames = false;              // a driver call came while no Python ran here: no thread of Python's
 
+  // The frames, shims too, that the last walk met: the next one meets most of them. Asked for ahead, never followed.
+  static constexpr std::size_t kWalked = 8;
+  alignas(64) const char* walked[kWalked] = {};
+
   FlatMap<AddressKey, KnownScope, 64> scopes;  // by the object's address
   WaitingFrame waiting[kMaxWaiting];           // by scope, outermost first; the first `open` of them hold
   StackTree stacks;
