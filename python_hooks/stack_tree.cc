@@ -81,13 +81,13 @@ std::uint32_t StackTree::stack(record::ThreadLog& log, std::uint32_t base, std::
   hit_ = nullptr;
   if (count == 0 || count > kMostSeen) return whole_stack(log, base, count);
   const std::uint64_t hash = hash_of(buffer_, count);
-  Seen& known = seen_[place_of(hash, base)];
-  if (__builtin_expect(known.holds(hash, base, count), 1)) {
-    hit_ = &known;
-    return known.ids[0];
+  if (const Seen* found = known_as(hash, base, count)) {
+    hit_ = found;
+    return found->ids[0];
   }
   const std::uint32_t id = whole_stack(log, base, count);
   if (id == 0) return 0;
+  Seen& known = new_place(hash, base);
   known.hash = hash;
   known.base = base;
   known.count = static_cast<std::uint32_t>(count);
@@ -117,10 +117,10 @@ std::uint32_t StackTree::whole_stack(record::ThreadLog& log, std::uint32_t base,
 std::uint32_t StackTree::leaf(record::ThreadLog& log, const RawFrame& frame) noexcept {
   forget_dead_codes();
   const std::uint64_t hash = hash_of(&frame, 1);
-  Seen& known = seen_[place_of(hash, kLeafBase)];
-  if (known.holds(hash, kLeafBase, 1)) return known.ids[0];
+  if (const Seen* found = known_as(hash, kLeafBase, 1)) return found->ids[0];
   std::uint32_t id = 0;
   if (add(log, 0, frame, id) == Found::kFailed) return 0;
+  Seen& known = new_place(hash, kLeafBase);
   known.hash = hash;
   known.base = kLeafBase;
   known.count = 1;

@@ -54,8 +54,8 @@ class StackTree {
   // The ids of a short run of frames that was seen before inside the stack `base`, innermost first; null: it was not.
   // Precondition: g_code_epoch is still what looked_at() says.
   const std::uint32_t* seen(std::uint64_t hash, std::uint32_t base, std::uint32_t count) const noexcept {
-    const Seen& known = seen_[place_of(hash, base)];
-    return __builtin_expect(known.holds(hash, base, count), 1) ? known.ids : nullptr;
+    const Seen* known = known_as(hash, base, count);
+    return known != nullptr ? known->ids : nullptr;
   }
 
   // g_code_epoch, when it was last looked at.
@@ -105,8 +105,21 @@ class StackTree {
   static constexpr std::size_t kSeenSlots = 512;
   static constexpr std::uint32_t kLeafBase = ~0u;  // in Seen::base: a frame without parent
 
+  // Two places side by side: of some dozen stacks that a program has again and again, a few would push each other out
+  // of one.
   static std::size_t place_of(std::uint64_t hash, std::uint32_t base) noexcept {
     return (hash ^ base * 0x9E3779B1u) % kSeenSlots;
+  }
+  const Seen* known_as(std::uint64_t hash, std::uint32_t base, std::size_t count) const noexcept {
+    const std::size_t place = place_of(hash, base);
+    if (__builtin_expect(seen_[place].holds(hash, base, count), 1)) return &seen_[place];
+    return seen_[place ^ 1].holds(hash, base, count) ? &seen_[place ^ 1] : nullptr;
+  }
+  // Room for one that is not known.
+  Seen& new_place(std::uint64_t hash, std::uint32_t base) noexcept {
+    const std::size_t place = place_of(hash, base);
+    if (seen_[place].count != 0) seen_[place ^ 1] = seen_[place];
+    return seen_[place];
   }
 
   std::uint32_t whole_stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept;
@@ -125,7 +138,7 @@ class StackTree {
   std::uint32_t codes_ = 0, nodes_ = 0;  // ids given out
   const Seen* hit_ = nullptr;            // the last stack, where it was one of these
   RawFrame buffer_[kMaxDepth];
-  Seen seen_[kSeenSlots];
+  alignas(2 * sizeof(Seen)) Seen seen_[kSeenSlots];
   FlatMap<AddressKey, std::uint32_t> by_address_;  // code objects; void when one of them has died
   FlatMap<HashKey, std::uint32_t> by_content_;     // the same, for good
   FlatMap<NodeKey, std::uint32_t> by_parent_;      // frames
