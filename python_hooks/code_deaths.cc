@@ -2,10 +2,11 @@
 
 #include "python_hooks/cpython.h"
 #include "python_hooks/flat_map.h"
+#include "shim/lifecycle/hot.h"
 
 namespace grape::python {
 
-std::atomic<std::uint32_t> g_code_epoch{1};
+GRAPE_HOT std::atomic<std::uint32_t> g_code_epoch{1};
 
 namespace {
 

@@ -8,13 +8,14 @@
 #include <initializer_list>
 
 #include "shim/lifecycle/elf_lookup.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python {
 
 Api g_api;
 Layout g_layout;
-std::atomic<bool> g_shutdown{false};
+GRAPE_HOT std::atomic<bool> g_shutdown{false};
 
 namespace {
 

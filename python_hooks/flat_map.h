@@ -1,6 +1,8 @@
 // A small hash table for the hot paths: open addressing, keys and values trivially copyable, never throws.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -13,8 +15,9 @@ inline std::uint64_t mix(std::uint64_t value) noexcept {
   return value ^ (value >> 32);
 }
 
-// Key: has empty() (the value after zeroing), hash() and ==. Not for several threads.
-template <typename Key, typename Value>
+// Key: has empty() (the value after zeroing), hash() and ==. Not for several threads. `Alignment`: of a key with its
+// value, in bytes, for those that should be one cache line.
+template <typename Key, typename Value, std::size_t Alignment = std::max(alignof(Key), alignof(Value))>
 class FlatMap {
   static_assert(std::is_trivially_copyable<Key>::value && std::is_trivially_copyable<Value>::value, "copied as bytes");
 
@@ -53,7 +56,7 @@ class FlatMap {
   }
 
  private:
-  struct Slot {
+  struct alignas(Alignment) Slot {
     Key key;
     Value value;
   };
@@ -64,9 +67,19 @@ class FlatMap {
     return slots[at];
   }
 
+  static void* zeroed(std::size_t room) noexcept {
+    if constexpr (alignof(Slot) <= alignof(std::max_align_t)) {
+      return std::calloc(room, sizeof(Slot));
+    } else {
+      void* slots = std::aligned_alloc(alignof(Slot), room * sizeof(Slot));
+      if (slots != nullptr) std::memset(slots, 0, room * sizeof(Slot));
+      return slots;
+    }
+  }
+
   bool grow() noexcept {
     const std::size_t room = slots_ == nullptr ? 64 : (mask_ + 1) * 2;
-    auto* bigger = static_cast<Slot*>(std::calloc(room, sizeof(Slot)));
+    auto* bigger = static_cast<Slot*>(zeroed(room));
     if (bigger == nullptr) return false;
     for (std::size_t i = 0; slots_ != nullptr && i <= mask_; ++i) {
       if (!slots_[i].key.empty()) probe(bigger, room - 1, slots_[i].key) = slots_[i];

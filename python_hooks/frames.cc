@@ -7,14 +7,18 @@
 #include <cerrno>
 #include <new>
 
+#include "python_hooks/code_deaths.h"
 #include "python_hooks/memory_map.h"
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/python_thread.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 
 namespace grape::python {
 
 std::atomic<bool> g_frames_checked{false};
+
+GRAPE_HOT Straight g_straight;
 
 namespace {
 
@@ -65,7 +69,7 @@ enum class ThreadRole : std::uint8_t { kUnknown, kMain, kOther };
 __thread ThreadRole t_role __attribute__((tls_model("initial-exec")));
 __thread const ThreadState* t_main_state __attribute__((tls_model("initial-exec")));
 
-const ThreadState* thread_state() noexcept {
+__attribute__((noinline)) const ThreadState* thread_state() noexcept {
   if (t_main_state != nullptr) return t_main_state;
   const ThreadState* state = g_api.PyGILState_GetThisThreadState();
   if (t_role == ThreadRole::kUnknown) {
@@ -128,8 +132,30 @@ PythonThread* python_thread(record::ThreadLog& log) noexcept {
   return static_cast<PythonThread*>(log.python.data);
 }
 
+void allow_frames() noexcept {
+  const bool whole = config().stacks == Stacks::kPython || config().stacks == Stacks::kNative;
+  auto* is_finalizing = g_api.Py_IsFinalizing != nullptr ? g_api.Py_IsFinalizing : g_api._Py_IsFinalizing;
+  const auto cframe_frame = static_cast<std::uint32_t>(std::max(g_layout.cframe_frame, 0));
+  const std::uint32_t farthest = std::max(
+      {g_layout.frame_code, g_layout.frame_previous, g_layout.frame_instruction, g_layout.frame_owner, cframe_frame});
+  g_straight.code = static_cast<std::uint8_t>(g_layout.frame_code);
+  g_straight.previous = static_cast<std::uint8_t>(g_layout.frame_previous);
+  g_straight.instruction = static_cast<std::uint8_t>(g_layout.frame_instruction);
+  g_straight.owner = static_cast<std::uint8_t>(g_layout.frame_owner);
+  g_straight.cframe_frame = static_cast<std::uint8_t>(cframe_frame);
+  g_straight.through_cframe = g_layout.cframe_frame >= 0;
+  g_straight.thread_frame = static_cast<std::uint16_t>(g_layout.thread_frame);
+  g_straight.is_finalizing = is_finalizing;
+  g_frames_checked.store(true, std::memory_order_release);
+  const bool fits = farthest <= UINT8_MAX && g_layout.thread_frame <= UINT16_MAX;
+  g_straight.open.store(whole && fits && !g_layout.frame_objects && is_finalizing != nullptr,
+                        std::memory_order_release);
+}
+
+namespace {
+
 // Only as far out as the innermost frame whose stack is known: that one waits for a scope which this thread has open.
-std::uint32_t current_stack(record::ThreadLog& log) noexcept {
+__attribute__((noinline)) std::uint32_t careful_stack(record::ThreadLog& log) noexcept {
   if (!readable()) return 0;
   if (config().stacks == Stacks::kLeaf) return current_leaf(log);
   PythonThread* thread = config().stacks == Stacks::kOff ? nullptr : python_thread(log);
@@ -154,7 +180,11 @@ std::uint32_t current_stack(record::ThreadLog& log) noexcept {
     if (base.id != 0) break;
     if (read_frame(layout, frame, frames[count])) ++count;
   }
+  const int saved = errno;  // memory may be asked for
   const std::uint32_t id = thread->stacks.stack(log, base.id, count);
+  errno = saved;
+  thread->main_state = t_main_state;
+  thread->code_epoch = thread->stacks.looked_at();
   for (std::uint32_t i = 0; id != 0 && i < passed && place[i] < count; ++i) {
     WaitingFrame& waiting = thread->waiting[open - 1 - i];
     waiting.id = thread->stacks.id_at(place[i]);
@@ -163,16 +193,88 @@ std::uint32_t current_stack(record::ThreadLog& log) noexcept {
   return id;
 }
 
+// A stack that was seen before, as almost all were: the same as careful_stack(), in as few cache lines of code and data
+// as it takes.
+__attribute__((always_inline)) inline std::uint32_t straight_stack(record::ThreadLog& log) noexcept {
+  constexpr std::uint32_t kMostPassed = 8;
+  constexpr std::size_t kFrameSpan = 72;  // bytes of a frame that are read
+  auto* thread = static_cast<PythonThread*>(log.python.data);
+  if (__builtin_expect(thread == nullptr, 0)) return careful_stack(log);
+#pragma GCC unroll 1  // few lines of code count here as well
+  for (const char* frame : thread->walked) {
+    __builtin_prefetch(frame);
+    __builtin_prefetch(frame + kFrameSpan);
+  }
+  if (__builtin_expect(!g_straight.open.load(std::memory_order_acquire) ||
+                           thread->code_epoch != g_code_epoch.load(std::memory_order_acquire) ||
+                           thread->open > kMaxWaiting || g_shutdown.load(std::memory_order_relaxed) ||
+                           g_straight.is_finalizing() != 0,
+                       0)) {
+    return careful_stack(log);
+  }
+  const ThreadState* state = thread->main_state;
+  if (__builtin_expect(state == nullptr, 0) && (state = thread_state()) == nullptr) return careful_stack(log);
+  const char* frame = straight_innermost(state);
+  const WaitingFrame* const outermost = thread->waiting;
+  WaitingFrame* waiting = thread->waiting + thread->open;  // the outermost scope whose waiting frame was met
+  const char* next = waiting != outermost ? waiting[-1].frame : nullptr;
+  std::uint64_t hash = kNoFrames;
+  std::uint32_t count = 0, base = 0, depth = 0;
+  std::uint8_t place[kMostPassed];
+  const char** met = thread->walked;
+  for (; frame != nullptr; frame = field<const char*>(frame, g_straight.previous)) {
+    if (met != thread->walked + PythonThread::kWalked) *met++ = frame;
+    while (frame == next) {
+      base = waiting[-1].id;
+      if (base != 0) break;
+      const auto passed = static_cast<std::size_t>(thread->waiting + thread->open - waiting);
+      if (passed == kMostPassed) return careful_stack(log);
+      place[passed] = static_cast<std::uint8_t>(count);
+      --waiting;
+      next = waiting != outermost ? waiting[-1].frame : nullptr;
+    }
+    if (base != 0) {
+      depth = waiting[-1].depth;
+      break;
+    }
+    if (field<std::uint8_t>(frame, g_straight.owner) >= kFirstShimOwner) continue;
+    if (count == StackTree::kMostSeen) return careful_stack(log);
+    hash = hash_with(hash, {field<std::uintptr_t>(frame, g_straight.code) & ~std::uintptr_t{3},
+                            field<std::uintptr_t>(frame, g_straight.instruction)});
+    ++count;
+  }
+  if (count == 0) return base;
+  const std::uint32_t* ids = thread->stacks.seen(hash, base, count);
+  if (__builtin_expect(ids == nullptr || depth + count > kMaxDepth, 0)) return careful_stack(log);
+  const std::uint8_t* at = place;
+  for (WaitingFrame* passed = thread->waiting + thread->open; passed != waiting; ++at) {
+    --passed;
+    if (*at < count) *passed = {passed->frame, ids[*at], depth + count - *at};
+  }
+  return ids[0];
+}
+
+}  // namespace
+
+std::uint32_t current_stack(record::ThreadLog& log) noexcept { return straight_stack(log); }
+
+std::uint32_t attached_stack(record::ThreadLog& log) noexcept {
+  const auto* thread = static_cast<const PythonThread*>(log.python.data);
+  if (__builtin_expect(thread == nullptr || thread->open == 0, 0)) attach(log);
+  return straight_stack(log);
+}
+
 std::uint32_t current_leaf(record::ThreadLog& log) noexcept {
   if (!readable()) return 0;
   PythonThread* thread = config().stacks == Stacks::kOff ? nullptr : python_thread(log);
   // The innermost may be incomplete (a frame that is still making its cells can run a destructor): then the next one.
   RawFrame frames[2];
   const std::size_t count = thread == nullptr ? 0 : read_frames(frames, 2);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (const std::uint32_t id = thread->stacks.leaf(log, frames[i])) return id;
-  }
-  return 0;
+  const int saved = errno;
+  std::uint32_t id = 0;
+  for (std::size_t i = 0; i < count && id == 0; ++i) id = thread->stacks.leaf(log, frames[i]);
+  errno = saved;
+  return id;
 }
 
 }  // namespace grape::python

@@ -17,12 +17,13 @@
 #include "python_hooks/replay/report.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python {
 
-std::atomic<bool> g_settled{false};
+GRAPE_HOT std::atomic<bool> g_settled{false};
 
 namespace {
 
@@ -89,7 +90,7 @@ bool install_frames() noexcept {
   const FrameCheck check = check_frames();
   if (check == FrameCheck::kPassed) {
     watch_code_deaths();
-    g_frames_checked.store(true, std::memory_order_release);
+    allow_frames();
     log_line(LogLevel::kDebug, "Python positions: on");
   } else if (check == FrameCheck::kDiffers) {
     notice("no Python positions: the frames of Python %.40s are not as expected", g_api.Py_GetVersion());

@@ -24,11 +24,14 @@ inline void on_driver_call() noexcept {
 // is new); 0: none.
 __attribute__((hot)) std::uint32_t current_stack(record::ThreadLog& log) noexcept;
 
+// attach() and current_stack() in one, the way of each launch and each allocation.
+__attribute__((hot)) std::uint32_t attached_stack(record::ThreadLog& log) noexcept;
+
 // Only the innermost frame, as a frame without parent. Cheaper.
 __attribute__((hot)) std::uint32_t current_leaf(record::ThreadLog& log) noexcept;
 
 // The region call that this thread's events belong to, where the thread itself has opened none (autograd's device
 // threads): emits a kScopeAttach event when it changed. Called before an event is begun.
-__attribute__((hot)) void attach(record::ThreadLog& log) noexcept;
+void attach(record::ThreadLog& log) noexcept;
 
 }  // namespace grape::python

@@ -14,6 +14,7 @@
 #include "python_hooks/state/code_origin.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python {
@@ -24,7 +25,7 @@ using trace::ScopeKind;
 // The hooks run Python code inside and may be unwound (a daemon thread that ends at shutdown): none is noexcept, and
 // nothing in them waits for the way back.
 
-Vectorcall g_call_module = nullptr;  // what Module.__call__ ran before
+GRAPE_HOT Vectorcall g_call_module = nullptr;  // what Module.__call__ ran before
 MethodWithKeywords g_run_backward = nullptr;
 ScopeEntry* g_backward_scope = nullptr;
 std::uint32_t g_backward_calls = 0;
@@ -34,17 +35,21 @@ record::ThreadLog* recording_log() noexcept {
 }
 
 // Asked again while torch is being imported: its modules may be called before that is over.
-replay::Enabled g_replaying = replay::Enabled::kNotYet;
+GRAPE_HOT replay::Enabled g_replaying = replay::Enabled::kNotYet;
 
-bool replaying() noexcept {
+__attribute__((cold, noinline)) bool ask_if_replaying() noexcept {
   constexpr std::int64_t kAskEvery = 10;  // milliseconds
   static std::int64_t next = 0;
-  if (__builtin_expect(g_replaying != replay::Enabled::kNotYet, 1)) return g_replaying == replay::Enabled::kYes;
   const std::int64_t now = coarse_milliseconds();
   if (now < next) return false;
   next = now + kAskEvery;
   g_replaying = replay::enabled();
   return g_replaying == replay::Enabled::kYes;
+}
+
+bool replaying() noexcept {
+  if (__builtin_expect(g_replaying != replay::Enabled::kNotYet, 1)) return g_replaying == replay::Enabled::kYes;
+  return ask_if_replaying();
 }
 
 Object* record_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {

@@ -6,8 +6,12 @@
 #include "python_hooks/patterns.h"
 #include "python_hooks/scopes.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 
 namespace grape::python {
+
+GRAPE_HOT std::uint32_t g_scope_epoch = 1;
+
 namespace {
 
 using trace::ScopeKind;
@@ -42,6 +46,12 @@ void set_text(char*& field, const char* text) {
   field = *text != 0 ? strdup(text) : nullptr;
 }
 
+// What the threads have written down of it no longer holds.
+void changed(ScopeEntry& entry) {
+  ++entry.version;
+  ++g_scope_epoch;
+}
+
 // The entry now stands for the object that lives at its address.
 bool take_over(ScopeEntry* entry, Object* object, ScopeKind kind) {
   Object* reference = g_api.PyWeakref_NewRef(object, nullptr);
@@ -49,7 +59,7 @@ bool take_over(ScopeEntry* entry, Object* object, ScopeKind kind) {
     g_api.PyErr_Clear();
     return false;
   }
-  if (entry->reference != nullptr) g_api.Py_DecRef(entry->reference);
+  Object* const before = entry->reference;
   char type[kMaxPath];
   if (!qualified_name(type_of(object), type, sizeof(type))) type[0] = 0;
   entry->address = object;
@@ -60,7 +70,8 @@ bool take_over(ScopeEntry* entry, Object* object, ScopeKind kind) {
   entry->excluded = matches(config().exclude, type);
   set_text(entry->name, kind == ScopeKind::kOptimizer ? "step" : "");
   set_text(entry->type, type);
-  ++entry->version;
+  changed(*entry);
+  if (before != nullptr) g_api.Py_DecRef(before);  // read until now, by threads that know the entry
   return true;
 }
 
@@ -76,7 +87,7 @@ void name_child(Object* key, Object* child, char (&path)[kMaxPath], std::size_t 
   path[used] = 0;
   // Of several paths the one from the largest root.
   if (entry->walk == 0 || used > (entry->name != nullptr ? std::strlen(entry->name) : 0)) {
-    if (entry->name == nullptr || std::strcmp(entry->name, path) != 0) ++entry->version;
+    if (entry->name == nullptr || std::strcmp(entry->name, path) != 0) changed(*entry);
     set_text(entry->name, path);
   }
   entry->walk = walk;
@@ -123,7 +134,7 @@ ScopeEntry* lasting_scope(const void* address, ScopeKind kind, const char* name,
   entry->excluded = matches(config().exclude, type);
   set_text(entry->name, name);
   set_text(entry->type, type);
-  ++entry->version;
+  changed(*entry);
   return entry;
 }
 

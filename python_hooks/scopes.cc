@@ -9,6 +9,7 @@
 
 #include "python_hooks/frames.h"
 #include "python_hooks/python_hooks.h"
+#include "shim/lifecycle/hot.h"
 
 namespace grape::python {
 namespace {
@@ -20,7 +21,7 @@ using trace::ScopeKind;
 std::atomic<std::uint64_t> g_region_calls{0};
 
 // The region call that all open backward passes belong to; 0: none is open, or they belong to several.
-std::atomic<std::uint64_t> g_backward{0};
+GRAPE_HOT std::atomic<std::uint64_t> g_backward{0};
 constexpr std::size_t kMaxBackwards = 64;
 std::uint64_t g_backwards[kMaxBackwards];
 std::size_t g_backward_count = 0;
@@ -58,9 +59,14 @@ std::uint32_t define(record::ThreadLog& log, PythonThread& thread, const ScopeEn
 
 // What this thread knows of the scope from now on; id 0: excluded, or it cannot be told.
 KnownScope learn(record::ThreadLog& log, PythonThread& thread, ScopeEntry* entry) {
-  if (entry == nullptr) return KnownScope{nullptr, 0, 0};
+  if (entry == nullptr) return KnownScope{};
   thread.opened_last = nullptr;
-  const KnownScope scope{entry, entry->version, entry->excluded ? 0 : define(log, thread, *entry)};
+  KnownScope scope;
+  scope.entry = entry;
+  scope.reference = entry->reference;
+  scope.version = entry->version;
+  scope.epoch = g_scope_epoch;
+  scope.id = entry->excluded ? 0 : define(log, thread, *entry);
   if (scope.id != 0 || entry->excluded) thread.scopes.put(AddressKey{entry->address}, scope);
   return scope;
 }
@@ -68,15 +74,19 @@ KnownScope learn(record::ThreadLog& log, PythonThread& thread, ScopeEntry* entry
 // Null: not known to this thread, or no longer what it was.
 KnownScope* find_known(PythonThread& thread, const void* address) {
   KnownScope* scope = thread.scopes.find(AddressKey{address});
-  return scope != nullptr && scope->version == scope->entry->version && scope->entry->alive() ? scope : nullptr;
+  if (scope == nullptr) return nullptr;
+  if (__builtin_expect(scope->epoch != g_scope_epoch, 0)) {
+    if (scope->version != scope->entry->version) return nullptr;
+    scope->epoch = g_scope_epoch;
+  }
+  return scope->reference == nullptr || referent(scope->reference) == address ? scope : nullptr;
 }
 
 // A model calls its modules in the same order again and again, each time so much later that they left the near caches.
 void fetch_ahead(PythonThread& thread, KnownScope& opened) {
   if (KnownScope* before = thread.opened_last) {
     before->next[0] = &opened;
-    before->next[1] = opened.entry;
-    before->next[2] = opened.entry->reference;
+    before->next[1] = opened.reference;
   }
   thread.opened_last = &opened;
   for (const void* address : opened.next) __builtin_prefetch(address);
@@ -89,11 +99,25 @@ KnownScope learn_object(record::ThreadLog& log, PythonThread& thread, Object* ob
   return learn(log, thread, entry);
 }
 
-void open(record::ThreadLog& log, PythonThread& thread, const KnownScope& known, OpenScope& scope) {
+// `stack`: where the call came from, of an outermost one. `frame`: the one that calls.
+__attribute__((always_inline)) inline void begin(record::ThreadLog& log, PythonThread& thread, const KnownScope& known,
+                                                 std::uint32_t stack, const char* frame, OpenScope& scope) {
   scope.id = known.id;
   scope.open_before = thread.open;
   scope.root_before = thread.root;
   scope.innermost_before = thread.innermost;
+  if (__builtin_expect(thread.open < kMaxWaiting, 1)) thread.waiting[thread.open] = {frame, 0, 0};
+  ++thread.open;
+  thread.innermost = known.entry;
+  std::uint64_t* words = log.begin(EventKind::kScopeBegin, known.id, 2, record::Stamp{record::ticks(), 0});
+  if (words == nullptr) return;
+  words[0] = pack(known.id, stack);
+  words[1] = scope.number;
+  log.commit();
+  scope.written = true;
+}
+
+void open(record::ThreadLog& log, PythonThread& thread, const KnownScope& known, OpenScope& scope) {
   std::uint32_t frame = 0;
   if (thread.open == 0) {
     attach(log);
@@ -102,20 +126,17 @@ void open(record::ThreadLog& log, PythonThread& thread, const KnownScope& known,
     thread.region = thread.attached == 0 ? scope.number : thread.attached;
     frame = current_stack(log);
   }
-  if (thread.open < kMaxWaiting) thread.waiting[thread.open] = {waiting_frame(), 0, 0};
-  ++thread.open;
-  thread.innermost = known.entry;
-  std::uint64_t* words = log.begin(EventKind::kScopeBegin, known.id, 2, record::Stamp{record::ticks(), 0});
-  if (words == nullptr) return;
-  words[0] = pack(known.id, frame);
-  words[1] = scope.number;
-  log.commit();
-  scope.written = true;
+  begin(log, thread, known, frame, waiting_frame(), scope);
 }
 
-}  // namespace
+// Closed in another order than opened (greenlets that share a thread): nobody knows who waits for whom.
+__attribute__((cold, noinline)) void forget_waiting(PythonThread& thread) {
+  std::fill(std::begin(thread.waiting), std::end(thread.waiting), WaitingFrame{});
+}
 
-void open_module(record::ThreadLog& log, Object* module, OpenScope& scope) noexcept {
+// The first time, or the outermost.
+__attribute__((noinline)) void open_module_carefully(record::ThreadLog& log, Object* module,
+                                                     OpenScope& scope) noexcept {
   const int saved = errno;
   if (PythonThread* thread = python_thread(log)) {
     KnownScope* found = find_known(*thread, module);
@@ -127,6 +148,23 @@ void open_module(record::ThreadLog& log, Object* module, OpenScope& scope) noexc
     }
   }
   errno = saved;
+}
+
+}  // namespace
+
+void open_module(record::ThreadLog& log, Object* module, OpenScope& scope) noexcept {
+  // A module inside of another one that this thread has called before, in few cache lines of code and data.
+  auto* thread = static_cast<PythonThread*>(log.python.data);
+  if (__builtin_expect(thread == nullptr || thread->open == 0 || thread->main_state == nullptr ||
+                           !g_straight.open.load(std::memory_order_acquire),
+                       0)) {
+    return open_module_carefully(log, module, scope);
+  }
+  KnownScope* known = find_known(*thread, module);
+  if (__builtin_expect(known == nullptr || known->id == 0, 0)) return open_module_carefully(log, module, scope);
+  fetch_ahead(*thread, *known);
+  begin(log, *thread, *known, 0, straight_innermost(thread->main_state), scope);
+  if (__builtin_expect(thread->root == nullptr, 0)) thread->root = module;
 }
 
 void open_object(record::ThreadLog& log, Object* object, ScopeKind kind, OpenScope& scope) noexcept {
@@ -156,11 +194,8 @@ void close(const OpenScope& scope, bool raised) noexcept {
   bool written = false;  // whatever the thread may have left meanwhile, its scope is closed
   record::ThreadLog* log = record::open_thread_log(written);
   if (log == nullptr || log->python.data == nullptr) return;
-  const int saved = errno;
   PythonThread& thread = *static_cast<PythonThread*>(log->python.data);
-  // Closed in another order than opened (greenlets that share a thread): nobody knows who waits for whom.
-  if (thread.open != scope.open_before + 1)
-    std::fill(std::begin(thread.waiting), std::end(thread.waiting), WaitingFrame{});
+  if (__builtin_expect(thread.open != scope.open_before + 1, 0)) forget_waiting(thread);
   thread.open = scope.open_before;
   thread.root = scope.root_before;
   thread.innermost = scope.innermost_before;
@@ -172,7 +207,6 @@ void close(const OpenScope& scope, bool raised) noexcept {
       log->commit();
     }
   }
-  errno = saved;
 }
 
 void backward_begins(std::uint64_t region) noexcept {

@@ -25,6 +25,9 @@ struct ScopeEntry {
   bool alive() const noexcept { return reference == nullptr || referent(reference) == address; }
 };
 
+// Bumped with the version of an entry that a thread may know. Under the GIL.
+extern std::uint32_t g_scope_epoch;
+
 // The entry of an object that may die; null: no memory, or it cannot be referred to weakly.
 ScopeEntry* object_scope(Object* object, trace::ScopeKind kind) noexcept;
 

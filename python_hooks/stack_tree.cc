@@ -42,14 +42,9 @@ int line_at(const Object* code, std::int64_t offset) {
   return line > 0 ? line : 0;
 }
 
-// Over all that is read of the frames, by folded products.
-std::uint64_t hash_of(std::uint32_t base, const RawFrame* frames, std::size_t count) {
-  std::uint64_t hash = (std::uint64_t{base} << 32 | count) ^ 0x9E3779B97F4A7C15u;
-  for (std::size_t i = 0; i < count; ++i) {
-    const auto product = static_cast<unsigned __int128>(hash ^ frames[i].code) *
-                         (frames[i].instruction ^ std::uint64_t{0xD6E8FEB86659FD93u});
-    hash = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-  }
+std::uint64_t hash_of(const RawFrame* frames, std::size_t count) {
+  std::uint64_t hash = kNoFrames;
+  for (std::size_t i = 0; i < count; ++i) hash = hash_with(hash, frames[i]);
   return hash;
 }
 
@@ -84,15 +79,15 @@ void StackTree::forget_dead_codes() noexcept {
 std::uint32_t StackTree::stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept {
   forget_dead_codes();
   hit_ = nullptr;
-  if (count == 0 || count > Seen::kMost) return whole_stack(log, base, count);
-  const std::uint64_t hash = hash_of(base, buffer_, count);
-  Seen& known = seen_[hash % kSeenSlots];
-  if (__builtin_expect(known.holds(hash, base, count), 1)) {
-    hit_ = &known;
-    return known.ids[0];
+  if (count == 0 || count > kMostSeen) return whole_stack(log, base, count);
+  const std::uint64_t hash = hash_of(buffer_, count);
+  if (const Seen* found = known_as(hash, base, count)) {
+    hit_ = found;
+    return found->ids[0];
   }
   const std::uint32_t id = whole_stack(log, base, count);
   if (id == 0) return 0;
+  Seen& known = new_place(hash, base);
   known.hash = hash;
   known.base = base;
   known.count = static_cast<std::uint32_t>(count);
@@ -121,11 +116,11 @@ std::uint32_t StackTree::whole_stack(record::ThreadLog& log, std::uint32_t base,
 
 std::uint32_t StackTree::leaf(record::ThreadLog& log, const RawFrame& frame) noexcept {
   forget_dead_codes();
-  const std::uint64_t hash = hash_of(kLeafBase, &frame, 1);
-  Seen& known = seen_[hash % kSeenSlots];
-  if (known.holds(hash, kLeafBase, 1)) return known.ids[0];
+  const std::uint64_t hash = hash_of(&frame, 1);
+  if (const Seen* found = known_as(hash, kLeafBase, 1)) return found->ids[0];
   std::uint32_t id = 0;
   if (add(log, 0, frame, id) == Found::kFailed) return 0;
+  Seen& known = new_place(hash, kLeafBase);
   known.hash = hash;
   known.base = kLeafBase;
   known.count = 1;

@@ -38,9 +38,29 @@ struct Position {
 // False: the frame runs no Python code (yet), and Python's own stacks leave it out too.
 bool position_of(const RawFrame& frame, Position& out) noexcept;
 
+// A hash over all that is read of frames, innermost first, by folded products: begins with kNoFrames.
+constexpr std::uint64_t kNoFrames = 0x9E3779B97F4A7C15u;
+inline std::uint64_t hash_with(std::uint64_t hash, const RawFrame& frame) noexcept {
+  const auto product =
+      static_cast<unsigned __int128>(hash ^ frame.code) * (frame.instruction ^ std::uint64_t{0xD6E8FEB86659FD93u});
+  return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
+}
+
 // Belongs to one thread. Frames given to it are the thread's own, and live during the call.
 class StackTree {
  public:
+  static constexpr std::uint32_t kMostSeen = 12;
+
+  // The ids of a short run of frames that was seen before inside the stack `base`, innermost first; null: it was not.
+  // Precondition: g_code_epoch is still what looked_at() says.
+  const std::uint32_t* seen(std::uint64_t hash, std::uint32_t base, std::uint32_t count) const noexcept {
+    const Seen* known = known_as(hash, base, count);
+    return known != nullptr ? known->ids : nullptr;
+  }
+
+  // g_code_epoch, when it was last looked at.
+  std::uint32_t looked_at() const noexcept { return epoch_; }
+
   // Room for reading the next stack, innermost frame first.
   RawFrame* buffer() noexcept { return buffer_; }
 
@@ -73,11 +93,10 @@ class StackTree {
   // A short run of frames that was seen before, in one cache line: between two launches of a real program most else of
   // this has left the near caches. The frames are known by 64 bits of a hash over all of them.
   struct alignas(64) Seen {
-    static constexpr std::uint32_t kMost = 12;
     std::uint64_t hash = 0;
     std::uint32_t base = 0;
     std::uint32_t count = 0;  // 0: empty
-    std::uint32_t ids[kMost] = {};
+    std::uint32_t ids[kMostSeen] = {};
     bool holds(std::uint64_t wanted, std::uint32_t inside, std::size_t frames) const noexcept {
       return hash == wanted && base == inside && count == frames;
     }
@@ -85,6 +104,23 @@ class StackTree {
   static_assert(sizeof(Seen) == 64, "one cache line");
   static constexpr std::size_t kSeenSlots = 512;
   static constexpr std::uint32_t kLeafBase = ~0u;  // in Seen::base: a frame without parent
+
+  // Two places side by side: of some dozen stacks that a program has again and again, a few would push each other out
+  // of one.
+  static std::size_t place_of(std::uint64_t hash, std::uint32_t base) noexcept {
+    return (hash ^ base * 0x9E3779B1u) % kSeenSlots;
+  }
+  const Seen* known_as(std::uint64_t hash, std::uint32_t base, std::size_t count) const noexcept {
+    const std::size_t place = place_of(hash, base);
+    if (__builtin_expect(seen_[place].holds(hash, base, count), 1)) return &seen_[place];
+    return seen_[place ^ 1].holds(hash, base, count) ? &seen_[place ^ 1] : nullptr;
+  }
+  // Room for one that is not known.
+  Seen& new_place(std::uint64_t hash, std::uint32_t base) noexcept {
+    const std::size_t place = place_of(hash, base);
+    if (seen_[place].count != 0) seen_[place ^ 1] = seen_[place];
+    return seen_[place];
+  }
 
   std::uint32_t whole_stack(record::ThreadLog& log, std::uint32_t base, std::size_t count) noexcept;
 
@@ -102,7 +138,7 @@ class StackTree {
   std::uint32_t codes_ = 0, nodes_ = 0;  // ids given out
   const Seen* hit_ = nullptr;            // the last stack, where it was one of these
   RawFrame buffer_[kMaxDepth];
-  Seen seen_[kSeenSlots];
+  alignas(2 * sizeof(Seen)) Seen seen_[kSeenSlots];
   FlatMap<AddressKey, std::uint32_t> by_address_;  // code objects; void when one of them has died
   FlatMap<HashKey, std::uint32_t> by_content_;     // the same, for good
   FlatMap<NodeKey, std::uint32_t> by_parent_;      // frames

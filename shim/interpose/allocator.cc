@@ -10,6 +10,7 @@
 #include "python_hooks/python_hooks.h"
 #include "shim/interpose/memory_tracking.h"
 #include "shim/lifecycle/elf_lookup.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/thread_log.h"
@@ -32,28 +33,25 @@ constexpr char kReport[] = "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6Device
 constexpr char kLibrary[] = "libc10.so";
 
 using Report = void (*)(void*, std::int64_t, std::size_t, std::size_t, Device);
-std::atomic<Report> g_report{nullptr};
+GRAPE_HOT std::atomic<Report> g_report{nullptr};
 std::atomic<bool> g_checked{false};
 
-Report real_report() noexcept {
-  Report report = g_report.load(std::memory_order_relaxed);
-  if (__builtin_expect(report == nullptr, 0)) {
-    const int saved_errno = errno;
-    report = reinterpret_cast<Report>(lifecycle::next_symbol(kReport, kLibrary));
-    errno = saved_errno;
-    g_report.store(report, std::memory_order_relaxed);
-  }
+__attribute__((cold, noinline)) Report find_report() noexcept {
+  const int saved_errno = errno;
+  auto report = reinterpret_cast<Report>(lifecycle::next_symbol(kReport, kLibrary));
+  errno = saved_errno;
+  g_report.store(report, std::memory_order_relaxed);
   return report;
 }
 
-void record_block(record::ThreadLog& log, void* address, std::int64_t bytes, Device device) noexcept {
+__attribute__((always_inline)) inline void record_block(record::ThreadLog& log, void* address, std::int64_t bytes,
+                                                        Device device) noexcept {
   const auto place = static_cast<std::uint32_t>(static_cast<std::uint8_t>(device.index));
   const bool taken = bytes > 0;
   std::uint32_t frame = 0;
   if (taken) {
-    python::attach(log);
     // As a launch's: most often the same operator launches next, and finds what was read here.
-    frame = python::current_stack(log);
+    frame = python::attached_stack(log);
   }
   // No time is kept for blocks: they stand at the thread's last.
   std::uint64_t* out =
@@ -63,6 +61,17 @@ void record_block(record::ThreadLog& log, void* address, std::int64_t bytes, Dev
   out[1] = static_cast<std::uint64_t>(taken ? bytes : -bytes);
   out[2] = trace::pack(frame, place);
   log.commit();
+}
+
+// In mode replay.
+__attribute__((noinline)) void track_block(void* address, std::int64_t bytes, Device device) noexcept {
+  const int saved_errno = errno;
+  const std::uint64_t serial = track_framework_block(reinterpret_cast<std::uint64_t>(address), bytes);
+  if (record::ThreadLog* log = record::thread_log()) {
+    record_block(*log, address, bytes, device);
+    if (serial != 0) replay::note_block_serial(serial);
+  }
+  errno = saved_errno;
 }
 
 }  // namespace
@@ -85,18 +94,15 @@ void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocate
 void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
                          Device device) {
   if (device.type == kCuda && bytes != 0 && lifecycle::active()) {
-    const int saved_errno = errno;
-    std::uint64_t serial = 0;
-    if (g_tracks_memory.load(std::memory_order_relaxed)) {
-      serial = track_framework_block(reinterpret_cast<std::uint64_t>(address), bytes);
-    }
-    if (record::ThreadLog* log = record::thread_log()) {
+    if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0)) {
+      track_block(address, bytes, device);
+    } else if (record::ThreadLog* log = record::thread_log()) {
       record_block(*log, address, bytes, device);
-      if (serial != 0) replay::note_block_serial(serial);
     }
-    errno = saved_errno;
   }
-  if (Report report = real_report()) report(address, bytes, allocated, reserved, device);
+  Report report = g_report.load(std::memory_order_relaxed);
+  if (__builtin_expect(report == nullptr, 0) && (report = find_report()) == nullptr) return;
+  report(address, bytes, allocated, reserved, device);
 }
 
 }  // namespace grape::interpose

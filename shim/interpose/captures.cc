@@ -1,7 +1,9 @@
 #include "shim/interpose/captures.h"
 
+#include "shim/lifecycle/hot.h"
+
 namespace grape::interpose {
 
-std::atomic<int> g_captures{0};
+GRAPE_HOT std::atomic<int> g_captures{0};
 
 }  // namespace grape::interpose

@@ -1,5 +1,6 @@
 #include "shim/interpose/function_cache.h"
 
+#include <errno.h>
 #include <xxhash.h>
 
 #include <algorithm>
@@ -19,53 +20,36 @@ constexpr std::uint32_t kMaxParameters = 4096;
 constexpr std::uint32_t kMaxParameterBytes = 64 * 1024;  // twice what any device takes
 constexpr std::uint32_t kMaxNameBytes = 32 * 1024;
 
-// Open addressing, at most half full.
-struct Cache {
-  Function* places = nullptr;
-  std::uint32_t room = 0;  // a power of two
-  std::uint32_t used = 0;
-  std::uint32_t epoch = 0;
-  std::uint32_t last_id = 0;
+using Cache = FunctionCache;
 
-  static std::uint32_t hash(CUfunction handle) noexcept {
-    return static_cast<std::uint32_t>((reinterpret_cast<std::uint64_t>(handle) * 0x9E3779B97F4A7C15ull) >> 32);
+bool grow(Cache& cache) noexcept {
+  const std::uint32_t larger = cache.room == 0 ? 256 : cache.room * 2;
+  auto* fresh = static_cast<Function*>(std::aligned_alloc(alignof(Function), larger * sizeof(Function)));
+  if (fresh == nullptr) return false;
+  std::uninitialized_default_construct_n(fresh, larger);
+  Function* old = cache.places;
+  const std::uint32_t old_room = cache.room;
+  cache.places = fresh;
+  cache.room = larger;
+  for (std::uint32_t i = 0; i < old_room; ++i) {
+    if (old[i].handle != nullptr) cache.place_of(old[i].handle) = old[i];
   }
+  std::free(old);
+  return true;
+}
 
-  Function& place_of(CUfunction handle) const noexcept {
-    std::uint32_t i = hash(handle) & (room - 1);
-    while (places[i].handle != nullptr && places[i].handle != handle) i = (i + 1) & (room - 1);
-    return places[i];
+void clear(Cache& cache) noexcept {
+  for (std::uint32_t i = 0; i < cache.room; ++i) {
+    std::free(cache.places[i].far);
+    std::free(cache.places[i].name);
+    cache.places[i] = Function{};
   }
-
-  bool grow() noexcept {
-    const std::uint32_t larger = room == 0 ? 256 : room * 2;
-    auto* fresh = static_cast<Function*>(std::aligned_alloc(alignof(Function), larger * sizeof(Function)));
-    if (fresh == nullptr) return false;
-    std::uninitialized_default_construct_n(fresh, larger);
-    Function* old = places;
-    const std::uint32_t old_room = room;
-    places = fresh;
-    room = larger;
-    for (std::uint32_t i = 0; i < old_room; ++i) {
-      if (old[i].handle != nullptr) place_of(old[i].handle) = old[i];
-    }
-    std::free(old);
-    return true;
-  }
-
-  void clear() noexcept {
-    for (std::uint32_t i = 0; i < room; ++i) {
-      std::free(places[i].far);
-      std::free(places[i].name);
-      places[i] = Function{};
-    }
-    used = 0;
-  }
-};
+  cache.used = 0;
+}
 
 void destroy_cache(void* data) {
   auto* cache = static_cast<Cache*>(data);
-  cache->clear();
+  clear(*cache);
   std::free(cache->places);
   std::free(cache);
 }
@@ -119,8 +103,8 @@ bool define(record::ThreadLog& log, const Function& function, const FunctionInfo
   return true;
 }
 
-__attribute__((noinline)) const Function* learn(record::ThreadLog& log, Cache& cache, CUfunction handle) noexcept {
-  if (cache.used * 2 >= cache.room && !cache.grow()) return nullptr;
+const Function* learn(record::ThreadLog& log, Cache& cache, CUfunction handle) noexcept {
+  if (cache.used * 2 >= cache.room && !grow(cache)) return nullptr;
   Function& place = cache.place_of(handle);
   const FunctionInfo description = function_info(handle);
   const auto name_bytes =
@@ -140,7 +124,7 @@ __attribute__((noinline)) const Function* learn(record::ThreadLog& log, Cache& c
 Cache* cache_of(record::ThreadLog& log) noexcept {
   if (log.functions.data == nullptr) {
     auto* cache = static_cast<Cache*>(std::calloc(1, sizeof(Cache)));
-    if (cache == nullptr || !cache->grow()) {
+    if (cache == nullptr || !grow(*cache)) {
       std::free(cache);
       return nullptr;
     }
@@ -152,17 +136,20 @@ Cache* cache_of(record::ThreadLog& log) noexcept {
 
 }  // namespace
 
-const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept {
+const Function* learn_function(record::ThreadLog& log, CUfunction handle) noexcept {
+  const int saved_errno = errno;
   Cache* cache = cache_of(log);
-  if (cache == nullptr || handle == nullptr) return nullptr;
-  const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
-  if (cache->epoch != epoch) {
-    cache->clear();
-    cache->epoch = epoch;
+  const Function* function = nullptr;
+  if (cache != nullptr && handle != nullptr) {
+    const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
+    if (cache->epoch != epoch) {
+      clear(*cache);
+      cache->epoch = epoch;
+    }
+    function = learn(log, *cache, handle);
   }
-  const Function& place = cache->place_of(handle);
-  if (__builtin_expect(place.handle == handle && place.id != 0, 1)) return &place;
-  return learn(log, *cache, handle);
+  errno = saved_errno;
+  return function;
 }
 
 const Function* function_of_id(record::ThreadLog& log, std::uint32_t id) noexcept {

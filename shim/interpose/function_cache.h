@@ -31,9 +31,33 @@ struct alignas(128) Function {
 };
 static_assert(sizeof(Function) == 128, "two cache lines");
 
+// Open addressing, at most half full. In the log's slot.
+struct FunctionCache {
+  Function* places = nullptr;
+  std::uint32_t room = 0;  // a power of two
+  std::uint32_t used = 0;
+  std::uint32_t epoch = 0;
+  std::uint32_t last_id = 0;
+
+  Function& place_of(CUfunction handle) const noexcept {
+    const std::uint64_t hash = (reinterpret_cast<std::uint64_t>(handle) * 0x9E3779B97F4A7C15ull) >> 32;
+    std::uint32_t i = static_cast<std::uint32_t>(hash) & (room - 1);
+    while (places[i].handle != nullptr && places[i].handle != handle) i = (i + 1) & (room - 1);
+    return places[i];
+  }
+};
+
 // The function behind a handle; on first sight its name and layout are asked of the driver, and defined in the log.
-// Null: out of memory. The result stays valid until the next call on this thread.
-__attribute__((hot)) const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept;
+// Null: out of memory. The result stays valid until the next call on this thread. errno is kept.
+const Function* learn_function(record::ThreadLog& log, CUfunction handle) noexcept;
+inline const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept {
+  const auto* cache = static_cast<const FunctionCache*>(log.functions.data);
+  if (__builtin_expect(cache != nullptr && cache->epoch == record::g_module_epoch.load(std::memory_order_acquire), 1)) {
+    const Function& place = cache->place_of(handle);
+    if (__builtin_expect(place.handle == handle && place.id != 0, 1)) return &place;
+  }
+  return learn_function(log, handle);
+}
 
 // The function that this thread knows by that id; null: none, or code was unloaded since. Cold.
 const Function* function_of_id(record::ThreadLog& log, std::uint32_t id) noexcept;

@@ -10,42 +10,105 @@ namespace grape::interpose {
 
 static_assert(sizeof(CUlaunchAttribute) == trace::kAttributeBytes, "attributes are copied as they are");
 
-void record_launch(record::ThreadLog& log, std::uint32_t row, bool per_thread, const Launch& launch, CUresult result,
-                   record::Stamp stamp, std::uint32_t duration) noexcept {
-  constexpr std::uint32_t kMostAttributes = 64;  // CUDA 13 knows 19
-  const Position position = current_position(log);
-  const Function* function = nullptr;
-  PackedParameters parameters;
-  std::uint32_t attributes = 0;
-  std::uint32_t flags = launch.flags;
-  if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-    function = find_function(log, launch.function);
-    parameters = packed_parameters(function, launch.parameters, launch.extra);
-    flags |= parameters.flags;
-    if (launch.attributes != nullptr) attributes = std::min(launch.attribute_count, kMostAttributes);
-    if (attributes != launch.attribute_count) flags |= trace::kFlagTruncated;
-    if (is_captured(launch.stream, per_thread)) flags |= trace::kFlagCaptured;
+namespace {
+
+constexpr std::uint32_t kMostAttributes = 64;  // CUDA 13 knows 19
+
+inline void copy_parameter(std::uint8_t* to, const void* from, std::uint32_t bytes) noexcept {
+  if (bytes == 8) {
+    std::memcpy(to, from, 8);
+  } else if (bytes == 4) {
+    std::memcpy(to, from, 4);
   } else {
-    // What the driver refused is not read: neither parameters nor attributes, and the handle may be no function.
-    flags |= trace::kFlagNoLayout;
+    std::memcpy(to, from, bytes);
   }
-  const std::uint32_t attribute_words = attributes * static_cast<std::uint32_t>(trace::kAttributeBytes / 8);
-  const auto words =
-      static_cast<std::uint32_t>(trace::kLaunchFixed + attribute_words + trace::words_for(parameters.bytes));
-  std::uint64_t* out = log.begin(trace::EventKind::kLaunch, function != nullptr ? function->key : 0, words, stamp,
-                                 static_cast<std::uint16_t>(flags), duration);
-  if (out == nullptr) return;
-  out[trace::kLaunchFunction] = trace::pack(function != nullptr ? function->id : 0, api_id(row));
-  out[trace::kLaunchStack] = trace::pack(position.frame, position.native_frame);
+}
+
+// By the kernel's layout. The gaps between parameters are nobody's, and zeros; behind the last one nothing is written.
+inline void copy_parameters(std::uint8_t* to, const Function& function, void* const* parameters) noexcept {
+  std::uint32_t end = 0;
+  const ParameterSlot* slot = function.parameters();
+  for (const ParameterSlot* last = slot + function.parameter_count; slot != last; ++slot, ++parameters) {
+    if (__builtin_expect(slot->offset != end, 0) && slot->offset > end) {
+      if (slot->offset - end == 4) {
+        std::memset(to + end, 0, 4);
+      } else {
+        std::memset(to + end, 0, slot->offset - end);
+      }
+    }
+    if (__builtin_expect(*parameters != nullptr, 1)) {
+      copy_parameter(to + slot->offset, *parameters, slot->bytes);
+    } else {
+      std::memset(to + slot->offset, 0, slot->bytes);
+    }
+    end = std::max(end, slot->offset + slot->bytes);
+  }
+}
+
+// Without the function id, the stack and what comes behind the sizes.
+inline void write_fixed(std::uint64_t* out, const Launch& launch, CUresult result, std::uint32_t attributes,
+                        std::uint32_t parameter_bytes) noexcept {
   out[trace::kLaunchGridXY] = trace::pack(launch.grid[0], launch.grid[1]);
   out[trace::kLaunchGridZ] = trace::pack(launch.grid[2], launch.block[0]);
   out[trace::kLaunchBlock] = trace::pack(launch.block[1], launch.block[2]);
   out[trace::kLaunchShared] = trace::pack(launch.shared_bytes, static_cast<std::uint32_t>(result));
   out[trace::kLaunchStream] = reinterpret_cast<std::uint64_t>(launch.stream);
-  out[trace::kLaunchSizes] = trace::pack(attributes, parameters.bytes);
+  out[trace::kLaunchSizes] = trace::pack(attributes, parameter_bytes);
+}
+
+}  // namespace
+
+void record_refused_launch(record::ThreadLog& log, std::uint32_t row, const Launch& launch, CUresult result,
+                           record::Stamp stamp, std::uint32_t duration) noexcept {
+  const Position position = current_position(log);
+  // Neither parameters nor attributes are read, and the handle may be no function.
+  const auto flags = static_cast<std::uint16_t>(launch.flags | trace::kFlagNoLayout);
+  std::uint64_t* out = log.begin(trace::EventKind::kLaunch, 0, trace::kLaunchFixed, stamp, flags, duration);
+  if (out == nullptr) return;
+  out[trace::kLaunchFunction] = trace::pack(0, api_id(row));
+  out[trace::kLaunchStack] = trace::pack(position.frame, position.native_frame);
+  write_fixed(out, launch, result, 0, 0);
+  log.commit();
+}
+
+void record_launch(record::ThreadLog& log, std::uint32_t row, bool per_thread, const Launch& launch,
+                   record::Stamp stamp, std::uint32_t duration) noexcept {
+  const Position position = current_position(log);
+  const Function* function = find_function(log, launch.function);
+  const bool by_layout =
+      __builtin_expect(launch.parameters != nullptr && function != nullptr && function->has_layout, 1);
+  PackedParameters packed;
+  std::uint32_t flags = launch.flags;
+  std::uint32_t parameter_bytes = 0;
+  if (__builtin_expect(by_layout, 1)) {
+    parameter_bytes = function->parameter_bytes;
+  } else {
+    packed = packed_parameters(function, launch.parameters, launch.extra);
+    parameter_bytes = packed.bytes;
+    flags |= packed.flags;
+  }
+  std::uint32_t attributes = 0;
+  if (launch.attributes != nullptr) attributes = std::min(launch.attribute_count, kMostAttributes);
+  if (__builtin_expect(attributes != launch.attribute_count, 0)) flags |= trace::kFlagTruncated;
+  if (is_captured(launch.stream, per_thread)) flags |= trace::kFlagCaptured;
+  const auto attribute_words = attributes * static_cast<std::uint32_t>(trace::kAttributeBytes / 8);
+  const auto words =
+      static_cast<std::uint32_t>(trace::kLaunchFixed + attribute_words + trace::words_for(parameter_bytes));
+  std::uint64_t* out = log.begin(trace::EventKind::kLaunch, function != nullptr ? function->key : 0, words, stamp,
+                                 static_cast<std::uint16_t>(flags), duration);
+  if (out == nullptr) return;
+  out[words - 1] = 0;  // the padding: written over, but for that
+  out[trace::kLaunchFunction] = trace::pack(function != nullptr ? function->id : 0, api_id(row));
+  out[trace::kLaunchStack] = trace::pack(position.frame, position.native_frame);
+  write_fixed(out, launch, CUDA_SUCCESS, attributes, parameter_bytes);
   out += trace::kLaunchFixed;
-  if (attributes != 0) std::memcpy(out, launch.attributes, attributes * trace::kAttributeBytes);
-  parameters.copy_to(reinterpret_cast<std::uint8_t*>(out + attribute_words));
+  if (__builtin_expect(attributes != 0, 0)) std::memcpy(out, launch.attributes, attributes * trace::kAttributeBytes);
+  auto* to = reinterpret_cast<std::uint8_t*>(out + attribute_words);
+  if (__builtin_expect(by_layout, 1)) {
+    copy_parameters(to, *function, launch.parameters);
+  } else {
+    packed.copy_to(to);
+  }
   log.commit();
 }
 

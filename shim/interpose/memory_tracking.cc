@@ -5,6 +5,7 @@
 #include "shim/interpose/allocator.h"
 #include "shim/interpose/real_driver.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/replay/copy_memory.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/own_kernels.h"
@@ -13,7 +14,7 @@
 
 namespace grape::interpose {
 
-std::atomic<bool> g_tracks_memory{false};
+GRAPE_HOT std::atomic<bool> g_tracks_memory{false};
 
 namespace {
 

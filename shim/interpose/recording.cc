@@ -1,5 +1,7 @@
 #include "shim/interpose/recording.h"
 
+#include <errno.h>
+
 #include <cstring>
 
 #include "python_hooks/python_hooks.h"
@@ -9,13 +11,18 @@
 #include "shim/interpose/rows.h"
 #include "shim/interpose/unhandled.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/record/native_stack.h"
 
 namespace grape::interpose {
+
+GRAPE_HOT bool g_native_stacks = false;
+
 namespace {
 
 // The tables are there before anything can be recorded: this library's constructors run before the program's own code.
 __attribute__((constructor(102))) void publish_tables() {
+  g_native_stacks = config().stacks == Stacks::kNative;
   static record::ApiRow rows[kRowCount];
   static char text[48 * 1024];
   std::size_t used = 0;
@@ -63,15 +70,11 @@ std::uint64_t* write_bytes(std::uint64_t* out, std::uint32_t index, const void* 
 
 }  // namespace
 
-Position current_position(record::ThreadLog& log) noexcept {
-  Position position;
-  python::on_driver_call();
-  python::attach(log);
-  const Stacks stacks = config().stacks;
-  if (stacks == Stacks::kOff) return position;
-  position.frame = python::current_stack(log);
-  if (stacks == Stacks::kNative) position.native_frame = record::current_native_stack(log);
-  return position;
+std::uint32_t native_frame(record::ThreadLog& log) noexcept {
+  const int saved_errno = errno;
+  const std::uint32_t frame = record::current_native_stack(log);
+  errno = saved_errno;
+  return frame;
 }
 
 void note_environment(trace::ApiClass api_class) noexcept {
@@ -84,19 +87,15 @@ void note_environment(trace::ApiClass api_class) noexcept {
   if (api_class == trace::ApiClass::kAlloc) check_allocator();
 }
 
-bool is_captured(CUstream stream, bool per_thread) noexcept {
-  if (__builtin_expect(g_captures.load(std::memory_order_relaxed) <= 0, 1)) return false;
+bool ask_if_captured(CUstream stream, bool per_thread) noexcept {
   // The legacy default stream cannot be captured, and asking about it while another stream is, is an error.
   if (stream == CU_STREAM_LEGACY || (stream == nullptr && !per_thread)) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (per_thread) {
-    auto* ask = real::get_cuStreamIsCapturing_ptsz();
-    if (ask == nullptr || ask(stream, &status) != CUDA_SUCCESS) return false;
-  } else {
-    auto* ask = real::get_cuStreamIsCapturing();
-    if (ask == nullptr || ask(stream, &status) != CUDA_SUCCESS) return false;
-  }
-  return status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  const int saved_errno = errno;
+  auto* ask = per_thread ? real::get_cuStreamIsCapturing_ptsz() : real::get_cuStreamIsCapturing();
+  const bool answered = ask != nullptr && ask(stream, &status) == CUDA_SUCCESS;
+  errno = saved_errno;
+  return answered && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
 void record_call(record::ThreadLog& log, const CallRecord& call) noexcept {

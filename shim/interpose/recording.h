@@ -6,6 +6,7 @@
 
 #include "compressor/trace/event.h"
 #include "compressor/trace/meta.h"
+#include "python_hooks/python_hooks.h"
 #include "shim/interpose/capture_arguments.h"
 #include "shim/interpose/captures.h"
 #include "shim/interpose/driver_api.h"
@@ -37,15 +38,28 @@ constexpr bool has_position(trace::ApiClass api_class) noexcept {
   }
 }
 
-// Joins this thread to its region and reads its position, as the configuration asks. Before an event is begun.
-__attribute__((hot)) Position current_position(record::ThreadLog& log) noexcept;
+// Joins this thread to its region and reads its position, as the configuration asks. Before an event is begun. errno is
+// kept.
+extern bool g_native_stacks;  // GRAPE_STACKS=native
+std::uint32_t native_frame(record::ThreadLog& log) noexcept;
+inline Position current_position(record::ThreadLog& log) noexcept {
+  python::on_driver_call();
+  Position position;
+  position.frame = python::attached_stack(log);
+  if (__builtin_expect(g_native_stacks, 0)) position.native_frame = native_frame(log);
+  return position;
+}
 
 // Once, as soon as the driver answers: its version; and whether PyTorch's allocator can be seen.
 void note_environment(trace::ApiClass api_class) noexcept;
 
 // Is work on this stream being captured rather than executed? `per_thread`: stream 0 is the thread's own. Asks the
-// driver only while some capture is active.
-bool is_captured(CUstream stream, bool per_thread) noexcept;
+// driver only while some capture is active. errno is kept.
+bool ask_if_captured(CUstream stream, bool per_thread) noexcept;
+inline bool is_captured(CUstream stream, bool per_thread) noexcept {
+  if (__builtin_expect(g_captures.load(std::memory_order_relaxed) <= 0, 1)) return false;
+  return ask_if_captured(stream, per_thread);
+}
 
 inline std::uint32_t elapsed(std::uint64_t begin) noexcept {
   const std::uint64_t ticks = record::ticks() - begin;
@@ -81,10 +95,12 @@ struct Launch {
   std::uint16_t flags;
 };
 
-// A kLaunch event.
+// A kLaunch event. errno is kept.
 __attribute__((hot)) void record_launch(record::ThreadLog& log, std::uint32_t row, bool per_thread,
-                                        const Launch& launch, CUresult result, record::Stamp stamp,
-                                        std::uint32_t duration) noexcept;
+                                        const Launch& launch, record::Stamp stamp, std::uint32_t duration) noexcept;
+// Of a launch that the driver refused: what it was given is not read. errno is kept.
+void record_refused_launch(record::ThreadLog& log, std::uint32_t row, const Launch& launch, CUresult result,
+                           record::Stamp stamp, std::uint32_t duration) noexcept;
 
 // The nodes and edges of a graph that has just been instantiated as `exec`.
 void record_graph_contents(record::ThreadLog& log, CUgraphExec exec, CUgraph graph) noexcept;

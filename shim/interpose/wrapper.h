@@ -163,14 +163,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     if constexpr (outlasts_ranges(Row::kClass)) {
       if (log == nullptr) log = entry.lasting_log();
     }
-    if (log == nullptr) {
-      const CUresult result = call_real(real, arguments...);
-      count_captures(result);
-      if (entry.outermost()) count_launch(result);
-      // In mode replay, and outside of ranges, Python's hooks are installed all the same.
-      if (g_tracks_memory.load(std::memory_order_relaxed) || record::paused()) python::on_driver_call();
-      return result;
-    }
+    if (log == nullptr) return unrecorded(entry, real, arguments...);
     record::Stamp stamp{record::ticks(), 0};
     // Submitting work ends with a store to the device, which takes its time to leave the core. An atomic operation
     // behind it would wait for that; so where the order of the calls is all that counts, it is taken ahead.
@@ -178,17 +171,20 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       stamp.sequence = log->next_sequence();
     }
     const CUresult result = call_real(real, arguments...);
-    const int saved_errno = errno;
-    const std::uint32_t duration = elapsed(stamp.ticks);
-    count_captures(result);
-    count_launch(result);
     if constexpr (is_launch(Row::kAction)) {
+      const std::uint32_t duration = elapsed(stamp.ticks);
+      count_launch(result);
       if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-        record_launch(*log, Row::kIndex, Row::kPerThread, launch_of(arguments...), result, stamp, duration);
+        record_launch(*log, Row::kIndex, Row::kPerThread, launch_of(arguments...), stamp, duration);
       } else {
         record_failed_launch(*log, result, stamp, duration, arguments...);
       }
-    } else if constexpr (Row::kAction == Action::kLaunchCooperativeKernelMultiDevice) {
+      return result;
+    }
+    const int saved_errno = errno;
+    const std::uint32_t duration = elapsed(stamp.ticks);
+    count_captures(result);
+    if constexpr (Row::kAction == Action::kLaunchCooperativeKernelMultiDevice) {
       record_launches(*log, result, stamp, duration, arguments...);
     } else {
       record_arguments(*log, result, stamp, duration, typename Captured::Tuple(arguments...),
@@ -207,28 +203,48 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     return result;
   }
 
+  // Nested, or nobody asks for a record.
+  __attribute__((noinline)) static CUresult unrecorded(const record::Entry& entry, Real real, A... arguments) {
+    const CUresult result = call_real<true>(real, arguments...);
+    count_captures(result);
+    if (entry.outermost()) count_launch(result);
+    // In mode replay, and outside of ranges, Python's hooks are installed all the same.
+    if (g_tracks_memory.load(std::memory_order_relaxed) || record::paused()) python::on_driver_call();
+    return result;
+  }
+
   template <class Destination, class Source, class Size, class... Rest>
   static void note_host_data(Destination, Source source, Size bytes, Rest...) noexcept {
     replay::note_host_copy(value_word(source), bytes);
   }
 
-  // The real call. Where graphs are virtual, calls that name an exec are answered by what stands for it.
+  // The real call. Where graphs are virtual, calls that name an exec are answered by what stands for it. What mode
+  // replay does besides is out of the way of what is recorded, but for where it stands `here`.
+  template <bool Here = false>
   static CUresult call_door(Real real, A... arguments) {
     if constexpr (uses_memory(Row::kClass)) {
-      if (g_tracks_memory.load(std::memory_order_relaxed)) {
-        const replay::Work work;
-        if (work.refused()) return CUDA_ERROR_INVALID_VALUE;
-        return call_behind_door(real, arguments...);
+      if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), Here)) {
+        if constexpr (Here) return call_as_work(real, arguments...);
+        return call_as_work_aside(real, arguments...);
       }
     }
     return call_behind_door(real, arguments...);
+  }
+
+  __attribute__((always_inline)) static CUresult call_as_work(Real real, A... arguments) {
+    const replay::Work work;
+    if (work.refused()) return CUDA_ERROR_INVALID_VALUE;
+    return call_behind_door(real, arguments...);
+  }
+  __attribute__((noinline)) static CUresult call_as_work_aside(Real real, A... arguments) {
+    return call_as_work(real, arguments...);
   }
 
   static CUresult call_behind_door(Real real, A... arguments) {
     constexpr virtual_execs::Door kDoor = virtual_execs::door_of(Row::kBase);
     constexpr bool kOrdered = is_ordered_work(Row::kClass);
     if constexpr (kOrdered || kDoor != virtual_execs::Door::kNone) {
-      if (virtual_execs::g_on.load(std::memory_order_relaxed)) {
+      if (__builtin_expect(virtual_execs::g_on.load(std::memory_order_relaxed), 0)) {
         if constexpr (kOrdered) virtual_execs::note_submission();
         if constexpr (kDoor != virtual_execs::Door::kNone) {
           return virtual_execs::through<kDoor, Row::kPerThread>(real, arguments...);
@@ -239,6 +255,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   }
 
   // And what it does to memory is followed, where that is wanted.
+  template <bool Here = false>
   static CUresult call_real(Real real, A... arguments) {
     constexpr CodeEffect kCode = code_effect(Row::kBase);
     if constexpr (kCode != CodeEffect::kNone) {
@@ -250,7 +267,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
         return call_tracked<kEffect>(real, typename Captured::Tuple(arguments...), std::index_sequence_for<A...>{});
       }
     }
-    return call_door(real, arguments...);
+    return call_door<Here>(real, arguments...);
   }
 
   template <CodeEffect Effect>
@@ -291,30 +308,33 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   // For the report of mode replay. What Grape launches itself comes by no wrapper.
   static void count_launch(CUresult result) noexcept {
     if constexpr (is_launch(Row::kAction)) {
-      if (result == CUDA_SUCCESS && g_tracks_memory.load(std::memory_order_relaxed)) python::replay::note_launch();
+      if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0) && result == CUDA_SUCCESS) {
+        python::replay::note_launch();
+      }
     }
     (void)result;
   }
 
-  static void record_failed_launch(record::ThreadLog& log, CUresult result, record::Stamp stamp, std::uint32_t duration,
-                                   A... arguments) noexcept {
+  __attribute__((cold, noinline)) static void record_failed_launch(record::ThreadLog& log, CUresult result,
+                                                                   record::Stamp stamp, std::uint32_t duration,
+                                                                   A... arguments) noexcept {
     if constexpr (Row::kAction == Action::kLaunchKernelEx) {
       // The configuration is behind a pointer, which may be what was wrong.
       (void)std::tuple<A...>(arguments...);
-      record_launch(log, Row::kIndex, Row::kPerThread, Launch{}, result, stamp, duration);
+      record_refused_launch(log, Row::kIndex, Launch{}, result, stamp, duration);
     } else {
-      record_launch(log, Row::kIndex, Row::kPerThread, launch_of(arguments...), result, stamp, duration);
+      record_refused_launch(log, Row::kIndex, launch_of(arguments...), result, stamp, duration);
     }
   }
 
   static void record_launches(record::ThreadLog& log, CUresult result, record::Stamp stamp, std::uint32_t duration,
                               CUDA_LAUNCH_PARAMS* list, unsigned count, unsigned) noexcept {
     if (result != CUDA_SUCCESS || list == nullptr) {
-      record_launch(log, Row::kIndex, Row::kPerThread, Launch{}, result, stamp, duration);
+      record_refused_launch(log, Row::kIndex, Launch{}, result, stamp, duration);
       return;
     }
     for (unsigned i = 0; i < count; ++i) {
-      record_launch(log, Row::kIndex, Row::kPerThread, launch_of(list[i]), result, stamp, i == 0 ? duration : 0);
+      record_launch(log, Row::kIndex, Row::kPerThread, launch_of(list[i]), stamp, i == 0 ? duration : 0);
     }
   }
 

@@ -10,6 +10,7 @@
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/elf_lookup.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape {
@@ -23,7 +24,7 @@ const Config& config() noexcept { return g_config; }
 
 namespace lifecycle {
 
-std::atomic<State> g_state{State::kInert};
+GRAPE_HOT std::atomic<State> g_state{State::kInert};
 std::atomic<bool> g_begun{false};
 
 namespace {

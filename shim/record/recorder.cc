@@ -164,7 +164,7 @@ void Recorder::recycle(ThreadLog& log) noexcept {
   if (Block* block = log.first_.load(std::memory_order_relaxed)) pool_.give_back(block);
   log.first_.store(nullptr, std::memory_order_relaxed);
   log.block_ = nullptr;
-  log.used_ = log.pending_ = 0;
+  log.used_ = log.pending_ = log.limit_ = 0;
   log.next_sequence_ = log.last_taken_ = log.last_sequence_ = log.last_ticks_ = log.lost_ = 0;
 }
 

@@ -7,15 +7,16 @@
 #include <cstring>
 
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/record/block_pool.h"
 #include "shim/record/recorder.h"
 
 namespace grape::record {
 
-std::atomic<std::uint64_t> g_sequence{0};
-std::atomic<std::uint32_t> g_recording{0};
+GRAPE_HOT std::atomic<std::uint64_t> g_sequence{0};
+GRAPE_HOT std::atomic<std::uint32_t> g_recording{0};
 __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
-std::atomic<std::uint32_t> g_module_epoch{1};
+GRAPE_HOT std::atomic<std::uint32_t> g_module_epoch{1};
 
 void EventSink::append(const trace::EventHeader& event) noexcept {
   if (lost || (event.bytes > room - used && !grow(*this, used + event.bytes))) {
@@ -41,10 +42,11 @@ void EventSink::append(trace::EventHeader header, const void* payload, std::size
 
 void ThreadLog::commit_to_sink() noexcept {
   const auto& event = *reinterpret_cast<const trace::EventHeader*>(block_->data + used_);
+  const int saved = errno;
   t_thread.sink->append(event);
+  errno = saved;
   // What is defined once must be in the trace before it is used there.
-  if (recording() || (taken() && trace::is_definition(event.kind))) return publish();
-  pending_ = 0;
+  if (recording() || (taken() && trace::is_definition(event.kind))) publish();
 }
 
 bool ThreadLog::next_block() noexcept {
@@ -75,6 +77,7 @@ std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_
   const bool fits = block_ != nullptr && needed <= kBlockRoom - used_;
   if (bytes > trace::kMaxEventBytes || (!fits && !next_block())) {
     ++lost_;
+    limit_ = 0;
     if (t_thread.sink != nullptr) t_thread.sink->lost = true;
     Recorder::instance().count_lost();
     return nullptr;
@@ -85,6 +88,7 @@ std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_
     lost_ = 0;
     commit();
   }
+  limit_ = kBlockRoom;
   return place(kind, key, bytes, stamp, flags, duration);
 }
 

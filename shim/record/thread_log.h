@@ -69,22 +69,31 @@ void begin_range() noexcept;
 void end_range() noexcept;
 
 class alignas(64) ThreadLog {
-  // What every event reads and writes, in one cache line.
+  // What every event reads and writes, in one cache line, up to python.data.
   Block* block_ = nullptr;
   std::uint32_t used_ = 0;                            // bytes of the current block, committed
   std::uint32_t pending_ = 0;                         // bytes of the event between begin() and commit()
   std::uint64_t next_sequence_ = 0, last_taken_ = 0;  // of the numbers taken: the last one used, and the end
   std::uint64_t last_sequence_ = 0;
   std::uint64_t last_ticks_ = 0;
-  std::uint64_t lost_ = 0;  // since the last kLost event
+  std::uint32_t limit_ = 0;  // of used_, without looking any further; 0: no block yet, or events were lost
 
  public:
+  // Caches of the rooms above, one slot each, freed through the given function when the thread ends.
+  struct Slot {
+    void* data = nullptr;
+    void (*destroy)(void*) = nullptr;
+  };
+  Slot python;     // python_hooks: codes, frames, scopes → id. Its data is in that line as well
+  Slot functions;  // shim/interpose: CUfunction → id
+  Slot native;     // shim/record/native_stack: frames → id
+
   // Room for one event with `payload_words` words (uninitialised), header filled in. Null: no room, the event is lost
   // and counted. Each begin() that gave room is followed by commit() on the same thread, with no other begin() between.
   std::uint64_t* begin(trace::EventKind kind, std::uint32_t key, std::uint32_t payload_words, Stamp stamp,
                        std::uint16_t flags = 0, std::uint32_t duration = 0) noexcept {
     const std::uint32_t bytes = static_cast<std::uint32_t>(sizeof(trace::EventHeader)) + payload_words * 8;
-    if (__builtin_expect(block_ == nullptr || lost_ != 0 || bytes > kBlockRoom - used_, 0)) {
+    if (__builtin_expect(used_ + bytes > limit_, 0)) {
       return begin_in_new_block(kind, key, payload_words, stamp, flags, duration);
     }
     return place(kind, key, bytes, stamp, flags, duration);
@@ -99,9 +108,9 @@ class alignas(64) ThreadLog {
   // some numbers at once, and uses them up for as long as no other thread has taken any: what happens behind another
   // thread's event then never has the lower number.
   std::uint64_t next_sequence() noexcept {
-    if (next_sequence_ == last_taken_ || g_sequence.load(std::memory_order_relaxed) != last_taken_) {
-      next_sequence_ = g_sequence.fetch_add(kTakenAtOnce, std::memory_order_relaxed);
-      last_taken_ = next_sequence_ + kTakenAtOnce;
+    if (__builtin_expect(next_sequence_ == last_taken_ || g_sequence.load(std::memory_order_relaxed) != last_taken_,
+                         0)) {
+      return take_sequences();
     }
     return ++next_sequence_;
   }
@@ -109,27 +118,22 @@ class alignas(64) ThreadLog {
   // This thread's number in the trace, dense from 1.
   std::uint32_t number() const noexcept { return number_; }
 
-  // Caches of the rooms above, one slot each, freed through the given function when the thread ends.
-  struct Slot {
-    void* data = nullptr;
-    void (*destroy)(void*) = nullptr;
-  };
-  Slot functions;  // shim/interpose: CUfunction → id
-  Slot python;     // python_hooks: codes, frames, scopes → id
-  Slot native;     // shim/record/native_stack: frames → id
-
  private:
   friend class Recorder;
   static constexpr std::uint64_t kTakenAtOnce = 32;
 
   void publish() noexcept {
     used_ += pending_;
-    pending_ = 0;
     block_->committed.store(used_, std::memory_order_release);
   }
 
   // Where no trace is written, or nothing but definitions, the event's place is free again at once.
   __attribute__((cold)) void commit_to_sink() noexcept;
+  __attribute__((cold, noinline)) std::uint64_t take_sequences() noexcept {
+    next_sequence_ = g_sequence.fetch_add(kTakenAtOnce, std::memory_order_relaxed);
+    last_taken_ = next_sequence_ + kTakenAtOnce;
+    return ++next_sequence_;
+  }
   __attribute__((cold)) std::uint64_t* begin_in_new_block(trace::EventKind kind, std::uint32_t key,
                                                           std::uint32_t payload_words, Stamp stamp, std::uint16_t flags,
                                                           std::uint32_t duration) noexcept;
@@ -153,6 +157,7 @@ class alignas(64) ThreadLog {
     return reinterpret_cast<std::uint64_t*>(header + 1);
   }
 
+  std::uint64_t lost_ = 0;  // since the last kLost event
   std::uint32_t number_ = 0;
   std::uint32_t os_thread_ = 0;
 

@@ -4,11 +4,12 @@
 
 #include "shim/interpose/real_driver.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/lifecycle.h"
 
 namespace grape::virtual_execs {
 
-std::atomic<bool> g_on{false};
+GRAPE_HOT std::atomic<bool> g_on{false};
 
 namespace {
 

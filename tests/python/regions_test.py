@@ -244,12 +244,26 @@ class RegionsTest(unittest.TestCase):
                     self(depth - 1)
                     take()
 
-        outer, again = Outer(), Again()
+        class Silent(torch.nn.Module):
+            """The first look is taken with up to so many calls open whose stacks nobody knows."""
+
+            def forward(self, depth):
+                if depth:
+                    self(depth - 1)
+                    if depth % 3 == 0:
+                        take()
+                else:
+                    take()
+                    indirect()
+
+        outer, again, silent = Outer(), Again(), Silent()
         for _ in range(2):
             take()
             outer()
             again(3)
             again(100)
+            for depth in (1, 2, 3, 7, 8, 9, 10, 70):
+                silent(depth)
             take()
         with self.assertRaises(RecursionError):
             again(10**6)
