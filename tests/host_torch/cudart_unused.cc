@@ -1,5 +1,5 @@
-// What PyTorch's libraries link against besides cudart.cc and call for what is not simulated only. PyTorch 2.15 binds all
-// of it as it is loaded; versions before find out that it is missing when they call it.
+// What PyTorch's libraries link against besides cudart.cc and call for what is not simulated only. PyTorch 2.15 binds
+// all of it as it is loaded; versions before find out that it is missing when they call it.
 #include <cuda_runtime_api.h>
 
 #include <cstdio>
@@ -19,8 +19,8 @@ cudaError_t cudaMallocHost(void**, std::size_t) { return not_there(__func__); }
 cudaError_t cudaMallocManaged(void**, std::size_t, unsigned) { return not_there(__func__); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned) { return not_there(__func__); }
 
-cudaError_t cudaGraphAddNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, const cudaGraphEdgeData*, std::size_t,
-                             cudaGraphNodeParams*) {
+cudaError_t cudaGraphAddNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, const cudaGraphEdgeData*,
+                             std::size_t, cudaGraphNodeParams*) {
   return not_there(__func__);
 }
 cudaError_t cudaGraphConditionalHandleCreate(cudaGraphConditionalHandle*, cudaGraph_t, unsigned, unsigned) {
@@ -41,8 +41,8 @@ cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t, cudaGraphNode_t*, 
   return not_there(__func__);
 }
 
-cudaError_t cudaLibraryLoadData(cudaLibrary_t*, const void*, cudaJitOption*, void**, unsigned, cudaLibraryOption*, void**,
-                                unsigned) {
+cudaError_t cudaLibraryLoadData(cudaLibrary_t*, const void*, cudaJitOption*, void**, unsigned, cudaLibraryOption*,
+                                void**, unsigned) {
   return not_there(__func__);
 }
 cudaError_t cudaLibraryLoadFromFile(cudaLibrary_t*, const char*, cudaJitOption*, void**, unsigned, cudaLibraryOption*,
