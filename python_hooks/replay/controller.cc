@@ -430,12 +430,12 @@ Object* decide_and_run(Region& region, Call& call) {
     lifecycle::give_up("out of memory");
     region.given_up = true;
   }
-  if (!region.replaced.empty() || region.calls_modules) {
+  if (!region.replaced.empty() || region.unfit != nullptr) {
     const KeepException exception;
     drop(region.replaced);
-    if (region.calls_modules && !region.given_up) {
+    if (region.unfit != nullptr && !region.given_up) {
       region.give_up();
-      region.reasons.add("nobody named it, and it calls modules, which are replayed by themselves", {});
+      region.reasons.add(region.unfit, {});
     }
   }
   return result;
@@ -482,7 +482,7 @@ Enabled enabled() noexcept {
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   if (passes() || positional_count(count) == 0) {
-    if (t_found != nullptr) t_found->calls_modules = true;
+    if (t_found != nullptr) t_found->unfit = "nobody named it, and it calls modules, which are replayed by themselves";
     return eager(function, arguments, count, names);
   }
   return call_region(Call{eager, function, arguments, count, names, arguments[0], nullptr, 1, {}, nullptr});

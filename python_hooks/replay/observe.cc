@@ -15,6 +15,7 @@
 #include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/functions.h"
+#include "python_hooks/replay/outside_limits.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/proof.h"
 #include "python_hooks/replay/recipes.h"
@@ -144,6 +145,9 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     seen.place.clear();
   }
   if (!clean || recorded.record == nullptr) return nullptr;
+  if (region.automatic && recorded.record->nodes.size() < kLeastWork) {
+    region.unfit = "nobody named it, and it launches so little that replays gain nothing";
+  }
   if (region.function && recorded.record->nodes.empty()) {
     seen.reason = "does no work on a GPU";
     return nullptr;

@@ -171,7 +171,7 @@ struct Region {
   std::string name;                         // "package.module:Class", or the function's
   bool function = false;                    // it is a function that GRAPE_REGIONS names, and no module
   bool automatic = false;                   // nobody named that function: it was found (outside_regions.h)
-  bool calls_modules = false;               // that function does: modules' calls are looked for by themselves
+  const char* unfit = nullptr;              // why that function is to be no region any more; null: it may be one
   bool given_up = false;                    // its children are regions then
   bool no_gpu = false;                      // given up because nothing of it is on a GPU
   bool on_gpu = false;                      // some of it is
