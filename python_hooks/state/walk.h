@@ -136,7 +136,7 @@ class Walk {
   std::uint32_t largest_values_ = 0;
   Object* largest_root_ = nullptr;
   WalkMemo* memo_ = nullptr;  // null: none
-  bool incomplete_ = false;                            // there was no memory: refused from then on
+  bool incomplete_ = false;   // there was no memory: refused from then on
   Watch* watch_ = nullptr;
   const std::vector<std::uint8_t>* expected_ = nullptr;
   std::size_t compared_ = 0;

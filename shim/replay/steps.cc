@@ -113,8 +113,7 @@ bool Steps::wait_for_streams(Pause* pause) {
   auto* wait = real::get_cuStreamSynchronize();
   for (const std::uint64_t waited : program_->head().waited_streams) {
     auto* stream = reinterpret_cast<CUstream>(waited);
-    if (wait == nullptr || !wait_for(stream, pause, [&] { return wait(stream) == CUDA_SUCCESS; }))
-      return false;
+    if (wait == nullptr || !wait_for(stream, pause, [&] { return wait(stream) == CUDA_SUCCESS; })) return false;
   }
   return true;
 }
@@ -132,9 +131,8 @@ Steps::Ran Steps::read(std::size_t index, Landing& landing, CUstream stream, Pau
   if (wait == nullptr || (!landing.waits() && !copy(part, landing, stream))) return Ran::kFailed;
   const bool bound = index + 1 == parts_.size() || bind(parts_[index + 1], error);
   // Also where that failed: a copy may be under way.
-  const bool good = wait_for(stream, pause, [&] {
-    return (!landing.waits() || copy(part, landing, stream)) && wait(stream) == CUDA_SUCCESS;
-  });
+  const bool good = wait_for(
+      stream, pause, [&] { return (!landing.waits() || copy(part, landing, stream)) && wait(stream) == CUDA_SUCCESS; });
   if (!good) {
     landing.abandon();
     return Ran::kFailed;

@@ -53,7 +53,7 @@ class Steps {
   Ran run(CUstream stream, const std::vector<CUstream>& others, Pause* pause = nullptr);
   bool launched() const noexcept { return launched_; }
   double waited() const noexcept { return waited_; }  // seconds, in the last run(), for the device
-  bool reads() const noexcept { return reads_; }  // does the host read values in between? Once it was prepared
+  bool reads() const noexcept { return reads_; }      // does the host read values in between? Once it was prepared
 
  private:
   struct Part {
