@@ -314,7 +314,9 @@ def logging_functions(run: Run) -> None:
 
 def region_kmeans(points: torch.Tensor, centres: torch.Tensor) -> torch.Tensor:
     nearest = torch.cdist(points, centres).argmin(1)
-    sums = torch.zeros_like(centres).index_add_(0, nearest, points)
+    # index_add_() adds by atomic operations, in another order each time.
+    inside = (nearest[:, None] == torch.arange(len(centres), device=points.device)).to(points.dtype)
+    sums = inside.t() @ points
     counts = torch.bincount(nearest, minlength=len(centres)).clamp(min=1)
     return sums / counts[:, None]
 
