@@ -14,9 +14,8 @@ namespace {
 // What may lie about unused between two calls.
 constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
 constexpr int kMostConfidence = 3, kLostConfidence = 2;
-constexpr std::uint32_t kLeastRemembered = 24;  // values of an argument
-constexpr std::uint32_t kMostInVain = 3;        // recordings in a row
-constexpr std::uint32_t kRestOfMemo = 64;       // replays that record nothing then
+constexpr std::uint32_t kMostInVain = 3;   // recordings in a row
+constexpr std::uint32_t kRestOfMemo = 64;  // replays that record nothing then
 
 std::uint64_t bytes_of_outputs(const Proven& proven) {
   std::uint64_t bytes = 0;
@@ -120,7 +119,8 @@ void Ahead::remember_arguments(Region& region, const Call& call) noexcept {
     --without_memo_;
     return;
   }
-  if (call.walk->largest_values() < kLeastRemembered || !grape::replay::has_work(call.dispatch.stream)) return;
+  if (call.walk->largest_values() < state::WalkMemo::kLeastValues || !grape::replay::has_work(call.dispatch.stream))
+    return;
   const bool unused = region.memo.recalled() == recalled_;
   recalled_ = region.memo.recalled();
   region.memo.record(call.walk->largest_root(), [&](state::Walk& walk) { return write_call(call, walk); });

@@ -54,7 +54,7 @@ Walk::Walk(bool keep_addresses) noexcept : keep_addresses_(keep_addresses) {
 }
 
 Walk Walk::portable(bool keep_addresses) noexcept {
-  Walk walk(true);
+  Walk walk = unkept();
   walk.keep_addresses_ = keep_addresses;
   walk.portable_ = true;
   return walk;
@@ -116,9 +116,9 @@ bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
   Path path;
   path.text = name;
   try {
-    const bool memorable = memo_ != nullptr && memo_->root_ == root && !shallow;
-    const bool recorded = memorable && memo_->records(*this) && !memo_->kept_;
-    if (memorable && !memo_->records(*this) && memo_->give(*this, root)) return true;
+    const bool remembered = memo_ != nullptr && memo_->root_ == root && !shallow;
+    const bool recorded = remembered && memo_->records(*this) && !memo_->kept_;
+    if (remembered && !memo_->records(*this) && memo_->give(*this)) return true;
     if (recorded) memo_->enter();
     const std::uint32_t before = values_;
     Walker walker(*this);

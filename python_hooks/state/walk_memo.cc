@@ -8,8 +8,6 @@
 namespace grape::python::state {
 namespace {
 
-constexpr std::uint32_t kLeastValues = 16;  // fewer are walked as fast as they are checked
-
 // By what a walk tells a tensor's memory.
 const void* storage_of(const WalkedTensor& tensor) noexcept {
   return tensor.view.storage != 0 ? reinterpret_cast<const void*>(tensor.view.storage) : tensor.view.object;
@@ -87,7 +85,7 @@ bool WalkMemo::fits_behind(Walk& walk) {
   return true;
 }
 
-bool WalkMemo::give(Walk& walk, Object* root) {
+bool WalkMemo::give(Walk& walk) {
   // First of all, since nothing else here may be alive.
   if (!kept_ || !watch_.holds() || !fits_behind(walk)) return false;
   const auto append = [](auto& to, const auto& from, std::size_t begin, std::size_t end) {
@@ -105,7 +103,7 @@ bool WalkMemo::give(Walk& walk, Object* root) {
     walk.storages_.number_of(storage_of(walk_.tensors_[i]), added);
   }
   walk.values_ += to_.values - from_.values;
-  walk.note_root(root, to_.values - from_.values);
+  walk.note_root(root_, to_.values - from_.values);
   ++recalled_;
   return true;
 }

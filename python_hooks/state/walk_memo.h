@@ -14,6 +14,8 @@ namespace grape::python::state {
 
 class WalkMemo {
  public:
+  static constexpr std::uint32_t kLeastValues = 24;  // of an argument: fewer are walked as fast as they are checked
+
   WalkMemo() noexcept;
   ~WalkMemo();
   WalkMemo(const WalkMemo&) = delete;
@@ -53,8 +55,8 @@ class WalkMemo {
   }
   // Nothing is written of an object's __dict__ for as long as nobody else refers to it.
   void only_owner(Object* dict) { watch_.word(dict, 0); }
-  // Of another one, which is about to come to `root`. False: it has to walk. May throw std::bad_alloc.
-  bool give(Walk& walk, Object* root);
+  // To another one, which is about to come to `root_`. False: it has to walk. May throw std::bad_alloc.
+  bool give(Walk& walk);
   bool fits_behind(Walk& walk);
 
   Walk walk_;

@@ -141,8 +141,9 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
     while (last > first && last[-1] == ' ') --last;
     p = *end == ',' ? end + 1 : end;
     if (first >= last) continue;
-    if (automatic != nullptr && (is_word(first, last, "auto") || is_word(first, last, "modules"))) {
-      *automatic = *automatic || *first == 'a';
+    const bool is_auto = is_word(first, last, "auto");
+    if (automatic != nullptr && (is_auto || is_word(first, last, "modules"))) {
+      *automatic = *automatic || is_auto;
       continue;
     }
     if (!is_pattern(first, last)) {

@@ -45,38 +45,6 @@ struct MovingWord {
   std::uint32_t node = 0;
 };
 
-// All moving words whose base is one and the same: an input's, an output's, the arena, the host data, the seed, the
-// offset.
-struct MovingBase {
-  program::Role role;
-  std::uint32_t block;  // 0 for all temporary blocks
-  std::uint32_t begin;  // in State::moving, which is in the order of these
-  bool same_as(const program::Reference& reference) const {
-    return role == reference.role && (role == program::Role::kTemp || block == reference.block);
-  }
-};
-
-// Did it move?
-bool differs(const MovingBase& base, const program::Bindings& a, const program::Bindings& b) {
-  switch (base.role) {
-    case program::Role::kStatic:
-      return false;
-    case program::Role::kInput:
-      return a.inputs[base.block] != b.inputs[base.block];
-    case program::Role::kTemp:
-      return a.arena != b.arena;
-    case program::Role::kOutput:
-      return a.outputs[base.block] != b.outputs[base.block];
-    case program::Role::kHostData:
-      return a.host_data != b.host_data;
-    case program::Role::kRandomSeed:
-      return a.seed != b.seed;
-    case program::Role::kRandomOffset:
-      return a.offset != b.offset;
-  }
-  return true;
-}
-
 bool same_shape(const CUDA_KERNEL_NODE_PARAMS& a, const CUDA_KERNEL_NODE_PARAMS& b) {
   return a.func == b.func && a.kern == b.kern && a.gridDimX == b.gridDimX && a.gridDimY == b.gridDimY &&
          a.gridDimZ == b.gridDimZ && a.blockDimX == b.blockDimX && a.blockDimY == b.blockDimY &&
@@ -114,7 +82,7 @@ struct GraphExec::State {
   CUevent event = nullptr;  // orders other streams; made when first needed
   std::vector<Node> nodes;
   std::vector<MovingWord> moving;    // by base, then ascending by node
-  std::vector<MovingBase> bases;     // and one behind the last
+  std::vector<std::uint32_t> bases;  // where in `moving` the words of each base begin; and the end
   std::vector<std::uint32_t> moved;  // nodes, while they are set
   program::Bindings bound;           // what `words` has
   std::vector<std::uint64_t> words;  // what the driver has: it gives none back
@@ -286,17 +254,17 @@ void GraphExec::State::find_moving() {
     while (node < end && reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
     if (node < end) moving.push_back({reference, node});
   }
-  const auto key = [](const MovingWord& word) {
+  // Temporary blocks have one base in common, the arena.
+  const auto base = [](const MovingWord& word) {
     const program::Reference& reference = word.reference;
     return std::make_pair(reference.role, reference.role == program::Role::kTemp ? 0 : reference.block);
   };
-  std::stable_sort(moving.begin(), moving.end(), [&](const auto& a, const auto& b) { return key(a) < key(b); });
+  std::stable_sort(moving.begin(), moving.end(), [&](const auto& a, const auto& b) { return base(a) < base(b); });
   bases.clear();
   for (std::uint32_t i = 0; i < moving.size(); ++i) {
-    if (!bases.empty() && bases.back().same_as(moving[i].reference)) continue;
-    bases.push_back({moving[i].reference.role, key(moving[i]).second, i});
+    if (i == 0 || base(moving[i]) != base(moving[i - 1])) bases.push_back(i);
   }
-  bases.push_back({program::Role::kStatic, 0, static_cast<std::uint32_t>(moving.size())});
+  bases.push_back(static_cast<std::uint32_t>(moving.size()));
   moved.reserve(segment.count);
 }
 
@@ -395,12 +363,16 @@ std::unique_ptr<GraphExec> GraphExec::build(std::shared_ptr<const program::Progr
 
 // Most often nothing has moved, and nothing but the bindings is looked at.
 CUresult GraphExec::State::set_moved(const program::Bindings& bindings) {
+  const auto base_in = [this](const program::Bindings& in, const program::Reference& reference) {
+    return program::base_of(*program, *plan, in, reference);
+  };
   moved.clear();
   for (std::size_t i = 0; i + 1 < bases.size(); ++i) {
-    if (!differs(bases[i], bound, bindings)) continue;
-    for (std::uint32_t at = bases[i].begin; at != bases[i + 1].begin; ++at) {
+    const program::Reference& one = moving[bases[i]].reference;
+    if (base_in(bound, one) == base_in(bindings, one)) continue;
+    for (std::uint32_t at = bases[i]; at != bases[i + 1]; ++at) {
       const program::Reference& reference = moving[at].reference;
-      words[reference.word] = program->words[reference.word] + program::base_of(*program, *plan, bindings, reference);
+      words[reference.word] = program->words[reference.word] + base_in(bindings, reference);
       if (moved.empty() || moved.back() != moving[at].node) moved.push_back(moving[at].node);
     }
   }
