@@ -154,8 +154,8 @@ class Outside(unittest.TestCase):
                 self.assertLessEqual(set(NAMES), self.found(whole["outside"]))
                 regions = {region["region"]: region for region in whole["regions"]}
                 for name in NAMES:
-                    self.assertIn(regions[name]["state"], ("replayed", "given up"))  # it may not pay here
-                    self.assertGreater(regions[name]["replayed"], 15)
+                    self.assertEqual(regions[name]["state"], "replayed")
+                    self.assertGreater(regions[name]["replayed"], 300)
 
     def test_what_cannot_be_replayed_gives_way_to_what_it_calls(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
@@ -183,8 +183,8 @@ with torch.no_grad():
         self.assertEqual(regions["__main__:outer"]["state"], "given up")
         self.assertLess(regions["__main__:outer"]["observed"], 10)
         self.assertLess(regions["__main__:outer"]["calls"], regions["__main__:other"]["calls"], "it is none any more")
-        for name in ("__main__:inner", "__main__:other"):  # how far it comes is a question of time
-            self.assertIn(regions[name]["state"], ("proven", "replayed"))
+        for name in ("__main__:inner", "__main__:other"):
+            self.assertEqual(regions[name]["state"], "replayed")
 
     def test_no_loop_that_calls_models(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable

@@ -122,7 +122,7 @@ class Report(unittest.TestCase):
         self.assertEqual(list(parts), PARTS)
         for name in ("signature", "guards", "launch", "results", "freed"):
             self.assertGreater(parts[name], 0, name)
-        self.assertLess(sum(parts.values()), 2 * region["replay_ms"] * 1000)  # medians, and a mean
+        self.assertLessEqual(sum(parts.values()), region["replay_ms"] * 1000 + 0.05)
 
 
 if __name__ == "__main__":

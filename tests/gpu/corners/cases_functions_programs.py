@@ -442,3 +442,22 @@ def running_sums(run: Run) -> None:
         for i in range(6):
             total, count, mean = region_accumulates(total, data(i), count)
             run.see(total, count, mean)
+
+
+class Ring:
+    def __init__(self) -> None:
+        self.items = torch.zeros(5, 4, 64, device=bed.device())
+        self.at, self.full = 0, False
+
+    def region_push(self, x: torch.Tensor) -> torch.Tensor:
+        self.items[self.at].copy_(work(x))
+        self.at = (self.at + 1) % len(self.items)
+        self.full = self.full or self.at == 0
+        return self.items.mean(0) if self.full else self.items[: self.at].mean(0)
+
+
+@case("a ring of tensors: the place is an attribute, which comes round")
+def ring_of_tensors(run: Run) -> None:
+    ring = Ring()
+    for i in range(4 * CALLS):
+        run.see(ring.region_push(data(i)), ring.at, ring.items)

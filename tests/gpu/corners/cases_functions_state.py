@@ -471,25 +471,6 @@ def region_by_pointer(x: torch.Tensor) -> torch.Tensor:
     return work(x) * (2.0 if LAST == x.data_ptr() else 1.0)
 
 
-class Ring:
-    def __init__(self) -> None:
-        self.items = torch.zeros(5, 4, 64, device=bed.device())
-        self.at, self.full = 0, False
-
-    def region_push(self, x: torch.Tensor) -> torch.Tensor:
-        self.items[self.at].copy_(work(x))
-        self.at = (self.at + 1) % len(self.items)
-        self.full = self.full or self.at == 0
-        return self.items.mean(0) if self.full else self.items[: self.at].mean(0)
-
-
-@case("a ring of tensors: the place is an attribute, which comes round")
-def ring_of_tensors(run: Run) -> None:
-    ring = Ring()
-    for i in range(4 * CALLS):
-        run.see(ring.region_push(data(i)), ring.at, ring.items)
-
-
 def region_of_module_names(x: torch.Tensor) -> torch.Tensor:
     return work(x) * SETTINGS_MODULE.scale + getattr(SETTINGS_MODULE, NAME, 0.0)
 
