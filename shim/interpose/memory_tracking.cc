@@ -7,6 +7,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
 #include "shim/replay/copy_memory.h"
+#include "shim/replay/landing.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/own_kernels.h"
 #include "shim/replay/quiet.h"
@@ -51,6 +52,7 @@ void context_gone(std::uint64_t context) noexcept {
   LiveBlocks::instance().remove_context(context);
   replay::forget_own_kernels(reinterpret_cast<CUcontext>(context));
   replay::forget_upload_stream(reinterpret_cast<CUcontext>(context));
+  replay::note_context_gone();
   replay::CopyMemory::instance().forget(reinterpret_cast<CUcontext>(context));
 }
 

@@ -55,6 +55,7 @@ namespace grape::interpose {
   X(cuMemGetInfo_v2, PFN_cuMemGetInfo_v3020)                                         \
   X(cuMemcpyDtoDAsync_v2, PFN_cuMemcpyDtoDAsync_v3020)                               \
   X(cuMemHostRegister_v2, PFN_cuMemHostRegister_v6050)                               \
+  X(cuMemHostGetDevicePointer_v2, PFN_cuMemHostGetDevicePointer_v3020)               \
   X(cuMemFree_v2, PFN_cuMemFree_v3020)                                               \
   X(cuMemAddressReserve, PFN_cuMemAddressReserve_v10020)                             \
   X(cuMemAddressFree, PFN_cuMemAddressFree_v10020)                                   \

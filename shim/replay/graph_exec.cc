@@ -8,32 +8,19 @@
 #include "shim/interpose/real_driver.h"
 #include "shim/replay/device_budget.h"
 #include "shim/replay/node_parameters.h"
+#include "shim/replay/node_shape.h"
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/stream_order.h"
 #include "shim/replay/upload_ahead.h"
+#include "shim/replay/value_node.h"
 
 namespace grape::replay {
 namespace {
 
 namespace real = interpose::real;
-using program::NodeKind;
 using program::Program;
 using program::RecordedNode;
 using program::Segment;
-
-constexpr std::uint64_t kCopyBytesPerThread = 16;
-constexpr std::size_t kCopyWords = 3, kFillWords = 6;
-constexpr std::uint32_t kMostGridY = 65535;
-
-// A CUkernel where a CUfunction is meant: launches take both, graph nodes want to know. Asked as the driver's own
-// functions for each kind answer.
-bool is_kernel_handle(std::uint64_t handle) noexcept {
-  const char* name = nullptr;
-  auto* function_name = real::get_cuFuncGetName();
-  auto* kernel_name = real::get_cuKernelGetName();
-  if (function_name == nullptr || kernel_name == nullptr) return false;
-  return function_name(&name, reinterpret_cast<CUfunction>(handle)) != CUDA_SUCCESS &&
-         kernel_name(&name, reinterpret_cast<CUkernel>(handle)) == CUDA_SUCCESS;
-}
 
 struct Node {
   CUgraphNode handle = nullptr;
@@ -79,71 +66,40 @@ struct GraphExec::State {
   const program::ArenaPlan* plan = nullptr;
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
-  CUevent event = nullptr;  // orders other streams; made when first needed
   std::vector<Node> nodes;
   std::vector<MovingWord> moving;    // by base, then ascending by node
   std::vector<std::uint32_t> bases;  // where in `moving` the words of each base begin; and the end
   std::vector<std::uint32_t> moved;  // nodes, while they are set
   program::Bindings bound;           // what `words` has
   std::vector<std::uint64_t> words;  // what the driver has: it gives none back
-  std::vector<bool> kernel_handles;  // per function of the program
   NodeParameters parameters;
   std::uint32_t patched = 0;
   bool changed = true;  // since it was uploaded or launched
+  ValueNode read_value;
   UploadAhead ahead;
+  StreamOrder order;
 
   bool build(const program::Bindings& bindings, std::string& error);
   bool add_nodes(std::string& error);
-  bool look_up(CUcontext& context, OwnKernels*& own, std::string& error);
-  bool shape_node(const RecordedNode& recorded, CUcontext context, OwnKernels* own, CUDA_KERNEL_NODE_PARAMS& shape,
-                  std::string& error) const;
-  bool add_node(std::uint32_t index, CUcontext context, OwnKernels* own, std::string& error);
+  bool add_node(std::uint32_t index, const NodeShapes& shapes, std::string& error);
+  void add_value(const program::Bindings& bindings);
   bool adopt(std::shared_ptr<const Program> taken, Segment next_segment, const program::ArenaPlan& next_plan,
              const program::Bindings& bindings);
   CUresult set_node(std::uint32_t index, std::uint64_t* from);
   CUresult set_moved(const program::Bindings& bindings);
+  CUresult set_value(const program::Bindings& bindings) noexcept;
   bool set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const;
-  bool shape_own(const RecordedNode& node, const OwnKernels& own, CUDA_KERNEL_NODE_PARAMS& shape) const;
   void find_moving();
   void destroy() noexcept;
-  std::string name_of(std::uint32_t index) const;
 };
 
 void GraphExec::State::destroy() noexcept {
   auto* destroy_exec = real::get_cuGraphExecDestroy();
   auto* destroy_graph = real::get_cuGraphDestroy();
-  auto* destroy_event = real::get_cuEventDestroy_v2();
   if (exec != nullptr && destroy_exec != nullptr) destroy_exec(exec);
   if (graph != nullptr && destroy_graph != nullptr) destroy_graph(graph);
-  if (event != nullptr && destroy_event != nullptr) destroy_event(event);
   exec = nullptr;
   graph = nullptr;
-  event = nullptr;
-}
-
-// " at node 7 (the kernel's name)"
-std::string GraphExec::State::name_of(std::uint32_t index) const {
-  const RecordedNode& node = program->nodes[index];
-  std::string name = node.kind == NodeKind::kMemset ? "a memset" : "a copy";
-  if (node.kind == NodeKind::kKernel) name = program->functions[node.function].name;
-  return " at node " + std::to_string(index) + " (" + name + ")";
-}
-
-bool GraphExec::State::shape_own(const RecordedNode& node, const OwnKernels& own,
-                                 CUDA_KERNEL_NODE_PARAMS& shape) const {
-  const std::uint64_t* w = program->words.data() + node.words_at;
-  shape.blockDimX = kOwnKernelBlock;
-  if (node.kind == NodeKind::kCopy || node.kind == NodeKind::kHostCopy) {
-    if (node.word_count != kCopyWords) return false;
-    shape.func = own.copy;
-    shape.gridDimX = own_kernel_blocks(w[2], kCopyBytesPerThread);
-    return true;
-  }
-  if (node.word_count != kFillWords) return false;
-  shape.func = own.fill;
-  shape.gridDimX = own_kernel_blocks(w[2] * w[3], kCopyBytesPerThread);
-  shape.gridDimY = static_cast<unsigned>(std::clamp<std::uint64_t>(w[4], 1, kMostGridY));
-  return true;
 }
 
 bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const {
@@ -174,24 +130,10 @@ bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode hand
   return true;
 }
 
-bool GraphExec::State::shape_node(const RecordedNode& recorded, CUcontext context, OwnKernels* own,
-                                  CUDA_KERNEL_NODE_PARAMS& shape, std::string& error) const {
-  if (recorded.kind != NodeKind::kKernel) {
-    shape = {};
-    shape.gridDimX = shape.gridDimY = shape.gridDimZ = shape.blockDimX = shape.blockDimY = shape.blockDimZ = 1;
-    if (own != nullptr && shape_own(recorded, *own, shape)) return true;
-    error = "a copy or memset is not as it should be";
-    return false;
-  }
-  const bool kernel_handle = kernel_handles[recorded.function];
-  shape = kernel_shape(*program, recorded, kernel_handle, kernel_handle ? context : nullptr);
-  return true;
-}
-
-bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, OwnKernels* own, std::string& error) {
+bool GraphExec::State::add_node(std::uint32_t index, const NodeShapes& shapes, std::string& error) {
   const RecordedNode& recorded = program->nodes[index];
   Node& node = nodes[index - segment.first];
-  if (!shape_node(recorded, context, own, node.shape, error)) return false;
+  if (!shapes.shape(*program, recorded, node.shape, error)) return false;
   std::vector<CUgraphNode> after;
   for (std::uint32_t i = 0; i < recorded.after_count; ++i) {
     const std::uint32_t from = program->after[recorded.after_at + i];
@@ -210,36 +152,33 @@ bool GraphExec::State::add_node(std::uint32_t index, CUcontext context, OwnKerne
   return set_attributes(recorded, node.handle, error);
 }
 
-bool GraphExec::State::look_up(CUcontext& context, OwnKernels*& own, std::string& error) {
-  if (real::get_cuCtxGetCurrent() == nullptr || real::get_cuCtxGetCurrent()(&context) != CUDA_SUCCESS) {
-    error = "no context is current";
+bool GraphExec::State::add_nodes(std::string& error) {
+  NodeShapes shapes;
+  if (!shapes.look_up(*program, segment, error)) return false;
+  nodes.resize(segment.count);
+  for (std::uint32_t i = segment.first; i < segment.first + segment.count; ++i) {
+    if (add_node(i, shapes, error)) continue;
+    error += name_of_node(*program, i);
     return false;
-  }
-  const bool all_kernels =
-      std::all_of(program->nodes.begin() + segment.first, program->nodes.begin() + segment.first + segment.count,
-                  [](const RecordedNode& node) { return node.kind == NodeKind::kKernel; });
-  if (!all_kernels) {
-    own = own_kernels(error);
-    if (own == nullptr) return false;
-  }
-  kernel_handles.clear();
-  for (const program::FunctionInfo& function : program->functions) {
-    kernel_handles.push_back(is_kernel_handle(function.handle));
   }
   return true;
 }
 
-bool GraphExec::State::add_nodes(std::string& error) {
-  CUcontext context = nullptr;
-  OwnKernels* own = nullptr;
-  if (!look_up(context, own, error)) return false;
-  nodes.resize(segment.count);
+// Behind what no other node follows.
+void GraphExec::State::add_value(const program::Bindings& bindings) {
+  if (!ValueNode::possible(*program, segment)) return;
+  std::vector<bool> followed(segment.count, false);
   for (std::uint32_t i = segment.first; i < segment.first + segment.count; ++i) {
-    if (add_node(i, context, own, error)) continue;
-    error += name_of(i);
-    return false;
+    const RecordedNode& node = program->nodes[i];
+    for (std::uint32_t at = node.after_at; at < node.after_at + node.after_count; ++at) {
+      if (program->after[at] >= segment.first) followed[program->after[at] - segment.first] = true;
+    }
   }
-  return true;
+  std::vector<CUgraphNode> last;
+  for (std::uint32_t i = 0; i < segment.count; ++i) {
+    if (!followed[i]) last.push_back(nodes[i].handle);
+  }
+  read_value.add(graph, last, *program, segment, *plan, bindings);
 }
 
 // Addresses of static blocks stay; all other references may move.
@@ -286,6 +225,7 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
     return false;
   }
   if (!add_nodes(error)) return false;
+  add_value(bindings);
   result = instantiate(&exec, graph, 0);
   if (result != CUDA_SUCCESS) {
     exec = nullptr;
@@ -305,6 +245,16 @@ CUresult GraphExec::State::set_node(std::uint32_t index, std::uint64_t* from) {
   return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index - segment.first].handle, &full);
 }
 
+CUresult GraphExec::State::set_value(const program::Bindings& bindings) noexcept {
+  bool set = false;
+  const CUresult result = read_value.bind(exec, *program, segment, *plan, bindings, set);
+  if (set) {
+    ++patched;
+    changed = true;
+  }
+  return result;
+}
+
 // The driver's state is known word by word, so only what differs is set.
 bool GraphExec::State::adopt(std::shared_ptr<const Program> taken, Segment next_segment,
                              const program::ArenaPlan& next_plan, const program::Bindings& bindings) {
@@ -313,15 +263,14 @@ bool GraphExec::State::adopt(std::shared_ptr<const Program> taken, Segment next_
   std::vector<std::uint64_t> next_words(next.words.size());
   program::bind(next, next_plan, bindings, next_words.data());
   std::vector<CUDA_KERNEL_NODE_PARAMS> shapes(nodes.size());
-  CUcontext context = nullptr;
-  OwnKernels* own = nullptr;
+  NodeShapes look_up;
   std::string error;
   const Segment old_segment = segment;
   program = std::move(taken);
   segment = next_segment;
-  bool good = look_up(context, own, error);
+  bool good = look_up.look_up(next, segment, error);
   for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
-    good = shape_node(next.nodes[segment.first + i], context, own, shapes[i], error);
+    good = look_up.shape(next, next.nodes[segment.first + i], shapes[i], error);
   }
   for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
     const RecordedNode &before = old.nodes[old_segment.first + i], &after = next.nodes[segment.first + i];
@@ -336,7 +285,7 @@ bool GraphExec::State::adopt(std::shared_ptr<const Program> taken, Segment next_
   words = std::move(next_words);
   find_moving();
   bound = bindings;
-  return good;
+  return good && set_value(bindings) == CUDA_SUCCESS;
 }
 
 GraphExec::GraphExec() = default;
@@ -383,7 +332,7 @@ CUresult GraphExec::State::set_moved(const program::Bindings& bindings) {
     const CUresult result = set_node(node, words.data());
     if (result != CUDA_SUCCESS) return result;
   }
-  return CUDA_SUCCESS;
+  return set_value(bindings);
 }
 
 CUresult GraphExec::bind(const program::Bindings& bindings) noexcept {
@@ -401,7 +350,7 @@ bool GraphExec::adopt(std::shared_ptr<const program::Program> program, Segment s
                       const program::Bindings& bindings) noexcept {
   State& state = *state_;
   state.patched = 0;
-  if (state.exec == nullptr || !same_fixed(*state.program, state.segment, *program, segment)) return false;
+  if (!fits(*program, segment)) return false;
   bool good = false;
   try {
     good = state.adopt(std::move(program), segment, plan, bindings);
@@ -413,11 +362,17 @@ bool GraphExec::adopt(std::shared_ptr<const program::Program> program, Segment s
 }
 
 bool GraphExec::fits(const program::Program& program, Segment segment) const noexcept {
-  return state_->exec != nullptr && same_fixed(*state_->program, state_->segment, program, segment);
+  return state_->exec != nullptr && same_fixed(*state_->program, state_->segment, program, segment) &&
+         (!state_->read_value.added() || ValueNode::possible(program, segment));
 }
 
 bool GraphExec::usable() const noexcept { return state_->exec != nullptr; }
 const program::Program* GraphExec::holds() const noexcept { return state_->program.get(); }
+
+std::shared_ptr<Landing> GraphExec::value() const noexcept {
+  const std::shared_ptr<Landing>& landing = state_->read_value.landing();
+  return landing != nullptr && landing->data() != nullptr ? landing : nullptr;
+}
 
 void GraphExec::upload() noexcept {
   if (state_->exec == nullptr || !state_->changed) return;
@@ -433,37 +388,20 @@ CUresult GraphExec::launch(CUstream stream) noexcept {
 }
 
 CUresult GraphExec::launch(CUstream stream, const std::vector<CUstream>& others) noexcept {
-  if (others.empty()) return launch(stream);
-  auto* create = real::get_cuEventCreate();
-  auto* record = real::get_cuEventRecord();
-  auto* wait = real::get_cuStreamWaitEvent();
-  if (create == nullptr || record == nullptr || wait == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  CUevent& event = state_->event;
-  CUresult result = event != nullptr ? CUDA_SUCCESS : create(&event, CU_EVENT_DISABLE_TIMING);
-  if (result != CUDA_SUCCESS) {
-    event = nullptr;
-    return result;
-  }
-  for (const CUstream other : others) {
-    result = record(event, other);
-    if (result == CUDA_SUCCESS) result = wait(stream, event, 0);
-    if (result != CUDA_SUCCESS) return result;
-  }
-  result = launch(stream);
-  if (result != CUDA_SUCCESS) return result;
-  bool ordered = record(event, stream) == CUDA_SUCCESS;
-  for (const CUstream other : others) ordered = ordered && wait(other, event, 0) == CUDA_SUCCESS;
-  // It runs, and cannot be taken back: the others find it done.
-  return ordered || real::get_cuStreamSynchronize() == nullptr ? result : real::get_cuStreamSynchronize()(stream);
+  CUresult result = state_->order.begin(stream, others);
+  if (result == CUDA_SUCCESS) result = launch(stream);
+  return result == CUDA_SUCCESS ? state_->order.end(stream, others) : result;
 }
 
 std::uint32_t GraphExec::patched() const noexcept { return state_->patched; }
-std::uint64_t GraphExec::device_bytes() const noexcept { return estimated_device_bytes(state_->nodes.size()); }
+std::uint64_t GraphExec::device_bytes() const noexcept {
+  return estimated_device_bytes(state_->nodes.size() + (state_->read_value.added() ? 1 : 0));
+}
 
 void GraphExec::abandon() noexcept {
   state_->exec = nullptr;
   state_->graph = nullptr;
-  state_->event = nullptr;
+  state_->order.abandon();
   state_->ahead.abandon();
 }
 

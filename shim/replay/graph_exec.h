@@ -12,6 +12,7 @@
 
 #include "compressor/program/plan.h"
 #include "compressor/program/program.h"
+#include "shim/replay/landing.h"
 
 namespace grape::replay {
 
@@ -41,6 +42,9 @@ class GraphExec {
   bool fits(const program::Program& program, program::Segment segment) const noexcept;  // could it adopt it?
   bool usable() const noexcept;
   const program::Program* holds() const noexcept;
+  // Where the value is that the host reads behind the segment, once a launch is done: the same place after each launch.
+  // Null: it is to be copied. Who gives up waiting abandons it.
+  std::shared_ptr<Landing> value() const noexcept;
   // Sends what was set since the last launch to the device, beside the work that is under way.
   void upload() noexcept;
   // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.

@@ -1,7 +1,7 @@
 #include "shim/replay/steps.h"
 
 #include <cstring>
-#include <optional>
+#include <memory>
 #include <utility>
 
 #include "shim/interpose/real_driver.h"
@@ -125,19 +125,24 @@ bool Steps::copy(const Part& part, const Landing& landing, CUstream stream) noex
 
 // The value behind a part that was launched, while the next one is bound. A copy that waits comes after our own wait,
 // which others may use.
-Steps::Ran Steps::read(std::size_t index, Landing& landing, CUstream stream, Pause* pause, std::string& error) {
+Steps::Ran Steps::read(std::size_t index, CUstream stream, Pause* pause, std::string& error) {
   const Part& part = parts_[index];
   auto* wait = real::get_cuStreamSynchronize();
-  if (wait == nullptr || (!landing.waits() && !copy(part, landing, stream))) return Ran::kFailed;
+  std::shared_ptr<Landing> landing = part.exec != nullptr ? part.exec->value() : nullptr;
+  const bool copied = landing != nullptr;  // by the graph
+  if (!copied) landing = std::make_shared<Landing>();
+  if (landing->data() == nullptr || wait == nullptr) return Ran::kFailed;
+  const bool copy_waits = !copied && landing->waits();
+  if (!copied && !copy_waits && !copy(part, *landing, stream)) return Ran::kFailed;
   const bool bound = index + 1 == parts_.size() || bind(parts_[index + 1], error);
   // Also where that failed: a copy may be under way.
   const bool good = wait_for(
-      stream, pause, [&] { return (!landing.waits() || copy(part, landing, stream)) && wait(stream) == CUDA_SUCCESS; });
+      stream, pause, [&] { return (!copy_waits || copy(part, *landing, stream)) && wait(stream) == CUDA_SUCCESS; });
   if (!good) {
-    landing.abandon();
+    landing->abandon();
     return Ran::kFailed;
   }
-  if (std::memcmp(landing.data(), part.value.data(), part.bytes) != 0) return Ran::kOtherValue;
+  if (std::memcmp(landing->data(), part.value.data(), part.bytes) != 0) return Ran::kOtherValue;
   if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;
   return bound ? Ran::kDone : Ran::kFailed;
 }
@@ -168,8 +173,6 @@ bool Steps::record_events(CUstream stream) const noexcept {
 Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {
   std::string error;
   waited_ = 0;
-  std::optional<Landing> landing;
-  if (reads_ && landing.emplace().data() == nullptr) return Ran::kFailed;
   if (!wait_for_streams(pause)) return Ran::kFailed;
   if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;
   if (!wait_for_events(stream)) return Ran::kFailed;
@@ -180,7 +183,7 @@ Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Paus
       launched_ = true;
     }
     if (part.read) {
-      const Ran ran = read(i, *landing, stream, pause, error);
+      const Ran ran = read(i, stream, pause, error);
       if (ran != Ran::kDone) return ran;
     } else if (i + 1 != parts_.size() && !bind(parts_[i + 1], error)) {
       return Ran::kFailed;

@@ -71,7 +71,7 @@ class Steps {
   bool wait_for(CUstream stream, Pause* pause, Wait wait);
   bool wait_for_streams(Pause* pause);
   static bool copy(const Part& part, const Landing& landing, CUstream stream) noexcept;
-  Ran read(std::size_t index, Landing& landing, CUstream stream, Pause* pause, std::string& error);
+  Ran read(std::size_t index, CUstream stream, Pause* pause, std::string& error);
   bool wait_for_events(CUstream stream) const noexcept;
   bool record_events(CUstream stream) const noexcept;
 

@@ -260,6 +260,49 @@ TEST_F(ExecPoolTest, ForgetsAllPartsOfAProgram) {
   EXPECT_EQ(pool.built(), 3u);
 }
 
+// A program that reads a value takes over the exec of another, whose value is elsewhere and larger; one whose value the
+// graph cannot bring does not.
+TEST_F(ExecPoolTest, ValuesComeFromTheProgramThatIsHeld) {
+  const auto reading = [&](std::uint64_t digit, bool argument) {
+    Numbered made;
+    const auto output = made.builder.add_output(8);
+    const auto input = made.builder.add_input(8);
+    add_digits(made, output, digit, {1});
+    if (argument) {
+      made.builder.read(input.at(0), 8, {0});
+    } else {
+      made.builder.read(output.at(0), digit == 1 ? 8 : 4, {made.result});
+    }
+    made.plan = made.builder.plan();
+    return made;
+  };
+  const CUdeviceptr outputs[] = {number(0), number(0)};
+  ExecPool pool;
+  const auto ran = [&](const Numbered& program, CUdeviceptr output) {
+    Steps steps;
+    std::string error;
+    program::Bindings bindings;
+    bindings.outputs = {output};
+    bindings.inputs = {output_};
+    EXPECT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, bindings, error)) << error;
+    return steps.run(nullptr, {});
+  };
+  std::deque<Numbered> programs;
+  for (std::uint64_t digit = 1; digit <= 4; ++digit) programs.push_back(reading(digit, false));
+  for (const Numbered& program : programs) EXPECT_EQ(ran(program, outputs[0]), Steps::Ran::kDone);
+  EXPECT_EQ(pool.built(), 4u);
+  programs.push_back(reading(7, false));
+  EXPECT_EQ(ran(programs.back(), outputs[1]), Steps::Ran::kDone);
+  EXPECT_EQ(pool.adopted(), 1u);
+  EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 0u);
+  EXPECT_EQ(ran(programs.front(), outputs[1]), Steps::Ran::kDone);
+  programs.push_back(reading(8, true));
+  EXPECT_EQ(ran(programs.back(), outputs[0]), Steps::Ran::kDone);
+  EXPECT_EQ(pool.adopted(), 2u) << "it got one of its own";
+  EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u);
+  for (const Numbered& program : programs) pool.forget(program.builder.kept());
+}
+
 // Segments of one shape: none may take the exec of another of the same program.
 TEST_F(ExecPoolTest, PartsOfOneProgramDoNotTakeEachOthersExecs) {
   Numbered program;

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "shim/replay/landing.h"
 #include "shim/replay/own_kernels.h"
 #include "shim/replay/upload_ahead.h"
 #include "tests/replay/program_builder.h"
@@ -70,6 +71,110 @@ TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
   }
   EXPECT_EQ(one.pool.built(), 2u);
   EXPECT_EQ(simcuda_calls("cuGraphLaunch"), 4u);
+  EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 0u) << "the graph brings the value";
+}
+
+// Where the graph cannot bring the value, it is copied: the driver maps no memory of the host, or at another address,
+// or refuses the node.
+TEST_F(StepsTest, AValueThatTheGraphCannotBringIsCopied) {
+  const struct {
+    const char* symbol;
+    std::uint64_t nth;
+  } faults[] = {{"cuMemHostRegister_v2", 1}, {"cuMemHostGetDevicePointer_v2", 1}, {"cuGraphAddKernelNode_v2", 4}};
+  for (const auto& fault : faults) {
+    note_context_gone();  // so that memory is mapped anew
+    Prepared one{stepped(12)};
+    Steps steps;
+    const CUdeviceptr p = number(5);
+    ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_NOT_SUPPORTED), 0);
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone) << fault.symbol;
+    ASSERT_CU(cuCtxSynchronize());
+    EXPECT_EQ(read<std::uint64_t>(p), 123u) << fault.symbol;
+    EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u) << fault.symbol;
+    simcuda_reset();
+  }
+}
+
+// Memory is not asked for again with each graph.
+TEST_F(StepsTest, WhatCannotBeMappedIsAskedForOnce) {
+  note_context_gone();
+  ASSERT_EQ(simcuda_set_fault("cuMemHostGetDevicePointer_v2", 1, CUDA_ERROR_NOT_SUPPORTED), 0);
+  for (int i = 0; i < 3; ++i) {
+    Prepared one{stepped(12)};
+    Steps steps;
+    const CUdeviceptr p = number(5);
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  }
+  EXPECT_EQ(simcuda_calls("cuMemHostRegister_v2"), 1u);
+  EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 3u);
+  simcuda_reset();
+  note_context_gone();
+}
+
+// What a context had mapped may have gone with it, and another one may have its handle.
+TEST_F(StepsTest, MemoryThatAContextMappedIsNotUsedOnceOneIsGone) {
+  const auto registrations = [&] {
+    simcuda_reset();
+    Prepared one{stepped(12)};
+    Steps steps;
+    const CUdeviceptr p = number(5);
+    EXPECT_TRUE(one.prepare(steps, p)) << one.error;
+    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+    EXPECT_CU(cuCtxSynchronize());
+    return simcuda_calls("cuMemHostRegister_v2");
+  };
+  note_context_gone();
+  EXPECT_EQ(registrations(), 1u);
+  EXPECT_EQ(registrations(), 0u);
+  note_context_gone();
+  EXPECT_EQ(registrations(), 1u);
+}
+
+// An argument's memory may be anywhere: the driver knows.
+TEST_F(StepsTest, AValueThatTheProgramDidNotMakeIsCopied) {
+  ProgramBuilder builder;
+  const auto p = builder.add_output(8);
+  const auto argument = builder.add_input(8);
+  const auto mix = builder.add_function(handle("_Z3mixPmmm"), "_Z3mixPmmm", {8, 8, 8});
+  builder.kernel(mix, {p.at(0), ProgramBuilder::plain(0), ProgramBuilder::plain(1)});
+  builder.read(argument.at(0), 8, {7});
+  builder.kernel(mix, {p.at(0), ProgramBuilder::plain(10), ProgramBuilder::plain(9)});
+  Prepared one{builder};
+  Steps steps;
+  Bindings bindings;
+  bindings.outputs = {number(5)};
+  bindings.inputs = {number(7)};
+  ASSERT_TRUE(steps.prepare(one.pool, one.builder.kept(), one.plan, bindings, one.error)) << one.error;
+  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  ASSERT_CU(cuCtxSynchronize());
+  EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 19u);
+  EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u);
+  ASSERT_TRUE(steps.prepare(one.pool, one.builder.kept(), one.plan, bindings, one.error)) << one.error;
+  ASSERT_EQ(simcuda_set_fault("cuMemcpyDtoHAsync_v2", 1, CUDA_ERROR_LAUNCH_FAILED), 0);
+  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed);
+  EXPECT_TRUE(steps.launched());
+}
+
+// The value comes behind all branches of a part, and what another branch does to it counts.
+TEST_F(StepsTest, AValueIsReadBehindAllBranches) {
+  ProgramBuilder builder;
+  const auto p = builder.add_output(16);
+  const auto mix = builder.add_function(handle("_Z3mixPmmm"), "_Z3mixPmmm", {8, 8, 8});
+  const auto delay = builder.add_function(handle("_Z5delayj"), "_Z5delayj", {4});
+  builder.kernel(delay, {ProgramBuilder::plain(50'000)}, {});
+  builder.kernel(mix, {p.at(8), ProgramBuilder::plain(0), ProgramBuilder::plain(6)}, {0});
+  builder.kernel(mix, {p.at(0), ProgramBuilder::plain(0), ProgramBuilder::plain(4)}, {});
+  builder.read(p.at(0), 16, {4, 6});
+  builder.kernel(mix, {p.at(0), ProgramBuilder::plain(10), ProgramBuilder::plain(2)});
+  Prepared one{builder};
+  Steps steps;
+  const CUdeviceptr memory = floats(4);
+  ASSERT_TRUE(one.prepare(steps, memory)) << one.error;
+  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  ASSERT_CU(cuCtxSynchronize());
+  EXPECT_EQ(read<std::uint64_t>(memory), 42u);
 }
 
 // What was set ahead is sent to the device ahead, and nothing is sent that is there already.
@@ -184,13 +289,17 @@ TEST_F(StepsTest, APartThatCannotBeBoundIsAFailure) {
 TEST_F(StepsTest, ADriverInTroubleIsAFailure) {
   Prepared one{stepped(12)};
   Steps steps;
-  for (const char* symbol : {"cuGraphLaunch", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"}) {
+  for (const char* symbol : {"cuGraphLaunch", "cuStreamSynchronize"}) {
     ASSERT_TRUE(one.prepare(steps, number(5))) << one.error;
     ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed) << symbol;
     EXPECT_EQ(steps.launched(), std::string(symbol) != "cuGraphLaunch") << symbol;
     simcuda_reset();
   }
+  // A value that nobody waited for may still come: its place is not looked at again.
+  ASSERT_TRUE(one.prepare(steps, number(5))) << one.error;
+  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u);
 }
 
 }  // namespace
