@@ -279,6 +279,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   no_collection.reset();
   if (prepared) {
     laps.add_to(region.parts[ReplayPart::kPatches]);
+    proven.outcome->fetch();
     const grape::replay::Steps::Ran steps = proven.steps.run(stream, proven.others, &pause);
     laps.add_to(region.parts[ReplayPart::kLaunch]);
     region.parts[ReplayPart::kLaunch] -= proven.steps.waited();

@@ -9,6 +9,18 @@
 #include "python_hooks/state/outcome_state.h"
 
 namespace grape::python::state {
+namespace {
+
+// Has it fetched ahead, of much only the first part.
+template <typename Item>
+void fetch_items(const std::vector<Item>& items) noexcept {
+  constexpr std::size_t kLine = 64, kMost = std::size_t{16} << 10;
+  const auto* at = reinterpret_cast<const char*>(items.data());
+  const char* const end = at + std::min(items.size() * sizeof(Item), kMost);
+  for (; at < end; at += kLine) __builtin_prefetch(at);
+}
+
+}  // namespace
 
 Outcome::Outcome() = default;
 Outcome::~Outcome() = default;
@@ -70,6 +82,13 @@ bool Outcome::end_is_seen(const Walk& arguments) const noexcept {
 }
 
 bool Outcome::fits(const Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
+
+void Outcome::fetch() const noexcept {
+  fetch_items(state_->nodes);
+  fetch_items(state_->links);
+  fetch_items(state_->effects);
+  fetch_items(state_->made);
+}
 
 Object* Outcome::repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept {
   return repeat_outcome(*state_, tensors, arguments, replaced);

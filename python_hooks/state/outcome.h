@@ -99,6 +99,9 @@ class Outcome {
   // back. `arguments` as in repeat().
   bool fits(const Walk& arguments) const noexcept;
 
+  // Has what repeat() reads fetched ahead: each signature has its own, which was last read calls ago.
+  void fetch() const noexcept;
+
   // Repeats, while the module's guard holds: `tensors[i]` stands for made()[i] (references are not stolen); `arguments`
   // is a walk of this call's arguments with bytes equal to the learned one's. First builds everything, then applies the
   // replaced attributes and items. Returns the result, a new reference; null: no memory, or !fits(); nothing was
