@@ -14,6 +14,7 @@ using Vectorcall = Object* (*)(Object* callable, Object* const* arguments, std::
 using Destructor = void (*)(Object*);
 using ProfileFunction = int (*)(Object* object, Object* frame, int event, Object* argument);
 using DictWatcherFunction = int (*)(int event, Object* dict, Object* key, Object* value);
+using FunctionWatcherFunction = int (*)(int event, Object* function, Object* value);
 using MethodWithKeywords = Object* (*)(Object* self, Object* arguments, Object* keywords);
 
 // PyMethodDef, the same in every version.
@@ -128,6 +129,8 @@ struct Buffer {
   X(0, int, PyDict_ClearWatcher, (int))                                                                   \
   X(0, int, PyDict_Watch, (int, Object*))                                                                 \
   X(0, int, PyDict_Unwatch, (int, Object*))                                                               \
+  X(0, int, PyFunction_AddWatcher, (FunctionWatcherFunction)) /* 3.12, as the next one */                 \
+  X(0, int, PyFunction_ClearWatcher, (int))                                                               \
   X(0, int, PyODict_SetItem, (Object*, Object*, Object*))                                                 \
   X(0, int, PyODict_DelItem, (Object*, Object*))                                                          \
   X(1, Object*, PyList_New, (std::ptrdiff_t))                                                             \

@@ -4,10 +4,11 @@
 #include <new>
 #include <unordered_map>
 
+#include "python_hooks/state/last_watcher.h"
+
 namespace grape::python::state {
 namespace {
 
-constexpr int kWatchers = 8;
 constexpr int kGone = 5;  // PyDict_EVENT_DEALLOCATED
 // A program that changes a dictionary this often, while nobody asks for it, is not to pay for more reports.
 constexpr std::uint64_t kMostReports = 1024;
@@ -55,14 +56,7 @@ struct DictWatcher {
     }
     g_table = new (std::nothrow) Table;
     if (g_table == nullptr) return -1;
-    const KeepException keep;
-    // The lowest that is free is given: the last one comes when all others are taken, and these are given back.
-    int taken[kWatchers], count = 0, last = -1;
-    while (count < kWatchers && (last = g_api.PyDict_AddWatcher(&report)) >= 0) taken[count++] = last;
-    g_api.PyErr_Clear();
-    const bool found = count != 0 && taken[count - 1] == kWatchers - 1;
-    for (int i = 0; i < count - (found ? 1 : 0); ++i) g_api.PyDict_ClearWatcher(taken[i]);
-    return found ? kWatchers - 1 : -1;
+    return take_last_watcher(g_api.PyDict_AddWatcher, g_api.PyDict_ClearWatcher, &report);
   }
 
   static int number() noexcept {
@@ -88,9 +82,11 @@ void DictReports::note(bool gone) noexcept {
   if (g_api.Py_AddPendingCall(&DictWatcher::let_go, nullptr) != 0) g_restless = nullptr;
 }
 
+bool DictReports::possible() noexcept { return DictWatcher::number() >= 0 && is_alone(); }
+
 bool DictReports::add(Object* dict) noexcept {
   const int watcher = DictWatcher::number();
-  if (watcher < 0 || !is_alone()) return false;
+  if (!possible()) return false;
   Table::iterator entry;
   try {
     dicts_.push_back(dict);

@@ -20,6 +20,8 @@ class DictReports {
   DictReports(const DictReports&) = delete;
   DictReports& operator=(const DictReports&) = delete;
 
+  // Are there any? Not where the watcher is taken, or once there was a second interpreter.
+  static bool possible() noexcept;
   // From now on changes of `dict` are reported; to be called before it is read, under KeepException. False: they
   // are not. Which dictionaries report all changes is another matter (reports_changes() in module_guard.h). Adding one
   // again does no harm.

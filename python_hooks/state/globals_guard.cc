@@ -5,7 +5,9 @@
 
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/function_reports.h"
 #include "python_hooks/state/globals_plan.h"
+#include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/portable.h"
 #include "python_hooks/state/watch.h"
 
@@ -13,6 +15,7 @@ namespace grape::python::state {
 namespace {
 
 constexpr std::size_t kAhead = 24;  // things that are asked for ahead
+constexpr std::uint64_t kNotLooked = ~std::uint64_t{0};
 
 template <typename Thing>
 void fetch_first(const std::vector<Thing>& things) noexcept {
@@ -100,6 +103,7 @@ struct GlobalsGuard::State {
   std::string change;
 
   bool take(const ExecutedCode::State& code, std::string& reason);
+  void ask_for_reports();  // once, after take(): before, all is looked at
   bool holds();
   bool same_as(const State& other) const;
   const Sharing& shared_with();
@@ -110,11 +114,21 @@ struct GlobalsGuard::State {
   bool take_alone(std::string& reason);
   bool closures_known(const std::vector<Object*>& objects, std::string& reason) const;
   void identify();
-  Sharing sharing_;
-  std::uint64_t shared_walks_ = 0;  // the walks that it was taken of
+  bool all_hold();
   bool names_hold(bool& walk_to_know);
+  bool functions_hold();
   bool marks_hold();
   bool values_hold(bool walk_to_know);
+
+  Sharing sharing_;
+  std::uint64_t shared_walks_ = 0;  // the walks that it was taken of
+  // Of libraries' names: while none is reported to have changed, and they all were looked at since, they hold.
+  DictReports reports_;
+  bool looked_at_all_ = false;
+  std::vector<std::size_t> asked_names_;  // the others' indices
+  // As it was when all functions were looked at; then only those with closures are.
+  std::uint64_t function_changes_ = kNotLooked;
+  std::vector<std::size_t> closures_;  // their indices
 };
 
 bool GlobalsGuard::State::walk_into(Walk& walk) const {
@@ -187,11 +201,29 @@ bool GlobalsGuard::State::take(const ExecutedCode::State& code, std::string& rea
   return true;
 }
 
-bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
-  fetch_first(plan.names);
+// A program sets names of its own all the time: these are looked at in each call.
+void GlobalsGuard::State::ask_for_reports() {
   for (std::size_t i = 0; i < plan.names.size(); ++i) {
-    fetch_ahead(plan.names, i);
-    WatchedNames& names = plan.names[i];
+    Object* dict = plan.names[i].dict();
+    const bool reported = !plan.names[i].users() && reports_changes(dict) && reports_.add(dict);
+    if (!reported) asked_names_.push_back(i);
+  }
+  for (std::size_t i = 0; i < plan.functions.size(); ++i) {
+    if (plan.functions[i].has_closure()) closures_.push_back(i);
+  }
+}
+
+bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
+  const bool all = !looked_at_all_ || reports_.changed();
+  if (all) {
+    looked_at_all_ = false;  // until they are found to hold
+    reports_.look();
+    fetch_first(plan.names);
+  }
+  const std::size_t count = all ? plan.names.size() : asked_names_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (all) fetch_ahead(plan.names, i);
+    WatchedNames& names = plan.names[all ? i : asked_names_[i]];
     if (names.untouched()) continue;
     const WatchedNames::Change found = names.compare(change);
     if (found == WatchedNames::Change::kOther) return false;
@@ -203,16 +235,25 @@ bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
   return true;
 }
 
-bool GlobalsGuard::State::marks_hold() {
-  fetch_first(plan.functions);
-  fetch_first(plan.modules);
-  for (std::size_t i = 0; i < plan.functions.size(); ++i) {
-    fetch_ahead(plan.functions, i);
-    const FunctionMark& mark = plan.functions[i];
+bool GlobalsGuard::State::functions_hold() {
+  const std::uint64_t changes = functions_report() ? function_changes() : kNotLooked;
+  const bool all = changes == kNotLooked || changes != function_changes_;
+  if (all) fetch_first(plan.functions);
+  const std::size_t count = all ? plan.functions.size() : closures_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (all) fetch_ahead(plan.functions, i);
+    const FunctionMark& mark = plan.functions[all ? i : closures_[i]];
     if (mark.holds()) continue;
     change = mark.name() + ": its code, its defaults or its closure are others";
     return false;
   }
+  function_changes_ = changes;
+  return true;
+}
+
+bool GlobalsGuard::State::marks_hold() {
+  fetch_first(plan.modules);
+  if (!functions_hold()) return false;
   for (std::size_t i = 0; i < plan.modules.size(); ++i) {
     fetch_ahead(plan.modules, i);
     const ModuleClass& one = plan.modules[i];
@@ -264,9 +305,14 @@ bool GlobalsGuard::State::values_hold(bool walk_to_know) {
   return true;
 }
 
-bool GlobalsGuard::State::holds() {
+bool GlobalsGuard::State::all_hold() {
   bool walk_to_know = false;
   return names_hold(walk_to_know) && marks_hold() && values_hold(walk_to_know);
+}
+
+bool GlobalsGuard::State::holds() {
+  looked_at_all_ = all_hold();  // else what was found may still be so, and is not reported again
+  return looked_at_all_;
 }
 
 bool GlobalsGuard::State::same_as(const State& other) const {
@@ -303,6 +349,7 @@ std::shared_ptr<State> shared(std::shared_ptr<State> state) {
     if (other->same_as(*state) && other->holds()) return other;
   }
   known.push_back(state);
+  state->ask_for_reports();
   return state;
 }
 
@@ -317,6 +364,8 @@ GlobalsGuard::~GlobalsGuard() {
 std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const ExecutedCode& code, std::string& reason) noexcept {
   const KeepException keep;
   try {
+    ask_dictionaries();
+    functions_report();
     const NoCollection no_collection;
     auto state = std::make_shared<State>();
     if (!check_objects()) {

@@ -25,6 +25,7 @@ class FunctionMark {
   bool holds() const noexcept;  // true as well when it is gone: who led to it has changed, then
   void fetch() const noexcept;  // has what holds() looks at fetched ahead
   Object* function() const noexcept { return function_; }
+  bool has_closure() const noexcept { return parts_[3] != nullptr; }  // of which no change is reported
   std::string name() const;
 
  private:
