@@ -33,9 +33,16 @@ std::string_view parameter_list(std::string_view text) {
   return {};
 }
 
+// By their source: aten/src/ATen/cuda/detail/OffsetCalculator.cuh, aten/src/ATen/native/cuda/MemoryAccess.cuh.
+bool is_empty_class(std::string_view text) {
+  return begins(text, "TrivialOffsetCalculator<") || text == "at::native::memory::LoadWithoutCast" ||
+         text == "at::native::memory::StoreWithoutCast";
+}
+
 ParameterType type_of(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
   if (text.empty()) return ParameterType::kOther;
+  if (is_empty_class(text)) return ParameterType::kEmpty;
   // nvcc wraps a lambda expression that is marked __device__ or __host__ __device__.
   if (text.back() == '}' || begins(text, "__nv_dl_wrapper_t<") || begins(text, "__nv_hdl_wrapper_t<")) {
     return ParameterType::kClosure;

@@ -8,10 +8,11 @@
 namespace grape::program {
 
 enum class ParameterType : std::uint8_t {
-  kOther,    // numbers, enumerations, classes by a plain name
-  kPointer,  // to anything
-  kClosure,  // of a lambda expression
-  kTemplate  // an instance of a class template
+  kOther,     // numbers, enumerations, classes by a plain name
+  kPointer,   // to anything
+  kClosure,   // of a lambda expression
+  kTemplate,  // an instance of a class template
+  kEmpty      // of a class of PyTorch's that has no members
 };
 
 // One per parameter; empty where the name does not say, or cannot be read.

@@ -83,6 +83,7 @@ class Comparer {
   bool compare_word(std::uint32_t node, std::uint32_t word, const Reference* a, const Reference* b);
   bool same_symbol(const Reference& a, const Reference& b) const;
   bool in_padding(const RecordedNode& node, std::uint32_t word, std::uint64_t bits, bool plain);
+  bool no_boolean(std::uint32_t function, std::uint32_t at) const;
   bool left_over(const FunctionInfo& function, std::uint32_t parameter, const RecordedNode& node) const;
   std::uint64_t raw_random(const Program& program, const Reference& reference) const;
 
@@ -255,25 +256,41 @@ bool Comparer::in_padding(const RecordedNode& node, std::uint32_t word, std::uin
   return true;
 }
 
+// Has the parameter, of one byte, another value than 0 and 1 in any launch of that function, in either run?
+bool Comparer::no_boolean(std::uint32_t function, std::uint32_t at) const {
+  for (const Program* program : {&a_, &b_}) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(program->words.data());
+    for (const RecordedNode& node : program->nodes) {
+      if (node.kind != NodeKind::kKernel || node.function != function || at >= node.parameter_bytes) continue;
+      if (bytes[std::size_t{node.words_at} * 8 + at] > 1) return true;
+    }
+  }
+  return false;
+}
+
 // Does a parameter of at most a word hold what the host left there, by type and by value? See compare().
 bool Comparer::left_over(const FunctionInfo& function, std::uint32_t parameter, const RecordedNode& node) const {
   const Parameter& place = function.parameters[parameter];
   if (place.offset + place.bytes > node.parameter_bytes) return false;
+  const std::vector<ParameterType> types = parameter_types(function.name);
+  if (types.size() != function.parameters.size()) return false;
+  const ParameterType type = types[parameter];
+  if (place.bytes == 1) {
+    if (type == ParameterType::kEmpty) return true;
+    // Nodes have the same functions in both runs, and so the same numbers for them.
+    return (type == ParameterType::kClosure || type == ParameterType::kTemplate) &&
+           no_boolean(node.function, place.offset);
+  }
   std::uint64_t a = 0, b = 0;
   const std::size_t at = std::size_t{node.words_at} * 8 + place.offset;
   std::memcpy(&a, reinterpret_cast<const std::uint8_t*>(a_.words.data()) + at, place.bytes);
   std::memcpy(&b, reinterpret_cast<const std::uint8_t*>(b_.words.data()) + at, place.bytes);
+  if (place.bytes == 8 && host_address(a) && host_address(b)) {
+    return type == ParameterType::kClosure || type == ParameterType::kPointer;
+  }
   // A class that begins with an empty object, or with one byte, and goes on with four, has a gap there (PyTorch's
   // BUnaryFunctor, LoadWithCast).
-  const bool gap = place.bytes > 4 && a != b && (a ^ b) >> 32 == 0;
-  const bool no_boolean = place.bytes == 1 && (a > 1 || b > 1);
-  const bool addresses = place.bytes == 8 && host_address(a) && host_address(b);
-  if (!no_boolean && !addresses && !gap) return false;
-  const std::vector<ParameterType> types = parameter_types(function.name);
-  if (types.size() != function.parameters.size()) return false;
-  const ParameterType type = types[parameter];
-  if (!no_boolean && !addresses) return type == ParameterType::kTemplate;
-  return type == ParameterType::kClosure || type == (addresses ? ParameterType::kPointer : ParameterType::kTemplate);
+  return type == ParameterType::kTemplate && place.bytes > 4 && a != b && (a ^ b) >> 32 == 0;
 }
 
 std::uint64_t Comparer::raw_random(const Program& program, const Reference& reference) const {

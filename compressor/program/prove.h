@@ -45,7 +45,8 @@ struct Comparison {
 // There is room for padding, in a kernel with known layout, in by-value structs of more than 8 bytes and in the gaps
 // between parameters. Smaller parameters have none, but for leftovers of the host's as they were seen in real streams:
 //   - an object of one byte, of a closure's type or of a class template (so says the kernel's name), that is no boolean
-//     in one of the runs: an empty object, whose byte nobody set;
+//     in one of the kernel's launches in either run: an empty object, whose byte nobody set. Of a class that is known
+//     to be empty (PyTorch's TrivialOffsetCalculator), whatever it is;
 //   - the first four bytes of a class template of 8, where the other four are the same in both: an empty object, or one
 //     byte, in front of a number (PyTorch's BUnaryFunctor, LoadWithCast);
 //   - a pointer, or a closure of 8 bytes, that is an address of the host's heap or stack in both runs: cuBLASLt hands

@@ -361,7 +361,27 @@ bool check_local_keys() noexcept {
 enum class Loaded { kNotYet, kYes, kNo };
 Loaded g_loaded = Loaded::kNotYet;
 
+// Tensors may be others than they are elsewhere where they are looked at: below autograd (the first call of the driver
+// comes from inside of an operator), or while the program patches PyTorch. So they are looked at again, after twice as
+// many calls each time.
+class Attempts {
+ public:
+  bool due() noexcept { return ++asked_ >= next_; }
+  // True: there was a last one.
+  bool failed() noexcept {
+    next_ = 2 * asked_;
+    return ++failures_ == kMost;
+  }
+
+ private:
+  static constexpr std::uint32_t kMost = 12;
+  std::uint32_t failures_ = 0;
+  std::uint64_t asked_ = 0, next_ = 0;
+};
+Attempts g_attempts;
+
 Loaded try_to_load() noexcept {
+  if (!g_attempts.due()) return Loaded::kNotYet;
   if (!lifecycle::loaded("libtorch_python.so")) return Loaded::kNotYet;
   Object* torch = imported_module("torch");
   if (torch == nullptr || is_being_imported(torch)) return Loaded::kNotYet;
@@ -374,11 +394,10 @@ Loaded try_to_load() noexcept {
   }
   // Under a mode that makes other tensors than the ordinary ones nothing can be said yet.
   if (g_torch.any_dispatch_modes(false)) return Loaded::kNotYet;
-  if (!check_samples(torch) || !check_local_keys()) {
-    notice("no replay: this PyTorch's tensors are laid out in a way that is not known");
-    return Loaded::kNo;
-  }
-  return Loaded::kYes;
+  if (check_samples(torch) && check_local_keys()) return Loaded::kYes;
+  if (!g_attempts.failed()) return Loaded::kNotYet;
+  notice("no replay: this PyTorch's tensors are laid out in a way that is not known");
+  return Loaded::kNo;
 }
 
 }  // namespace

@@ -119,11 +119,35 @@ TEST(Compare, AnEmptyObjectsByteIsNoise) {
   EXPECT_EQ(run(kLambda, 0, 0x90).noise, (std::vector<std::uint32_t>{1}));
   EXPECT_EQ(run(kFunctor, 0x50, 0x90).noise, (std::vector<std::uint32_t>{1}));
   EXPECT_EQ(run(kLambda, 0, 1).difference, Difference::kScalar);  // could be a captured boolean
+  constexpr char kEmpty[] = "_Z1fi23TrivialOffsetCalculatorILi1EjE3sum";
+  constexpr char kCast[] = "_Z1fiN2at6native6memory15LoadWithoutCastE3sum";
+  for (const char* name : {kEmpty, kCast}) {
+    EXPECT_EQ(run(name, 0, 1).noise, (std::vector<std::uint32_t>{1})) << name;
+    EXPECT_EQ(run(name, 0x50, 0x90).noise, (std::vector<std::uint32_t>{1})) << name;
+  }
   EXPECT_EQ(run("f", 0x50, 0x90).difference, Difference::kScalar);
   EXPECT_EQ(run("_Z1fib3sum", 0x50, 0x90).difference, Difference::kScalar);  // int, bool, a plain class
   EXPECT_EQ(run("_Z1fi", 0x50, 0x90).difference, Difference::kScalar);       // the name knows fewer parameters
   // The number next to it is none.
   EXPECT_EQ(launches(function_with(1, kLambda, {4, 1, 16}), {5, 1, 2}, {6, 1, 2}).difference, Difference::kScalar);
+}
+
+// What one launch has in such a byte tells of all launches of the kernel.
+TEST(Compare, AnEmptyObjectIsKnownByAnotherLaunch) {
+  const auto run = [](const char* name, std::uint64_t elsewhere, bool second_run) {
+    const FunctionInfo function = function_with(1, name, {4, 1, 16});
+    const auto with = [&](std::uint64_t byte, std::uint64_t other) {
+      RecordBuilder r;
+      r.launch(function, {5 | byte << 32, 1, 2}).launch(function, {5 | other << 32, 1, 2});
+      return r;
+    };
+    return comparison(with(0, second_run ? 0 : elsewhere), with(1, elsewhere)).difference;
+  };
+  for (const bool second_run : {false, true}) {
+    EXPECT_EQ(run(kLambda, 0x90, second_run), Difference::kNone);
+    EXPECT_EQ(run(kLambda, 1, second_run), Difference::kScalar);
+    EXPECT_EQ(run("_Z1fib3sum", 0x90, second_run), Difference::kScalar);
+  }
 }
 
 TEST(Compare, AddressesOfTheHostAreNoiseWhereTheyMeanNothing) {
