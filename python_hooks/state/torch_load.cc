@@ -247,34 +247,42 @@ bool is_as_said(Object* tensor, Object* facts) noexcept {
          same_numbers(view.strides, tuple_item(facts, kStrides));
 }
 
+const char* g_unread = "";  // what could not be read of the samples, for people
+
+bool fails(const char* what) noexcept {
+  g_unread = what;
+  return false;
+}
+
 bool check_tensors(Object* samples) noexcept {
   Object *plain = tuple_item(samples, 0), *facts = tuple_item(samples, 1), *others = tuple_item(samples, 2);
   Object *other_keys = tuple_item(samples, 3), *keys = tuple_item(samples, 4);
-  if (!find_handle(list_item(plain, 0), number(tuple_item(list_item(facts, 0), kStorageImpl)))) return false;
+  if (!find_handle(list_item(plain, 0), number(tuple_item(list_item(facts, 0), kStorageImpl)))) return fails("handle");
   for (std::size_t i = 0; i < item_count(plain); ++i) {
     if (field<std::uint64_t>(impl_of(list_item(plain, i)), kImplStorage) !=
         number(tuple_item(list_item(facts, i), kStorageImpl))) {
-      return false;
+      return fails("storage");
     }
   }
-  if (!find_keys(plain, facts, others, other_keys) || !find_versions(plain, facts)) return false;
+  if (!find_keys(plain, facts, others, other_keys)) return fails("dispatch keys");
+  if (!find_versions(plain, facts)) return fails("versions");
   g_torch.needed_keys = number(list_item(keys, 4));  // Dense
   g_torch.allowed_keys = number(tuple_item(list_item(facts, 0), kKeys));
   for (std::size_t i = 0; i < 4; ++i) g_torch.allowed_keys |= number(list_item(keys, i));
-  if (!find_lazy_clones(plain, tuple_item(samples, 6))) return false;
+  if (!find_lazy_clones(plain, tuple_item(samples, 6))) return fails("lazy clones");
   find_places(plain);
   find_weak_count(plain, tuple_item(samples, 7));
   for (std::size_t i = 0; i < item_count(plain); ++i) {
-    if (!is_as_said(list_item(plain, i), list_item(facts, i))) return false;
+    if (!is_as_said(list_item(plain, i), list_item(facts, i))) return fails("shapes");
   }
   for (Object* const refused : {others, tuple_item(samples, 6)}) {
     TensorView view;
     for (std::size_t i = 0; i < item_count(refused); ++i) {
-      if (view_tensor(list_item(refused, i), view)) return false;
+      if (view_tensor(list_item(refused, i), view)) return fails("other kinds of tensors");
     }
   }
   Object* device = tuple_item(samples, 5);
-  return is_exactly(device, g_torch.device) && device_value(device) == 0x0301;
+  return (is_exactly(device, g_torch.device) && device_value(device) == 0x0301) || fails("devices");
 }
 
 bool check_samples(Object* torch) noexcept {
@@ -286,7 +294,7 @@ bool check_samples(Object* torch) noexcept {
     return false;
   }
   const Reference done(g_api.PyEval_EvalCode(code.get(), globals.get(), globals.get()));
-  if (!done) return false;
+  if (!done) return fails("none could be made");
   Object* samples = dict_item(globals.get(), "samples");
   const bool right = samples != nullptr && check_tensors(samples);
   g_api.PyDict_Clear(globals.get());
@@ -394,9 +402,11 @@ Loaded try_to_load() noexcept {
   }
   // Under a mode that makes other tensors than the ordinary ones nothing can be said yet.
   if (g_torch.any_dispatch_modes(false)) return Loaded::kNotYet;
+  g_unread = "the thread's dispatch keys";
   if (check_samples(torch) && check_local_keys()) return Loaded::kYes;
+  log_line(LogLevel::kDebug, "no replay yet: PyTorch's tensors cannot be read now: %s", g_unread);
   if (!g_attempts.failed()) return Loaded::kNotYet;
-  notice("no replay: this PyTorch's tensors are laid out in a way that is not known");
+  notice("no replay: this PyTorch's tensors are laid out in a way that is not known: %s", g_unread);
   return Loaded::kNo;
 }
 
