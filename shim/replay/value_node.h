@@ -1,6 +1,6 @@
 // A value that the host reads behind a part of a program, brought to the host's memory by the part's own graph: that
-// takes the host nothing, where a copy behind the graph takes it as long as half a graph's launch. One thread at a time
-// per object; the graph's context is current.
+// takes the host nothing, where a copy behind the graph takes it nearly as long as a graph's launch. One thread at a
+// time per object; the graph's context is current.
 #pragma once
 
 #include <cuda.h>
