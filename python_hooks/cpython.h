@@ -71,6 +71,7 @@ struct Buffer {
   X(0, Vectorcall, PyVectorcall_Function, (Object*))                                     /* 3.11 */       \
   X(0, Object*, _PyFunction_Vectorcall, (Object*, Object* const*, std::size_t, Object*)) /* up to 3.12 */ \
   X(0, void, PyFunction_SetVectorcall, (Object*, Vectorcall))                            /* 3.12 */       \
+  X(1, Object*, PyObject_Call, (Object*, Object*, Object*))                                               \
   X(1, Object*, PyObject_CallObject, (Object*, Object*))                                                  \
   X(1, long, PyLong_AsLong, (Object*))                                                                    \
   X(1, Object*, PyObject_GetAttrString, (Object*, const char*))                                           \

@@ -1,9 +1,6 @@
 #include "python_hooks/replay/observe.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <new>
 #include <unordered_map>
 #include <unordered_set>
@@ -14,6 +11,7 @@
 #include "python_hooks/frame_names.h"
 #include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/earlier.h"
 #include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/outside_limits.h"
 #include "python_hooks/replay/pause.h"
@@ -22,7 +20,6 @@
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/shadowed.h"
 #include "python_hooks/state/observers.h"
-#include "python_hooks/state/portable.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/api_table.h"
@@ -34,8 +31,7 @@
 namespace grape::python::replay {
 namespace {
 
-constexpr std::uint32_t kMostShadows = 5;  // of one program, until its padding is known
-constexpr char kUnknownWrites[] = "its code names a tensor that it did not name before";
+constexpr std::uint32_t kMostShadows = 5;    // of one program, until its padding is known
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
 // Of what was observed of the region, as many programs as tell all that it uses beside its module's memory.
@@ -52,11 +48,6 @@ program::Program statics_of(const Region& region) {
     all.statics.insert(all.statics.end(), each->statics.begin(), each->statics.end());
   }
   return all;
-}
-
-bool known_earlier(const Region& region, const Signature& signature) {
-  const CachedProofs* proofs = CachedProofs::in_use();
-  return proofs != nullptr && proofs->knows(region, signature.name);
 }
 
 // What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
@@ -87,7 +78,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
   auto& random = seen.random;
   random.known = state::random_state(call.dispatch.device, random.seed, random.offset_before);
-  seen.host_random = state::host_random_hash();
+  seen.host_random.take();
   if (!copy_memory(region, signature, call, seen)) return false;
   if (!seen.code.begin()) {
     seen.reason = "another profiler or debugger is at work on this thread";
@@ -114,6 +105,14 @@ bool find_writes(const state::GlobalsGuard& globals, const Seen& seen, std::vect
     if (now[i].count != known->second) writes.push_back({i, now[i].count - known->second});
   }
   return true;
+}
+
+// What the call drew on the host, where a replay can draw the same. False: `seen.reason`.
+bool find_draws(Seen& seen, state::HostDraws& draws) {
+  if (state::HostDraws* unseen = seen.code.unseen_draws()) draws = std::move(*unseen);
+  if (seen.host_random.moved_by(draws)) return true;
+  seen.reason = "draws random numbers on the host";
+  return false;
 }
 
 // Null: `seen.reason` says why this call is of no use.
@@ -154,8 +153,8 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   }
   program::RandomState& random = seen.random;
   if (random.known && !state::random_state(call.dispatch.device, random.seed, random.offset_after)) return nullptr;
-  if (state::host_random_hash() != seen.host_random) {
-    seen.reason = "draws random numbers on the host";
+  state::HostDraws draws;
+  if (!find_draws(seen, draws)) {
     seen.again = seen.again || (!region.inner && state::other_threads());  // maybe one of these did
     return nullptr;
   }
@@ -169,6 +168,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   observation->module_epoch = seen.module_epoch;
   observation->loaded = recorded.loaded;
   observation->set_up = !recorded.set_up.empty();
+  observation->draws = std::move(draws);
   observation->outcome =
       state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason, &seen.autograd);
   if (observation->outcome == nullptr) return nullptr;
@@ -220,15 +220,6 @@ bool refer_to_memory(Proven& proven) {
   return proven.references.take(proven.program.head());
 }
 
-// The kernel's name as its author wrote it.
-std::string readable(const std::string& name) {
-  int status = 0;
-  char* text = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
-  std::string result = status == 0 && text != nullptr ? text : name;
-  std::free(text);
-  return result;
-}
-
 // Of the only read by the host; "" where there is none, or more.
 std::string place_of_read(const program::Program& program) {
   const program::RecordedNode* read = nullptr;
@@ -238,18 +229,6 @@ std::string place_of_read(const program::Program& program) {
     read = &node;
   }
   return read != nullptr ? place_of_frame(read->frame) : std::string();
-}
-
-// Does all work end on the current stream? Then whoever waits for the stream that the graph is launched on waits for
-// all of it, as in the eager call.
-bool joins(const Observation& observation) {
-  const program::Program& program = observation.program;
-  std::vector<bool> followed(program.nodes.size(), false);
-  for (const std::uint32_t node : program.after) followed[node] = true;
-  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
-    if (!followed[i] && program.nodes[i].stream != observation.current_stream) return false;
-  }
-  return true;
 }
 
 // Its shadow was equal, but not all that differs between the runs is known to be padding: the next call tries again.
@@ -292,6 +271,8 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
   } else if (!observation.writes_known) {
     seen.reason = kUnknownWrites;
     seen.again = true;
+  } else if (!last.draws.same_as(observation.draws)) {
+    seen.reason = "draws random numbers on the host, others in the one call than in the other";
   } else if (!leave_same_casts(last, observation)) {
     seen.reason = "autocast keeps other casts than in the call before";
   } else if (last.outcome->same_as(*observation.outcome, seen.reason)) {
@@ -299,90 +280,6 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
     return prove(region, call, *trial, observation, seen);
   }
   return nullptr;
-}
-
-// Was all that the program and its code can reach copied before the call? What the user's globals hold, as such: what
-// is taken for memory of a library's own may be changed before the host reads a value. Of a block, what a tensor can
-// have of it: PyTorch's allocator rounds up.
-bool copied(const Observation& observation, const grape::replay::Shadow& shadow) {
-  constexpr std::uint64_t kRounding = 512;
-  const auto is_copied = [&shadow](std::uint64_t address, std::uint64_t bytes, bool visible) {
-    const std::uint64_t rounding = visible ? 0 : kRounding - 1;
-    for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
-      const auto& range = shadow.watched()[i];
-      const std::uint64_t end = range.address + range.bytes + rounding;
-      const bool inside = address >= range.address && address < range.address + range.bytes && address + bytes <= end;
-      if (inside && !(visible && shadow.hidden(i))) return true;
-    }
-    return bytes == 0;
-  };
-  for (const program::StaticBlock& block : observation.program.statics) {
-    if (!is_copied(block.address, block.bytes, false)) return false;
-  }
-  for (const state::StorageExtent& extent : observation.globals->extents()) {
-    if (!is_copied(extent.address, extent.bytes, true)) return false;
-  }
-  return true;
-}
-
-// What other processes can know of the call.
-const cache::Call& name_of(const Region& region, const Signature& signature, const Observation& observation,
-                           Seen& seen) {
-  if (!seen.name.region.empty()) return seen.name;
-  seen.name.region = region.name;
-  const cache::Digest globals = observation.globals->digest();
-  if (globals == cache::Digest()) return seen.name;  // without a signature it is no call
-  const auto* shared = reinterpret_cast<const std::uint8_t*>(observation.shared.data());
-  const std::size_t bytes = observation.shared.size() * sizeof observation.shared.front();
-  const cache::Digest sharing = state::digest_of({shared, shared + bytes});
-  seen.name.signature = signature.name;
-  seen.name.code = state::digest_of_all({seen.code.digest(), globals, sharing});
-  return seen.name;
-}
-
-// Could what an earlier process knows serve as the other observed run? "": it could; else why not.
-const char* against_earlier(const Observation& observation, const Seen& seen) {
-  if (!seen.shadowed) return "memory could not be copied before it";
-  if (!observation.writes_known) return kUnknownWrites;
-  // They may have been at work as memory was copied.
-  if (!observation.others.empty() || !joins(observation)) return "it works on several streams";
-  return copied(observation, seen.shadow) ? "" : "it reaches memory that was not known before it";
-}
-
-// The program that an earlier process proved for this call, where it is the same. Null: `why`.
-std::unique_ptr<program::Program> same_as_earlier(const cache::Call& name, const Observation& observation,
-                                                  std::vector<std::uint32_t>& noise, std::string& why) {
-  auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), observation.program, why);
-  if (earlier == nullptr) return nullptr;
-  const program::Comparison comparison = program::compare(*earlier, observation.program);
-  noise = comparison.noise;
-  if (comparison.difference == program::Difference::kNone) return earlier;
-  why = program::describe(comparison, *earlier, observation.program, readable);
-  return nullptr;
-}
-
-// An observed call of an earlier process, which proved the program, and this one. Null: it is none, or `seen.reason`
-// says why not.
-std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signature, const Call& call,
-                                         Observation& observation, std::unique_ptr<Trial>& trial, Seen& seen) {
-  if (!known_earlier(region, signature)) return nullptr;
-  std::string why = against_earlier(observation, seen);
-  std::vector<std::uint32_t> noise;
-  std::unique_ptr<program::Program> earlier;
-  if (why.empty()) earlier = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
-  if (earlier == nullptr) {
-    log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
-    return nullptr;
-  }
-  seen.reason.clear();
-  seen.place.clear();
-  Observation last;
-  last.program = std::move(*earlier);
-  trial = trial_of(last, observation, noise);
-  auto proven = prove(region, call, *trial, observation, seen);
-  if (seen.differed) CachedProofs::in_use()->refute(seen.name);
-  if (proven != nullptr) CachedProofs::in_use()->note_use(seen.name);
-  return proven;
 }
 
 // From one observation to the next stage.
@@ -415,7 +312,8 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     return;
   }
   if (program == nullptr || !refer_to_memory(*proven)) return wait_with(signature, std::move(observation));
-  if (CachedProofs* proofs = CachedProofs::in_use()) {
+  CachedProofs* proofs = observation->draws.empty() ? CachedProofs::in_use() : nullptr;
+  if (proofs != nullptr) {
     proofs->add(name_of(region, signature, *observation, seen), observation->outcome->digest(), observation->program,
                 padding());
   }
@@ -423,6 +321,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   proven->globals = std::move(observation->globals);
   proven->shared = std::move(observation->shared);
   proven->writes = std::move(observation->writes);
+  proven->draws = std::move(observation->draws);
   proven->outcome = std::move(observation->outcome);
   proven->recipes = std::move(observation->recipes);
   signature.observation = nullptr;
@@ -439,13 +338,6 @@ void note_useless(Region& region, Signature& signature, bool again) noexcept {
 }
 
 }  // namespace
-
-bool proven_earlier(const Region& region, Signature& signature, const Call& call) {
-  CachedProofs* proofs = CachedProofs::instance();
-  if (proofs != nullptr && !signature.named) signature.name = proofs->name(region, call);
-  signature.named = true;
-  return known_earlier(region, signature);
-}
 
 store::Store& programs() {
   static auto& store = *new store::Store;

@@ -1,6 +1,9 @@
 #include "python_hooks/replay/proof.h"
 
+#include <cxxabi.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <unordered_map>
 #include <utility>
 
@@ -241,6 +244,24 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   padding().confirm(*program, tried);
   ++trial.shadows;
   return proven;
+}
+
+bool joins(const Observation& observation) {
+  const program::Program& program = observation.program;
+  std::vector<bool> followed(program.nodes.size(), false);
+  for (const std::uint32_t node : program.after) followed[node] = true;
+  for (std::size_t i = 0; i < program.nodes.size(); ++i) {
+    if (!followed[i] && program.nodes[i].stream != observation.current_stream) return false;
+  }
+  return true;
+}
+
+std::string readable(const std::string& name) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status);
+  std::string result = status == 0 && text != nullptr ? text : name;
+  std::free(text);
+  return result;
 }
 
 }  // namespace grape::python::replay

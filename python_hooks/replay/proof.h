@@ -9,6 +9,7 @@
 
 #include "compressor/program/padding.h"
 #include "python_hooks/replay/observe.h"
+#include "python_hooks/state/host_draws.h"
 #include "shim/replay/region_sink.h"
 #include "shim/replay/shadow.h"
 
@@ -22,7 +23,7 @@ struct Seen {
   std::unique_ptr<state::Before> before;
   std::vector<state::TensorVersion> globals_before;  // of what the last observed call's code names
   program::RandomState random;
-  std::uint64_t host_random = 0;
+  state::HostRandom host_random;  // before it
   std::uint32_t module_epoch = 0;
   bool shadowed = false;      // what it can reach was copied before it ran
   bool learned = false;       // from that: something that was taken for padding may be a pointer
@@ -46,6 +47,14 @@ std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const progra
 // Another observed call told the same program: its graph runs in the shadow, with the padding of the others. Null:
 // `seen.reason` says why not.
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen);
+
+// Does all work end on the current stream? Then whoever waits for the stream that the graph is launched on waits for
+// all of it, as in the eager call.
+bool joins(const Observation& observation);
+
+constexpr char kUnknownWrites[] = "its code names a tensor that it did not name before";
+// The kernel's name as its author wrote it.
+std::string readable(const std::string& name);
 
 // What was proven, for the next processes; once, at the end. Any thread.
 void write_cache() noexcept;

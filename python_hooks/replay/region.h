@@ -26,6 +26,7 @@
 #include "python_hooks/replay/report_text.h"
 #include "python_hooks/replay/times.h"
 #include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/host_draws.h"
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/outcome.h"
 #include "python_hooks/state/walk.h"
@@ -63,6 +64,7 @@ struct Proven : std::enable_shared_from_this<Proven> {
   std::unique_ptr<state::GlobalsGuard> globals;
   std::vector<std::uint64_t> shared;        // what the arguments share with the globals
   std::vector<state::GlobalWrite> writes;   // to tensors of the globals
+  state::HostDraws draws;                   // what it draws on the host, and does not look at
   grape::replay::ExecPool* pool = nullptr;  // the region's
   std::vector<CUstream> others;             // streams besides the current one
   grape::replay::Steps steps;
@@ -101,6 +103,7 @@ struct Observation {
   std::vector<std::uint64_t> shared;               // what the arguments shared with the globals
   std::vector<std::uint64_t> shared_addresses;     // the same by addresses
   std::vector<state::GlobalWrite> writes;          // to tensors of the globals
+  state::HostDraws draws;                          // see Proven
   bool writes_known = false;                       // it is known how all of these were before the call
   std::vector<CUstream> others;                    // streams besides the current one that work was put on
   std::uint32_t current_stream = program::kNever;  // its number in the program

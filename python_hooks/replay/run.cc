@@ -295,6 +295,10 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         for (const state::GlobalWrite& write : proven.writes) {
           state::move_version(proven.globals->tensor(write.tensor), write.times);
         }
+        if (result != nullptr && !proven.draws.repeat()) {  // no memory, say: the exception is the call's
+          g_api.Py_DecRef(result);
+          result = nullptr;
+        }
         laps.add_to(region.parts[ReplayPart::kResults]);
         replaced.clear();
         laps.add_to(region.parts[ReplayPart::kFreed]);

@@ -37,7 +37,7 @@ class Check {
     }
     before_ = state::Before::take(*call_.walk, *region_.guard, lasting_argument(region_), error);
     random_known_ = state::random_state(call_.dispatch.device, seed_, offset_);
-    host_random_ = state::host_random_hash();
+    host_random_.take();
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
     const auto memory = reachable_memory(region_, proven_.program.head(), proven_.globals.get(), call_);
     return shadow_.before(stream_of(call_), memory, error);
@@ -45,7 +45,7 @@ class Check {
 
   // After the call has returned `result`.
   Checked end(Object* result, std::string& difference, std::string& error) {
-    const bool host_random = state::host_random_hash() != host_random_;
+    const bool host_random = !host_random_.moved_by(proven_.draws);
     if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
     std::string other = host_random ? "draws random numbers on the host" : other_state();
     const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.guard, error);
@@ -129,7 +129,8 @@ class Check {
   const Call& call_;
   Shadow shadow_;
   std::unique_ptr<state::Before> before_;
-  std::uint64_t seed_ = 0, offset_ = 0, host_random_ = 0;
+  std::uint64_t seed_ = 0, offset_ = 0;
+  state::HostRandom host_random_;
   bool random_known_ = false;
 };
 

@@ -101,6 +101,11 @@ void take_effect(State& state, const Effect& effect, Object* first, Object* seco
     case EffectKind::kHandled:
       state.asks_handled = true;
       break;
+    case EffectKind::kLocals:
+      state.draws.locals_seen();
+      break;
+    case EffectKind::kDraws:  // see on_draw()
+      break;
     case EffectKind::kEnvironment:
       state.reads_environment = true;
       break;
@@ -126,6 +131,7 @@ const State::Note* note_code(State& state, const void* frame) {
   state.codes.push_back({key.code, key.globals});
   g_api.Py_IncRef(key.code);
   g_api.Py_IncRef(key.globals);
+  state.draws.meet(key.code);
   return state.code_notes.find(key);
 }
 
@@ -154,6 +160,7 @@ void note_function(State& state, Object* function) {
 
 void note_frame(void* context, const void* frame) {
   State& state = *static_cast<State*>(context);
+  state.draws.frame_began();
   try {
     const State::Note* found = note_code(state, frame);
     if (found == nullptr) {
@@ -202,6 +209,13 @@ void on_effect(const Effect& effect, void* first, void* second) noexcept {
   }
 }
 
+void on_draw(const void* place, void* arguments, void* keywords, void* result) noexcept {
+  if (State* state = t_state) {
+    state->draws.drew(place, static_cast<Object*>(arguments), static_cast<Object*>(keywords),
+                      static_cast<Object*>(result));
+  }
+}
+
 void State::clear() noexcept {
   for (const CodeKey& code : codes) {
     g_api.Py_DecRef(code.code);
@@ -232,6 +246,7 @@ bool ExecutedCode::begin() noexcept {
   state_->clear();
   if (others_observe() || !find_effects() || !hook_calls(note_frame, state_.get())) return false;
   arm_traps();
+  state_->draws.begin();
   t_state = state_.get();
   t_observing = true;
   return true;
@@ -242,6 +257,10 @@ bool ExecutedCode::end() noexcept {
   t_state = nullptr;
   const bool undisturbed = unhook_calls();
   disarm_traps();
+  {
+    const KeepException exception;
+    state_->draws.end();
+  }
   try {
     return finish(*state_, undisturbed);
   } catch (...) {
@@ -257,6 +276,9 @@ cache::Digest ExecutedCode::digest() const {
 
 const std::string& ExecutedCode::reason() const noexcept { return state_->reason; }
 bool ExecutedCode::makes_weak_references() const noexcept { return state_->makes_weak_references; }
+HostDraws* ExecutedCode::unseen_draws() const noexcept {
+  return state_->draws.unseen() ? &state_->draws.draws() : nullptr;
+}
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 
 }  // namespace grape::python::state

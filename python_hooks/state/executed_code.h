@@ -9,6 +9,7 @@
 
 #include "compressor/cache/cache.h"
 #include "python_hooks/cpython.h"
+#include "python_hooks/state/host_draws.h"
 #include "python_hooks/state/sharing.h"
 #include "python_hooks/state/versions.h"
 #include "python_hooks/state/walk.h"
@@ -24,12 +25,15 @@ class ExecutedCode {
   // something that no state shows; reason() says what and where ("calls print() at models/model.py:12"): print, files
   // and streams, logging and warnings that were shown, clocks, setting the environment, sockets, processes, signals,
   // host random sources (also NumPy's and PyTorch's generators read or set; torch's operators that draw from the CPU
-  // generator show only in host_random_hash()), threads started or signalled, input, import of a module that was not
+  // generator show only in HostRandom), threads started or signalled, input, import of a module that was not
   // imported, backward passes, collectives, gc, an exception that left the call. C functions of other extensions are
   // taken for functions of their arguments.
   bool end() noexcept;
   const std::string& reason() const noexcept;
   bool ran_backward() const noexcept;  // the reason is a backward pass
+  // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for
+  // the caller to keep. Null: somebody did, or that is not known.
+  HostDraws* unseen_draws() const noexcept;
   bool makes_weak_references() const noexcept;
   cache::Digest digest() const;  // of the code that ran (portable.h); throws std::bad_alloc
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "python_hooks/flat_map.h"
+#include "python_hooks/state/draw_watch.h"
 #include "python_hooks/state/executed_code.h"
 #include "python_hooks/state/traps.h"
 
@@ -49,6 +50,7 @@ struct ExecutedCode::State {
   bool backward = false;  // refused for a backward pass
   bool lost = false;      // something could not be noted
   std::string reason;
+  DrawWatch draws;
 
   void clear() noexcept;  // gives all references up
   ~State() { clear(); }

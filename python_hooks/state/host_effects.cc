@@ -12,6 +12,9 @@
 namespace grape::python::state {
 namespace {
 
+// METH_VARARGS | METH_KEYWORDS, of the flags that say how a function gets its arguments.
+constexpr int kVarargsAndKeywords = 1 | 2, kMethodFlags = 1 | 2 | 4 | 8 | 0x80 | 0x200;
+
 // C functions of a module, or methods of a class of it ("Class.method"). "*" and "Class.*": all but those that
 // follow with a minus sign. In brackets stands a class's slot, "Class[init]", "Class[new]", "Class[next]", or what
 // reads or sets an attribute: "Class[get:grad]", "Class[set:grad]".
@@ -27,6 +30,9 @@ Row g_native[] = {
     {"builtins", "print input breakpoint"},
     {"builtins", "globals id type.__subclasses__", EffectKind::kFromUsers},
     {"builtins", "hash", EffectKind::kHash},
+    // What else reads a local variable than the code whose it is.
+    {"builtins", "locals vars dir eval exec", EffectKind::kLocals},
+    {"types", "FrameType[get:f_locals]", EffectKind::kLocals},
     {"_abc", "_abc_instancecheck _abc_subclasscheck get_cache_token", EffectKind::kAbstract},
     {"sys",
      "settrace _settraceallthreads addaudithook setswitchinterval setdlopenflags _current_frames _current_exceptions"},
@@ -117,6 +123,10 @@ Row g_native_installed[] = {
      "Generator.manual_seed Generator.seed Generator.set_state Generator.set_offset Generator.get_state "
      "Generator.get_offset Generator.initial_seed Generator.graphsafe_set_state Generator.graphsafe_get_state "
      "Generator.clone_state"},
+    {"torch._C",
+     "_VariableFunctionsClass.rand _VariableFunctionsClass.randn _VariableFunctionsClass.randint "
+     "_VariableFunctionsClass.randperm",
+     EffectKind::kDraws},
     // Gradients are tensors that nothing else leads to, also where a library works on them (an optimizer's step).
     {"torch._C", "TensorBase[get:grad] TensorBase[get:_grad] TensorBase[set:grad] TensorBase[set:_grad]"},
     // What stands beside a tensor's values and its form, and is no part of a signature; addresses.
@@ -331,7 +341,11 @@ class NativeFinder {
   }
 
   void add(Object* callable, std::string_view owner, std::string_view name) {
-    if (MethodDefinition* definition = definition_of(callable)) add_place(&definition->method, owner, name);
+    MethodDefinition* definition = definition_of(callable);
+    if (definition == nullptr) return;
+    // What was drawn is asked for its arguments as such functions get them.
+    const bool usual = (definition->flags & kMethodFlags) == kVarargsAndKeywords;
+    if (row_.kind != EffectKind::kDraws || usual) add_place(&definition->method, owner, name);
   }
 
   void add_named(Object* holder, std::string_view owner, std::string_view name) {

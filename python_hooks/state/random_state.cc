@@ -105,15 +105,6 @@ void add_numpy(Hash& hash) noexcept {
   if (state) hash.add_value(state.get(), 0);
 }
 
-void add_torch(Hash& hash) noexcept {
-  Object* generator = module_member("torch._C", "default_generator");
-  if (generator == nullptr) return;
-  const Reference state(call_method(generator, "get_state", nullptr));
-  TensorView view;
-  if (!state || !is_plain_tensor(state.get()) || !view_tensor(state.get(), view)) return;
-  if (view.device_type == 0) hash.add(reinterpret_cast<const void*>(view.storage), view.storage_bytes);
-}
-
 }  // namespace
 
 bool random_state(std::int32_t device, std::uint64_t& seed, std::uint64_t& offset) noexcept {
@@ -141,12 +132,11 @@ bool is_hashed_generator(Object* object) noexcept {
   return object == python_generator() || object == numpy_generator();
 }
 
-std::uint64_t host_random_hash() noexcept {
+std::uint64_t python_random_hash() noexcept {
   const KeepException keep;
   Hash hash;
   add_python(hash);
   add_numpy(hash);
-  add_torch(hash);
   return hash.get();
 }
 

@@ -39,8 +39,14 @@ void* tell_and_call(void* a, void* b, void* c, void* d, void* e, void* f) {
   const Trap& trap = g_traps[index];
   if (trap.effect.kind == EffectKind::kPool) ++g_pool_changes;
   if (trap.effect.kind == EffectKind::kSetting) ++g_setting_changes;
-  if (t_observing) on_effect(trap.effect, a, b);
-  return trap.function(a, b, c, d, e, f);
+  if (!t_observing) return trap.function(a, b, c, d, e, f);
+  if (trap.effect.kind != EffectKind::kDraws) {
+    on_effect(trap.effect, a, b);
+    return trap.function(a, b, c, d, e, f);
+  }
+  void* result = trap.function(a, b, c, d, e, f);
+  on_draw(trap.place, b, c, result);
+  return result;
 }
 
 template <std::size_t... index>

@@ -25,6 +25,8 @@ enum class EffectKind : std::uint8_t {
   kStorage,      // sees how much memory is behind a tensor, whose size can be guarded
   kWeak,         // makes a weak reference, which tells when an object ends
   kHandled,      // asks which exception is handled, which may be the caller's
+  kLocals,       // sees local variables of frames
+  kDraws,        // draws random numbers: see on_draw()
 };
 
 struct Effect {
@@ -38,6 +40,10 @@ extern __thread bool t_observing;
 // Told on such a thread, before the call, with the C function's first two arguments: of methods, slots and getters the
 // object comes first; of a module's function the module, then the argument if it takes just one.
 void on_effect(const Effect& effect, void* first, void* second) noexcept;
+
+// Told on such a thread, after a call of kind kDraws, with the place that its trap was added for: what it was called
+// with (keywords: may be null), and what it returned (null: it raised).
+void on_draw(const void* place, void* arguments, void* keywords, void* result) noexcept;
 
 // From now on the function behind `*place` is one that is told of; a place that is known already stays as it is.
 // False: there is no room. `place`: writable as long as the process lives.

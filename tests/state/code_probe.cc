@@ -11,6 +11,7 @@
 
 using grape::python::state::ExecutedCode;
 using grape::python::state::GlobalsGuard;
+using grape::python::state::HostRandom;
 
 namespace {
 std::string g_reason;
@@ -27,6 +28,25 @@ PROBE void code_delete(ExecutedCode* code) { delete code; }
 PROBE int code_begin(ExecutedCode* code) { return code->begin() ? 1 : 0; }
 PROBE int code_end(ExecutedCode* code) { return code->end() ? 1 : 0; }
 PROBE const char* code_reason(ExecutedCode* code) { return code->reason().c_str(); }
+
+// How many numbers of PyTorch's were drawn and not looked at; -1: somebody did, or it is not known.
+PROBE int code_unseen_draws(ExecutedCode* code) {
+  const auto* draws = code->unseen_draws();
+  return draws != nullptr ? static_cast<int>(draws->count()) : -1;
+}
+PROBE int code_same_draws(ExecutedCode* code, ExecutedCode* other) {
+  return code->unseen_draws()->same_as(*other->unseen_draws()) ? 1 : 0;
+}
+PROBE int code_repeat_draws(ExecutedCode* code) { return code->unseen_draws()->repeat() ? 1 : 0; }
+PROBE HostRandom* host_random_new() {
+  auto* random = new HostRandom;
+  random->take();
+  return random;
+}
+PROBE void host_random_delete(HostRandom* random) { delete random; }
+PROBE int host_random_moved_by(HostRandom* random, ExecutedCode* code) {
+  return random->moved_by(*code->unseen_draws()) ? 1 : 0;
+}
 
 PROBE std::uint64_t code_digest(ExecutedCode* code) { return code->digest().low; }
 PROBE std::uint64_t globals_digest(GlobalsGuard* guard) { return guard->digest().low; }

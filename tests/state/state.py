@@ -54,7 +54,9 @@ dispatch = declare("dispatch_state", ctypes.c_int, ctypes.c_char_p, ctypes.POINT
 switches = declare("switches", ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(SIZE))
 switches_asked_of_python = declare("switches_asked_of_python", SIZE)
 dispatch_time = declare("dispatch_time", ctypes.c_double, ctypes.c_int, SIZE)
-host_random_hash = declare("host_random_hash", ctypes.c_uint64)
+host_random_new = declare("host_random_new", ctypes.c_void_p)
+host_random_delete = declare("host_random_delete", None, ctypes.c_void_p)
+host_random_unmoved = declare("host_random_unmoved", ctypes.c_int, ctypes.c_void_p)
 
 assert load(), "the probe does not know this Python"
 

@@ -5,6 +5,7 @@
 
 #include "python_hooks/cpython.h"
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/host_draws.h"
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/torch_switches.h"
@@ -155,7 +156,13 @@ PROBE double dispatch_time(int calls, std::size_t trash) {
   const char* reason = "";
   return microseconds_cold(calls, trash, [&] { grape::python::state::take_dispatch_state(state, reason); });
 }
-PROBE std::uint64_t host_random_hash() { return grape::python::state::host_random_hash(); }
+PROBE grape::python::state::HostRandom* host_random_new() {
+  auto* random = new grape::python::state::HostRandom;
+  random->take();
+  return random;
+}
+PROBE void host_random_delete(grape::python::state::HostRandom* random) { delete random; }
+PROBE int host_random_unmoved(grape::python::state::HostRandom* random) { return random->moved_by({}) ? 1 : 0; }
 
 PROBE Object* torch_new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
                                std::int32_t type) {

@@ -315,9 +315,20 @@ def test_blocked():
     assert results == [dispatch_state()]  # each thread has its own
 
 
+class Moved:
+    """Has any generator of the host moved since?"""
+
+    def __init__(self):
+        self.handle = state.host_random_new()
+
+    def __del__(self):
+        state.host_random_delete(self.handle)
+
+    def __bool__(self):
+        return not state.host_random_unmoved(self.handle)
+
+
 def test_host_random():
-    hashes = [state.host_random_hash()]
-    assert state.host_random_hash() == hashes[0]
     steps = [random.random, lambda: torch.rand(1), lambda: random.gauss(0, 1)]
     try:
         import numpy
@@ -326,16 +337,20 @@ def test_host_random():
     except ImportError:
         pass
     for step in steps:
+        moved = Moved()
+        assert not moved and not moved
         step()
-        hashes.append(state.host_random_hash())
-        assert state.host_random_hash() == hashes[-1]
-    assert len(set(hashes)) == len(hashes)
-    kept = random.getstate()
-    before = state.host_random_hash()
+        assert moved and moved and not Moved()
+    kept, moved = random.getstate(), Moved()
     random.random()
-    assert state.host_random_hash() != before
+    assert moved
     random.setstate(kept)
-    assert state.host_random_hash() == before
+    assert not moved
+    kept, moved = torch.get_rng_state(), Moved()
+    torch.randn(3)
+    assert moved
+    torch.set_rng_state(kept)
+    assert not moved
 
 
 if __name__ == "__main__":

@@ -1,0 +1,108 @@
+#include "python_hooks/replay/earlier.h"
+
+#include <utility>
+
+#include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/state/portable.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape::python::replay {
+namespace {
+
+// Was all that the program and its code can reach copied before the call? What the user's globals hold, as such: what
+// is taken for memory of a library's own may be changed before the host reads a value. Of a block, what a tensor can
+// have of it: PyTorch's allocator rounds up.
+bool copied(const Observation& observation, const grape::replay::Shadow& shadow) {
+  constexpr std::uint64_t kRounding = 512;
+  const auto is_copied = [&shadow](std::uint64_t address, std::uint64_t bytes, bool visible) {
+    const std::uint64_t rounding = visible ? 0 : kRounding - 1;
+    for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
+      const auto& range = shadow.watched()[i];
+      const std::uint64_t end = range.address + range.bytes + rounding;
+      const bool inside = address >= range.address && address < range.address + range.bytes && address + bytes <= end;
+      if (inside && !(visible && shadow.hidden(i))) return true;
+    }
+    return bytes == 0;
+  };
+  for (const program::StaticBlock& block : observation.program.statics) {
+    if (!is_copied(block.address, block.bytes, false)) return false;
+  }
+  for (const state::StorageExtent& extent : observation.globals->extents()) {
+    if (!is_copied(extent.address, extent.bytes, true)) return false;
+  }
+  return true;
+}
+
+// Could what an earlier process knows serve as the other observed run? "": it could; else why not.
+const char* against_earlier(const Observation& observation, const Seen& seen) {
+  if (!seen.shadowed) return "memory could not be copied before it";
+  if (!observation.writes_known) return kUnknownWrites;
+  if (!observation.draws.empty()) return "it draws random numbers on the host";
+  // They may have been at work as memory was copied.
+  if (!observation.others.empty() || !joins(observation)) return "it works on several streams";
+  return copied(observation, seen.shadow) ? "" : "it reaches memory that was not known before it";
+}
+
+// The program that an earlier process proved for this call, where it is the same. Null: `why`.
+std::unique_ptr<program::Program> same_as_earlier(const cache::Call& name, const Observation& observation,
+                                                  std::vector<std::uint32_t>& noise, std::string& why) {
+  auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), observation.program, why);
+  if (earlier == nullptr) return nullptr;
+  const program::Comparison comparison = program::compare(*earlier, observation.program);
+  noise = comparison.noise;
+  if (comparison.difference == program::Difference::kNone) return earlier;
+  why = program::describe(comparison, *earlier, observation.program, readable);
+  return nullptr;
+}
+
+}  // namespace
+
+bool known_earlier(const Region& region, const Signature& signature) {
+  const CachedProofs* proofs = CachedProofs::in_use();
+  return proofs != nullptr && proofs->knows(region, signature.name);
+}
+
+const cache::Call& name_of(const Region& region, const Signature& signature, const Observation& observation,
+                           Seen& seen) {
+  if (!seen.name.region.empty()) return seen.name;
+  seen.name.region = region.name;
+  const cache::Digest globals = observation.globals->digest();
+  if (globals == cache::Digest()) return seen.name;  // without a signature it is no call
+  const auto* shared = reinterpret_cast<const std::uint8_t*>(observation.shared.data());
+  const std::size_t bytes = observation.shared.size() * sizeof observation.shared.front();
+  const cache::Digest sharing = state::digest_of({shared, shared + bytes});
+  seen.name.signature = signature.name;
+  seen.name.code = state::digest_of_all({seen.code.digest(), globals, sharing});
+  return seen.name;
+}
+
+std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signature, const Call& call,
+                                         Observation& observation, std::unique_ptr<Trial>& trial, Seen& seen) {
+  if (!known_earlier(region, signature)) return nullptr;
+  std::string why = against_earlier(observation, seen);
+  std::vector<std::uint32_t> noise;
+  std::unique_ptr<program::Program> earlier;
+  if (why.empty()) earlier = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
+  if (earlier == nullptr) {
+    log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
+    return nullptr;
+  }
+  seen.reason.clear();
+  seen.place.clear();
+  Observation last;
+  last.program = std::move(*earlier);
+  trial = trial_of(last, observation, noise);
+  auto proven = prove(region, call, *trial, observation, seen);
+  if (seen.differed) CachedProofs::in_use()->refute(seen.name);
+  if (proven != nullptr) CachedProofs::in_use()->note_use(seen.name);
+  return proven;
+}
+
+bool proven_earlier(const Region& region, Signature& signature, const Call& call) {
+  CachedProofs* proofs = CachedProofs::instance();
+  if (proofs != nullptr && !signature.named) signature.name = proofs->name(region, call);
+  signature.named = true;
+  return known_earlier(region, signature);
+}
+
+}  // namespace grape::python::replay

@@ -1,0 +1,23 @@
+// Proofs of earlier processes (GRAPE_CACHE): one of them may be the other observed call of a proof. With the GIL.
+#pragma once
+
+#include <memory>
+
+#include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/proof.h"
+
+namespace grape::python::replay {
+
+// Did one prove such a call? After proven_earlier().
+bool known_earlier(const Region& region, const Signature& signature);
+
+// What other processes can know of the call.
+const cache::Call& name_of(const Region& region, const Signature& signature, const Observation& observation,
+                           Seen& seen);
+
+// An observed call of an earlier process, which proved the program, and this one. Null: it is none, or `seen.reason`
+// says why not. Throws std::bad_alloc.
+std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signature, const Call& call,
+                                         Observation& observation, std::unique_ptr<Trial>& trial, Seen& seen);
+
+}  // namespace grape::python::replay
