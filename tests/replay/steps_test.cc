@@ -177,6 +177,25 @@ TEST_F(StepsTest, AValueIsReadBehindAllBranches) {
   EXPECT_EQ(read<std::uint64_t>(memory), 42u);
 }
 
+// Nor behind the read, while the device works.
+TEST_F(StepsTest, WhatWasSetAheadIsNotSetAgain) {
+  Prepared one{stepped(12)};
+  Steps steps;
+  const auto nodes_set = [] { return simcuda_calls("cuGraphExecKernelNodeSetParams_v2"); };
+  for (const CUdeviceptr p : {number(5), number(5), number(5)}) {
+    Bindings bindings;
+    bindings.outputs = {p};
+    steps.prepare_all(one.pool, one.builder.kept(), one.plan, bindings);
+    const std::uint64_t before = nodes_set();
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+    EXPECT_EQ(nodes_set(), before);
+    ASSERT_CU(cuCtxSynchronize());
+    EXPECT_EQ(read<std::uint64_t>(p), 123u);
+  }
+  EXPECT_EQ(nodes_set(), 10u) << "four nodes and what brings the value, for each of two other places";
+}
+
 // What was set ahead is sent to the device ahead, and nothing is sent that is there already.
 TEST_F(StepsTest, WhatIsPreparedAheadIsUploadedAhead) {
   Prepared one{stepped(12)};
