@@ -23,52 +23,42 @@ std::uint64_t bytes_of_outputs(const Proven& proven) {
   return bytes;
 }
 
-Origin origin_of(std::uint64_t address, const std::vector<std::uint64_t>& inputs,
-                 const std::vector<std::uint64_t>& outputs) {
-  const auto find = [address](const std::vector<std::uint64_t>& in, Origin::Kind kind, Origin& origin) {
-    const auto at = std::find(in.begin(), in.end(), address);
-    if (at != in.end()) origin = {kind, static_cast<std::uint32_t>(at - in.begin())};
-    return at != in.end();
-  };
-  Origin origin;
-  if (address != 0 && !find(outputs, Origin::Kind::kOutput, origin)) find(inputs, Origin::Kind::kInput, origin);
-  return origin;
-}
-
 }  // namespace
 
 void Ahead::clear() noexcept {
-  drop(tensors_);
   ready_.reset();
+  addresses_->ready.clear();
+  drop(tensors_);
 }
 
 void Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors,
                  std::vector<Object*>& useless) noexcept {
   if (ready_.lock().get() == &proven && dispatch_.same_as(call.dispatch) && pool_changes_ == state::pool_changes()) {
     tensors.swap(tensors_);
-    proven.bindings.outputs.swap(outputs_);
+    proven.bindings.outputs.swap(addresses_->ready);
   }
+  addresses_->ready.clear();
   tensors_.swap(useless);
   ready_.reset();
 }
 
 void Ahead::learn(const std::shared_ptr<Proven>& ran) {
+  const program::Bindings& bindings = ran->bindings;
   if (const std::shared_ptr<Proven> last = last_.lock()) {
     Successor& next = last->successor;
     const bool as_before = next.proven.lock() == ran;
     if (!as_before && next.confidence > 0) {
       next.confidence -= kLostConfidence;
     } else {
-      next.confidence = as_before ? std::min(next.confidence + 1, kMostConfidence) : 1;
-      next.proven = ran;
-      next.inputs.clear();
-      for (const std::uint64_t address : ran->bindings.inputs) {
-        next.inputs.push_back(origin_of(address, last_inputs_, last_outputs_));
-      }
+      if (!as_before) next = {ran, {}, 0};
+      next.confidence = std::min(next.confidence + 1, kMostConfidence);
+      next.inputs.learn(bindings.inputs, predicted_, *addresses_);
     }
   }
-  last_inputs_ = ran->bindings.inputs;
-  last_outputs_ = ran->bindings.outputs;
+  predicted_.clear();
+  addresses_->inputs = bindings.inputs;
+  addresses_->outputs = bindings.outputs;
+  note_replay(addresses_);
   last_ = ran;
 }
 
@@ -77,24 +67,20 @@ void Ahead::get_ready(Region& region, const Proven& ran, Proven& next, const Suc
   program::Bindings& bindings = next.bindings;
   dispatch_ = dispatch;
   pool_changes_ = state::pool_changes();
-  outputs_.resize(bindings.outputs.size());
+  std::vector<std::uint64_t>& outputs = addresses_->ready;
+  outputs.resize(bindings.outputs.size());
   if (!reserve_arena(region, dispatch, next.plan.bytes, bindings.arena) ||
-      !make_outputs(*next.outcome, next.recipes, tensors_, outputs_)) {
+      !make_outputs(*next.outcome, next.recipes, tensors_, outputs)) {
+    outputs.clear();
     return;
   }
   if (ran.program.head().random_increment != 0) {
     bindings.seed = ran.bindings.seed;
     bindings.offset = ran.bindings.offset + ran.program.head().random_increment;
   }
-  for (std::size_t i = 0; i < bindings.inputs.size() && i < successor.inputs.size(); ++i) {
-    const Origin& origin = successor.inputs[i];
-    if (origin.kind == Origin::Kind::kOutput && origin.index < last_outputs_.size()) {
-      bindings.inputs[i] = last_outputs_[origin.index];
-    } else if (origin.kind == Origin::Kind::kInput && origin.index < last_inputs_.size()) {
-      bindings.inputs[i] = last_inputs_[origin.index];
-    }
-  }
-  bindings.outputs = outputs_;
+  successor.inputs.predict(*addresses_, bindings.inputs);
+  predicted_ = bindings.inputs;
+  bindings.outputs = outputs;
   next.steps.prepare_all(region.execs, next.program, next.plan, bindings);
   ready_ = next.weak_from_this();
 }

@@ -1,7 +1,7 @@
 // What the next replay needs, got ready while the device works on this one: memory for its outputs, and its graphs'
-// parameters for where its inputs will probably lie. Programs follow one another as they did before (decoding: one
-// length after the other), and most of a program's inputs are the last one's outputs. A wrong guess costs only its own
-// time: whatever lies elsewhere is patched at the call. With the GIL.
+// parameters for where its inputs will probably lie (origins.h). Programs follow one another as they did before
+// (decoding: one length after the other). A wrong guess costs only its own time: whatever lies elsewhere is patched at
+// the call. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
+#include "python_hooks/replay/origins.h"
 #include "python_hooks/state/torch_api.h"
 
 namespace grape::python::replay {
@@ -17,17 +18,10 @@ struct Call;
 struct Proven;
 struct Region;
 
-// Where an input of a program lay in the run of the program before it.
-struct Origin {
-  enum class Kind : std::uint8_t { kElsewhere, kOutput, kInput };
-  Kind kind = Kind::kElsewhere;
-  std::uint32_t index = 0;
-};
-
 // What was run after a program.
 struct Successor {
   std::weak_ptr<Proven> proven;
-  std::vector<Origin> inputs;
+  Origins inputs;
   int confidence = 0;  // above 0: it is expected
 };
 
@@ -52,15 +46,15 @@ class Ahead {
   void learn(const std::shared_ptr<Proven>& ran);
   void get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor, const Call& call);
 
-  // Of the program that ran last.
-  std::weak_ptr<Proven> last_;
-  std::vector<std::uint64_t> last_inputs_, last_outputs_;
+  std::weak_ptr<Proven> last_;  // the program that ran last
+  // Of that one, and of what is ready. Never null.
+  std::shared_ptr<RunAddresses> addresses_ = std::make_shared<RunAddresses>();
+  std::vector<std::uint64_t> predicted_;  // inputs of what is run next; empty: it is not known what
   // What is ready.
   std::weak_ptr<Proven> ready_;
   state::DispatchState dispatch_;   // tensors are made for a stream, a device and a mode
   std::uint64_t pool_changes_ = 0;  // and from a pool of memory
   std::vector<Object*> tensors_;    // owned
-  std::vector<std::uint64_t> outputs_;
   // Of the region's memo.
   std::uint64_t recalled_ = 0;      // when it was recorded last
   std::uint32_t in_vain_ = 0;       // recordings in a row that were not used, or took longer than the device

@@ -2,6 +2,8 @@
 
 After 16 replays some calls may run as always, to be measured.
 """
+import gc
+
 import torch
 from bed import Net, case, data, net
 
@@ -102,6 +104,85 @@ def streams_between_two_calls(run):
                 torch.cuda.synchronize()
         else:
             run(model, x)
+
+
+class Scaling(Net):
+    def forward(self, tensors):
+        return [tensor * self.scale for tensor in tensors]
+
+
+def scaling(factor):
+    model = net(Scaling)
+    model.scale = factor
+    return model
+
+
+def tensors_of(seed):
+    return [data(seed + i) for i in range(3)]
+
+
+# Each one's inputs are the outputs of the other, whose next ones lie ready by then.
+@case("e{4}r{10}[er]{26}")
+def regions_that_feed_one_another(run):
+    models, tensors = [scaling(2.0), scaling(0.5)], tensors_of(0)
+    for i in range(40):
+        tensors = run(models[i % 2], tensors)
+
+
+@case("e{6}r{10}[er]{56}")
+def regions_in_another_order(run):
+    models, tensors, kept = [scaling(2.0), scaling(0.5), scaling(-1.0)], tensors_of(0), []
+    for order in ("012" * 4, "021" * 4, "010212" * 2, "0112" * 3, "012" * 8):
+        for i in map(int, order):
+            tensors = run(models[i], tensors)
+            kept.append(tensors)
+            if len(kept) > 5:
+                run.see(kept.pop(i))
+    run.see(kept)
+
+
+# What it had ready goes with it. Another one comes in its place.
+@case("e{4}r{9}ere[er]{17}")
+def a_region_that_feeds_another_ends(run):
+    first, second, tensors = scaling(2.0), scaling(0.5), tensors_of(0)
+    for i in range(20):
+        if i == 6:
+            del second
+            gc.collect()
+            second = scaling(0.25)
+        if i == 13:
+            second = None
+        tensors = run(first, tensors)
+        run.see(tensors)
+        if second is not None:
+            tensors = run(second, tensors)
+
+
+# Its proofs go, and what it had ready.
+@case("e{4}r{8}e{4}[er]{24}")
+def a_region_that_feeds_another_changes(run):
+    models, tensors = [scaling(2.0), scaling(0.5)], tensors_of(0)
+    for i in range(40):
+        if i in (12, 25):
+            models[1].scale = models[0].scale = 1.0 + i
+        tensors = run(models[i % 2], tensors)
+        if i % 10 == 9:
+            tensors = tensors_of(i)
+
+
+# Its inputs are written in place between the two, others are put for them, or come from a step that is left out.
+@case("e{4}r{10}[er]{26}")
+def what_one_region_feeds_another_is_replaced(run):
+    first, second, tensors = scaling(2.0), scaling(0.5), tensors_of(0)
+    for i in range(20):
+        tensors = run(first, tensors)
+        if i % 7 == 3:
+            tensors[0].add_(1)
+        if i % 7 == 5:
+            tensors[1] = data(i)
+        if i % 7 == 6:
+            tensors = [tensors[0], tensors[2], tensors[1]]
+        tensors = run(second, tensors if i % 5 else tensors_of(i))
 
 
 # What was got ready lies in another pool than the one that the program has chosen since.
