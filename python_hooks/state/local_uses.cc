@@ -62,7 +62,6 @@ LocalUse read_use(Use use, std::uint32_t argument) noexcept {
   const auto upper = static_cast<std::uint16_t>(argument >> 4), lower = static_cast<std::uint16_t>(argument & 15);
   switch (use) {
     case Use::kNothing:
-      break;
     case Use::kUnset:  // nobody sees what it was
       break;
     case Use::kRead:

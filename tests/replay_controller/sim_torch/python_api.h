@@ -96,8 +96,8 @@ void PyEval_RestoreThread(void*);
 
 namespace simtorch {
 
-constexpr int kPositional = 1, kKeywords = 3, kNoArguments = 4, kOneArgument = 8;  // METH_*
-constexpr unsigned kDefaultFlags = 1U << 18, kBaseType = 1U << 10;                 // Py_TPFLAGS_*
+constexpr int kPositional = 1, kKeywords = 3, kNoArguments = 4, kOneArgument = 8, kStatic = 32;  // METH_*
+constexpr unsigned kDefaultFlags = 1U << 18, kBaseType = 1U << 10;                               // Py_TPFLAGS_*
 constexpr int kApiVersion = 3;
 
 enum Slot {

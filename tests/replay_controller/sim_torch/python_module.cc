@@ -74,13 +74,19 @@ PyObject* make_full(PyObject*, PyObject* arguments, PyObject* keywords) {
   });
 }
 
-// From a function of the element's number, on the host first.
+// From a function of the element's number.
+template <typename Value>
+Tensor values_on_host(const Sizes& sizes, ScalarType type, Value value) {
+  Tensor made = empty(sizes, type, kCpu);
+  auto* data = reinterpret_cast<unsigned char*>(made->address());
+  for (std::int64_t i = 0; i < made->elements(); ++i) simcuda::pointwise_store(data, type, i, value(i));
+  return made;
+}
+// The same, on the host first.
 template <typename Value>
 PyObject* from_values(const char* name, const Sizes& sizes, const Options& options, Value value) {
   return guarded([&] {
-    Tensor made = empty(sizes, options.type, kCpu);
-    auto* data = reinterpret_cast<unsigned char*>(made->address());
-    for (std::int64_t i = 0; i < made->elements(); ++i) simcuda::pointwise_store(data, options.type, i, value(i));
+    const Tensor made = values_on_host(sizes, options.type, value);
     return wrap(run_operator(name, [&] { return convert(made.get(), options.type, options.device); }));
   });
 }
@@ -133,12 +139,14 @@ PyObject* make_rand(PyObject*, PyObject* arguments, PyObject* keywords) {
     if (generator->device.type == kCuda.type) {
       return wrap(run_operator("rand", [&] { return random_of_device(sizes, generator); }));
     }
-    return from_values("rand", sizes, options, [&](std::int64_t) {
+    const auto next = [&](std::int64_t) {
       std::uint64_t word = generator->seed + ++generator->offset * 0x9E3779B97F4A7C15;
       word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9;
       word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
       return static_cast<double>((word ^ (word >> 31)) >> 40) * 0x1p-24;
-    });
+    };
+    if (options.device.type == kCuda.type) return from_values("rand", sizes, options, next);
+    return wrap(values_on_host(sizes, options.type, next));  // no operator that a replay could do
   });
 }
 PyObject* dropout(PyObject*, PyObject* arguments) {
@@ -397,7 +405,6 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("full", make_full, kKeywords),
     SIM_FUNCTION("arange", arange, kKeywords),
     SIM_FUNCTION("tensor", tensor, kKeywords),
-    SIM_FUNCTION("rand", make_rand, kKeywords),
     SIM_FUNCTION("dropout", dropout, kPositional),
     SIM_FUNCTION("relu", relu, kOneArgument),
     SIM_FUNCTION("from_dlpack", from_dlpack, kOneArgument),
@@ -440,6 +447,15 @@ PyMethodDef g_functions[] = {
     {},
 };
 
+// As in PyTorch, torch.rand and the like are static methods of a class that nobody names.
+PyMethodDef g_variable_functions[] = {SIM_FUNCTION("rand", make_rand, kKeywords | kStatic), {}};
+
+void add_variable_functions(PyObject* module) {
+  static PyType_Slot slots[] = {{kMethods, g_variable_functions}, {}};
+  static PyType_Spec spec{"torch._C._VariableFunctionsClass", 16, 0, kDefaultFlags, slots};
+  PyModule_AddObject(module, "_VariableFunctionsClass", PyType_FromSpec(&spec));
+}
+
 constexpr struct {
   const char* name;
   std::uint64_t bits;
@@ -460,6 +476,7 @@ extern "C" SIM_EXPORT PyObject* PyInit__C() {
                                 -1,           g_functions, nullptr, nullptr, nullptr,    nullptr};
   PyObject* module = PyModule_Create2(&definition, kApiVersion);
   if (module == nullptr || !add_types(module) || !add_tensor_type(module)) return nullptr;
+  add_variable_functions(module);
   for (const auto& key : kKeyNames) PyModule_AddObject(module, key.name, PyLong_FromUnsignedLongLong(key.bits));
   return module;
 }

@@ -114,12 +114,22 @@ PyObject* generator_get_state(PyObject* self, PyObject*) {
     return wrap(std::move(state));
   });
 }
+PyObject* generator_set_state(PyObject* self, PyObject* state) {
+  return guarded([&] {
+    std::uint64_t words[2];
+    read(tensor_of(state), words);
+    generator(self).seed = words[0];
+    generator(self).offset = words[1];
+    return none();
+  });
+}
 PyMethodDef g_generator_methods[] = {
     {"manual_seed", reinterpret_cast<void*>(generator_manual_seed), kOneArgument, nullptr},
     {"initial_seed", reinterpret_cast<void*>(generator_initial_seed), kNoArguments, nullptr},
     {"get_offset", reinterpret_cast<void*>(generator_get_offset), kNoArguments, nullptr},
     {"set_offset", reinterpret_cast<void*>(generator_set_offset), kOneArgument, nullptr},
     {"get_state", reinterpret_cast<void*>(generator_get_state), kNoArguments, nullptr},
+    {"set_state", reinterpret_cast<void*>(generator_set_state), kOneArgument, nullptr},
     {},
 };
 

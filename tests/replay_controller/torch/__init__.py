@@ -26,8 +26,11 @@ _C = _load_extension()
 from torch._C import (  # noqa: E402
     Generator, OutOfMemoryError, affine, arange, bfloat16, bool, cat, complex64, contiguous_format, delay, device,
     dropout, dtype, empty, float32, float64, from_dlpack, full, int16, int32, int64, is_grad_enabled, layout, memory_format, ones,
-    rand, relu, strided, take, tensor, uint8, zeros,
+    relu, strided, take, tensor, uint8, zeros,
 )
+
+
+rand = _C._VariableFunctionsClass.rand
 
 
 class TorchVersion(str):
