@@ -10,6 +10,8 @@ namespace grape::python::state {
 namespace {
 
 constexpr std::size_t kMostCodes = 64;  // of one observed call
+// What is drawn is kept alive to its end: so much at most, and nothing once somebody has looked.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 20;
 constexpr const char* kNames[] = {"rand", "randn", "randint", "randperm"};
 
 // With the GIL: one observed call at a time is told of instructions. Others cannot tell who looks at what.
@@ -58,7 +60,7 @@ DrawWatch::~DrawWatch() {
 
 void DrawWatch::begin() noexcept {
   draws_.clear();
-  frames_ = 0;
+  frames_ = bytes_ = 0;
   unseen_ = true;
   call_ = taken_ = {};
   called_ = nullptr;
@@ -134,14 +136,16 @@ void DrawWatch::drew(const void* place, Object* arguments, Object* keywords, Obj
   const KeepException keep;
   TensorView view;
   if (result == nullptr) return;
+  if (!unseen_) return let_go();
   const bool tensor = is_plain_tensor(result) && view_tensor(result, view);
   if (tensor && view.device_type != 0) return;  // from another generator
   const MethodDefinition* definition = call_.code != nullptr ? definition_of(called_) : nullptr;
   const bool straight = definition != nullptr && &definition->method == place && frames_ == frames_at_call_;
   Watched* watched = straight ? find(call_.code) : nullptr;
-  const bool known = tensor && watched != nullptr && taken_.code == nullptr && draws_.add(called_, arguments, keywords);
-  unseen_ = unseen_ && known;
-  if (!known) return;
+  bytes_ += tensor ? view.storage_bytes : 0;
+  unseen_ = tensor && watched != nullptr && taken_.code == nullptr && bytes_ <= kMostBytes &&
+            draws_.add(called_, arguments, keywords);
+  if (!unseen_) return;
   try {
     drawn_.push_back(result);
     g_api.Py_IncRef(result);
@@ -150,6 +154,11 @@ void DrawWatch::drew(const void* place, Object* arguments, Object* keywords, Obj
   }
   taken_ = {call_.code, watched->uses.behind(call_.offset)};
   call_ = {};
+}
+
+void DrawWatch::let_go() noexcept {
+  for (Object* tensor : drawn_) g_api.Py_DecRef(tensor);
+  drawn_.clear();
 }
 
 void DrawWatch::end() noexcept {
@@ -163,12 +172,11 @@ void DrawWatch::end() noexcept {
   }
   for (Object* tensor : drawn_) {
     if (reference_count(tensor) != 1) unseen_ = false;  // it outlives the call
-    g_api.Py_DecRef(tensor);
   }
+  let_go();
   for (Object* code : codes_) g_api.Py_DecRef(code);
   codes_.clear();
   watched_.clear();
-  drawn_.clear();
 }
 
 }  // namespace grape::python::state

@@ -56,12 +56,13 @@ class DrawWatch {
   bool watch(Object* code) noexcept;
   Watched* find(Object* code) noexcept;
   void instruction(Object* code, std::size_t offset) noexcept;
+  void let_go() noexcept;
 
   std::vector<Watched> watched_;
   std::vector<Object*> codes_;  // references, in the same order
   std::vector<Object*> drawn_;  // references
   HostDraws draws_;
-  std::uint64_t frames_ = 0;
+  std::uint64_t frames_ = 0, bytes_ = 0;  // bytes: of what was drawn
   bool unseen_ = true;
   Place call_;                // under way in the code that is watched
   Object* called_ = nullptr;  // borrowed, and alive meanwhile

@@ -79,7 +79,7 @@ bool is_free(long tool) noexcept {
 }
 
 bool take_tool() noexcept {
-  for (const long tool : {3L, 4L}) {
+  for (const long tool : {4L, 3L}) {
     if (!is_free(tool) || !done("use_tool_id", {number(tool), g_api.PyUnicode_FromString(kToolName)})) continue;
     g_monitoring.tool = tool;
     return true;

@@ -348,6 +348,33 @@ class Draws(unittest.TestCase):
         self.assertEqual(sys.monitoring.get_tool(4), "other")
         sys.monitoring.free_tool_id(4)
 
+    def test_what_is_drawn_does_not_pile_up(self):
+        alive, most = set(), 0
+
+        class Counted:
+            def __init__(self, number):
+                self.number = number
+                alive.add(number)
+
+            def __del__(self):
+                alive.discard(self.number)
+
+        def large(look):
+            nonlocal most
+            for i in range(32):
+                noise = torch.rand(1 << 16)
+                noise.counted = Counted(i) if look else None
+                most = max(most, len(alive))
+
+        self.assertEqual(Watched(large, True).unseen, -1)
+        self.assertLessEqual(most, 3)
+
+        def larger():
+            for _ in range(5):
+                noise = torch.rand(1 << 16)  # 256 KiB
+
+        self.assertEqual(Watched(larger).unseen, -1)
+
     @unittest.skipUnless(TELLS, "before 3.12")
     def test_other_threads_run_the_same_code(self):
         go, done = threading.Event(), threading.Event()
