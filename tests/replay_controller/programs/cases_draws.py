@@ -5,7 +5,7 @@ import torch
 from bed import Net, case, data, net
 
 TOLD = sys.version_info >= (3, 12)  # of instructions, by the interpreter
-UNSEEN = "eer{6}" if TOLD else "e{4}[ep]{4}"
+UNSEEN = "eer{6}" if TOLD else "eee[ep]{5}"
 KEPT = []
 
 
@@ -46,7 +46,7 @@ def draws_between_the_calls(run):
     run.see(torch.rand(2))
 
 
-@case(UNSEEN + "e{3}[ep]{3}" + ".{4}")
+@case(UNSEEN + "[ep]{6}.{4}")
 def looked_at_from_some_call_on(run):
     model = net(Dropped)
     calls(run, model)
@@ -66,7 +66,7 @@ def another_amount(run):
     run.see(torch.rand(2))
 
 
-@case("e{4}[ep]{4}", reason="draws random numbers on the host")
+@case("eee[ep]{5}", reason="draws random numbers on the host")
 def kept_for_later(run):
     class Keeping(Net):
         def forward(self, x):
@@ -78,7 +78,7 @@ def kept_for_later(run):
     KEPT.clear()
 
 
-@case("e{4}[ep]{4}", reason="draws random numbers on the host")
+@case("eee[ep]{5}", reason="draws random numbers on the host")
 def seen_by_locals(run):
     class Local(Net):
         def forward(self, x):
@@ -88,7 +88,7 @@ def seen_by_locals(run):
     calls(run, net(Local))
 
 
-@case("e{4}[ep]{4}", reason="draws random numbers on the host")
+@case("eee[ep]{5}", reason="draws random numbers on the host")
 def seen_by_a_closure(run):
     class Closure(Net):
         def forward(self, x):
@@ -99,7 +99,7 @@ def seen_by_a_closure(run):
     calls(run, net(Closure))
 
 
-@case("e{4}[ep]{4}", reason="draws random numbers on the host")
+@case("eee[ep]{5}", reason="draws random numbers on the host")
 def seen_by_a_generator_later(run):
     class Suspended(Net):
         def numbers(self, x):
