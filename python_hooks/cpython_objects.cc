@@ -400,4 +400,11 @@ Object* tuple_of(Object* first, Object* second) noexcept {
   return tuple;
 }
 
+Object* call_method(Object* object, const char* name, Object* argument) noexcept {
+  const Reference arguments(argument != nullptr ? tuple_of(argument, nullptr) : nullptr);
+  const Reference method(g_api.PyObject_GetAttrString(object, name));
+  if (!method || (argument != nullptr && !arguments)) return nullptr;
+  return g_api.PyObject_CallObject(method.get(), arguments.get());
+}
+
 }  // namespace grape::python

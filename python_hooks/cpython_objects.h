@@ -218,5 +218,8 @@ inline Object* weak_callback(const Object* reference) noexcept { return field<Ob
 // A new tuple of `first` and, unless it is null, `second`, which it takes over. Null: `first` is, or there is no
 // memory.
 Object* tuple_of(Object* first, Object* second) noexcept;
+// `object.name(argument)`, a new reference; without an argument if that is null, else it is taken over. Null: there is
+// no such method, or no memory, or it raised, and the exception is set.
+Object* call_method(Object* object, const char* name, Object* argument = nullptr) noexcept;
 
 }  // namespace grape::python

@@ -1,6 +1,7 @@
 #include "python_hooks/state/code_names.h"
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/instructions.h"
 
 namespace grape::python::state {
 namespace {
@@ -13,34 +14,26 @@ struct Opcodes {
       import_name = -1, import_from = -1, store_attr = -1, delete_attr = -1, copy = -1, dup_top = -1;
 };
 
-int opcode(Object* map, const char* name) noexcept {
-  Object* number = dict_item(map, name);
-  return number != nullptr ? static_cast<int>(g_api.PyLong_AsLong(number)) : -1;
-}
-
 const Opcodes& opcodes() noexcept {
   static Opcodes found;
-  Object* module = found.known ? nullptr : imported_module("opcode");
-  Object* dict = module != nullptr ? module_dict(module) : nullptr;
-  Object* map = dict != nullptr ? dict_item(dict, "opmap") : nullptr;
-  if (map == nullptr || !is_dict(map)) return found;
-  found.extended_arg = opcode(map, "EXTENDED_ARG");
-  found.cache = opcode(map, "CACHE");
-  found.load_global = opcode(map, "LOAD_GLOBAL");
-  found.load_name = opcode(map, "LOAD_NAME");
-  found.load_from_dict_or_globals = opcode(map, "LOAD_FROM_DICT_OR_GLOBALS");
-  found.store_global = opcode(map, "STORE_GLOBAL");
-  found.delete_global = opcode(map, "DELETE_GLOBAL");
-  found.load_attr = opcode(map, "LOAD_ATTR");
-  found.load_method = opcode(map, "LOAD_METHOD");
-  found.load_const = opcode(map, "LOAD_CONST");
-  found.load_small_int = opcode(map, "LOAD_SMALL_INT");
-  found.import_name = opcode(map, "IMPORT_NAME");
-  found.import_from = opcode(map, "IMPORT_FROM");
-  found.store_attr = opcode(map, "STORE_ATTR");
-  found.delete_attr = opcode(map, "DELETE_ATTR");
-  found.copy = opcode(map, "COPY");
-  found.dup_top = opcode(map, "DUP_TOP");
+  if (found.known) return found;
+  found.extended_arg = opcode_number("EXTENDED_ARG");
+  found.cache = opcode_number("CACHE");
+  found.load_global = opcode_number("LOAD_GLOBAL");
+  found.load_name = opcode_number("LOAD_NAME");
+  found.load_from_dict_or_globals = opcode_number("LOAD_FROM_DICT_OR_GLOBALS");
+  found.store_global = opcode_number("STORE_GLOBAL");
+  found.delete_global = opcode_number("DELETE_GLOBAL");
+  found.load_attr = opcode_number("LOAD_ATTR");
+  found.load_method = opcode_number("LOAD_METHOD");
+  found.load_const = opcode_number("LOAD_CONST");
+  found.load_small_int = opcode_number("LOAD_SMALL_INT");
+  found.import_name = opcode_number("IMPORT_NAME");
+  found.import_from = opcode_number("IMPORT_FROM");
+  found.store_attr = opcode_number("STORE_ATTR");
+  found.delete_attr = opcode_number("DELETE_ATTR");
+  found.copy = opcode_number("COPY");
+  found.dup_top = opcode_number("DUP_TOP");
   found.known = found.extended_arg >= 0 && found.load_global >= 0 && found.load_attr >= 0 && found.import_name >= 0;
   return found;
 }
@@ -55,21 +48,16 @@ class NameReader {
   NameReader(Object* names, Object* constants, Object* globals, std::vector<NameUse>& out)
       : names_(names), constants_(constants), globals_(globals), out_(out) {}
 
-  void read(const std::uint8_t* code, std::size_t bytes) {
-    std::uint32_t extension = 0;
-    for (std::size_t at = 0; at + 1 < bytes; at += 2) {
-      const int op = code[at];
-      const std::uint32_t argument = extension | code[at + 1];
-      extension = op == ops_.extended_arg ? argument << 8 : 0;
-      if (op == ops_.extended_arg || op == ops_.cache) continue;
-      take(op, argument);
+  void read(Object* code) {
+    each_instruction(code, ops_.extended_arg, ops_.cache, [this](const Instruction& instruction) {
+      take(instruction.op, instruction.argument);
       before_[0] = before_[1];
-      before_[1] = {op, argument};
-    }
+      before_[1] = {instruction.op, instruction.argument};
+    });
   }
 
  private:
-  struct Instruction {
+  struct Before {
     int op = -1;
     std::uint32_t argument = 0;
   };
@@ -116,7 +104,7 @@ class NameReader {
 
   // "import a.b", not "from a import b": no list of names was loaded before.
   bool imports_all() const {
-    const Instruction& load = before_[1];
+    const Before& load = before_[1];
     return load.op == ops_.load_const && load.argument < item_count(constants_) &&
            tuple_data(constants_)[load.argument] == g_api._Py_NoneStruct;
   }
@@ -133,7 +121,7 @@ class NameReader {
 
   // The level is the constant that was loaded last but one: how many packages to go up, counted from this one.
   long level() const {
-    const Instruction& load = before_[0];
+    const Before& load = before_[0];
     if (load.op == ops_.load_small_int) return static_cast<long>(load.argument);
     if (load.op != ops_.load_const || load.argument >= item_count(constants_)) return 0;
     const long value = g_api.PyLong_AsLong(tuple_data(constants_)[load.argument]);
@@ -154,7 +142,7 @@ class NameReader {
   Object *names_, *constants_, *globals_;
   std::vector<NameUse>& out_;
   std::string imported_;
-  Instruction before_[2];
+  Before before_[2];
   bool chained_ = false;  // the value on top came from the last of `out_`
 };
 
@@ -168,8 +156,7 @@ bool read_names(Object* code, Object* globals, std::vector<NameUse>& out) noexce
   const Reference instructions(g_api.PyObject_GetAttrString(code, "co_code"));
   if (!names || !constants || !instructions) return false;
   try {
-    NameReader(names.get(), constants.get(), globals, out)
-        .read(bytes_data(instructions.get()), bytes_size(instructions.get()));
+    NameReader(names.get(), constants.get(), globals, out).read(instructions.get());
     return true;
   } catch (...) {
     return false;

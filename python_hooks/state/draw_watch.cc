@@ -72,15 +72,12 @@ bool DrawWatch::watch(Object* code) noexcept {
     if (g_watching != nullptr || !begin_monitoring(told<tell_instruction>, told<tell_call>)) return false;
     g_watching = this;
   }
-  if (codes_.size() == kMostCodes) return false;
-  Watched watched;
+  if (watched_.size() == kMostCodes) return false;
+  Watched watched{code, {}, {}};
   if (!watched.uses.read(code)) return false;
   try {
-    watched_.reserve(watched_.size() + 1);
-    codes_.push_back(code);
     watched_.push_back(std::move(watched));
   } catch (...) {
-    codes_.resize(watched_.size());
     return false;
   }
   g_api.Py_IncRef(code);
@@ -93,8 +90,8 @@ void DrawWatch::meet(Object* code) noexcept {
 }
 
 DrawWatch::Watched* DrawWatch::find(Object* code) noexcept {
-  const auto at = std::find(codes_.begin(), codes_.end(), code);
-  return at != codes_.end() ? &watched_[static_cast<std::size_t>(at - codes_.begin())] : nullptr;
+  const auto at = std::find_if(watched_.begin(), watched_.end(), [&](const Watched& one) { return one.code == code; });
+  return at != watched_.end() ? &*at : nullptr;
 }
 
 void DrawWatch::on_instruction(Object* code, std::size_t offset) noexcept {
@@ -165,7 +162,7 @@ void DrawWatch::end() noexcept {
   if (t_watch == this) t_watch = nullptr;
   if (taken_.code != nullptr) unseen_ = false;
   taken_ = call_ = {};
-  for (Object* code : codes_) monitor(code, false);
+  for (const Watched& watched : watched_) monitor(watched.code, false);
   if (g_watching == this) {
     end_monitoring();
     g_watching = nullptr;
@@ -174,8 +171,7 @@ void DrawWatch::end() noexcept {
     if (reference_count(tensor) != 1) unseen_ = false;  // it outlives the call
   }
   let_go();
-  for (Object* code : codes_) g_api.Py_DecRef(code);
-  codes_.clear();
+  for (const Watched& watched : watched_) g_api.Py_DecRef(watched.code);
   watched_.clear();
 }
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
-#include "python_hooks/flat_map.h"
 #include "python_hooks/state/host_draws.h"
 #include "python_hooks/state/local_uses.h"
 
@@ -45,6 +44,7 @@ class DrawWatch {
 
  private:
   struct Watched {
+    Object* code;  // a reference
     LocalUses uses;
     std::bitset<256> held;  // local variables that hold, or held, what was drawn
   };
@@ -59,7 +59,6 @@ class DrawWatch {
   void let_go() noexcept;
 
   std::vector<Watched> watched_;
-  std::vector<Object*> codes_;  // references, in the same order
   std::vector<Object*> drawn_;  // references
   HostDraws draws_;
   std::uint64_t frames_ = 0, bytes_ = 0;  // bytes: of what was drawn

@@ -73,21 +73,10 @@ bool same_value(Object* a, Object* b) noexcept {
   return first.add(a, "argument") && second.add(b, "argument") && first.bytes() == second.bytes();
 }
 
-Object* method(Object* object, const char* name, Object* argument) noexcept {
-  const Reference bound(g_api.PyObject_GetAttrString(object, name));
-  if (!bound) return nullptr;
-  if (argument == nullptr) return g_api.PyObject_CallObject(bound.get(), nullptr);
-  const Reference arguments(g_api.PyTuple_New(1));
-  if (!arguments) return nullptr;
-  g_api.Py_IncRef(argument);
-  g_api.PyTuple_SetItem(arguments.get(), 0, argument);
-  return g_api.PyObject_CallObject(bound.get(), arguments.get());
-}
-
 // Of PyTorch's CPU generator, a new reference; null: PyTorch is not there.
 Object* torch_state() noexcept {
   Object* generator = module_member("torch._C", "default_generator");
-  Object* state = generator != nullptr ? method(generator, "get_state", nullptr) : nullptr;
+  Object* state = generator != nullptr ? call_method(generator, "get_state") : nullptr;
   if (state == nullptr) g_api.PyErr_Clear();
   return state;
 }
@@ -155,13 +144,14 @@ Object* HostDraws::state_behind(Object* state) const noexcept {
   Object* type = module_member("torch._C", "Generator");
   const Reference generator(type != nullptr ? g_api.PyObject_CallObject(type, nullptr) : nullptr);
   if (!generator) return nullptr;
-  const Reference set(method(generator.get(), "set_state", state));
+  g_api.Py_IncRef(state);
+  const Reference set(call_method(generator.get(), "set_state", state));
   bool good = static_cast<bool>(set);
   for (const Draw& draw : draws_) {
     const Reference drawn(good ? draw_from(draw, generator.get()) : nullptr);
     good = good && drawn;
   }
-  return good ? method(generator.get(), "get_state", nullptr) : nullptr;
+  return good ? call_method(generator.get(), "get_state") : nullptr;
 }
 
 HostRandom::~HostRandom() {

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/instructions.h"
 
 namespace grape::python::state {
 namespace {
@@ -12,7 +13,7 @@ enum class Use : std::uint8_t { kNothing, kRead, kSet, kUnset, kSetThenRead, kSe
 
 struct Opcodes {
   bool known = false;
-  std::size_t extended_arg = 0, cache = 0;
+  int extended_arg = -1, cache = -1;
   Use uses[256] = {};
 };
 
@@ -33,13 +34,10 @@ bool read_opcodes(Opcodes& out) {
   const std::ptrdiff_t count = names != nullptr ? g_api.PyList_Size(names) : -1;
   const std::ptrdiff_t locals = local != nullptr ? g_api.PyList_Size(local) : -1;
   if (count < 1 || locals < 1) return false;
-  bool extended = false, cache = false;
-  for (std::ptrdiff_t i = 0; i < count && i < 256; ++i) {
-    Object* name = g_api.PyList_GetItem(names, i);
-    if (text_is(name, "EXTENDED_ARG")) out.extended_arg = static_cast<std::size_t>(i), extended = true;
-    if (text_is(name, "CACHE")) out.cache = static_cast<std::size_t>(i), cache = true;
-    if (text_is(name, "POP_TOP")) out.uses[i] = Use::kDrop;
-  }
+  out.extended_arg = opcode_number("EXTENDED_ARG");
+  out.cache = opcode_number("CACHE");
+  const int drop = opcode_number("POP_TOP");
+  if (drop >= 0 && drop < 256) out.uses[drop] = Use::kDrop;
   for (std::ptrdiff_t i = 0; i < locals; ++i) {
     const long number = g_api.PyLong_AsLong(g_api.PyList_GetItem(local, i));
     char name[64];
@@ -47,7 +45,7 @@ bool read_opcodes(Opcodes& out) {
     Object* text = g_api.PyList_GetItem(names, number);
     out.uses[number] = use_of({name, copy_text(text, name, sizeof(name))});
   }
-  return extended && cache;
+  return out.extended_arg >= 0 && out.cache >= 0;
 }
 
 const Opcodes& opcodes() noexcept {
@@ -97,32 +95,27 @@ bool LocalUses::read(Object* code) noexcept {
   const Opcodes& ops = opcodes();
   const Reference instructions(ops.known ? g_api.PyObject_GetAttrString(code, "co_code") : nullptr);
   if (!instructions) return false;
-  const std::uint8_t* data = bytes_data(instructions.get());
   const std::size_t units = bytes_size(instructions.get()) / 2;
   try {
     uses_.assign(units, LocalUse());
-    cache_.assign(units, false);
+    begins_.assign(units, false);
   } catch (...) {
     return false;
   }
-  std::uint32_t extension = 0;
-  for (std::size_t at = 0, first = 0; at < units; ++at) {
-    const std::uint8_t op = data[2 * at];
-    const std::uint32_t argument = extension | data[2 * at + 1];
-    cache_[at] = op == ops.cache;
-    extension = op == ops.extended_arg ? argument << 8 : 0;
-    if (op == ops.extended_arg || op == ops.cache) continue;
+  each_instruction(instructions.get(), ops.extended_arg, ops.cache, [&](const Instruction& found) {
+    const std::uint32_t argument = found.argument;
+    begins_[found.first] = true;
     // Also for its prefixes: it may be told by where they begin.
-    const LocalUse use = argument < LocalUse::kAny ? read_use(ops.uses[op], argument) : read_use(Use::kUnknown, 0);
-    for (first = at; first > 0 && data[2 * (first - 1)] == ops.extended_arg; --first) uses_[first - 1] = use;
-    uses_[at] = use;
-  }
+    for (std::size_t at = found.first; at <= found.at; ++at) {
+      uses_[at] = argument < LocalUse::kAny ? read_use(ops.uses[found.op], argument) : read_use(Use::kUnknown, 0);
+    }
+  });
   return true;
 }
 
 std::size_t LocalUses::behind(std::size_t offset) const noexcept {
   std::size_t unit = offset / 2 + 1;
-  while (unit < cache_.size() && cache_[unit]) ++unit;
+  while (unit < begins_.size() && !begins_[unit]) ++unit;
   return unit * 2;
 }
 

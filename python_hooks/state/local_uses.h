@@ -12,9 +12,9 @@ namespace grape::python::state {
 // Of one instruction.
 struct LocalUse {
   static constexpr std::uint16_t kNone = 0xffff, kAny = 0xfffe;
-  std::uint16_t sets = kNone;                      // what is on top of the stack goes there
-  std::uint16_t reads[3] = {kNone, kNone, kNone};  // kAny in the first: not known which
-  bool drops = false;                              // what is on top of the stack is given up
+  std::uint16_t sets = kNone;               // what is on top of the stack goes there
+  std::uint16_t reads[2] = {kNone, kNone};  // kAny in the first: not known which
+  bool drops = false;                       // what is on top of the stack is given up
 };
 
 class LocalUses {
@@ -30,7 +30,7 @@ class LocalUses {
 
  private:
   std::vector<LocalUse> uses_;  // for each two bytes
-  std::vector<bool> cache_;
+  std::vector<bool> begins_;    // of these: does an instruction?
 };
 
 }  // namespace grape::python::state

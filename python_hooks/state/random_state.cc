@@ -20,13 +20,8 @@ Object* generator_of(std::int32_t device) noexcept {
   return tuple_data(generators)[device];
 }
 
-Object* call_method(Object* object, const char* name, Object* arguments) noexcept {
-  const Reference method(g_api.PyObject_GetAttrString(object, name));
-  return method ? g_api.PyObject_CallObject(method.get(), arguments) : nullptr;
-}
-
 bool ask(Object* object, const char* method, std::uint64_t& value) noexcept {
-  const Reference result(call_method(object, method, nullptr));
+  const Reference result(call_method(object, method));
   if (!result) return false;
   value = g_api.PyLong_AsUnsignedLongLong(result.get());
   if (g_api.PyErr_Occurred() == nullptr) return true;
@@ -85,23 +80,16 @@ void add_python(Hash& hash) noexcept {
   Object* random = python_generator();
   Object* random_class = module_member("_random", "Random");
   if (random == nullptr || random_class == nullptr) return;
-  const Reference method(g_api.PyObject_GetAttrString(random_class, "getstate"));  // not Python's own wrapper
-  const Reference arguments(g_api.PyTuple_New(1));
-  if (!method || !arguments) return;
   g_api.Py_IncRef(random);
-  g_api.PyTuple_SetItem(arguments.get(), 0, random);
-  const Reference state(g_api.PyObject_CallObject(method.get(), arguments.get()));
+  const Reference state(call_method(random_class, "getstate", random));  // not Python's own wrapper
   if (state) hash.add_value(state.get(), 0);
 }
 
 void add_numpy(Hash& hash) noexcept {
   Object* random = numpy_generator();
   if (random == nullptr) return;
-  const Reference arguments(g_api.PyTuple_New(1));
-  if (!arguments) return;
   g_api.Py_IncRef(g_api._Py_FalseStruct);
-  g_api.PyTuple_SetItem(arguments.get(), 0, g_api._Py_FalseStruct);  // legacy=False: a dictionary
-  const Reference state(call_method(random, "get_state", arguments.get()));
+  const Reference state(call_method(random, "get_state", g_api._Py_FalseStruct));  // legacy=False: a dictionary
   if (state) hash.add_value(state.get(), 0);
 }
 
@@ -116,15 +104,13 @@ bool random_state(std::int32_t device, std::uint64_t& seed, std::uint64_t& offse
 bool set_random_offset(std::int32_t device, std::uint64_t offset) noexcept {
   const KeepException keep;
   Object* generator = generator_of(device);
-  const Reference arguments(generator != nullptr ? g_api.PyTuple_New(1) : nullptr);
-  if (!arguments) return false;
+  if (generator == nullptr) return false;
   Object* number = g_api.PyLong_FromUnsignedLongLong(offset);
   if (number == nullptr) {
     g_api.PyErr_Clear();
     return false;
   }
-  g_api.PyTuple_SetItem(arguments.get(), 0, number);
-  const Reference done(call_method(generator, "set_offset", arguments.get()));
+  const Reference done(call_method(generator, "set_offset", number));
   return static_cast<bool>(done);
 }
 
