@@ -1,4 +1,5 @@
-"""Makes a program that differs shorter: statements and functions are dropped, blocks opened, for as long as it differs."""
+"""Makes a program that differs shorter: statements and functions are dropped, blocks opened, for as long as it differs
+in the same way (Difference.kind)."""
 
 import ast
 import copy
@@ -47,15 +48,15 @@ def without(tree, where, begin, count):
 class Shrinker:
     def __init__(self, pair, name, limit):
         self.pair, self.name, self.limit, self.number = pair, name, limit, 0
-        self.left = None
+        self.left = self.kind = None
 
     def differs(self, text):
         self.number += 1
         name = f"{self.name}_{self.number}"
         found = self.pair.compare([(name, text)])[name]
-        if found is None:
+        if found is None or self.kind not in (None, found.kind()):
             return False
-        self.left = found
+        self.left, self.kind = found, found.kind()
         return True
 
     def out_of_time(self):
