@@ -13,15 +13,12 @@ def bodies(tree):
     for node in ast.walk(tree):
         for field in ("body", "orelse"):
             inside = getattr(node, field, None)
-            if isinstance(inside, list) and inside:
+            if isinstance(inside, list):  # empty ones too: the numbers of lists stay as statements go
                 yield node, inside
 
 
 def text_of(tree):
     tree = copy.deepcopy(tree)
-    for node, inside in bodies(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.With, ast.For, ast.If)) and not inside:
-            inside.append(PASS)
     for node in ast.walk(tree):
         if isinstance(getattr(node, "body", None), list) and not node.body:
             node.body.append(PASS)
