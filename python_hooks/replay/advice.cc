@@ -175,6 +175,7 @@ constexpr Row kRows[] = {
     {"calls backward()", {"autograd", kAutograd}},
     {"sees what autograd saves", {"autograd", kSavedTensors}},
     {"under autograd", {"autograd", kAutograd}},
+    {"nodes of autograd's graph", {"autograd", kAutograd}},
     {"the call called its retain_grad()", {"autograd", kAutograd}},
     {"the call made it a view", {"autograd", kAutograd}},
     {"its .grad", {"autograd", kGradients}},

@@ -84,6 +84,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
     seen.reason = "another profiler or debugger is at work on this thread";
     return false;
   }
+  seen.nodes_before = state::autograd_nodes();
   if (seen.sink.begin()) return true;
   seen.code.end();
   seen.reason = seen.sink.end().reason;
@@ -124,6 +125,7 @@ bool find_draws(Seen& seen, state::HostDraws& draws) {
 std::unique_ptr<Observation> conclude(Region& region, const Signature& signature, const Call& call, Object* result,
                                       Seen& seen) {
   auto recorded = seen.sink.end();
+  const std::uint64_t nodes_made = state::autograd_nodes() - seen.nodes_before;
   const bool clean = seen.code.end();
   if (result == nullptr) {
     seen.reason = "the call raised an exception";
@@ -179,6 +181,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   observation->loaded = recorded.loaded;
   observation->set_up = !recorded.set_up.empty();
   observation->draws = std::move(draws);
+  observation->nodes_made = nodes_made;
   observation->outcome =
       state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason, &seen.autograd);
   if (observation->outcome == nullptr) return nullptr;
@@ -283,6 +286,8 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
     seen.again = true;
   } else if (!last.draws.same_as(observation.draws)) {
     seen.reason = "draws random numbers on the host, others in the one call than in the other";
+  } else if (last.nodes_made != observation.nodes_made) {
+    seen.reason = "makes another number of nodes of autograd's graph than in the call before";
   } else if (!leave_same_casts(last, observation)) {
     seen.reason = "autocast keeps other casts than in the call before";
   } else if (last.outcome->same_as(*observation.outcome, seen.reason)) {
@@ -304,7 +309,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     proven = prove_by_last(region, call, *signature.observation, *observation, trial, seen);
     seen.again = seen.again || (trial == nullptr && (signature.observation->loaded || signature.observation->set_up));
   }
-  if (trial == nullptr && !observation->set_up)
+  if (trial == nullptr && !observation->set_up && observation->nodes_made == 0)
     proven = prove_by_earlier(region, signature, call, *observation, trial, seen);
   signature.stage = Stage::kObserved;
   signature.set_up = signature.set_up || observation->set_up;
@@ -322,7 +327,8 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     return;
   }
   if (program == nullptr || !refer_to_memory(*proven)) return wait_with(signature, std::move(observation));
-  CachedProofs* proofs = observation->draws.empty() ? CachedProofs::in_use() : nullptr;
+  const bool portable = observation->draws.empty() && observation->nodes_made == 0;
+  CachedProofs* proofs = portable ? CachedProofs::in_use() : nullptr;
   if (proofs != nullptr) {
     proofs->add(name_of(region, signature, *observation, seen), observation->outcome->digest(), observation->program,
                 padding());
@@ -332,6 +338,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   proven->shared = std::move(observation->shared);
   proven->writes = std::move(observation->writes);
   proven->draws = std::move(observation->draws);
+  proven->nodes_made = observation->nodes_made;
   proven->outcome = std::move(observation->outcome);
   proven->recipes = std::move(observation->recipes);
   signature.observation = nullptr;

@@ -21,6 +21,7 @@ struct Seen {
   grape::replay::RegionSink sink;
   grape::replay::Shadow shadow;
   std::unique_ptr<state::Before> before;
+  std::uint64_t nodes_before = 0;                    // state::autograd_nodes()
   std::vector<state::TensorVersion> globals_before;  // of what the last observed call's code names
   program::RandomState random;
   state::HostRandom host_random;  // before it

@@ -75,7 +75,8 @@ struct Proven : std::enable_shared_from_this<Proven> {
   std::uint32_t module_epoch = 0;             // record::g_module_epoch as it was before the proof
   std::uint32_t block_epoch = 0;              // LiveBlocks::epoch() when its statics were last seen alive
   Successor successor;
-  std::string read_place;  // where the host reads a value, if it reads one; "": nowhere, or not known
+  std::uint64_t nodes_made = 0;  // of autograd's graph, all of which end in the call
+  std::string read_place;        // where the host reads a value, if it reads one; "": nowhere, or not known
 
   Proven() = default;
   ~Proven();
@@ -104,6 +105,7 @@ struct Observation {
   std::vector<std::uint64_t> shared_addresses;     // the same by addresses
   std::vector<state::GlobalWrite> writes;          // to tensors of the globals
   state::HostDraws draws;                          // see Proven
+  std::uint64_t nodes_made = 0;                    // of autograd's graph, on the call's thread
   bool writes_known = false;                       // it is known how all of these were before the call
   std::vector<CUstream> others;                    // streams besides the current one that work was put on
   std::uint32_t current_stream = program::kNever;  // its number in the program

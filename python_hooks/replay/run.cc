@@ -292,6 +292,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
         if (result == nullptr) g_api.PyErr_NoMemory();
         keep_casts(region, proven, tensors, proven.outcome->made().size());
+        state::count_autograd_nodes(proven.nodes_made);
         for (const state::GlobalWrite& write : proven.writes) {
           state::move_version(proven.globals->tensor(write.tensor), write.times);
         }

@@ -19,6 +19,7 @@ namespace {
 
 using grape::replay::Shadow;
 
+constexpr char kOtherNodes[] = "makes another number of nodes of autograd's graph";
 constexpr std::uint32_t kMostDisturbed = 8;  // checks in a row whose differences may be another thread's doing
 
 CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.dispatch.stream); }
@@ -41,14 +42,17 @@ class Check {
     host_random_.take();
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
     const auto memory = reachable_memory(region_, proven_.program.head(), proven_.globals.get(), call_);
+    nodes_before_ = state::autograd_nodes();
     return shadow_.before(stream_of(call_), memory, error);
   }
 
   // After the call has returned `result`.
   Checked end(Object* result, std::string& difference, std::string& error) {
+    const std::uint64_t nodes_made = state::autograd_nodes() - nodes_before_;
     const bool host_random = !host_random_.moved_by(proven_.draws);
     if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
     std::string other = host_random ? "draws random numbers on the host" : other_state();
+    if (nodes_made != proven_.nodes_made && other.empty()) other = kOtherNodes;
     const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.guard, error);
     if (outcome == nullptr && error.empty()) return Checked::kInconclusive;
     if (outcome == nullptr) {
@@ -132,7 +136,7 @@ class Check {
   Shadow shadow_;
   std::unique_ptr<state::Before> before_;
   std::vector<state::TensorVersion> globals_before_;
-  std::uint64_t seed_ = 0, offset_ = 0;
+  std::uint64_t seed_ = 0, offset_ = 0, nodes_before_ = 0;
   state::HostRandom host_random_;
   bool random_known_ = false;
 };

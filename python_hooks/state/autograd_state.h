@@ -61,7 +61,12 @@ std::uint8_t autograd_modes() noexcept;
 bool saved_tensors_hooks_active() noexcept;
 bool saved_tensors_hooks_allowed() noexcept;  // false inside of torch.autograd.graph.disable_saved_tensors_hooks
 
-// For torch_load.cc: finds the places. False: this PyTorch keeps its notes in a way that is not known; leaves an
+// How many nodes of autograd's graph this thread has made. The order in which gradients are added up depends on it, where
+// nodes of several threads meet: a replay counts on as the call did, though it makes none.
+std::uint64_t autograd_nodes() noexcept;
+void count_autograd_nodes(std::uint64_t made) noexcept;
+
+// For torch_load.cc: finds the places, on a thread of its own, whose nodes are not counted on this one. False: this PyTorch keeps its notes in a way that is not known; leaves an
 // exception set where Python raised one.
 bool find_autograd_places(Object* torch) noexcept;
 

@@ -1,6 +1,8 @@
 // Reads what autograd notes of tensors and threads, from the places where PyTorch keeps it.
+#include <pthread.h>
 #include <xxhash.h>
 
+#include <csignal>
 #include <cstring>
 
 #include "python_hooks/cpython_objects.h"
@@ -51,7 +53,9 @@ struct Places {
   std::size_t mode_byte = 0;
   const char* (*saved_hooks)() = nullptr;  // at::SavedTensorDefaultHooks::get_tls_state(): a stack comes first
   bool (*saved_hooks_allowed)() = nullptr;
-  Object* creation = nullptr;  // torch._C._autograd._get_creation_meta
+  std::uint64_t (*nodes)() = nullptr;       // at::sequence_number::peek()
+  std::uint64_t (*count_node)() = nullptr;  // get_and_increment()
+  Object* creation = nullptr;               // torch._C._autograd._get_creation_meta
 };
 Places g_places;
 
@@ -234,7 +238,18 @@ std::uint64_t hash_of_rest(const char* notes) noexcept {
 
 }  // namespace
 
-bool find_autograd_places(Object* torch) noexcept {
+namespace {
+
+bool find_node_count() noexcept {
+  const auto function = [](const char* symbol) {
+    return reinterpret_cast<std::uint64_t (*)()>(lifecycle::symbol_in("libtorch_cpu.so", symbol));
+  };
+  g_places.nodes = function("_ZN2at15sequence_number4peekEv");
+  g_places.count_node = function("_ZN2at15sequence_number17get_and_incrementEv");
+  return g_places.nodes != nullptr && g_places.count_node != nullptr;
+}
+
+bool find_places(Object* torch) noexcept {
   const Reference globals(g_api.PyDict_New());
   const Reference code(g_api.Py_CompileString(kSamples, "<grape>", 257));
   if (!globals || !code) return false;
@@ -246,13 +261,50 @@ bool find_autograd_places(Object* torch) noexcept {
   Object* const samples = done ? dict_item(globals.get(), "samples") : nullptr;
   if (samples == nullptr) return false;
   Object *tensors = tuple_item(samples, 0), *facts = tuple_item(samples, 1);
-  const bool found = notes_are_readable(tensors) && find_notes(tensors, facts) && find_sequence(facts) &&
-                     find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) && find_modes() &&
-                     find_saved_hooks(dict_item(globals.get(), "keep"));
+  const bool found = find_node_count() && notes_are_readable(tensors) && find_notes(tensors, facts) &&
+                     find_sequence(facts) && find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) &&
+                     find_modes() && find_saved_hooks(dict_item(globals.get(), "keep"));
   g_places.creation = module_member("torch._C._autograd", "_get_creation_meta");
   if (g_places.creation != nullptr) g_api.Py_IncRef(g_places.creation);
   g_api.PyDict_Clear(globals.get());
   return found;
+}
+
+struct Search {
+  Object* torch;
+  bool found;
+};
+
+void* search(void* argument) noexcept {
+  auto& search = *static_cast<Search*>(argument);
+  const int state = g_api.PyGILState_Ensure();
+  search.found = find_places(search.torch);
+  g_api.PyErr_Clear();
+  g_api.PyGILState_Release(state);
+  return nullptr;
+}
+
+}  // namespace
+
+bool find_autograd_places(Object* torch) noexcept {
+  Search asked{torch, false};
+  sigset_t all, before;
+  sigfillset(&all);
+  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
+  pthread_t thread;
+  const bool started = pthread_create(&thread, nullptr, search, &asked) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!started) return false;
+  ThreadState* const state = g_api.PyEval_SaveThread();
+  pthread_join(thread, nullptr);
+  g_api.PyEval_RestoreThread(state);
+  return asked.found;
+}
+
+std::uint64_t autograd_nodes() noexcept { return g_places.nodes(); }
+
+void count_autograd_nodes(std::uint64_t made) noexcept {
+  for (; made != 0; --made) g_places.count_node();
 }
 
 std::uint32_t autograd_facts(Object* plain_tensor) noexcept {

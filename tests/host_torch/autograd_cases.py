@@ -355,3 +355,20 @@ def hidden():
         return seen(h) if len(count) <= 16 else None
 
     return step
+
+
+@case
+def numbers_of_nodes():
+    """Nodes that a call makes and gives up count: gradients of several threads' nodes are added in their order."""
+    inner = made(lambda self, x: self.linear(x).tanh().detach())
+    layer = nn.Linear(SIZE, SIZE).cuda()
+
+    def step():
+        inner(inputs())
+        x = inputs().requires_grad_()
+        y = layer(x).tanh()
+        (g,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        (g.square().sum() + y.sum()).backward()
+        return y.grad_fn._sequence_nr(), g.grad_fn._sequence_nr(), gradient(x), gradients(layer)
+
+    return step

@@ -42,6 +42,13 @@ struct Tensor {
 }  // namespace at
 
 namespace at {
+namespace sequence_number {
+SIM_EXPORT std::uint64_t peek();
+SIM_EXPORT std::uint64_t get_and_increment();
+std::uint64_t peek() { return c10::node_count(); }
+std::uint64_t get_and_increment() { return c10::node_count()++; }
+}  // namespace sequence_number
+
 struct SIM_EXPORT SavedTensorDefaultHooks {
   static const c10::SavedHooks& get_tls_state();
   static bool is_enabled();

@@ -84,6 +84,11 @@ SavedHooks& saved_hooks() {
   return hooks;
 }
 
+std::uint64_t& node_count() {
+  static thread_local std::uint64_t count = 0;
+  return count;
+}
+
 bool TensorImpl::requires_grad() const { return autograd->requires_grad || autograd->grad_fn != nullptr; }
 
 void TensorImpl::set_requires_grad(bool requires) {
@@ -92,9 +97,8 @@ void TensorImpl::set_requires_grad(bool requires) {
 }
 
 void TensorImpl::set_made_by_node() {
-  static std::atomic<std::uint64_t> nodes{0};
   set_requires_grad(false);
-  autograd->grad_fn = new Node(nodes.fetch_add(1));
+  autograd->grad_fn = new Node(node_count()++);
 }
 
 bool TensorImpl::contiguous() const {

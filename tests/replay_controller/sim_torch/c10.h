@@ -199,6 +199,7 @@ struct SavedHooks {
   const char *begin = nullptr, *rest[3] = {}, *end = nullptr, *more[3] = {};
 };
 SIM_EXPORT SavedHooks& saved_hooks();
+SIM_EXPORT std::uint64_t& node_count();  // of autograd, made by the thread
 
 SIM_EXPORT LocalKeys local_keys();
 SIM_EXPORT void set_local_keys(LocalKeys keys);
