@@ -15,6 +15,7 @@
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
 #include "python_hooks/replay/strict.h"
+#include "python_hooks/replay/under_autograd.h"
 #include "python_hooks/replay/validate.h"
 #include "shim/interpose/captures.h"
 #include "shim/interpose/kernel_content.h"
@@ -52,17 +53,6 @@ class Inside {
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
-};
-
-class Busy {
- public:
-  explicit Busy(Region& region) noexcept : region_(region) { region_.busy = true; }
-  ~Busy() noexcept { region_.busy = false; }
-  Busy(const Busy&) = delete;
-  Busy& operator=(const Busy&) = delete;
-
- private:
-  Region& region_;
 };
 
 Object* run_as_it_is(const Call& call) { return call.eager(call.function, call.arguments, call.count, call.names); }
@@ -292,9 +282,6 @@ Object* decide(Region& region, Call& call) {
   walk.recall(&region.memo);
   call.walk = &walk;
   const bool known = state::take_dispatch_state(call.dispatch, blocked);
-  if (known && call.dispatch.grad_enabled && region.autograd.rests()) {
-    return pass_on(region, call, "under autograd: what it returns or changes requires grad");
-  }
   if (!known || !write_call(call, walk)) {
     const std::string refusal = blocked != nullptr ? blocked : walk.reason();
     if (config().strict && !works_on_gpu(region, call, walk)) return run_eagerly(region, call);
@@ -341,8 +328,6 @@ Object* decide(Region& region, Call& call) {
   return observe_and_judge(region, *signature, call);
 }
 
-double g_seconds = 0;  // in regions' calls, the outermost of each thread; with the GIL
-
 // Counts a region's call and its time, children's included.
 class Timed {
  public:
@@ -354,7 +339,7 @@ class Timed {
   ~Timed() noexcept {
     const double seconds = now() - began_;
     region_.times.all += seconds;
-    if (--t_launches.depth == 0) g_seconds += seconds;
+    if (--t_launches.depth == 0) add_seconds_in_regions(seconds);
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
@@ -414,8 +399,8 @@ Object* call_given_up(Region& region, const Call& call) {
   if (region.no_gpu) return run_as_it_is(call);
   if (config().strict && region.on_gpu && t_launches.depth == 0)
     return raise_not_replayed(region, last_reason(region), {});
-  const Timed timed(region);
-  return run_eagerly(region, call);
+  const CountedCall counted(region);
+  return run_as_it_is(call);
 }
 
 Object* decide_and_run(Region& region, Call& call) {
@@ -461,6 +446,7 @@ Object* call_region(Call call) {
     refuse_deferred(*region, call.root);
   }
   if (region->given_up) return call_given_up(*region, call);
+  if (runs_under_autograd(*region)) return run_under_autograd(*region, call);
   const Timed timed(*region);
   Object* result = decide_and_run(*region, call);
   // Passed on, or given up just now, before anything ran: its children may be regions.
@@ -471,8 +457,6 @@ Object* call_region(Call call) {
 }
 
 }  // namespace
-
-double seconds_in_regions() noexcept { return g_seconds; }
 
 Enabled enabled() noexcept {
   if (config().mode != Mode::kReplay || !lifecycle::active()) return Enabled::kNo;

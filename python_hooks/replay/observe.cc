@@ -401,6 +401,7 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   } else if (result != nullptr) {
     if (call.dispatch.grad_enabled && seen.autograd) {
       region.autograd.begin();
+      region.free_of_gradients = false;
     } else {
       note_useless(region, signature, seen.again);
     }

@@ -34,7 +34,6 @@ bool is_whole(const state::MadeTensor& made) {
   return made.storage_bytes == (last + 1) * item_bytes && elements != 0;
 }
 
-// Of one tensor alone it matters to nobody what it is a view of: nobody else has that memory.
 std::int32_t views_of(const state::Outcome& outcome, const OutputRecipe& recipe) {
   const auto& made = outcome.made();
   std::int32_t hidden = state::MadeTensor::kNoView;
@@ -44,7 +43,7 @@ std::int32_t views_of(const state::Outcome& outcome, const OutputRecipe& recipe)
     const bool first = hidden == state::MadeTensor::kNoView && base <= state::MadeTensor::kHidden;
     if (first && made[i].storage_bytes % made[i].item_bytes == 0) hidden = base;
   }
-  return recipe.made.size() > 1 ? hidden : state::MadeTensor::kNoView;
+  return hidden;
 }
 
 }  // namespace
@@ -75,7 +74,8 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
     if (made[i].group >= recipes.size()) recipes.resize(made[i].group + 1);
     OutputRecipe& recipe = recipes[made[i].group];
     recipe.made.push_back(i);
-    recipe.whole = recipe.made.size() == 1 && is_whole(made[i]);
+    const bool of_none = made[i].view_of == state::MadeTensor::kNoView;
+    recipe.whole = recipe.made.size() == 1 && of_none && is_whole(made[i]);
     if (made[i].storage_bytes == 0) continue;
     const auto at = std::find(addresses.begin(), addresses.end(), made[i].storage);
     if (at == addresses.end()) {

@@ -145,6 +145,7 @@ struct Arena {
 class Rest {
  public:
   bool rests() noexcept { return left_ != 0 && left_-- != 0; }  // asked at each call of that kind
+  bool resting() const noexcept { return left_ != 0; }
   bool began() const noexcept { return next_ != kFirst; }
   void begin() noexcept {
     left_ = next_;
@@ -200,6 +201,8 @@ struct Region {
   // From calls whose results require grad: the same module may be called without autograd in between (training, and
   // evaluation now and then), and modules inside of it may be frozen. And from arguments that cannot be looked through.
   Rest autograd, refusals;
+  bool free_of_gradients = false;  // a call with gradients on had a result that requires none
+  std::size_t autograd_reason = Reasons::kNone;
   Payoff payoff;
 
   // For the report.
@@ -220,6 +223,18 @@ struct Region {
   ReplayParts parts;  // of the replay that is under way
   LatestParts latest_parts;
   StageCounts last_counts;  // of signatures that are not there any more
+};
+
+// A thread is inside of the region's call: those of others run as always.
+class Busy {
+ public:
+  explicit Busy(Region& region) noexcept : region_(region) { region_.busy = true; }
+  ~Busy() noexcept { region_.busy = false; }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+
+ private:
+  Region& region_;
 };
 
 // Those that are gone included.

@@ -84,11 +84,16 @@ bool make_shared(const state::Outcome& outcome, const OutputRecipe& recipe, std:
   std::int32_t type = -1;
   const Reference base(base_of(outcome, recipe, tensors, address, type));
   if (!base) return false;
+  const auto is_view_of_it = [&](const state::MadeTensor& made) {
+    return made.view_of != state::MadeTensor::kNoView && made.view_of == recipe.views_of;
+  };
   for (const std::uint32_t i : recipe.made) {
     if (tensors[i] != nullptr) continue;
     const state::MadeTensor& made = outcome.made()[i];
     const auto dimensions = static_cast<std::int64_t>(made.sizes.size());
-    const bool is_view = made.view_of != state::MadeTensor::kNoView && made.view_of == recipe.views_of;
+    const bool is_view = is_view_of_it(made);
+    // A view remembers which version its base had: what moves that tells it to look at its base again.
+    if (is_view) state::set_version(base.get(), made.version);
     tensors[i] =
         is_view && made.type == type
             ? state::new_view(base.get(), dimensions, made.sizes.data(), made.strides.data(), made.offset)

@@ -52,7 +52,6 @@ class Check {
     const bool host_random = !host_random_.moved_by(proven_.draws);
     if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
     std::string other = host_random ? "draws random numbers on the host" : other_state();
-    if (nodes_made != proven_.nodes_made && other.empty()) other = kOtherNodes;
     const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.guard, error);
     if (outcome == nullptr && error.empty()) return Checked::kInconclusive;
     if (outcome == nullptr) {
@@ -61,6 +60,7 @@ class Check {
     } else if (!proven_.outcome->same_as(*outcome, difference) && other.empty()) {
       other = difference.empty() ? "another result" : difference;
     }
+    if (nodes_made != proven_.nodes_made && other.empty()) other = kOtherNodes;
     // Where the host has read another value, the call may have done anything.
     if (!other.empty() && !proven_.steps.reads()) {
       difference = other;

@@ -54,6 +54,10 @@ class AutogradNotes {
 // autograd notes of its making: errors of later in-place work depend on it. Asks Python.
 bool same_kind_of_view(Object* view, Object* made_anew) noexcept;
 
+// Is there a tensor that requires grad in what a call returned? Looks into tuples, lists, dictionaries and the
+// attributes of other objects, a few levels deep, and runs no code. False: none was found.
+bool leads_to_gradients(Object* result) noexcept;
+
 // This thread's modes of autograd, as bits: gradients, inference, forward mode, threads, replay of views.
 std::uint8_t autograd_modes() noexcept;
 // Does somebody on this thread want to see what autograd saves (torch.autograd.graph.saved_tensors_hooks, a
@@ -61,13 +65,13 @@ std::uint8_t autograd_modes() noexcept;
 bool saved_tensors_hooks_active() noexcept;
 bool saved_tensors_hooks_allowed() noexcept;  // false inside of torch.autograd.graph.disable_saved_tensors_hooks
 
-// How many nodes of autograd's graph this thread has made. The order in which gradients are added up depends on it, where
-// nodes of several threads meet: a replay counts on as the call did, though it makes none.
+// How many nodes of autograd's graph this thread has made. The order in which gradients are added up depends on it,
+// where nodes of several threads meet: a replay counts on as the call did, though it makes none.
 std::uint64_t autograd_nodes() noexcept;
 void count_autograd_nodes(std::uint64_t made) noexcept;
 
-// For torch_load.cc: finds the places, on a thread of its own, whose nodes are not counted on this one. False: this PyTorch keeps its notes in a way that is not known; leaves an
-// exception set where Python raised one.
+// For torch_load.cc: finds the places, on a thread of its own, whose nodes are not counted on this one. False: this
+// PyTorch keeps its notes in a way that is not known; leaves an exception set where Python raised one.
 bool find_autograd_places(Object* torch) noexcept;
 
 }  // namespace grape::python::state

@@ -42,9 +42,32 @@ std::uint64_t keys_of_alias(Object* base, const View& alias) {
 constexpr char kOtherView[] =
     "a view that was made in another grad mode, or by an operator that makes several (unbind, chunk, split)";
 
+constexpr char kViewOfWritten[] =
+    "a view of a tensor that requires grad and that the call wrote to: whether it was made before or after that shows";
+
+// Did the call write to the tensor of the arguments or of the module that has this version?
+bool was_written(const BeforeState& before, const VersionCounter* counter) {
+  const auto moved = [counter](const VersionCounter* known, std::uint32_t count) {
+    return known != nullptr && known == counter && known->load() != count;
+  };
+  return std::any_of(before.tensors.begin(), before.tensors.end(),
+                     [&](const TensorBefore& tensor) { return moved(tensor.counter, tensor.version); }) ||
+         std::any_of(before.module_versions.begin(), before.module_versions.end(),
+                     [&](const TensorVersion& tensor) { return moved(tensor.counter, tensor.count); });
+}
+
 // Does a view made by as_strided(), here and now, pass for this one?
 bool is_made_anew(const TensorView& view, Object* base) {
   const Reference made(new_view(base, view.dimensions, view.sizes, view.strides, view.offset));
+  return made && same_kind_of_view(view.object, made.get());
+}
+
+// The same of a view of memory that the call made.
+bool is_usual_view(const TensorView& view) {
+  const std::int64_t size = 1, stride = 1;
+  const Reference base(new_tensor(1, &size, &stride, view.type, view.device_type, view.device_index));
+  if (!base) return false;
+  const Reference made(new_view(base.get(), 1, &size, &stride, 0));
   return made && same_kind_of_view(view.object, made.get());
 }
 
@@ -205,7 +228,10 @@ std::uint32_t Describer::describe_made(const TensorView& view) {
     made.version = counter->load();
     made.as_first = versions_.emplace(counter, made.as_first).first->second;
   }
-  if (const void* base = base_of_tensor(view.object)) views_.emplace_back(made_tensors_.size(), base);
+  if (const void* base = base_of_tensor(view.object)) {
+    if (!is_usual_view(view)) return refuse(kOtherView);
+    views_.emplace_back(made_tensors_.size(), base);
+  }
   made_tensors_.push_back(identity_of_tensor(view.object));
   out_.made.push_back(std::move(made));
   return add(ValueKind::kMade, nullptr, static_cast<std::uint32_t>(out_.made.size() - 1));
@@ -249,6 +275,7 @@ std::uint32_t Describer::describe_view(const TensorView& view, const Memory& mem
   made.is_view = !made.own_version && view.type == type_of_numbers(base) && view_of != nullptr &&
                  (view_of == identity_of_tensor(base) || view_of == base_of(made, before_));
   if (made.is_view && !is_made_anew(view, base)) return refuse(kOtherView);
+  if (made.is_view && autograd_facts(base) != 0 && was_written(before_, counter)) return refuse(kViewOfWritten);
   if (!made.is_view && view.keys != keys_of_alias(base, made)) {
     return refuse("a view of another inference mode than the tensor that it is of");
   }

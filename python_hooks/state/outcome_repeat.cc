@@ -17,11 +17,6 @@ void exchange_slot(Object* object, std::size_t offset, Object* value) noexcept {
   if (before != nullptr) g_api.Py_DecRef(before);
 }
 
-// Of a tensor that nobody has seen yet. PyTorch may have written to it already, to fill it.
-void set_version(Object* tensor, std::uint32_t version) noexcept {
-  if (VersionCounter* counter = version_counter(tensor)) counter->store(version);
-}
-
 class Repeat {
  public:
   Repeat(const OutcomeState& state, Object* const* tensors, const Walk& arguments, References& replaced) noexcept

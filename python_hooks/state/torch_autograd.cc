@@ -2,6 +2,7 @@
 #include <pthread.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
@@ -383,6 +384,36 @@ bool same_kind_of_view(Object* view, Object* made_anew) noexcept {
   };
   return g_places.creation == nullptr || kind(view) == kind(made_anew);
 }
+
+namespace {
+
+constexpr int kDeepest = 3;
+constexpr std::size_t kMostItems = 64;  // of a container
+
+bool any_requires_grad(Object* value, int depth) noexcept {
+  if (is_tensor_or_subclass(value)) return requires_grad(value);
+  if (depth == kDeepest) return false;
+  Object* const type = type_of(value);
+  const bool list = g_api.PyType_IsSubtype(type, g_api.PyList_Type) != 0;
+  if (list || g_api.PyType_IsSubtype(type, g_api.PyTuple_Type) != 0) {
+    Object* const* items = list ? list_data(value) : tuple_data(value);
+    const std::size_t count = std::min(item_count(value), kMostItems);
+    return std::any_of(items, items + count, [&](Object* item) { return any_requires_grad(item, depth + 1); });
+  }
+  const bool dict = g_api.PyType_IsSubtype(type, g_api.PyDict_Type) != 0;
+  Object* const entries = dict ? value : instance_dict(value);
+  std::ptrdiff_t position = 0;
+  std::size_t count = 0;
+  for (Object *key, *item; entries != nullptr && count < kMostItems; ++count) {
+    if (g_api.PyDict_Next(entries, &position, &key, &item) == 0) break;
+    if (any_requires_grad(item, depth + 1)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool leads_to_gradients(Object* result) noexcept { return any_requires_grad(result, 0); }
 
 std::uint8_t autograd_modes() noexcept { return g_places.modes()[g_places.mode_byte]; }
 

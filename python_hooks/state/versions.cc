@@ -17,6 +17,10 @@ const char* moved_autograd(const std::vector<TensorVersion>& before) noexcept {
   return nullptr;
 }
 
+void set_version(Object* tensor, std::uint32_t version) noexcept {
+  if (VersionCounter* counter = version_counter(tensor)) counter->store(version);
+}
+
 void move_version(Object* tensor, std::uint32_t times) noexcept {
   if (VersionCounter* counter = version_counter(tensor)) counter->fetch_add(times);
 }

@@ -25,6 +25,9 @@ const char* moved_autograd(const std::vector<TensorVersion>& before) noexcept;
 // As they are now. Appends; throws std::bad_alloc.
 void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorVersion>& out);
 
+// Of a tensor that nobody has seen yet. PyTorch may have written to it already, to fill it.
+void set_version(Object* tensor, std::uint32_t version) noexcept;
+
 // As if it were written to so often.
 void move_version(Object* tensor, std::uint32_t times) noexcept;
 

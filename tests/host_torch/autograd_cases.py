@@ -295,16 +295,23 @@ def views_of_results():
     inner = made(lambda self, x: x.unbind(0))
     outer = made(lambda self, x: part_without_gradients(x))
 
+    hidden = made(lambda self, x: (x * 0.25)[1:])
+    several = made(lambda self, x: (x * 0.25).chunk(2))
+
     def change(view, weight):
         try:
             view.mul_(weight)
         except RuntimeError as error:
             return str(error)
-        return seen(view)
+        return seen(view), view._base is None
 
     def step():
         weight = torch.ones(SIZE, device="cuda", requires_grad=True)
-        return change(inner(inputs())[1], weight), change(outer(inputs()), weight)
+        found = [change(inner(inputs())[1], weight), change(outer(inputs()), weight), change(hidden(inputs()), weight),
+                 change(several(inputs())[1], weight)]
+        with torch.no_grad():
+            without = hidden(inputs()), several(inputs())[1]
+        return found, [change(view, weight) for view in without]
 
     return step
 

@@ -1,0 +1,71 @@
+#include "python_hooks/replay/under_autograd.h"
+
+#include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/outside.h"
+#include "python_hooks/state/autograd_state.h"
+#include "shim/lifecycle/config.h"
+
+namespace grape::python::replay {
+namespace {
+
+constexpr std::uint64_t kTimedOf = 16;  // calls inside of others
+
+double g_seconds = 0;  // with the GIL
+
+double weight_of(const Region& region) noexcept {
+  if (t_launches.depth == 0) return 1;
+  return region.calls % kTimedOf == 0 ? static_cast<double>(kTimedOf) : 0;
+}
+
+void note_reason(Region& region) noexcept {
+  if (region.autograd_reason != Reasons::kNone) return region.reasons.again(region.autograd_reason);
+  try {
+    region.reasons.add("under autograd: what it returns or changes requires grad", {});
+    region.autograd_reason = region.reasons.last_index();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+}  // namespace
+
+void add_seconds_in_regions(double seconds) noexcept { g_seconds += seconds; }
+double seconds_in_regions() noexcept { return g_seconds; }
+
+CountedCall::CountedCall(Region& region) noexcept
+    : region_(region), weight_(weight_of(region)), began_(weight_ != 0 ? now() : 0) {
+  ++region_.calls;
+  region_.times.kind = Times::Kind::kOther;
+  ++t_launches.depth;
+}
+
+CountedCall::~CountedCall() noexcept {
+  --t_launches.depth;
+  if (weight_ == 0) return;
+  const double seconds = now() - began_;
+  region_.times.all += seconds * weight_;
+  if (t_launches.depth == 0) add_seconds_in_regions(seconds);
+}
+
+bool runs_under_autograd(Region& region) noexcept {
+  if (config().strict || !state::gradients_enabled()) return false;
+  return region.autograd.rests() || !region.free_of_gradients;
+}
+
+Object* run_under_autograd(Region& region, const Call& call) {
+  const CountedCall counted(region);
+  Object* result = nullptr;
+  if (region.autograd.resting()) {
+    result = call.eager(call.function, call.arguments, call.count, call.names);
+  } else {
+    const Busy busy(region);
+    result = call.eager(call.function, call.arguments, call.count, call.names);
+    region.free_of_gradients = result != nullptr && !state::leads_to_gradients(result);
+    if (result != nullptr && !region.free_of_gradients) region.autograd.begin();
+  }
+  if (region.free_of_gradients) return result;
+  ++region.fell_back;
+  note_reason(region);
+  return result;
+}
+
+}  // namespace grape::python::replay

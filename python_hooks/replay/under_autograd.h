@@ -1,0 +1,35 @@
+// Calls whose results require grad. None of them is replayed, and most calls of a training are of this kind: they are
+// not observed either, and cost next to nothing. With the GIL.
+#pragma once
+
+#include "python_hooks/replay/region.h"
+#include "python_hooks/replay/run.h"
+
+namespace grape::python::replay {
+
+// Is the call to run as always, without a look at it, since gradients are on and the region's results require grad, or
+// since nobody knows yet whether they do?
+bool runs_under_autograd(Region& region) noexcept;
+
+// Runs it so; the modules inside are regions of their own. Looks at the result where that is not known.
+Object* run_under_autograd(Region& region, const Call& call);
+
+// Counts a region's call, and its time where that is cheap: each outermost one, and of the others one in 16.
+class CountedCall {
+ public:
+  explicit CountedCall(Region& region) noexcept;
+  ~CountedCall() noexcept;
+  CountedCall(const CountedCall&) = delete;
+  CountedCall& operator=(const CountedCall&) = delete;
+
+ private:
+  Region& region_;
+  const double weight_;  // 0: it is not timed
+  const double began_;
+};
+
+// In regions' calls, the outermost of each thread.
+void add_seconds_in_regions(double seconds) noexcept;
+double seconds_in_regions() noexcept;
+
+}  // namespace grape::python::replay
