@@ -1,0 +1,89 @@
+"""Compares runs of a program, and says in one line what came out."""
+
+import dataclasses
+from typing import Any, Optional
+
+
+@dataclasses.dataclass
+class Outcome:
+    name: str
+    kind: str  # equal, differs, not deterministic, missing library, skipped, error, crashed, time limit
+    detail: str = ""
+    log: str = ""
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
+    replays: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def line(self, width: int) -> str:
+        words = f"{self.name:{width}}  {self.kind}"
+        if self.detail:
+            words += f": {self.detail}" if self.kind != "differs" else f" {self.detail}"
+        if self.replays:
+            words += f"  [replayed {self.replays['replayed']} of {self.replays['calls']} calls"
+            words += f", {len(self.replays['reasons'])} reasons]"
+        if self.seconds:
+            words += f"  {self.seconds['plain']:.1f} s, {self.seconds['grape']:.1f} s"
+        return words
+
+
+def first_difference(ours: list[dict[str, str]], theirs: list[dict[str, str]]) -> Optional[str]:
+    """At which step what differs first, in words; None if nothing does."""
+    for step, (one, other) in enumerate(zip(ours, theirs)):
+        labels = [label for label in {**one, **other} if one.get(label) != other.get(label)]
+        if labels:
+            label = labels[0]
+            more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+            return f"at step {step} in {label}{more}{texts(label, one.get(label), other.get(label))}"
+    if len(ours) != len(theirs):
+        return f"in the number of steps: {len(ours)}, {len(theirs)}"
+    return None
+
+
+def texts(label: str, one: Optional[str], other: Optional[str]) -> str:
+    """Both sides where they are words and not hashes."""
+    if one is None or other is None:
+        return f" (only {'plain' if other is None else 'under Grape'})"
+    hashes = label.startswith(("value", "gradient", "buffer", "weight", "random", "modes", "indices"))
+    return f" ({one} | {other})" if "None" in (one, other) or not hashes else ""
+
+
+def failure(run: dict[str, Any], who: str, name: str) -> Optional[Outcome]:
+    if run["status"] is None:
+        return Outcome(name, "time limit", who, run["log"])
+    if run["status"] != 0:
+        return Outcome(name, "crashed", f"{who}, exit status {run['status']}", run["log"])
+    return None
+
+
+def judge(name: str, plain: list[dict[str, Any]], grape: list[dict[str, Any]]) -> Outcome:
+    for who, runs in (("plain", plain), ("under Grape", grape)):
+        for run in runs:
+            failed = failure(run, who, name)
+            if failed:
+                return failed
+    if plain[0]["error"]:
+        return Outcome(name, "error", plain[0]["error"], plain[0]["log"])
+    unsteady = first_difference(plain[0]["records"], plain[1]["records"])
+    for number, run in enumerate(grape, 1):
+        if run["error"]:
+            return Outcome(name, "differs", f"in run {number}: it raises {run['error']}", run["log"])
+        found = None if unsteady else first_difference(plain[0]["records"], run["records"])
+        if found:
+            return Outcome(name, "differs", f"{found}, run {number} of {len(grape)}", run["log"])
+    return Outcome(name, "not deterministic", unsteady) if unsteady else Outcome(name, "equal")
+
+
+def summary_of_reports(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """Calls and replays of all modules and runs, and how often each reason was given."""
+    if not reports:
+        return {}
+    regions = [region for report in reports for region in report["regions"]]
+    reasons: dict[str, int] = {}
+    for region in regions:
+        for reason in region["reasons"]:
+            reasons[reason["text"]] = reasons.get(reason["text"], 0) + reason["count"]
+    return {
+        "calls": sum(region["calls"] for region in regions),
+        "replayed": sum(region["replayed"] for region in regions),
+        "observed": sum(region["observed"] for region in regions),
+        "reasons": reasons,
+    }
