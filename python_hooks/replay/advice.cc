@@ -37,7 +37,12 @@ constexpr const char kRandom[] =
 constexpr const char kGradients[] =
     "Gradients are no part of what is guarded. Zero, clip and use them outside of modules and functions that are to be "
     "replayed.";
-constexpr const char kAutograd[] = "Call the module under torch.inference_mode() or torch.no_grad().";
+constexpr const char kAutograd[] =
+    "In training nothing needs to be changed: such calls run as always. For inference, call the module under "
+    "torch.inference_mode() or torch.no_grad().";
+constexpr const char kSavedTensors[] =
+    "Nothing needs to be changed: inside of a checkpoint, save_on_cpu or saved_tensors_hooks calls run as always.";
+constexpr const char kOtherView[] = "Return a copy (clone()) of the view, or make the view outside of the call.";
 constexpr const char kModuleChanged[] =
     "The call changes its own module. Keep counters, caches and flags outside of it, or pass them as arguments.";
 constexpr const char kFunctionChanged[] =
@@ -168,6 +173,17 @@ constexpr Row kRows[] = {
     {"same random state", {"random", kRandom}},
     {"calls a driver function that Grape does not know", {"driver_call", ""}},
     {"calls backward()", {"autograd", kAutograd}},
+    {"sees what autograd saves", {"autograd", kSavedTensors}},
+    {"under autograd", {"autograd", kAutograd}},
+    {"the call called its retain_grad()", {"autograd", kAutograd}},
+    {"the call made it a view", {"autograd", kAutograd}},
+    {"its .grad", {"autograd", kGradients}},
+    {"another .grad", {"autograd", kGradients}},
+    {"a hook on it", {"autograd", kAutograd}},
+    {"its forward-mode gradient", {"autograd", kAutograd}},
+    {"autograd notes of", {"autograd", kAutograd}},
+    {"a view that was made in another grad mode", {"result", kOtherView}},
+    {"its code names: the call", {"autograd", kAutograd}},
     {"requires grad", {"autograd", kAutograd}},
     {"requires_grad", {"autograd", kAutograd}},
     {"which cannot be guarded", {"hidden_state", kHidden}},

@@ -293,7 +293,7 @@ Object* decide(Region& region, Call& call) {
   call.walk = &walk;
   const bool known = state::take_dispatch_state(call.dispatch, blocked);
   if (known && call.dispatch.grad_enabled && region.autograd.rests()) {
-    return pass_on(region, call, "under autograd: its result requires grad");
+    return pass_on(region, call, "under autograd: what it returns or changes requires grad");
   }
   if (!known || !write_call(call, walk)) {
     const std::string refusal = blocked != nullptr ? blocked : walk.reason();

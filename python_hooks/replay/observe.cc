@@ -95,10 +95,15 @@ bool find_writes(const state::GlobalsGuard& globals, const Seen& seen, std::vect
   std::vector<state::TensorVersion> now;
   globals.take_versions(now);
   std::unordered_map<const state::VersionCounter*, std::uint32_t> before;
-  for (const state::TensorVersion& tensor : seen.globals_before) before.emplace(tensor.counter, tensor.count);
+  std::unordered_set<const Object*> noted;  // what autograd noted of these before the call is known
+  for (const state::TensorVersion& tensor : seen.globals_before) {
+    before.emplace(tensor.counter, tensor.count);
+    noted.insert(tensor.tensor);
+  }
   std::unordered_set<const state::VersionCounter*> met;
   for (std::uint32_t i = 0; i < now.size(); ++i) {
     const state::VersionCounter* const counter = now[i].counter;
+    if (state::autograd_facts(now[i].tensor) != 0 && noted.count(now[i].tensor) == 0) return false;
     if (counter == nullptr || seen.before->knows(counter) || !met.insert(counter).second) continue;
     const auto known = before.find(counter);
     if (known == before.end()) return false;
@@ -162,6 +167,11 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   seen.reason = changed_by_call(region, known, call);
   if (!seen.reason.empty()) {
     if (!region.guard->holds()) note_change_of_self(region, call);
+    return nullptr;
+  }
+  seen.reason = moved_in_globals(seen.globals_before);
+  if (!seen.reason.empty()) {
+    seen.autograd = true;
     return nullptr;
   }
   auto observation = std::make_unique<Observation>();

@@ -52,6 +52,11 @@ std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, 
   return {};
 }
 
+std::string moved_in_globals(const std::vector<state::TensorVersion>& before) {
+  const char* const moved = state::moved_autograd(before);
+  return moved != nullptr ? std::string("a tensor that its code names: the call ") + moved : std::string();
+}
+
 std::vector<Range> output_ranges(const program::Program& program, const std::vector<std::uint64_t>& addresses,
                                  const std::vector<OutputRecipe>& recipes, const state::Outcome& outcome) {
   std::vector<Range> ranges;

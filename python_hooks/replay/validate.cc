@@ -36,6 +36,7 @@ class Check {
       return false;
     }
     before_ = state::Before::take(*call_.walk, *region_.guard, lasting_argument(region_), error);
+    if (proven_.globals != nullptr) proven_.globals->take_versions(globals_before_);
     random_known_ = state::random_state(call_.dispatch.device, seed_, offset_);
     host_random_.take();
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
@@ -75,7 +76,8 @@ class Check {
                           offset - offset_ != proven_.program.head().random_increment)) {
       return "draws another amount of random numbers";
     }
-    return changed_by_call(region_, proven_.globals.get(), call_);
+    std::string changed = changed_by_call(region_, proven_.globals.get(), call_);
+    return changed.empty() ? moved_in_globals(globals_before_) : changed;
   }
 
   // `outcome`: the call's; null: only what the host reads is looked at.
@@ -129,6 +131,7 @@ class Check {
   const Call& call_;
   Shadow shadow_;
   std::unique_ptr<state::Before> before_;
+  std::vector<state::TensorVersion> globals_before_;
   std::uint64_t seed_ = 0, offset_ = 0;
   state::HostRandom host_random_;
   bool random_known_ = false;

@@ -32,9 +32,9 @@ class Taker {
   bool take_object(std::uint32_t place) {
     ObjectBefore& known = state_.objects[place];
     Object* const type = type_of(known.object);
-    known.type = Held(type);
+    known.type = Strong(type);
     if (is_tensor_or_subclass(known.object)) return take_tensor(place);
-    known.held = Held(known.object);
+    known.held = Strong(known.object);
     if (is_type(known.object)) return take_class(place);
     if (!shape_of(type, known.shape, known.slot_places)) {
       known.kept = Kept::kReferents;
@@ -54,10 +54,10 @@ class Taker {
     TensorBefore& tensor = state_.tensors.back();
     const Reference watch(g_api.PyWeakref_NewRef(known.object, nullptr));
     if (!watch || !view_tensor(known.object, tensor.view)) return refuse(place, "a tensor that is not understood");
-    tensor.watch = Held(watch.get());
+    tensor.watch = Strong(watch.get());
     tensor.sizes.assign(tensor.view.sizes, tensor.view.sizes + tensor.view.dimensions);
     tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
-    tensor.requires_grad = requires_grad(known.object);
+    tensor.autograd = AutogradNotes(known.object);
     tensor.content = content_of(tensor.view);
     tensor.counter = version_counter(known.object);
     if (tensor.counter != nullptr) tensor.version = tensor.counter->load();
@@ -66,7 +66,7 @@ class Taker {
     const Reference memory(new_alias(known.object, view.dimensions, view.sizes, view.strides, view.offset, view.type));
     if (!memory) throw std::bad_alloc();
     share_version(memory.get(), known.object);
-    tensor.memory = Held(memory.get());
+    tensor.memory = Strong(memory.get());
     return take_attributes(place);
   }
 
@@ -94,7 +94,7 @@ class Taker {
     if (!read_attributes(known.object, entries)) return refuse(place, "an object whose __dict__ is no plain one");
     if (known.kept == Kept::kInstance) {
       known.dict.value = instance_dict(known.object);
-      known.dict.held = Held(known.dict.value);
+      known.dict.held = Strong(known.dict.value);
     }
     for (const Item& item : entries) {
       known.attributes.push_back(entry(item.key, item.value));
@@ -133,10 +133,10 @@ class Taker {
 
   Entry entry(Object* key, Object* value) const {
     Entry entry;
-    entry.key = Held(key);
+    entry.key = Strong(key);
     entry.value = value;
     const bool watched = value != nullptr && is_tensor_or_subclass(value) && state_.places.count(value) != 0;
-    if (!watched) entry.held = Held(value);
+    if (!watched) entry.held = Strong(value);
     return entry;
   }
 

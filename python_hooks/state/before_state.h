@@ -8,53 +8,29 @@
 
 #include "python_hooks/state/instance.h"
 #include "python_hooks/state/outcome.h"
+#include "python_hooks/state/strong.h"
 #include "python_hooks/state/versions.h"
 
 namespace grape::python::state {
 
-// A reference in a container that may be copied around; strong, or none.
-class Held {
- public:
-  Held() = default;
-  explicit Held(Object* borrowed) noexcept : object_(borrowed) {
-    if (object_ != nullptr) g_api.Py_IncRef(object_);
-  }
-  Held(Held&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
-  Held(const Held& other) noexcept : Held(other.object_) {}
-  Held& operator=(Held other) noexcept {
-    Object* const before = object_;
-    object_ = other.object_;
-    other.object_ = before;
-    return *this;
-  }
-  ~Held() noexcept {
-    // At the interpreter's end nothing of it may be touched: what is left is its own affair.
-    if (object_ != nullptr && !shutting_down()) g_api.Py_DecRef(object_);
-  }
-  Object* get() const noexcept { return object_; }
-
- private:
-  Object* object_ = nullptr;
-};
-
 // An entry as it was. What its end would be seen of is told by address and watched, not held (fleeting.h), as tensors
 // are: what eager would free during the call is freed.
 struct Entry {
-  Held key;
-  Held held;
+  Strong key;
+  Strong held;
   Object* value = nullptr;
   bool fleeting = false;
-  Held watch;                // fleeting, and no object of the walk: a weak reference to it
+  Strong watch;              // fleeting, and no object of the walk: a weak reference to it
   std::vector<Entry> parts;  // of a fleeting tuple, which is told by what is in it
 };
 
 struct TensorBefore {
-  Held watch;   // weak reference
-  Held memory;  // another tensor with the same memory and version, which stay when the tensor itself is gone
+  Strong watch;   // weak reference
+  Strong memory;  // another tensor with the same memory and version, which stay when the tensor itself is gone
   const void* base = nullptr;  // what autograd knows it as a view of
   TensorView view;
   std::vector<std::int64_t> sizes, strides;
-  bool requires_grad = false;
+  AutogradNotes autograd;
   std::uint64_t content = 0;  // hash of what a tensor on the CPU holds
   VersionCounter* counter = nullptr;
   std::uint32_t version = 0;
@@ -68,10 +44,10 @@ enum class Kept : std::uint8_t { kNothing, kTensor, kInstance, kClass, kReferent
 struct ObjectBefore {
   Kept kept = Kept::kNothing;
   Object* object = nullptr;
-  Held held;  // neither a tensor nor fleeting
-  Held type;
+  Strong held;  // neither a tensor nor fleeting
+  Strong type;
   bool fleeting = false;
-  Held watch;  // of what is fleeting: a weak reference; where it can have none, its parent's entry tells of it
+  Strong watch;  // of what is fleeting: a weak reference; where it can have none, its parent's entry tells of it
   Shape shape;
   std::vector<TypeInfo::Slot> slot_places;
   Entry dict;                                   // the __dict__, not a tensor's
@@ -90,7 +66,7 @@ struct BeforeState {
   // Of a fleeting object without a watch only after its parent was found to refer to it as before.
   bool alive(std::uint32_t place) const noexcept {
     const ObjectBefore& known = objects[place];
-    const Held& watch = known.kept == Kept::kTensor ? tensors[known.tensor].watch : known.watch;
+    const Strong& watch = known.kept == Kept::kTensor ? tensors[known.tensor].watch : known.watch;
     return watch.get() == nullptr || referent(watch.get()) == known.object;
   }
   // Was `value` there before the call, and is it still that object?

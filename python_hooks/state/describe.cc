@@ -39,6 +39,15 @@ std::uint64_t keys_of_alias(Object* base, const View& alias) {
   return made && view_tensor(made.get(), view) ? view.keys : 0;
 }
 
+constexpr char kOtherView[] =
+    "a view that was made in another grad mode, or by an operator that makes several (unbind, chunk, split)";
+
+// Does a view made by as_strided(), here and now, pass for this one?
+bool is_made_anew(const TensorView& view, Object* base) {
+  const Reference made(new_view(base, view.dimensions, view.sizes, view.strides, view.offset));
+  return made && same_kind_of_view(view.object, made.get());
+}
+
 Object* tensor_of(const View& view, const BeforeState& before) {
   return view.module_tensor != nullptr ? view.module_tensor : before.tensor_at(view.place);
 }
@@ -83,7 +92,7 @@ std::uint32_t Describer::add(ValueKind kind, Object* held, std::uint32_t index) 
   out_.nodes.emplace_back();
   Node& node = out_.nodes.back();
   node.kind = kind;
-  node.held = Held(held);
+  node.held = Strong(held);
   node.index = index;
   return static_cast<std::uint32_t>(out_.nodes.size() - 1);
 }
@@ -239,6 +248,7 @@ std::uint32_t Describer::describe_view(const TensorView& view, const Memory& mem
   const void* const view_of = base_of_tensor(view.object);
   made.is_view = !made.own_version && view.type == type_of_numbers(base) && view_of != nullptr &&
                  (view_of == identity_of_tensor(base) || view_of == base_of(made, before_));
+  if (made.is_view && !is_made_anew(view, base)) return refuse(kOtherView);
   if (!made.is_view && view.keys != keys_of_alias(base, made)) {
     return refuse("a view of another inference mode than the tensor that it is of");
   }
@@ -256,7 +266,7 @@ std::uint32_t Describer::describe_instance(Object* object, const Shape& shape,
   if (shape.content == Content::kDeque) {
     const std::ptrdiff_t most = deque_limit(object);
     const Reference limit(most >= 0 ? g_api.PyLong_FromLong(most) : nullptr);
-    out_.nodes[index].limit = Held(limit ? limit.get() : g_api._Py_NoneStruct);
+    out_.nodes[index].limit = Strong(limit ? limit.get() : g_api._Py_NoneStruct);
   }
   std::vector<Link> items, attributes, slot_links;
   if (!describe_attributes(object, attributes) || !describe_slots(object, slots, slot_links) ||
@@ -289,7 +299,7 @@ bool Describer::describe_attributes(Object* object, std::vector<Link>& links) {
       return false;
     }
     Link link;
-    link.key = Held(entry.key);
+    link.key = Strong(entry.key);
     if (!describe_part(entry.value, attribute_label(entry.key), link)) return false;
     links.push_back(std::move(link));
   }
@@ -350,7 +360,7 @@ bool Describer::describe_key(Object* key, Link& link) {
     refuse("a dictionary with a key that is a NaN, or has one in it");
     return false;
   }
-  link.key = Held(key);
+  link.key = Strong(key);
   return true;
 }
 

@@ -1,6 +1,7 @@
 // The switches beside arguments and modules that decide which kernels run.
 #include <initializer_list>
 
+#include "python_hooks/state/autograd_state.h"
 #include "python_hooks/state/dispatch_writer.h"
 #include "python_hooks/state/torch_switches.h"
 #include "python_hooks/state/torch_symbols.h"
@@ -90,8 +91,13 @@ bool put_function_modes(DispatchWriter& writer, const char*& reason) noexcept {
 bool put_modes(DispatchWriter& writer, DispatchState& out, const char*& reason) noexcept {
   out.grad_enabled = g_torch.aoti_torch_grad_mode_is_enabled();
   out.inference_mode = g_torch.inference_mode();
-  writer.put(out.grad_enabled);
   writer.put(out.inference_mode);
+  writer.put(autograd_modes());
+  writer.put(saved_tensors_hooks_allowed());
+  if (saved_tensors_hooks_active()) {
+    reason = "somebody sees what autograd saves (saved_tensors_hooks, a checkpoint, save_on_cpu)";
+    return false;
+  }
   const std::uint64_t* keys = local_keys();
   if (keys == nullptr || g_torch.any_dispatch_modes(false)) {
     reason = "a TorchDispatchMode is active, which sees every operation";

@@ -18,7 +18,7 @@ bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     const bool alive = before_.alive(place_);
     if (!alive && known().fleeting) return refuse(kLetsGo);  // before what it refers to is looked at
-    if (alive ? !find_in_object() : !find_in_memory()) return false;
+    if (alive ? !find_in_object() : !find_in_memory() || !find_in_autograd(nullptr)) return false;
   }
   for (Effect& effect : last_) out_.effects.push_back(std::move(effect));
   return find_writes();
@@ -34,6 +34,11 @@ bool EffectFinder::find_writes() {
     if (tensor.counter != nullptr) {
       note_write(nullptr, tensor.counter, tensor.counter->load() - tensor.version, before_.path(place_));
     }
+  }
+  if (const char* moved = moved_autograd(before_.module_versions)) {
+    out_.autograd = true;
+    reason_ = std::string("a tensor of the module: the call ") + moved;
+    return false;
   }
   for (const TensorVersion& tensor : before_.module_versions) {
     if (version_counter(tensor.tensor) != tensor.counter) {
@@ -96,12 +101,14 @@ bool EffectFinder::find_in_tensor() {
                     std::equal(tensor.sizes.begin(), tensor.sizes.end(), now.sizes) &&
                     std::equal(tensor.strides.begin(), tensor.strides.end(), now.strides);
   if (!same) return refuse("the call gave the tensor another shape or other memory");
-  if (!find_in_memory()) return false;
-  if (requires_grad(known().object) != tensor.requires_grad) {
-    out_.autograd = true;
-    return refuse("the call changed its requires_grad");
-  }
-  return true;
+  return find_in_memory() && find_in_autograd(known().object);
+}
+
+bool EffectFinder::find_in_autograd(Object* tensor) {
+  const char* const moved = before_.tensors[known().tensor].autograd.moved(tensor);
+  if (moved == nullptr) return true;
+  out_.autograd = true;
+  return refuse(std::string("the call ") + moved);
 }
 
 bool EffectFinder::find_in_memory() {
@@ -171,7 +178,7 @@ bool EffectFinder::add(Action action, Object* key, std::size_t offset, const std
   effect.action = action;
   effect.place = place_;
   effect.type = known().type;
-  effect.key = Held(key);
+  effect.key = Strong(key);
   effect.offset = offset;
   effect.path = before_.path(place_) + label;
   if (value != nullptr) {

@@ -26,7 +26,8 @@ class EffectFinder {
   bool find_writes();
   void note_write(Object* module_tensor, const VersionCounter* counter, std::uint32_t times, std::string path);
   bool find_in_tensor();
-  bool find_in_memory();  // of a tensor that is there or gone
+  bool find_in_autograd(Object* tensor);  // null: it is gone
+  bool find_in_memory();                  // of a tensor that is there or gone
   bool find_in_attributes();
   void note_items(Object* value);
   void note_parts(std::uint32_t place);

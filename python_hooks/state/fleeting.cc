@@ -62,13 +62,13 @@ class Fleeting {
     const bool tensor = known.kept == Kept::kTensor;
     if (!tensor && type::weak_list_offset(type_of(known.object)) != 0) {
       if (!watch(known.object, known.watch)) return false;
-      known.held = Held();
+      known.held = Strong();
     } else if (!tensor && end_is_seen(known.object)) {
       return refuse(place, "an object with a finalizer that cannot be referred to weakly");
     } else if (known.parent != ~0U) {
-      known.held = Held();  // else the call's own argument, which the caller holds
+      known.held = Strong();  // else the call's own argument, which the caller holds
     }
-    known.dict.held = Held();
+    known.dict.held = Strong();
     return let_go_of_entries(place);
   }
 
@@ -92,7 +92,7 @@ class Fleeting {
           Entry part;
           part.value = tuple_data(value)[i];
           if (!is_fleeting(part.value)) {
-            part.held = Held(part.value);
+            part.held = Strong(part.value);
           } else if (!let_go(place, part)) {
             return false;
           }
@@ -105,14 +105,14 @@ class Fleeting {
         return false;
       }
     }
-    entry.held = Held();
+    entry.held = Strong();
     return true;
   }
 
-  static bool watch(Object* object, Held& watch) {
+  static bool watch(Object* object, Strong& watch) {
     const Reference made(g_api.PyWeakref_NewRef(object, nullptr));
     if (!made) throw std::bad_alloc();
-    watch = Held(made.get());
+    watch = Strong(made.get());
     return true;
   }
 

@@ -151,6 +151,13 @@ Row g_native_installed[] = {
      "StorageBase._new_shared_filename_cpu StorageBase._share_cuda_ StorageBase._share_fd_cpu_ "
      "StorageBase._share_filename_cpu_ _VariableFunctionsClass.from_file"},
     {"torch._C", "_ImperativeEngine.run_backward", EffectKind::kBackward, "backward()"},
+    // What autograd notes of a tensor beside what a call is compared by: errors of detach_() depend on how a view was
+    // made, and gradients are of the type that was asked for.
+    {"torch._C",
+     "TensorBase.detach_ _VariableFunctionsClass.detach_ TensorBase.retain_grad TensorBase[set:grad_dtype] "
+     "TensorBase._register_hook_dict "
+     "_ImperativeEngine.queue_callback _ImperativeEngine.clone_execution"},
+    {"torch._C", "TensorBase[get:grad_dtype] _current_graph_task_id _current_autograd_node", EffectKind::kFromUsers},
     {"torch._C",
      "_cuda_emptyCache _cuda_memoryStats _cuda_memorySnapshot _cuda_resetPeakMemoryStats "
      "_cuda_resetPeakHostMemoryStats _cuda_resetAccumulatedMemoryStats _cuda_hostMemoryStats _cuda_setMemoryFraction "
@@ -183,7 +190,9 @@ Row g_native_installed[] = {
     // An error, where the program forbids it.
     {"torch._C._autograd", "_push_saved_tensors_default_hooks", EffectKind::kRefused,
      "torch.autograd.graph.saved_tensors_hooks()"},
-    {"torch._C._autograd", "_saved_tensors_hooks_is_enabled _saved_tensors_hooks_get_disabled_error_message",
+    {"torch._C._autograd",
+     "_saved_tensors_hooks_is_enabled _saved_tensors_hooks_get_disabled_error_message "
+     "_top_saved_tensors_default_hooks",
      EffectKind::kFromUsers},
     // What an operator does.
     {"torch._C",
@@ -219,6 +228,9 @@ Row g_python[] = {
      "settrace setprofile settrace_all_threads setprofile_all_threads active_count enumerate"},
     // They ask a tensor, for whoever called them.
     {"torch.storage", "_StorageBase.is_pinned TypedStorage.is_pinned"},
+    // Nodes of autograd's graph, which show what no signature does, and hooks on tensors and nodes.
+    {"torch.autograd.graph", "get_gradient_edge register_multi_grad_hook"},
+    {"torch._tensor", "Tensor.register_hook Tensor.register_post_accumulate_grad_hook"},
     {"torch.nn.utils.rnn", "PackedSequence.is_pinned"},
     {"ctypes", "string_at wstring_at memoryview_at cast"},
     // Hooks of it, and which buffers are in it, are no part of what is guarded of a module.

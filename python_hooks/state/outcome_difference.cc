@@ -53,7 +53,7 @@ class Comparison {
     return same_value(a.node, b.node);
   }
 
-  static bool same_key(const Held& a, const Held& b) {
+  static bool same_key(const Strong& a, const Strong& b) {
     if (a.get() == b.get()) return true;
     return a.get() != nullptr && b.get() != nullptr && same_plain_value(a.get(), b.get());
   }

@@ -31,16 +31,16 @@ struct Range {
 struct Node {
   ValueKind kind = ValueKind::kPlain;
   Shape shape;                     // kBuilt
-  Held held;                       // kPlain, kIdentity, kForm: the value; kBuilt: its type
+  Strong held;                     // kPlain, kIdentity, kForm: the value; kBuilt: its type
   Object* object = nullptr;        // kModule: borrowed, lives while the module's guard holds
   std::uint32_t index = 0;         // kArgument: place; kMade: tensor; kView: view; kForm: form
-  Held limit;                      // of a deque: its greatest length
+  Strong limit;                    // of a deque: its greatest length
   Range items, attributes, slots;  // kBuilt; kMade, kView: attributes, plain values
 };
 
 // A part of a built object.
 struct Link {
-  Held key;                // of an attribute or of a dictionary's item
+  Strong key;              // of an attribute or of a dictionary's item
   std::uint32_t node = 0;  // kNoNode: an empty slot
   std::size_t offset = 0;  // of a slot
   std::string slot;        // its name
@@ -74,8 +74,8 @@ enum class Action : std::uint8_t {
 struct Effect {
   Action action = Action::kSetAttribute;
   std::uint32_t place = 0;  // the argument's object
-  Held type;                // its class
-  Held key;
+  Strong type;              // its class
+  Strong key;
   std::size_t offset = 0;        // list index, bytes of a slot
   std::uint32_t node = kNoNode;  // the new value
   std::string path;              // for people

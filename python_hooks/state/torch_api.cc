@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "python_hooks/state/autograd_state.h"
 #include "python_hooks/state/torch_symbols.h"
 
 namespace grape::python::state {
@@ -151,8 +152,8 @@ bool mark_tensor(Object* plain_tensor, TensorMark& out) noexcept {
   out.data = view.data;
   out.storage = view.storage;
   out.storage_bytes = view.storage_bytes;
-  std::uint64_t shape = static_cast<std::uint64_t>(view.type) << 16 | static_cast<std::uint64_t>(view.dimensions) << 1 |
-                        static_cast<std::uint64_t>(requires_grad(plain_tensor));
+  std::uint64_t shape = static_cast<std::uint64_t>(view.type) << 24 | static_cast<std::uint64_t>(view.dimensions) << 4 |
+                        static_cast<std::uint64_t>(autograd_facts(plain_tensor));
   for (std::int64_t i = 0; i < view.dimensions; ++i) {
     shape = mixed(mixed(shape, static_cast<std::uint64_t>(view.sizes[i])), static_cast<std::uint64_t>(view.strides[i]));
   }

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "python_hooks/memory_map.h"
+#include "python_hooks/state/autograd_state.h"
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/torch_symbols.h"
 #include "shim/lifecycle/elf_lookup.h"
@@ -403,7 +404,10 @@ Loaded try_to_load() noexcept {
   // Under a mode that makes other tensors than the ordinary ones nothing can be said yet.
   if (g_torch.any_dispatch_modes(false)) return Loaded::kNotYet;
   g_unread = "the thread's dispatch keys";
-  if (check_samples(torch) && check_local_keys()) return Loaded::kYes;
+  if (check_samples(torch) && check_local_keys()) {
+    if (find_autograd_places(torch)) return Loaded::kYes;
+    g_unread = "autograd's notes";
+  }
   log_line(LogLevel::kDebug, "no replay yet: PyTorch's tensors cannot be read now: %s", g_unread);
   if (!g_attempts.failed()) return Loaded::kNotYet;
   notice("no replay: this PyTorch's tensors are laid out in a way that is not known: %s", g_unread);

@@ -6,8 +6,15 @@ void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorV
   for (const WalkedTensor& tensor : tensors) {
     Object* const object = tensor.view.object;
     VersionCounter* const counter = version_counter(object);
-    out.push_back({object, counter, counter != nullptr ? counter->load() : 0});
+    out.push_back({object, counter, counter != nullptr ? counter->load() : 0, AutogradNotes(object)});
   }
+}
+
+const char* moved_autograd(const std::vector<TensorVersion>& before) noexcept {
+  for (const TensorVersion& tensor : before) {
+    if (const char* moved = tensor.autograd.moved(tensor.tensor)) return moved;
+  }
+  return nullptr;
 }
 
 void move_version(Object* tensor, std::uint32_t times) noexcept {

@@ -1,11 +1,12 @@
-// Versions of tensors: how often autograd was told that a tensor was written to. A tensor and its views share one; by
-// it a backward pass finds out that what it saved is not as it was. A replay writes to memory and tells nobody: it
-// moves the versions as the call did. With the GIL.
+// Versions of tensors, and what else autograd notes of them. A version is how often autograd was told of a write. A
+// tensor and its views share one; by it a backward pass finds out that what it saved is not as it was. A replay writes
+// to memory and tells nobody: it moves the versions as the call did. With the GIL.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "python_hooks/state/autograd_state.h"
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/walk.h"
 
@@ -15,7 +16,11 @@ struct TensorVersion {
   Object* tensor = nullptr;           // borrowed
   VersionCounter* counter = nullptr;  // null: it has none
   std::uint32_t count = 0;
+  AutogradNotes autograd;  // as it was then
 };
+
+// What the first of them moved of what autograd notes of it, for people; null: nothing. They are alive.
+const char* moved_autograd(const std::vector<TensorVersion>& before) noexcept;
 
 // As they are now. Appends; throws std::bad_alloc.
 void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorVersion>& out);

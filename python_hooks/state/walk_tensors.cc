@@ -1,5 +1,6 @@
 #include <xxhash.h>
 
+#include "python_hooks/state/autograd_state.h"
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
@@ -30,10 +31,10 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
   const bool on_device = is_on_device(view);
   const struct {
     std::int32_t type, device_type, device_index;
-    std::uint32_t requires_grad;
+    std::uint32_t autograd;
     std::uint64_t keys;
     std::int64_t dimensions, offset;
-  } facts = {view.type, view.device_type, view.device_index, requires_grad(tensor),
+  } facts = {view.type, view.device_type, view.device_index, autograd_facts(tensor),
              view.keys, view.dimensions,  view.offset};
   put(facts);
   put(view.sizes, static_cast<std::size_t>(view.dimensions) * sizeof *view.sizes);

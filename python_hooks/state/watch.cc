@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/autograd_state.h"
 #include "python_hooks/state/module_guard.h"
 
 namespace grape::python::state {
@@ -157,7 +158,7 @@ void Watch::tensor(Object* tensor) {
   if (words_of_tensor(tensor, words)) {
     for (std::size_t i = 0; i < words.count; ++i) is(words.at[i], *words.at[i]);
     check({reinterpret_cast<std::uintptr_t>(words.grad) | 1U, entries_.size()}, false);
-    entries_.push_back({What::kGrad, requires_grad(tensor), tensor, 0});
+    entries_.push_back({What::kGrad, autograd_facts(tensor), tensor, 0});
     return;
   }
   TensorMark mark;
@@ -178,7 +179,7 @@ bool Watch::entry_holds(const Entry& entry) const noexcept {
     case What::kType:
       return type::version(entry.object) == entry.a;
     case What::kGrad:
-      return requires_grad(const_cast<Object*>(entry.object)) == (entry.count != 0);
+      return autograd_facts(const_cast<Object*>(entry.object)) == entry.count;
     case What::kTensor: {
       TensorMark mark;
       return mark_tensor(const_cast<Object*>(entry.object), mark) &&

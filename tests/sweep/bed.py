@@ -22,7 +22,10 @@ class Program:
     libraries: tuple[str, ...]
     tags: tuple[str, ...]
     gpu_only: str  # why the simulated driver cannot run it; empty: it can
-    about: str
+
+    @property
+    def about(self) -> str:
+        return " ".join((self.function.__doc__ or "").split())
 
     def missing(self) -> list[str]:
         return [name for name in self.libraries if importlib.util.find_spec(name) is None]
@@ -34,8 +37,7 @@ def program(*libraries: str, tags: str = "", gpu_only: str = "", name: str = "")
     def add(function: Any) -> Any:
         entry = name or function.__name__
         assert entry not in PROGRAMS, entry
-        about = " ".join((function.__doc__ or "").split())
-        PROGRAMS[entry] = Program(entry, function, libraries, tuple(tags.split()), gpu_only, about)
+        PROGRAMS[entry] = Program(entry, function, libraries, tuple(tags.split()), gpu_only)
         return function
 
     return add
@@ -189,12 +191,13 @@ class Run:
 
     def finish(self) -> None:
         """Random numbers that are drawn after the program are a record of their own."""
-        self.see(rand_of_CPU=torch.rand(8), rand_of_device=torch.rand(8, device=self.device), rand_of_Python=random.random())
+        drawn = {"CPU": torch.rand(8), "device": torch.rand(8, device=self.device), "Python": random.random()}
+        self.see(drawn_afterwards=drawn)
         self.end_step()
 
 
 def text_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {re.sub('0x[0-9a-f]+', '0x', str(error))[:400]}"
+    return f"{type(error).__name__}: {' '.join(re.sub('0x[0-9a-f]+', '0x', str(error)).split())[:300]}"
 
 
 # Loops that many programs share.

@@ -43,7 +43,16 @@ def texts(label: str, one: Optional[str], other: Optional[str]) -> str:
     if one is None or other is None:
         return f" (only {'plain' if other is None else 'under Grape'})"
     hashes = label.startswith(("value", "gradient", "buffer", "weight", "random", "modes", "indices"))
-    return f" ({one} | {other})" if "None" in (one, other) or not hashes else ""
+    return f" ({excerpt(one, other)} | {excerpt(other, one)})" if "None" in (one, other) or not hashes else ""
+
+
+def excerpt(text: str, other: str, most: int = 70) -> str:
+    """The part of a long text where it differs from the other."""
+    if len(text) <= most:
+        return text
+    same = next((at for at, (a, b) in enumerate(zip(text, other)) if a != b), min(len(text), len(other)))
+    begin = max(0, same - most // 2)
+    return ("…" if begin else "") + text[begin : begin + most] + ("…" if begin + most < len(text) else "")
 
 
 def failure(run: dict[str, Any], who: str, name: str) -> Optional[Outcome]:
@@ -63,13 +72,21 @@ def judge(name: str, plain: list[dict[str, Any]], grape: list[dict[str, Any]]) -
     if plain[0]["error"]:
         return Outcome(name, "error", plain[0]["error"], plain[0]["log"])
     unsteady = first_difference(plain[0]["records"], plain[1]["records"])
-    for number, run in enumerate(grape, 1):
-        if run["error"]:
-            return Outcome(name, "differs", f"in run {number}: it raises {run['error']}", run["log"])
-        found = None if unsteady else first_difference(plain[0]["records"], run["records"])
-        if found:
-            return Outcome(name, "differs", f"{found}, run {number} of {len(grape)}", run["log"])
+    found = [difference(plain[0], run, steady=unsteady is None) for run in grape]
+    differing = [number for number, words in enumerate(found) if words]
+    if differing:
+        words = f"{found[differing[0]]}; in {len(differing)} of {len(grape)} runs"
+        return Outcome(name, "differs", words, grape[differing[0]]["log"])
     return Outcome(name, "not deterministic", unsteady) if unsteady else Outcome(name, "equal")
+
+
+def difference(plain: dict[str, Any], grape: dict[str, Any], steady: bool) -> Optional[str]:
+    """Of a program that is not deterministic only the errors and the number of steps are compared."""
+    if grape["error"]:
+        return f"because it raises {grape['error']}"
+    if not steady and len(plain["records"]) == len(grape["records"]):
+        return None
+    return first_difference(plain["records"], grape["records"])
 
 
 def summary_of_reports(reports: list[dict[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ longer than training. CUDA works in the children, because the parent never touch
     python fork_server.py SOCKET
 
 Each connection to the Unix socket is one request, a line of JSON: {"program", "out", "device", "steps", "limit"}. The
-answer is one too: {"status": the exit status, "pid", "seconds"}; the status is negative for a signal, null for a timeout."""
+answer is one too: {"status", "pid", "seconds"}. The status is negative for a signal, and null for a timeout."""
 
 import contextlib
 import importlib
@@ -52,7 +52,7 @@ def run_program(request: dict[str, Any]) -> int:
     answer: dict[str, Any] = {"records": [], "error": None}
     run = Run(request["device"], request["steps"])
     answer["records"] = run.records
-    if entry.gpu_only and torch.cuda.is_available() and "simulated" in torch.cuda.get_device_name().lower():
+    if entry.gpu_only and request["device"] == "cuda" and "simulated" in torch.cuda.get_device_name().lower():
         answer["skipped"] = entry.gpu_only
     else:
         torch.use_deterministic_algorithms(True, warn_only=True)

@@ -96,7 +96,8 @@ def add_scaled(gated: bool) -> None:
         model = run.put(nn.Sequential(nn.Linear(8, 8), ScaledBlock(gated), nn.Linear(8, 4)))
         train(run, model, lambda: vectors(run), regress, steps=run.count * 2)
 
-    scaled.__doc__ = "A checkpoint around a module whose result does not require grad" + (", and a gate" if gated else "")
+    about = "A checkpoint around a module whose result does not require grad"
+    scaled.__doc__ = about + (", and a gate" if gated else "")
 
 
 add_scaled(False)
@@ -145,7 +146,7 @@ def module_hooks(run: Run) -> None:
     """Forward, pre-, full backward and tensor hooks, on modules and parameters."""
     model = run.put(SmallNet())
     seen: dict[str, Any] = {}
-    model.head[1].register_full_backward_hook(lambda module, into, out: seen.update(into=into[0], out=out[0]))
+    model.head[4].register_full_backward_hook(lambda module, into, out: seen.update(into=into[0], out=out[0]))
     model.backbone[0].register_forward_hook(lambda module, inputs, out: out * 1.01)
     model.head[1].register_forward_pre_hook(lambda module, inputs: (inputs[0] * 0.99,))
     model.backbone[4].register_forward_hook(lambda module, inputs, out: seen.update(features=out.detach().mean()))
@@ -183,7 +184,7 @@ class Retainer(nn.Module):
 
 @program(tags="retain_grad")
 def retained_gradients(run: Run) -> None:
-    """Gradients of inner values, asked for in the forward, in a module without results that require grad, and outside."""
+    """Gradients of inner values: asked for in a forward, in a module with a detached result, and outside."""
     model, retainer = run.put(Retains()), run.put(Retainer())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for _ in run.steps(run.count * 4):
@@ -306,7 +307,8 @@ def two_heads(run: Run) -> None:
         def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
             return -0.3 * grad
 
-    model, second = run.put(SmallNet()), run.put(nn.Sequential(nn.Flatten(), nn.ReLU(inplace=True), nn.Linear(48, 2)))
+    model = run.put(SmallNet())
+    second = run.put(nn.Sequential(nn.Flatten(), nn.Linear(48, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)))
     optimizer = torch.optim.SGD([*model.parameters(), *second.parameters()], lr=0.05)
     for _ in run.steps():
         x, y = images(run)
@@ -428,3 +430,16 @@ def anomaly_mode(run: Run) -> None:
         run.see(loss=loss, out=out, model=model)
         if step % 5 != 4:
             optimizer.step()
+
+
+@program(tags="numbers double_backward")
+def sequence_numbers(run: Run) -> None:
+    """Autograd's number of each node, by which it orders backward passes. The nodes are of two threads."""
+    model = run.put(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)))
+    for _ in run.steps():
+        x, y = vectors(run)
+        x.requires_grad_()
+        loss = F.mse_loss(model(x), y)
+        (grad,) = torch.autograd.grad(loss, x, create_graph=True)
+        total = loss + grad.pow(2).sum()
+        run.see(numbers=[value.grad_fn._sequence_nr() for value in (loss, grad, total)])

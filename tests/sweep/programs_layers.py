@@ -288,7 +288,8 @@ def video_net(run: Run) -> None:
     model = run.put(
         nn.Sequential(
             nn.Conv3d(3, 6, 3, padding=1), nn.BatchNorm3d(6), nn.ReLU(inplace=True), nn.MaxPool3d(2),
-            nn.Conv3d(6, 8, 3, padding=1), nn.ReLU(inplace=True), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(8, 5),
+            nn.Conv3d(6, 8, 3, padding=1), nn.ReLU(inplace=True), nn.AdaptiveAvgPool3d(1), nn.Flatten(),
+            nn.Linear(8, 5),
         )
     )  # fmt: skip
     train(run, model, lambda: (run.randn(2, 3, 4, 8, 8), run.randint(5, 2)), classify)

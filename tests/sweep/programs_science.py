@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from bed import Run, program, train
-from programs_plain import UNet
+from programs_plain import NO_FUSED_CELLS, UNet
 from torch import nn
 from torch.nn import functional as F
 
@@ -123,7 +123,7 @@ add_process(False)
 add_process(True)
 
 
-@program("torchaudio", tags="speech conv recurrent")
+@program("torchaudio", tags="speech conv recurrent", gpu_only=f"{NO_FUSED_CELLS}, nor is CTC loss of cuDNN")
 def speech_ctc(run: Run) -> None:
     """Mel spectrograms, convolutions with in-place Hardtanh, a GRU, CTC loss."""
     import torchaudio  # noqa: PLC0415
@@ -132,7 +132,8 @@ def speech_ctc(run: Run) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.features = torchaudio.transforms.MelSpectrogram(8000, n_fft=64, n_mels=8)
-            self.conv = nn.Sequential(nn.Conv1d(8, 16, 3, padding=1), nn.BatchNorm1d(16), nn.Hardtanh(0, 20, inplace=True))
+            act = nn.Hardtanh(0, 20, inplace=True)
+            self.conv = nn.Sequential(nn.Conv1d(8, 16, 3, padding=1), nn.BatchNorm1d(16), act)
             self.rnn, self.head = nn.GRU(16, 16, bidirectional=True, batch_first=True), nn.Linear(32, 10)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -77,17 +77,27 @@ for _name, _options in TEXT.items():
     add_text(_name, _options)
 
 
+SPEECH: dict[str, Any] = {**WIDTH, "conv_dim": (8, 8), "conv_kernel": (4, 4), "conv_stride": (4, 2),
+                          "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 8,
+                          "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.1, "mask_time_length": 2,
+                          "layerdrop": 0.2, "ctc_loss_reduction": "mean"}  # fmt: skip
+
+
 @program("transformers", tags="speech conv")
+def transformers_wav2vec2_classes(run: Run) -> None:
+    """Wav2Vec2ForSequenceClassification with layer drop and a frozen feature extractor."""
+    model: Any = build("Wav2Vec2:ForSequenceClassification", {**SPEECH, "num_labels": 3})
+    model.freeze_feature_encoder()
+    train_batches(run, model, lambda: {"input_values": run.randn(2, 400), "labels": run.randint(3, 2)})
+
+
+@program("transformers", tags="speech conv", gpu_only="CTC loss of cuDNN is not simulated")
 def transformers_wav2vec2(run: Run) -> None:
     """Wav2Vec2ForCTC with time masks and layer drop."""
-    options = {**WIDTH, "conv_dim": (8, 8), "conv_kernel": (4, 4), "conv_stride": (4, 2), "num_feat_extract_layers": 2,
-               "num_conv_pos_embeddings": 8, "num_conv_pos_embedding_groups": 2, "mask_time_prob": 0.1,
-               "mask_time_length": 2, "layerdrop": 0.2, "ctc_loss_reduction": "mean"}  # fmt: skip
-
     def batch() -> dict[str, torch.Tensor]:
         return {"input_values": run.randn(2, 400), "labels": run.randint(38, 2, 5) + 1}
 
-    train_batches(run, build("Wav2Vec2:ForCTC", options), batch)
+    train_batches(run, build("Wav2Vec2:ForCTC", SPEECH), batch)
 
 
 @program("transformers", tags="speech conv")

@@ -30,7 +30,7 @@ def add_trainer(name: str, model_name: str, about: str, **settings: Any) -> None
         from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: PLC0415
 
         class See(TrainerCallback):
-            def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
+            def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **more: Any) -> None:
                 run.see(gradients=model)
 
             def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **more: Any) -> None:
@@ -41,7 +41,8 @@ def add_trainer(name: str, model_name: str, about: str, **settings: Any) -> None
         with tempfile.TemporaryDirectory() as folder:
             options = TrainingArguments(
                 output_dir=folder, max_steps=run.count, per_device_train_batch_size=2, report_to=[], save_strategy="no",
-                logging_steps=4, eval_steps=8, eval_strategy="steps", disable_tqdm=True, use_cpu=run.device.type == "cpu",
+                logging_steps=4, eval_steps=8, eval_strategy="steps", disable_tqdm=True,
+                use_cpu=run.device.type == "cpu",
                 dataloader_pin_memory=False, learning_rate=1e-3, **settings,
             )  # fmt: skip
             data = Tokens(16, run.data), Tokens(4, run.data)

@@ -20,7 +20,7 @@ class SmallNet(nn.Module):
             nn.Conv2d(8, 12, 3, padding=1), nn.BatchNorm2d(12), nn.Hardswish(inplace=True), nn.AdaptiveAvgPool2d(2),
         )  # fmt: skip
         self.head = nn.Sequential(
-            nn.Flatten(), nn.Linear(48, 16), nn.ReLU(inplace=True), nn.Dropout(0.2, inplace=True), nn.Linear(16, 5)
+            nn.Flatten(), nn.Linear(48, 16), nn.ReLU(inplace=True), nn.Dropout(0.2), nn.Linear(16, 5)
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The driver's side of fork_server.py: starts one, and asks it for programs. Imports nothing but the standard library."""
+"""The driver's side of fork_server.py: starts one, and asks it for programs. Needs the standard library only."""
 
 import json
 import os

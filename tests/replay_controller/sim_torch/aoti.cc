@@ -41,6 +41,15 @@ struct Tensor {
 };
 }  // namespace at
 
+namespace at {
+struct SIM_EXPORT SavedTensorDefaultHooks {
+  static const c10::SavedHooks& get_tls_state();
+  static bool is_enabled();
+};
+const c10::SavedHooks& SavedTensorDefaultHooks::get_tls_state() { return c10::saved_hooks(); }
+bool SavedTensorDefaultHooks::is_enabled() { return true; }
+}  // namespace at
+
 namespace torch::autograd::impl {
 SIM_EXPORT void set_version_counter(const at::Tensor& tensor, const c10::VariableVersion& version);
 void set_version_counter(const at::Tensor& tensor, const c10::VariableVersion& version) {
@@ -148,5 +157,6 @@ SIM_EXPORT int aoti_torch_delete_tensor_object(void* tensor) {
   delete static_cast<TensorImpl**>(tensor);
   return 0;
 }
+SIM_EXPORT void aoti_torch_grad_mode_set_enabled(bool enabled) { c10::thread_state().grad = enabled; }
 SIM_EXPORT bool aoti_torch_grad_mode_is_enabled() { return c10::thread_state().grad; }
 }

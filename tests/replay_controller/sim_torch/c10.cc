@@ -72,9 +72,30 @@ StorageImpl::~StorageImpl() {
 TensorImpl::~TensorImpl() {
   if (storage != nullptr && storage->references.fetch_sub(1) == 1) delete storage;
   Tensor::drop(base);
+  Tensor::drop(autograd->grad);
+  delete autograd->grad_fn;
+  delete autograd;
 }
 
-bool TensorImpl::requires_grad() const { return wants_grad; }
+ThreadState& AutogradState::get_tls_state() { return thread_state(); }
+
+SavedHooks& saved_hooks() {
+  static thread_local SavedHooks hooks;
+  return hooks;
+}
+
+bool TensorImpl::requires_grad() const { return autograd->requires_grad || autograd->grad_fn != nullptr; }
+
+void TensorImpl::set_requires_grad(bool requires) {
+  delete std::exchange(autograd->grad_fn, nullptr);
+  autograd->requires_grad = requires;
+}
+
+void TensorImpl::set_made_by_node() {
+  static std::atomic<std::uint64_t> nodes{0};
+  set_requires_grad(false);
+  autograd->grad_fn = new Node(nodes.fetch_add(1));
+}
 
 bool TensorImpl::contiguous() const {
   std::int64_t expected = 1;

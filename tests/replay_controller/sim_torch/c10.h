@@ -78,6 +78,29 @@ class SIM_EXPORT VariableVersion {
   Counter* counter_ = nullptr;
 };
 
+// Of autograd's graph: who made a tensor. Laid out as a real one up to its number.
+struct Node {
+  explicit Node(std::uint64_t number) : sequence(number) {}
+  const void* table = nullptr;
+  const void* self[2] = {};
+  std::uint64_t sequence;
+};
+
+// What autograd notes of a tensor, laid out as a real one's.
+class TensorImpl;
+struct AutogradMeta {
+  const void* table = nullptr;
+  std::uint64_t name[4] = {};
+  TensorImpl* grad = nullptr;
+  Node* grad_fn = nullptr;
+  const void *grad_fn_owner = nullptr, *accumulator[2] = {}, *rest[8] = {};
+  bool requires_grad = false;  // of a leaf
+  bool retains_grad = false;
+  bool is_view = false;
+  std::uint32_t output_number = 0;
+  std::uint64_t unused[5] = {};
+};
+
 class SIM_EXPORT TensorImpl {
  public:
   TensorImpl() = default;
@@ -86,6 +109,8 @@ class SIM_EXPORT TensorImpl {
   TensorImpl& operator=(const TensorImpl&) = delete;
 
   bool requires_grad() const;
+  void set_requires_grad(bool requires);  // of a leaf; what it is now
+  void set_made_by_node();                // it is no leaf any more, but the result of another node
   std::uint64_t address() const {
     const auto start = reinterpret_cast<std::uint64_t>(storage->data);
     return start == 0 ? 0 : start + static_cast<std::uint64_t>(offset) * item_bytes(type);
@@ -99,13 +124,13 @@ class SIM_EXPORT TensorImpl {
 
   std::atomic<std::int64_t> references{1};
   StorageImpl* storage = nullptr;  // 16 bytes from the start, as above
+  AutogradMeta* autograd = new AutogradMeta;
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;
   VariableVersion version;
   std::uint64_t keys = 0;
   ScalarType type = ScalarType::kFloat;
   Device device{0, -1};
-  bool wants_grad = false;
   TensorImpl* base = nullptr;     // of a view that autograd knows
   std::uint64_t unused[24] = {};  // a real one is as large
 };
@@ -151,7 +176,7 @@ struct LocalKeys {
 constexpr LocalKeys kDefaultKeys{Keys::kBackendSelect | Keys::kInplaceOrView, Keys::kAutocastCpu | Keys::kAutocastCuda};
 
 struct ThreadState {
-  bool grad = true;
+  bool grad = true;  // first, as AutogradState::get_tls_state() has it
   bool inference = false;
   std::int64_t function_modes = 0;
   bool dispatch_modes = false;
@@ -162,6 +187,19 @@ struct ThreadState {
   std::uint64_t pool = 0;    // that memory comes from; 0: the one for all
 };
 SIM_EXPORT ThreadState& thread_state();
+
+struct SIM_EXPORT AutogradState {
+  static ThreadState& get_tls_state();
+};
+
+// Who sees what autograd saves, laid out as a std::deque.
+struct SavedHooks {
+  const void* map = nullptr;
+  std::size_t size = 0;
+  const char *begin = nullptr, *rest[3] = {}, *end = nullptr, *more[3] = {};
+};
+SIM_EXPORT SavedHooks& saved_hooks();
+
 SIM_EXPORT LocalKeys local_keys();
 SIM_EXPORT void set_local_keys(LocalKeys keys);
 

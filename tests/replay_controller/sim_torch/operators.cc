@@ -140,7 +140,7 @@ Tensor as_strided(TensorImpl* tensor, const Sizes& sizes, const Sizes& strides, 
   view->device = tensor->device;
   view->keys = tensor->keys;
   if (!is_inference(tensor)) view->version = c10::VariableVersion(0);
-  view->wants_grad = tensor->wants_grad && c10::thread_state().grad;
+  if (tensor->requires_grad() && c10::thread_state().grad) view->set_made_by_node();
   tensor->storage->references.fetch_add(1);
   view->storage = tensor->storage;
   return view;

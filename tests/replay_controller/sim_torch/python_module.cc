@@ -1,5 +1,6 @@
 // The module torch._C: factories, functions, the thread's modes, CUDA's streams; and THPVariable_Wrap.
 #include "tests/replay_controller/sim_torch/driver.h"
+#include "tests/replay_controller/sim_torch/python_autograd.h"
 #include "tests/replay_controller/sim_torch/python_types.h"
 
 namespace at {
@@ -50,7 +51,7 @@ PyObject* filled(const char* name, PyObject* arguments, PyObject* keywords, doub
     const Options options = options_of(keywords);
     const Sizes sizes = sizes_in(arguments);
     Tensor made = run_operator(name, [&] { return full(sizes, value, options.type, options.device); });
-    made->wants_grad = options.requires_grad;
+    made->set_requires_grad(options.requires_grad);
     return wrap(std::move(made));
   });
 }
@@ -475,7 +476,7 @@ extern "C" SIM_EXPORT PyObject* PyInit__C() {
   static PyModuleDef definition{{1, nullptr}, nullptr,     nullptr, nullptr, "torch._C", nullptr,
                                 -1,           g_functions, nullptr, nullptr, nullptr,    nullptr};
   PyObject* module = PyModule_Create2(&definition, kApiVersion);
-  if (module == nullptr || !add_types(module) || !add_tensor_type(module)) return nullptr;
+  if (module == nullptr || !add_types(module) || !add_tensor_type(module) || !add_autograd(module)) return nullptr;
   add_variable_functions(module);
   for (const auto& key : kKeyNames) PyModule_AddObject(module, key.name, PyLong_FromUnsignedLongLong(key.bits));
   return module;

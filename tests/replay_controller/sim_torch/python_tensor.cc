@@ -1,6 +1,7 @@
 // torch._C.TensorBase: the methods of tensors.
 #include <cstring>
 
+#include "tests/replay_controller/sim_torch/python_autograd.h"
 #include "tests/replay_controller/sim_torch/python_types.h"
 
 namespace simtorch {
@@ -235,7 +236,7 @@ PyObject* tensor_detach(PyObject* self, PyObject*) {
     TensorImpl* tensor = impl(self);
     Tensor view = as_strided(tensor, tensor->sizes, tensor->strides, tensor->offset);
     view->version = tensor->version;
-    view->wants_grad = false;
+    view->set_requires_grad(false);
     return wrap(std::move(view));
   });
 }
@@ -312,7 +313,7 @@ PyObject* tensor_make_subclass(PyObject*, PyObject* arguments) {
     TensorImpl* from = tensor_of(data);
     Tensor made = as_strided(from, from->sizes, from->strides, from->offset);
     made->version = from->version;
-    made->wants_grad = PyObject_IsTrue(grad) != 0;
+    made->set_requires_grad(PyObject_IsTrue(grad) != 0);
     return wrap_as(reinterpret_cast<PyTypeObject*>(type), std::move(made));
   });
 }
@@ -326,9 +327,9 @@ PyObject* get_dtype(PyObject* self, void*) {
 PyObject* get_device(PyObject* self, void*) {
   return guarded([&] { return device_object(impl(self)->device); });
 }
-PyObject* get_requires_grad(PyObject* self, void*) { return PyBool_FromLong(impl(self)->wants_grad); }
+PyObject* get_requires_grad(PyObject* self, void*) { return PyBool_FromLong(impl(self)->requires_grad()); }
 int set_requires_grad(PyObject* self, PyObject* value, void*) {
-  impl(self)->wants_grad = PyObject_IsTrue(value) != 0;
+  impl(self)->set_requires_grad(PyObject_IsTrue(value) != 0);
   return 0;
 }
 PyObject* get_is_cuda(PyObject* self, void*) { return PyBool_FromLong(on_cuda(impl(self))); }
@@ -345,7 +346,7 @@ PyObject* get_data(PyObject* self, void*) {
   return guarded([&] {
     TensorImpl* tensor = impl(self);
     Tensor view = as_strided(tensor, tensor->sizes, tensor->strides, tensor->offset);
-    view->wants_grad = false;
+    view->set_requires_grad(false);
     return wrap(std::move(view));
   });
 }
@@ -390,6 +391,7 @@ PyMethodDef g_methods[] = {
     {"t", as_function(tensor_transpose), kPositional, nullptr},
     {"transpose", as_function(tensor_transpose), kPositional, nullptr},
     {"as_strided", as_function(tensor_as_strided), kPositional, nullptr},
+    {"retain_grad", as_function(tensor_retain_grad), kNoArguments, nullptr},
     {"_is_view", as_function(tensor_is_view), kNoArguments, nullptr},
     {"detach", as_function(tensor_detach), kNoArguments, nullptr},
     {"conj", as_function(tensor_conj), kNoArguments, nullptr},
@@ -417,6 +419,12 @@ PyGetSetDef g_fields[] = {
     {"data", get_data, set_data, nullptr, nullptr},
     {"_version", get_version, nullptr, nullptr, nullptr},
     {"_base", get_base, nullptr, nullptr, nullptr},
+    {"grad_fn", get_grad_fn, nullptr, nullptr, nullptr},
+    {"grad", get_grad, set_grad, nullptr, nullptr},
+    {"is_leaf", get_is_leaf, nullptr, nullptr, nullptr},
+    {"retains_grad", get_retains_grad, nullptr, nullptr, nullptr},
+    {"output_nr", get_output_number, nullptr, nullptr, nullptr},
+    {"_backward_hooks", get_backward_hooks, set_backward_hooks, nullptr, nullptr},
     {},
 };
 std::ptrdiff_t tensor_hash(PyObject* self) {

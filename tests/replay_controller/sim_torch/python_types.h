@@ -15,6 +15,7 @@ struct PythonError : std::exception {};
 struct TensorObject {
   PyObject head;
   TensorImpl* impl;  // owned; an at::Tensor to Grape
+  PyObject *backward_hooks, *accumulate_hooks;
 };
 struct TypeObject {  // torch.dtype
   PyObject head;
@@ -94,7 +95,8 @@ PyObject* guarded(Function function) {
 // Does autograd follow what is computed from this?
 inline Tensor follow(Tensor result, std::initializer_list<TensorImpl*> inputs) {
   for (TensorImpl* input : inputs) {
-    result->wants_grad = result->wants_grad || (c10::thread_state().grad && input != nullptr && input->wants_grad);
+    const bool followed = c10::thread_state().grad && input != nullptr && input->requires_grad();
+    if (followed && !result->requires_grad()) result->set_made_by_node();
   }
   return result;
 }
@@ -105,6 +107,7 @@ inline Tensor view_of(TensorImpl* tensor, const Sizes& sizes, const Sizes& strid
   view->version = tensor->version;
   if (!c10::thread_state().inference)
     view->base = Tensor::share(tensor->base != nullptr ? tensor->base : tensor).release();
+  view->autograd->is_view = view->base != nullptr;
   return view;
 }
 

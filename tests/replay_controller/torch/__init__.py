@@ -22,6 +22,7 @@ def _load_extension():
 
 
 _C = _load_extension()
+sys.modules["torch._C._autograd"] = _C._autograd
 
 from torch._C import (  # noqa: E402
     Generator, OutOfMemoryError, affine, arange, bfloat16, bool, cat, complex64, contiguous_format, delay, device,
