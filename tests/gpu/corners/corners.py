@@ -33,6 +33,10 @@ def mode_of(entry: bed.Entry):
     return contextlib.nullcontext()
 
 
+def simulated_device() -> bool:
+    return bed.DEVICE == "cuda" and "simulated" in torch.cuda.get_device_name().lower()
+
+
 def run_one(name: str, entry: bed.Entry) -> dict:
     run, error, skipped = bed.Run(name), "", ""
     torch.manual_seed(0), random.seed(0), numpy.random.seed(0)
@@ -40,6 +44,8 @@ def run_one(name: str, entry: bed.Entry) -> dict:
     try:
         with warnings.catch_warnings(), bed.restored(), mode_of(entry):
             warnings.simplefilter("ignore")
+            if entry.gpu_only and simulated_device():
+                raise bed.Skip(entry.gpu_only)
             entry.function(run)
             run.synchronize()
             run.flush()
