@@ -30,9 +30,9 @@ torch_programs() {
   check "random programs with PyTorch" python3 tests/gpu/random_programs.py --python "$simulated_python" --jobs "$jobs" \
     --budget 600 --seeds "$((day * 300)):$((day * 300 + 300))" --out "$logs/random-programs"
 
-  name="sweep of training programs" part="$(part_of 8)"
-  has "$name" tests/sweep/sweep.py && check "$name, part $part of 8" python3 tests/sweep/sweep.py --python "$simulated_python" \
-    --grape "$grape" --jobs "$jobs" --runs 1 --part "$part/8"
+  name="sweep of training programs" part="$(part_of 4)"
+  has "$name" tests/sweep/sweep.py && check "$name, part $part of 4" python3 tests/sweep/sweep.py --python "$simulated_python" \
+    --grape "$grape" --jobs "$jobs" --runs 1 --part "$part/4"
 
   local fuzzer=(python3 tests/autograd_fuzzer/random_autograd.py --python "$simulated_python" --grape "$grape" --jobs "$jobs"
     --out "$logs/random-autograd")
