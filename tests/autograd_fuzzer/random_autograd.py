@@ -26,7 +26,7 @@ import runs
 import shrink
 
 HERE = Path(__file__).resolve().parent
-SHRINKING = 90  # seconds for one program
+SHRINKING = 60  # seconds for one program
 
 
 class Fuzzer:

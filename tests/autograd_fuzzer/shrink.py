@@ -1,4 +1,5 @@
-"""Makes a program that differs shorter: statements and functions are dropped, blocks opened, for as long as it differs."""
+"""Makes a program that differs shorter: statements and functions are dropped, blocks opened, for as long as it differs
+in the same way (Difference.kind)."""
 
 import ast
 import copy
@@ -12,15 +13,12 @@ def bodies(tree):
     for node in ast.walk(tree):
         for field in ("body", "orelse"):
             inside = getattr(node, field, None)
-            if isinstance(inside, list) and inside:
+            if isinstance(inside, list):  # empty ones too: the numbers of lists stay as statements go
                 yield node, inside
 
 
 def text_of(tree):
     tree = copy.deepcopy(tree)
-    for node, inside in bodies(tree):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.With, ast.For, ast.If)) and not inside:
-            inside.append(PASS)
     for node in ast.walk(tree):
         if isinstance(getattr(node, "body", None), list) and not node.body:
             node.body.append(PASS)
@@ -47,15 +45,15 @@ def without(tree, where, begin, count):
 class Shrinker:
     def __init__(self, pair, name, limit):
         self.pair, self.name, self.limit, self.number = pair, name, limit, 0
-        self.left = None
+        self.left = self.kind = None
 
     def differs(self, text):
         self.number += 1
         name = f"{self.name}_{self.number}"
         found = self.pair.compare([(name, text)])[name]
-        if found is None:
+        if found is None or self.kind not in (None, found.kind()):
             return False
-        self.left = found
+        self.left, self.kind = found, found.kind()
         return True
 
     def out_of_time(self):
