@@ -30,14 +30,16 @@ class Entry:
     risk: str
     mode: str
     late: bool
+    gpu_only: str
 
 
-def case(risk: str, mode: str = "no_grad", late: bool = False) -> Callable[[Any], Any]:
-    """`late`: may end the process, or leave it in another state: after all others."""
+def case(risk: str, mode: str = "no_grad", late: bool = False, gpu_only: str = "") -> Callable[[Any], Any]:
+    """`late`: may end the process, or leave it in another state: after all others. `gpu_only`: why the simulated driver
+    cannot run it at all."""
 
     def add(function: Any) -> Any:
         assert function.__name__ not in CASES, function.__name__
-        CASES[function.__name__] = Entry(function, risk, mode, late)
+        CASES[function.__name__] = Entry(function, risk, mode, late, gpu_only)
         return function
 
     return add

@@ -73,7 +73,10 @@ def results_with_names(run: Run) -> None:
         run.see(model(data(i), given), model(data(i), torch.return_types.topk((data(i), data(i + 1)))), label=str(i))
 
 
-@case("linear algebra: batched factorisations with arrays of pointers made on the device, and checks on the host")
+@case(
+    "linear algebra: batched factorisations with arrays of pointers made on the device, and checks on the host",
+    gpu_only="cuSOLVER, which is not simulated, ends the process",
+)
 def linear_algebra(run: Run) -> None:
     class Algebra(nn.Module):
         def __init__(self) -> None:

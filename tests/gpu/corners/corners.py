@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Programs that could trip a replayer, all in one process. README.md says how.
 
-corners.py [--only NAME]... [--skip NAME]... [--out FILE] [--device cuda|cpu] [--list] [--no-late]
+corners.py [--only NAME]... [--skip NAME]... [--part I/N] [--out FILE] [--device cuda|cpu] [--list] [--no-late]
 """
 
 import argparse
@@ -33,6 +33,10 @@ def mode_of(entry: bed.Entry):
     return contextlib.nullcontext()
 
 
+def simulated_device() -> bool:
+    return bed.DEVICE == "cuda" and "simulated" in torch.cuda.get_device_name().lower()
+
+
 def run_one(name: str, entry: bed.Entry) -> dict:
     run, error, skipped = bed.Run(name), "", ""
     torch.manual_seed(0), random.seed(0), numpy.random.seed(0)
@@ -40,6 +44,8 @@ def run_one(name: str, entry: bed.Entry) -> dict:
     try:
         with warnings.catch_warnings(), bed.restored(), mode_of(entry):
             warnings.simplefilter("ignore")
+            if entry.gpu_only and simulated_device():
+                raise bed.Skip(entry.gpu_only)
             entry.function(run)
             run.synchronize()
             run.flush()
@@ -65,10 +71,18 @@ def run_one(name: str, entry: bed.Entry) -> dict:
     }
 
 
+def part(text: str) -> tuple[int, int]:
+    number, _, count = text.partition("/")
+    if not 1 <= int(number) <= int(count):
+        raise ValueError(text)
+    return int(number), int(count)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--skip", action="append", default=[])
+    parser.add_argument("--part", type=part, default=(1, 1), metavar="I/N", help="each N-th case, from the I-th on")
     parser.add_argument("--out")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--list", action="store_true")
@@ -80,6 +94,7 @@ def main() -> None:
     names = sorted(bed.CASES, key=lambda name: bed.CASES[name].late)  # stable: late ones last
     names = [n for n in names if not options.only or n in options.only]
     names = [n for n in names if n not in options.skip and not (options.no_late and bed.CASES[n].late)]
+    names = names[options.part[0] - 1 :: options.part[1]]
     if options.list:
         for name in names:
             print(f"{name:45} {'late ' if bed.CASES[name].late else '     '}{bed.CASES[name].risk}")

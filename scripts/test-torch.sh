@@ -1,0 +1,43 @@
+# shellcheck shell=bash disable=SC2154
+# Sourced by scripts/test, whose functions it uses: the programs of PyTorch that run plain and under Grape, compared, on
+# the simulated driver (tests/host_torch/README.md). What takes too long for each run is cut into parts, and the date
+# says which part runs.
+simulated_python="$PWD/build/release/lib/host_torch/python"
+day="$(($(date -u -d "$test_date" +%s) / 86400))"
+
+# Which of N parts runs on that day: 1 to N.
+part_of() { printf '%d' "$((day % $1 + 1))"; }
+
+# Whether the file is there; else a line says that the check did not run: has NAME FILE
+has() {
+  [[ -e "$2" ]] && return
+  skip "$1" "there is no $2"
+  return 1
+}
+
+torch_programs() {
+  local name part grape="$PWD/build/release/lib/libgrape.so"
+  if ! ctest --preset release -N -L '^host_torch$' | grep host-torch- >/dev/null; then
+    lacking "programs with PyTorch" "the PyTorch of $torch_python is not built for CUDA 13"
+    return
+  fi
+  printf '\nProgram parts and seeds are those of %s (repeat them with GRAPE_TEST_DATE=%s).\n' "$test_date" "$test_date"
+
+  part="$(part_of 4)"
+  check "corner programs with PyTorch, part $part of 4" python3 tests/gpu/corners/check.py --python "$simulated_python" \
+    --budget 900 --part "$part/4"
+
+  check "random programs with PyTorch" python3 tests/gpu/random_programs.py --python "$simulated_python" --jobs "$jobs" \
+    --budget 600 --seeds "$((day * 300)):$((day * 300 + 300))" --out "$logs/random-programs"
+
+  name="sweep of training programs" part="$(part_of 4)"
+  has "$name" tests/sweep/sweep.py && check "$name, part $part of 4" python3 tests/sweep/sweep.py --python "$simulated_python" \
+    --grape "$grape" --jobs "$jobs" --runs 1 --part "$part/4"
+
+  local fuzzer=(python3 tests/autograd_fuzzer/random_autograd.py --python "$simulated_python" --grape "$grape" --jobs "$jobs"
+    --out "$logs/random-autograd")
+  name="random programs of autograd"
+  has "$name that once differed" tests/autograd_fuzzer/known_seeds.txt && check "$name that once differed" "${fuzzer[@]}" --known
+  has "$name" tests/autograd_fuzzer/random_autograd.py && check "$name" "${fuzzer[@]}" --seconds 180 \
+    --seeds "$((day * 10000)):$((day * 10000 + 10000))"
+}
