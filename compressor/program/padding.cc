@@ -92,11 +92,14 @@ void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
   all = std::move(merged);
 }
 
-ForeignNoise foreign_noise(const Program& own, const Program& earlier, const std::vector<std::uint32_t>& noise) {
+ForeignNoise foreign_noise(const Program& own, const Program& earlier, const std::vector<std::uint32_t>& noise,
+                           const HostPlaces& host) {
   ForeignNoise result;
   for (const std::uint32_t word : noise) {
     const bool own_address = observed(own, word).address, address = own_address || observed(earlier, word).address;
+    if (!address && host(own.words[word]) == HostPlace::kCode) continue;
     (address ? result.addresses : result.plain).push_back({word, noise_bytes(own, earlier, word)});
+    if (!address) result.other.push_back(earlier.words[word]);
     if (own_address) result.replaced.push_back({word, kUpperHalf});
   }
   return result;
@@ -226,14 +229,20 @@ std::uint8_t PaddingKnowledge::own_bytes(const Program& program, std::uint32_t w
   return known == words.end() ? 0 : static_cast<std::uint8_t>(known->second.own & ~known->second.varies);
 }
 
-std::vector<NoiseWord> PaddingKnowledge::unsettled(const Program& own, const ForeignNoise& foreign) const {
-  std::vector<NoiseWord> result = unknown(own, foreign.addresses);
-  const std::vector<NoiseWord> plain = unknown(own, foreign.plain);
+std::vector<NoiseWord> PaddingKnowledge::not_own(const Program& own, const ForeignNoise& foreign) const {
+  std::vector<NoiseWord> result;
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const NoiseWord& each : plain) {
+  for (const NoiseWord& each : foreign.plain) {
     const auto bytes = static_cast<std::uint8_t>(each.bytes & ~own_bytes(own, each.word));
     if (bytes != 0) result.push_back({each.word, bytes});
   }
+  return result;
+}
+
+std::vector<NoiseWord> PaddingKnowledge::unsettled(const Program& own, const ForeignNoise& foreign) const {
+  std::vector<NoiseWord> result = unknown(own, foreign.addresses, 1);
+  const std::vector<NoiseWord> plain = unknown(own, not_own(own, foreign), 1);
+  result.insert(result.end(), plain.begin(), plain.end());
   return result;
 }
 
@@ -297,6 +306,23 @@ std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Pr
     if (bytes != 0) tried.push_back({each.word, bytes});
   }
   drop_references(program, noise);
+  return tried;
+}
+
+std::vector<NoiseWord> settle_foreign_noise(Program& program, const ForeignNoise& foreign,
+                                            const PaddingKnowledge& knowledge, const HostPlaces& host,
+                                            std::uint64_t harmless) {
+  const std::vector<NoiseWord> wanted = knowledge.not_own(program, foreign);
+  std::vector<NoiseWord> tried;
+  auto next = wanted.begin();
+  for (std::size_t i = 0; i < foreign.plain.size() && next != wanted.end(); ++i) {
+    if (foreign.plain[i].word != next->word) continue;
+    std::uint64_t& word = program.words[next->word];
+    const Replacement found = careful_replacement(word, foreign.other[i], next->bytes, host(word), harmless);
+    word = found.value;
+    if (found.bytes != 0) tried.push_back({next->word, found.bytes});
+    ++next;
+  }
   return tried;
 }
 

@@ -3,10 +3,9 @@
 // and a word of its parameters, so what one program's shadows showed holds for all. It is never the only witness: each
 // program that is replayed ran in the shadow with bytes of another run itself.
 //
-// A run of an earlier process only tells where padding could be. Its bytes are never tried: an address, a function, a
-// handle or an index of that process may be anything in this one, and a kernel that goes astray with it ends the
-// program. Where such a run alone differs, this process keeps its own bytes. They need no trial if they are known to be
-// padding, or if several calls of this process, of whichever programs, had the same ones.
+// Bytes that only an earlier process had are tried with care (foreign_bytes.h), and where that is not possible not at
+// all. The latter need no trial if they are known to be padding, or if several calls of this process, of whichever
+// programs, had the same ones.
 //
 // Core: no CUDA, no Python. Throws std::bad_alloc only.
 #pragma once
@@ -22,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "compressor/program/foreign_bytes.h"
 #include "compressor/program/program.h"
 
 namespace grape::program {
@@ -41,12 +41,14 @@ void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
 
 // Where a run of an earlier process differs from one of this process.
 struct ForeignNoise {
-  std::vector<NoiseWord> plain;      // neither has an address there
+  std::vector<NoiseWord> plain;      // neither has an address there, and this process no code of the host
+  std::vector<std::uint64_t> other;  // per `plain`: the word of the earlier process
   std::vector<NoiseWord> addresses;  // one of them has, or both
   std::vector<NoiseWord> replaced;  // of `addresses` those of this process, with the bytes that settle_noise() replaces
 };
 // `noise`: of compare(own, earlier).
-ForeignNoise foreign_noise(const Program& own, const Program& earlier, const std::vector<std::uint32_t>& noise);
+ForeignNoise foreign_noise(const Program& own, const Program& earlier, const std::vector<std::uint32_t>& noise,
+                           const HostPlaces& host);
 
 // For a log: "bytes 0x0f of word 3 of kernel f (operation 7)".
 std::string describe(const Program& program, const NoiseWord& noise);
@@ -86,8 +88,11 @@ class PaddingKnowledge {
   // with those of the kernels' last call, of whichever program. Once for each call.
   void note_call(const Program& own, const ForeignNoise& foreign);
   // Bytes that are neither known to be padding nor known to be each process's own: where there are any, the earlier
-  // process's run does not stand for an observed call of this one.
+  // process's run does not stand for an observed call of this one. One shadow replay of this process is enough: those
+  // of the earlier one were equal as well.
   std::vector<NoiseWord> unsettled(const Program& own, const ForeignNoise& foreign) const;
+  // Those of `foreign.plain` but for each process's own.
+  std::vector<NoiseWord> not_own(const Program& own, const ForeignNoise& foreign) const;
   // Was it taken for a stray when a shadow replay was not equal? Then symbolise() is not to doubt it again.
   bool may_be_pointer(const FunctionInfo& function, std::uint32_t word) const;
 
@@ -120,5 +125,10 @@ class PaddingKnowledge {
 std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Program*>& donors,
                                     const std::vector<NoiseWord>& noise, const PaddingKnowledge& knowledge,
                                     std::uint64_t harmless);
+
+// The same with bytes that are none of another run's (foreign_bytes.h), where an earlier process had others.
+std::vector<NoiseWord> settle_foreign_noise(Program& program, const ForeignNoise& foreign,
+                                            const PaddingKnowledge& knowledge, const HostPlaces& host,
+                                            std::uint64_t harmless);
 
 }  // namespace grape::program

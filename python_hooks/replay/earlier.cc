@@ -55,18 +55,10 @@ bool same_as_earlier(const cache::Call& name, const Observation& observation, pr
     why = program::describe(comparison, own, *earlier, readable);
     return false;
   }
-  noise = program::foreign_noise(own, *earlier, comparison.noise);
+  noise = program::foreign_noise(own, *earlier, comparison.noise, host_places());
   padding().set_module_epoch(observation.module_epoch);
   padding().note_call(own, noise);
   return true;
-}
-
-// "": nothing.
-std::string unsettled(const program::Program& own, const program::ForeignNoise& noise) {
-  const std::vector<program::NoiseWord> words = padding().unsettled(own, noise);
-  if (words.empty()) return {};
-  return "other bytes in " + std::to_string(words.size()) +
-         " words, padding or each process's own; the first one: " + program::describe(own, words.front());
 }
 
 }  // namespace
@@ -97,7 +89,6 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   program::ForeignNoise noise;
   const bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
   if (same) why = against_earlier(observation, seen);
-  if (same && why.empty()) why = unsettled(observation.program, noise);
   if (!why.empty()) {
     log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
     return nullptr;
@@ -105,7 +96,8 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   seen.reason.clear();
   seen.place.clear();
   trial = std::make_unique<Trial>();
-  trial->noise = std::move(noise.replaced);
+  trial->noise = noise.replaced;
+  trial->foreign = std::move(noise);
   auto proven = prove(region, call, *trial, observation, seen);
   if (seen.differed) CachedProofs::in_use()->refute(seen.name);
   if (proven != nullptr) CachedProofs::in_use()->note_use(seen.name);
