@@ -11,8 +11,13 @@
 namespace grape::python {
 namespace {
 
+// What a range may be used for.
+struct Permissions {
+  bool read, write, run;
+};
+
 // Reads "start-end perms ..." lines character by character, so that no line is too long, and calls
-// `found(start, end, writable)` for each.
+// `found(start, end, permissions)` for each.
 template <typename Found>
 class MapScanner {
  public:
@@ -29,15 +34,17 @@ class MapScanner {
     } else if (part_ == 0 || part_ == 1) {
       std::uintptr_t& value = part_ == 0 ? start_ : end_;
       value = value * 16 + static_cast<std::uintptr_t>(c <= '9' ? c - '0' : c - 'a' + 10);
-    } else if (part_ < 4) {
-      // The permissions: "rw-p"; the second letter counts.
-      if (++part_ == 4) found_(start_, end_, c == 'w');
+    } else if (part_ < 5) {
+      // The permissions: "rw-p".
+      letters_[part_ - 2] = c;
+      if (++part_ == 5) found_(start_, end_, Permissions{letters_[0] == 'r', letters_[1] == 'w', letters_[2] == 'x'});
     }
   }
 
  private:
   Found found_;
   std::uintptr_t start_ = 0, end_ = 0;
+  char letters_[3] = {};
   int part_ = 0;
 };
 
@@ -61,15 +68,15 @@ void scan_maps(Found found) {
 bool is_writable(const void* address) noexcept {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   bool writable = false;
-  scan_maps([&](std::uintptr_t start, std::uintptr_t end, bool may_write) {
-    if (start <= wanted && wanted < end) writable = may_write;
+  scan_maps([&](std::uintptr_t start, std::uintptr_t end, Permissions may) {
+    if (start <= wanted && wanted < end) writable = may.write;
   });
   return writable;
 }
 
 WritableMemory::WritableMemory() {
-  scan_maps([this](std::uintptr_t start, std::uintptr_t end, bool writable) {
-    if (!writable) return;
+  scan_maps([this](std::uintptr_t start, std::uintptr_t end, Permissions may) {
+    if (!may.write) return;
     if (!ranges_.empty() && ranges_.back().second == start) {
       ranges_.back().second = end;
     } else {
@@ -82,6 +89,20 @@ bool WritableMemory::has(const void* address, std::size_t bytes) const noexcept 
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), std::make_pair(start, ~std::uintptr_t{0}));
   return after != ranges_.begin() && start + bytes <= std::prev(after)->second;
+}
+
+AddressSpace::AddressSpace() {
+  scan_maps([this](std::uintptr_t start, std::uintptr_t end, Permissions may) {
+    const Kind readable = may.read ? Kind::kData : Kind::kReserved;
+    ranges_.push_back({start, end, may.run ? Kind::kCode : readable});
+  });
+}
+
+AddressSpace::Kind AddressSpace::at(std::uintptr_t address) const noexcept {
+  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), address,
+                                      [](std::uintptr_t wanted, const Range& range) { return wanted < range.start; });
+  if (after == ranges_.begin() || address >= std::prev(after)->end) return Kind::kNone;
+  return std::prev(after)->kind;
 }
 
 CarefulReader::CarefulReader() noexcept {

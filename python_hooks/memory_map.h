@@ -21,6 +21,21 @@ class WritableMemory {
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges_;  // ascending; neighbours are one
 };
 
+// What lay where when this was made.
+class AddressSpace {
+ public:
+  enum class Kind : std::uint8_t { kNone, kReserved, kData, kCode };  // kReserved: neither read nor run
+  AddressSpace();
+  Kind at(std::uintptr_t address) const noexcept;
+
+ private:
+  struct Range {
+    std::uintptr_t start, end;
+    Kind kind;
+  };
+  std::vector<Range> ranges_;  // ascending
+};
+
 // Reads this process's memory without ever faulting: a wrong address is an error of the kernel's, not a signal.
 class CarefulReader {
  public:

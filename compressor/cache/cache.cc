@@ -76,6 +76,8 @@ void add_padding_notes(const std::vector<Padding>& padding, std::vector<store::N
     last = &each;
     put_varint(notes.back().bytes, each.word);
     notes.back().bytes.insert(notes.back().bytes.end(), each.seen.begin(), each.seen.end());
+    notes.back().bytes.push_back(each.own);
+    notes.back().bytes.push_back(each.varies);
   }
 }
 
@@ -91,6 +93,8 @@ bool take_padding(ByteCursor from, std::vector<Padding>& padding) {
     one.kernel = kernel;
     const std::uint64_t word = words.varint();
     words.copy(one.seen.data(), one.seen.size());
+    one.own = words.fixed<std::uint8_t>();
+    one.varies = words.fixed<std::uint8_t>();
     if (word < next || word >= std::uint64_t{1} << 32) return false;
     next = word + 1;
     one.word = static_cast<std::uint32_t>(word);
@@ -178,7 +182,7 @@ struct Builder::State {
   Cache cache;
   std::unordered_map<std::string, std::uint32_t> numbers;  // of places
   std::unordered_map<Call, bool, CallHash> calls;
-  std::map<std::pair<Digest, std::uint32_t>, std::array<std::uint8_t, 8>> padding;
+  std::map<std::pair<Digest, std::uint32_t>, Padding> padding;
   std::uint64_t next_id = 1;
 };
 
@@ -221,12 +225,14 @@ void Builder::remove(const std::function<bool(const Entry&)>& which) {
 }
 
 bool Builder::add_padding(const Padding& padding) {
-  const auto [place, added] = state_->padding.try_emplace({padding.kernel, padding.word}, padding.seen);
+  const auto [place, added] = state_->padding.try_emplace({padding.kernel, padding.word}, padding);
   if (added) return true;
-  std::array<std::uint8_t, 8>& seen = place->second;
-  const std::array<std::uint8_t, 8> before = seen;
-  for (std::size_t i = 0; i < seen.size(); ++i) seen[i] = std::max(seen[i], padding.seen[i]);
-  return seen != before;
+  Padding& known = place->second;
+  const Padding before = known;
+  for (std::size_t i = 0; i < known.seen.size(); ++i) known.seen[i] = std::max(known.seen[i], padding.seen[i]);
+  known.own = static_cast<std::uint8_t>(known.own | padding.own);
+  known.varies = static_cast<std::uint8_t>(known.varies | padding.varies);
+  return known.seen != before.seen || known.own != before.own || known.varies != before.varies;
 }
 
 bool Builder::merge(const Cache& older, std::uint64_t most_bytes, std::size_t most_entries) {
@@ -252,7 +258,7 @@ bool Builder::merge(const Cache& older, std::uint64_t most_bytes, std::size_t mo
 const Cache& Builder::so_far() {
   std::vector<Padding>& padding = state_->cache.padding;
   padding.clear();
-  for (const auto& [place, seen] : state_->padding) padding.push_back({place.first, place.second, seen});
+  for (const auto& [place, known] : state_->padding) padding.push_back(known);
   return state_->cache;
 }
 

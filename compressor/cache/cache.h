@@ -41,11 +41,13 @@ struct Entry {
   std::uint64_t last_used = 0;  // seconds since 1970
 };
 
-// A word of a kernel's parameters: in how many shadow replays each byte was another one.
+// A word of a kernel's parameters, as program::PaddingKnowledge::Word.
 struct Padding {
-  Digest kernel;           // its name, and the content of its module
-  std::uint32_t word = 0;  // of the parameters
-  std::array<std::uint8_t, 8> seen{};
+  Digest kernel;                       // its name, and the content of its module
+  std::uint32_t word = 0;              // of the parameters
+  std::array<std::uint8_t, 8> seen{};  // in how many shadow replays each byte was another one
+  std::uint8_t own = 0;                // bytes of which each process has its own, as a mask
+  std::uint8_t varies = 0;             // bytes that were not the same in all calls of a process, likewise
 };
 
 struct Cache {

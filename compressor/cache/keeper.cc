@@ -45,6 +45,7 @@ bool has_all(const std::vector<Padding>& all, const std::vector<Padding>& some) 
       return std::tie(a.kernel, a.word) < std::tie(b.kernel, b.word);
     });
     if (found == all.end() || found->kernel != each.kernel || found->word != each.word) return false;
+    if ((each.own & ~found->own) != 0 || (each.varies & ~found->varies) != 0) return false;
     return std::equal(each.seen.begin(), each.seen.end(), found->seen.begin(), std::less_equal<>());
   });
 }

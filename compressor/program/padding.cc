@@ -92,6 +92,19 @@ void add_noise(std::vector<NoiseWord>& all, const Program& a, const Program& b,
   all = std::move(merged);
 }
 
+ForeignNoise foreign_noise(const Program& own, const Program& earlier, const std::vector<std::uint32_t>& noise,
+                           const HostPlaces& host) {
+  ForeignNoise result;
+  for (const std::uint32_t word : noise) {
+    const bool own_address = observed(own, word).address, address = own_address || observed(earlier, word).address;
+    if (!address && host(own.words[word]) == HostPlace::kCode) continue;
+    (address ? result.addresses : result.plain).push_back({word, noise_bytes(own, earlier, word)});
+    if (!address) result.other.push_back(earlier.words[word]);
+    if (own_address) result.replaced.push_back({word, kUpperHalf});
+  }
+  return result;
+}
+
 std::string describe(const Program& program, const NoiseWord& noise) {
   const RecordedNode& node = node_of(program, noise.word);
   char text[80];
@@ -111,26 +124,27 @@ PaddingKnowledge::Kernel& PaddingKnowledge::kernel_of(const FunctionInfo& functi
   Kernel& kernel = place->second;
   if (!added && kernel.name == function.name) return kernel;
   kernel.name = function.name;
-  kernel.seen = source_ ? source_(function) : Counts();
+  kernel.words = source_ ? source_(function) : Words();
+  kernel.in_last_call.clear();
   kernel.pointers.clear();
   return kernel;
 }
 
-PaddingKnowledge::Counts PaddingKnowledge::known(const FunctionInfo& function) const {
+PaddingKnowledge::Words PaddingKnowledge::known(const FunctionInfo& function) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return kernel_of(function).seen;
+  return kernel_of(function).words;
 }
 
 std::uint8_t PaddingKnowledge::unknown_bytes(const Program& program, const NoiseWord& noise,
                                              std::uint8_t enough) const {
   const RecordedNode& node = node_of(program, noise.word);
   const FunctionInfo& function = program.functions[node.function];
-  const Counts& seen = kernel_of(function).seen;
-  const auto counts = seen.find(noise.word - node.words_at);
-  if (counts == seen.end()) return noise.bytes;
+  const Words& words = kernel_of(function).words;
+  const auto known = words.find(noise.word - node.words_at);
+  if (known == words.end()) return noise.bytes;
   std::uint8_t bytes = 0;
   for (unsigned i = 0; i < 8; ++i) {
-    if (counts->second[i] < enough) bytes = static_cast<std::uint8_t>(bytes | 1u << i);
+    if (known->second.seen[i] < enough) bytes = static_cast<std::uint8_t>(bytes | 1u << i);
   }
   return static_cast<std::uint8_t>(bytes & noise.bytes);
 }
@@ -148,7 +162,7 @@ std::vector<NoiseWord> PaddingKnowledge::unknown(const Program& program, const s
 
 std::array<std::uint8_t, 8>& PaddingKnowledge::counts_of(const Program& program, std::uint32_t word) {
   const RecordedNode& node = node_of(program, word);
-  return kernel_of(program.functions[node.function]).seen[word - node.words_at];
+  return kernel_of(program.functions[node.function]).words[word - node.words_at].seen;
 }
 
 void PaddingKnowledge::confirm(const Program& program, const std::vector<NoiseWord>& tried) {
@@ -179,6 +193,57 @@ bool PaddingKnowledge::refute(const Program& program, const std::vector<NoiseWor
     learned = (stray && pointers.insert(each.word - node.words_at).second) || learned;
   }
   return learned;
+}
+
+void PaddingKnowledge::note_call(const Program& own, const ForeignNoise& foreign) {
+  struct InThisCall {
+    std::uint64_t value;   // of the kernel's first launch
+    std::uint8_t foreign;  // bytes that the earlier process had otherwise, in any launch
+    std::uint8_t varies;   // from launch to launch
+  };
+  std::map<std::pair<Kernel*, std::uint32_t>, InThisCall> words;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const NoiseWord& each : foreign.plain) {
+    const RecordedNode& node = node_of(own, each.word);
+    const std::uint64_t value = own.words[each.word];
+    const std::pair<Kernel*, std::uint32_t> place(&kernel_of(own.functions[node.function]), each.word - node.words_at);
+    InThisCall& call = words.try_emplace(place, InThisCall{value, 0, 0}).first->second;
+    call.foreign = static_cast<std::uint8_t>(call.foreign | each.bytes);
+    call.varies = static_cast<std::uint8_t>(call.varies | different_bytes(call.value, value));
+  }
+  for (const auto& [place, call] : words) {
+    const auto [last, first_call] = place.first->in_last_call.try_emplace(place.second, call.value);
+    const auto varies = static_cast<std::uint8_t>(call.varies | different_bytes(last->second, call.value));
+    last->second = call.value;
+    if (first_call && varies == 0) continue;
+    Word& word = place.first->words[place.second];
+    word.varies = static_cast<std::uint8_t>(word.varies | varies);
+    if (!first_call) word.own = static_cast<std::uint8_t>(word.own | (call.foreign & ~varies));
+  }
+}
+
+std::uint8_t PaddingKnowledge::own_bytes(const Program& program, std::uint32_t word) const {
+  const RecordedNode& node = node_of(program, word);
+  const Words& words = kernel_of(program.functions[node.function]).words;
+  const auto known = words.find(word - node.words_at);
+  return known == words.end() ? 0 : static_cast<std::uint8_t>(known->second.own & ~known->second.varies);
+}
+
+std::vector<NoiseWord> PaddingKnowledge::not_own(const Program& own, const ForeignNoise& foreign) const {
+  std::vector<NoiseWord> result;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const NoiseWord& each : foreign.plain) {
+    const auto bytes = static_cast<std::uint8_t>(each.bytes & ~own_bytes(own, each.word));
+    if (bytes != 0) result.push_back({each.word, bytes});
+  }
+  return result;
+}
+
+std::vector<NoiseWord> PaddingKnowledge::unsettled(const Program& own, const ForeignNoise& foreign) const {
+  std::vector<NoiseWord> result = unknown(own, foreign.addresses, 1);
+  const std::vector<NoiseWord> plain = unknown(own, not_own(own, foreign), 1);
+  result.insert(result.end(), plain.begin(), plain.end());
+  return result;
 }
 
 bool PaddingKnowledge::may_be_pointer(const FunctionInfo& function, std::uint32_t word) const {
@@ -241,6 +306,23 @@ std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Pr
     if (bytes != 0) tried.push_back({each.word, bytes});
   }
   drop_references(program, noise);
+  return tried;
+}
+
+std::vector<NoiseWord> settle_foreign_noise(Program& program, const ForeignNoise& foreign,
+                                            const PaddingKnowledge& knowledge, const HostPlaces& host,
+                                            std::uint64_t harmless) {
+  const std::vector<NoiseWord> wanted = knowledge.not_own(program, foreign);
+  std::vector<NoiseWord> tried;
+  auto next = wanted.begin();
+  for (std::size_t i = 0; i < foreign.plain.size() && next != wanted.end(); ++i) {
+    if (foreign.plain[i].word != next->word) continue;
+    std::uint64_t& word = program.words[next->word];
+    const Replacement found = careful_replacement(word, foreign.other[i], next->bytes, host(word), harmless);
+    word = found.value;
+    if (found.bytes != 0) tried.push_back({next->word, found.bytes});
+    ++next;
+  }
   return tried;
 }
 

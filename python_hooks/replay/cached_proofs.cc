@@ -153,8 +153,8 @@ void CachedProofs::add(const cache::Call& call, const cache::Digest& outcome, co
   std::vector<cache::Digest> kernels;
   if (call.signature == cache::Digest() || !state_->kernels_of(observed, kernels)) return;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
-    for (const auto& [word, seen] : padding.known(observed.functions[i])) {
-      state_->keeper->add_padding({kernels[i], word, seen});
+    for (const auto& [word, known] : padding.known(observed.functions[i])) {
+      state_->keeper->add_padding({kernels[i], word, known.seen, known.own, known.varies});
     }
   }
   if (state_->keeper->find(call) != nullptr) return;  // it is there
@@ -167,15 +167,17 @@ void CachedProofs::add(const cache::Call& call, const cache::Digest& outcome, co
   state_->keeper->add(std::move(entry), std::move(program), place_of_frame);
 }
 
-program::PaddingKnowledge::Counts CachedProofs::padding_of(const program::FunctionInfo& function) {
-  program::PaddingKnowledge::Counts counts;
+program::PaddingKnowledge::Words CachedProofs::padding_of(const program::FunctionInfo& function) {
+  program::PaddingKnowledge::Words words;
   cache::Digest digest;
-  if (!kernel_digest(function, digest)) return counts;
+  if (!kernel_digest(function, digest)) return words;
   const auto& all = state_->keeper->earlier().padding;
   const auto first = std::lower_bound(all.begin(), all.end(), digest,
                                       [](const cache::Padding& one, const cache::Digest& d) { return one.kernel < d; });
-  for (auto at = first; at != all.end() && at->kernel == digest; ++at) counts[at->word] = at->seen;
-  return counts;
+  for (auto at = first; at != all.end() && at->kernel == digest; ++at) {
+    words[at->word] = {at->seen, at->own, at->varies};
+  }
+  return words;
 }
 
 CacheReport CachedProofs::report() const {

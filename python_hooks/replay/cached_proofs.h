@@ -36,7 +36,7 @@ class CachedProofs {
   void add(const cache::Call& call, const cache::Digest& outcome, const program::Program& observed,
            const program::PaddingKnowledge& padding);
 
-  program::PaddingKnowledge::Counts padding_of(const program::FunctionInfo& function);
+  program::PaddingKnowledge::Words padding_of(const program::FunctionInfo& function);
   void write() noexcept;  // what the file has not yet; else a thread does it, now and then
   CacheReport report() const;
 

@@ -43,16 +43,22 @@ const char* against_earlier(const Observation& observation, const Seen& seen) {
   return copied(observation, seen.shadow) ? "" : "it reaches memory that was not known before it";
 }
 
-// The program that an earlier process proved for this call, where it is the same. Null: `why`.
-std::unique_ptr<program::Program> same_as_earlier(const cache::Call& name, const Observation& observation,
-                                                  std::vector<std::uint32_t>& noise, std::string& why) {
-  auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), observation.program, why);
-  if (earlier == nullptr) return nullptr;
-  const program::Comparison comparison = program::compare(*earlier, observation.program);
-  noise = comparison.noise;
-  if (comparison.difference == program::Difference::kNone) return earlier;
-  why = program::describe(comparison, *earlier, observation.program, readable);
-  return nullptr;
+// Is it the program that an earlier process proved for this call? Then `noise` is what differs nevertheless, and the
+// call counts for what is known of it. False: `why`.
+bool same_as_earlier(const cache::Call& name, const Observation& observation, program::ForeignNoise& noise,
+                     std::string& why) {
+  const program::Program& own = observation.program;
+  const auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), own, why);
+  if (earlier == nullptr) return false;
+  const program::Comparison comparison = program::compare(own, *earlier);
+  if (comparison.difference != program::Difference::kNone) {
+    why = program::describe(comparison, own, *earlier, readable);
+    return false;
+  }
+  noise = program::foreign_noise(own, *earlier, comparison.noise, host_places());
+  padding().set_module_epoch(observation.module_epoch);
+  padding().note_call(own, noise);
+  return true;
 }
 
 }  // namespace
@@ -79,23 +85,30 @@ const cache::Call& name_of(const Region& region, const Signature& signature, con
 std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signature, const Call& call,
                                          Observation& observation, std::unique_ptr<Trial>& trial, Seen& seen) {
   if (!known_earlier(region, signature)) return nullptr;
-  std::string why = against_earlier(observation, seen);
-  std::vector<std::uint32_t> noise;
-  std::unique_ptr<program::Program> earlier;
-  if (why.empty()) earlier = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
-  if (earlier == nullptr) {
+  std::string why;
+  program::ForeignNoise noise;
+  const bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
+  if (same) why = against_earlier(observation, seen);
+  if (!why.empty()) {
     log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
     return nullptr;
   }
   seen.reason.clear();
   seen.place.clear();
-  Observation last;
-  last.program = std::move(*earlier);
-  trial = trial_of(last, observation, noise);
+  trial = std::make_unique<Trial>();
+  trial->noise = noise.replaced;
+  trial->foreign = std::move(noise);
   auto proven = prove(region, call, *trial, observation, seen);
   if (seen.differed) CachedProofs::in_use()->refute(seen.name);
   if (proven != nullptr) CachedProofs::in_use()->note_use(seen.name);
   return proven;
+}
+
+void note_earlier(const Region& region, const Signature& signature, const Observation& observation, Seen& seen) {
+  if (!known_earlier(region, signature)) return;
+  program::ForeignNoise noise;
+  std::string ignored;
+  same_as_earlier(name_of(region, signature, observation, seen), observation, noise, ignored);
 }
 
 bool proven_earlier(const Region& region, Signature& signature, const Call& call) {

@@ -309,8 +309,11 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     proven = prove_by_last(region, call, *signature.observation, *observation, trial, seen);
     seen.again = seen.again || (trial == nullptr && (signature.observation->loaded || signature.observation->set_up));
   }
-  if (trial == nullptr && !observation->set_up && observation->nodes_made == 0)
+  if (trial != nullptr) {
+    note_earlier(region, signature, *observation, seen);
+  } else if (!observation->set_up && observation->nodes_made == 0) {
     proven = prove_by_earlier(region, signature, call, *observation, trial, seen);
+  }
   signature.stage = Stage::kObserved;
   signature.set_up = signature.set_up || observation->set_up;
   const auto program = proven != nullptr ? proven->program.whole() : nullptr;

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "python_hooks/memory_map.h"
 #include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/kernel_digest.h"
@@ -130,9 +131,27 @@ program::PaddingKnowledge& padding() {
   return knowledge;
 }
 
+program::HostPlaces host_places() {
+  return [memory = std::make_shared<const AddressSpace>()](std::uint64_t address) {
+    switch (memory->at(static_cast<std::uintptr_t>(address))) {
+      case AddressSpace::Kind::kNone:
+        return program::HostPlace::kNone;
+      case AddressSpace::Kind::kReserved:
+        return program::HostPlace::kReserved;
+      case AddressSpace::Kind::kData:
+        return program::HostPlace::kData;
+      case AddressSpace::Kind::kCode:
+        return program::HostPlace::kCode;
+    }
+    return program::HostPlace::kReserved;
+  };
+}
+
 std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise) {
   std::unique_ptr<Trial> trial = last.trial != nullptr ? std::move(last.trial) : std::make_unique<Trial>();
   auto& runs = trial->runs;
+  if (runs.empty()) trial->noise.clear();  // to the run of an earlier process; this one now saw the program twice
+  trial->foreign = {};
   const auto add = [&](const program::Program& run) {
     const program::Comparison comparison = program::compare(run, second.program);
     const bool same = comparison.difference == program::Difference::kNone;
@@ -148,7 +167,10 @@ std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, co
 
 std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const program::Program& program) {
   const bool often = trial.shadows >= program::PaddingKnowledge::kEnough;
-  return padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough);
+  auto unknown = padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough);
+  const auto foreign = padding().unsettled(program, trial.foreign);
+  unknown.insert(unknown.end(), foreign.begin(), foreign.end());
+  return unknown;
 }
 
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
@@ -177,7 +199,8 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   program::Program whole = second.program;
   proven->others = second.others;
   proven->module_epoch = second.module_epoch;
-  const std::uint64_t harmless = trial.noise.empty() ? 1 : harmless_memory(call.dispatch.device);
+  const bool quite_equal = trial.noise.empty() && trial.foreign.plain.empty();
+  const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(call.dispatch.device);
   if (harmless == 0) {
     seen.reason = "no device memory";
     return nullptr;
@@ -185,7 +208,11 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   padding().set_module_epoch(second.module_epoch);
   std::vector<const program::Program*> donors;
   for (const program::Program& run : trial.runs) donors.push_back(&run);
-  const std::vector<program::NoiseWord> tried = program::settle_noise(whole, donors, trial.noise, padding(), harmless);
+  std::vector<program::NoiseWord> tried = program::settle_noise(whole, donors, trial.noise, padding(), harmless);
+  if (!trial.foreign.plain.empty()) {
+    const auto careful = program::settle_foreign_noise(whole, trial.foreign, padding(), host_places(), harmless);
+    tried.insert(tried.end(), careful.begin(), careful.end());
+  }
   proven->plan = program::plan_arena(whole);
   program::Bindings& bindings = proven->bindings;
   bindings.outputs.resize(whole.outputs.size());

@@ -38,6 +38,9 @@ struct Seen {
 // What is known to be padding, in all regions. Never destroyed.
 program::PaddingKnowledge& padding();
 
+// What this process has at an address now.
+program::HostPlaces host_places();
+
 // The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
 std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise);
 

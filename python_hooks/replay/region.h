@@ -88,6 +88,7 @@ struct Proven : std::enable_shared_from_this<Proven> {
 struct Trial {
   std::vector<program::Program> runs;  // observed before the last one; their bytes are tried
   std::vector<program::NoiseWord> noise;
+  program::ForeignNoise foreign;      // to the run of an earlier process, where that stands for one
   std::unique_ptr<Proven> candidate;  // what ran in the shadow last; its execs are the next one's
   std::uint32_t shadows = 0;          // that were equal
 };

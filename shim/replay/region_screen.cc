@@ -19,6 +19,7 @@ constexpr std::uint32_t kProgrammaticEvent = 7;
 constexpr std::uint32_t kLaunchCompletionEvent = 12;
 constexpr std::uint32_t kDeviceUpdatableNode = 13;
 constexpr std::uint32_t kLastKnownAttribute = 18;
+constexpr char kOtherDevice[] = "works on a device that is not the current one, or on several";
 
 // "cuMemcpyDtoHAsync" of "cuMemcpyDtoHAsync_v2_ptsz".
 std::string plain_name(const std::string& symbol) { return symbol.substr(0, symbol.find('_')); }
@@ -339,7 +340,7 @@ void RegionScreen::add_context_call(const ApiLayout& layout, const CallView& cal
   const std::string plain = plain_name(layout.symbol);
   if (plain == "cuInit" || plain == "cuDevicePrimaryCtxRetain" || plain == "cuCtxPopCurrent") return;
   if (plain == "cuCtxSetCurrent" || plain == "cuCtxPushCurrent") {
-    if (call.argument(0) != events_.context) refuse("uses more than one device or context" + name, call.frame());
+    if (call.argument(0) != events_.context) refuse(kOtherDevice + name, call.frame());
     return;
   }
   refuse_again("contexts were made or changed" + name, call.frame());
@@ -358,7 +359,7 @@ void RegionScreen::find_streams() {
   for (const std::uint64_t handle : streams_) {
     RegionEvents::Stream stream;
     if (!events_.stream(handle, stream)) return refuse_again("a stream is gone");
-    if (stream.context != events_.context) return refuse("uses more than one device or context");
+    if (stream.context != events_.context) return refuse(kOtherDevice);
     modes_.set(handle, stream.non_blocking);
     stream_serials_[handle] = stream.serial;
   }

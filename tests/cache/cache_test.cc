@@ -33,7 +33,7 @@ TEST(Cache, EveryFieldComesBack) {
   other.call.region = "";
   ASSERT_TRUE(builder.add(one, first, place_text));
   ASSERT_TRUE(builder.add(other, second, place_text));
-  builder.add_padding({{1, 2}, ~0u, {1, 2, 3, 4, 5, 6, 7, 255}});
+  builder.add_padding({{1, 2}, ~0u, {1, 2, 3, 4, 5, 6, 7, 255}, 0xf0, 0x81});
   const Cache cache = builder.take();
   ASSERT_EQ(cache.entries.size(), 2u);
   EXPECT_EQ(cache.entries[0].id, 1u);
@@ -52,7 +52,7 @@ TEST(Cache, EveryFieldComesBack) {
     EXPECT_TRUE(equal(read.entries[i], expected)) << i;
   }
   ASSERT_EQ(read.padding.size(), 1u);
-  EXPECT_TRUE(equal(read.padding[0], {{1, 2}, ~0u, {1, 2, 3, 4, 5, 6, 7, 255}}));
+  EXPECT_TRUE(equal(read.padding[0], {{1, 2}, ~0u, {1, 2, 3, 4, 5, 6, 7, 255}, 0xf0, 0x81}));
   EXPECT_EQ(read.places, cache.places);
   EXPECT_TRUE(equal(read, cache));
 }
@@ -151,7 +151,7 @@ TEST(Cache, ADamagedNoteIsRefusedWhateverItsChecksum) {
     };
     for (note.bytes.clear(); note.bytes.size() < whole.size(); note.bytes.push_back(whole[note.bytes.size()])) {
       // Padding may end after a kernel, or after any of its words.
-      const bool sound = note.type == kPadding && (note.bytes.size() == 16 || note.bytes.size() == 25);
+      const bool sound = note.type == kPadding && (note.bytes.size() == 16 || note.bytes.size() == 27);
       if (!sound) {
         ASSERT_TRUE(refused()) << note.type << " cut at " << note.bytes.size();
       }

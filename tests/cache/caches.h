@@ -29,7 +29,7 @@ inline Cache made_cache(std::uint64_t programs, std::size_t nodes) {
   for (std::uint64_t i = 0; i < programs; ++i) {
     builder.add(made_entry(i, 1000 + i), store::relative_of(store::made_program(i % 3, nodes), i), place_text);
   }
-  builder.add_padding({{7, 2}, 3, {0, 1, 2, 3, 4, 5, 6, 7}});
+  builder.add_padding({{7, 2}, 3, {0, 1, 2, 3, 4, 5, 6, 7}, 0x1e, 0x02});
   builder.add_padding({{7, 2}, 300, {9}});
   builder.add_padding({{6, 2}, 0, {0, 0, 2}});
   return builder.take();
@@ -46,7 +46,7 @@ inline bool equal(const Entry& a, const Entry& b) {
 }
 
 inline bool equal(const Padding& a, const Padding& b) {
-  return a.kernel == b.kernel && a.word == b.word && a.seen == b.seen;
+  return a.kernel == b.kernel && a.word == b.word && a.seen == b.seen && a.own == b.own && a.varies == b.varies;
 }
 
 // All that they hold, the programs too.

@@ -111,11 +111,13 @@ TEST_F(KeeperTest, PaddingIsWrittenWithoutAProgram) {
   for (const Padding& known : {Padding{{5, 6}, 3, {2}}, Padding{{5, 6}, 3, {1, 0, 1}}}) second->add_padding(known);
   ASSERT_TRUE(second->write());
   EXPECT_EQ(fs::last_write_time(first->path()), when) << "the file has as much";
-  second->add_padding({{5, 6}, 3, {0, 2}});
+  second->add_padding({{5, 6}, 3, {0, 2}, 0x03, 0x01});
   ASSERT_TRUE(second->write());
   auto third = keeper();
   ASSERT_EQ(third->earlier().padding.size(), 1u);
   EXPECT_EQ(third->earlier().padding.front().seen, (std::array<std::uint8_t, 8>{2, 2, 1}));
+  EXPECT_EQ(third->earlier().padding.front().own, 0x03);
+  EXPECT_EQ(third->earlier().padding.front().varies, 0x01);
 }
 
 TEST_F(KeeperTest, WhatIsRefutedGoesUnlessItIsAddedAnew) {

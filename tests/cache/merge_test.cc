@@ -147,16 +147,17 @@ TEST(CacheMerge, StopsAtTheByteLimit) {
 TEST(CacheMerge, PaddingIsWhatEitherSawMost) {
   const Digest first{1, 9}, second{2, 0};
   Builder old("");
-  old.add_padding({second, 4, {1, 5, 0, 0, 0, 0, 0, 200}});
+  old.add_padding({second, 4, {1, 5, 0, 0, 0, 0, 0, 200}, 0x03, 0x10});
   old.add_padding({first, 7, {3}});
   const Cache older = old.take();
   Builder builder("");
-  builder.add_padding({second, 4, {2, 1, 0, 0, 0, 0, 7, 0}});
+  builder.add_padding({second, 4, {2, 1, 0, 0, 0, 0, 7, 0}, 0x06, 0});
   builder.add_padding({second, 3, {0, 6}});
   builder.add_padding({second, 3, {1, 2}});
   builder.merge(older, 0);
   const Cache cache = builder.take();
-  const Padding expected[] = {{first, 7, {3}}, {second, 3, {1, 6}}, {second, 4, {2, 5, 0, 0, 0, 0, 7, 200}}};
+  const Padding expected[] = {
+      {first, 7, {3}}, {second, 3, {1, 6}}, {second, 4, {2, 5, 0, 0, 0, 0, 7, 200}, 0x07, 0x10}};
   ASSERT_EQ(cache.padding.size(), 3u);
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(equal(cache.padding[i], expected[i])) << i;
   EXPECT_TRUE(cache.entries.empty());

@@ -41,6 +41,23 @@ cudaError_t by_driver(Call call) {
   return said(static_cast<cudaError_t>(call(*functions)));
 }
 
+thread_local int g_device = 0;
+
+// Retained once, and never released.
+CUresult primary_context(const Driver& functions, int device, CUcontext& context) {
+  static std::mutex mutex;
+  static auto& retained = *new std::map<int, CUcontext>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto known = retained.find(device);
+  if (known == retained.end()) {
+    const CUresult result = functions.cuDevicePrimaryCtxRetain(&context, device);
+    if (result == CUDA_SUCCESS) retained.emplace(device, context);
+    return result;
+  }
+  context = known->second;
+  return CUDA_SUCCESS;
+}
+
 CUdeviceptr address_of(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
 int attribute(const Driver& functions, CUdevice_attribute which) {
@@ -99,16 +116,21 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
   return by_driver([&](const Driver& d) { return d.cuDeviceGetCount(count); });
 }
-cudaError_t cudaGetDevice(int* device) { return *device = 0, said(cudaSuccess); }
+cudaError_t cudaGetDevice(int* device) { return *device = g_device, said(cudaSuccess); }
 cudaError_t cudaSetDevice(int device) {
-  if (device != 0) return said(cudaErrorInvalidDevice);
-  return by_driver([](const Driver&) { return CUDA_SUCCESS; });
+  return by_driver([&](const Driver& d) {
+    CUcontext context = nullptr;
+    CUresult result = primary_context(d, device, context);
+    if (result == CUDA_SUCCESS) result = d.cuCtxSetCurrent(context);
+    if (result == CUDA_SUCCESS) g_device = device;
+    return result;
+  });
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return by_driver([&](const Driver& d) {
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
     std::memset(properties, 0, sizeof *properties);
-    d.cuDeviceGetName(properties->name, sizeof properties->name, 0);
+    const CUresult result = d.cuDeviceGetName(properties->name, sizeof properties->name, device);
+    if (result != CUDA_SUCCESS) return result;
     d.cuDeviceTotalMem(&properties->totalGlobalMem, 0);
     properties->major = attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     properties->minor = attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);

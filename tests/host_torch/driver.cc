@@ -53,6 +53,8 @@ const Driver* driver() noexcept {
   Context& made = context();
   if (!made.works) return nullptr;
   thread_local bool current = false;
+  CUcontext other = nullptr;  // another device's, say
+  if (!current) current = made.functions.cuCtxGetCurrent(&other) == CUDA_SUCCESS && other != nullptr;
   if (!current) current = made.functions.cuCtxSetCurrent(made.context) == CUDA_SUCCESS;
   return &made.functions;
 }

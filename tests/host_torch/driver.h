@@ -16,6 +16,7 @@ namespace host_torch {
   X(cuDeviceTotalMem)                  \
   X(cuDeviceGetAttribute)              \
   X(cuDevicePrimaryCtxRetain)          \
+  X(cuCtxGetCurrent)                   \
   X(cuCtxSetCurrent)                   \
   X(cuCtxGetStreamPriorityRange)       \
   X(cuCtxSynchronize)                  \

@@ -382,7 +382,24 @@ bool is_indexed_by_numbers(const OperatorHandle& handle, const Stack& stack) {
   return true;
 }
 
+// Where an operator's arguments lie, the current device where none does.
+std::optional<c10::Device> device_of(const Stack& stack) {
+  const auto of = [](const c10::IValue& value) -> std::optional<c10::Device> {
+    const bool there = value.isTensor() && value.toTensor().defined() && value.toTensor().is_cuda();
+    return there ? std::optional<c10::Device>(value.toTensor().device()) : std::nullopt;
+  };
+  for (const c10::IValue& value : stack) {
+    if (const auto device = of(value)) return device;
+    if (!value.isTensorList() && !value.isOptionalTensorList()) continue;
+    for (const c10::IValue& item : value.toListRef()) {
+      if (const auto device = of(item)) return device;
+    }
+  }
+  return std::nullopt;
+}
+
 void boxed(const OperatorHandle& handle, Stack* stack) {
+  const c10::OptionalDeviceGuard guard(device_of(torch::jit::last(*stack, handle.schema().arguments().size()).vec()));
   const std::size_t number = numbers().at(handle.operator_name());
   const Operator& op = operators()[number];
   if (op.on_host && !is_indexed_by_numbers(handle, *stack)) {
@@ -404,6 +421,7 @@ at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool non_blocking) 
   const bool by_driver = self.scalar_type() == source.scalar_type() && self.sizes() == source.sizes() &&
                          self.strides() == source.strides() && self.is_non_overlapping_and_dense();
   if (!both || by_driver || self.numel() == 0) return at::native::copy_(self, source, non_blocking);
+  const c10::DeviceGuard guard(self.device());
   static const std::size_t number = numbers().at({"aten::copy_", ""});
   Stack stack{self, source, non_blocking};
   launch_operator(number, &stack);

@@ -310,20 +310,20 @@ TEST(Padding, WhatIsKnownFromElsewhere) {
   std::vector<std::string> asked;
   knowledge.set_source([&asked](const FunctionInfo& function) {
     asked.push_back(function.name);
-    PaddingKnowledge::Counts counts;
-    if (function.name == "f") counts[1] = {2, 2, 2, 2, 2, 2, 2, 2};
-    return counts;
+    PaddingKnowledge::Words words;
+    if (function.name == "f") words[1].seen = {2, 2, 2, 2, 2, 2, 2, 2};
+    return words;
   });
   EXPECT_TRUE(prove(knowledge, run({1, 2, 3}), run({9, 2, 3}))) << "after one shadow replay";
   EXPECT_FALSE(prove(knowledge, run({1, 2, 3}), run({1, 2, 4}))) << "another word";
   EXPECT_FALSE(prove(knowledge, run({1, 2, 3}, 2, "g"), run({9, 2, 3}, 2, "g")));
   EXPECT_EQ(asked, (std::vector<std::string>{"f", "g"})) << "once each";
   // What it learned here is told with it.
-  const PaddingKnowledge::Counts f = knowledge.known(function_with(1, "f", {})),
-                                 g = knowledge.known(function_with(2, "g", {}));
-  EXPECT_EQ(f.at(1)[0], 2);
-  EXPECT_EQ(f.at(3)[0], 1);
-  EXPECT_EQ(g.at(1)[0], 1);
+  const PaddingKnowledge::Words f = knowledge.known(function_with(1, "f", {})),
+                                g = knowledge.known(function_with(2, "g", {}));
+  EXPECT_EQ(f.at(1).seen[0], 2);
+  EXPECT_EQ(f.at(3).seen[0], 1);
+  EXPECT_EQ(g.at(1).seen[0], 1);
   // After an unload the handle may be another kernel's: asked again.
   knowledge.set_module_epoch(7);
   EXPECT_TRUE(prove(knowledge, run({1, 2, 3}), run({9, 2, 3})));

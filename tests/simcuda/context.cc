@@ -1,6 +1,9 @@
 #include "context.h"
 
+#include <array>
+
 #include "capture.h"
+#include "faults.h"
 #include "handles.h"
 #include "memory.h"
 #include "module.h"
@@ -29,9 +32,9 @@ struct PrimaryContext {
   unsigned references = 0;
   unsigned flags = 0;
 };
-PrimaryContext& primary() {
-  static PrimaryContext& made = *new PrimaryContext;
-  return made;
+PrimaryContext& primary(CUdevice device) {
+  static auto& made = *new std::array<PrimaryContext, kMostDevices>;
+  return made[static_cast<std::size_t>(device)];
 }
 
 // Plain data, so that it works until the thread's very end.
@@ -84,7 +87,7 @@ bool initialized() { return driver_initialized.load(std::memory_order_acquire); 
 
 CUresult check_device(CUdevice device) {
   if (!initialized()) return CUDA_ERROR_NOT_INITIALIZED;
-  return device >= 0 && device < kDeviceCount ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  return device >= 0 && device < settings.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult context_of(CUcontext handle, Context** context) {
@@ -167,7 +170,7 @@ CUresult api::cuInit(unsigned flags) {
 CUresult api::cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   SIM_TRY(check_device(device));
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  PrimaryContext& p = primary();
+  PrimaryContext& p = primary(device);
   std::lock_guard<std::mutex> lock(p.mutex);
   if (p.context == nullptr) p.context = create_context(device, p.flags, true);
   ++p.references;
@@ -177,7 +180,7 @@ CUresult api::cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
 
 CUresult api::cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   SIM_TRY(check_device(device));
-  PrimaryContext& p = primary();
+  PrimaryContext& p = primary(device);
   std::lock_guard<std::mutex> lock(p.mutex);
   if (p.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
   if (--p.references == 0) drop_primary(p);
@@ -186,7 +189,7 @@ CUresult api::cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 CUresult api::cuDevicePrimaryCtxReset_v2(CUdevice device) {
   SIM_TRY(check_device(device));
-  PrimaryContext& p = primary();
+  PrimaryContext& p = primary(device);
   std::lock_guard<std::mutex> lock(p.mutex);
   drop_primary(p);
   p.references = 0;
@@ -195,7 +198,7 @@ CUresult api::cuDevicePrimaryCtxReset_v2(CUdevice device) {
 
 CUresult api::cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
   SIM_TRY(check_device(device));
-  PrimaryContext& p = primary();
+  PrimaryContext& p = primary(device);
   std::lock_guard<std::mutex> lock(p.mutex);
   p.flags = flags;
   if (p.context != nullptr) p.context->flags = flags;
@@ -204,7 +207,7 @@ CUresult api::cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned flags) {
 
 CUresult api::cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
   SIM_TRY(check_device(device));
-  PrimaryContext& p = primary();
+  PrimaryContext& p = primary(device);
   std::lock_guard<std::mutex> lock(p.mutex);
   if (flags != nullptr) *flags = p.flags;
   if (active != nullptr) *active = p.context != nullptr;

@@ -14,7 +14,7 @@ namespace simcuda {
 
 class Stream;
 
-constexpr int kDeviceCount = 1;
+constexpr int kMostDevices = 8;  // SIMCUDA_DEVICES says how many there are
 constexpr int kLeastPriority = 0;
 constexpr int kGreatestPriority = -5;
 

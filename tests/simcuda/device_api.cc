@@ -79,7 +79,7 @@ CUresult api::cuDeviceGet(CUdevice* device, int ordinal) {
 CUresult api::cuDeviceGetCount(int* count) {
   if (!initialized()) return CUDA_ERROR_NOT_INITIALIZED;
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *count = kDeviceCount;
+  *count = settings.devices;
   return CUDA_SUCCESS;
 }
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -86,6 +87,9 @@ __attribute__((constructor)) void read_environment() {
   read_number("SIMCUDA_MEMORY", &memory);
   read_number("SIMCUDA_LATENCY", &latency);
   read_number("SIMCUDA_NULL", &null_launch);
+  std::uint64_t devices = 1;
+  read_number("SIMCUDA_DEVICES", &devices);
+  settings.devices = static_cast<int>(std::clamp<std::uint64_t>(devices, 1, kMostDevices));
   settings.memory = memory;
   settings.latency = latency;
   settings.null_launch = null_launch != 0;

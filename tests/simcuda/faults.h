@@ -30,6 +30,7 @@ struct Settings {
   std::atomic<bool> check{false};   // a fault is armed or this is the child of a fork: entries take the slow way
   std::atomic<bool> forked{false};  // after cuInit, and this is the child
   std::atomic<bool> null_launch{false};
+  std::atomic<int> devices{1};
   std::atomic<std::uint64_t> latency{0};  // ns per submitting call
   std::atomic<std::size_t> memory{std::size_t{16} << 30};
 };

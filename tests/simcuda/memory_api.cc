@@ -5,6 +5,7 @@
 #include "capture.h"
 #include "context.h"
 #include "faults.h"
+#include "handles.h"
 #include "memory.h"
 #include "stream.h"
 
@@ -17,6 +18,11 @@ CUresult host_alloc(void** address, std::size_t bytes, unsigned flags) {
   SIM_TRY(current_context(&context));
   SIM_TRY(check_unsafe_call());
   return Memory::instance().allocate_host(bytes, MemoryKind::kHost, context->handle, flags, address);
+}
+
+CUdevice device_of(CUcontext handle) {
+  const Context* context = handle != nullptr ? find_handle<Context>(handle) : nullptr;
+  return context != nullptr ? context->device : 0;
 }
 
 // One attribute of a pointer. `data` is of the type that cuda.h gives for the attribute.
@@ -48,7 +54,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, CUdeviceptr add
       *static_cast<int*>(data) = found->kind == MemoryKind::kManaged;
       break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(data) = 0;
+      *static_cast<int*>(data) = device_of(found->context);
       break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       *static_cast<int*>(data) = 0;
