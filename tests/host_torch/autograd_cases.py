@@ -296,6 +296,7 @@ def views_of_results():
     outer = made(lambda self, x: part_without_gradients(x))
 
     hidden = made(lambda self, x: (x * 0.25)[1:])
+    shared = made(lambda self, x: x.data[1:])
     several = made(lambda self, x: (x * 0.25).chunk(2))
 
     def change(view, weight):
@@ -310,7 +311,7 @@ def views_of_results():
         found = [change(inner(inputs())[1], weight), change(outer(inputs()), weight), change(hidden(inputs()), weight),
                  change(several(inputs())[1], weight)]
         with torch.no_grad():
-            without = hidden(inputs()), several(inputs())[1]
+            without = hidden(inputs()), several(inputs())[1], shared(inputs())
         return found, [change(view, weight) for view in without]
 
     return step
@@ -377,5 +378,56 @@ def numbers_of_nodes():
         (g,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
         (g.square().sum() + y.sum()).backward()
         return y.grad_fn._sequence_nr(), g.grad_fn._sequence_nr(), gradient(x), gradients(layer)
+
+    return step
+
+
+@case
+def hooked_node():
+    """A library that registers a hook on a node of the graph, and gives back what requires no grad."""
+
+    def look(self, h):
+        if h.grad_fn is not None:
+            h.grad_fn.register_prehook(lambda grads: tuple(g * 2 for g in grads))
+        return h.detach() * 2
+
+    return on_result(look)
+
+
+@case
+def stale_view():
+    """A view whose base was worked on in place: what its grad_fn is, is found out when somebody asks."""
+    inner, layer = made(lambda self, v: self.linear(v.detach()).detach()), nn.Linear(SIZE, SIZE).cuda()
+
+    def step():
+        h = layer(inputs())
+        v = h[1:]
+        h.mul_(2)
+        inner(v)
+        with torch.no_grad():
+            inner(v)
+        facts = seen(v, h)
+        v.square().sum().backward()
+        return facts, gradients(layer)
+
+    return step
+
+
+@case
+def moving_average():
+    """Weights that require grad, averaged under no_grad by a module, and views of them."""
+    weight = nn.Parameter(torch.ones(4, SIZE, device="cuda"))
+    inner = made(lambda self, w, x: (w.mul_(0.9).add_(x, alpha=0.1), w[1:])[1])
+
+    def step():
+        with torch.no_grad():
+            part = inner(weight, inputs())
+        try:
+            facts = seen(part, weight)
+            (weight * 2).sum().backward()
+            change = part.mul_(torch.ones(SIZE, device="cuda", requires_grad=True))
+            return facts, seen(change)
+        except RuntimeError as error:
+            return facts, str(error)
 
     return step
