@@ -127,8 +127,8 @@ Row g_native_installed[] = {
      "_VariableFunctionsClass.rand _VariableFunctionsClass.randn _VariableFunctionsClass.randint "
      "_VariableFunctionsClass.randperm",
      EffectKind::kDraws},
-    // Gradients are tensors that nothing else leads to, also where a library works on them (an optimizer's step); a node of
-    // the graph leads to all others, and has hooks of its own.
+    // Gradients are tensors that nothing else leads to, also where a library works on them (an optimizer's step); a
+    // node of the graph leads to all others, and has hooks of its own.
     {"torch._C",
      "TensorBase[get:grad] TensorBase[get:_grad] TensorBase[set:grad] TensorBase[set:_grad] TensorBase[get:grad_fn] "
      "TensorBase[get:_grad_fn]"},
