@@ -189,7 +189,6 @@ constexpr Row kRows[] = {
     {"its forward-mode gradient", {"autograd", kAutograd}},
     {"autograd notes of", {"autograd", kAutograd}},
     {"a view that was made in another grad mode", {"result", kOtherView}},
-    {"a view of what only shares the memory", {"result", kOtherView}},
     {"a view of a tensor that requires grad and", {"result", kOtherView}},
     {"its code names: the call", {"autograd", kAutograd}},
     {"requires grad", {"autograd", kAutograd}},

@@ -274,7 +274,6 @@ std::uint32_t Describer::describe_view(const TensorView& view, const Memory& mem
   const void* const view_of = base_of_tensor(view.object);
   made.is_view = !made.own_version && view.type == type_of_numbers(base) && view_of != nullptr &&
                  (view_of == identity_of_tensor(base) || view_of == base_of(made, before_));
-  if (!made.is_view && view_of != nullptr) return refuse("a view of what only shares the memory (.data, detach())");
   if (made.is_view && !is_made_anew(view, base)) return refuse(kOtherView);
   if (made.is_view && autograd_facts(base) != 0 && was_written(before_, counter)) return refuse(kViewOfWritten);
   if (!made.is_view && view.keys != keys_of_alias(base, made)) {

@@ -127,14 +127,11 @@ Row g_native_installed[] = {
      "_VariableFunctionsClass.rand _VariableFunctionsClass.randn _VariableFunctionsClass.randint "
      "_VariableFunctionsClass.randperm",
      EffectKind::kDraws},
-    // Gradients are tensors that nothing else leads to, also where a library works on them (an optimizer's step); a
-    // node of the graph leads to all others, and has hooks of its own.
-    {"torch._C",
-     "TensorBase[get:grad] TensorBase[get:_grad] TensorBase[set:grad] TensorBase[set:_grad] TensorBase[get:grad_fn] "
-     "TensorBase[get:_grad_fn]"},
+    // Gradients are tensors that nothing else leads to, also where a library works on them (an optimizer's step).
+    {"torch._C", "TensorBase[get:grad] TensorBase[get:_grad] TensorBase[set:grad] TensorBase[set:_grad]"},
     // What stands beside a tensor's values and its form, and is no part of a signature; addresses.
     {"torch._C",
-     "TensorBase[get:is_leaf] "
+     "TensorBase[get:grad_fn] TensorBase[get:_grad_fn] TensorBase[get:is_leaf] "
      "TensorBase[get:output_nr] TensorBase[get:_version] TensorBase[get:_base] TensorBase[get:_cdata] "
      "TensorBase[get:_backward_hooks] TensorBase[get:retains_grad] TensorBase._is_view TensorBase._use_count "
      "TensorBase[get:_post_accumulate_grad_hooks] TensorBase.is_pinned StorageBase[get:_cdata] "

@@ -296,7 +296,6 @@ def views_of_results():
     outer = made(lambda self, x: part_without_gradients(x))
 
     hidden = made(lambda self, x: (x * 0.25)[1:])
-    shared = made(lambda self, x: x.data[1:])
     several = made(lambda self, x: (x * 0.25).chunk(2))
 
     def change(view, weight):
@@ -311,7 +310,7 @@ def views_of_results():
         found = [change(inner(inputs())[1], weight), change(outer(inputs()), weight), change(hidden(inputs()), weight),
                  change(several(inputs())[1], weight)]
         with torch.no_grad():
-            without = hidden(inputs()), several(inputs())[1], shared(inputs())
+            without = hidden(inputs()), several(inputs())[1]
         return found, [change(view, weight) for view in without]
 
     return step
