@@ -237,10 +237,6 @@ std::uint64_t hash_of_rest(const char* notes) noexcept {
   return hash;
 }
 
-}  // namespace
-
-namespace {
-
 bool find_node_count() noexcept {
   const auto function = [](const char* symbol) {
     return reinterpret_cast<std::uint64_t (*)()>(lifecycle::symbol_in("libtorch_cpu.so", symbol));
@@ -252,14 +248,8 @@ bool find_node_count() noexcept {
 
 bool find_places(Object* torch) noexcept {
   const Reference globals(g_api.PyDict_New());
-  const Reference code(g_api.Py_CompileString(kSamples, "<grape>", 257));
-  if (!globals || !code) return false;
-  if (g_api.PyDict_SetItemString(globals.get(), "__builtins__", g_api.PyEval_GetBuiltins()) != 0 ||
-      g_api.PyDict_SetItemString(globals.get(), "torch", torch) != 0) {
-    return false;
-  }
-  const Reference done(g_api.PyEval_EvalCode(code.get(), globals.get(), globals.get()));
-  Object* const samples = done ? dict_item(globals.get(), "samples") : nullptr;
+  const bool made = globals && run_with_torch(kSamples, torch, globals.get());
+  Object* const samples = made ? dict_item(globals.get(), "samples") : nullptr;
   if (samples == nullptr) return false;
   Object *tensors = tuple_item(samples, 0), *facts = tuple_item(samples, 1);
   const bool found = find_node_count() && notes_are_readable(tensors) && find_notes(tensors, facts) &&

@@ -288,14 +288,7 @@ bool check_tensors(Object* samples) noexcept {
 
 bool check_samples(Object* torch) noexcept {
   const Reference globals(g_api.PyDict_New());
-  const Reference code(g_api.Py_CompileString(kSamples, "<grape>", 257));
-  if (!globals || !code) return false;
-  if (g_api.PyDict_SetItemString(globals.get(), "__builtins__", g_api.PyEval_GetBuiltins()) != 0 ||
-      g_api.PyDict_SetItemString(globals.get(), "torch", torch) != 0) {
-    return false;
-  }
-  const Reference done(g_api.PyEval_EvalCode(code.get(), globals.get(), globals.get()));
-  if (!done) return fails("none could be made");
+  if (!globals || !run_with_torch(kSamples, torch, globals.get())) return fails("none could be made");
   Object* samples = dict_item(globals.get(), "samples");
   const bool right = samples != nullptr && check_tensors(samples);
   g_api.PyDict_Clear(globals.get());
@@ -415,6 +408,17 @@ Loaded try_to_load() noexcept {
 }
 
 }  // namespace
+
+bool run_with_torch(const char* text, Object* torch, Object* globals) noexcept {
+  constexpr int kStatements = 257;  // Py_file_input
+  const Reference code(g_api.Py_CompileString(text, "<grape>", kStatements));
+  if (!code || g_api.PyDict_SetItemString(globals, "__builtins__", g_api.PyEval_GetBuiltins()) != 0 ||
+      g_api.PyDict_SetItemString(globals, "torch", torch) != 0) {
+    return false;
+  }
+  const Reference done(g_api.PyEval_EvalCode(code.get(), globals, globals));
+  return static_cast<bool>(done);
+}
 
 const std::uint64_t* local_keys() noexcept {
   static __thread const std::uint64_t* keys __attribute__((tls_model("initial-exec"))) = nullptr;

@@ -103,6 +103,9 @@ inline std::uint64_t storage_address(const void* impl) noexcept {
 // The thread's dispatch keys, included and excluded, as the difference to what a new thread has. Null: not known.
 const std::uint64_t* local_keys() noexcept;
 
+// Runs Python code of Grape's, in which `torch` is named; its names stay in `globals`, a dictionary. False: it raised.
+bool run_with_torch(const char* text, Object* torch, Object* globals) noexcept;
+
 // Takes the handle's tensor into a Python object, and the handle away. Null: no memory.
 Object* wrapped(void* handle) noexcept;
 

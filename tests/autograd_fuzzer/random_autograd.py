@@ -141,7 +141,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--per-process", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], metavar="GRAPE_NAME=VALUE")
-    parser.add_argument("--out", type=Path, default=Path("autograd_differences"))
+    parser.add_argument("--out", type=Path, default=Path("build/random-autograd"))
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--known", action="store_true")
     parser.add_argument("--show", type=int, metavar="SEED")
