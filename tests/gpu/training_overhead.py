@@ -2,10 +2,12 @@
 """What Grape costs training that it cannot replay: 40 models, plain and preloaded, side by side. The limit is 1.02 of
 plain's time, over the first 40 steps and over those after.
 
-Pairs of processes, one plain and one under Grape with nothing set, train the same models; they import and build side by
-side. Then one after the other takes turns, alone on the machine: 40 turns of one step, then rounds of ten steps. The
+Groups of three processes train the same models: two plain ones, of which the second tells how far two equal processes
+differ, and one under Grape with nothing set. --mode adds one in another GRAPE_MODE. They import and build side by side.
+Then one after the other takes turns, alone on the machine: 40 turns of one step, then 24 turns of several steps. The
 first step, in which kernels are loaded, is not counted. A step is forward, backward, AdamW and zero_grad, between
-synchronisations. The losses of both must be equal.
+synchronisations. Later steps are compared by their median turn. The losses of all must be equal; where those of the
+plain ones differ, the model is left out.
 
 Prints a table and writes training_overhead.json and .txt to --out. Exit status: 0 measured (or no GPU), 1 a run failed or
 losses differ, 2 usage.
@@ -22,7 +24,7 @@ from typing import Any, Callable, Optional
 
 from gpu_machine import Measurement, add_options, end, environment, preloaded, show, table, with_build
 
-STEPS, ROUNDS, ROUND = 40, 6, 10
+STEPS, TURNS, TURN_MS = 40, 24, 60
 LIMIT = 1.02
 PLAIN = ("mlp", "inplace_convolutions", "lstm", "siamese")
 TORCHVISION = ("resnet18", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x1_0", "squeezenet1_1",
@@ -173,43 +175,50 @@ class Process:
 
 
 class Overhead(Measurement):
-    def pair(self) -> list[Process]:
+    def group(self) -> dict[str, Process]:
         command = [self.options.python, __file__, "--serve"]
         more = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-        return [Process(command, environment(**more)), Process(command, preloaded(self.build, **more))]
+        group = {name: Process(command, environment(**more)) for name in ("plain", "again")}
+        group["Grape"] = Process(command, preloaded(self.build, **more))
+        for mode in self.options.mode:
+            group[mode] = Process(command, preloaded(self.build, GRAPE_MODE=mode, **more))
+        return group
 
-    def prepare(self, pair: list[Process], name: str) -> Optional[str]:
-        for process in pair:
+    def prepare(self, group: dict[str, Process], name: str) -> Optional[str]:
+        for process in group.values():
             process.say(f"build {name}")
-        return next((found["error"] for found in [process.answer() for process in pair] if "error" in found), None)
+        return next((found["error"] for found in [process.answer() for process in group.values()] if "error" in found), None)
 
-    def turns(self, pair: list[Process], count: int, rounds: int) -> tuple[list[list[float]], bool]:
-        times: list[list[float]] = [[], []]
-        same = True
-        for number in range(rounds):
-            digests = set()
-            for which in (0, 1) if number % 2 == 0 else (1, 0):
-                answer = pair[which].ask(f"step {count}")
+    def turns(self, group: dict[str, Process], count: int, turns: int) -> dict[str, list[float]]:
+        """Milliseconds of each process's turns, divided by the number of steps."""
+        times: dict[str, list[float]] = {name: [] for name in group}
+        names = list(group)
+        for number in range(turns):
+            for name in names[number % len(names) :] + names[: number % len(names)]:
+                answer = group[name].ask(f"step {count}")
                 if "error" in answer:
                     raise RuntimeError(answer["error"])
-                times[which].append(answer["ms"] / count)
-                digests.add(answer["digest"])
-            same = same and len(digests) == 1
-        return times, same
+                times[name].append(answer["ms"] / count)
+                self.digests[name] = answer["digest"]
+        return times
 
-    def measure(self, pair: list[Process], name: str) -> Optional[list[str]]:
-        first, same = self.turns(pair, 1, STEPS)
-        later, same_later = self.turns(pair, ROUND, ROUNDS)
-        row = {
-            "first": sum(first[1]) / sum(first[0]),
-            "first_trimmed": trimmed(first[1]) / trimmed(first[0]),
-            "later": statistics.median(later[1]) / statistics.median(later[0]),
-            "plain_ms": statistics.median(later[0]),
-            "equal": same and same_later,
+    def measure(self, group: dict[str, Process], name: str) -> list[str]:
+        self.digests: dict[str, str] = {}
+        first = self.turns(group, 1, STEPS)
+        later = self.turns(group, max(1, round(TURN_MS / statistics.median(first["plain"]))), TURNS)
+        plain = self.digests.pop("plain")
+        row: dict[str, Any] = {
+            "plain_ms": statistics.median(later["plain"]),
+            "deterministic": self.digests.pop("again") == plain,
+            "equal": all(digest == plain for digest in self.digests.values()),
         }
+        for who in list(group)[1:]:
+            row[f"{who} first"] = trimmed(first[who]) / trimmed(first["plain"])
+            row[f"{who} later"] = statistics.median(later[who]) / statistics.median(later["plain"])
         self.results[name] = row
-        return [name, show(row["plain_ms"], 2), show(row["first"]), show(row["first_trimmed"]), show(row["later"]),
-                "yes" if row["equal"] else "NO"]
+        equal = ("yes" if row["equal"] else "NO") if row["deterministic"] else "not even plain ones"
+        ratios = [show(row[f"{who} {when}"]) for when in ("first", "later") for who in list(group)[1:]]
+        return [name, show(row["plain_ms"], 2), *ratios, equal]
 
 
 def trimmed(times: list[float]) -> float:
@@ -218,34 +227,38 @@ def trimmed(times: list[float]) -> float:
 
 
 def measure_all(measurement: Overhead, names: list[str]) -> list[list[str]]:
-    rows = [["model", "plain ms", "first 40 steps", "without longest", "later", "losses equal"]]
-    parts = [names[i :: measurement.options.pairs] for i in range(measurement.options.pairs)]
-    pairs = [measurement.pair() for _ in parts]
+    options = measurement.options
+    who = ["again", "Grape", *options.mode]
+    rows = [["model", "plain ms", *[f"{one}, {when}" for when in ("first 40", "later") for one in who], "losses equal"]]
+    parts = [names[i :: options.groups] for i in range(options.groups)]
+    groups = [measurement.group() for _ in parts]
     for position in range(max(map(len, parts))):
-        present = [(pair, part[position]) for pair, part in zip(pairs, parts) if position < len(part)]
-        problems = [measurement.prepare(pair, name) for pair, name in present]
-        for (pair, name), problem in zip(present, problems):
+        present = [(group, part[position]) for group, part in zip(groups, parts) if position < len(part)]
+        problems = [measurement.prepare(group, name) for group, name in present]
+        for (group, name), problem in zip(present, problems):
             if measurement.left() < 20:
                 break
             try:
                 if problem is not None:
                     raise RuntimeError(problem)
-                rows.append(measurement.measure(pair, name))
+                rows.append(measurement.measure(group, name))
             except RuntimeError as error:
-                rows.append([name, "", "", "", "", str(error)[:100]])
+                rows.append([name, "", *[""] * (2 * len(who)), str(error)[:100]])
             print("  ".join(rows[-1]), flush=True)
-    for process in [process for pair in pairs for process in pair]:
+    for process in [process for group in groups for process in group.values()]:
         end(process.process)
     return rows
 
 
-def summary(results: dict[str, Any]) -> str:
+def summary(results: dict[str, Any], who: list[str]) -> str:
     lines = []
-    for key, title in (("first", "first 40 steps"), ("first_trimmed", "without the longest tenth"), ("later", "later")):
-        ratios = sorted(row[key] for row in results.values())
-        if ratios:
-            over = sum(ratio > LIMIT for ratio in ratios)
-            lines.append(f"{title}: median {statistics.median(ratios):.3f}, greatest {ratios[-1]:.3f}, {over} of {len(ratios)} over {LIMIT}")
+    for when, title in (("first", "first 40 steps"), ("later", "later")):
+        for one in who:
+            ratios = sorted(row[f"{one} {when}"] for row in results.values())
+            if ratios:
+                over = sum(ratio > LIMIT for ratio in ratios)
+                lines.append(f"{one}, {title}: median {statistics.median(ratios):.3f}, greatest {ratios[-1]:.3f}, "
+                             f"{over} of {len(ratios)} over {LIMIT}")
     return "\n".join(lines)
 
 
@@ -255,7 +268,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser, 560)
     parser.add_argument("--only", action="append", help="a model; may be given several times")
-    parser.add_argument("--pairs", type=int, default=4, help="pairs of processes, which build side by side")
+    parser.add_argument("--mode", action="append", default=[], help="one more process, with this GRAPE_MODE")
+    parser.add_argument("--groups", type=int, default=4, help="groups of processes, which build side by side")
     options = parser.parse_args()
     return with_build(options, lambda build, scratch: report(Overhead(options, build, scratch)))
 
@@ -263,10 +277,10 @@ def main() -> int:
 def report(measurement: Overhead) -> int:
     names = measurement.options.only or [*PLAIN, *TORCHVISION, *TIMM, *TRANSFORMERS]
     rows = measure_all(measurement, names)
-    text = table(rows) + "\n" + summary(measurement.results)
+    text = table(rows) + "\n" + summary(measurement.results, ["again", "Grape", *measurement.options.mode])
     print(text)
     measurement.write("training_overhead", text)
-    unequal = [name for name, row in measurement.results.items() if not row["equal"]]
+    unequal = [name for name, row in measurement.results.items() if row["deterministic"] and not row["equal"]]
     return 1 if unequal else 0
 
 
