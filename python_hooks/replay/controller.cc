@@ -55,8 +55,6 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 };
 
-Object* run_as_it_is(const Call& call) { return call.eager(call.function, call.arguments, call.count, call.names); }
-
 Object* run_eagerly(Region& region, const Call& call) {
   const double begin = now();
   const std::uint64_t loads = interpose::code_loads();
@@ -395,7 +393,7 @@ Object* decide_or_rest(Region& region, Call& call) {
 }
 
 // It was given up before: its children may be regions.
-Object* call_given_up(Region& region, const Call& call) {
+Object* call_given_up(Region& region, const PlainCall& call) {
   if (region.no_gpu) return run_as_it_is(call);
   if (config().strict && region.on_gpu && t_launches.depth == 0)
     return raise_not_replayed(region, last_reason(region), {});
@@ -429,7 +427,18 @@ Object* decide_and_run(Region& region, Call& call) {
 // The first question of every call: is it none of ours?
 bool passes() noexcept { return t_inside || !lifecycle::active() || interpose::g_captures.load() > 0; }
 
-Object* call_region(Call call) {
+Object* decide_on(Region& region, const PlainCall& plain) {
+  const Timed timed(region);
+  Call call(plain);
+  Object* result = decide_and_run(region, call);
+  // Passed on, or given up just now, before anything ran: its children may be regions.
+  const bool nothing_ran =
+      result == nullptr && (call.passed_on || region.given_up) && g_api.PyErr_Occurred() == nullptr;
+  if (!nothing_ran) return result;
+  return call.passed_on ? run_eagerly(region, call) : run_as_it_is(call);
+}
+
+Object* call_region(const PlainCall& call) {
   grape::replay::CopyMemory::instance().note_call();
   look_for_regions_if_due();
   Region* region = region_of(call.root, call.self);
@@ -446,14 +455,7 @@ Object* call_region(Call call) {
     refuse_deferred(*region, call.root);
   }
   if (region->given_up) return call_given_up(*region, call);
-  if (runs_under_autograd(*region)) return run_under_autograd(*region, call);
-  const Timed timed(*region);
-  Object* result = decide_and_run(*region, call);
-  // Passed on, or given up just now, before anything ran: its children may be regions.
-  const bool nothing_ran =
-      result == nullptr && (call.passed_on || region->given_up) && g_api.PyErr_Occurred() == nullptr;
-  if (!nothing_ran) return result;
-  return call.passed_on ? run_eagerly(*region, call) : run_as_it_is(call);
+  return runs_under_autograd(*region) ? run_under_autograd(*region, call) : decide_on(*region, call);
 }
 
 }  // namespace
@@ -469,13 +471,13 @@ Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::
     if (t_found != nullptr) t_found->unfit = "nobody named it, and it calls modules, which are replayed by themselves";
     return eager(function, arguments, count, names);
   }
-  return call_region(Call{eager, function, arguments, count, names, arguments[0], nullptr, 1, {}, nullptr});
+  return call_region({eager, function, arguments, count, names, arguments[0], nullptr, 1});
 }
 
 Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   if (passes()) return eager(function, arguments, count, names);
   Object* self = self_of(arguments, count);
-  return call_region(Call{eager, function, arguments, count, names, function, self, self != nullptr, {}, nullptr});
+  return call_region({eager, function, arguments, count, names, function, self, self != nullptr});
 }
 
 }  // namespace grape::python::replay

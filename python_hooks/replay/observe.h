@@ -7,7 +7,8 @@
 
 namespace grape::python::replay {
 
-struct Call {
+// A call as the interpreter makes it.
+struct PlainCall {
   Vectorcall eager;
   Object* function;
   Object* const* arguments;
@@ -16,8 +17,17 @@ struct Call {
   Object* root;            // the module, or the function itself
   Object* self = nullptr;  // the module that is a function's first argument, and guarded as modules are; null: none
   std::size_t first = 0;   // argument that is none of these
+};
+
+inline Object* run_as_it_is(const PlainCall& call) {
+  return call.eager(call.function, call.arguments, call.count, call.names);
+}
+
+// The same, and what is asked before it is decided whether it is replayed.
+struct Call : PlainCall {
+  explicit Call(const PlainCall& plain) noexcept : PlainCall(plain) {}
   state::DispatchState dispatch;
-  const state::Walk* walk;              // of the arguments without the root
+  const state::Walk* walk = nullptr;    // of the arguments without the root
   bool passed_on = false;               // to run as always, the modules inside of it as regions
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
 };

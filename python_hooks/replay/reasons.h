@@ -25,7 +25,6 @@ class Reasons {
   void add_last() noexcept;  // the last one once more
   static constexpr std::size_t kNone = ~std::size_t{0};
   std::size_t last_index() const noexcept { return all_.empty() ? kNone : last_; }
-  void again(std::size_t index) noexcept { ++all_[index].count; }  // of last_index(), at some time
 
   const std::vector<Reason>& all() const noexcept { return all_; }  // in the order met
   std::uint64_t others() const noexcept { return others_; }         // calls whose reasons found no room

@@ -167,24 +167,34 @@ struct ParkedState {
   Signatures signatures;
 };
 
-struct Region {
+struct alignas(64) Region {
   ~Region();
   void drop_proofs() noexcept;
   void give_up() noexcept;  // keeps only the counts of what was proven
+
+  // Used by calls that run as always, most of a training's: in one cache line.
+  std::uint64_t calls = 0, fell_back = 0;
+  std::size_t autograd_reason = Reasons::kNone;
+  std::uint64_t autograd_again = 0;  // calls of that reason that `reasons` does not count
+  // From calls whose results require grad: the same module may be called without autograd in between (training, and
+  // evaluation now and then), and modules inside of it may be frozen.
+  Rest autograd;
+  bool function = false;           // it is a function that GRAPE_REGIONS names, and no module
+  bool automatic = false;          // nobody named that function: it was found (outside_regions.h)
+  bool given_up = false;           // its children are regions then
+  bool no_gpu = false;             // given up because nothing of it is on a GPU
+  bool on_gpu = false;             // some of it is
+  bool inner = false;              // its first call was inside of a module that is not replayed as a whole
+  bool busy = false;               // a thread is inside
+  bool free_of_gradients = false;  // a call with gradients on had a result that requires none
+  Times times;
 
   Object *root = nullptr, *self = nullptr;  // never followed: what the two that come next refer to, as long as it lives
   Object* weak_root = nullptr;              // owned weak reference to the module, to the function where `function`
   Object* weak_self = nullptr;              // the same, to the module that is the function's first argument; null: none
   std::string name;                         // "package.module:Class", or the function's
-  bool function = false;                    // it is a function that GRAPE_REGIONS names, and no module
-  bool automatic = false;                   // nobody named that function: it was found (outside_regions.h)
   const char* unfit = nullptr;              // why that function is to be no region any more; null: it may be one
-  bool given_up = false;                    // its children are regions then
-  bool no_gpu = false;                      // given up because nothing of it is on a GPU
-  bool on_gpu = false;                      // some of it is
-  bool inner = false;                       // its first call was inside of a module that is not replayed as a whole
   bool useful = false;                      // an observation of one of its calls was
-  bool busy = false;                        // a thread is inside
   bool self_is_argument = false;            // that module, or the one that the region is of, is none of the guard's
   Reasons reasons;                          // why calls were not replayed
   std::unique_ptr<state::ModuleGuard> guard;
@@ -199,15 +209,11 @@ struct Region {
   std::vector<Object*> replaced;
   Ahead ahead;
   state::WalkMemo memo;  // of the argument that takes longest to walk
-  // From calls whose results require grad: the same module may be called without autograd in between (training, and
-  // evaluation now and then), and modules inside of it may be frozen. And from arguments that cannot be looked through.
-  Rest autograd, refusals;
-  bool free_of_gradients = false;  // a call with gradients on had a result that requires none
-  std::size_t autograd_reason = Reasons::kNone;
+  Rest refusals;         // from calls with arguments that cannot be looked through
   Payoff payoff;
 
   // For the report.
-  std::uint64_t calls = 0, observed = 0, replayed = 0, fell_back = 0;
+  std::uint64_t observed = 0, replayed = 0;
   std::uint64_t validated = 0;        // replays that were checked, and found good
   std::uint32_t since_validated = 0;  // replays since the last check
   std::uint32_t disturbed = 0;        // checks in a row of no use, as other threads worked meanwhile
@@ -220,7 +226,6 @@ struct Region {
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
   std::uint32_t barren = 0;           // calls in a row that were looked at, and by which nothing was gained
   std::uint64_t gained_at = 0;        // `observed` when something was gained last
-  Times times;
   ReplayParts parts;  // of the replay that is under way
   LatestParts latest_parts;
   StageCounts last_counts;  // of signatures that are not there any more

@@ -125,6 +125,7 @@ RegionReport report_of(const Region& region) {
   report.parts = region.latest_parts.median();
   for (const Arena& arena : region.arenas) report.arena_bytes += arena.bytes;
   report.reasons = region.reasons.all();
+  if (region.autograd_again != 0) report.reasons[region.autograd_reason].count += region.autograd_again;
   report.other_reasons = region.reasons.others();
   if (const Reason* last = region.reasons.last()) report.last_reason = in_words(*last);
   return report;

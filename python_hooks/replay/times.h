@@ -69,6 +69,8 @@ class LatestParts {
 struct Times {
   enum class Kind : std::uint8_t { kOther, kEager, kReplay };
 
+  Kind kind = Kind::kOther;                      // of the last call
+  double began = 0;                              // that call
   double all = 0;                                // seconds in calls, of whatever kind, what Grape does included
   double eager = 0, observed = 0, replayed = 0;  // inside the call itself, up to its return
   std::uint64_t eager_calls = 0, observed_calls = 0;
@@ -83,8 +85,6 @@ struct Times {
     kind = Kind::kOther;
     began = now;
   }
-  Kind kind = Kind::kOther;  // of the last call
-  double began = 0;
 };
 
 }  // namespace grape::python::replay

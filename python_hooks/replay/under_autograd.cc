@@ -18,7 +18,10 @@ double weight_of(const Region& region) noexcept {
 }
 
 void note_reason(Region& region) noexcept {
-  if (region.autograd_reason != Reasons::kNone) return region.reasons.again(region.autograd_reason);
+  if (region.autograd_reason != Reasons::kNone) {
+    ++region.autograd_again;
+    return;
+  }
   try {
     region.reasons.add("under autograd: what it returns or changes requires grad", {});
     region.autograd_reason = region.reasons.last_index();
@@ -51,14 +54,14 @@ bool runs_under_autograd(Region& region) noexcept {
   return region.autograd.rests() || !region.free_of_gradients;
 }
 
-Object* run_under_autograd(Region& region, const Call& call) {
+Object* run_under_autograd(Region& region, const PlainCall& call) {
   const CountedCall counted(region);
   Object* result = nullptr;
   if (region.autograd.resting()) {
-    result = call.eager(call.function, call.arguments, call.count, call.names);
+    result = run_as_it_is(call);
   } else {
     const Busy busy(region);
-    result = call.eager(call.function, call.arguments, call.count, call.names);
+    result = run_as_it_is(call);
     region.free_of_gradients = result != nullptr && !state::leads_to_gradients(result);
     if (result != nullptr && !region.free_of_gradients) region.autograd.begin();
   }

@@ -12,7 +12,7 @@ namespace grape::python::replay {
 bool runs_under_autograd(Region& region) noexcept;
 
 // Runs it so; the modules inside are regions of their own. Looks at the result where that is not known.
-Object* run_under_autograd(Region& region, const Call& call);
+Object* run_under_autograd(Region& region, const PlainCall& call);
 
 // Counts a region's call, and its time where that is cheap: each outermost one, and of the others one in 16.
 class CountedCall {

@@ -116,12 +116,20 @@ std::vector<Segment>::iterator segment_at(std::uint64_t address) noexcept {
   return before ? next - 1 : next;
 }
 
+// The segment that was marked last, as long as no segment comes or goes: most blocks lie in the one of the block before.
+Segment g_marked;
+
 void mark_cached(std::uint64_t address, std::uint64_t bytes) noexcept {
-  for (auto at = segment_at(address); at != segments().end() && at->address < address + bytes; ++at) at->cached = true;
+  if (address >= g_marked.address && address + bytes <= g_marked.address + g_marked.bytes) return;
+  for (auto at = segment_at(address); at != segments().end() && at->address < address + bytes; ++at) {
+    at->cached = true;
+    g_marked = *at;
+  }
 }
 
 // False: no memory.
 bool add_segment(std::uint64_t address, std::uint64_t bytes) noexcept {
+  g_marked = {};
   const auto next = segment_from(address);
   if (next != segments().end() && next->address == address) {
     *next = {address, bytes, false};
@@ -136,6 +144,7 @@ bool add_segment(std::uint64_t address, std::uint64_t bytes) noexcept {
 }
 
 void remove_segment(std::uint64_t address) noexcept {
+  g_marked = {};
   const auto place = segment_from(address);
   if (place != segments().end() && place->address == address) segments().erase(place);
 }
@@ -179,6 +188,7 @@ void clear_all() noexcept {
     blocks.clear();
   }
   segments().clear();
+  g_marked = {};
 }
 
 std::vector<program::LiveBlock> sorted(const Table& blocks) {

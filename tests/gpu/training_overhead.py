@@ -4,7 +4,8 @@ plain's time, over the first 40 steps and over those after.
 
 Groups of three processes train the same models: two plain ones, of which the second tells how far two equal processes
 differ, and one under Grape with nothing set. --mode adds one in another GRAPE_MODE. They import and build side by side.
-Then one after the other takes turns, alone on the machine: 40 turns of one step, then 24 turns of several steps. The
+They take the same two cores, since equal processes on other cores differ by 7%, and
+one after the other takes turns, alone on the machine: 40 turns of one step, then 12 turns of several steps. The
 first step, in which kernels are loaded, is not counted. A step is forward, backward, AdamW and zero_grad, between
 synchronisations. Later steps are compared by their median turn. The losses of all must be equal; where those of the
 plain ones differ, the model is left out.
@@ -16,16 +17,21 @@ losses differ, 2 usage.
 import argparse
 import hashlib
 import json
+import math
+import os
 import statistics
 import subprocess
 import sys
 import time
 from typing import Any, Callable, Optional
 
+from instructions import Instructions
+
 from gpu_machine import Measurement, add_options, end, environment, preloaded, show, table, with_build
 
-STEPS, TURNS, TURN_MS = 40, 24, 60
+STEPS, TURNS, TURN_MS = 40, 12, 50
 LIMIT = 1.02
+UNITS = {"ms": "time", "cpu": "CPU time", "instructions": "instructions"}
 PLAIN = ("mlp", "inplace_convolutions", "lstm", "siamese")
 TORCHVISION = ("resnet18", "densenet121", "mobilenet_v2", "mobilenet_v3_small", "shufflenet_v2_x1_0", "squeezenet1_1",
                "googlenet", "mnasnet1_0", "regnet_y_400mf", "efficientnet_b0", "convnext_tiny", "vit_b_16", "swin_t", "vgg11")
@@ -104,9 +110,10 @@ def build(name: str) -> tuple[Any, Callable[[Any], Any]]:
 
 
 class Trainer:
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, instructions: Instructions) -> None:
         import torch  # noqa: PLC0415
 
+        self.instructions = instructions
         torch.manual_seed(0)
         model, self.call = build(name)
         self.model = model.cuda().train()
@@ -115,22 +122,25 @@ class Trainer:
         self.finish = torch.cuda.synchronize
         self.steps(1)
 
-    def steps(self, count: int) -> float:
+    def steps(self, count: int) -> dict[str, Any]:
         self.finish()
-        begin = time.perf_counter()
+        begin, instructions, seconds = time.perf_counter(), self.instructions.count(), time.process_time()
         for _ in range(count):
             loss = self.call(self.model).float().square().mean()
             loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
         self.finish()
-        taken = (time.perf_counter() - begin) * 1000
+        taken = {"ms": (time.perf_counter() - begin) * 1000 / count, "cpu": (time.process_time() - seconds) * 1000 / count}
+        if instructions is not None:
+            taken["instructions"] = (self.instructions.count() - instructions) / count
         self.digest.update(loss.detach().cpu().numpy().tobytes())
         return taken
 
 
 def serve() -> int:
     """Answers `build NAME` and `step N`, a line each."""
+    instructions = Instructions()
     import torch  # noqa: PLC0415
     import transformers  # noqa: F401, PLC0415
 
@@ -142,10 +152,10 @@ def serve() -> int:
             if word == "build":
                 trainer = None
                 torch.cuda.empty_cache()
-                trainer = Trainer(argument)
+                trainer = Trainer(argument, instructions)
                 answer: dict[str, Any] = {}
             else:
-                answer = {"ms": trainer.steps(int(argument)), "digest": trainer.digest.hexdigest()}
+                answer = {**trainer.steps(int(argument)), "digest": trainer.digest.hexdigest()}
         except Exception as error:  # noqa: BLE001 (whatever a library raises)
             answer = {"error": f"{type(error).__name__}: {error}"[:200]}
         print(json.dumps(answer), flush=True)
@@ -153,9 +163,10 @@ def serve() -> int:
 
 
 class Process:
-    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+    def __init__(self, command: list[str], env: dict[str, str], cores: set[int]) -> None:
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+        os.sched_setaffinity(self.process.pid, cores)  # before it has threads
 
     def say(self, line: str) -> None:
         self.process.stdin.write(line + "\n")
@@ -175,13 +186,15 @@ class Process:
 
 
 class Overhead(Measurement):
-    def group(self) -> dict[str, Process]:
+    def group(self, number: int) -> dict[str, Process]:
         command = [self.options.python, __file__, "--serve"]
         more = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-        group = {name: Process(command, environment(**more)) for name in ("plain", "again")}
-        group["Grape"] = Process(command, preloaded(self.build, **more))
+        all_cores = sorted(os.sched_getaffinity(0))
+        cores = {all_cores[(2 * number + i) % len(all_cores)] for i in range(2)}
+        group = {name: Process(command, environment(**more), cores) for name in ("plain", "again")}
+        group["Grape"] = Process(command, preloaded(self.build, **more), cores)
         for mode in self.options.mode:
-            group[mode] = Process(command, preloaded(self.build, GRAPE_MODE=mode, **more))
+            group[mode] = Process(command, preloaded(self.build, GRAPE_MODE=mode, **more), cores)
         return group
 
     def prepare(self, group: dict[str, Process], name: str) -> Optional[str]:
@@ -189,41 +202,47 @@ class Overhead(Measurement):
             process.say(f"build {name}")
         return next((found["error"] for found in [process.answer() for process in group.values()] if "error" in found), None)
 
-    def turns(self, group: dict[str, Process], count: int, turns: int) -> dict[str, list[float]]:
-        """Milliseconds of each process's turns, divided by the number of steps."""
-        times: dict[str, list[float]] = {name: [] for name in group}
+    def turns(self, group: dict[str, Process], count: int, turns: int) -> dict[str, list[dict[str, Any]]]:
+        """What each process answers of its turns, for one step."""
+        answers: dict[str, list[dict[str, Any]]] = {name: [] for name in group}
         names = list(group)
         for number in range(turns):
             for name in names[number % len(names) :] + names[: number % len(names)]:
                 answer = group[name].ask(f"step {count}")
                 if "error" in answer:
                     raise RuntimeError(answer["error"])
-                times[name].append(answer["ms"] / count)
+                answers[name].append(answer)
                 self.digests[name] = answer["digest"]
-        return times
+        return answers
 
     def measure(self, group: dict[str, Process], name: str) -> list[str]:
         self.digests: dict[str, str] = {}
         first = self.turns(group, 1, STEPS)
-        later = self.turns(group, max(1, round(TURN_MS / statistics.median(first["plain"]))), TURNS)
+        later = self.turns(group, max(1, round(TURN_MS / median(first["plain"], "ms"))), TURNS)
         plain = self.digests.pop("plain")
         row: dict[str, Any] = {
-            "plain_ms": statistics.median(later["plain"]),
+            "plain_ms": median(later["plain"], "ms"),
             "deterministic": self.digests.pop("again") == plain,
             "equal": all(digest == plain for digest in self.digests.values()),
         }
         for who in list(group)[1:]:
-            row[f"{who} first"] = trimmed(first[who]) / trimmed(first["plain"])
-            row[f"{who} later"] = statistics.median(later[who]) / statistics.median(later["plain"])
+            for unit in UNITS:
+                if unit in first[who][0]:
+                    row[f"{who} first {unit}"] = trimmed(first[who], unit) / trimmed(first["plain"], unit)
+                    row[f"{who} later {unit}"] = median(later[who], unit) / median(later["plain"], unit)
         self.results[name] = row
         equal = ("yes" if row["equal"] else "NO") if row["deterministic"] else "not even plain ones"
-        ratios = [show(row[f"{who} {when}"]) for when in ("first", "later") for who in list(group)[1:]]
+        ratios = [show(row[f"{who} {when} ms"]) for when in ("first", "later") for who in list(group)[1:]]
         return [name, show(row["plain_ms"], 2), *ratios, equal]
 
 
-def trimmed(times: list[float]) -> float:
+def median(answers: list[dict[str, Any]], unit: str) -> float:
+    return statistics.median(answer[unit] for answer in answers)
+
+
+def trimmed(answers: list[dict[str, Any]], unit: str) -> float:
     """Without the longest tenth, which is other work's doing as often as Grape's."""
-    return sum(sorted(times)[: len(times) * 9 // 10])
+    return sum(sorted(answer[unit] for answer in answers)[: len(answers) * 9 // 10])
 
 
 def measure_all(measurement: Overhead, names: list[str]) -> list[list[str]]:
@@ -231,7 +250,7 @@ def measure_all(measurement: Overhead, names: list[str]) -> list[list[str]]:
     who = ["again", "Grape", *options.mode]
     rows = [["model", "plain ms", *[f"{one}, {when}" for when in ("first 40", "later") for one in who], "losses equal"]]
     parts = [names[i :: options.groups] for i in range(options.groups)]
-    groups = [measurement.group() for _ in parts]
+    groups = [measurement.group(number) for number in range(len(parts))]
     for position in range(max(map(len, parts))):
         present = [(group, part[position]) for group, part in zip(groups, parts) if position < len(part)]
         problems = [measurement.prepare(group, name) for group, name in present]
@@ -251,14 +270,22 @@ def measure_all(measurement: Overhead, names: list[str]) -> list[list[str]]:
 
 
 def summary(results: dict[str, Any], who: list[str]) -> str:
+    """The mean of logarithms is that of ratios; behind it what 38 models' chance leaves of it, two standard errors."""
     lines = []
-    for when, title in (("first", "first 40 steps"), ("later", "later")):
-        for one in who:
-            ratios = sorted(row[f"{one} {when}"] for row in results.values())
-            if ratios:
+    for unit, name in UNITS.items():
+        for when, title in (("first", "first 40 steps"), ("later", "later")):
+            for one in who:
+                key = f"{one} {when} {unit}"
+                ratios = sorted(row[key] for row in results.values() if key in row)
+                if len(ratios) < 2:
+                    continue
+                logarithms = [math.log(ratio) for ratio in ratios]
+                error = 2 * statistics.stdev(logarithms) / math.sqrt(len(ratios))
                 over = sum(ratio > LIMIT for ratio in ratios)
-                lines.append(f"{one}, {title}: median {statistics.median(ratios):.3f}, greatest {ratios[-1]:.3f}, "
-                             f"{over} of {len(ratios)} over {LIMIT}")
+                lines.append(
+                    f"{name}, {title}, {one}: mean {math.exp(statistics.mean(logarithms)):.3f} +- {error:.3f}, "
+                    f"median {statistics.median(ratios):.3f}, greatest {ratios[-1]:.3f}, {over} of {len(ratios)} over {LIMIT}"
+                )
     return "\n".join(lines)
 
 
