@@ -226,7 +226,7 @@ struct alignas(64) Region {
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
   std::uint32_t barren = 0;           // calls in a row that were looked at, and by which nothing was gained
   std::uint64_t gained_at = 0;        // `observed` when something was gained last
-  ReplayParts parts;  // of the replay that is under way
+  ReplayParts parts;                  // of the replay that is under way
   LatestParts latest_parts;
   StageCounts last_counts;  // of signatures that are not there any more
 };

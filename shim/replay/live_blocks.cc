@@ -116,7 +116,8 @@ std::vector<Segment>::iterator segment_at(std::uint64_t address) noexcept {
   return before ? next - 1 : next;
 }
 
-// The segment that was marked last, as long as no segment comes or goes: most blocks lie in the one of the block before.
+// The segment that was marked last, as long as no segment comes or goes: most blocks lie in the one of the block
+// before.
 Segment g_marked;
 
 void mark_cached(std::uint64_t address, std::uint64_t bytes) noexcept {
