@@ -58,7 +58,7 @@ bool hashed_by_address(Object* object) noexcept {
          torch_type(type_of(object)) == TorchType::kTensor;
 }
 
-void take_effect(State& state, const Effect& effect, Object* first, Object* second) {
+void take_effect(State& state, const HostEffect& effect, Object* first, Object* second) {
   switch (effect.kind) {
     case EffectKind::kRefused:
     case EffectKind::kPool:
@@ -198,7 +198,7 @@ bool finish(State& state, bool undisturbed) {
 
 }  // namespace
 
-void on_effect(const Effect& effect, void* first, void* second) noexcept {
+void on_effect(const HostEffect& effect, void* first, void* second) noexcept {
   State* state = t_state;
   if (state == nullptr) return;
   const KeepException exception;

@@ -24,7 +24,7 @@ struct CodeKey {
 
 struct ExecutedCode::State {
   struct Note {
-    const Effect* effect;  // null: none
+    const HostEffect* effect;  // null: none
     bool takes_arguments;  // the first local variable is the first argument
   };
   std::vector<CodeKey> codes;  // references

@@ -250,8 +250,8 @@ Row g_python[] = {
      "reduce_scatter_tensor scatter scatter_object_list send batch_isend_irecv new_group"},
 };
 
-FlatMap<AddressKey, const Effect*>& effects_by_code() {
-  static auto* effects = new FlatMap<AddressKey, const Effect*>;
+FlatMap<AddressKey, const HostEffect*>& effects_by_code() {
+  static auto* effects = new FlatMap<AddressKey, const HostEffect*>;
   return *effects;
 }
 
@@ -282,9 +282,9 @@ Object* attribute(Object* object, std::string_view name) {  // a new reference, 
 }
 
 // "time.sleep", "datetime.now": as a user would write it, without the C module's underscore.
-void name_effect(Effect& effect, const Row& row, std::string_view owner, std::string_view name,
+void name_effect(HostEffect& effect, const Row& row, std::string_view owner, std::string_view name,
                  bool is_attribute = false) {
-  char(&out)[sizeof(Effect::name)] = effect.name;
+  char(&out)[sizeof(HostEffect::name)] = effect.name;
   effect.attribute = is_attribute;
   if (row.said != nullptr) {
     std::snprintf(out, sizeof(out), "%s", row.said);
@@ -345,7 +345,7 @@ class NativeFinder {
 
  private:
   void add_place(void** place, std::string_view owner, std::string_view name, bool is_attribute = false) {
-    Effect effect;
+    HostEffect effect;
     effect.kind = row_.kind;
     name_effect(effect, row_, owner, name, is_attribute);
     // A place that cannot be written is no interpreter's that we know: what is called there would be missed.
@@ -409,7 +409,7 @@ bool add_code(const Row& row, Object* function, std::string_view owner, std::str
   if (!is_function(function)) return true;
   Object* code = g_api.PyFunction_GetCode(function);
   if (effects_by_code().find({code}) != nullptr) return true;
-  auto* effect = new Effect;  // for good, as the code: it belongs to a module of the system's
+  auto* effect = new HostEffect;  // for good, as the code: it belongs to a module of the system's
   name_effect(*effect, row, owner, name);
   effect->kind = row.kind;
   g_api.Py_IncRef(code);
@@ -475,8 +475,8 @@ bool find_effects() noexcept {
   return g_complete;
 }
 
-const Effect* effect_of(Object* code) noexcept {
-  const Effect* const* effect = effects_by_code().find({code});
+const HostEffect* effect_of(Object* code) noexcept {
+  const HostEffect* const* effect = effects_by_code().find({code});
   return effect != nullptr ? *effect : nullptr;
 }
 

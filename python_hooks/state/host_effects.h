@@ -12,6 +12,6 @@ namespace grape::python::state {
 bool find_effects() noexcept;
 
 // Does running this code have an effect? Null: none of its own.
-const Effect* effect_of(Object* code) noexcept;
+const HostEffect* effect_of(Object* code) noexcept;
 
 }  // namespace grape::python::state

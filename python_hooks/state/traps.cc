@@ -21,7 +21,7 @@ struct Trap {
   void** place = nullptr;
   AnyFunction function = nullptr;
   bool kept = false;  // somebody has put a function of his own over ours, and calls ours from there
-  Effect effect = {};
+  HostEffect effect = {};
 };
 
 Trap g_traps[kMostTraps];
@@ -55,7 +55,7 @@ constexpr std::array<AnyFunction, sizeof...(index)> all_functions(std::index_seq
 }
 constexpr auto kFunctions = all_functions(std::make_index_sequence<kMostTraps>());
 
-bool counts(const Effect& effect) noexcept {
+bool counts(const HostEffect& effect) noexcept {
   return effect.kind == EffectKind::kPool || effect.kind == EffectKind::kSetting;
 }
 
@@ -67,7 +67,7 @@ bool stays(const Trap& trap) noexcept { return trap.kept || counts(trap.effect);
 std::uint64_t pool_changes() noexcept { return g_pool_changes; }
 std::uint64_t setting_changes() noexcept { return g_setting_changes; }
 
-bool add_trap(void** place, const Effect& effect) noexcept {
+bool add_trap(void** place, const HostEffect& effect) noexcept {
   if (*place == nullptr || known_places().find({place}) != nullptr) return true;
   if (g_trap_count == kMostTraps || !known_places().put({place}, 1)) return false;
   Trap& trap = g_traps[g_trap_count];

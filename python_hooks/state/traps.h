@@ -29,7 +29,7 @@ enum class EffectKind : std::uint8_t {
   kDraws,        // draws random numbers: see on_draw()
 };
 
-struct Effect {
+struct HostEffect {
   char name[61];
   bool attribute;  // that is read, not a function that is called
   EffectKind kind;
@@ -39,7 +39,7 @@ struct Effect {
 extern __thread bool t_observing;
 // Told on such a thread, before the call, with the C function's first two arguments: of methods, slots and getters the
 // object comes first; of a module's function the module, then the argument if it takes just one.
-void on_effect(const Effect& effect, void* first, void* second) noexcept;
+void on_effect(const HostEffect& effect, void* first, void* second) noexcept;
 
 // Told on such a thread, after a call of kind kDraws, with the place that its trap was added for: what it was called
 // with (keywords: may be null), and what it returned (null: it raised).
@@ -47,7 +47,7 @@ void on_draw(const void* place, void* arguments, void* keywords, void* result) n
 
 // From now on the function behind `*place` is one that is told of; a place that is known already stays as it is.
 // False: there is no room. `place`: writable as long as the process lives.
-bool add_trap(void** place, const Effect& effect) noexcept;
+bool add_trap(void** place, const HostEffect& effect) noexcept;
 
 // How often functions of kind kPool, or kSetting, were called, by any thread, in observed calls and between them.
 std::uint64_t pool_changes() noexcept;
