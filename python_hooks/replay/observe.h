@@ -3,6 +3,7 @@
 
 #include "compressor/store/store.h"
 #include "python_hooks/replay/region.h"
+#include "python_hooks/replay/work_place.h"
 #include "python_hooks/state/torch_api.h"
 
 namespace grape::python::replay {
@@ -18,6 +19,7 @@ struct Call {
   std::size_t first = 0;   // argument that is none of these
   state::DispatchState dispatch;
   const state::Walk* walk;              // of the arguments without the root
+  WorkPlace work = {};                  // once its arguments were walked
   bool passed_on = false;               // to run as always, the modules inside of it as regions
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
 };

@@ -484,13 +484,59 @@ TEST_F(RefusalTest, AnotherContext) {
   ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
   CUstream foreign = stream();
   ASSERT_CU(cuCtxSetCurrent(context_));
-  expect("works on a device that is not the current one, or on several (cuCtxSetCurrent)", false, [&] {
-    ASSERT_CU(cuCtxSetCurrent(other));
-    ASSERT_CU(cuCtxSetCurrent(context_));
-  });
+  const CUdeviceptr x = torch_alloc(64);
+  constexpr char kElsewhere[] = "works on several devices, or on one that neither its arguments nor its module are on";
+  const auto in_other = [&](const std::function<void()>& work) {
+    return [&, work] {
+      ASSERT_CU(cuCtxPushCurrent(other));
+      work();
+      ASSERT_CU(cuCtxPopCurrent(nullptr));
+    };
+  };
+  const CUevent recorded = event();
+  const std::function<void()> works[] = {
+      [&] { ASSERT_CU(cuMemsetD8Async(x, 0, 8, nullptr)); },
+      [&] { ASSERT_CU(cuMemsetD8Async(x, 0, 8, CU_STREAM_PER_THREAD)); },
+      [&] { ASSERT_CU(cuMemcpyDtoDAsync(x, x + 32, 8, nullptr)); },
+      [&] { ASSERT_CU(cuStreamWaitEvent(nullptr, recorded, 0)); },
+      [&] { ASSERT_CU(cuStreamSynchronize(nullptr)); },
+      [&] { ASSERT_CU(cuMemsetD8Async(x, 0, 8, foreign)); },
+  };
+  for (const std::function<void()>& work : works) expect(kElsewhere, false, in_other(work));
+  expect(kElsewhere, false, [&] { ASSERT_CU(cuMemsetD8Async(x, 0, 8, foreign)); });
+  expect("makes another device the current one", false, [&] { ASSERT_CU(cuCtxSetCurrent(other)); });
+  ASSERT_CU(cuCtxSetCurrent(context_));
+  EXPECT_NE(observe(in_other([] {})).record, nullptr) << "nothing is done there";
   EXPECT_NE(observe([&] { ASSERT_CU(cuCtxSetCurrent(context_)); }).record, nullptr) << "no change";
-  expect("works on a device that is not the current one, or on several", false,
-         [&] { ASSERT_CU(cuMemsetD8Async(torch_alloc(8), 0, 8, foreign)); });
+  ASSERT_CU(cuCtxDestroy(other));
+  ASSERT_CU(cuCtxSetCurrent(context_));
+}
+
+// PyTorch's operators make the device of their tensors the current one for their launches.
+TEST_F(RefusalTest, AllWorkInAContextThatIsNotTheCurrentOne) {
+  CUcontext other = nullptr;
+  const CUdeviceptr x = torch_alloc(64);
+  ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
+  const CUstream its = stream();
+  ASSERT_CU(cuCtxSetCurrent(context_));
+  const auto in_other = [&] {
+    ASSERT_CU(cuCtxSetCurrent(other));
+    ASSERT_CU(cuMemsetD8Async(x, 1, 8, nullptr));
+    ASSERT_CU(cuMemsetD8Async(x, 2, 8, its));
+    ASSERT_CU(cuCtxSetCurrent(context_));
+  };
+  const auto result = observe(in_other, other);
+  ASSERT_NE(result.record, nullptr) << result.reason;
+  EXPECT_EQ(result.record->nodes.size(), 2u);
+  const auto mixed = observe(
+      [&] {
+        in_other();
+        ASSERT_CU(cuMemsetD8Async(x, 3, 8, nullptr));
+      },
+      other);
+  EXPECT_EQ(mixed.record, nullptr);
+  EXPECT_EQ(mixed.reason, "works on several devices, or on one that neither its arguments nor its module are on");
+  EXPECT_EQ(observe(in_other).record, nullptr) << "the current one is what is meant where nobody says otherwise";
   ASSERT_CU(cuCtxDestroy(other));
   ASSERT_CU(cuCtxSetCurrent(context_));
 }
