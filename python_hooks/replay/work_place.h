@@ -31,8 +31,8 @@ struct WorkPlace {
   }
 };
 
-// Once the call's arguments are written: finds its place, and adds to the walk what that tells of PyTorch's state beside
-// the dispatch state. The module's guard holds. False: not known.
+// Once the call's arguments are written: finds its place, and adds to the walk what that tells of PyTorch's state
+// beside the dispatch state. The module's guard holds. False: not known.
 bool find_work_place(const Region& region, Call& call, state::Walk& walk);
 // After the call: is its stream still the device's current one? That of the current device is in the dispatch state.
 bool is_as_it_was(const WorkPlace& place) noexcept;

@@ -225,9 +225,13 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
     error = "the driver is too old: CUDA 12.0 is needed";
     return false;
   }
+  context = current_context();
+  if (context == nullptr) {
+    error = "no context is current";
+    return false;
+  }
   words.resize(program->words.size());
   program::bind(*program, *plan, bindings, words.data());
-  context = current_context();
   const RelaxedCapture relaxed;
   CUresult result = create(&graph, 0);
   if (result != CUDA_SUCCESS) {

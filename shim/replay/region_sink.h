@@ -50,9 +50,9 @@ class RegionSink {
   record::EventSink sink_;
   std::vector<program::LiveBlock> before_, host_;
   interpose::UnhandledCounts unhandled_{};  // before
-  std::uint64_t context_ = 0;        // of the work
-  std::uint64_t began_context_ = 0;  // current at the begin
-  std::uint64_t serial_ = 0;  // the last one before
+  std::uint64_t context_ = 0;               // of the work
+  std::uint64_t began_context_ = 0;         // current at the begin
+  std::uint64_t serial_ = 0;                // the last one before
   bool complete_ = false;
 };
 
