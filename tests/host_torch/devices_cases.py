@@ -173,7 +173,13 @@ class Reading(Net):
 
 @case()
 def value_that_the_host_reads():
-    calls(made("ValueThatTheHostReads", Reading))
+    model = made("ValueThatTheHostReads", Reading)
+    with torch.no_grad():
+        for _ in range(CALLS):
+            x = data()
+            with torch.cuda.device(1):
+                torch.cuda._sleep(8_000_000)  # so long that other threads have their turn in the wait
+            see(model(x))
 
 
 class Running(Net):
