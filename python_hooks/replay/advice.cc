@@ -86,12 +86,12 @@ constexpr const char kOwnGraph[] =
     "the two.";
 constexpr const char kStreams[] =
     "Work on other streams must begin and end inside the call: wait for it on the current stream before returning.";
-constexpr const char kDevices[] = "Only calls that stay on one GPU are replayed.";
-constexpr const char kCurrentDevice[] =
-    "Make the GPU of the model and its arguments the current one: torch.cuda.set_device(1) once, or `with "
-    "torch.cuda.device(1):` around the calls, with its number; or start the program with CUDA_VISIBLE_DEVICES. Calls "
-    "that "
-    "work on several GPUs are not replayed.";
+constexpr const char kDevices[] =
+    "Only calls that stay on one GPU are replayed, that of their tensors or the current one. Put what a model does on "
+    "one GPU into one module: each of its parts is replayed by itself.";
+constexpr const char kDeviceChanged[] =
+    "Choose the GPU outside of the call (torch.cuda.set_device), or for a block inside of it: `with "
+    "torch.cuda.device(1):`.";
 constexpr const char kMemory[] = "Memory is short: use a smaller batch, or free what is not needed.";
 constexpr const char kPassing[] =
     "Usual in first calls, and then not held against the module. In every call: leave out torch.cuda.empty_cache() "
@@ -248,7 +248,8 @@ constexpr Row kRows[] = {
     {"wait for too many others", {"streams", kStreams}},
     {"orders streams", {"streams", kStreams}},
     {"an argument is what", {"shared", kShared}},
-    {"not the current one", {"devices", kCurrentDevice}},
+    {"works on several devices", {"devices", kDevices}},
+    {"makes another device the current one", {"devices", kDeviceChanged}},
     {"more than one device", {"devices", kDevices}},
     {"no memory", {"memory", kMemory}},
     {"no host memory", {"memory", kMemory}},

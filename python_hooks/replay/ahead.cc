@@ -23,6 +23,11 @@ std::uint64_t bytes_of_outputs(const Proven& proven) {
   return bytes;
 }
 
+bool device_works(const Call& call) noexcept {
+  const grape::replay::ContextScope scope(call.work.context);
+  return scope.entered() && grape::replay::has_work(call.work.stream);
+}
+
 }  // namespace
 
 void Ahead::clear() noexcept {
@@ -33,7 +38,8 @@ void Ahead::clear() noexcept {
 
 void Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors,
                  std::vector<Object*>& useless) noexcept {
-  if (ready_.lock().get() == &proven && dispatch_.same_as(call.dispatch) && pool_changes_ == state::pool_changes()) {
+  if (ready_.lock().get() == &proven && dispatch_.same_as(call.dispatch) && work_ == call.work &&
+      pool_changes_ == state::pool_changes()) {
     tensors.swap(tensors_);
     proven.bindings.outputs.swap(addresses_->ready);
   }
@@ -63,13 +69,13 @@ void Ahead::learn(const std::shared_ptr<Proven>& ran) {
 }
 
 void Ahead::get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor, const Call& call) {
-  const state::DispatchState& dispatch = call.dispatch;
   program::Bindings& bindings = next.bindings;
-  dispatch_ = dispatch;
+  dispatch_ = call.dispatch;
+  work_ = call.work;
   pool_changes_ = state::pool_changes();
   std::vector<std::uint64_t>& outputs = addresses_->ready;
   outputs.resize(bindings.outputs.size());
-  if (!reserve_arena(region, dispatch, next.plan.bytes, bindings.arena) ||
+  if (!reserve_arena(region, call.work, next.plan.bytes, bindings.arena) ||
       !make_outputs(*next.outcome, next.recipes, tensors_, outputs)) {
     outputs.clear();
     return;
@@ -93,6 +99,8 @@ void Ahead::prepare(Region& region, Proven& ran, const Call& call) noexcept {
     const Successor& successor = now->successor;
     const std::shared_ptr<Proven> next = successor.confidence > 0 ? successor.proven.lock() : nullptr;
     if (next == nullptr || !is_usable(*next) || bytes_of_outputs(*next) > kMostBytes) return;
+    const OnWorkDevice device(call.work);
+    if (!device.entered()) return;
     get_ready(region, *now, *next, successor, call);
   } catch (const std::bad_alloc&) {
     clear();
@@ -105,12 +113,11 @@ void Ahead::remember_arguments(Region& region, const Call& call) noexcept {
     --without_memo_;
     return;
   }
-  if (call.walk->largest_values() < state::WalkMemo::kLeastValues || !grape::replay::has_work(call.dispatch.stream))
-    return;
+  if (call.walk->largest_values() < state::WalkMemo::kLeastValues || !device_works(call)) return;
   const bool unused = region.memo.recalled() == recalled_;
   recalled_ = region.memo.recalled();
   region.memo.record(call.walk->largest_root(), [&](state::Walk& walk) { return write_call(call, walk); });
-  in_vain_ = unused || !grape::replay::has_work(call.dispatch.stream) ? in_vain_ + 1 : 0;
+  in_vain_ = unused || !device_works(call) ? in_vain_ + 1 : 0;
   if (in_vain_ <= kMostInVain) return;
   in_vain_ = 0;
   without_memo_ = kRestOfMemo;

@@ -10,6 +10,7 @@
 
 #include "python_hooks/cpython.h"
 #include "python_hooks/replay/origins.h"
+#include "python_hooks/replay/work_place.h"
 #include "python_hooks/state/torch_api.h"
 
 namespace grape::python::replay {
@@ -52,7 +53,8 @@ class Ahead {
   std::vector<std::uint64_t> predicted_;  // inputs of what is run next; empty: it is not known what
   // What is ready.
   std::weak_ptr<Proven> ready_;
-  state::DispatchState dispatch_;   // tensors are made for a stream, a device and a mode
+  state::DispatchState dispatch_;   // tensors are made for a mode,
+  WorkPlace work_;                  // a stream and a device
   std::uint64_t pool_changes_ = 0;  // and from a pool of memory
   std::vector<Object*> tensors_;    // owned
   // Of the region's memo.

@@ -107,6 +107,8 @@ cache::Digest CachedProofs::name(const Region& region, const Call& call) {
   }
   state::Walk walk = state::Walk::portable(false);
   if (!write_call(portable, walk)) return {};
+  const bool other_stream = call.work.context != nullptr && call.work.stream != 0;
+  walk.add_bytes(&other_stream, sizeof other_stream);
   walk.add_bytes(&module, sizeof module);
   walk.add_bytes(region.shared.data(), region.shared.size() * sizeof(std::uint64_t));
   return state::digest_of(walk.bytes());

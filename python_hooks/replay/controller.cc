@@ -302,6 +302,9 @@ Object* decide(Region& region, Call& call) {
     region.given_up = region.no_gpu = true;
     return nullptr;
   }
+  if (!find_work_place(region, call, walk)) {
+    return fall_back(region, call, "the context or the stream of its tensors' device is not known");
+  }
   FoundCasts casts;
   if (!casts.write(region, call, walk)) return fall_back(region, call, walk.reason());
   write_sharing(region, walk);

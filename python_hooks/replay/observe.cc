@@ -53,7 +53,12 @@ program::Program statics_of(const Region& region) {
 // What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
 // False: `seen.reason`.
 bool copy_memory(const Region& region, const Signature& signature, const Call& call, Seen& seen) {
-  auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+  auto* stream = reinterpret_cast<CUstream>(call.work.stream);
+  const grape::replay::ContextScope scope(call.work.context);
+  if (!scope.entered()) {
+    seen.reason = kNoContext;
+    return false;
+  }
   if (signature.stage == Stage::kObserved) {
     const Observation& first = *signature.observation;
     const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
@@ -77,7 +82,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(seen.globals_before);
   seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
   auto& random = seen.random;
-  random.known = state::random_state(call.dispatch.device, random.seed, random.offset_before);
+  random.known = state::random_state(call.work.device, random.seed, random.offset_before);
   seen.host_random.take();
   if (!copy_memory(region, signature, call, seen)) return false;
   if (!seen.code.begin()) {
@@ -85,7 +90,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
     return false;
   }
   seen.nodes_before = state::autograd_nodes();
-  if (seen.sink.begin()) return true;
+  if (seen.sink.begin(reinterpret_cast<std::uint64_t>(call.work.context))) return true;
   seen.code.end();
   seen.reason = seen.sink.end().reason;
   return false;
@@ -159,7 +164,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     return nullptr;
   }
   program::RandomState& random = seen.random;
-  if (random.known && !state::random_state(call.dispatch.device, random.seed, random.offset_after)) return nullptr;
+  if (random.known && !state::random_state(call.work.device, random.seed, random.offset_after)) return nullptr;
   state::HostDraws draws;
   if (!find_draws(seen, draws)) {
     seen.again = seen.again || (!region.inner && state::other_threads());  // maybe one of these did
@@ -214,7 +219,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
                     seen.reason)) {
     return nullptr;
   }
-  const std::uint64_t current = call.dispatch.stream == 0 ? record::kLegacyStream : call.dispatch.stream;
+  const std::uint64_t current = call.work.stream == 0 ? record::kLegacyStream : call.work.stream;
   for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
     if (record.streams[i] == current) {
       observation->current_stream = i;
@@ -366,7 +371,7 @@ store::Store& programs() {
 
 Object* observe(Region& region, Signature& signature, const Call& call) {
   // As the call's first work would: what comes before needs one. Where there is none, that is refused, with a reason.
-  if (region.on_gpu) grape::replay::have_context(call.dispatch.device);
+  if (region.on_gpu && call.work.context == nullptr) grape::replay::have_context(call.work.device);
   if (signature.stage == Stage::kObserved || proven_earlier(region, signature, call)) {
     const Settled settled = let_device_finish(region, call);
     if (settled == Settled::kBusy) {

@@ -3,6 +3,7 @@
 
 #include "compressor/store/store.h"
 #include "python_hooks/replay/region.h"
+#include "python_hooks/replay/work_place.h"
 #include "python_hooks/state/torch_api.h"
 
 namespace grape::python::replay {
@@ -28,6 +29,7 @@ struct Call : PlainCall {
   explicit Call(const PlainCall& plain) noexcept : PlainCall(plain) {}
   state::DispatchState dispatch;
   const state::Walk* walk = nullptr;    // of the arguments without the root
+  WorkPlace work;                       // once its arguments were walked
   bool passed_on = false;               // to run as always, the modules inside of it as regions
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
 };

@@ -13,8 +13,9 @@
 
 namespace grape::python::replay {
 
-GilPause::GilPause(Region& region, Proven* proven, const Call& call, bool keep) noexcept
-    : region_(region), proven_(proven), call_(call), keep_(keep) {}
+GilPause::GilPause(Region& region, Proven* proven, const Call& call, bool keep,
+                   grape::replay::ContextScope* scope) noexcept
+    : region_(region), proven_(proven), call_(call), keep_(keep), scope_(scope) {}
 
 bool GilPause::begin() {
   if (keep_ && kept_.empty()) {
@@ -37,11 +38,15 @@ bool GilPause::unchanged() {
   asked_ = true;
   // Inert: what was freed since then is not known. Captures: the stream may be in one.
   if (!lifecycle::active() || interpose::g_captures.load() > 0) return false;
+  if (scope_ != nullptr) scope_->leave();
+  bool same = false;
   try {
-    return same_call();
+    same = same_call();
   } catch (const std::bad_alloc&) {
-    return false;
+    same = false;
   }
+  if (scope_ != nullptr) scope_->again();
+  return same && (scope_ == nullptr || scope_->entered());
 }
 
 bool GilPause::same_call() const {
@@ -53,6 +58,7 @@ bool GilPause::same_call() const {
   call.walk = &walk;
   const char* blocked = nullptr;
   if (!state::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) return false;
+  if (!find_work_place(region_, call, walk) || !(call.work == call_.work)) return false;
   FoundCasts casts;
   if (!casts.write(region_, call, walk)) return false;
   write_sharing(region_, walk);
@@ -62,7 +68,7 @@ bool GilPause::same_call() const {
 bool GilPause::same_random_state() const noexcept {
   if (proven_->program.head().random_increment == 0) return true;
   std::uint64_t seed = 0, offset = 0;
-  return state::random_state(call_.dispatch.device, seed, offset) && seed == proven_->bindings.seed &&
+  return state::random_state(call_.work.device, seed, offset) && seed == proven_->bindings.seed &&
          offset == proven_->bindings.offset;
 }
 
@@ -93,9 +99,12 @@ class Patience {
 };
 double Patience::seconds_ = Patience::kMost;
 
+// On the device of the call's work, whose default stream is asked with the others.
 // In turns: with the GIL, as other threads put nothing on streams then, for `held` seconds at first; and without it,
 // since a function that the device calls may need it.
-bool wait_until_idle(GilPause& pause, double held) {
+bool wait_until_idle(GilPause& pause, const Call& call, double held) {
+  const grape::replay::ContextScope scope(call.work.context);
+  if (!scope.entered()) return false;
   constexpr double kTurn = 20e-3, kHeldLater = 5e-3;  // the latter: as long as Python lets a thread go on
   const double until = now() + Patience::seconds();
   bool idle = grape::replay::idle_within(std::min(held, Patience::seconds()));
@@ -112,7 +121,7 @@ bool wait_until_idle(GilPause& pause, double held) {
 
 Settled let_device_finish(Region& region, const Call& call) {
   GilPause pause(region, nullptr, call);
-  const bool idle = wait_until_idle(pause, grape::replay::kShortWait);
+  const bool idle = wait_until_idle(pause, call, grape::replay::kShortWait);
   const bool unchanged = pause.unchanged();
   pause.release();
   if (!unchanged) return Settled::kChanged;
@@ -122,9 +131,11 @@ Settled let_device_finish(Region& region, const Call& call) {
 std::unique_ptr<grape::replay::Quiet> quiet_after_call(Region& region, const Call& call) {
   constexpr double kHeld = 0.2, kSoon = 5e-3;
   GilPause pause(region, nullptr, call, false);
-  const bool idle = wait_until_idle(pause, kHeld);
+  const bool idle = wait_until_idle(pause, call, kHeld);
   pause.release();
   if (!idle) return nullptr;
+  const grape::replay::ContextScope scope(call.work.context);
+  if (!scope.entered()) return nullptr;
   auto quiet = std::make_unique<grape::replay::Quiet>();
   return quiet->reached(kSoon) ? std::move(quiet) : nullptr;
 }

@@ -8,6 +8,7 @@
 #include "python_hooks/replay/observe.h"
 #include "shim/replay/quiet.h"
 #include "shim/replay/steps.h"
+#include "shim/replay/thread_context.h"
 
 namespace grape::python::replay {
 
@@ -17,8 +18,10 @@ namespace grape::python::replay {
 // interpreter is going away: destructors then run without the GIL, so nothing on the way may give up references in one.
 class GilPause final : public grape::replay::Pause {
  public:
-  // `keep`: the objects of the call are kept; else it has run, and some of them may be gone.
-  GilPause(Region& region, Proven* proven, const Call& call, bool keep = true) noexcept;
+  // `keep`: the objects of the call are kept; else it has run, and some of them may be gone. `scope`: in which the run
+  // is, and which what is asked of PyTorch must not show; null: none.
+  GilPause(Region& region, Proven* proven, const Call& call, bool keep = true,
+           grape::replay::ContextScope* scope = nullptr) noexcept;
   GilPause(const GilPause&) = delete;
   GilPause& operator=(const GilPause&) = delete;
   bool begin() override;
@@ -36,6 +39,7 @@ class GilPause final : public grape::replay::Pause {
   Proven* proven_;
   const Call& call_;
   bool keep_;
+  grape::replay::ContextScope* scope_;
   std::vector<Object*> kept_;  // owned
   ThreadState* thread_ = nullptr;
   bool asked_ = true;  // unchanged() since the last end()

@@ -174,10 +174,16 @@ std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const progra
 }
 
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
-  auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+  auto* stream = reinterpret_cast<CUstream>(call.work.stream);
   const auto quiet = quiet_after_call(region, call);
   if (quiet == nullptr) {
     seen.reason = kNeverIdle;
+    seen.again = true;
+    return nullptr;
+  }
+  const OnWorkDevice device(call.work);
+  if (!device.entered()) {
+    seen.reason = kNoContext;
     seen.again = true;
     return nullptr;
   }
@@ -200,7 +206,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   proven->others = second.others;
   proven->module_epoch = second.module_epoch;
   const bool quite_equal = trial.noise.empty() && trial.foreign.plain.empty();
-  const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(call.dispatch.device);
+  const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(call.work.device);
   if (harmless == 0) {
     seen.reason = "no device memory";
     return nullptr;
@@ -220,12 +226,12 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   bindings.seed = seen.random.seed;
   bindings.offset = seen.random.offset_before;
   std::vector<Object*> tensors;
-  if (!reserve_arena(region, call.dispatch, proven->plan.bytes, bindings.arena) ||
+  if (!reserve_arena(region, call.work, proven->plan.bytes, bindings.arena) ||
       !make_outputs(*second.outcome, second.recipes, tensors, bindings.outputs)) {
     seen.reason = "no device memory";
     return nullptr;
   }
-  if (!place_host_data(*proven, whole, call.dispatch, seen.reason)) {
+  if (!place_host_data(*proven, whole, call.work, seen.reason)) {
     drop(tensors);
     return nullptr;
   }

@@ -136,8 +136,7 @@ Proven::~Proven() {
   g_api.Py_DecRef(host_data);
 }
 
-bool place_host_data(Proven& proven, const program::Program& whole, const state::DispatchState& dispatch,
-                     std::string& reason) {
+bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, std::string& reason) {
   const std::vector<std::uint8_t>& data = whole.host_data;
   if (data.empty()) return true;
   if (data.size() > kMostHostData - g_host_data) {
@@ -145,8 +144,8 @@ bool place_host_data(Proven& proven, const program::Program& whole, const state:
     return false;
   }
   std::uint64_t address = 0;
-  Object* tensor = new_bytes(data.size(), kCuda, dispatch.device, address);
-  if (tensor == nullptr || !grape::replay::put_host_data(whole, address, reinterpret_cast<CUstream>(dispatch.stream))) {
+  Object* tensor = new_bytes(data.size(), kCuda, place.device, address);
+  if (tensor == nullptr || !grape::replay::put_host_data(whole, address, reinterpret_cast<CUstream>(place.stream))) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
     reason = "no device memory";
     return false;
@@ -172,21 +171,20 @@ bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>
   return true;
 }
 
-bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::uint64_t bytes,
-                   std::uint64_t& address) noexcept {
+bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, std::uint64_t& address) noexcept {
   Arena* arena = nullptr;
   for (Arena& one : region.arenas) {
-    if (one.stream == dispatch.stream && one.device == dispatch.device) arena = &one;
+    if (one.stream == place.stream && one.device == place.device) arena = &one;
   }
   try {
-    if (arena == nullptr) arena = &region.arenas.emplace_back(Arena{dispatch.stream, dispatch.device, nullptr, 0, 0});
+    if (arena == nullptr) arena = &region.arenas.emplace_back(Arena{place.stream, place.device, nullptr, 0, 0});
     region.replaced.reserve(region.replaced.size() + 1);
   } catch (const std::bad_alloc&) {
     return false;
   }
   if (bytes > arena->bytes) {
     std::uint64_t fresh = 0;
-    Object* tensor = new_bytes(bytes, kCuda, dispatch.device, fresh);
+    Object* tensor = new_bytes(bytes, kCuda, place.device, fresh);
     if (tensor == nullptr) return false;
     // The allocator hands the old one's memory to work that comes later in this stream.
     if (arena->tensor != nullptr) region.replaced.push_back(arena->tensor);
@@ -202,7 +200,7 @@ bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Ob
   program::Bindings& bindings = proven.bindings;
   const auto& extents = call.walk->extents();
   for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
-  return reserve_arena(region, call.dispatch, proven.plan.bytes, bindings.arena) &&
+  return reserve_arena(region, call.work, proven.plan.bytes, bindings.arena) &&
          (!tensors.empty() || make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs));
 }
 
@@ -257,15 +255,16 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
     why.text = "an argument's object that the call lets go of is weakly referred to";
     return Ran::kOther;
   }
-  if (region.on_gpu && !grape::replay::have_context(call.dispatch.device)) {
-    why.text = "its thread has no context of the device";
+  grape::replay::ContextScope scope(call.work.context);
+  if (!scope.entered() || (region.on_gpu && !grape::replay::have_context(call.work.device))) {
+    why.text = kNoContext;
     return Ran::kNotNow;
   }
   laps.add_to(region.parts[ReplayPart::kGuards]);
   why.text = "no device memory, or the random state is not known";
   program::Bindings& bindings = proven.bindings;
   const bool random = proven.program.head().random_increment != 0;
-  if (random && !state::random_state(call.dispatch.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
+  if (random && !state::random_state(call.work.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
 
   std::vector<Object*> tensors, useless;
   state::References replaced;
@@ -277,22 +276,23 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   }
   laps.add_to(region.parts[ReplayPart::kOutputs]);
   Ran ran = Ran::kFailed;
-  auto* stream = reinterpret_cast<CUstream>(call.dispatch.stream);
+  auto* stream = reinterpret_cast<CUstream>(call.work.stream);
   std::string error;
-  GilPause pause(region, &proven, call);
+  GilPause pause(region, &proven, call, true, &scope);
   const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error);
   no_collection.reset();
   if (prepared) {
     laps.add_to(region.parts[ReplayPart::kPatches]);
     proven.outcome->fetch();
     const grape::replay::Steps::Ran steps = proven.steps.run(stream, proven.others, &pause);
+    scope.leave();  // from here on the program's code may run again
     laps.add_to(region.parts[ReplayPart::kLaunch]);
     region.parts[ReplayPart::kLaunch] -= proven.steps.waited();
     region.parts[ReplayPart::kWait] = proven.steps.waited();
     switch (steps) {
       case grape::replay::Steps::Ran::kDone:
         if (random)
-          state::set_random_offset(call.dispatch.device, bindings.offset + proven.program.head().random_increment);
+          state::set_random_offset(call.work.device, bindings.offset + proven.program.head().random_increment);
         // The work is under way: there is no way back to eager from here.
         result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
         if (result == nullptr) g_api.PyErr_NoMemory();
@@ -323,6 +323,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         break;
     }
   }
+  scope.leave();
   if (ran == Ran::kFailed) why.text = "the driver refused its graph";
   drop(tensors);
   drop(useless);

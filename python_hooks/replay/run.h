@@ -13,6 +13,7 @@ enum class Ran : std::uint8_t {
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
 
+constexpr char kNoContext[] = "its thread has no context of the device";
 constexpr char kChangedMeanwhile[] = "what the call stands on was changed while the host waited for the device";
 constexpr char kOtherValueRead[] = "a value that the host reads differs from the one in the proof";
 
@@ -55,11 +56,9 @@ constexpr std::int32_t kCuda = 1;  // c10::DeviceType
 // Puts what the program copies from the host into device memory of its own, on the call's stream; nothing if it copies
 // nothing. False: `reason` says why not.
 // `whole`: the proven program.
-bool place_host_data(Proven& proven, const program::Program& whole, const state::DispatchState& dispatch,
-                     std::string& reason);
+bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, std::string& reason);
 
 // The region's arena for the call's stream, at least so large. False: no memory.
-bool reserve_arena(Region& region, const state::DispatchState& dispatch, std::uint64_t bytes,
-                   std::uint64_t& address) noexcept;
+bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, std::uint64_t& address) noexcept;
 
 }  // namespace grape::python::replay

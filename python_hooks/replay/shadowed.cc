@@ -41,7 +41,7 @@ std::vector<Watched> reachable_memory(const Region& region, const program::Progr
 std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call) {
   state::DispatchState after;
   const char* blocked = nullptr;
-  if (!state::take_dispatch_state(after, blocked) || !after.same_as(call.dispatch)) {
+  if (!state::take_dispatch_state(after, blocked) || !after.same_as(call.dispatch) || !is_as_it_was(call.work)) {
     return "changes PyTorch's global state (grad mode, autocast, stream, ...)";
   }
   if (!region.guard->holds()) {

@@ -22,7 +22,7 @@ using grape::replay::Shadow;
 constexpr char kOtherNodes[] = "makes another number of nodes of autograd's graph";
 constexpr std::uint32_t kMostDisturbed = 8;  // checks in a row whose differences may be another thread's doing
 
-CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.dispatch.stream); }
+CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.work.stream); }
 
 // One checked call.
 class Check {
@@ -38,12 +38,14 @@ class Check {
     }
     before_ = state::Before::take(*call_.walk, *region_.guard, lasting_argument(region_), error);
     if (proven_.globals != nullptr) proven_.globals->take_versions(globals_before_);
-    random_known_ = state::random_state(call_.dispatch.device, seed_, offset_);
+    random_known_ = state::random_state(call_.work.device, seed_, offset_);
     host_random_.take();
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
     const auto memory = reachable_memory(region_, proven_.program.head(), proven_.globals.get(), call_);
     nodes_before_ = state::autograd_nodes();
-    return shadow_.before(stream_of(call_), memory, error);
+    const grape::replay::ContextScope scope(call_.work.context);
+    if (!scope.entered()) error = kNoContext;
+    return scope.entered() && shadow_.before(stream_of(call_), memory, error);
   }
 
   // After the call has returned `result`.
@@ -76,7 +78,7 @@ class Check {
   // What the call changed, or did not, unlike a replay of it; "": nothing. Random numbers of the host aside.
   std::string other_state() {
     std::uint64_t seed = 0, offset = 0;
-    if (random_known_ && (!state::random_state(call_.dispatch.device, seed, offset) || seed != seed_ ||
+    if (random_known_ && (!state::random_state(call_.work.device, seed, offset) || seed != seed_ ||
                           offset - offset_ != proven_.program.head().random_increment)) {
       return "draws another amount of random numbers";
     }
@@ -103,8 +105,9 @@ class Check {
       eager_outputs = output_ranges(program, addresses, proven_.recipes, *outcome);
     }
     const auto quiet = quiet_after_call(region_, call_);
+    const OnWorkDevice device(call_.work);
     if (quiet == nullptr) error = kNeverIdle;
-    if (quiet == nullptr || !shadow_.after(stream_of(call_), std::move(eager_outputs), error))
+    if (quiet == nullptr || !device.entered() || !shadow_.after(stream_of(call_), std::move(eager_outputs), error))
       return Checked::kInconclusive;
     bindings.seed = seed_;
     bindings.offset = offset_;
@@ -153,7 +156,7 @@ bool validation_due(Region& region) noexcept {
 
 Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, std::string& difference) {
   std::string error;
-  grape::replay::have_context(call.dispatch.device);
+  if (call.work.context == nullptr) grape::replay::have_context(call.work.device);
   const Settled settled = let_device_finish(region, call);
   if (settled != Settled::kIdle) {
     if (settled == Settled::kBusy) say_unchecked(region, kNeverIdle);

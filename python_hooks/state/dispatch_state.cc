@@ -142,16 +142,23 @@ struct Place {
 };
 
 // As torch's own functions tell it. False: they do not.
-bool place_by_python(const Getters& get, Place& out) noexcept {
+bool stream_by_python(const Getters& get, std::int32_t device, std::uint64_t& out) noexcept {
   int overflow = 0;
-  Object* number = g_api.PyObject_CallObject(get.device, nullptr);
-  const Reference arguments(tuple_of(number, nullptr));
+  const Reference arguments(tuple_of(g_api.PyLong_FromLong(device), nullptr));
   const Reference stream(arguments ? g_api.PyObject_CallObject(get.stream, arguments.get()) : nullptr);
   g_api.PyErr_Clear();
   if (!stream) return false;
-  out.device = static_cast<std::int32_t>(g_api.PyLong_AsLongLongAndOverflow(number, &overflow));
-  out.stream = static_cast<std::uint64_t>(g_api.PyLong_AsLongLongAndOverflow(stream.get(), &overflow));
+  out = static_cast<std::uint64_t>(g_api.PyLong_AsLongLongAndOverflow(stream.get(), &overflow));
   return true;
+}
+
+bool place_by_python(const Getters& get, Place& out) noexcept {
+  int overflow = 0;
+  const Reference number(g_api.PyObject_CallObject(get.device, nullptr));
+  g_api.PyErr_Clear();
+  if (!number) return false;
+  out.device = static_cast<std::int32_t>(g_api.PyLong_AsLongLongAndOverflow(number.get(), &overflow));
+  return stream_by_python(get, out.device, out.stream);
 }
 
 // The same without Python: neither throws.
@@ -160,13 +167,18 @@ struct PlaceFunctions {
   int (*stream)(std::int32_t device, void** stream) = nullptr;
 };
 
+bool stream_directly(const PlaceFunctions& functions, std::int32_t device, std::uint64_t& out) noexcept {
+  void* stream = nullptr;
+  if (functions.stream == nullptr || functions.stream(device, &stream) != 0) return false;
+  out = reinterpret_cast<std::uint64_t>(stream);
+  return true;
+}
+
 bool place_directly(const PlaceFunctions& functions, Place& out) noexcept {
   std::int32_t device = 0;  // the bytes that are not written stay 0
-  void* stream = nullptr;
   if (functions.device == nullptr || functions.device(&device) != 0 || device < 0) return false;
-  if (functions.stream(device, &stream) != 0) return false;
-  out = {device, reinterpret_cast<std::uint64_t>(stream)};
-  return true;
+  out.device = device;
+  return stream_directly(functions, device, out.stream);
 }
 
 PlaceFunctions find_place_functions(const Getters& get) noexcept {
@@ -183,9 +195,13 @@ PlaceFunctions find_place_functions(const Getters& get) noexcept {
 }
 
 // CUDA is in use by now.
-bool current_place(const Getters& get, Place& out) noexcept {
+const PlaceFunctions& place_functions(const Getters& get) noexcept {
   static const PlaceFunctions functions = find_place_functions(get);
-  return place_directly(functions, out) || place_by_python(get, out);
+  return functions;
+}
+
+bool current_place(const Getters& get, Place& out) noexcept {
+  return place_directly(place_functions(get), out) || place_by_python(get, out);
 }
 
 // Current device and stream, without waking up a CUDA that the program has not used.
@@ -256,6 +272,13 @@ bool take(DispatchWriter& writer, DispatchState& out, const char*& reason) noexc
 bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
   DispatchWriter writer(out, false);
   return take(writer, out, reason);
+}
+
+bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept {
+  const KeepException keep;
+  const Getters& get = getters();
+  if (get.device == nullptr || get.stream == nullptr) return false;
+  return stream_directly(place_functions(get), device, stream) || stream_by_python(get, device, stream);
 }
 
 bool take_portable_dispatch_state(DispatchState& out) noexcept {

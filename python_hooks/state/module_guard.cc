@@ -158,6 +158,7 @@ bool ModuleGuard::holds() noexcept {
 const std::string& ModuleGuard::change() const noexcept { return state_->change; }
 const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walk.bytes(); }
 const std::vector<StorageExtent>& ModuleGuard::extents() const noexcept { return state_->walk.extents(); }
+const DeviceSet& ModuleGuard::devices() const noexcept { return state_->walk.devices(); }
 const Sharing& ModuleGuard::sharing() {
   State& state = *state_;
   if (state.shared_walk != state.walks) {

@@ -42,6 +42,7 @@ class ModuleGuard {
   const std::vector<std::uint8_t>& bytes() const noexcept;
   // Weights and buffers on CUDA: (address, bytes) of their distinct storages.
   const std::vector<StorageExtent>& extents() const noexcept;
+  const DeviceSet& devices() const noexcept;                  // of its tensors
   const std::vector<Object*>& objects() const noexcept;       // borrowed; valid while holds()
   const std::vector<WalkedTensor>& tensors() const noexcept;  // the same
   // What is in it, to tell whether arguments are; after holds(). Throws std::bad_alloc.

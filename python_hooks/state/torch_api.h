@@ -12,6 +12,8 @@
 
 namespace grape::python::state {
 
+constexpr std::int32_t kCudaDevice = 1;  // c10::DeviceType
+
 // A tensor's metadata, borrowed: valid as long as the tensor lives and is not changed.
 struct TensorView {
   Object* object = nullptr;
@@ -24,7 +26,7 @@ struct TensorView {
   const std::int64_t* strides = nullptr;  // in elements
   std::int64_t offset = 0;                // in elements, from the storage
   std::int32_t type = 0;                  // c10::ScalarType
-  std::int32_t device_type = 0;           // c10::DeviceType: 0 CPU, 1 CUDA
+  std::int32_t device_type = 0;           // c10::DeviceType: 0 CPU, kCudaDevice
   std::int32_t device_index = 0;
   std::uint32_t item_bytes = 0;
   std::uint64_t keys = 0;  // its dispatch keys: inference tensors have others than the rest
@@ -141,6 +143,8 @@ struct DispatchState {
   }
 };
 bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept;
+// The current stream of a device, which need not be the current one. CUDA is in use. False: not known.
+bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept;
 // The same in terms that hold in other processes (portable.h): of the stream only whether it is the default one.
 bool take_portable_dispatch_state(DispatchState& out) noexcept;
 

@@ -154,6 +154,7 @@ void Walk::clear() noexcept {
   bytes_.clear();
   tensors_.clear();
   extents_.clear();
+  devices_.clear();
   objects_.clear();
   reason_.clear();
   seen_.clear();

@@ -47,6 +47,22 @@ struct WalkedTensor {
 };
 constexpr std::uint32_t kNoExtent = ~0u;
 
+// On which of CUDA's devices tensors are.
+class DeviceSet {
+ public:
+  void add(std::int32_t device) noexcept { only_ = only_ == kNone || only_ == device ? device : kSeveral; }
+  void add(const DeviceSet& other) noexcept {
+    if (other.only_ != kNone) add(other.only_);
+  }
+  void clear() noexcept { only_ = kNone; }
+  // The only one; `otherwise` where there is none, or there are several.
+  std::int32_t only_or(std::int32_t otherwise) const noexcept { return only_ >= 0 ? only_ : otherwise; }
+
+ private:
+  static constexpr std::int32_t kNone = -1, kSeveral = -2;
+  std::int32_t only_ = kNone;
+};
+
 struct StorageExtent {
   std::uint64_t address = 0, bytes = 0;
 };
@@ -85,6 +101,7 @@ class Walk {
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   const std::vector<WalkedTensor>& tensors() const { return tensors_; }
   const std::vector<StorageExtent>& extents() const { return extents_; }
+  const DeviceSet& devices() const { return devices_; }
   // Every object walked that is not an immutable value, tensors and classes too, in the order met; borrowed. Two walks
   // with equal bytes have the same number of them, and they correspond one to one.
   const std::vector<Object*>& objects() const { return objects_; }
@@ -113,6 +130,9 @@ class Walk {
  private:
   friend class Walker;
   friend class WalkMemo;
+  void note_device(const TensorView& view) noexcept {
+    if (view.device_type == kCudaDevice) devices_.add(view.device_index);
+  }
   static Walk unkept() noexcept;  // of arguments, with memory of its own
   void note_root(Object* root, std::uint32_t values) noexcept;
   bool add(Object* root, const char* name, bool shallow) noexcept;
@@ -122,6 +142,7 @@ class Walk {
   std::vector<std::uint8_t> bytes_;
   std::vector<WalkedTensor> tensors_;
   std::vector<StorageExtent> extents_, ascending_;
+  DeviceSet devices_;  // of tensors_
   std::vector<Object*> objects_;
   std::string reason_;
 

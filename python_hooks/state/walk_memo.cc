@@ -101,6 +101,7 @@ bool WalkMemo::give(Walk& walk) {
   for (std::size_t i = from_.objects; i < to_.objects; ++i) walk.seen_.number_of(walk_.objects_[i], added);
   for (std::size_t i = from_.tensors; i < to_.tensors; ++i) {
     walk.storages_.number_of(storage_of(walk_.tensors_[i]), added);
+    walk.note_device(walk_.tensors_[i].view);
   }
   walk.values_ += to_.values - from_.values;
   walk.note_root(root_, to_.values - from_.values);

@@ -55,6 +55,7 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
   put(number);
   walked.extent = walk_.storage_extents_[number];
   walk_.tensors_.push_back(walked);
+  walk_.note_device(view);
   if (walk_.keep_addresses_) {
     if (!walk_.portable_) {
       put(view.data);

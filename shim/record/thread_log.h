@@ -32,6 +32,9 @@ struct EventSink {
   bool lost = false;               // an event is missing: no memory, or too much of it
   // Makes `room` at least `needed`. False: it cannot.
   bool (*grow)(EventSink& sink, std::size_t needed) noexcept = nullptr;
+  // Called ahead of every event of the thread's; may append events of its own. Null: nobody.
+  void (*ahead)(EventSink& sink) noexcept = nullptr;
+  std::uint64_t context = 0;  // CUcontext in which the events so far were; that hook's own
 
   // Copies one event, or counts it as lost.
   void append(const trace::EventHeader& event) noexcept;

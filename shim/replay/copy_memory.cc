@@ -3,6 +3,7 @@
 #include "shim/interpose/real_driver.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/thread_context.h"
 
 namespace grape::replay {
 namespace {
@@ -119,7 +120,13 @@ bool CopyMemory::keep(const Block& block) noexcept {
 
 void CopyMemory::note_call_while_kept() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (++calls_ > kMostCalls || seconds() - given_ > kMostSeconds) release_in(current_context());
+  if (++calls_ <= kMostCalls && seconds() - given_ <= kMostSeconds) return;
+  for (Block& kept : blocks_) {
+    if (kept.address == 0) continue;
+    const ContextScope scope(kept.context);  // of the device that a call works on, which need not be the current one
+    if (scope.entered()) free_block(kept);
+  }
+  count_kept();
 }
 
 bool CopyMemory::release() noexcept {

@@ -11,6 +11,7 @@
 #include "shim/replay/node_shape.h"
 #include "shim/replay/own_kernels.h"
 #include "shim/replay/stream_order.h"
+#include "shim/replay/thread_context.h"
 #include "shim/replay/upload_ahead.h"
 #include "shim/replay/value_node.h"
 
@@ -50,6 +51,12 @@ bool same_fixed(const Program& a, const RecordedNode& x, const Program& b, const
                     b.attributes.begin() + y.attributes_at * program::kAttributeBytes);
 }
 
+CUcontext current_context() noexcept {
+  CUcontext context = nullptr;
+  auto* get = real::get_cuCtxGetCurrent();
+  return get != nullptr && get(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
 bool same_fixed(const Program& a, Segment at_a, const Program& b, Segment at_b) {
   if (at_a.count != at_b.count) return false;
   for (std::uint32_t i = 0; i < at_a.count; ++i) {
@@ -64,6 +71,7 @@ struct GraphExec::State {
   std::shared_ptr<const Program> program;
   Segment segment;
   const program::ArenaPlan* plan = nullptr;
+  CUcontext context = nullptr;  // that its nodes belong to
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
   std::vector<Node> nodes;
@@ -94,6 +102,8 @@ struct GraphExec::State {
 };
 
 void GraphExec::State::destroy() noexcept {
+  if (exec == nullptr && graph == nullptr) return;
+  const ContextScope scope(context);  // where it cannot be entered the driver says what it says of these handles
   auto* destroy_exec = real::get_cuGraphExecDestroy();
   auto* destroy_graph = real::get_cuGraphDestroy();
   if (exec != nullptr && destroy_exec != nullptr) destroy_exec(exec);
@@ -213,6 +223,11 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
   if (create == nullptr || instantiate == nullptr || real::get_cuGraphAddKernelNode_v2() == nullptr ||
       real::get_cuGraphExecKernelNodeSetParams_v2() == nullptr || real::get_cuGraphLaunch() == nullptr) {
     error = "the driver is too old: CUDA 12.0 is needed";
+    return false;
+  }
+  context = current_context();
+  if (context == nullptr) {
+    error = "no context is current";
     return false;
   }
   words.resize(program->words.size());
@@ -362,7 +377,8 @@ bool GraphExec::adopt(std::shared_ptr<const program::Program> program, Segment s
 }
 
 bool GraphExec::fits(const program::Program& program, Segment segment) const noexcept {
-  return state_->exec != nullptr && same_fixed(*state_->program, state_->segment, program, segment) &&
+  return state_->exec != nullptr && state_->context == current_context() &&
+         same_fixed(*state_->program, state_->segment, program, segment) &&
          (!state_->read_value.added() || ValueNode::possible(program, segment));
 }
 

@@ -22,6 +22,9 @@ constexpr trace::EventKind kHostDataNote = static_cast<trace::EventKind>(0x7ffe)
 constexpr std::uint64_t kMostHostData = std::uint64_t{64} << 10;        // of one copy; more is not kept
 constexpr std::uint64_t kMostHostDataInAll = std::uint64_t{256} << 10;  // of one call
 
+// The kind of a context's note: one word, the context in which the events behind it were.
+constexpr trace::EventKind kContextNote = static_cast<trace::EventKind>(0x7ffd);
+
 struct RegionEvents {
   const std::uint8_t* data = nullptr;  // events back to back, as a RegionSink has them
   std::size_t bytes = 0;
@@ -29,7 +32,9 @@ struct RegionEvents {
   std::vector<program::LiveBlock> before;  // device memory alive at the begin
   std::vector<program::Extent> segments;   // device memory from the driver, at the end
   std::vector<program::LiveBlock> host;    // memory that the host may change at any time
-  std::uint64_t context = 0;               // current at the begin
+  std::uint64_t context = 0;               // of the work
+  std::uint64_t began_context = 0;         // current at the begin
+  std::uint64_t ended_context = 0;         // current at the end
   std::uint64_t serial = 0;                // LiveBlocks::last_serial() at the begin
 
   // What the thread knows of a function; false: nothing any more.

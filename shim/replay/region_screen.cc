@@ -19,7 +19,7 @@ constexpr std::uint32_t kProgrammaticEvent = 7;
 constexpr std::uint32_t kLaunchCompletionEvent = 12;
 constexpr std::uint32_t kDeviceUpdatableNode = 13;
 constexpr std::uint32_t kLastKnownAttribute = 18;
-constexpr char kOtherDevice[] = "works on a device that is not the current one, or on several";
+constexpr char kOtherDevice[] = "works on several devices, or on one that neither its arguments nor its module are on";
 
 // "cuMemcpyDtoHAsync" of "cuMemcpyDtoHAsync_v2_ptsz".
 std::string plain_name(const std::string& symbol) { return symbol.substr(0, symbol.find('_')); }
@@ -59,6 +59,10 @@ void RegionScreen::add(const trace::EventView& event) {
     data_due_ = {};
     return;
   }
+  if (event.header->kind == kContextNote) {
+    context_ = event.words()[0];
+    return;
+  }
   take_due_data();
   if (event.header->kind == EventKind::kLaunch) {
     add_launch(trace::LaunchView(event));
@@ -80,6 +84,7 @@ void RegionScreen::add(const trace::EventView& event) {
 
 RegionScreen::Refusal RegionScreen::finish() {
   take_due_data();
+  check_context();
   find_trailing_events();
   if (lasting_.reason.empty() && values_ != reads_) {
     lasting_ = {"reads device memory to the host without waiting for it, or more than Grape keeps", read_frame_, false};
@@ -112,7 +117,7 @@ void RegionScreen::add_launch(const trace::LaunchView& launch) {
     return refuse("launches a kernel whose parameters cannot be read" + name, launch.frame());
   }
   for (std::uint32_t i = 0; i < launch.attribute_count(); ++i) check_attribute(launch, i);
-  note_stream(record::normal_stream(layout, launch.stream()));
+  note_stream(record::normal_stream(layout, launch.stream()), launch.frame());
   check_host_memory(launch);
 }
 
@@ -162,7 +167,7 @@ void RegionScreen::add_call(const CallView& call) {
       return add_host_copy(layout, call, name);
     case ApiClass::kMemset:
       check_device_memory(call.argument(layout.dst), call.frame());
-      return note_stream(record::stream_of(layout, call));
+      return note_stream(record::stream_of(layout, call), call.frame());
     case ApiClass::kHostFunction:
       return refuse("calls back into the host" + name, call.frame());
     case ApiClass::kStreamSync:
@@ -209,7 +214,7 @@ void RegionScreen::add_copy(const ApiLayout& layout, const CallView& call, const
   }
   check_device_memory(to, call.frame());
   check_device_memory(from, call.frame());
-  note_stream(record::stream_of(layout, call));
+  note_stream(record::stream_of(layout, call), call.frame());
 }
 
 // Its bytes come with the next event.
@@ -219,7 +224,7 @@ void RegionScreen::add_host_copy(const ApiLayout& layout, const CallView& call, 
   }
   const std::uint64_t stream = record::stream_of(layout, call), bytes = call.argument(layout.bytes);
   check_device_memory(call.argument(layout.dst), call.frame());
-  note_stream(stream);
+  note_stream(stream, call.frame());
   host_copies_.insert(call.header->sequence);
   if (layout.stream >= 0) {
     fed_.insert(stream);
@@ -244,6 +249,7 @@ void RegionScreen::take_due_data() {
 // The wait for what was read is part of the read; one for what was copied from the host is made ahead of a replay.
 void RegionScreen::add_wait(const ApiLayout& layout, const CallView& call, const std::string& name) {
   const std::uint64_t stream = record::stream_of(layout, call);
+  check_default_stream(stream, call.frame());
   const bool fed = fed_.erase(stream) != 0;
   if (plain_name(layout.symbol) != "cuStreamSynchronize" || (reads_ == waited_for_ && !fed)) {
     return refuse("waits for the device" + name, call.frame());
@@ -263,7 +269,7 @@ void RegionScreen::add_host_read(const ApiLayout& layout, const CallView& call, 
   }
   ++reads_;
   read_frame_ = call.frame();
-  note_stream(record::stream_of(layout, call));
+  note_stream(record::stream_of(layout, call), call.frame());
 }
 
 bool RegionScreen::on_device(std::uint64_t address) const {
@@ -291,7 +297,7 @@ void RegionScreen::add_event_call(const ApiLayout& layout, const CallView& call,
   }
   if (layout.stream < 0) return refuse("orders whole contexts" + name, call.frame());
   const std::uint64_t stream = record::stream_of(layout, call);
-  note_stream(stream);
+  note_stream(stream, call.frame());
   if (std::find(event_streams_.begin(), event_streams_.end(), stream) == event_streams_.end()) {
     event_streams_.push_back(stream);
   }
@@ -338,15 +344,28 @@ void RegionScreen::find_trailing_events() {
 
 void RegionScreen::add_context_call(const ApiLayout& layout, const CallView& call, const std::string& name) {
   const std::string plain = plain_name(layout.symbol);
-  if (plain == "cuInit" || plain == "cuDevicePrimaryCtxRetain" || plain == "cuCtxPopCurrent") return;
-  if (plain == "cuCtxSetCurrent" || plain == "cuCtxPushCurrent") {
-    if (call.argument(0) != events_.context) refuse(kOtherDevice + name, call.frame());
-    return;
-  }
+  // Which one is current is known from the driver itself (kContextNote), and matters where there is work in it.
+  static const char* const kHarmless[] = {"cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuCtxPushCurrent",
+                                          "cuCtxPopCurrent"};
+  if (std::find(std::begin(kHarmless), std::end(kHarmless), plain) != std::end(kHarmless)) return;
   refuse_again("contexts were made or changed" + name, call.frame());
 }
 
-void RegionScreen::note_stream(std::uint64_t stream) {
+// A thread that had none has got one, as its first work does.
+void RegionScreen::check_context() {
+  if (events_.began_context != 0 && events_.ended_context != events_.began_context) {
+    refuse("makes another device the current one");
+  }
+}
+
+// Those of the context that is current; of any other stream find_streams() asks.
+void RegionScreen::check_default_stream(std::uint64_t stream, std::uint32_t frame) {
+  const bool is_default = stream == record::kLegacyStream || stream == record::kPerThreadStream;
+  if (is_default && context_ != events_.context) refuse(kOtherDevice, frame);
+}
+
+void RegionScreen::note_stream(std::uint64_t stream, std::uint32_t frame) {
+  check_default_stream(stream, frame);
   if (stream != record::kLegacyStream && stream != record::kPerThreadStream) streams_.insert(stream);
 }
 

@@ -22,7 +22,7 @@ class RegionScreen {
   };
 
   // `events` must outlive this object.
-  explicit RegionScreen(const RegionEvents& events) : events_(events) {}
+  explicit RegionScreen(const RegionEvents& events) : events_(events), context_(events.began_context) {}
 
   void add(const trace::EventView& event);
   // What matters most of all that was found. Lasting reasons come before passing ones.
@@ -70,11 +70,14 @@ class RegionScreen {
   void add_event_call(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
   void wait_from_before(std::uint64_t event, const record::CallView& call, const std::string& name);
   void add_context_call(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
-  void note_stream(std::uint64_t stream);
+  void check_context();
+  void note_stream(std::uint64_t stream, std::uint32_t frame);
+  void check_default_stream(std::uint64_t stream, std::uint32_t frame);
   void find_streams();
   void find_trailing_events();
 
   const RegionEvents& events_;
+  std::uint64_t context_;  // that is current
   Refusal lasting_, passing_, set_up_;
   bool loaded_ = false;
   std::size_t reads_ = 0, waited_for_ = 0, values_ = 0;  // by the host: begun, waited for, known by value

@@ -27,6 +27,23 @@ bool grow_sink(record::EventSink& sink, std::size_t needed) noexcept {
   return true;
 }
 
+// 0: none is current.
+bool current_context(std::uint64_t& out) noexcept {
+  CUcontext context = nullptr;
+  auto* get = interpose::real::get_cuCtxGetCurrent();
+  if (get == nullptr || get(&context) != CUDA_SUCCESS) return false;
+  out = reinterpret_cast<std::uint64_t>(context);
+  return true;
+}
+
+// Asked of the driver, since the CUDA runtime has ways to change it that no wrapper sees.
+void note_context(record::EventSink& sink) noexcept {
+  std::uint64_t context = 0;
+  if (!current_context(context) || context == sink.context) return;
+  sink.context = context;
+  sink.append({0, kContextNote, 0, 0, 0, 0, 0}, &context, sizeof context);
+}
+
 // The driver's call table, parsed at the first use. Never destroyed.
 const record::ApiTable* apis() {
   static const record::ApiTable* table = [] {
@@ -80,18 +97,21 @@ bool event_as_made(std::uint64_t handle, RegionEvents::Event& out) {
 
 }  // namespace
 
-RegionSink::RegionSink() noexcept { sink_.grow = grow_sink; }
+RegionSink::RegionSink() noexcept {
+  sink_.grow = grow_sink;
+  sink_.ahead = note_context;
+}
 
 RegionSink::~RegionSink() {
   cancel();
   std::free(sink_.data);
 }
 
-bool RegionSink::begin() noexcept {
+bool RegionSink::begin(std::uint64_t context) noexcept {
   record::ThreadState& thread = record::t_thread;
-  CUcontext context = nullptr;
-  auto* get_context = interpose::real::get_cuCtxGetCurrent();
-  if (thread.sink != nullptr || get_context == nullptr || get_context(&context) != CUDA_SUCCESS) return false;
+  if (thread.sink != nullptr || !current_context(began_context_)) return false;
+  context_ = context != 0 ? context : began_context_;
+  sink_.context = began_context_;
   sink_.used = sink_.noted = 0;
   sink_.lost = false;
   thread.sink = &sink_;
@@ -101,7 +121,6 @@ bool RegionSink::begin() noexcept {
   }
   const LiveBlocks& blocks = LiveBlocks::instance();
   complete_ = blocks.snapshot(before_) && blocks.snapshot_host(host_) && blocks.has_framework();
-  context_ = reinterpret_cast<std::uint64_t>(context);
   serial_ = blocks.last_serial();
   interpose::count_unhandled(unhandled_);
   return true;
@@ -136,6 +155,8 @@ RegionSink::Result RegionSink::end() noexcept {
       events.host = std::move(host_);
       if (!LiveBlocks::instance().snapshot_segments(events.segments)) throw std::bad_alloc();
       events.context = context_;
+      events.began_context = events.ended_context = began_context_;
+      if (!current_context(events.ended_context)) events.ended_context = 0;
       events.serial = serial_;
       events.function = function_of_thread;
       events.stream = stream_of_driver;

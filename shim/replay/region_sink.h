@@ -23,8 +23,8 @@ class RegionSink {
   RegionSink& operator=(const RegionSink&) = delete;
 
   // Starts anew; snapshots LiveBlocks. False: this thread cannot be recorded, or another sink collects already; end()
-  // then says so.
-  bool begin() noexcept;
+  // then says so. `context`: the one that all of the work must be in; null: the one that is current.
+  bool begin(std::uint64_t context = 0) noexcept;
 
   // With the events of this call: null and a reason (one line for a user, naming the driver call) if the call did what
   // no program can hold: a read by the host, a wait of the host, an allocation of the driver, a host function, a graph
@@ -50,8 +50,9 @@ class RegionSink {
   record::EventSink sink_;
   std::vector<program::LiveBlock> before_, host_;
   interpose::UnhandledCounts unhandled_{};  // before
-  std::uint64_t context_ = 0;
-  std::uint64_t serial_ = 0;  // the last one before
+  std::uint64_t context_ = 0;               // of the work
+  std::uint64_t began_context_ = 0;         // current at the begin
+  std::uint64_t serial_ = 0;                // the last one before
   bool complete_ = false;
 };
 

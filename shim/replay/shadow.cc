@@ -6,6 +6,7 @@
 
 #include "shim/interpose/real_driver.h"
 #include "shim/replay/own_kernels.h"
+#include "shim/replay/thread_context.h"
 
 namespace grape::replay {
 namespace {
@@ -40,8 +41,9 @@ bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, s
 
 // The copies were waited for, but for those of a call that was given up behind after().
 Shadow::~Shadow() {
+  const ContextScope scope(before_copy_.context);  // a default stream is that of the current one
   auto* wait = real::get_cuStreamSynchronize();
-  if (copying_ && wait != nullptr) wait(copied_on_);
+  if (copying_ && wait != nullptr && scope.entered()) wait(copied_on_);
   CopyMemory::instance().give(before_copy_);
   CopyMemory::instance().give(after_copy_);
 }

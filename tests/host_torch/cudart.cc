@@ -116,7 +116,15 @@ cudaError_t cudaGetDeviceCount(int* count) {
   *count = 0;
   return by_driver([&](const Driver& d) { return d.cuDeviceGetCount(count); });
 }
-cudaError_t cudaGetDevice(int* device) { return *device = g_device, said(cudaSuccess); }
+// That of the context that is current, whoever made it that; where there is none, the one that was set last.
+cudaError_t cudaGetDevice(int* device) {
+  return by_driver([&](const Driver& d) {
+    CUcontext current = nullptr;
+    *device = g_device;
+    const CUresult result = d.cuCtxGetCurrent(&current);
+    return result == CUDA_SUCCESS && current != nullptr ? d.cuCtxGetDevice(device) : CUDA_SUCCESS;
+  });
+}
 cudaError_t cudaSetDevice(int device) {
   return by_driver([&](const Driver& d) {
     CUcontext context = nullptr;

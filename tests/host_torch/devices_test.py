@@ -1,9 +1,9 @@
-"""devices_test.py --python INTERPRETER --grape LIBRARY: a model on cuda:1 gives plain bits, whichever device is current.
+"""devices_test.py --python INTERPRETER --grape LIBRARY: models on cuda:1 give plain bits, whichever device is current.
 
-Where it is the current one its calls are replayed; else they are passed on, and the report says what to do.
+Their calls are replayed on the device of their tensors; a call that works on several is passed on, and the report says
+what to do. The programs: devices_cases.py.
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -11,64 +11,67 @@ import tempfile
 
 import replayed
 
-CALLS = 16
 DEVICES = {"SIMCUDA_DEVICES": "2"}
-WHAT_TO_DO = "torch.cuda.set_device(1)"
+AGAIN = ["Other", "BufferThatIsWrittenTo", "StreamThatWasSet"]
 
 
-def program(current):
-    import torch
-    from torch import nn
-
-    assert torch.cuda.device_count() == 2
-    if current != "other":
-        torch.cuda.set_device(0 if current == "block" else 1)
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.3), nn.Linear(32, 8)).to("cuda:1").train()
-    with torch.no_grad():
-        for _ in range(CALLS):
-            x = torch.randn(4, 16).to("cuda:1")
-            if current == "block":
-                with torch.cuda.device(1):
-                    y = net(x)
-            else:
-                y = net(x)
-            assert y.device == torch.device("cuda:1")
-            drawn = torch.rand(2, device="cuda:1"), torch.rand(2, device="cuda:0")
-            print(hashlib.sha256(b"".join(t.cpu().numpy().tobytes() for t in (y, *drawn))).hexdigest(), flush=True)
-
-
-def run_preloaded(options, current, expected):
-    """What became of the model's calls."""
+def run_preloaded(given, names, expected, **changes):
+    """What became of each class's calls."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
-        changes = {"LD_PRELOAD": options.grape, "GRAPE_REPORT": report, **DEVICES}
-        lines = replayed.run(options.python, __file__, ["--program", current], **changes)
+        changes = {"LD_PRELOAD": given.grape, "GRAPE_REPORT": report, **DEVICES, **changes}
+        lines = replayed.run(given.python, __file__, ["--program", *names], **changes)
         if lines != expected:
-            raise SystemExit(f"{current}: other bits than the plain program's")
+            last = next((i for i, pair in enumerate(zip(lines, expected)) if pair[0] != pair[1]), len(expected))
+            before = [line for line in expected[: last + 1] if " " not in line]
+            raise SystemExit(f"{before[-1]}: other lines than the plain program's, from number {last} on")
         with open(report, encoding="utf-8") as file:
-            regions = json.load(file)["regions"]
-    (region,) = (region for region in regions if region["region"].endswith(":Sequential"))
-    print(f"{current}: {region['replayed']} of {region['calls']} calls replayed: {region['reasons']}")
-    return region
+            return {region["region"].rpartition(":")[2]: region for region in json.load(file)["regions"]}
 
 
-def is_explained(reason):
-    return reason["text"].startswith("works on a device that is not the current one") and WHAT_TO_DO in reason["advice"]
+def check(case, regions):
+    for name, least in {case.name: case.least, **(case.classes or {})}.items():
+        region = regions.get(name)
+        if region is None:
+            continue
+        print(f"{name}: {region['replayed']} of {region['calls']} calls replayed: {region['reasons']}")
+        if region["replayed"] < least:
+            raise SystemExit(f"{name}: fewer than {least} calls were replayed")
+    if least_of(case) and not any(name in regions for name in (case.name, *(case.classes or ()))):
+        raise SystemExit(f"{case.name}: it is not in the report")
+    if case.reason is not None:
+        text, advice = case.reason
+        if not any(text in r["text"] and advice in r["advice"] for r in regions[case.name]["reasons"]):
+            raise SystemExit(f"{case.name}: a reason should say {text!r}, and {advice!r}")
+
+
+def least_of(case):
+    return max(case.least, *(case.classes or {"": 0}).values())
 
 
 def main():
     if sys.argv[1:2] == ["--program"]:
-        return program(sys.argv[2])
-    options = replayed.options(__doc__)
-    for current in ("same", "block", "other"):
-        expected = replayed.run(options.python, __file__, ["--program", current], **DEVICES)
-        region = run_preloaded(options, current, expected)
-        if current == "other":
-            if region["replayed"] != 0 or not any(is_explained(reason) for reason in region["reasons"]):
-                raise SystemExit(f"{current}: it should be passed on, with a reason that says what to do")
-        elif region["replayed"] < CALLS // 2:
-            raise SystemExit(f"{current}: too few calls were replayed")
+        import devices_cases
+
+        return devices_cases.run(sys.argv[2:])
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    import devices_cases
+
+    given = replayed.options(__doc__)
+    names = list(devices_cases.CASES)
+    expected = replayed.run(given.python, __file__, ["--program", *names], **DEVICES)
+    regions = run_preloaded(given, names, expected)
+    for name in names:
+        check(devices_cases.CASES[name], regions)
+    expected = replayed.run(given.python, __file__, ["--program", *AGAIN], **DEVICES)
+    for name, region in run_preloaded(given, AGAIN, expected, GRAPE_VALIDATE="3").items():
+        if name in AGAIN and region["validated"] == 0:
+            raise SystemExit(f"{name}: no replay was checked")
+    with tempfile.TemporaryDirectory() as cache:
+        first, again = (run_preloaded(given, AGAIN, expected, GRAPE_CACHE=cache) for _ in range(2))
+    for name in AGAIN:
+        if again[name]["replayed"] <= first[name]["replayed"]:
+            raise SystemExit(f"{name}: what an earlier process proved was of no use")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ namespace host_torch {
   X(cuDevicePrimaryCtxRetain)          \
   X(cuCtxGetCurrent)                   \
   X(cuCtxSetCurrent)                   \
+  X(cuCtxGetDevice)                    \
   X(cuCtxGetStreamPriorityRange)       \
   X(cuCtxSynchronize)                  \
   X(cuMemAlloc)                        \

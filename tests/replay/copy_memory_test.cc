@@ -54,6 +54,25 @@ TEST_F(CopyMemoryTest, WhatIsGivenBackIsTakenAgain) {
   memory_.give(small);
 }
 
+// A call may work on another device than the current one.
+TEST_F(CopyMemoryTest, WhatNobodyWantsIsReleasedInEveryContext) {
+  CopyMemory::Block here = take(kMiB);
+  CUcontext other = nullptr;
+  ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
+  CopyMemory::Block there = take(kMiB);
+  ASSERT_EQ(there.context, other);
+  memory_.give(there);
+  ASSERT_CU(cuCtxSetCurrent(context_));
+  memory_.give(here);
+  for (std::uint32_t i = 0; i <= CopyMemory::kMostCalls; ++i) memory_.note_call();
+  EXPECT_EQ(memory_.kept_bytes(), 0u);
+  EXPECT_EQ(frees(), 2u);
+  CUcontext current = nullptr;
+  ASSERT_CU(cuCtxGetCurrent(&current));
+  EXPECT_EQ(current, context_);
+  ASSERT_CU(cuCtxDestroy(other));
+}
+
 TEST_F(CopyMemoryTest, WhatIsTooSmallMakesRoom) {
   CopyMemory::Block block = take(10 * kMiB);
   memory_.give(block);

@@ -376,6 +376,29 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
   EXPECT_EQ(simcuda_calls("cuGraphExecDestroy"), 1u);
 }
 
+// The nodes of an exec belong to one context: a program's work in another one needs an exec of its own.
+TEST_F(GraphExecTest, InAnotherContextAProgramIsNotTaken) {
+  const ProgramBuilder builder = sample();
+  const program::ArenaPlan plan = builder.plan();
+  const Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
+  std::string error;
+  auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
+  ASSERT_NE(exec, nullptr) << error;
+  EXPECT_TRUE(exec->fits(builder.program(), whole(builder.program())));
+  CUcontext other = nullptr;
+  ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
+  EXPECT_FALSE(exec->fits(builder.program(), whole(builder.program())));
+  EXPECT_FALSE(exec->adopt(share(builder.program()), whole(builder.program()), plan, bindings));
+  EXPECT_TRUE(exec->usable()) << "it is as it was";
+  exec.reset();  // in its own context, and back again
+  EXPECT_EQ(simcuda_calls("cuGraphDestroy"), simcuda_calls("cuGraphCreate"));
+  CUcontext current = nullptr;
+  ASSERT_CU(cuCtxGetCurrent(&current));
+  EXPECT_EQ(current, other);
+  ASSERT_CU(cuCtxDestroy(other));
+  ASSERT_CU(cuCtxSetCurrent(context_));
+}
+
 TEST_F(GraphExecTest, AfterItsContextNothingIsCalled) {
   const ProgramBuilder builder = sample();
   const program::ArenaPlan plan = builder.plan();

@@ -55,8 +55,8 @@ class RegionTest : public simcuda_test::Driver {
   }
 
   template <class Work>
-  replay::RegionSink::Result observe(const Work& work) {
-    EXPECT_TRUE(sink_.begin());
+  replay::RegionSink::Result observe(const Work& work, CUcontext context = nullptr) {
+    EXPECT_TRUE(sink_.begin(reinterpret_cast<std::uint64_t>(context)));
     work();
     return sink_.end();
   }

@@ -479,21 +479,5 @@ TEST_F(RefusalTest, MemoryOfTheHost) {
   ASSERT_CU(cuMemFree(managed));
 }
 
-TEST_F(RefusalTest, AnotherContext) {
-  CUcontext other = nullptr;
-  ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
-  CUstream foreign = stream();
-  ASSERT_CU(cuCtxSetCurrent(context_));
-  expect("works on a device that is not the current one, or on several (cuCtxSetCurrent)", false, [&] {
-    ASSERT_CU(cuCtxSetCurrent(other));
-    ASSERT_CU(cuCtxSetCurrent(context_));
-  });
-  EXPECT_NE(observe([&] { ASSERT_CU(cuCtxSetCurrent(context_)); }).record, nullptr) << "no change";
-  expect("works on a device that is not the current one, or on several", false,
-         [&] { ASSERT_CU(cuMemsetD8Async(torch_alloc(8), 0, 8, foreign)); });
-  ASSERT_CU(cuCtxDestroy(other));
-  ASSERT_CU(cuCtxSetCurrent(context_));
-}
-
 }  // namespace
 }  // namespace grape::replay_test
