@@ -16,7 +16,7 @@
 #include "python_hooks/state/portable.h"
 #include "python_hooks/state/torch_symbols.h"
 #include "python_hooks/state/walker.h"
-#include "shim/interpose/kernel_content.h"
+#include "shim/driver/kernel_content.h"
 #include "shim/lifecycle/build_id.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -35,7 +35,7 @@ void add_line(std::string& text, const char* key, const std::string& value) {
 std::string environment() {
   std::string text;
   add_line(text, "grape", GRAPE_VERSION " " + lifecycle::build_id());
-  text += interpose::machine();
+  text += driver::machine();
   add_line(text, "python", g_api.Py_GetVersion());
   // A TorchVersion, whose text is not kept as a str's own.
   Object* torch = module_member("torch", "__version__");

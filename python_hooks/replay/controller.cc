@@ -17,8 +17,8 @@
 #include "python_hooks/replay/strict.h"
 #include "python_hooks/replay/under_autograd.h"
 #include "python_hooks/replay/validate.h"
-#include "shim/interpose/captures.h"
-#include "shim/interpose/kernel_content.h"
+#include "shim/driver/captures.h"
+#include "shim/driver/kernel_content.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
@@ -57,12 +57,12 @@ class Inside {
 
 Object* run_eagerly(Region& region, const Call& call) {
   const double begin = now();
-  const std::uint64_t loads = interpose::code_loads();
+  const std::uint64_t loads = driver::code_loads();
   Object* result = run_as_it_is(call);
   region.times.eager += now() - begin;
   ++region.times.eager_calls;
   // A call that loads kernels tells nothing of those that follow.
-  if (interpose::code_loads() == loads) region.times.kind = Times::Kind::kEager;
+  if (driver::code_loads() == loads) region.times.kind = Times::Kind::kEager;
   return result;
 }
 
@@ -428,7 +428,7 @@ Object* decide_and_run(Region& region, Call& call) {
 }
 
 // The first question of every call: is it none of ours?
-bool passes() noexcept { return t_inside || !lifecycle::active() || interpose::g_captures.load() > 0; }
+bool passes() noexcept { return t_inside || !lifecycle::active() || driver::g_captures.load() > 0; }
 
 Object* decide_on(Region& region, const PlainCall& plain) {
   const Timed timed(region);

@@ -2,7 +2,7 @@
 
 #include <unordered_map>
 
-#include "shim/interpose/kernel_content.h"
+#include "shim/driver/kernel_content.h"
 #include "shim/record/thread_log.h"
 
 namespace grape::python::replay {
@@ -14,7 +14,7 @@ bool kernel_digest(const program::FunctionInfo& function, cache::Digest& digest)
   if (epoch != known_epoch) known.clear();
   known_epoch = epoch;
   const auto [place, added] = known.try_emplace(function.handle);
-  if (added && !interpose::kernel_content(function.handle, place->second)) place->second = {};
+  if (added && !driver::kernel_content(function.handle, place->second)) place->second = {};
   digest = place->second;
   return digest != cache::Digest();
 }

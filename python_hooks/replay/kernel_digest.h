@@ -7,7 +7,7 @@
 namespace grape::python::replay {
 
 // False: it is not known where its code comes from, or without GRAPE_CACHE that is too large to have been read
-// (shim/interpose/kernel_content.h). Remembered by handle until code is unloaded. Throws std::bad_alloc.
+// (shim/driver/kernel_content.h). Remembered by handle until code is unloaded. Throws std::bad_alloc.
 bool kernel_digest(const program::FunctionInfo& function, cache::Digest& digest);
 
 }  // namespace grape::python::replay

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
-#include "shim/interpose/captures.h"
+#include "shim/driver/captures.h"
 
 namespace grape::python::replay {
 
@@ -38,7 +38,7 @@ __attribute__((cold)) void look_at_launch(bool outside) noexcept;
 // in 16 is looked at, at distances that are no multiple of anything, since programs are loops.
 inline void note_launch() noexcept {
   ThreadLaunches& mine = t_launches;
-  const bool outside = mine.depth == 0 && interpose::g_captures.load(std::memory_order_relaxed) == 0;
+  const bool outside = mine.depth == 0 && driver::g_captures.load(std::memory_order_relaxed) == 0;
   mine.outside += outside ? 1 : 0;
   if (__builtin_expect(--mine.due <= 0, 0)) look_at_launch(outside);
 }

@@ -8,7 +8,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
-#include "shim/interpose/captures.h"
+#include "shim/driver/captures.h"
 #include "shim/lifecycle/lifecycle.h"
 
 namespace grape::python::replay {
@@ -37,7 +37,7 @@ bool GilPause::unchanged() {
   if (asked_) return true;
   asked_ = true;
   // Inert: what was freed since then is not known. Captures: the stream may be in one.
-  if (!lifecycle::active() || interpose::g_captures.load() > 0) return false;
+  if (!lifecycle::active() || driver::g_captures.load() > 0) return false;
   if (scope_ != nullptr) scope_->leave();
   bool same = false;
   try {

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <type_traits>
 
-#include "shim/interpose/kernel_node.h"
+#include "shim/driver/kernel_node.h"
 
 namespace grape::interpose {
 
@@ -70,7 +70,7 @@ struct BlobEntry {
   const void* data = nullptr;
   std::uint32_t bytes = 0;
   bool cut = false;
-  KernelNode kernel;
+  driver::KernelNode kernel;
 };
 
 // NOLINTBEGIN(bugprone-sizeof-expression): handles are pointers, and arrays of them arrays of pointers
@@ -117,7 +117,7 @@ struct Arguments {
         result.cut = count > kMost;
         result.data = value;
         result.bytes = static_cast<std::uint32_t>((result.cut ? kMost : count) * sizeof(*value));
-        if constexpr (kKind.count_argument < 0) result.kernel = kernel_node(*value);
+        if constexpr (kKind.count_argument < 0) result.kernel = driver::kernel_node(*value);
       }
     } else if constexpr (kKind.kind == 'b') {
       result.data = &value;

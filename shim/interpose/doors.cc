@@ -3,9 +3,9 @@
 
 #include <cstring>
 
+#include "shim/driver/unhandled.h"
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
-#include "shim/interpose/unhandled.h"
 #include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/lifecycle.h"
 
@@ -24,7 +24,7 @@ void* exchange_symbol(const char* symbol, void* real) noexcept {
   if (!lifecycle::active() || !in_driver(real)) return real;
   const std::uint32_t row = find_symbol(symbol);
   if (row != kRowCount) return adopt(row, real) ? *kRows[row].wrapper : real;
-  return is_query(symbol) ? real : counted(symbol, real);
+  return is_query(symbol) ? real : driver::counted(symbol, real);
 }
 
 // The search came upon our own export. Without us it would have found what comes after us, or nothing.
@@ -67,7 +67,7 @@ void exchange_proc_address(void* real, AskDriver ask, const char* name, void** f
   if (match != kRowCount) {
     if (adopt(match, *function)) *function = *kRows[match].wrapper;
   } else if (!is_query(name)) {
-    *function = counted(name, *function);
+    *function = driver::counted(name, *function);
   }
 }
 

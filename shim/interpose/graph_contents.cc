@@ -5,9 +5,9 @@
 #include <cstring>
 #include <type_traits>
 
-#include "shim/interpose/function_cache.h"
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/interpose/recording.h"
+#include "shim/record/function_cache.h"
 
 // Handles are pointers, and lists of them are lists of pointers.
 // NOLINTBEGIN(bugprone-sizeof-expression)
@@ -132,8 +132,8 @@ void Walk::emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept {
   std::memset(&params, 0, sizeof(params));
   CUDA_KERNEL_NODE_PARAMS_v1 older;
   std::memset(&older, 0, sizeof(older));
-  auto* get = real::get_cuGraphKernelNodeGetParams_v2();
-  auto* get_older = real::get_cuGraphKernelNodeGetParams();
+  auto* get = driver::real::get_cuGraphKernelNodeGetParams_v2();
+  auto* get_older = driver::real::get_cuGraphKernelNodeGetParams();
   bool known = get != nullptr && get(handle, &params) == CUDA_SUCCESS;
   if (!known && get_older != nullptr && get_older(handle, &older) == CUDA_SUCCESS) {
     static_assert(sizeof(older) <= sizeof(params), "the newer struct begins like the older one");
@@ -144,9 +144,9 @@ void Walk::emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept {
     emit(index, CU_GRAPH_NODE_TYPE_KERNEL, nullptr, 0);
     return;
   }
-  const KernelNode kernel = kernel_node(params);
-  const Function* function = find_function(log_, kernel.function);
-  const PackedParameters parameters = packed_parameters(function, kernel.parameters, kernel.extra);
+  const driver::KernelNode kernel = driver::kernel_node(params);
+  const record::Function* function = record::find_function(log_, kernel.function);
+  const record::PackedParameters parameters = record::packed_parameters(function, kernel.parameters, kernel.extra);
   std::uint64_t* out = begin_node(index, CU_GRAPH_NODE_TYPE_KERNEL, function != nullptr ? function->id : 0,
                                   parameters.bytes, function != nullptr ? function->key : 0, parameters.flags);
   if (out == nullptr) return;
@@ -163,36 +163,36 @@ bool Walk::node(CUgraphNode handle, int depth, Place* place) noexcept {
   const std::uint32_t index = next_index_++;
   *place = {handle, index, 0, 0};
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  auto* get_type = real::get_cuGraphNodeGetType();
+  auto* get_type = driver::real::get_cuGraphNodeGetType();
   if (get_type == nullptr || get_type(handle, &type) != CUDA_SUCCESS) return false;
   switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       emit_kernel(handle, index);
       return true;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-      emit_params<CUDA_MEMCPY3D_v2>(real::get_cuGraphMemcpyNodeGetParams(), handle, index, type);
+      emit_params<CUDA_MEMCPY3D_v2>(driver::real::get_cuGraphMemcpyNodeGetParams(), handle, index, type);
       return true;
     case CU_GRAPH_NODE_TYPE_MEMSET:
-      emit_params<CUDA_MEMSET_NODE_PARAMS_v1>(real::get_cuGraphMemsetNodeGetParams(), handle, index, type);
+      emit_params<CUDA_MEMSET_NODE_PARAMS_v1>(driver::real::get_cuGraphMemsetNodeGetParams(), handle, index, type);
       return true;
     case CU_GRAPH_NODE_TYPE_HOST:
-      emit_params<CUDA_HOST_NODE_PARAMS_v1>(real::get_cuGraphHostNodeGetParams(), handle, index, type);
+      emit_params<CUDA_HOST_NODE_PARAMS_v1>(driver::real::get_cuGraphHostNodeGetParams(), handle, index, type);
       return true;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-      emit_params<CUevent>(real::get_cuGraphEventWaitNodeGetEvent(), handle, index, type);
+      emit_params<CUevent>(driver::real::get_cuGraphEventWaitNodeGetEvent(), handle, index, type);
       return true;
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      emit_params<CUevent>(real::get_cuGraphEventRecordNodeGetEvent(), handle, index, type);
+      emit_params<CUevent>(driver::real::get_cuGraphEventRecordNodeGetEvent(), handle, index, type);
       return true;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-      emit_params<CUDA_MEM_ALLOC_NODE_PARAMS_v1>(real::get_cuGraphMemAllocNodeGetParams(), handle, index, type);
+      emit_params<CUDA_MEM_ALLOC_NODE_PARAMS_v1>(driver::real::get_cuGraphMemAllocNodeGetParams(), handle, index, type);
       return true;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
-      emit_params<CUdeviceptr>(real::get_cuGraphMemFreeNodeGetParams(), handle, index, type);
+      emit_params<CUdeviceptr>(driver::real::get_cuGraphMemFreeNodeGetParams(), handle, index, type);
       return true;
     case CU_GRAPH_NODE_TYPE_GRAPH: {
       CUgraph child = nullptr;
-      auto* get_child = real::get_cuGraphChildGraphNodeGetGraph();
+      auto* get_child = driver::real::get_cuGraphChildGraphNodeGetGraph();
       const bool known = get_child != nullptr && get_child(handle, &child) == CUDA_SUCCESS;
       emit(index, type, &child, known ? sizeof(child) : 0);
       place->first_exit = static_cast<std::uint32_t>(exits_.size());
@@ -209,14 +209,14 @@ bool Walk::node(CUgraphNode handle, int depth, Place* place) noexcept {
 bool Walk::read_edges(CUgraph graph, List<CUgraphNode>& from, List<CUgraphNode>& to) noexcept {
   std::size_t count = 0;
   // The newer one first: the older one fails where edges carry data (programmatic launches).
-  if (auto* get = real::get_cuGraphGetEdges_v2()) {
+  if (auto* get = driver::real::get_cuGraphGetEdges_v2()) {
     if (get(graph, nullptr, nullptr, nullptr, &count) == CUDA_SUCCESS) {
       List<CUgraphEdgeData> data;
       if (count > kMaxNodes || !from.resize(count) || !to.resize(count) || !data.resize(count)) return false;
       return count == 0 || get(graph, from.data(), to.data(), data.data(), &count) == CUDA_SUCCESS;
     }
   }
-  auto* get = real::get_cuGraphGetEdges();
+  auto* get = driver::real::get_cuGraphGetEdges();
   if (get == nullptr || get(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
   if (count > kMaxNodes || !from.resize(count) || !to.resize(count)) return false;
   return count == 0 || get(graph, from.data(), to.data(), &count) == CUDA_SUCCESS;
@@ -267,7 +267,7 @@ bool Walk::edges(CUgraph graph, List<Place>& places, std::uint32_t after) noexce
 }
 
 bool Walk::graph(CUgraph graph, std::uint32_t after, int depth) noexcept {
-  auto* get_nodes = real::get_cuGraphGetNodes();
+  auto* get_nodes = driver::real::get_cuGraphGetNodes();
   std::size_t count = 0;
   if (get_nodes == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS || count > kMaxNodes) return false;
   List<CUgraphNode> handles;

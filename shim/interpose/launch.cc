@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shim/interpose/function_cache.h"
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
+#include "shim/record/function_cache.h"
 
 namespace grape::interpose {
 
@@ -25,10 +25,10 @@ inline void copy_parameter(std::uint8_t* to, const void* from, std::uint32_t byt
 }
 
 // By the kernel's layout. The gaps between parameters are nobody's, and zeros; behind the last one nothing is written.
-inline void copy_parameters(std::uint8_t* to, const Function& function, void* const* parameters) noexcept {
+inline void copy_parameters(std::uint8_t* to, const record::Function& function, void* const* parameters) noexcept {
   std::uint32_t end = 0;
-  const ParameterSlot* slot = function.parameters();
-  for (const ParameterSlot* last = slot + function.parameter_count; slot != last; ++slot, ++parameters) {
+  const record::ParameterSlot* slot = function.parameters();
+  for (const record::ParameterSlot* last = slot + function.parameter_count; slot != last; ++slot, ++parameters) {
     if (__builtin_expect(slot->offset != end, 0) && slot->offset > end) {
       if (slot->offset - end == 4) {
         std::memset(to + end, 0, 4);
@@ -74,16 +74,16 @@ void record_refused_launch(record::ThreadLog& log, std::uint32_t row, const Laun
 void record_launch(record::ThreadLog& log, std::uint32_t row, bool per_thread, const Launch& launch,
                    record::Stamp stamp, std::uint32_t duration) noexcept {
   const Position position = current_position(log);
-  const Function* function = find_function(log, launch.function);
+  const record::Function* function = record::find_function(log, launch.function);
   const bool by_layout =
       __builtin_expect(launch.parameters != nullptr && function != nullptr && function->has_layout, 1);
-  PackedParameters packed;
+  record::PackedParameters packed;
   std::uint32_t flags = launch.flags;
   std::uint32_t parameter_bytes = 0;
   if (__builtin_expect(by_layout, 1)) {
     parameter_bytes = function->parameter_bytes;
   } else {
-    packed = packed_parameters(function, launch.parameters, launch.extra);
+    packed = record::packed_parameters(function, launch.parameters, launch.extra);
     parameter_bytes = packed.bytes;
     flags |= packed.flags;
   }

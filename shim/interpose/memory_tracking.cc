@@ -2,8 +2,8 @@
 
 #include <errno.h>
 
+#include "shim/driver/real_driver.h"
 #include "shim/interpose/allocator.h"
-#include "shim/interpose/real_driver.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
 #include "shim/replay/copy_memory.h"
@@ -31,7 +31,7 @@ __attribute__((constructor(102))) void choose() {
 
 std::uint64_t current_context() noexcept {
   CUcontext context = nullptr;
-  auto* get = real::get_cuCtxGetCurrent();
+  auto* get = driver::real::get_cuCtxGetCurrent();
   if (get == nullptr || get(&context) != CUDA_SUCCESS) return 0;
   return reinterpret_cast<std::uint64_t>(context);
 }
@@ -43,7 +43,7 @@ void add(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcep
 void add_unsized(std::uint64_t address) noexcept {
   CUdeviceptr base = 0;
   std::size_t bytes = 0;
-  auto* range = real::get_cuMemGetAddressRange_v2();
+  auto* range = driver::real::get_cuMemGetAddressRange_v2();
   if (range == nullptr || range(&base, &bytes, address) != CUDA_SUCCESS) return LiveBlocks::instance().set_incomplete();
   add(BlockSource::kDriver, base, bytes);
 }
@@ -66,7 +66,7 @@ void primary_gone(std::uint64_t device) noexcept {
 bool still_active(std::uint64_t device) noexcept {
   unsigned flags = 0;
   int active = 0;
-  auto* state = real::get_cuDevicePrimaryCtxGetState();
+  auto* state = driver::real::get_cuDevicePrimaryCtxGetState();
   return state != nullptr && state(static_cast<CUdevice>(device), &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 

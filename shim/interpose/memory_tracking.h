@@ -5,7 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
+#include "shim/driver/same_text.h"
 
 namespace grape::interpose {
 
@@ -30,11 +31,6 @@ enum class MemoryEffect : std::uint8_t {
   kMakeStream,      // (stream:o, ...)
   kDestroyStream,   // (stream)
 };
-
-constexpr bool same_text(const char* a, const char* b) noexcept {
-  while (*a != '\0' && *a == *b) ++a, ++b;
-  return *a == *b;
-}
 
 constexpr MemoryEffect memory_effect(const char* base) noexcept {
   constexpr struct {
@@ -73,7 +69,7 @@ constexpr MemoryEffect memory_effect(const char* base) noexcept {
       {"cuCtxDestroy", MemoryEffect::kDestroyContext},
   };
   for (const auto& entry : kEffects) {
-    if (same_text(entry.base, base)) return entry.effect;
+    if (driver::same_text(entry.base, base)) return entry.effect;
   }
   return MemoryEffect::kNone;
 }

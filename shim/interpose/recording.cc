@@ -5,13 +5,13 @@
 #include <cstring>
 
 #include "python_hooks/python_hooks.h"
+#include "shim/driver/real_driver.h"
+#include "shim/driver/unhandled.h"
 #include "shim/interpose/allocator.h"
-#include "shim/interpose/function_cache.h"
-#include "shim/interpose/real_driver.h"
 #include "shim/interpose/rows.h"
-#include "shim/interpose/unhandled.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
+#include "shim/record/function_cache.h"
 #include "shim/record/native_stack.h"
 
 namespace grape::interpose {
@@ -39,7 +39,7 @@ __attribute__((constructor(102))) void publish_tables() {
     rows[row] = {kRows[row].symbol, static_cast<std::uint8_t>(kRows[row].api_class), begin};
   }
   record::set_api_table(rows, kRowCount);
-  record::set_unhandled_source(unhandled_calls);
+  record::set_unhandled_source(driver::unhandled_calls);
 }
 
 std::atomic<bool> g_version_noted{false};
@@ -52,7 +52,7 @@ struct Blob {
 constexpr std::uint32_t kEntryHeaderWords = 1;
 
 // Words that an entry takes, with the parameters of the kernel it names.
-std::uint32_t entry_words(const BlobEntry& entry, const PackedParameters& parameters) noexcept {
+std::uint32_t entry_words(const BlobEntry& entry, const record::PackedParameters& parameters) noexcept {
   std::uint32_t words = 0;
   if (entry.data != nullptr) words += kEntryHeaderWords + static_cast<std::uint32_t>(trace::words_for(entry.bytes));
   if (parameters.bytes != 0)
@@ -79,7 +79,7 @@ std::uint32_t native_frame(record::ThreadLog& log) noexcept {
 
 void note_environment(trace::ApiClass api_class) noexcept {
   if (__builtin_expect(!g_version_noted.load(std::memory_order_relaxed), 0)) {
-    auto* version_of = real::get_cuDriverGetVersion();
+    auto* version_of = driver::real::get_cuDriverGetVersion();
     int version = 0;
     if (version_of != nullptr && version_of(&version) == CUDA_SUCCESS) record::set_driver_version(version);
     g_version_noted.store(true, std::memory_order_relaxed);
@@ -92,7 +92,7 @@ bool ask_if_captured(CUstream stream, bool per_thread) noexcept {
   if (stream == CU_STREAM_LEGACY || (stream == nullptr && !per_thread)) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const int saved_errno = errno;
-  auto* ask = per_thread ? real::get_cuStreamIsCapturing_ptsz() : real::get_cuStreamIsCapturing();
+  auto* ask = per_thread ? driver::real::get_cuStreamIsCapturing_ptsz() : driver::real::get_cuStreamIsCapturing();
   const bool answered = ask != nullptr && ask(stream, &status) == CUDA_SUCCESS;
   errno = saved_errno;
   return answered && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -110,15 +110,15 @@ void record_call(record::ThreadLog& log, const CallRecord& call) noexcept {
   }
   constexpr std::uint32_t kMostArguments = 16;
   const std::uint32_t count = call.word_count < kMostArguments ? call.word_count : kMostArguments;
-  PackedParameters parameters[kMostArguments];
+  record::PackedParameters parameters[kMostArguments];
   std::uint32_t blob_words = 0;
   std::uint16_t flags = call.flags;
   if (call.entries != nullptr) {
     for (std::uint32_t i = 0; i < count; ++i) {
       const BlobEntry& entry = call.entries[i];
       if (entry.kernel.function != nullptr) {
-        parameters[i] =
-            packed_parameters(find_function(log, entry.kernel.function), entry.kernel.parameters, entry.kernel.extra);
+        parameters[i] = record::packed_parameters(record::find_function(log, entry.kernel.function),
+                                                  entry.kernel.parameters, entry.kernel.extra);
         flags = static_cast<std::uint16_t>(flags | parameters[i].flags);
       }
       if (entry.cut) flags |= trace::kFlagTruncated;

@@ -7,9 +7,9 @@
 #include "compressor/trace/event.h"
 #include "compressor/trace/meta.h"
 #include "python_hooks/python_hooks.h"
+#include "shim/driver/captures.h"
+#include "shim/driver/driver_api.h"
 #include "shim/interpose/capture_arguments.h"
-#include "shim/interpose/captures.h"
-#include "shim/interpose/driver_api.h"
 #include "shim/record/thread_log.h"
 
 namespace grape::interpose {
@@ -57,7 +57,7 @@ void note_environment(trace::ApiClass api_class) noexcept;
 // driver only while some capture is active. errno is kept.
 bool ask_if_captured(CUstream stream, bool per_thread) noexcept;
 inline bool is_captured(CUstream stream, bool per_thread) noexcept {
-  if (__builtin_expect(g_captures.load(std::memory_order_relaxed) <= 0, 1)) return false;
+  if (__builtin_expect(driver::g_captures.load(std::memory_order_relaxed) <= 0, 1)) return false;
   return ask_if_captured(stream, per_thread);
 }
 

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/record/thread_log.h"
 
@@ -68,7 +68,7 @@ void forget_driver(std::uintptr_t begin, std::uintptr_t end) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(known);
     if (address >= begin && address < end) real.compare_exchange_strong(known, nullptr);
   }
-  forget_real_functions();
+  driver::forget_real_functions();
   record::g_module_epoch.fetch_add(1, std::memory_order_acq_rel);
 }
 

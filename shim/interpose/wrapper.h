@@ -10,7 +10,7 @@
 
 #include "python_hooks/python_hooks.h"
 #include "python_hooks/replay/outside.h"
-#include "shim/interpose/code_content.h"
+#include "shim/driver/code_content.h"
 #include "shim/interpose/memory_tracking.h"
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
@@ -115,8 +115,8 @@ constexpr bool outlasts_ranges(trace::ApiClass api_class) noexcept {
 
 // (destination, source, bytes, ...), with a source that may be the host's.
 constexpr bool may_bring_host_data(const char* base) {
-  return same_text(base, "cuMemcpyHtoD") || same_text(base, "cuMemcpyHtoDAsync") || same_text(base, "cuMemcpy") ||
-         same_text(base, "cuMemcpyAsync");
+  return driver::same_text(base, "cuMemcpyHtoD") || driver::same_text(base, "cuMemcpyHtoDAsync") ||
+         driver::same_text(base, "cuMemcpy") || driver::same_text(base, "cuMemcpyAsync");
 }
 
 constexpr bool may_have_blob(const char* arguments) {
@@ -140,7 +140,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     // symbol: what NVIDIA's stub library answers.
     if (__builtin_expect(real == nullptr, 0)) return CUDA_ERROR_STUB_LIBRARY;
     if (!lifecycle::active()) return call_door(real, arguments...);
-    if constexpr (same_text(Row::kBase, "cuInit")) lifecycle::begin();
+    if constexpr (driver::same_text(Row::kBase, "cuInit")) lifecycle::begin();
     if constexpr (Row::kAction == Action::kGetProcAddress) {
       return get_proc_address(real, arguments...);
     } else {
@@ -257,9 +257,9 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   // And what it does to memory is followed, where that is wanted.
   template <bool Here = false>
   static CUresult call_real(Real real, A... arguments) {
-    constexpr CodeEffect kCode = code_effect(Row::kBase);
-    if constexpr (kCode != CodeEffect::kNone) {
-      if (g_follows_code.load(std::memory_order_relaxed)) return call_following_code<kCode>(real, arguments...);
+    constexpr driver::CodeEffect kCode = driver::code_effect(Row::kBase);
+    if constexpr (kCode != driver::CodeEffect::kNone) {
+      if (driver::g_follows_code.load(std::memory_order_relaxed)) return call_following_code<kCode>(real, arguments...);
     }
     constexpr MemoryEffect kEffect = memory_effect(Row::kBase);
     if constexpr (kEffect != MemoryEffect::kNone) {
@@ -270,14 +270,15 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     return call_door<Here>(real, arguments...);
   }
 
-  template <CodeEffect Effect>
+  template <driver::CodeEffect Effect>
   static CUresult call_following_code(Real real, A... arguments) {
-    if constexpr (Effect == CodeEffect::kUnload) code_unloaded(arguments...);
+    if constexpr (Effect == driver::CodeEffect::kUnload) driver::code_unloaded(arguments...);
     const CUresult result = call_door(real, arguments...);
     const int saved_errno = errno;
     if (result == CUDA_SUCCESS) {
-      if constexpr (Effect == CodeEffect::kLoad) code_loaded(arguments...);
-      if constexpr (Effect == CodeEffect::kGetModule || Effect == CodeEffect::kGetFunction) code_obtained(arguments...);
+      if constexpr (Effect == driver::CodeEffect::kLoad) driver::code_loaded(arguments...);
+      if constexpr (Effect == driver::CodeEffect::kGetModule || Effect == driver::CodeEffect::kGetFunction)
+        driver::code_obtained(arguments...);
     }
     errno = saved_errno;
     return result;
@@ -298,9 +299,9 @@ struct Wrapper<Row, CUresult (*)(A...)> {
 
   static void count_captures(CUresult result) noexcept {
     if constexpr (Row::kAction == Action::kCaptureBegin) {
-      if (result == CUDA_SUCCESS) g_captures.fetch_add(1, std::memory_order_relaxed);
+      if (result == CUDA_SUCCESS) driver::g_captures.fetch_add(1, std::memory_order_relaxed);
     } else if constexpr (Row::kAction == Action::kCaptureEnd) {
-      if (ends_capture(result)) g_captures.fetch_sub(1, std::memory_order_relaxed);
+      if (ends_capture(result)) driver::g_captures.fetch_sub(1, std::memory_order_relaxed);
     }
     (void)result;
   }

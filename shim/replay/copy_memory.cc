@@ -1,6 +1,6 @@
 #include "shim/replay/copy_memory.h"
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/replay/own_kernels.h"
 #include "shim/replay/thread_context.h"
@@ -8,7 +8,7 @@
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 // Large pages of the driver's; and a little more than was asked for, since caches grow from call to call.
 std::uint64_t rounded(std::uint64_t bytes) {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <new>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/replay/own_kernels.h"
 
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 // Some ranges of a hash, with room for their sums on the device.
 struct Batch {

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/replay/device_budget.h"
 #include "shim/replay/node_parameters.h"
 #include "shim/replay/node_shape.h"
@@ -18,7 +18,7 @@
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 using program::Program;
 using program::RecordedNode;
 using program::Segment;

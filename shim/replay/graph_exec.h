@@ -1,5 +1,5 @@
 // A program on the driver: built node by node, bound to addresses, launched. Calls the driver's real functions
-// (shim/interpose/real_driver.h), never our wrappers. One thread at a time per object; contexts as PyTorch has them
+// (shim/driver/real_driver.h), never our wrappers. One thread at a time per object; contexts as PyTorch has them
 // (the device's primary context, current on the calling thread).
 #pragma once
 

@@ -4,13 +4,13 @@
 #include <mutex>
 #include <new>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/replay/own_kernels.h"
 
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 constexpr std::size_t kAddresses = std::size_t{1} << 32;
 constexpr std::size_t kPhysical = std::size_t{8} << 20;  // fewer bytes take more calls: 512 mappings

@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 
 namespace grape::replay {
 namespace {
@@ -55,12 +55,12 @@ void add_places() noexcept {
   if (memory == MAP_FAILED) return;
   const std::uint32_t gone = g_gone.load();
   CUcontext context = nullptr;
-  auto* current = interpose::real::get_cuCtxGetCurrent();
+  auto* current = driver::real::get_cuCtxGetCurrent();
   if (current == nullptr || current(&context) != CUDA_SUCCESS) context = nullptr;
-  auto* know = interpose::real::get_cuMemHostRegister_v2();
+  auto* know = driver::real::get_cuMemHostRegister_v2();
   const bool known = know != nullptr && know(memory, kAll, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
   // With one address space for all, what is known is mapped, on most devices at its own address.
-  auto* find = interpose::real::get_cuMemHostGetDevicePointer_v2();
+  auto* find = driver::real::get_cuMemHostGetDevicePointer_v2();
   CUdeviceptr address = 0;
   const bool mapped = known && find != nullptr && find(&address, memory, 0) == CUDA_SUCCESS &&
                       address == reinterpret_cast<CUdeviceptr>(memory);

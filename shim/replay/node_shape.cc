@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/replay/node_parameters.h"
 
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 using program::NodeKind;
 using program::Program;
 using program::RecordedNode;

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <new>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 // Never destroyed. The lock is held while a context's kernels are loaded, so that they are loaded once.
 std::mutex g_mutex;

@@ -14,14 +14,14 @@
 #include <thread>
 #include <vector>
 
-#include "shim/interpose/captures.h"
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/captures.h"
+#include "shim/driver/real_driver.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/log.h"
 #include "shim/replay/live_blocks.h"
 
 namespace grape::replay {
-namespace real = interpose::real;
+namespace real = driver::real;
 namespace {
 
 using detail::ThreadWork;
@@ -129,7 +129,7 @@ bool holds_within(double seconds, const Condition& condition) {
 
 bool streams_idle() noexcept {
   auto* query = real::get_cuStreamQuery();
-  if (query == nullptr || interpose::g_captures.load() > 0) return false;
+  if (query == nullptr || driver::g_captures.load() > 0) return false;
   const auto idle = [query](CUstream stream) { return query(stream) != CUDA_ERROR_NOT_READY; };
   const std::lock_guard<std::mutex> lock(asking());
   std::vector<std::uint64_t> streams;
@@ -141,7 +141,7 @@ bool streams_idle() noexcept {
 
 bool has_work(std::uint64_t stream) noexcept {
   auto* query = real::get_cuStreamQuery();
-  return query != nullptr && interpose::g_captures.load() == 0 &&
+  return query != nullptr && driver::g_captures.load() == 0 &&
          query(reinterpret_cast<CUstream>(stream)) == CUDA_ERROR_NOT_READY;
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 
 namespace grape::replay {
 namespace {

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <new>
 
-#include "shim/interpose/function_cache.h"
-#include "shim/interpose/real_driver.h"
-#include "shim/interpose/unhandled.h"
+#include "shim/driver/real_driver.h"
+#include "shim/driver/unhandled.h"
+#include "shim/record/function_cache.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/region_record.h"
 
@@ -30,7 +30,7 @@ bool grow_sink(record::EventSink& sink, std::size_t needed) noexcept {
 // 0: none is current.
 bool current_context(std::uint64_t& out) noexcept {
   CUcontext context = nullptr;
-  auto* get = interpose::real::get_cuCtxGetCurrent();
+  auto* get = driver::real::get_cuCtxGetCurrent();
   if (get == nullptr || get(&context) != CUDA_SUCCESS) return false;
   out = reinterpret_cast<std::uint64_t>(context);
   return true;
@@ -59,7 +59,7 @@ const record::ApiTable* apis() {
 }
 
 bool function_of_thread(std::uint32_t id, program::FunctionInfo& out, void* log) {
-  const interpose::Function* function = interpose::function_of_id(*static_cast<record::ThreadLog*>(log), id);
+  const record::Function* function = record::function_of_id(*static_cast<record::ThreadLog*>(log), id);
   if (function == nullptr) return false;
   out.handle = reinterpret_cast<std::uint64_t>(function->handle);
   out.name = function->name != nullptr ? function->name : "";
@@ -72,8 +72,8 @@ bool function_of_thread(std::uint32_t id, program::FunctionInfo& out, void* log)
 
 bool stream_of_driver(std::uint64_t handle, RegionEvents::Stream& out) {
   auto* stream = reinterpret_cast<CUstream>(handle);
-  auto* get_flags = interpose::real::get_cuStreamGetFlags();
-  auto* get_context = interpose::real::get_cuStreamGetCtx();
+  auto* get_flags = driver::real::get_cuStreamGetFlags();
+  auto* get_context = driver::real::get_cuStreamGetCtx();
   unsigned flags = 0;
   CUcontext context = nullptr;
   if (get_flags == nullptr || get_flags(stream, &flags) != CUDA_SUCCESS || get_context == nullptr ||
@@ -122,7 +122,7 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
   const LiveBlocks& blocks = LiveBlocks::instance();
   complete_ = blocks.snapshot(before_) && blocks.snapshot_host(host_) && blocks.has_framework();
   serial_ = blocks.last_serial();
-  interpose::count_unhandled(unhandled_);
+  driver::count_unhandled(unhandled_);
   return true;
 }
 
@@ -143,7 +143,7 @@ RegionSink::Result RegionSink::end() noexcept {
       result.reason = "does more than can be recorded";
     } else if (!complete_ || !LiveBlocks::instance().complete()) {
       result.reason = "uses memory that PyTorch's allocator does not report";
-    } else if (const char* name = interpose::unhandled_since(unhandled_)) {
+    } else if (const char* name = driver::unhandled_since(unhandled_)) {
       result.reason = "calls a driver function that Grape does not know: " + std::string(name);
       result.again = true;  // it may have been another thread
     } else {
@@ -203,7 +203,7 @@ void note_stream_sync() noexcept {
 // The driver has read them: they can be read. Not those of memory that it knows, which the device may be writing to.
 void note_host_copy(std::uint64_t source, std::uint64_t bytes) noexcept {
   record::EventSink* sink = record::t_thread.sink;
-  auto* attribute = interpose::real::get_cuPointerGetAttribute();
+  auto* attribute = driver::real::get_cuPointerGetAttribute();
   if (sink == nullptr || bytes > kMostHostData || attribute == nullptr) return;
   CUmemorytype type{};
   if (attribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, source) != CUDA_ERROR_INVALID_VALUE) return;

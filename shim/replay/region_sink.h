@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compressor/program/record.h"
-#include "shim/interpose/unhandled.h"
+#include "shim/driver/unhandled.h"
 #include "shim/record/thread_log.h"
 
 namespace grape::replay {
@@ -49,10 +49,10 @@ class RegionSink {
  private:
   record::EventSink sink_;
   std::vector<program::LiveBlock> before_, host_;
-  interpose::UnhandledCounts unhandled_{};  // before
-  std::uint64_t context_ = 0;               // of the work
-  std::uint64_t began_context_ = 0;         // current at the begin
-  std::uint64_t serial_ = 0;                // the last one before
+  driver::UnhandledCounts unhandled_{};  // before
+  std::uint64_t context_ = 0;            // of the work
+  std::uint64_t began_context_ = 0;      // current at the begin
+  std::uint64_t serial_ = 0;             // the last one before
   bool complete_ = false;
 };
 

@@ -4,14 +4,14 @@
 #include <new>
 #include <utility>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/replay/own_kernels.h"
 #include "shim/replay/thread_context.h"
 
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 constexpr std::uint64_t kAlignment = 256;  // of the copies: whole words, and the driver copies fast
 constexpr std::size_t kMostRuns = 8;       // of a graph that left other bytes than eager

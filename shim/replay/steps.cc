@@ -4,13 +4,13 @@
 #include <memory>
 #include <utility>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/region_record.h"
 
 namespace grape::replay {
-namespace real = interpose::real;
+namespace real = driver::real;
 namespace {
 
 static_assert(kMostValueBytes <= Landing::kBytes, "a value finds room");

@@ -1,10 +1,10 @@
 #include "shim/replay/stream_order.h"
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 
 namespace grape::replay {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 StreamOrder::~StreamOrder() {
   auto* destroy = real::get_cuEventDestroy_v2();

@@ -1,9 +1,9 @@
 #include "shim/replay/thread_context.h"
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 
 namespace grape::replay {
-namespace real = interpose::real;
+namespace real = driver::real;
 namespace {
 
 bool make_primary_current(std::int32_t device) noexcept {

@@ -4,13 +4,13 @@
 #include <new>
 #include <vector>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/replay/own_kernels.h"
 
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 struct UploadStream {
   CUcontext context = nullptr;

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <string>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/replay/own_kernels.h"
 
 namespace grape::replay {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 using program::Program;
 using program::Reference;
 using program::Segment;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/virtual_execs/node_launch.h"
 #include "shim/virtual_execs/scopes.h"
 #include "shim/virtual_execs/submissions.h"
@@ -12,7 +12,7 @@
 namespace grape::virtual_execs {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 // A graph that would have been found on an exec more often than this is put on one.
 constexpr std::uint32_t kMostMissedSoon = 2;

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 
 namespace grape::virtual_execs {
 

@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "shim/interpose/kernel_node.h"
+#include "shim/driver/kernel_node.h"
 #include "shim/virtual_execs/virtual_execs.h"
 
 namespace grape::virtual_execs {
@@ -71,7 +71,7 @@ void VirtualExecs::pin(Virtual& v) noexcept {
 
 bool VirtualExecs::follow_kernel(Virtual& v, std::size_t index, const CUDA_KERNEL_NODE_PARAMS_v2& params) {
   const NodeShape& shape = v.shape->nodes[index];
-  const interpose::KernelNode kernel = interpose::kernel_node(params);
+  const driver::KernelNode kernel = driver::kernel_node(params);
   const bool kernel_handle = params.func == nullptr;
   if (shape.type != CU_GRAPH_NODE_TYPE_KERNEL || kernel.function == nullptr || kernel_handle != shape.kernel_handle ||
       (kernel_handle && params.ctx != shape.context)) {

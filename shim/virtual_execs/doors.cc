@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -13,7 +13,7 @@ GRAPE_HOT std::atomic<bool> g_on{false};
 
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 __attribute__((constructor(102))) void choose() {
   if (!lifecycle::active() || !config().virtual_graphs) return;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 #include "shim/virtual_execs/submissions.h"
 #include "shim/virtual_execs/virtual_execs.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shim/interpose/function_info.h"
+#include "shim/driver/function_info.h"
 
 namespace grape::virtual_execs {
 namespace {
@@ -14,7 +14,7 @@ void read_layout(KernelFunction& function, bool kernel) {
   const auto handle = reinterpret_cast<CUfunction>(function.info.handle);
   for (std::uint32_t i = 0; i <= kMostParameters; ++i) {
     std::size_t offset = 0, bytes = 0;
-    const CUresult result = interpose::parameter_info(handle, kernel, i, &offset, &bytes);
+    const CUresult result = driver::parameter_info(handle, kernel, i, &offset, &bytes);
     function.info.has_layout = result == CUDA_ERROR_INVALID_VALUE;  // no such parameter: the end
     if (result != CUDA_SUCCESS || offset > kMostBytes || bytes > kMostBytes - offset) return;
     function.info.parameters.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(bytes)});
@@ -29,7 +29,7 @@ std::uint32_t Functions::find(std::uint64_t handle) {
   if (known != by_handle_.end()) return known->second;
   KernelFunction function;
   function.info.handle = handle;
-  const interpose::FunctionInfo info = interpose::function_info(reinterpret_cast<CUfunction>(handle));
+  const driver::FunctionInfo info = driver::function_info(reinterpret_cast<CUfunction>(handle));
   if (info.name != nullptr) function.info.name = info.name;
   function.owner = info.owner;
   function.kernel = info.kernel;

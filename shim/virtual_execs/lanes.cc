@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 
 namespace grape::virtual_execs {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 // Ours have the ordinary priority: what the application wants done before other work does not belong there.
 bool has_ordinary_priority(CUstream stream) noexcept {

@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <new>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 #include "shim/replay/node_parameters.h"
 #include "shim/virtual_execs/node_words.h"
 
 namespace grape::virtual_execs {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 using program::Program;
 
 enum class Use { kPass, kDrop, kUnknown };

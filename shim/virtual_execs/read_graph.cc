@@ -4,13 +4,13 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "shim/interpose/kernel_node.h"
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/kernel_node.h"
+#include "shim/driver/real_driver.h"
 
 namespace grape::virtual_execs {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 using program::NodeKind;
 using program::RecordedNode;
 
@@ -77,7 +77,7 @@ Refusal Reader::read_kernel(CUgraphNode handle, NodeShape& shape, RecordedNode& 
   CUDA_KERNEL_NODE_PARAMS_v2 params;
   std::memset(&params, 0, sizeof params);
   if (get == nullptr || get(handle, &params) != CUDA_SUCCESS) return Refusal::kDriver;
-  const interpose::KernelNode kernel = interpose::kernel_node(params);
+  const driver::KernelNode kernel = driver::kernel_node(params);
   if (kernel.function == nullptr) return Refusal::kDriver;
   shape.kernel_handle = params.func == nullptr;
   shape.context = params.ctx;
@@ -285,7 +285,7 @@ bool pack_parameters(const KernelFunction& function, void* const* parameters, vo
     return true;
   }
   if (extra == nullptr) return function.info.has_layout && function.bytes == 0;
-  const interpose::PackedBuffer buffer = interpose::packed_buffer(extra);
+  const driver::PackedBuffer buffer = driver::packed_buffer(extra);
   if (buffer.data == nullptr || buffer.bytes > kMostExtraBytes) return false;
   node.packed = true;
   std::memcpy(grow(static_cast<std::uint32_t>(buffer.bytes)), buffer.data, buffer.bytes);

@@ -7,15 +7,15 @@
 #include <new>
 #include <utility>
 
-#include "shim/interpose/captures.h"
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/captures.h"
+#include "shim/driver/real_driver.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/virtual_execs/node_words.h"
 
 namespace grape::virtual_execs {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 using program::Program;
 using program::RecordedNode;
 
@@ -325,7 +325,7 @@ bool RealExec::finished() noexcept {
     if (!(place_ == place_of(place_.stream, false))) return false;
     if (place_.stream == CU_STREAM_LEGACY) {
       // To ask about it is an error while a stream is captured; where nobody counts captures there may be one.
-      if (!lifecycle::active() || interpose::g_captures.load(std::memory_order_relaxed) > 0) return false;
+      if (!lifecycle::active() || driver::g_captures.load(std::memory_order_relaxed) > 0) return false;
     } else {
       CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
       auto* capturing = real::get_cuStreamIsCapturing();

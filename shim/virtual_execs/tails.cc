@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 
 namespace grape::virtual_execs {
-namespace real = interpose::real;
+namespace real = driver::real;
 
 Tail::~Tail() {
   auto* destroy = real::get_cuEventDestroy_v2();

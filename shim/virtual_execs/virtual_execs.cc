@@ -7,16 +7,16 @@
 #include <new>
 #include <utility>
 
-#include "shim/interpose/captures.h"
-#include "shim/interpose/real_driver.h"
-#include "shim/interpose/unhandled.h"
+#include "shim/driver/captures.h"
+#include "shim/driver/real_driver.h"
+#include "shim/driver/unhandled.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/virtual_execs/scopes.h"
 
 namespace grape::virtual_execs {
 namespace {
 
-namespace real = interpose::real;
+namespace real = driver::real;
 
 // Handles are addresses in a range of ours that nobody else can have: what is in it is known without looking there, and
 // a destroyed one is never taken for another's. It can be read, as zeros, should one escape to someone who follows it.
@@ -43,7 +43,7 @@ bool reserve() noexcept {
     return false;
   }
   g_range.store(static_cast<char*>(range), std::memory_order_release);
-  interpose::exchange_handles(static_cast<char*>(range), real_handle);
+  driver::exchange_handles(static_cast<char*>(range), real_handle);
   return true;
 }
 
@@ -59,7 +59,7 @@ CUgraphExec handle_of(std::size_t slot) noexcept {
 
 // Would a launch into the stream be captured? Counts of captures are kept only while the library is active.
 bool is_captured(CUstream stream, bool per_thread) noexcept {
-  if (lifecycle::active() && interpose::g_captures.load(std::memory_order_relaxed) <= 0) return false;
+  if (lifecycle::active() && driver::g_captures.load(std::memory_order_relaxed) <= 0) return false;
   const Place place = place_of(stream, per_thread);
   if (place.stream == CU_STREAM_LEGACY) return false;  // asking about it is an error while another one is captured
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;

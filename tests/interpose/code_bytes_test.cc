@@ -1,5 +1,5 @@
 // How far images of device code reach: those that nvcc 13.0 made agreed with the sizes of their files.
-#include "shim/interpose/code_bytes.h"
+#include "shim/driver/code_bytes.h"
 
 #include <elf.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace grape::interpose {
+namespace grape::driver {
 namespace {
 
 using Bytes = std::vector<std::uint8_t>;
@@ -95,4 +95,4 @@ TEST(CodeBytes, Cubins) {
 }
 
 }  // namespace
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -1,5 +1,5 @@
 // Calls whose events the test knows word by word.
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 #include "tests/interpose/program.h"
 
 using grape::interpose::test::fake_state_of;

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 
 using grape::interpose::kRowCount;
 using grape::interpose::test::FakeFunction;

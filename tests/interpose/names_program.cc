@@ -1,7 +1,7 @@
 // Names and versions at the doors: what must not be touched, what must be told apart, what is not known.
 #include <errno.h>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 #include "tests/interpose/program.h"
 
 using grape::interpose::test::fake_state_of;

@@ -1,5 +1,5 @@
 // A driver that is older than the version asked for gives the function that it has: its own signature must be wrapped.
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 #include "tests/interpose/program.h"
 
 using grape::interpose::test::fake_state_of;

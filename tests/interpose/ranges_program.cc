@@ -1,6 +1,6 @@
 // Launches within and outside of ranges, and what makes streams and graphs outside of them. With an argument the ranges
 // are left out.
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 #include "tests/interpose/program.h"
 
 using grape::interpose::test::fake_state_of;

@@ -4,7 +4,7 @@
 // Prints "calls SYMBOL N", to be compared with the trace.
 #include <errno.h>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 #include "tests/interpose/program.h"
 
 using grape::interpose::kRowCount;

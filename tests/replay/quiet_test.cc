@@ -10,7 +10,7 @@
 #include <new>
 #include <thread>
 
-#include "shim/interpose/captures.h"
+#include "shim/driver/captures.h"
 #include "shim/replay/live_blocks.h"
 #include "tests/simcuda/fixture.h"
 
@@ -114,11 +114,11 @@ TEST_F(QuietTest, NobodyAsksAStreamThatIsGone) {
 TEST_F(QuietTest, AStreamThatIsCapturedIsNotAsked) {
   const CUstream one = stream_as_made();
   ASSERT_CU(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  interpose::g_captures.fetch_add(1);
+  driver::g_captures.fetch_add(1);
   EXPECT_FALSE(streams_idle());
   CUgraph graph = nullptr;
   EXPECT_CU(cuStreamEndCapture(one, &graph));
-  interpose::g_captures.fetch_sub(1);
+  driver::g_captures.fetch_sub(1);
   EXPECT_TRUE(streams_idle());
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "compressor/program/symbolise.h"
-#include "shim/interpose/unhandled.h"
+#include "shim/driver/unhandled.h"
 #include "shim/lifecycle/config.h"
 #include "tests/replay/region_fixture.h"
 
@@ -316,7 +316,7 @@ class RefusalTest : public RegionTest {
 
 TEST_F(RefusalTest, UnknownDriverFunctions) {
   const auto real = reinterpret_cast<void*>(&cuSimUnknownCount);
-  const auto unknown = reinterpret_cast<decltype(&cuSimUnknownCount)>(interpose::counted("cuSimUnknownCount", real));
+  const auto unknown = reinterpret_cast<decltype(&cuSimUnknownCount)>(driver::counted("cuSimUnknownCount", real));
   expect("calls a driver function that Grape does not know: cuSimUnknownCount", true, [&] { unknown(); });
   const auto result = observe([] {});
   EXPECT_NE(result.record, nullptr) << result.reason;

@@ -6,7 +6,7 @@
 
 #include "compressor/cache/cache.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 // Of a kernel (CUfunction or CUkernel) by its name and its module's content. False: not known (it was loaded from a
 // file, linked, compiled with options that change it; it is larger than what is followed; or no code is).
@@ -18,4 +18,4 @@ std::uint64_t code_loads() noexcept;
 // Driver and devices, in lines of "key=value". Throws std::bad_alloc.
 std::string machine();
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -1,4 +1,4 @@
-#include "shim/interpose/unhandled.h"
+#include "shim/driver/unhandled.h"
 
 #include <pthread.h>
 
@@ -13,7 +13,7 @@ __attribute__((visibility("hidden"))) char* grape_handle_range;
 __attribute__((visibility("hidden"))) void* (*grape_real_handle)(void* handle);
 }
 
-namespace grape::interpose {
+namespace grape::driver {
 
 namespace {
 
@@ -84,4 +84,4 @@ const char* unhandled_since(const UnhandledCounts& before) noexcept {
   return nullptr;
 }
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
-namespace grape::interpose {
+namespace grape::driver {
 
 // Bytes of a fat binary, its wrapper (then `image` moves to what it wraps), a cubin, or text without its end. 0: it is
 // of no kind that is known. Reads what the driver reads.
 std::uint64_t code_bytes(const void*& image) noexcept;
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

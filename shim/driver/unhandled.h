@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "shim/interpose/unhandled_slots.h"
+#include "shim/driver/unhandled_slots.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 // A function that counts and then jumps to `real`; `real` itself where the slots have run out. `name` is copied.
 void* counted(const char* name, void* real) noexcept;
@@ -26,4 +26,4 @@ void count_unhandled(UnhandledCounts& counts) noexcept;
 // The name of one that was called since then, valid for ever; null: none was.
 const char* unhandled_since(const UnhandledCounts& before) noexcept;
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::interpose {
+namespace grape::record {
 
 struct ParameterSlot {
   std::uint32_t offset;
@@ -49,10 +49,10 @@ struct FunctionCache {
 
 // The function behind a handle; on first sight its name and layout are asked of the driver, and defined in the log.
 // Null: out of memory. The result stays valid until the next call on this thread. errno is kept.
-const Function* learn_function(record::ThreadLog& log, CUfunction handle) noexcept;
-inline const Function* find_function(record::ThreadLog& log, CUfunction handle) noexcept {
+const Function* learn_function(ThreadLog& log, CUfunction handle) noexcept;
+inline const Function* find_function(ThreadLog& log, CUfunction handle) noexcept {
   const auto* cache = static_cast<const FunctionCache*>(log.functions.data);
-  if (__builtin_expect(cache != nullptr && cache->epoch == record::g_module_epoch.load(std::memory_order_acquire), 1)) {
+  if (__builtin_expect(cache != nullptr && cache->epoch == g_module_epoch.load(std::memory_order_acquire), 1)) {
     const Function& place = cache->place_of(handle);
     if (__builtin_expect(place.handle == handle && place.id != 0, 1)) return &place;
   }
@@ -60,7 +60,7 @@ inline const Function* find_function(record::ThreadLog& log, CUfunction handle) 
 }
 
 // The function that this thread knows by that id; null: none, or code was unloaded since. Cold.
-const Function* function_of_id(record::ThreadLog& log, std::uint32_t id) noexcept;
+const Function* function_of_id(ThreadLog& log, std::uint32_t id) noexcept;
 
 // Parameters as one packed buffer.
 struct PackedParameters {
@@ -78,4 +78,4 @@ struct PackedParameters {
 __attribute__((hot)) PackedParameters packed_parameters(const Function* function, void* const* parameters,
                                                         void* const* extra) noexcept;
 
-}  // namespace grape::interpose
+}  // namespace grape::record

@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-namespace grape::interpose {
+namespace grape::driver {
 
 extern std::atomic<int> g_captures;
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 struct FunctionInfo {
   const char* name = nullptr;  // mangled, the driver's; null: it does not tell
@@ -21,4 +21,4 @@ FunctionInfo function_info(CUfunction handle) noexcept;
 CUresult parameter_info(CUfunction handle, bool kernel, std::uint32_t index, std::size_t* offset,
                         std::size_t* bytes) noexcept;
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -1,6 +1,6 @@
 // Counting thunks for driver functions without a wrapper: whatever the signature, add one and go on. A handle of ours
 // among the first two arguments is exchanged for what stands for it: the driver never sees one.
-#include "shim/interpose/unhandled_slots.h"
+#include "shim/driver/unhandled_slots.h"
 
         .text
         .globl  grape_thunks

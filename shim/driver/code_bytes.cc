@@ -1,11 +1,11 @@
-#include "shim/interpose/code_bytes.h"
+#include "shim/driver/code_bytes.h"
 
 #include <elf.h>
 
 #include <algorithm>
 #include <cstring>
 
-namespace grape::interpose {
+namespace grape::driver {
 namespace {
 
 constexpr std::uint64_t kMostCode = std::uint64_t{4} << 30;
@@ -71,4 +71,4 @@ std::uint64_t code_bytes(const void*& image) noexcept {
   return length < kMostText ? length : 0;
 }
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -1,8 +1,8 @@
-#include "shim/interpose/function_info.h"
+#include "shim/driver/function_info.h"
 
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 FunctionInfo function_info(CUfunction handle) noexcept {
   FunctionInfo result;
@@ -42,4 +42,4 @@ CUresult parameter_info(CUfunction handle, bool kernel, std::uint32_t index, std
   return get != nullptr ? get(handle, index, offset, bytes) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

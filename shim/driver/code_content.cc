@@ -1,4 +1,4 @@
-#include "shim/interpose/code_content.h"
+#include "shim/driver/code_content.h"
 
 #include <xxhash.h>
 
@@ -9,13 +9,13 @@
 #include <new>
 #include <unordered_map>
 
-#include "shim/interpose/code_bytes.h"
-#include "shim/interpose/function_info.h"
-#include "shim/interpose/kernel_content.h"
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/code_bytes.h"
+#include "shim/driver/function_info.h"
+#include "shim/driver/kernel_content.h"
+#include "shim/driver/real_driver.h"
 #include "shim/lifecycle/config.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 std::atomic<bool> g_follows_code{false};
 
@@ -181,4 +181,4 @@ std::string machine() {
   return text;
 }
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -1,8 +1,8 @@
-#include "shim/interpose/real_driver.h"
+#include "shim/driver/real_driver.h"
 
 #include "shim/lifecycle/lifecycle.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 void forget_real_functions() noexcept {
 #define GRAPE_X(symbol, type) real::slot_##symbol.store(nullptr, std::memory_order_relaxed);
@@ -28,4 +28,4 @@ void* look_up(std::atomic<void*>& slot, const char* symbol) noexcept {
 }
 
 }  // namespace detail
-}  // namespace grape::interpose
+}  // namespace grape::driver

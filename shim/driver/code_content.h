@@ -5,10 +5,10 @@
 #include <atomic>
 #include <cstdint>
 
-#include "shim/interpose/driver_api.h"
-#include "shim/interpose/memory_tracking.h"
+#include "shim/driver/driver_api.h"
+#include "shim/driver/same_text.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 enum class CodeEffect : std::uint8_t { kNone, kLoad, kUnload, kGetModule, kGetFunction };
 
@@ -42,4 +42,4 @@ void code_unloaded(CUlibrary library) noexcept;
 void code_obtained(CUmodule* module, CUlibrary library) noexcept;
 void code_obtained(CUfunction* function, CUkernel kernel) noexcept;
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

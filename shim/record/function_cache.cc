@@ -1,4 +1,4 @@
-#include "shim/interpose/function_cache.h"
+#include "shim/record/function_cache.h"
 
 #include <errno.h>
 #include <xxhash.h>
@@ -9,10 +9,10 @@
 #include <memory>
 
 #include "compressor/trace/event.h"
-#include "shim/interpose/function_info.h"
-#include "shim/interpose/kernel_node.h"
+#include "shim/driver/function_info.h"
+#include "shim/driver/kernel_node.h"
 
-namespace grape::interpose {
+namespace grape::record {
 
 namespace {
 
@@ -59,7 +59,7 @@ void read_layout(Function& function, bool kernel) noexcept {
   for (std::uint32_t index = 0; index <= kMaxParameters; ++index) {
     std::size_t offset = 0;
     std::size_t bytes = 0;
-    const CUresult result = parameter_info(function.handle, kernel, index, &offset, &bytes);
+    const CUresult result = driver::parameter_info(function.handle, kernel, index, &offset, &bytes);
     if (result == CUDA_ERROR_INVALID_VALUE) {  // no such parameter: the end
       function.has_layout = true;
       return;
@@ -83,7 +83,7 @@ void read_layout(Function& function, bool kernel) noexcept {
 }
 
 // False: no room for the definition.
-bool define(record::ThreadLog& log, const Function& function, const FunctionInfo& description, std::uint32_t id,
+bool define(ThreadLog& log, const Function& function, const driver::FunctionInfo& description, std::uint32_t id,
             std::uint32_t name_bytes) noexcept {
   const std::uint32_t count = function.has_layout ? function.parameter_count : 0;
   const auto words = static_cast<std::uint32_t>(4 + count + trace::words_for(name_bytes));
@@ -103,10 +103,10 @@ bool define(record::ThreadLog& log, const Function& function, const FunctionInfo
   return true;
 }
 
-const Function* learn(record::ThreadLog& log, Cache& cache, CUfunction handle) noexcept {
+const Function* learn(ThreadLog& log, Cache& cache, CUfunction handle) noexcept {
   if (cache.used * 2 >= cache.room && !grow(cache)) return nullptr;
   Function& place = cache.place_of(handle);
-  const FunctionInfo description = function_info(handle);
+  const driver::FunctionInfo description = driver::function_info(handle);
   const auto name_bytes =
       description.name != nullptr ? static_cast<std::uint32_t>(strnlen(description.name, kMaxNameBytes)) : 0;
   if (place.handle == nullptr) {
@@ -121,7 +121,7 @@ const Function* learn(record::ThreadLog& log, Cache& cache, CUfunction handle) n
   return &place;
 }
 
-Cache* cache_of(record::ThreadLog& log) noexcept {
+Cache* cache_of(ThreadLog& log) noexcept {
   if (log.functions.data == nullptr) {
     auto* cache = static_cast<Cache*>(std::calloc(1, sizeof(Cache)));
     if (cache == nullptr || !grow(*cache)) {
@@ -136,12 +136,12 @@ Cache* cache_of(record::ThreadLog& log) noexcept {
 
 }  // namespace
 
-const Function* learn_function(record::ThreadLog& log, CUfunction handle) noexcept {
+const Function* learn_function(ThreadLog& log, CUfunction handle) noexcept {
   const int saved_errno = errno;
   Cache* cache = cache_of(log);
   const Function* function = nullptr;
   if (cache != nullptr && handle != nullptr) {
-    const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
+    const std::uint32_t epoch = g_module_epoch.load(std::memory_order_acquire);
     if (cache->epoch != epoch) {
       clear(*cache);
       cache->epoch = epoch;
@@ -152,9 +152,9 @@ const Function* learn_function(record::ThreadLog& log, CUfunction handle) noexce
   return function;
 }
 
-const Function* function_of_id(record::ThreadLog& log, std::uint32_t id) noexcept {
+const Function* function_of_id(ThreadLog& log, std::uint32_t id) noexcept {
   const auto* cache = static_cast<const Cache*>(log.functions.data);
-  if (cache == nullptr || id == 0 || cache->epoch != record::g_module_epoch.load(std::memory_order_acquire)) {
+  if (cache == nullptr || id == 0 || cache->epoch != g_module_epoch.load(std::memory_order_acquire)) {
     return nullptr;
   }
   for (std::uint32_t i = 0; i < cache->room; ++i) {
@@ -172,7 +172,7 @@ PackedParameters packed_parameters(const Function* function, void* const* parame
     return result;
   }
   if (extra != nullptr) {
-    const PackedBuffer buffer = packed_buffer(extra);
+    const driver::PackedBuffer buffer = driver::packed_buffer(extra);
     if (buffer.data != nullptr) {
       result.packed = buffer.data;
       result.bytes = static_cast<std::uint32_t>(std::min<std::size_t>(buffer.bytes, kMaxParameterBytes));
@@ -215,4 +215,4 @@ void PackedParameters::copy_to(std::uint8_t* destination) const noexcept {
   std::memset(destination + end, 0, padded - end);
 }
 
-}  // namespace grape::interpose
+}  // namespace grape::record

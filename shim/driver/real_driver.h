@@ -4,9 +4,9 @@
 
 #include <atomic>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 #define GRAPE_REAL_DRIVER(X)                                                         \
   X(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                                \
@@ -111,10 +111,10 @@ void* look_up(std::atomic<void*>& slot, const char* symbol) noexcept;
 
 namespace real {
 // NOLINTBEGIN(bugprone-macro-parentheses): the parameters are types and names
-#define GRAPE_X(symbol, type)                                                                 \
-  inline std::atomic<void*> slot_##symbol{nullptr};                                           \
-  inline type get_##symbol() noexcept {                                                       \
-    return reinterpret_cast<type>(grape::interpose::detail::look_up(slot_##symbol, #symbol)); \
+#define GRAPE_X(symbol, type)                                                              \
+  inline std::atomic<void*> slot_##symbol{nullptr};                                        \
+  inline type get_##symbol() noexcept {                                                    \
+    return reinterpret_cast<type>(grape::driver::detail::look_up(slot_##symbol, #symbol)); \
   }
 GRAPE_REAL_DRIVER(GRAPE_X)
 #undef GRAPE_X
@@ -124,4 +124,4 @@ GRAPE_REAL_DRIVER(GRAPE_X)
 // Looks them all up anew: the driver was unloaded, and another one has taken its place.
 void forget_real_functions() noexcept;
 
-}  // namespace grape::interpose
+}  // namespace grape::driver

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
-#include "shim/interpose/driver_api.h"
+#include "shim/driver/driver_api.h"
 
-namespace grape::interpose {
+namespace grape::driver {
 
 struct KernelNode {
   CUfunction function = nullptr;  // or a CUkernel
@@ -52,4 +52,4 @@ inline KernelNode kernel_node(const CUgraphNodeParams& node) noexcept {
   return node.type == CU_GRAPH_NODE_TYPE_KERNEL ? newer_kernel_node(node.kernel) : KernelNode{};
 }
 
-}  // namespace grape::interpose
+}  // namespace grape::driver
