@@ -34,18 +34,6 @@ bool is_whole(const state::MadeTensor& made) {
   return made.storage_bytes == (last + 1) * item_bytes && elements != 0;
 }
 
-std::int32_t views_of(const state::Outcome& outcome, const OutputRecipe& recipe) {
-  const auto& made = outcome.made();
-  std::int32_t hidden = state::MadeTensor::kNoView;
-  for (const std::uint32_t i : recipe.made) {
-    const std::int32_t base = made[i].view_of;
-    if (base >= 0 && made[i].group == made[base].group && is_whole(made[base])) return base;
-    const bool first = hidden == state::MadeTensor::kNoView && base <= state::MadeTensor::kHidden;
-    if (first && made[i].storage_bytes % made[i].item_bytes == 0) hidden = base;
-  }
-  return hidden;
-}
-
 }  // namespace
 
 std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record, const state::Outcome& outcome) {
@@ -75,7 +63,7 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
     OutputRecipe& recipe = recipes[made[i].group];
     recipe.made.push_back(i);
     const bool of_none = made[i].view_of == state::MadeTensor::kNoView;
-    recipe.whole = recipe.made.size() == 1 && of_none && is_whole(made[i]);
+    if (recipe.whole == OutputRecipe::kNone && of_none && is_whole(made[i])) recipe.whole = i;
     if (made[i].storage_bytes == 0) continue;
     const auto at = std::find(addresses.begin(), addresses.end(), made[i].storage);
     if (at == addresses.end()) {
@@ -86,7 +74,6 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
     recipe.block = static_cast<std::uint32_t>(at - addresses.begin());
     held[recipe.block] = true;
   }
-  for (OutputRecipe& recipe : recipes) recipe.views_of = views_of(outcome, recipe);
   for (const LeftCast& cast : casts) {
     const auto at = std::find(addresses.begin(), addresses.end(), cast.address);
     if (at == addresses.end()) continue;

@@ -41,9 +41,8 @@ struct OutputRecipe {
   std::vector<std::uint32_t> made;  // indices into Outcome::made()
   std::uint32_t block = 0;          // index into Program::outputs
   bool has_block = false;           // false: no bytes
-  bool whole = false;               // one tensor, as long as its storage
-  // Of several, what some are views of, as in MadeTensor::view_of.
-  std::int32_t views_of = state::MadeTensor::kNoView;
+  static constexpr std::uint32_t kNone = ~0U;
+  std::uint32_t whole = kNone;  // one of them that is as long as the storage, and no view
   // None of the outcome's tensors, but what autocast keeps of this weight (index into CastWeights::weights); -1: not
   // so.
   std::int32_t cast = -1;

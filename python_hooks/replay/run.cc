@@ -56,48 +56,40 @@ bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& a
   return true;
 }
 
-// What the tensors of one storage are made from: of what they are views, be it one of them or one that nobody gets to
-// see; else bytes. `type`: of its numbers. A new reference.
-Object* base_of(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
-                std::uint64_t& address, std::int32_t& type) noexcept {
-  const std::vector<state::MadeTensor>& made = outcome.made();
-  if (recipe.views_of >= 0) {
-    Object*& base = tensors[static_cast<std::size_t>(recipe.views_of)];
-    type = made[static_cast<std::size_t>(recipe.views_of)].type;
-    if (!make_whole(made[static_cast<std::size_t>(recipe.views_of)], base, address)) return nullptr;
-    g_api.Py_IncRef(base);
-    return base;
-  }
-  const state::MadeTensor& first = made[recipe.made.front()];
-  if (recipe.views_of == state::MadeTensor::kNoView) {
-    return new_bytes(first.storage_bytes, first.device_type, first.device_index, address);
-  }
-  const auto view = std::find_if(recipe.made.begin(), recipe.made.end(),
-                                 [&](std::uint32_t i) { return made[i].view_of == recipe.views_of; });
-  type = made[*view].type;
-  return new_row(first.storage_bytes / made[*view].item_bytes, type, first.device_type, first.device_index, address);
+Object* make_from(Object* memory, const state::MadeTensor& made) noexcept {
+  const auto dimensions = static_cast<std::int64_t>(made.sizes.size());
+  return state::new_alias(memory, dimensions, made.sizes.data(), made.strides.data(), made.offset, made.type);
 }
 
-// One storage, and the tensors that share it.
-bool make_shared(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
-                 std::uint64_t& address) noexcept {
-  std::int32_t type = -1;
-  const Reference base(base_of(outcome, recipe, tensors, address, type));
-  if (!base) return false;
-  const auto is_view_of_it = [&](const state::MadeTensor& made) {
-    return made.view_of != state::MadeTensor::kNoView && made.view_of == recipe.views_of;
-  };
+// One storage, and the tensors that share it but for those that autograd knows as views.
+bool make_storage(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+                  std::uint64_t& address) noexcept {
+  const std::vector<state::MadeTensor>& made = outcome.made();
+  const bool whole = recipe.whole != OutputRecipe::kNone;
+  if (whole && !make_whole(made[recipe.whole], tensors[recipe.whole], address)) return false;
+  if (whole && recipe.made.size() == 1) return true;
+  const state::MadeTensor& first = made[recipe.made.front()];
+  const Reference bytes(whole ? nullptr
+                              : new_bytes(first.storage_bytes, first.device_type, first.device_index, address));
+  Object* const memory = whole ? tensors[recipe.whole] : bytes.get();
+  if (memory == nullptr) return false;
   for (const std::uint32_t i : recipe.made) {
-    if (tensors[i] != nullptr) continue;
-    const state::MadeTensor& made = outcome.made()[i];
-    const auto dimensions = static_cast<std::int64_t>(made.sizes.size());
-    const bool is_view = is_view_of_it(made);
+    if (tensors[i] != nullptr || made[i].view_of != state::MadeTensor::kNoView) continue;
+    tensors[i] = make_from(memory, made[i]);
+    if (tensors[i] == nullptr) return false;
+  }
+  return true;
+}
+
+bool make_views(const state::Outcome& outcome, std::vector<Object*>& tensors) noexcept {
+  const std::vector<state::MadeTensor>& made = outcome.made();
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (made[i].view_of == state::MadeTensor::kNoView) continue;
+    Object* const base = tensors[static_cast<std::size_t>(made[i].view_of)];
     // A view remembers which version its base had: what moves that tells it to look at its base again.
-    if (is_view) state::set_version(base.get(), made.version);
-    tensors[i] =
-        is_view && made.type == type
-            ? state::new_view(base.get(), dimensions, made.sizes.data(), made.strides.data(), made.offset)
-            : state::new_alias(base.get(), dimensions, made.sizes.data(), made.strides.data(), made.offset, made.type);
+    state::set_version(base, made[i].version);
+    tensors[i] = state::new_view(base, static_cast<std::int64_t>(made[i].sizes.size()), made[i].sizes.data(),
+                                 made[i].strides.data(), made[i].offset, made[i].type);
     if (tensors[i] == nullptr) return false;
   }
   return true;
@@ -105,14 +97,10 @@ bool make_shared(const state::Outcome& outcome, const OutputRecipe& recipe, std:
 
 bool make_output(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
                  std::uint64_t& address) noexcept {
-  if (recipe.cast >= 0) {
-    Object* bytes = new_bytes(recipe.cast_bytes, kCuda, recipe.cast_device, address);
-    if (bytes != nullptr) tensors.push_back(bytes);
-    return bytes != nullptr;
-  }
-  const std::uint32_t first = recipe.made.front();
-  return recipe.whole ? make_whole(outcome.made()[first], tensors[first], address)
-                      : make_shared(outcome, recipe, tensors, address);
+  if (recipe.cast < 0) return make_storage(outcome, recipe, tensors, address);
+  Object* bytes = new_bytes(recipe.cast_bytes, kCuda, recipe.cast_device, address);
+  if (bytes != nullptr) tensors.push_back(bytes);
+  return bytes != nullptr;
 }
 
 }  // namespace
@@ -168,7 +156,9 @@ bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>
     }
     if (recipe.has_block) addresses[recipe.block] = address;
   }
-  return true;
+  if (make_views(outcome, tensors)) return true;
+  drop(tensors);
+  return false;
 }
 
 bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, std::uint64_t& address) noexcept {

@@ -49,9 +49,9 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
     bool good = effects.find();
     if (good) {
       state.result = describer.describe(result, "result");
-      good = state.result != kNoNode && describer.held_by_nobody_else() && describer.tells_no_addresses();
+      good = state.result != kNoNode && describer.held_by_nobody_else() && describer.relate_views() &&
+             describer.tells_no_addresses();
     }
-    describer.relate_views();
     effects.note_dropped();
     if (autograd != nullptr) *autograd = state.autograd;
     return good ? std::move(outcome) : nullptr;

@@ -50,9 +50,8 @@ struct MadeTensor {
   std::uint32_t group = 0;         // tensors with the same number share one storage; numbered in order
   std::uint32_t version = 0;       // how often it was written to
   std::uint32_t as_first = 0;      // index of the first one that it shares its version with, maybe its own
-  std::int32_t view_of = kNoView;  // what autograd knows it as a view of: that index, or kHidden and less: each of one
-                                   // that nobody has any more
-  static constexpr std::int32_t kNoView = -1, kHidden = -2;
+  std::int32_t view_of = kNoView;  // what autograd knows it as a view of: that index
+  static constexpr std::int32_t kNoView = -1;
 };
 
 class Outcome {
@@ -84,7 +83,8 @@ class Outcome {
   // The same of calls in different processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;
 
-  // Tensors made, each once, in the order met (effects first, then the result).
+  // Tensors made, each once, in the order met (effects first, then the result); at the end what is only seen as the
+  // `_base` of others.
   const std::vector<MadeTensor>& made() const noexcept;
 
   // The storages of the tensors of the arguments and the module that the observed call wrote to, as their versions say.

@@ -1,4 +1,5 @@
 // Did two calls do the same?
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -22,8 +23,8 @@ class Comparison {
     }
     if (!same_writes()) return difference_;
     path_ = "result";
-    if (!same_value(a_.result, b_.result)) return difference_;
-    return a_.made.size() == b_.made.size() ? std::string() : "another number of tensors made";
+    if (!same_value(a_.result, b_.result) || !same_tensors() || !same_faces()) return difference_;
+    return std::string();
   }
 
  private:
@@ -93,6 +94,23 @@ class Comparison {
     return false;
   }
 
+  bool same_faces() {
+    const auto same = [](const Face& a, const Face& b) {
+      return a.place == b.place && a.as_version == b.as_version && a.as_root == b.as_root;
+    };
+    return std::equal(a_.faces.begin(), a_.faces.end(), b_.faces.begin(), b_.faces.end(), same) ||
+           differ("a view of memory that the arguments shared otherwise in the other run");
+  }
+
+  // Also those that no value is: what views are of.
+  bool same_tensors() {
+    if (a_.made.size() != b_.made.size()) return differ("another number of tensors made in the other run");
+    for (std::size_t i = 0; i < a_.made.size(); ++i) {
+      if (!same_tensor(a_.made[i], b_.made[i])) return false;
+    }
+    return true;
+  }
+
   bool same_tensor(const MadeTensor& a, const MadeTensor& b) {
     if (a.type != b.type) return differ("a tensor of another type in the other run");
     if (a.sizes != b.sizes || a.strides != b.strides || a.offset != b.offset) {
@@ -112,10 +130,13 @@ class Comparison {
   }
 
   bool same_view(const View& a, const View& b) {
-    return (a.module_tensor == b.module_tensor && a.place == b.place && a.sizes == b.sizes && a.strides == b.strides &&
-            a.offset == b.offset && a.type == b.type && a.is_view == b.is_view && a.own_version == b.own_version &&
-            a.version == b.version) ||
-           differ("another view in the other run");
+    const bool same = a.module_tensor == b.module_tensor && a.place == b.place && a.sizes == b.sizes &&
+                      a.strides == b.strides && a.offset == b.offset && a.type == b.type && a.is_view == b.is_view &&
+                      a.view_of == b.view_of && a.own_version == b.own_version && a.version == b.version &&
+                      a.as_first == b.as_first;
+    if (!same) return differ("another view in the other run");
+    return a.view_of < 0 ||
+           same_view(a_.views[static_cast<std::size_t>(a.view_of)], b_.views[static_cast<std::size_t>(b.view_of)]);
   }
 
   bool same_built(const Node& a, const Node& b) {

@@ -26,6 +26,7 @@ class Digester {
       value(link.key.get());
     }
     for (const View& view : state_.views) add(view);
+    for (const Face& face : state_.faces) put(face.place, face.as_version, face.as_root);
     for (const MadeTensor& made : state_.made) add(made);
     return digest_of(walk_.bytes());
   }
@@ -58,8 +59,8 @@ class Digester {
   }
 
   void add(const View& view) {
-    put(view.module_tensor != nullptr, view.place, view.offset, view.type, view.end, view.is_view, view.own_version,
-        view.version);
+    put(view.module_tensor != nullptr, view.place, view.offset, view.type, view.end, view.is_view, view.view_of,
+        view.own_version, view.version, view.as_first);
     put(view.sizes);
     put(view.strides);
   }

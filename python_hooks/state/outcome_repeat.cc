@@ -26,7 +26,7 @@ class Repeat {
   Object* run() noexcept {
     const std::size_t effects = state_.effects.size();
     if (!values_.make(state_.nodes.size()) || !targets_.make(effects) || !old_.make(effects)) return nullptr;
-    if (!make() || !fill() || !prepare() || !apply()) return nullptr;
+    if (!make_views() || !make() || !fill() || !prepare() || !apply()) return nullptr;
     move_versions();
     return shared(values_[state_.result]);
   }
@@ -54,23 +54,43 @@ class Repeat {
       case ValueKind::kMade:
         return shared(tensors_[node.index]);
       case ValueKind::kView:
-        return make_view(state_.views[node.index]);
+        return shared(views_[node.index]);
       case ValueKind::kBuilt:
         return new_instance(node.held.get(), node.shape, static_cast<std::ptrdiff_t>(node.items.count));
     }
     return nullptr;
   }
 
-  Object* make_view(const View& view) noexcept {
-    Object* const base = tensor_of(view, arguments_);
+  // First those that others are views of.
+  bool make_views() noexcept {
+    const std::size_t count = state_.views.size();
+    if (!views_.make(count)) return false;
+    for (const bool of_another : {false, true}) {
+      for (std::size_t i = 0; i < count; ++i) {
+        if ((state_.views[i].view_of >= 0) != of_another) continue;
+        views_[i] = make_view(i);
+        if (views_[i] == nullptr) return false;
+      }
+    }
+    return true;
+  }
+
+  Object* make_view(std::size_t index) noexcept {
+    const View& view = state_.views[index];
+    const bool of_another = view.view_of >= 0;
+    Object* const of = of_another ? views_[static_cast<std::size_t>(view.view_of)] : tensor_of(view, arguments_);
     const auto dimensions = static_cast<std::int64_t>(view.sizes.size());
-    if (view.is_view) return new_view(base, dimensions, view.sizes.data(), view.strides.data(), view.offset);
-    Object* const made = new_alias(base, dimensions, view.sizes.data(), view.strides.data(), view.offset, view.type);
+    if (of_another || view.is_view) {
+      return new_view(of, dimensions, view.sizes.data(), view.strides.data(), view.offset, view.type);
+    }
+    Object* const made = new_alias(of, dimensions, view.sizes.data(), view.strides.data(), view.offset, view.type);
     if (made == nullptr) return nullptr;
-    if (view.own_version) {
+    if (!view.own_version) {
+      share_version(made, of);
+    } else if (view.as_first == index) {
       set_version(made, view.version);
     } else {
-      share_version(made, base);
+      share_version(made, views_[view.as_first]);
     }
     return made;
   }
@@ -284,7 +304,7 @@ class Repeat {
   const OutcomeState& state_;
   Object* const* tensors_;
   const Walk& arguments_;
-  References values_, targets_;
+  References values_, targets_, views_;
   References& old_;
 };
 
@@ -301,6 +321,20 @@ bool versions_fit(const std::vector<Write>& writes, const Walk& arguments) noexc
   });
 }
 
+// Can what was a view of the one not be one of the other now?
+bool faces_fit(const std::vector<Face>& faces, const Walk& arguments) noexcept {
+  const auto root_of = [&](const Face& face) {
+    Object* const tensor = arguments.objects()[face.place];
+    const void* const base = base_of_tensor(tensor);
+    return base != nullptr ? base : identity_of_tensor(tensor);
+  };
+  return std::all_of(faces.begin(), faces.end(), [&](const Face& face) {
+    const Face &version = faces[face.as_version], &root = faces[face.as_root];
+    return version_counter(arguments.objects()[face.place]) == version_counter(arguments.objects()[version.place]) &&
+           root_of(face) == root_of(root);
+  });
+}
+
 }  // namespace
 
 bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept {
@@ -308,7 +342,7 @@ bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept {
   for (const Effect& effect : state.effects) {
     if (type_of(arguments.objects()[effect.place]) != effect.type.get()) return false;
   }
-  return versions_fit(state.writes, arguments) &&
+  return versions_fit(state.writes, arguments) && faces_fit(state.faces, arguments) &&
          std::all_of(state.views.begin(), state.views.end(),
                      [&](const View& view) { return view_fits(view, arguments); });
 }

@@ -52,10 +52,12 @@ struct View {
   std::vector<std::int64_t> sizes, strides;
   std::int64_t offset = 0;
   std::int32_t type = 0;
-  std::uint64_t end = 0;      // bytes of the storage that it needs
-  bool is_view = false;       // autograd knows it as one
-  bool own_version = false;   // it does not share the tensor's
-  std::uint32_t version = 0;  // of its own: how often it was written to
+  std::uint64_t end = 0;       // bytes of the storage that it needs
+  bool is_view = false;        // autograd knows it as one of the tensor, or of what that is a view of
+  std::int32_t view_of = -1;   // autograd knows it as a view of another one of these, by index, which is none itself
+  bool own_version = false;    // it does not share the tensor's
+  std::uint32_t version = 0;   // of its own: how often it was written to
+  std::uint32_t as_first = 0;  // of its own: index of the first one, that is no view, with the same version
 };
 
 enum class Action : std::uint8_t {
@@ -87,6 +89,13 @@ Object* tensor_of(const Of& of, const Walk& arguments) noexcept {
   return of.module_tensor != nullptr ? of.module_tensor : arguments.objects()[of.place];
 }
 
+// A tensor of the arguments whose memory a view is in, where several have it.
+struct Face {
+  std::uint32_t place = 0;
+  std::uint32_t as_version = 0, as_root = 0;  // index of the first one with the same version, and of the first one that
+                                              // is a view of the same tensor, or is that tensor
+};
+
 // A tensor whose version the call moved: it wrote to it, or to one that shares its version.
 struct Write {
   Object* module_tensor = nullptr;  // borrowed; null: of an argument
@@ -100,6 +109,7 @@ struct OutcomeState {
   std::vector<Node> nodes;
   std::vector<Link> links;
   std::vector<View> views;
+  std::vector<Face> faces;
   std::vector<std::vector<std::uint8_t>> forms;
   std::vector<MadeTensor> made;
   std::vector<Effect> effects;

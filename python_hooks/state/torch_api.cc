@@ -95,6 +95,51 @@ Object* tuple_of(std::int64_t count, const std::int64_t* numbers) noexcept {
   return tuple;
 }
 
+// The complex type of which these are the parts; -1: none.
+std::int32_t complex_of(std::int32_t type) noexcept {
+  constexpr std::int32_t kHalf = 5, kDouble = 7, kComplexHalf = 8;
+  return type >= kHalf && type <= kDouble ? kComplexHalf + (type - kHalf) : -1;
+}
+constexpr std::int64_t kMostPairDimensions = 16;
+
+// `function` may be null. Null: it raised.
+Object* call_with(Object* function, Object* argument) noexcept {
+  const Reference arguments(function != nullptr ? g_api.PyTuple_New(1) : nullptr);
+  if (!arguments) return nullptr;
+  g_api.Py_IncRef(argument);
+  g_api.PyTuple_SetItem(arguments.get(), 0, argument);
+  Object* const result = g_api.PyObject_CallObject(function, arguments.get());
+  if (result == nullptr) g_api.PyErr_Clear();
+  return result;
+}
+
+bool has_form(const TensorView& view, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
+              std::int64_t offset) noexcept {
+  return view.dimensions == dimensions && view.offset == offset && std::equal(sizes, sizes + dimensions, view.sizes) &&
+         std::equal(strides, strides + dimensions, view.strides);
+}
+
+// base.as_strided(); null: it raised.
+Object* strided(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
+                std::int64_t offset) noexcept {
+  const Reference arguments(g_api.PyTuple_New(4));
+  Object* const parts[] = {base, tuple_of(dimensions, sizes), tuple_of(dimensions, strides),
+                           g_api.PyLong_FromLong(static_cast<long>(offset))};
+  g_api.Py_IncRef(base);
+  bool whole = static_cast<bool>(arguments);
+  for (std::ptrdiff_t i = 0; i < 4; ++i) {
+    whole = whole && parts[i] != nullptr;
+    if (arguments) {
+      g_api.PyTuple_SetItem(arguments.get(), i, parts[i]);  // takes it, also a null
+    } else if (parts[i] != nullptr) {
+      g_api.Py_DecRef(parts[i]);
+    }
+  }
+  Object* const view = whole ? g_api.PyObject_CallObject(g_torch.as_strided, arguments.get()) : nullptr;
+  if (view == nullptr) g_api.PyErr_Clear();
+  return view;
+}
+
 }  // namespace
 
 Object* wrapped(void* handle) noexcept {
@@ -114,10 +159,16 @@ bool is_tensor_or_subclass(Object* object) noexcept {
 bool requires_grad(Object* tensor) noexcept { return g_torch.requires_grad(impl_of(tensor)); }
 bool gradients_enabled() noexcept { return !g_torch.loaded || g_torch.aoti_torch_grad_mode_is_enabled(); }
 
-bool held_by_native_code(Object* plain_tensor) noexcept {
+long owners_of_tensor(Object* plain_tensor) noexcept {
   const Reference count_owners(g_api.PyObject_GetAttrString(plain_tensor, "_use_count"));
   const Reference owners(count_owners ? g_api.PyObject_CallObject(count_owners.get(), nullptr) : nullptr);
-  return !owners || g_api.PyLong_AsLong(owners.get()) > 1;
+  if (!owners) g_api.PyErr_Clear();
+  return owners ? g_api.PyLong_AsLong(owners.get()) : -1;
+}
+
+bool held_by_native_code(Object* plain_tensor) noexcept {
+  const long owners = owners_of_tensor(plain_tensor);
+  return owners < 0 || owners > 1;
 }
 
 bool cloned_lazily(Object* plain_tensor) noexcept {
@@ -227,30 +278,43 @@ Object* new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std
 
 const void* identity_of_tensor(Object* plain_tensor) noexcept { return impl_of(plain_tensor); }
 
+Object* new_reference_to_base(Object* plain_tensor) noexcept {
+  Object* const base = g_api.PyObject_GetAttrString(plain_tensor, "_base");
+  if (base == nullptr) g_api.PyErr_Clear();
+  if (base == nullptr || is_tensor_or_subclass(base)) return base;
+  g_api.Py_DecRef(base);
+  return nullptr;
+}
+
 const void* base_of_tensor(Object* plain_tensor) noexcept {
-  const Reference base(g_api.PyObject_GetAttrString(plain_tensor, "_base"));
-  if (!base) g_api.PyErr_Clear();
-  return base && is_tensor_or_subclass(base.get()) ? impl_of(base.get()) : nullptr;
+  const Reference base(new_reference_to_base(plain_tensor));
+  return base ? impl_of(base.get()) : nullptr;
 }
 
 Object* new_view(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
-                 std::int64_t offset) noexcept {
-  const Reference arguments(g_api.PyTuple_New(4));
-  Object* const parts[] = {base, tuple_of(dimensions, sizes), tuple_of(dimensions, strides),
-                           g_api.PyLong_FromLong(static_cast<long>(offset))};
-  g_api.Py_IncRef(base);
-  bool whole = static_cast<bool>(arguments);
-  for (std::ptrdiff_t i = 0; i < 4; ++i) {
-    whole = whole && parts[i] != nullptr;
-    if (arguments) {
-      g_api.PyTuple_SetItem(arguments.get(), i, parts[i]);  // takes it, also a null
-    } else if (parts[i] != nullptr) {
-      g_api.Py_DecRef(parts[i]);
-    }
+                 std::int64_t offset, std::int32_t type) noexcept {
+  TensorView view;
+  if (!view_tensor(base, view)) return nullptr;
+  if (type == view.type) return strided(base, dimensions, sizes, strides, offset);
+  const bool to_parts = view.type == complex_of(type);
+  if (!to_parts && type != complex_of(view.type)) return nullptr;
+  const Reference whole(call_with(to_parts ? g_torch.view_as_real : g_torch.view_as_complex, base));
+  TensorView made;
+  if (whole && view_tensor(whole.get(), made) && has_form(made, dimensions, sizes, strides, offset)) {
+    g_api.Py_IncRef(whole.get());
+    return whole.get();
   }
-  Object* const view = whole ? g_api.PyObject_CallObject(g_torch.as_strided, arguments.get()) : nullptr;
-  if (view == nullptr) g_api.PyErr_Clear();
-  return view;
+  if (to_parts) return whole ? strided(whole.get(), dimensions, sizes, strides, offset) : nullptr;
+  if (dimensions >= kMostPairDimensions) return nullptr;
+  std::int64_t pair_sizes[kMostPairDimensions], pair_strides[kMostPairDimensions];
+  for (std::int64_t i = 0; i < dimensions; ++i) {
+    pair_sizes[i] = sizes[i];
+    pair_strides[i] = strides[i] * 2;
+  }
+  pair_sizes[dimensions] = 2;
+  pair_strides[dimensions] = 1;
+  const Reference pairs(strided(base, dimensions + 1, pair_sizes, pair_strides, offset * 2));
+  return pairs ? call_with(g_torch.view_as_complex, pairs.get()) : nullptr;
 }
 
 Object* new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,

@@ -50,6 +50,8 @@ bool gradients_enabled() noexcept;
 // Does anything but its Python object keep the tensor (a view of it, a graph of autograd)? True where torch does not
 // say.
 bool held_by_native_code(Object* plain_tensor) noexcept;
+// How many keep it, its Python object among them; -1: torch does not say.
+long owners_of_tensor(Object* plain_tensor) noexcept;
 // Does it share its memory until somebody writes to it, and gets a copy (torch._lazy_clone)?
 bool cloned_lazily(Object* plain_tensor) noexcept;
 // False: not strided (sparse, quantised, conjugate or negative view, functorch wrapper, symbolic sizes, no storage), or
@@ -112,13 +114,15 @@ Object* module_class() noexcept;
 // failure (cleared; PyTorch reports it on stderr itself).
 Object* new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides, std::int32_t type,
                    std::int32_t device_type, std::int32_t device_index) noexcept;
-// A view of `base` as autograd knows them, made as torch.Tensor.as_strided() does in the mode that this thread is in;
-// of the same type of numbers.
+// A view of `base` as autograd knows them, made as torch.Tensor.as_strided() does in the mode that this thread is in.
+// Null also where autograd knows none of that type of numbers: they are the base's, or parts or pairs of these
+// (torch.view_as_real(), view_as_complex()).
 Object* new_view(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
-                 std::int64_t offset) noexcept;
-// A tensor, whatever object of Python's stands for it; never followed. And what autograd knows it as a view of; null:
-// of none. That asks Python: not for the way of a replay.
+                 std::int64_t offset, std::int32_t type) noexcept;
+// A tensor, whatever object of Python's stands for it; never followed. And what autograd knows it as a view of, a new
+// reference or an identity; null: of none. That asks Python: not for the way of a replay.
 const void* identity_of_tensor(Object* plain_tensor) noexcept;
+Object* new_reference_to_base(Object* plain_tensor) noexcept;
 const void* base_of_tensor(Object* plain_tensor) noexcept;
 // A tensor that shares `base`'s storage and is no view in autograd's eyes.
 Object* new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,

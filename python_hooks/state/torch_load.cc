@@ -336,6 +336,8 @@ const char* find_types() noexcept {
       hold(g_torch.size, "torch", "Size") && hold(g_torch.type, "torch", "dtype") &&
       hold(g_torch.layout, "torch", "layout") && hold(g_torch.memory_format, "torch", "memory_format");
   if (!found) return "one of its classes";
+  hold(g_torch.view_as_real, "torch", "view_as_real");
+  hold(g_torch.view_as_complex, "torch", "view_as_complex");
   g_torch.as_strided = g_api.PyObject_GetAttrString(g_torch.tensor, "as_strided");
   return g_torch.as_strided != nullptr ? nullptr : "Tensor.as_strided";
 }

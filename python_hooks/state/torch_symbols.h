@@ -64,6 +64,8 @@ struct TorchSymbols {
   Object *device = nullptr, *size = nullptr;
   Object *type = nullptr, *layout = nullptr, *memory_format = nullptr;
   Object* as_strided = nullptr;  // torch.Tensor's method, a reference held
+  Object *view_as_real = nullptr,
+         *view_as_complex = nullptr;  // torch's functions, references held; null: there is none
 
   bool loaded = false;  // all of it is found and checked
 

@@ -29,7 +29,7 @@ class Look:
 
     def __init__(self, full):
         self.full, self.names, self.nodes, self.storages, self.seen = full, {}, {}, {}, {}
-        self.tensors = []
+        self.tensors, self.bases = [], {}
 
     def find(self, name, value, depth=0):
         """Gives all tensors under `value` names."""
@@ -76,7 +76,7 @@ class Look:
         if self.full:
             facts["requires_grad"], facts["is_leaf"] = str(tensor.requires_grad), str(tensor.is_leaf)
             facts["output_nr"], facts["retains_grad"] = str(tensor.output_nr), str(tensor.retains_grad)
-            facts["base"] = "none" if tensor._base is None else self.names.get(id(tensor._base), "another")
+            facts["base"] = self.base(name, tensor._base)
             facts["hooks"] = str(len(tensor._backward_hooks or ()))
             facts["grad_fn"] = self.graph(tensor.grad_fn)
         for fact, text in facts.items():
@@ -85,6 +85,17 @@ class Look:
             self.seen[f"{name} grad"] = str(tensor.grad is not None)
             if tensor.grad is not None:
                 self.describe(f"{name}.grad", tensor.grad, grad=False)
+
+    def base(self, name, base):
+        """Which tensor it is: one that has a name, or one that is only seen as what others are views of."""
+        if base is None:
+            return "none"
+        if id(base) in self.names:
+            return self.names[id(base)]
+        first, _ = self.bases.setdefault(id(base), (name, base))
+        version = "none" if base.is_inference() else base._version
+        return (f"that of {first}: {base.dtype} {list(base.shape)} {base.stride()} at {base.storage_offset()} "
+                f"version {version} requires_grad {base.requires_grad} is_leaf {base.is_leaf}")  # fmt: skip
 
     def graph(self, node):
         """All nodes behind, in the order in which they are come to, and which of them is older than which."""

@@ -21,6 +21,11 @@ def with_view():
     return one, one.view(-1), x()
 
 
+def with_one_view():
+    one = x()
+    return one, one.view(2, 3)
+
+
 @case()
 def argument(x):
     x.mul_(1)
@@ -127,7 +132,7 @@ class Versions(Check):
 
     def test_views_of_arguments_and_weights(self):
         def call(x):
-            return x[1:], x.t(), x.detach(), x.data[1:], MODULE.table[1:], x.view(torch.int32)
+            return x[1:], x.t(), x.detach(), x.data, MODULE.table[1:], x.view(torch.int32)
 
         arguments = (x(),)
         with torch.no_grad():
@@ -137,6 +142,70 @@ class Versions(Check):
             self.assertIs(result._base, base)
         with self.assertRaisesRegex(RuntimeError, "A view was created in no_grad mode"):
             results[0].mul_(torch.ones(3, requires_grad=True))
+
+    def test_views_of_what_only_shares_memory(self):
+        def call(x):
+            data, part = x.data, x[1:].detach()
+            weight = MODULE.weight.data.t()
+            return data[1:], x.detach()[1:], data.t(), part[:1], part, weight, x.view(torch.int32)[1:], data.detach()
+
+        def facts(results, x):
+            bases = [result._base for result in results]
+            form = [base is not None and (base.shape, base.stride(), base.storage_offset(), base.dtype, base._version)
+                    for base in bases]
+            same = [[base is not None and base is other for other in bases + results + [x]] for base in bases]
+            moved = []
+            for tensor in results:
+                tensor.mul_(1)
+                moved.append([result._version for result in results + [x]])
+            return form, same, moved
+
+        arguments, others = (x(),), (x(),)
+        results = Observed(call, (x(),), MODULE).repeat([], arguments)
+        with torch.no_grad():
+            expected = call(*others)
+        self.assertEqual(facts(list(results), arguments[0]), facts(list(expected), others[0]))
+
+    def test_bases_that_somebody_has(self):
+        kept = []
+
+        def call(x, keep):
+            data = x.data
+            if keep == "object":
+                kept.append(data)
+            elif keep == "view":
+                kept.append(data.t())
+            elif keep == "attribute":
+                data.note = 1
+            return data[1:]
+
+        self.assertIsNone(Observed(call, (x(), "nothing"), MODULE).reason())
+        for keep in ("object", "view", "attribute"):
+            self.assertIn("also held elsewhere", Observed(call, (x(), keep), MODULE).reason())
+
+    def test_which_argument_it_is_a_view_of(self):
+        def call(one, other):
+            return other.detach()[1:], one[1:], other[1:]
+
+        def apart():
+            one = x()
+            return one, one.data
+
+        def faces():
+            one = x()
+            return one, one.detach()
+
+        for make, others, fits in ((faces, faces, True), (apart, apart, True), (faces, apart, False),
+                                   (with_one_view, faces, False), (with_one_view, with_one_view, True)):
+            arguments = others()
+            results = Observed(call, make(), MODULE).repeat([], arguments)
+            self.assertEqual(results is not REFUSED, fits)
+            if fits:
+                self.assertIs(results[2]._base, call(*arguments)[2]._base)
+                self.assertIs(results[1]._base, arguments[0])
+                before = arguments[1]._version
+                results[0].mul_(1)
+                self.assertEqual(arguments[1]._version, before + 1)
 
     def test_gradients_by_views(self):
         for mode, view in ((torch.enable_grad, lambda x: x[1:]), (torch.enable_grad, lambda x: x.detach()[1:])):
