@@ -25,7 +25,7 @@ struct CodeKey {
 struct ExecutedCode::State {
   struct Note {
     const HostEffect* effect;  // null: none
-    bool takes_arguments;  // the first local variable is the first argument
+    bool takes_arguments;      // the first local variable is the first argument
   };
   std::vector<CodeKey> codes;  // references
   FlatMap<CodeKey, Note> code_notes;
