@@ -42,8 +42,7 @@ bool GilPause::unchanged() {
   bool same = false;
   try {
     same = same_call();
-  } catch (const std::bad_alloc&) {
-    same = false;
+  } catch (const std::bad_alloc&) {  // not known
   }
   if (scope_ != nullptr) scope_->again();
   return same && (scope_ == nullptr || scope_->entered());

@@ -32,7 +32,7 @@ std::uint64_t harmless_memory(std::int32_t device) noexcept {
   if (address != 0) return address;
   // The driver has no virtual memory.
   constexpr std::uint64_t kBytes = 1 << 20;
-  new_bytes(kBytes, kCuda, device, address);
+  new_bytes(kBytes, state::kCudaDevice, device, address);
   return address;
 }
 

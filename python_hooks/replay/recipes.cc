@@ -50,12 +50,11 @@ std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& re
 bool make_recipes(const program::RegionRecord& record, const state::Outcome& outcome,
                   const std::vector<LeftCast>& casts, std::vector<OutputRecipe>& recipes,
                   std::vector<std::uint64_t>& addresses, std::string& reason) {
-  constexpr std::int32_t kCuda = 1;
   addresses = surviving_blocks(record);
   std::vector<bool> held(addresses.size(), false);
   const auto& made = outcome.made();
   for (std::uint32_t i = 0; i < made.size(); ++i) {
-    if (made[i].device_type != kCuda) {
+    if (made[i].device_type != state::kCudaDevice) {
       reason = "returns a tensor on the CPU that it made";
       return false;
     }

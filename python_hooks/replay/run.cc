@@ -98,7 +98,7 @@ bool make_views(const state::Outcome& outcome, std::vector<Object*>& tensors) no
 bool make_output(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
                  std::uint64_t& address) noexcept {
   if (recipe.cast < 0) return make_storage(outcome, recipe, tensors, address);
-  Object* bytes = new_bytes(recipe.cast_bytes, kCuda, recipe.cast_device, address);
+  Object* bytes = new_bytes(recipe.cast_bytes, state::kCudaDevice, recipe.cast_device, address);
   if (bytes != nullptr) tensors.push_back(bytes);
   return bytes != nullptr;
 }
@@ -132,7 +132,7 @@ bool place_host_data(Proven& proven, const program::Program& whole, const WorkPl
     return false;
   }
   std::uint64_t address = 0;
-  Object* tensor = new_bytes(data.size(), kCuda, place.device, address);
+  Object* tensor = new_bytes(data.size(), state::kCudaDevice, place.device, address);
   if (tensor == nullptr || !grape::replay::put_host_data(whole, address, reinterpret_cast<CUstream>(place.stream))) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
     reason = "no device memory";
@@ -174,7 +174,7 @@ bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, 
   }
   if (bytes > arena->bytes) {
     std::uint64_t fresh = 0;
-    Object* tensor = new_bytes(bytes, kCuda, place.device, fresh);
+    Object* tensor = new_bytes(bytes, state::kCudaDevice, place.device, fresh);
     if (tensor == nullptr) return false;
     // The allocator hands the old one's memory to work that comes later in this stream.
     if (arena->tensor != nullptr) region.replaced.push_back(arena->tensor);

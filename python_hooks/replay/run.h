@@ -51,7 +51,6 @@ void drop(std::vector<Object*>& tensors) noexcept;
 
 // A tensor of so many bytes on a device and where they lie; a new reference, null without memory.
 Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept;
-constexpr std::int32_t kCuda = 1;  // c10::DeviceType
 
 // Puts what the program copies from the host into device memory of its own, on the call's stream; nothing if it copies
 // nothing. False: `reason` says why not.

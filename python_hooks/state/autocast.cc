@@ -35,7 +35,7 @@ std::int32_t autocast_type() noexcept { return g_torch.autocast_type(kCuda); }
 bool is_castable_weight(Object* plain_tensor) noexcept {
   TensorView view;
   return requires_grad(plain_tensor) && view_tensor(plain_tensor, view) && view.type == kFloat &&
-         view.device_type == kCuda;
+         view.device_type == kCudaDevice;
 }
 
 bool has_kept_cast(Object* plain_tensor) noexcept {

@@ -18,6 +18,14 @@ std::uint64_t end_of(const TensorView& view) {
   return static_cast<std::uint64_t>(last + 1) * view.item_bytes;
 }
 
+template <typename Shaped>
+void take_form(const TensorView& view, Shaped& out) {
+  out.offset = view.offset;
+  out.sizes.assign(view.sizes, view.sizes + view.dimensions);
+  out.strides.assign(view.strides, view.strides + view.dimensions);
+  out.type = view.type;
+}
+
 // The dispatch keys of what new_tensor() makes here and now.
 std::uint64_t keys_of_new(const TensorView& like) {
   const std::int64_t size = 0, stride = 1;
@@ -132,10 +140,7 @@ std::uint32_t Describer::describe_made(const TensorView& view) {
   if (view.keys != keys_of_new(view)) return refuse("a tensor of another inference mode than the call's");
   made.storage = view.storage;
   made.storage_bytes = view.storage_bytes;
-  made.offset = view.offset;
-  made.sizes.assign(view.sizes, view.sizes + view.dimensions);
-  made.strides.assign(view.strides, view.strides + view.dimensions);
-  made.type = view.type;
+  take_form(view, made);
   made.item_bytes = view.item_bytes;
   made.device_type = view.device_type;
   made.device_index = view.device_index;
@@ -203,10 +208,7 @@ std::uint32_t Describer::describe_view(const TensorView& view, const Memory& mem
   View made;
   made.module_tensor = memory.module_tensor;
   made.place = memory.place;
-  made.sizes.assign(view.sizes, view.sizes + view.dimensions);
-  made.strides.assign(view.strides, view.strides + view.dimensions);
-  made.offset = view.offset;
-  made.type = view.type;
+  take_form(view, made);
   made.end = end_of(view);
   const VersionCounter* const counter = version_counter(view.object);
   made.own_version = counter != memory.counter;

@@ -8,7 +8,7 @@
 namespace grape::python::state {
 namespace {
 
-constexpr std::int32_t kCpu = 0, kCuda = 1;
+constexpr std::int32_t kCpu = 0;
 constexpr std::size_t kKnownTypes = 64;  // c10::ScalarType has fewer
 
 bool g_cpu_is_device = false;
@@ -104,10 +104,10 @@ constexpr std::int64_t kMostPairDimensions = 16;
 
 // `function` may be null. Null: it raised.
 Object* call_with(Object* function, Object* argument) noexcept {
-  const Reference arguments(function != nullptr ? g_api.PyTuple_New(1) : nullptr);
-  if (!arguments) return nullptr;
+  if (function == nullptr) return nullptr;
   g_api.Py_IncRef(argument);
-  g_api.PyTuple_SetItem(arguments.get(), 0, argument);
+  const Reference arguments(tuple_of(argument, nullptr));
+  if (!arguments) return nullptr;
   Object* const result = g_api.PyObject_CallObject(function, arguments.get());
   if (result == nullptr) g_api.PyErr_Clear();
   return result;
@@ -192,7 +192,7 @@ bool view_tensor(Object* plain_tensor, TensorView& out) noexcept {
 }
 
 bool is_on_device(const TensorView& view) noexcept {
-  return view.device_type == kCuda || (g_cpu_is_device && view.device_type == kCpu);
+  return view.device_type == kCudaDevice || (g_cpu_is_device && view.device_type == kCpu);
 }
 void treat_cpu_as_device(bool treat) noexcept { g_cpu_is_device = treat; }
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 #include "shim/interpose/allocator.h"
 #include "shim/lifecycle/config.h"
@@ -29,15 +30,8 @@ __attribute__((constructor(102))) void choose() {
   g_tracks_memory.store(config().mode == Mode::kReplay, std::memory_order_relaxed);
 }
 
-std::uint64_t current_context() noexcept {
-  CUcontext context = nullptr;
-  auto* get = driver::real::get_cuCtxGetCurrent();
-  if (get == nullptr || get(&context) != CUDA_SUCCESS) return 0;
-  return reinterpret_cast<std::uint64_t>(context);
-}
-
 void add(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcept {
-  LiveBlocks::instance().add(source, address, bytes, current_context());
+  LiveBlocks::instance().add(source, address, bytes, reinterpret_cast<std::uint64_t>(driver::current_context()));
 }
 
 void add_unsized(std::uint64_t address) noexcept {

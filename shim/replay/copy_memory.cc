@@ -1,5 +1,6 @@
 #include "shim/replay/copy_memory.h"
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/replay/own_kernels.h"
@@ -17,12 +18,6 @@ std::uint64_t rounded(std::uint64_t bytes) {
 }
 
 std::int64_t seconds() noexcept { return static_cast<std::int64_t>(monotonic_seconds()); }
-
-CUcontext current_context() noexcept {
-  CUcontext context = nullptr;
-  auto* get = real::get_cuCtxGetCurrent();
-  return get != nullptr && get(&context) == CUDA_SUCCESS ? context : nullptr;
-}
 
 CUresult free_memory(std::size_t& bytes) noexcept {
   std::size_t total = 0;
@@ -45,7 +40,7 @@ CopyMemory& CopyMemory::instance() noexcept {
 }
 
 bool CopyMemory::take(std::uint64_t bytes, Block& block, std::string& error) noexcept {
-  const CUcontext context = current_context();
+  const CUcontext context = driver::current_context();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (take_kept(context, bytes, block)) return true;
   release_in(context);  // none is large enough: room for one that is
@@ -132,7 +127,7 @@ void CopyMemory::note_call_while_kept() noexcept {
 bool CopyMemory::release() noexcept {
   if (kept_.load(std::memory_order_relaxed) == 0) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  return release_in(current_context());
+  return release_in(driver::current_context());
 }
 
 bool CopyMemory::release_in(CUcontext context) noexcept {

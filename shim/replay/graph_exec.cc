@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 #include "shim/replay/device_budget.h"
 #include "shim/replay/node_parameters.h"
@@ -49,12 +50,6 @@ bool same_fixed(const Program& a, const RecordedNode& x, const Program& b, const
          std::equal(a.attributes.begin() + x.attributes_at * program::kAttributeBytes,
                     a.attributes.begin() + (x.attributes_at + x.attribute_count) * program::kAttributeBytes,
                     b.attributes.begin() + y.attributes_at * program::kAttributeBytes);
-}
-
-CUcontext current_context() noexcept {
-  CUcontext context = nullptr;
-  auto* get = real::get_cuCtxGetCurrent();
-  return get != nullptr && get(&context) == CUDA_SUCCESS ? context : nullptr;
 }
 
 bool same_fixed(const Program& a, Segment at_a, const Program& b, Segment at_b) {
@@ -225,7 +220,7 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
     error = "the driver is too old: CUDA 12.0 is needed";
     return false;
   }
-  context = current_context();
+  context = driver::current_context();
   if (context == nullptr) {
     error = "no context is current";
     return false;
@@ -377,7 +372,7 @@ bool GraphExec::adopt(std::shared_ptr<const program::Program> program, Segment s
 }
 
 bool GraphExec::fits(const program::Program& program, Segment segment) const noexcept {
-  return state_->exec != nullptr && state_->context == current_context() &&
+  return state_->exec != nullptr && state_->context == driver::current_context() &&
          same_fixed(*state_->program, state_->segment, program, segment) &&
          (!state_->read_value.added() || ValueNode::possible(program, segment));
 }

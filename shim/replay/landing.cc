@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 
 namespace grape::replay {
@@ -54,9 +55,7 @@ void add_places() noexcept {
   void* memory = mmap(nullptr, kAll, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
   const std::uint32_t gone = g_gone.load();
-  CUcontext context = nullptr;
-  auto* current = driver::real::get_cuCtxGetCurrent();
-  if (current == nullptr || current(&context) != CUDA_SUCCESS) context = nullptr;
+  CUcontext context = driver::current_context();
   auto* know = driver::real::get_cuMemHostRegister_v2();
   const bool known = know != nullptr && know(memory, kAll, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
   // With one address space for all, what is known is mapped, on most devices at its own address.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 #include "shim/replay/node_parameters.h"
 
@@ -48,7 +49,7 @@ bool shape_own(const Program& program, const RecordedNode& node, const OwnKernel
 }  // namespace
 
 bool NodeShapes::look_up(const Program& program, program::Segment segment, std::string& error) {
-  if (real::get_cuCtxGetCurrent() == nullptr || real::get_cuCtxGetCurrent()(&context_) != CUDA_SUCCESS) {
+  if (driver::current_context(context_) != CUDA_SUCCESS) {
     error = "no context is current";
     return false;
   }

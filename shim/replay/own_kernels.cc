@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 
 namespace grape::replay {
@@ -65,9 +66,8 @@ OwnKernels* find_or_load(CUcontext context, std::string& error) {
 
 OwnKernels* own_kernels(std::string& error) noexcept {
   try {
-    CUcontext context = nullptr;
-    auto* current = real::get_cuCtxGetCurrent();
-    if (current == nullptr || current(&context) != CUDA_SUCCESS || context == nullptr) {
+    CUcontext context = driver::current_context();
+    if (context == nullptr) {
       error = "no context is current";
       return nullptr;
     }

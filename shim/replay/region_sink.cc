@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 #include "shim/driver/unhandled.h"
 #include "shim/record/function_cache.h"
@@ -27,19 +28,12 @@ bool grow_sink(record::EventSink& sink, std::size_t needed) noexcept {
   return true;
 }
 
-// 0: none is current.
-bool current_context(std::uint64_t& out) noexcept {
-  CUcontext context = nullptr;
-  auto* get = driver::real::get_cuCtxGetCurrent();
-  if (get == nullptr || get(&context) != CUDA_SUCCESS) return false;
-  out = reinterpret_cast<std::uint64_t>(context);
-  return true;
-}
-
 // Asked of the driver, since the CUDA runtime has ways to change it that no wrapper sees.
 void note_context(record::EventSink& sink) noexcept {
-  std::uint64_t context = 0;
-  if (!current_context(context) || context == sink.context) return;
+  CUcontext current = nullptr;
+  if (driver::current_context(current) != CUDA_SUCCESS) return;
+  const auto context = reinterpret_cast<std::uint64_t>(current);
+  if (context == sink.context) return;
   sink.context = context;
   sink.append({0, kContextNote, 0, 0, 0, 0, 0}, &context, sizeof context);
 }
@@ -109,7 +103,9 @@ RegionSink::~RegionSink() {
 
 bool RegionSink::begin(std::uint64_t context) noexcept {
   record::ThreadState& thread = record::t_thread;
-  if (thread.sink != nullptr || !current_context(began_context_)) return false;
+  CUcontext current = nullptr;
+  if (thread.sink != nullptr || driver::current_context(current) != CUDA_SUCCESS) return false;
+  began_context_ = reinterpret_cast<std::uint64_t>(current);
   context_ = context != 0 ? context : began_context_;
   sink_.context = began_context_;
   sink_.used = sink_.noted = 0;
@@ -155,8 +151,8 @@ RegionSink::Result RegionSink::end() noexcept {
       events.host = std::move(host_);
       if (!LiveBlocks::instance().snapshot_segments(events.segments)) throw std::bad_alloc();
       events.context = context_;
-      events.began_context = events.ended_context = began_context_;
-      if (!current_context(events.ended_context)) events.ended_context = 0;
+      events.began_context = began_context_;
+      events.ended_context = reinterpret_cast<std::uint64_t>(driver::current_context());
       events.serial = serial_;
       events.function = function_of_thread;
       events.stream = stream_of_driver;

@@ -1,5 +1,6 @@
 #include "shim/replay/thread_context.h"
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 
 namespace grape::replay {
@@ -34,18 +35,16 @@ CUcontext primary_context(std::int32_t ordinal) noexcept {
 }
 
 bool have_context(std::int32_t device) noexcept {
-  auto* get = real::get_cuCtxGetCurrent();
   CUcontext context = nullptr;
-  if (get == nullptr || get(&context) != CUDA_SUCCESS) return false;
+  if (driver::current_context(context) != CUDA_SUCCESS) return false;
   return context != nullptr || make_primary_current(device);
 }
 
 void ContextScope::enter() noexcept {
-  auto* get = real::get_cuCtxGetCurrent();
   auto* push = real::get_cuCtxPushCurrent_v2();
   // Who cannot pop must not push.
-  const bool able = get != nullptr && push != nullptr && real::get_cuCtxPopCurrent_v2() != nullptr;
-  result_ = able ? get(&before_) : CUDA_ERROR_NOT_SUPPORTED;
+  const bool able = push != nullptr && real::get_cuCtxPopCurrent_v2() != nullptr;
+  result_ = able ? driver::current_context(before_) : CUDA_ERROR_NOT_SUPPORTED;
   if (result_ != CUDA_SUCCESS || before_ == context_) return;
   result_ = push(context_);
   pushed_ = result_ == CUDA_SUCCESS;

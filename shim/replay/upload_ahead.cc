@@ -4,6 +4,7 @@
 #include <new>
 #include <vector>
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 #include "shim/replay/own_kernels.h"
 
@@ -27,9 +28,8 @@ std::vector<UploadStream>& streams() {
 // That of the current context; null: the driver gives none.
 CUstream upload_stream() {
   CUcontext context = nullptr;
-  auto* current = real::get_cuCtxGetCurrent();
   auto* create = real::get_cuStreamCreate();
-  if (current == nullptr || create == nullptr || current(&context) != CUDA_SUCCESS) return nullptr;
+  if (create == nullptr || driver::current_context(context) != CUDA_SUCCESS) return nullptr;
   const std::lock_guard<std::mutex> lock(g_mutex);
   for (const UploadStream& one : streams()) {
     if (one.context == context) return one.stream;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "shim/driver/current_context.h"
 #include "shim/driver/kernel_node.h"
 #include "shim/driver/real_driver.h"
 
@@ -198,12 +199,11 @@ Refusal Reader::read_edges(CUgraph graph) {
 
 Refusal Reader::read(CUgraph graph) {
   auto* get_nodes = real::get_cuGraphGetNodes();
-  auto* get_context = real::get_cuCtxGetCurrent();
   auto* get_device = real::get_cuCtxGetDevice();
   std::size_t count = 0;
-  if (get_nodes == nullptr || get_context == nullptr || get_device == nullptr ||
-      get_nodes(graph, nullptr, &count) != CUDA_SUCCESS || get_device(&device_) != CUDA_SUCCESS ||
-      get_context(&reading_.shape.context) != CUDA_SUCCESS || reading_.shape.context == nullptr) {
+  if (get_nodes == nullptr || get_device == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS ||
+      get_device(&device_) != CUDA_SUCCESS || driver::current_context(reading_.shape.context) != CUDA_SUCCESS ||
+      reading_.shape.context == nullptr) {
     return Refusal::kDriver;
   }
   if (count == 0 || count > kMostNodes) return Refusal::kSize;

@@ -1,0 +1,20 @@
+// Which context is current on the calling thread, as the driver says.
+#pragma once
+
+#include "shim/driver/real_driver.h"
+
+namespace grape::driver {
+
+// `out`: null where the thread has none; as it was where the driver does not say.
+inline CUresult current_context(CUcontext& out) noexcept {
+  auto* get = real::get_cuCtxGetCurrent();
+  return get != nullptr ? get(&out) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+// Null also where the driver does not say.
+inline CUcontext current_context() noexcept {
+  CUcontext context = nullptr;
+  return current_context(context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+}  // namespace grape::driver
