@@ -24,6 +24,37 @@ bool failed(CUresult result, const char* what, std::string& error) {
   return true;
 }
 
+// Are there several devices? Asked once.
+bool several_devices() noexcept {
+  static const bool several = [] {
+    int count = 0;
+    auto* ask = real::get_cuDeviceGetCount();
+    return ask == nullptr || ask(&count) != CUDA_SUCCESS || count > 1;
+  }();
+  return several;
+}
+
+bool is_of(CUdevice device, std::uint64_t address) noexcept {
+  int ordinal = -1;
+  auto* ask = real::get_cuPointerGetAttribute();
+  return ask != nullptr && ask(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
+         ordinal == device;
+}
+
+// Kernels, which hash and copy, reach memory of the current context's device only: another one's is an illegal address.
+bool can_be_reached(const std::vector<DeviceHash::Range>& ranges, std::string& error) {
+  if (!several_devices()) return true;
+  CUdevice device = 0;
+  auto* current = real::get_cuCtxGetDevice();
+  if (current == nullptr || failed(current(&device), "cuCtxGetDevice", error)) return false;
+  const auto here = [device](const DeviceHash::Range& range) {
+    return range.bytes == 0 || is_of(device, range.address);
+  };
+  if (std::all_of(ranges.begin(), ranges.end(), here)) return true;
+  error = "has tensors on more than one device: on another one than that of its work";
+  return false;
+}
+
 // What is not written a second time must not look as if it was.
 bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, std::string& error) {
   constexpr unsigned char kAnything = 0xA5;
@@ -72,7 +103,7 @@ bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, std::s
     return false;
   }
   DeviceHash* hash = DeviceHash::of_current_context(error);
-  if (hash == nullptr) return false;
+  if (hash == nullptr || !can_be_reached(watched_, error)) return false;
   std::uint64_t bytes = kAlignment;
   for (const Range& range : watched_) bytes += aligned(range.bytes);
   CopyMemory::instance().give(before_copy_);
@@ -117,7 +148,8 @@ CUresult Shadow::hash_all(DeviceHash& hash, CUstream stream, const std::vector<R
 bool Shadow::after(CUstream stream, std::vector<Range> outputs, std::string& error) noexcept {
   outputs_ = std::move(outputs);
   DeviceHash* hash = DeviceHash::of_current_context(error);
-  if (hash == nullptr || failed(hash_all(*hash, stream, outputs_, after_hashes_, output_hashes_), "hashing", error)) {
+  if (hash == nullptr || !can_be_reached(outputs_, error) ||
+      failed(hash_all(*hash, stream, outputs_, after_hashes_, output_hashes_), "hashing", error)) {
     return false;
   }
   std::uint64_t bytes = 0;

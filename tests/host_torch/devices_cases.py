@@ -289,19 +289,6 @@ def result_on_the_current_one():
             see(*model(data()))
 
 
-class Ignoring(Net):
-    def forward(self, x, other):
-        return super().forward(x)
-
-
-@case()
-def argument_of_another_one_that_is_not_used():
-    model = made("ArgumentOfAnotherOneThatIsNotUsed", Ignoring, device="cuda:0")
-    with torch.no_grad():
-        for _ in range(CALLS):
-            see(model(data("cuda:0"), data()))
-
-
 class Several(nn.Module):
     """Of two devices, and its parts each of one."""
 

@@ -89,9 +89,12 @@ CUresult run(MemsetWork& work, Context&, CUstream) {
   return CUDA_SUCCESS;
 }
 
-CUresult run(KernelWork& work, Context&, CUstream stream) {
+CUresult run(KernelWork& work, Context& context, CUstream stream) {
   log_kernel(stream, work.kernel->name);
-  return work.kernel->builtin->run({work.parameters.data(), work.grid, work.block});
+  t_kernel_device = context.device;
+  const CUresult result = work.kernel->builtin->run({work.parameters.data(), work.grid, work.block});
+  t_kernel_device = kAnyDevice;
+  return result;
 }
 
 CUresult run(HostWork& work, Context&, CUstream) {

@@ -6,12 +6,20 @@
 #include <mutex>
 #include <new>
 
+#include "context.h"
 #include "faults.h"
+#include "handles.h"
 #include "simcuda.h"
 
 namespace simcuda {
 
+thread_local CUdevice t_kernel_device = kAnyDevice;
+
 namespace {
+
+bool reaches(CUdevice kernel, const Allocation& memory) {
+  return kernel == kAnyDevice || memory.device == kAnyDevice || kernel == memory.device;
+}
 
 // Easy to tell from host memory; lower halves are no small numbers, as on a GPU they seldom are.
 constexpr std::uintptr_t kWantedBase = 0x7ea03a000000;
@@ -110,6 +118,7 @@ CUresult Memory::allocate(std::size_t bytes, MemoryKind kind, CUcontext context,
   made.size = bytes;
   made.kind = kind;
   made.context = context;
+  if (const Context* of = find_handle<Context>(context)) made.device = of->device;
   made.pool = pool;
   made.extent = round_up(bytes, bytes >= kLarge ? kGranularity : kAlignment);
   if (!charge(made.extent)) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -210,7 +219,7 @@ void* Memory::translate(CUdeviceptr address, std::size_t bytes) {
   std::shared_lock<std::shared_mutex> lock(mutex_);
   for (CUdeviceptr at = address;;) {
     const Allocation* found = find_locked(at);
-    if (found == nullptr || !found->accessible) return nullptr;
+    if (found == nullptr || !found->accessible || !reaches(t_kernel_device, *found)) return nullptr;
     const CUdeviceptr end = found->base + found->size;
     if (address + bytes <= end) break;
     if (found->kind != MemoryKind::kMapped) return nullptr;

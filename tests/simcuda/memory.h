@@ -17,11 +17,17 @@ namespace simcuda {
 
 enum class MemoryKind { kDevice, kAsync, kMapped, kManaged, kHost, kRegistered };
 
+constexpr CUdevice kAnyDevice = -1;
+// Of the kernel that this thread runs; kAnyDevice: none. It reaches no memory of other devices: there is no peer
+// access.
+extern thread_local CUdevice t_kernel_device;
+
 struct Allocation {
   CUdeviceptr base = 0;
   std::size_t size = 0;  // as asked for
   MemoryKind kind = MemoryKind::kDevice;
   CUcontext context = nullptr;
+  CUdevice device = kAnyDevice;  // whose kernels reach it
   CUmemoryPool pool = nullptr;
   unsigned flags = 0;
   bool accessible = true;  // kMapped: cuMemSetAccess has allowed it
