@@ -335,12 +335,12 @@ class Timed {
   explicit Timed(Region& region) noexcept : region_(region), began_(now()) {
     ++region_.calls;
     region_.times.begin(began_);
-    ++t_launches.depth;
+    ++thread_launches().depth;
   }
   ~Timed() noexcept {
     const double seconds = now() - began_;
     region_.times.all += seconds;
-    if (--t_launches.depth == 0) add_seconds_in_regions(seconds);
+    if (--thread_launches().depth == 0) add_seconds_in_regions(seconds);
   }
   Timed(const Timed&) = delete;
   Timed& operator=(const Timed&) = delete;
@@ -398,7 +398,7 @@ Object* decide_or_rest(Region& region, Call& call) {
 // It was given up before: its children may be regions.
 Object* call_given_up(Region& region, const PlainCall& call) {
   if (region.no_gpu) return run_as_it_is(call);
-  if (config().strict && region.on_gpu && t_launches.depth == 0)
+  if (config().strict && region.on_gpu && thread_launches().depth == 0)
     return raise_not_replayed(region, last_reason(region), {});
   const CountedCall counted(region);
   return run_as_it_is(call);
@@ -447,14 +447,14 @@ Object* call_region(const PlainCall& call) {
   Region* region = region_of(call.root, call.self);
   // A function that nobody asked for, and that cannot be replayed, is no region at all.
   if (region == nullptr || (region->automatic && region->given_up)) return run_as_it_is(call);
-  if (config().auto_regions && !region->function && t_launches.depth == 0) note_module_call();
+  if (config().auto_regions && !region->function && thread_launches().depth == 0) note_module_call();
   if (region->busy) {
     // By another thread, and for a moment: what is inside is no region of its own for that.
     const Inside inside;
     return run_as_it_is(call);
   }
   if (region->calls == 0) {
-    region->inner = t_launches.depth != 0;
+    region->inner = thread_launches().depth != 0;
     refuse_deferred(*region, call.root);
   }
   if (region->given_up) return call_given_up(*region, call);

@@ -15,9 +15,14 @@
 
 namespace grape::python::replay {
 
-__thread ThreadLaunches t_launches __attribute__((tls_model("initial-exec")));
-
 namespace {
+
+// How a thread's launches are sampled.
+struct Sampling {
+  std::int32_t stride;  // from the launch that was looked at to the next one that is; 0: none was
+  std::uint32_t random;
+};
+__thread Sampling t_sampling __attribute__((tls_model("initial-exec")));
 
 constexpr std::uint32_t kMostSeldom = 10;     // one of 2^10 looks
 constexpr std::uint32_t kStep = 0x9e3779b9u;  // odd, so that no two threads begin alike
@@ -95,12 +100,13 @@ std::vector<OutsideCandidate> candidates(bool callers_known, bool automatic) {
 }  // namespace
 
 void look_at_launch(bool outside) noexcept {
-  ThreadLaunches& mine = t_launches;
-  g_all.fetch_add(mine.stride != 0 ? static_cast<std::uint32_t>(mine.stride) : 1, std::memory_order_relaxed);
+  record::LaunchCount& mine = thread_launches();
+  Sampling& sampling = t_sampling;
+  g_all.fetch_add(sampling.stride != 0 ? static_cast<std::uint32_t>(sampling.stride) : 1, std::memory_order_relaxed);
   const std::uint32_t launches = mine.outside;
   mine.outside = 0;
-  const std::uint32_t random = next_random(mine.random);
-  mine.due = mine.stride = static_cast<std::int32_t>(1 + (random >> 16) * kMostStride / 0x10000);
+  const std::uint32_t random = next_random(sampling.random);
+  mine.due = sampling.stride = static_cast<std::int32_t>(1 + (random >> 16) * kMostStride / 0x10000);
   if (launches == 0) return;
   const int saved_errno = errno;
   // Threads without Python, as those of backward passes, have no function to name, and are in no region ever.
@@ -130,8 +136,8 @@ void note_module_call() noexcept {
 
 OutsideReport outside_report() {
   OutsideReport report;
-  ThreadLaunches& mine = t_launches;
-  report.all = g_all.load() + static_cast<std::uint32_t>(mine.stride - mine.due);
+  const record::LaunchCount& mine = thread_launches();
+  report.all = g_all.load() + static_cast<std::uint32_t>(t_sampling.stride - mine.due);
   report.launches = g_outside.load();
   if (report.launches == 0) return report;  // no frames were read
   report.launches += mine.outside;

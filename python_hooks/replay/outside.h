@@ -8,6 +8,7 @@
 
 #include "python_hooks/cpython.h"
 #include "shim/driver/captures.h"
+#include "shim/record/thread_log.h"
 
 namespace grape::python::replay {
 
@@ -21,15 +22,7 @@ struct OutsideCandidate {
   Object* function = nullptr;  // borrowed from its module or class
 };
 
-// What a launch reads and writes of its thread.
-struct ThreadLaunches {
-  std::uint32_t depth;    // regions' calls that the thread is in
-  std::int32_t due;       // launches up to the one that is looked at
-  std::int32_t stride;    // from the last one that was; 0: none was
-  std::uint32_t outside;  // since then, outside of regions
-  std::uint32_t random;
-};
-extern __thread ThreadLaunches t_launches __attribute__((tls_model("initial-exec")));
+inline record::LaunchCount& thread_launches() noexcept { return record::t_thread.launches; }
 
 // Counts what came since the last look, and samples the stack. Keeps errno.
 __attribute__((cold)) void look_at_launch(bool outside) noexcept;
@@ -37,7 +30,7 @@ __attribute__((cold)) void look_at_launch(bool outside) noexcept;
 // After each launch of a kernel that the program made itself, in mode replay; any thread, with or without the GIL. One
 // in 16 is looked at, at distances that are no multiple of anything, since programs are loops.
 inline void note_launch() noexcept {
-  ThreadLaunches& mine = t_launches;
+  record::LaunchCount& mine = thread_launches();
   const bool outside = mine.depth == 0 && driver::g_captures.load(std::memory_order_relaxed) == 0;
   mine.outside += outside ? 1 : 0;
   if (__builtin_expect(--mine.due <= 0, 0)) look_at_launch(outside);

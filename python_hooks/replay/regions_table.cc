@@ -32,23 +32,32 @@ Table& table() {
   return *regions;
 }
 
-// The regions that were called last, by a hash of where their modules lie: most calls find theirs in one cache line.
-// Without a look at weak references: a region whose module goes leaves its place first (note_end).
-struct Recent {
-  Key key;
-  Region* region;
+// The regions that were called last, by a hash of where their modules lie: most calls find theirs in one cache line,
+// where two of the same hash have room. Without a look at weak references: a region whose module goes leaves its place
+// first (note_end).
+struct alignas(64) Recent {
+  struct Place {
+    Key key;
+    Region* region;
+  } places[2];
 };
-constexpr std::size_t kRecent = 2048;
-Recent g_recent[kRecent];
+constexpr int kRecentBits = 10;
+Recent g_recent[std::size_t{1} << kRecentBits];
 
-Recent& recent_place(const Key& key) noexcept {
+Recent& recent_of(const Key& key) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(key.root) ^ (reinterpret_cast<std::uintptr_t>(key.self) << 1);
-  return g_recent[(address * 0x9E3779B97F4A7C15ull) >> 53];
+  return g_recent[(address * 0x9E3779B97F4A7C15ull) >> (64 - kRecentBits)];
+}
+
+void remember_recent(Recent& recent, const Key& key, Region* region) noexcept {
+  if (!(recent.places[0].key == key)) recent.places[1] = recent.places[0];  // each key once
+  recent.places[0] = {key, region};
 }
 
 void forget_recent(const Region& region) noexcept {
-  Recent& place = recent_place({region.root, region.self});
-  if (place.region == &region) place = {};
+  for (Recent::Place& place : recent_of({region.root, region.self}).places) {
+    if (place.region == &region) place = {};
+  }
 }
 
 bool is_of(const Region& region, const Key& key) {
@@ -221,10 +230,12 @@ Region* find_or_make(const Key& key) noexcept {
 
 Region* region_of(Object* root, Object* self) noexcept {
   const Key key{root, self};
-  Recent& place = recent_place(key);
-  if (place.region != nullptr && place.key == key) return place.region;
+  Recent& recent = recent_of(key);
+  for (const Recent::Place& place : recent.places) {
+    if (place.region != nullptr && place.key == key) return place.region;
+  }
   Region* region = find_or_make(key);
-  if (region != nullptr) place = {key, region};
+  if (region != nullptr) remember_recent(recent, key, region);
   return region;
 }
 

@@ -13,7 +13,7 @@ constexpr std::uint64_t kTimedOf = 16;  // calls inside of others
 double g_seconds = 0;  // with the GIL
 
 double weight_of(const Region& region) noexcept {
-  if (t_launches.depth == 0) return 1;
+  if (thread_launches().depth == 0) return 1;
   return region.calls % kTimedOf == 0 ? static_cast<double>(kTimedOf) : 0;
 }
 
@@ -38,15 +38,15 @@ CountedCall::CountedCall(Region& region) noexcept
     : region_(region), weight_(weight_of(region)), began_(weight_ != 0 ? now() : 0) {
   ++region_.calls;
   region_.times.kind = Times::Kind::kOther;
-  ++t_launches.depth;
+  ++thread_launches().depth;
 }
 
 CountedCall::~CountedCall() noexcept {
-  --t_launches.depth;
+  --thread_launches().depth;
   if (weight_ == 0) return;
   const double seconds = now() - began_;
   region_.times.all += seconds * weight_;
-  if (t_launches.depth == 0) add_seconds_in_regions(seconds);
+  if (thread_launches().depth == 0) add_seconds_in_regions(seconds);
 }
 
 bool runs_under_autograd(Region& region) noexcept {

@@ -14,6 +14,7 @@
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/thread_log.h"
+#include "shim/replay/block_journal.h"
 #include "shim/replay/live_blocks.h"
 #include "shim/replay/region_sink.h"
 
@@ -63,7 +64,7 @@ __attribute__((always_inline)) inline void record_block(record::ThreadLog& log, 
   log.commit();
 }
 
-// In mode replay.
+// In mode replay, where the thread's events are collected.
 __attribute__((noinline)) void track_block(void* address, std::int64_t bytes, Device device) noexcept {
   const int saved_errno = errno;
   const std::uint64_t serial = track_framework_block(reinterpret_cast<std::uint64_t>(address), bytes);
@@ -94,7 +95,9 @@ void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocate
 void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
                          Device device) {
   if (device.type == kCuda && bytes != 0 && lifecycle::active()) {
-    if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0)) {
+    if (record::nobody_records()) {
+      replay::note_framework_block(reinterpret_cast<std::uint64_t>(address), bytes);
+    } else if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0)) {
       track_block(address, bytes, device);
     } else if (record::ThreadLog* log = record::thread_log()) {
       record_block(*log, address, bytes, device);

@@ -17,6 +17,7 @@ GRAPE_HOT std::atomic<std::uint64_t> g_sequence{0};
 GRAPE_HOT std::atomic<std::uint32_t> g_recording{0};
 __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
 GRAPE_HOT std::atomic<std::uint32_t> g_module_epoch{1};
+GRAPE_HOT bool g_only_collected = false;
 
 void EventSink::append(const trace::EventHeader& event) noexcept {
   if (lost || (event.bytes > room - used && !grow(*this, used + event.bytes))) {
@@ -95,6 +96,10 @@ std::uint64_t* ThreadLog::begin_in_new_block(trace::EventKind kind, std::uint32_
 }
 
 namespace {
+
+__attribute__((constructor(102))) void choose() {
+  g_only_collected = config().mode == Mode::kReplay && !writes_trace(config());
+}
 
 void make_thread_log() noexcept {
   if (t_thread.refused) return;

@@ -45,15 +45,25 @@ struct EventSink {
 class ThreadLog;
 class Entry;
 
-// What the hot path keeps of a thread, in one place. A library that is loaded at start has its thread-local variables
-// at a fixed offset: no call to find them.
-struct ThreadState {
+// Launches of a thread in mode replay, as python_hooks/replay/outside.h counts them.
+struct LaunchCount {
+  std::uint32_t depth;    // regions' calls that the thread is in
+  std::int32_t due;       // launches up to the one that is looked at
+  std::uint32_t outside;  // since the last one that was, outside of regions
+};
+
+// What the hot path keeps of a thread, in one cache line. A library that is loaded at start has its thread-local
+// variables at a fixed offset: no call to find them.
+struct alignas(64) ThreadState {
   ThreadLog* log;
   const Entry* outermost;
   std::uint64_t mark;  // of the outermost entry
   EventSink* sink;     // gets a copy of every event; null: nobody collects
   bool refused;        // no log for this thread, and no use to ask again
+  LaunchCount launches;
+  void* work;  // replay::detail::ThreadWork of shim/replay/quiet.h
 };
+static_assert(sizeof(ThreadState) == 64);
 extern __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
 
 // What is recorded in this process just now: bits of RecordingState.
@@ -65,6 +75,10 @@ extern std::atomic<std::uint32_t> g_recording;
 inline bool recording() noexcept { return g_recording.load(std::memory_order_relaxed) == kTaken; }
 inline bool taken() noexcept { return (g_recording.load(std::memory_order_relaxed) & kTaken) != 0; }
 inline bool paused() noexcept { return (g_recording.load(std::memory_order_relaxed) & kPaused) != 0; }
+
+// Mode replay without a trace: events are made only for those who collect a thread's.
+extern bool g_only_collected;  // set before the program's own code runs
+inline bool nobody_records() noexcept { return g_only_collected && t_thread.sink == nullptr; }
 
 // A range begins and ends (cuProfilerStart, cuProfilerStop), for all threads. Nothing happens where none were asked
 // for.
@@ -177,7 +191,7 @@ __attribute__((cold)) ThreadLog* start_thread_log() noexcept;
 // This thread's log; null: not recording (inert, finished, out of memory, thread already torn down), or there is no
 // trace and this thread's events are not collected.
 inline ThreadLog* thread_log() noexcept {
-  if (!lifecycle::active()) return nullptr;
+  if (nobody_records() || !lifecycle::active()) return nullptr;
   if (__builtin_expect(t_thread.log == nullptr, 0)) return start_thread_log();
   return recording() || t_thread.sink != nullptr ? t_thread.log : nullptr;
 }

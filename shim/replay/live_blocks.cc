@@ -6,92 +6,15 @@
 #include <mutex>
 #include <new>
 
+#include "shim/replay/block_journal.h"
+#include "shim/replay/block_table.h"
+
 namespace grape::replay {
 namespace {
 
-struct Block {
-  std::uint64_t address = 0;  // 0: a free place
-  std::uint64_t bytes = 0;
-  std::uint64_t serial = 0;
-  std::uint64_t context = 0;
-  std::uint32_t references = 0;
-};
-
-// Blocks by address: open addressing, at most half full, so that an allocation costs no memory allocation of its own.
-class Table {
- public:
-  // The block at the address, or the free place for it. Precondition: room() > 0.
-  Block& place_of(std::uint64_t address) const noexcept {
-    std::size_t i = home_of(address);
-    while (places_[i].address != 0 && places_[i].address != address) i = (i + 1) & (room_ - 1);
-    return places_[i];
-  }
-
-  Block* find(std::uint64_t address) const noexcept {
-    if (room_ == 0 || address == 0) return nullptr;
-    Block& place = place_of(address);
-    return place.address == address ? &place : nullptr;
-  }
-
-  // Null: no memory. The place of a new block has address 0.
-  Block* place_for(std::uint64_t address) noexcept {
-    if (used_ * 2 >= room_ && !grow()) return nullptr;
-    Block& place = place_of(address);
-    if (place.address == 0) ++used_;
-    return &place;
-  }
-
-  // Closes the gap, so that searches still find what lies behind it.
-  void erase(Block& block) noexcept {
-    auto gap = static_cast<std::size_t>(&block - places_);
-    for (std::size_t i = (gap + 1) & (room_ - 1); places_[i].address != 0; i = (i + 1) & (room_ - 1)) {
-      const std::size_t home = home_of(places_[i].address);
-      const bool stays = gap <= i ? gap < home && home <= i : gap < home || home <= i;
-      if (stays) continue;
-      places_[gap] = places_[i];
-      gap = i;
-    }
-    places_[gap] = Block{};
-    --used_;
-  }
-
-  void clear() noexcept {
-    std::fill(places_, places_ + room_, Block{});
-    used_ = 0;
-  }
-
-  std::size_t used() const noexcept { return used_; }
-  const Block* begin() const noexcept { return places_; }
-  const Block* end() const noexcept { return places_ + room_; }
-
- private:
-  std::size_t home_of(std::uint64_t address) const noexcept {
-    return static_cast<std::size_t>((address * 0x9E3779B97F4A7C15ull) >> 32) & (room_ - 1);
-  }
-
-  bool grow() noexcept {
-    const std::size_t larger = room_ == 0 ? 1024 : room_ * 2;
-    auto* fresh = static_cast<Block*>(std::calloc(larger, sizeof(Block)));
-    if (fresh == nullptr) return false;
-    Block* old = places_;
-    const std::size_t old_room = room_;
-    places_ = fresh;
-    room_ = larger;
-    for (std::size_t i = 0; i < old_room; ++i) {
-      if (old[i].address != 0) place_of(old[i].address) = old[i];
-    }
-    std::free(old);
-    return true;
-  }
-
-  Block* places_ = nullptr;
-  std::size_t room_ = 0;  // a power of two
-  std::size_t used_ = 0;
-};
-
 // Never destroyed: wrappers may run until the very end of the process.
 std::mutex g_mutex;
-Table g_tables[kBlockSources];  // by BlockSource
+BlockTable g_tables[kBlockSources];  // by BlockSource
 
 // What the driver gave, by address. `cached`: the framework's allocator makes its blocks in it, so that what lies in no
 // block is nobody's.
@@ -154,15 +77,81 @@ std::atomic<std::uint32_t> g_epoch{1};
 std::atomic<bool> g_complete{true};
 std::atomic<bool> g_has_framework{false};
 
-Table& table(BlockSource source) noexcept { return g_tables[static_cast<std::size_t>(source)]; }
+BlockTable& table(BlockSource source) noexcept { return g_tables[static_cast<std::size_t>(source)]; }
 
 void note_freed(const Block& block) noexcept {
   if (block.references != 0) g_epoch.fetch_add(1, std::memory_order_release);
 }
 
+// 0: no memory. With the lock held, as the next one.
+std::uint64_t add_block(BlockSource source, std::uint64_t address, std::uint64_t bytes,
+                        std::uint64_t context) noexcept {
+  Block* block = table(source).place_for(address);
+  if (block == nullptr) {
+    LiveBlocks::instance().set_incomplete();
+    return 0;
+  }
+  if (block->address != 0) note_freed(*block);
+  if (source == BlockSource::kFramework) {
+    mark_cached(address, bytes);
+  } else if (source == BlockSource::kDriver && !add_segment(address, bytes)) {
+    LiveBlocks::instance().set_incomplete();
+  }
+  if (source == BlockSource::kFramework) g_has_framework.store(true, std::memory_order_relaxed);
+  *block = {address, bytes, ++g_serial, context, 0};
+  return block->serial;
+}
+
+std::uint64_t remove_block(BlockSource source, std::uint64_t address, std::uint64_t* bytes) noexcept {
+  Block* block = table(source).find(address);
+  if (block == nullptr) return 0;
+  const std::uint64_t serial = block->serial;
+  if (bytes != nullptr) *bytes = block->bytes;
+  note_freed(*block);
+  table(source).erase(*block);
+  if (source == BlockSource::kDriver) remove_segment(address);
+  return serial;
+}
+
+void use_note(const BlockNote& note) noexcept {
+  if (note.address == 0) return;
+  if (note.bytes > 0) {
+    add_block(BlockSource::kFramework, note.address, static_cast<std::uint64_t>(note.bytes), 0);
+  } else {
+    remove_block(BlockSource::kFramework, note.address, nullptr);
+  }
+}
+
+// With the lock held.
+void use_notes() noexcept {
+  constexpr std::uint32_t kAhead = 8;
+  std::uint32_t count = 0;
+  const BlockNote* notes = g_framework_notes.take(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) table(BlockSource::kFramework).fetch_ahead(notes[i + kAhead].address);
+    use_note(notes[i]);
+  }
+}
+
+// Holds the lock, and has the tables say what the journal knows.
+class Settled {
+ public:
+  Settled() noexcept : lock_(g_mutex) {
+    if (!g_framework_notes.empty()) use_notes();
+  }
+
+ private:
+  const std::lock_guard<std::mutex> lock_;
+};
+
+void settle() noexcept {
+  if (g_framework_notes.empty()) return;
+  const Settled settled;
+}
+
 // With the lock held.
 Block* find_serial(std::uint64_t address, std::uint64_t serial) noexcept {
-  for (Table& blocks : g_tables) {
+  for (BlockTable& blocks : g_tables) {
     Block* block = blocks.find(address);
     if (block != nullptr && block->serial == serial) return block;
   }
@@ -170,7 +159,7 @@ Block* find_serial(std::uint64_t address, std::uint64_t serial) noexcept {
 }
 
 template <class Condition>
-void erase_if(Table& blocks, const Condition& condition) {
+void erase_if(BlockTable& blocks, const Condition& condition) {
   std::vector<std::uint64_t> addresses;
   for (const Block& block : blocks) {
     if (block.address != 0 && condition(block)) addresses.push_back(block.address);
@@ -184,7 +173,7 @@ void erase_if(Table& blocks, const Condition& condition) {
 }
 
 void clear_all() noexcept {
-  for (Table& blocks : g_tables) {
+  for (BlockTable& blocks : g_tables) {
     for (const Block& block : blocks) note_freed(block);
     blocks.clear();
   }
@@ -192,7 +181,7 @@ void clear_all() noexcept {
   g_marked = {};
 }
 
-std::vector<program::LiveBlock> sorted(const Table& blocks) {
+std::vector<program::LiveBlock> sorted(const BlockTable& blocks) {
   std::vector<program::LiveBlock> result;
   result.reserve(blocks.used());
   for (const Block& block : blocks) {
@@ -219,7 +208,7 @@ void make_disjoint(std::vector<program::LiveBlock>& blocks) {
 std::vector<program::LiveBlock> disjoint(BlockSource source) {
   std::vector<program::LiveBlock> blocks;
   {
-    const std::lock_guard<std::mutex> lock(g_mutex);
+    const Settled settled;
     blocks = sorted(table(source));
   }
   make_disjoint(blocks);
@@ -249,6 +238,13 @@ bool for_all_needed(const program::Program& program, const Use& use) {
 
 }  // namespace
 
+BlockJournal g_framework_notes;
+
+void note_framework_block_aside(BlockNote note) noexcept {
+  const Settled settled;
+  use_note(note);
+}
+
 LiveBlocks& LiveBlocks::instance() noexcept {
   static LiveBlocks blocks;
   return blocks;
@@ -257,38 +253,18 @@ LiveBlocks& LiveBlocks::instance() noexcept {
 std::uint64_t LiveBlocks::add(BlockSource source, std::uint64_t address, std::uint64_t bytes,
                               std::uint64_t context) noexcept {
   if (address == 0) return 0;
-  const std::lock_guard<std::mutex> lock(g_mutex);
-  Block* block = table(source).place_for(address);
-  if (block == nullptr) {
-    set_incomplete();
-    return 0;
-  }
-  if (block->address != 0) note_freed(*block);
-  if (source == BlockSource::kFramework) {
-    mark_cached(address, bytes);
-  } else if (source == BlockSource::kDriver && !add_segment(address, bytes)) {
-    set_incomplete();
-  }
-  if (source == BlockSource::kFramework) g_has_framework.store(true, std::memory_order_relaxed);
-  *block = {address, bytes, ++g_serial, context, 0};
-  return block->serial;
+  const Settled settled;
+  return add_block(source, address, bytes, context);
 }
 
 std::uint64_t LiveBlocks::remove(BlockSource source, std::uint64_t address, std::uint64_t* bytes) noexcept {
-  const std::lock_guard<std::mutex> lock(g_mutex);
-  Block* block = table(source).find(address);
-  if (block == nullptr) return 0;
-  const std::uint64_t serial = block->serial;
-  if (bytes != nullptr) *bytes = block->bytes;
-  note_freed(*block);
-  table(source).erase(*block);
-  if (source == BlockSource::kDriver) remove_segment(address);
-  return serial;
+  const Settled settled;
+  return remove_block(source, address, bytes);
 }
 
 void LiveBlocks::remove_range(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcept {
   try {
-    const std::lock_guard<std::mutex> lock(g_mutex);
+    const Settled settled;
     erase_if(table(source), [&](const Block& block) { return block.address - address < bytes; });
   } catch (const std::bad_alloc&) {
     set_incomplete();
@@ -297,7 +273,7 @@ void LiveBlocks::remove_range(BlockSource source, std::uint64_t address, std::ui
 
 void LiveBlocks::remove_context(std::uint64_t context) noexcept {
   try {
-    const std::lock_guard<std::mutex> lock(g_mutex);
+    const Settled settled;
     std::vector<program::LiveBlock> gone;
     for (const Block& block : table(BlockSource::kDriver)) {
       if (block.address != 0 && block.context == context) gone.push_back({block.address, block.bytes, block.serial});
@@ -317,7 +293,7 @@ void LiveBlocks::remove_context(std::uint64_t context) noexcept {
 }
 
 void LiveBlocks::clear() noexcept {
-  const std::lock_guard<std::mutex> lock(g_mutex);
+  const Settled settled;
   clear_all();
 }
 
@@ -330,7 +306,7 @@ bool LiveBlocks::snapshot(std::vector<program::LiveBlock>& out) const noexcept {
   try {
     std::vector<program::LiveBlock> outer;
     {
-      const std::lock_guard<std::mutex> lock(g_mutex);
+      const Settled settled;
       out = sorted(table(BlockSource::kFramework));
       outer = sorted(table(BlockSource::kDriver));
       const auto cached = [](const program::LiveBlock& block) {
@@ -378,7 +354,7 @@ bool LiveBlocks::snapshot_host(std::vector<program::LiveBlock>& out) const noexc
 bool LiveBlocks::snapshot_streams(std::vector<std::uint64_t>& out) const noexcept {
   try {
     out.clear();
-    const std::lock_guard<std::mutex> lock(g_mutex);
+    const Settled settled;
     for (const Block& stream : table(BlockSource::kStream)) {
       if (stream.address != 0) out.push_back(stream.address);
     }
@@ -389,7 +365,7 @@ bool LiveBlocks::snapshot_streams(std::vector<std::uint64_t>& out) const noexcep
 }
 
 bool LiveBlocks::refer(std::uint64_t address, std::uint64_t serial) noexcept {
-  const std::lock_guard<std::mutex> lock(g_mutex);
+  const Settled settled;
   Block* block = find_serial(address, serial);
   if (block == nullptr) return false;
   ++block->references;
@@ -397,18 +373,18 @@ bool LiveBlocks::refer(std::uint64_t address, std::uint64_t serial) noexcept {
 }
 
 void LiveBlocks::release(std::uint64_t address, std::uint64_t serial) noexcept {
-  const std::lock_guard<std::mutex> lock(g_mutex);
+  const Settled settled;
   Block* block = find_serial(address, serial);
   if (block != nullptr && block->references != 0) --block->references;
 }
 
 bool LiveBlocks::alive(std::uint64_t address, std::uint64_t serial) const noexcept {
-  const std::lock_guard<std::mutex> lock(g_mutex);
+  const Settled settled;
   return find_serial(address, serial) != nullptr;
 }
 
 bool LiveBlocks::find(BlockSource source, std::uint64_t address, program::LiveBlock& out) const noexcept {
-  const std::lock_guard<std::mutex> lock(g_mutex);
+  const Settled settled;
   const Block* block = table(source).find(address);
   if (block == nullptr) return false;
   out = {block->address, block->bytes, block->serial};
@@ -416,7 +392,7 @@ bool LiveBlocks::find(BlockSource source, std::uint64_t address, program::LiveBl
 }
 
 std::uint64_t LiveBlocks::last_serial() const noexcept {
-  const std::lock_guard<std::mutex> lock(g_mutex);
+  const Settled settled;
   return g_serial;
 }
 
@@ -448,8 +424,17 @@ bool LiveBlocks::alive(const program::Program& program) const noexcept {
   return for_all_needed(program, [&](std::uint64_t address, std::uint64_t serial) { return alive(address, serial); });
 }
 
-std::uint32_t LiveBlocks::epoch() const noexcept { return g_epoch.load(std::memory_order_relaxed); }
-bool LiveBlocks::complete() const noexcept { return g_complete.load(std::memory_order_relaxed); }
-bool LiveBlocks::has_framework() const noexcept { return g_has_framework.load(std::memory_order_relaxed); }
+std::uint32_t LiveBlocks::epoch() const noexcept {
+  settle();
+  return g_epoch.load(std::memory_order_relaxed);
+}
+bool LiveBlocks::complete() const noexcept {
+  settle();
+  return g_complete.load(std::memory_order_relaxed);
+}
+bool LiveBlocks::has_framework() const noexcept {
+  settle();
+  return g_has_framework.load(std::memory_order_relaxed);
+}
 
 }  // namespace grape::replay

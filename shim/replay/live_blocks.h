@@ -57,7 +57,8 @@ class LiveBlocks {
   bool refer(const program::Program& program) noexcept;
   void release(const program::Program& program) noexcept;
   bool alive(const program::Program& program) const noexcept;
-  // Bumped whenever a block that is referred to is freed. One relaxed load: looked at before each replay.
+  // Bumped whenever a block that is referred to is freed. Cheap where no block came or went: looked at before each
+  // replay.
   std::uint32_t epoch() const noexcept;
   bool complete() const noexcept;
   // Has the framework's allocator ever told of a block? Without that its temporary memory looks like everlasting one.

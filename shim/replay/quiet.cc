@@ -17,6 +17,7 @@
 #include "shim/driver/captures.h"
 #include "shim/driver/real_driver.h"
 #include "shim/lifecycle/clock.h"
+#include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/log.h"
 #include "shim/replay/live_blocks.h"
 
@@ -72,7 +73,7 @@ void ended(void* work) {
   auto* mine = static_cast<ThreadWork*>(work);
   mine->depth = 0;
   if (mine->calls.load() % 2 != 0) mine->calls.fetch_add(1);
-  detail::t_work = nullptr;
+  record::t_thread.work = nullptr;
   Threads& all = threads();
   const std::lock_guard<std::mutex> lock(all.mutex);
   try {
@@ -95,7 +96,7 @@ std::uint64_t calls_of_others(bool& under_way) noexcept {
   std::uint64_t calls = 0;
   under_way = false;
   for (const ThreadWork* one = all.all; one != nullptr; one = one->next) {
-    if (one == detail::t_work) continue;
+    if (one == detail::this_work()) continue;
     const std::uint64_t its = one->calls.load(std::memory_order_acquire);
     calls += its;
     under_way = under_way || its % 2 != 0;
@@ -151,8 +152,7 @@ void stream_goes() noexcept { const std::lock_guard<std::mutex> lock(asking()); 
 
 namespace detail {
 
-__thread ThreadWork* t_work = nullptr;
-std::atomic<bool> g_quiet{false};
+GRAPE_HOT std::atomic<bool> g_quiet{false};
 
 ThreadWork* first_work() noexcept {
   Threads& all = threads();
@@ -163,13 +163,13 @@ ThreadWork* first_work() noexcept {
     if (made == nullptr) return nullptr;
     made->next = all.all;
     all.all = made;
-    t_work = made;
+    record::t_thread.work = made;
   } else {
-    t_work = all.free.back();
+    record::t_thread.work = all.free.back();
     all.free.pop_back();
   }
-  if (key != nullptr) pthread_setspecific(*key, t_work);
-  return t_work;
+  if (key != nullptr) pthread_setspecific(*key, record::t_thread.work);
+  return this_work();
 }
 
 void wait_for_end_of_quiet(ThreadWork& mine) noexcept {
@@ -191,7 +191,7 @@ void wait_for_end_of_quiet(ThreadWork& mine) noexcept {
 }  // namespace detail
 
 Onlooker::Onlooker() noexcept {
-  if (detail::t_work == nullptr) detail::first_work();  // so that this thread's own is known
+  if (detail::this_work() == nullptr) detail::first_work();  // so that this thread's own is known
   calls_ = calls_of_others(under_way_);
 }
 

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/record/thread_log.h"
+
 namespace grape::replay {
 
 // Has no stream work? All that the process made are asked, of all contexts, and of the default streams those of the
@@ -27,7 +29,7 @@ struct alignas(64) ThreadWork {
   bool refused = false;
   ThreadWork* next = nullptr;
 };
-extern __thread ThreadWork* t_work __attribute__((tls_model("initial-exec")));
+inline ThreadWork* this_work() noexcept { return static_cast<ThreadWork*>(record::t_thread.work); }
 extern std::atomic<bool> g_quiet;
 ThreadWork* first_work() noexcept;  // null: no memory
 void wait_for_end_of_quiet(ThreadWork& mine) noexcept;
@@ -38,7 +40,7 @@ void wait_for_end_of_quiet(ThreadWork& mine) noexcept;
 // any more, then.
 class Work {
  public:
-  Work() noexcept : mine_(detail::t_work != nullptr ? detail::t_work : detail::first_work()) {
+  Work() noexcept : mine_(detail::this_work() != nullptr ? detail::this_work() : detail::first_work()) {
     if (mine_ == nullptr || mine_->depth++ != 0) return;
     step();
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor's is Quiet's affair
@@ -51,6 +53,8 @@ class Work {
   Work& operator=(const Work&) = delete;
   // Is this thread to do none (NoWork)? Then the call is an error.
   bool refused() const noexcept { return mine_ != nullptr && __builtin_expect(mine_->refused, 0); }
+  // Is it inside of no other one of its thread?
+  bool outermost() const noexcept { return mine_ == nullptr || mine_->depth == 1; }
 
  private:
   void step() noexcept {
@@ -64,7 +68,7 @@ class Work {
 // if it had to.
 class NoWork {
  public:
-  NoWork() noexcept : mine_(detail::t_work != nullptr ? detail::t_work : detail::first_work()) {
+  NoWork() noexcept : mine_(detail::this_work() != nullptr ? detail::this_work() : detail::first_work()) {
     if (mine_ != nullptr) mine_->refused = true;
   }
   ~NoWork() {

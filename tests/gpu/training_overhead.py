@@ -5,7 +5,7 @@ plain's time, over the first 40 steps and over those after.
 Groups of three processes train the same models: two plain ones, of which the second tells how far two equal processes
 differ, and one under Grape with nothing set. --mode adds one in another GRAPE_MODE. They import and build side by side.
 They take the same two cores, since equal processes on other cores differ by 7%, and
-one after the other takes turns, alone on the machine: 40 turns of one step, then 12 turns of several steps. The
+one after the other takes turns, alone on the machine: 40 turns of one step, then 24 turns of several steps. The
 first step, in which kernels are loaded, is not counted. A step is forward, backward, AdamW and zero_grad, between
 synchronisations. Later steps are compared by their median turn. The losses of all must be equal; where those of the
 plain ones differ, the model is left out.
@@ -29,7 +29,7 @@ from instructions import Instructions
 
 from gpu_machine import Measurement, add_options, end, environment, preloaded, show, table, with_build
 
-STEPS, TURNS, TURN_MS = 40, 12, 50
+STEPS, TURNS, TURN_MS = 40, 24, 50
 LIMIT = 1.02
 UNITS = {"ms": "time", "cpu": "CPU time", "instructions": "instructions"}
 PLAIN = ("mlp", "inplace_convolutions", "lstm", "siamese")

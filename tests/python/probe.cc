@@ -21,6 +21,7 @@ namespace grape::record {
 
 std::atomic<std::uint64_t> g_sequence{0};
 std::atomic<std::uint32_t> g_recording{kTaken};
+bool g_only_collected = false;
 __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));
 
 // The friend that a log knows: gives it a block that has no room, so that each event goes through the slow way below.

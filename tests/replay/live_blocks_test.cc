@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "shim/replay/block_journal.h"
 #include "shim/replay/block_references.h"
 
 namespace grape::replay {
@@ -219,6 +220,87 @@ TEST_F(LiveBlocksTest, ManyBlocksComeAndGoAsInAMap) {
     EXPECT_EQ(block.serial, next->second);
     ++next;
   }
+}
+
+TEST_F(LiveBlocksTest, ANotedBlockIsAsAnAddedOne) {
+  note_framework_block(0x1000, 512);
+  EXPECT_TRUE(blocks_.has_framework());
+  program::LiveBlock found;
+  ASSERT_TRUE(blocks_.find(BlockSource::kFramework, 0x1000, found));
+  EXPECT_EQ(found.bytes, 512u);
+  const std::uint64_t second = blocks_.add(BlockSource::kFramework, 0x2000, 512);
+  EXPECT_EQ(second, found.serial + 1);
+  ASSERT_TRUE(blocks_.refer(0x1000, found.serial));
+  const std::uint32_t before = blocks_.epoch();
+  note_framework_block(0x1000, -512);
+  EXPECT_NE(blocks_.epoch(), before) << "whoever refers to it is told";
+  EXPECT_FALSE(blocks_.alive(0x1000, found.serial));
+  note_framework_block(0x2000, 1024);  // where one was never freed
+  EXPECT_FALSE(blocks_.alive(0x2000, second));
+  note_framework_block(0x3000, -512);  // one that nobody knows
+  note_framework_block(0, 512);        // no memory
+  ASSERT_EQ(snapshot().size(), 1u);
+  EXPECT_EQ(snapshot()[0].bytes, 1024u);
+}
+
+TEST_F(LiveBlocksTest, NotesCountInTheirOrderHoweverManyThereAre) {
+  std::map<std::uint64_t, std::int64_t> expected;  // address → bytes
+  std::mt19937_64 random(8);
+  for (int i = 0; i < 100'000; ++i) {
+    const std::uint64_t address = (1 + random() % 300) * 4096;
+    const auto found = expected.find(address);
+    const auto bytes = static_cast<std::int64_t>((1 + random() % 8) * 512);
+    const bool noted = random() % 16 != 0;
+    if (found != expected.end()) {
+      if (noted) {
+        note_framework_block(address, -found->second);
+      } else {
+        ASSERT_NE(blocks_.remove(BlockSource::kFramework, address), 0u);
+      }
+      expected.erase(found);
+      continue;
+    }
+    expected[address] = bytes;
+    if (noted) {
+      note_framework_block(address, bytes);
+    } else {
+      const std::uint64_t serial = blocks_.add(BlockSource::kFramework, address, static_cast<std::uint64_t>(bytes));
+      ASSERT_EQ(serial, blocks_.last_serial());
+    }
+  }
+  const auto all = snapshot();
+  ASSERT_EQ(all.size(), expected.size());
+  auto next = expected.begin();
+  for (const program::LiveBlock& block : all) {
+    EXPECT_EQ(block.address, next->first);
+    EXPECT_EQ(block.bytes, static_cast<std::uint64_t>(next->second));
+    ++next;
+  }
+}
+
+// What one thread was given another one frees, as backward passes do. Run under the thread sanitizer as well.
+TEST_F(LiveBlocksTest, BlocksGoFromThreadToThread) {
+  constexpr std::uint64_t kPairs = 2, kBlocks = 20'000;
+  std::atomic<std::uint64_t> given[kPairs] = {};
+  std::vector<std::thread> workers;
+  for (std::uint64_t pair = 0; pair < kPairs; ++pair) {
+    const std::uint64_t base = (pair + 1) << 32;
+    workers.emplace_back([&, pair, base] {
+      for (std::uint64_t i = 1; i <= kBlocks; ++i) {
+        note_framework_block(base + i * 512, 512);
+        given[pair].store(i, std::memory_order_release);
+        if (i % 1000 == 0) (void)blocks_.epoch();
+      }
+    });
+    workers.emplace_back([&, pair, base] {
+      for (std::uint64_t i = 1; i <= kBlocks; ++i) {
+        while (given[pair].load(std::memory_order_acquire) < i) std::this_thread::yield();
+        note_framework_block(base + i * 512, -512);
+      }
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_TRUE(snapshot().empty());
 }
 
 // Run under the thread sanitizer as well.
