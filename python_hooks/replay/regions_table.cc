@@ -202,7 +202,7 @@ void add_regions(RunReport& report) {
 
 namespace {
 
-Region* find_or_make(const Key& key) noexcept {
+__attribute__((noinline, cold)) Region* find_or_make(const Key& key) noexcept {
   try {
     const auto found = table().find(key);
     if (found != table().end() && is_of(*found->second, key)) return found->second.get();

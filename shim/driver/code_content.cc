@@ -14,10 +14,11 @@
 #include "shim/driver/kernel_content.h"
 #include "shim/driver/real_driver.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
 
 namespace grape::driver {
 
-std::atomic<bool> g_follows_code{false};
+GRAPE_HOT std::atomic<bool> g_follows_code{false};
 
 namespace {
 
@@ -33,6 +34,14 @@ struct Known {
 Known& known() {
   static auto& all = *new Known;
   return all;
+}
+
+// Functions whose library is known, by a hash: libraries ask for the function of the same kernel at each launch.
+constexpr int kObtainedBits = 10;
+std::atomic<std::uint64_t> g_obtained[std::size_t{1} << kObtainedBits];
+
+std::atomic<std::uint64_t>& obtained_place(std::uint64_t function) noexcept {
+  return g_obtained[(function * 0x9E3779B97F4A7C15ull) >> (64 - kObtainedBits)];
 }
 
 template <typename Handle>
@@ -85,6 +94,7 @@ void unloaded(std::uint64_t owner) noexcept {
   Known& all = known();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.content.erase(owner);
+  for (std::atomic<std::uint64_t>& function : g_obtained) function.store(0, std::memory_order_relaxed);
   for (auto at = all.library_of.begin(); at != all.library_of.end();) {
     at = at->second == owner ? all.library_of.erase(at) : std::next(at);
   }
@@ -121,6 +131,8 @@ void code_obtained(CUmodule* module, CUlibrary library) noexcept {
 }
 
 void code_obtained(CUfunction* function, CUkernel kernel) noexcept {
+  std::atomic<std::uint64_t>& place = obtained_place(number(*function));
+  if (place.load(std::memory_order_relaxed) == number(*function)) return;
   auto* library_of = real::get_cuKernelGetLibrary();
   CUlibrary library = nullptr;
   if (library_of == nullptr || library_of(&library, kernel) != CUDA_SUCCESS) return;
@@ -128,6 +140,7 @@ void code_obtained(CUfunction* function, CUkernel kernel) noexcept {
   const std::lock_guard<std::mutex> lock(all.mutex);
   try {
     all.library_of[number(*function)] = number(library);
+    place.store(number(*function), std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {
   }
 }

@@ -39,21 +39,28 @@ std::vector<Segment>::iterator segment_at(std::uint64_t address) noexcept {
   return before ? next - 1 : next;
 }
 
-// The segment that was marked last, as long as no segment comes or goes: most blocks lie in the one of the block
-// before.
-Segment g_marked;
+// Segments that are marked already, by where a block lies, as long as no segment comes or goes.
+struct Marked {
+  std::uint64_t address = 0, bytes = 0;
+};
+constexpr std::size_t kMarked = 64;
+constexpr int kMarkedBits = 21;  // PyTorch's smallest segments have 2 MiB
+Marked g_marked[kMarked];
+
+void forget_marked() noexcept { std::fill(std::begin(g_marked), std::end(g_marked), Marked{}); }
 
 void mark_cached(std::uint64_t address, std::uint64_t bytes) noexcept {
-  if (address >= g_marked.address && address + bytes <= g_marked.address + g_marked.bytes) return;
+  Marked& marked = g_marked[(address >> kMarkedBits) % kMarked];
+  if (address >= marked.address && address + bytes <= marked.address + marked.bytes) return;
   for (auto at = segment_at(address); at != segments().end() && at->address < address + bytes; ++at) {
     at->cached = true;
-    g_marked = *at;
+    marked = {at->address, at->bytes};
   }
 }
 
 // False: no memory.
 bool add_segment(std::uint64_t address, std::uint64_t bytes) noexcept {
-  g_marked = {};
+  forget_marked();
   const auto next = segment_from(address);
   if (next != segments().end() && next->address == address) {
     *next = {address, bytes, false};
@@ -68,10 +75,26 @@ bool add_segment(std::uint64_t address, std::uint64_t bytes) noexcept {
 }
 
 void remove_segment(std::uint64_t address) noexcept {
-  g_marked = {};
+  forget_marked();
   const auto place = segment_from(address);
   if (place != segments().end() && place->address == address) segments().erase(place);
 }
+
+// The contexts that blocks go with, by number less 1.
+std::vector<std::uint64_t>& contexts() {
+  static auto& all = *new std::vector<std::uint64_t>;
+  return all;
+}
+
+// 0: none in particular. Throws std::bad_alloc.
+std::uint32_t number_of_context(std::uint64_t context) {
+  if (context == 0) return 0;
+  const auto known = std::find(contexts().begin(), contexts().end(), context);
+  const auto number = static_cast<std::uint32_t>(known - contexts().begin()) + 1;
+  if (known == contexts().end()) contexts().push_back(context);
+  return number;
+}
+
 std::uint64_t g_serial = 0;
 std::atomic<std::uint32_t> g_epoch{1};
 std::atomic<bool> g_complete{true};
@@ -85,7 +108,7 @@ void note_freed(const Block& block) noexcept {
 
 // 0: no memory. With the lock held, as the next one.
 std::uint64_t add_block(BlockSource source, std::uint64_t address, std::uint64_t bytes,
-                        std::uint64_t context) noexcept {
+                        std::uint32_t context) noexcept {
   Block* block = table(source).place_for(address);
   if (block == nullptr) {
     LiveBlocks::instance().set_incomplete();
@@ -178,7 +201,7 @@ void clear_all() noexcept {
     blocks.clear();
   }
   segments().clear();
-  g_marked = {};
+  forget_marked();
 }
 
 std::vector<program::LiveBlock> sorted(const BlockTable& blocks) {
@@ -254,7 +277,12 @@ std::uint64_t LiveBlocks::add(BlockSource source, std::uint64_t address, std::ui
                               std::uint64_t context) noexcept {
   if (address == 0) return 0;
   const Settled settled;
-  return add_block(source, address, bytes, context);
+  try {
+    return add_block(source, address, bytes, number_of_context(context));
+  } catch (const std::bad_alloc&) {
+    set_incomplete();
+    return 0;
+  }
 }
 
 std::uint64_t LiveBlocks::remove(BlockSource source, std::uint64_t address, std::uint64_t* bytes) noexcept {
@@ -274,12 +302,13 @@ void LiveBlocks::remove_range(BlockSource source, std::uint64_t address, std::ui
 void LiveBlocks::remove_context(std::uint64_t context) noexcept {
   try {
     const Settled settled;
+    const std::uint32_t number = number_of_context(context);
     std::vector<program::LiveBlock> gone;
     for (const Block& block : table(BlockSource::kDriver)) {
-      if (block.address != 0 && block.context == context) gone.push_back({block.address, block.bytes, block.serial});
+      if (block.address != 0 && block.context == number) gone.push_back({block.address, block.bytes, block.serial});
     }
     std::sort(gone.begin(), gone.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
-    const auto belongs = [context](const Block& block) { return block.context == context; };
+    const auto belongs = [number](const Block& block) { return block.context == number; };
     erase_if(table(BlockSource::kDriver), belongs);
     erase_if(table(BlockSource::kHost), belongs);
     erase_if(table(BlockSource::kEvent), belongs);
