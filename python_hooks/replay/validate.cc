@@ -10,6 +10,7 @@
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/shadowed.h"
 #include "python_hooks/state/observers.h"
+#include "python_hooks/state/traps.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/replay/thread_context.h"
@@ -43,6 +44,7 @@ class Check {
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
     const auto memory = reachable_memory(region_, proven_.program.head(), proven_.globals.get(), call_);
     nodes_before_ = state::autograd_nodes();
+    others_changes_ = state::setting_changes_of_others();
     const grape::replay::ContextScope scope(call_.work.context);
     if (!scope.entered()) error = kNoContext;
     return scope.entered() && shadow_.before(stream_of(call_), memory, error);
@@ -53,6 +55,7 @@ class Check {
     const std::uint64_t nodes_made = state::autograd_nodes() - nodes_before_;
     const bool host_random = !host_random_.moved_by(proven_.draws);
     if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
+    if (state::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
     std::string other = host_random ? "draws random numbers on the host" : other_state();
     const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.guard, error);
     if (outcome == nullptr && error.empty()) return Checked::kInconclusive;
@@ -139,7 +142,7 @@ class Check {
   Shadow shadow_;
   std::unique_ptr<state::Before> before_;
   std::vector<state::TensorVersion> globals_before_;
-  std::uint64_t seed_ = 0, offset_ = 0, nodes_before_ = 0;
+  std::uint64_t seed_ = 0, offset_ = 0, nodes_before_ = 0, others_changes_ = 0;
   state::HostRandom host_random_;
   bool random_known_ = false;
 };

@@ -28,6 +28,7 @@ Trap g_traps[kMostTraps];
 std::size_t g_trap_count = 0;
 unsigned g_armed = 0;
 std::uint64_t g_pool_changes = 0, g_setting_changes = 0;
+__thread std::uint64_t t_setting_changes = 0;  // this thread's of them
 
 FlatMap<AddressKey, std::uint32_t>& known_places() {
   static auto* places = new FlatMap<AddressKey, std::uint32_t>;
@@ -38,7 +39,10 @@ template <std::size_t index>
 void* tell_and_call(void* a, void* b, void* c, void* d, void* e, void* f) {
   const Trap& trap = g_traps[index];
   if (trap.effect.kind == EffectKind::kPool) ++g_pool_changes;
-  if (trap.effect.kind == EffectKind::kSetting) ++g_setting_changes;
+  if (trap.effect.kind == EffectKind::kSetting) {
+    ++g_setting_changes;
+    ++t_setting_changes;
+  }
   if (!t_observing) return trap.function(a, b, c, d, e, f);
   if (trap.effect.kind != EffectKind::kDraws) {
     on_effect(trap.effect, a, b);
@@ -66,6 +70,7 @@ bool stays(const Trap& trap) noexcept { return trap.kept || counts(trap.effect);
 
 std::uint64_t pool_changes() noexcept { return g_pool_changes; }
 std::uint64_t setting_changes() noexcept { return g_setting_changes; }
+std::uint64_t setting_changes_of_others() noexcept { return g_setting_changes - t_setting_changes; }
 
 bool add_trap(void** place, const HostEffect& effect) noexcept {
   if (*place == nullptr || known_places().find({place}) != nullptr) return true;

@@ -52,6 +52,7 @@ bool add_trap(void** place, const HostEffect& effect) noexcept;
 // How often functions of kind kPool, or kSetting, were called, by any thread, in observed calls and between them.
 std::uint64_t pool_changes() noexcept;
 std::uint64_t setting_changes() noexcept;
+std::uint64_t setting_changes_of_others() noexcept;  // than this thread
 
 // Between these calls the traps tell. They nest.
 void arm_traps() noexcept;
