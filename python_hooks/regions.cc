@@ -52,7 +52,7 @@ bool replaying() noexcept {
   return ask_if_replaying();
 }
 
-GRAPE_HOT_CODE Object* record_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+Object* record_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
   record::ThreadLog* log = positional_count(count) != 0 ? recording_log() : nullptr;
   if (log == nullptr) return g_call_module(function, arguments, count, names);
   OpenScope scope;
@@ -62,7 +62,7 @@ GRAPE_HOT_CODE Object* record_module(Object* function, Object* const* arguments,
   return result;
 }
 
-GRAPE_HOT_CODE Object* call_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+Object* call_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
   if (replaying()) return replay::call(record_module, function, arguments, count, names);
   return record_module(function, arguments, count, names);
 }

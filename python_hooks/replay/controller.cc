@@ -441,7 +441,7 @@ Object* decide_on(Region& region, const PlainCall& plain) {
   return call.passed_on ? run_eagerly(region, call) : run_as_it_is(call);
 }
 
-GRAPE_HOT_CODE Object* call_region(const PlainCall& call) {
+Object* call_region(const PlainCall& call) {
   grape::replay::CopyMemory::instance().note_call();
   look_for_regions_if_due();
   Region* region = region_of(call.root, call.self);

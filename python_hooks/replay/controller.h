@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "python_hooks/cpython.h"
-#include "shim/lifecycle/hot.h"
 
 namespace grape::python::replay {
 
@@ -16,8 +15,7 @@ Enabled enabled() noexcept;
 double seconds_in_regions() noexcept;
 
 // In place of Module.__call__: `eager` is what it ran before. Same arguments, same result, same exceptions.
-GRAPE_HOT_CODE Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count,
-                            Object* names);
+Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
 // In place of a function that GRAPE_REGIONS names.
 Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
 

@@ -31,7 +31,6 @@
 #include "python_hooks/state/outcome.h"
 #include "python_hooks/state/walk.h"
 #include "python_hooks/state/walk_memo.h"
-#include "shim/lifecycle/hot.h"
 #include "shim/replay/block_references.h"
 #include "shim/replay/steps.h"
 
@@ -248,7 +247,7 @@ StageCounts count_stages(const Region& region) noexcept;
 
 // The region of a module, or of a function and the module that is its first argument (null: it is none); null: no
 // memory, or one that is never replayed.
-GRAPE_HOT_CODE Region* region_of(Object* root, Object* self) noexcept;
+Region* region_of(Object* root, Object* self) noexcept;
 // Was any region's call that of a module?
 bool module_was_called() noexcept;
 

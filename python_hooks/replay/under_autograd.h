@@ -9,16 +9,16 @@ namespace grape::python::replay {
 
 // Is the call to run as always, without a look at it, since gradients are on and the region's results require grad, or
 // since nobody knows yet whether they do?
-GRAPE_HOT_CODE bool runs_under_autograd(Region& region) noexcept;
+bool runs_under_autograd(Region& region) noexcept;
 
 // Runs it so; the modules inside are regions of their own. Looks at the result where that is not known.
-GRAPE_HOT_CODE Object* run_under_autograd(Region& region, const PlainCall& call);
+Object* run_under_autograd(Region& region, const PlainCall& call);
 
 // Counts a region's call, and its time where that is cheap: each outermost one, and of the others one in 16.
 class CountedCall {
  public:
-  GRAPE_HOT_CODE explicit CountedCall(Region& region) noexcept;
-  GRAPE_HOT_CODE ~CountedCall() noexcept;
+  explicit CountedCall(Region& region) noexcept;
+  ~CountedCall() noexcept;
   CountedCall(const CountedCall&) = delete;
   CountedCall& operator=(const CountedCall&) = delete;
 

@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "python_hooks/cpython.h"
-#include "shim/lifecycle/hot.h"
 
 namespace grape::python::state {
 
@@ -47,7 +46,7 @@ bool is_tensor_or_subclass(Object* object) noexcept;
 bool is_parameter(Object* object) noexcept;
 bool requires_grad(Object* tensor) noexcept;
 // Of this thread, with or without the GIL. True where torch is not known.
-GRAPE_HOT_CODE bool gradients_enabled() noexcept;
+bool gradients_enabled() noexcept;
 // Does anything but its Python object keep the tensor (a view of it, a graph of autograd)? True where torch does not
 // say.
 bool held_by_native_code(Object* plain_tensor) noexcept;

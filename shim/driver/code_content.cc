@@ -36,13 +36,42 @@ Known& known() {
   return all;
 }
 
-// Functions whose library is known, by a hash: libraries ask for the function of the same kernel at each launch.
-constexpr int kObtainedBits = 10;
-std::atomic<std::uint64_t> g_obtained[std::size_t{1} << kObtainedBits];
+// Kernels of which it is known that a function is theirs, by a hash of that: libraries ask for the function of the same
+// kernel at each launch.
+class Obtained {
+ public:
+  bool has(std::uint64_t function, std::uint64_t kernel) const noexcept {
+    const Place& place = place_of(function);
+    return place.kernel.load(std::memory_order_acquire) == kernel &&
+           place.function.load(std::memory_order_acquire) == function &&
+           place.kernel.load(std::memory_order_relaxed) == kernel;  // and was not exchanged meanwhile
+  }
 
-std::atomic<std::uint64_t>& obtained_place(std::uint64_t function) noexcept {
-  return g_obtained[(function * 0x9E3779B97F4A7C15ull) >> (64 - kObtainedBits)];
-}
+  // These two with Known's lock held.
+  void add(std::uint64_t function, std::uint64_t kernel) noexcept {
+    Place& place = place_of(function);
+    place.kernel.store(0, std::memory_order_release);
+    place.function.store(function, std::memory_order_release);
+    place.kernel.store(kernel, std::memory_order_release);
+  }
+  void clear() noexcept {
+    for (Place& place : places_) place.kernel.store(0, std::memory_order_release);
+  }
+
+ private:
+  struct Place {
+    std::atomic<std::uint64_t> function{0}, kernel{0};  // 0: none
+  };
+  static constexpr int kBits = 10;
+  static std::size_t index_of(std::uint64_t function) noexcept {
+    return (function * 0x9E3779B97F4A7C15ull) >> (64 - kBits);
+  }
+  const Place& place_of(std::uint64_t function) const noexcept { return places_[index_of(function)]; }
+  Place& place_of(std::uint64_t function) noexcept { return places_[index_of(function)]; }
+
+  Place places_[std::size_t{1} << kBits];
+};
+Obtained g_obtained;
 
 template <typename Handle>
 std::uint64_t number(Handle handle) noexcept {
@@ -94,7 +123,7 @@ void unloaded(std::uint64_t owner) noexcept {
   Known& all = known();
   const std::lock_guard<std::mutex> lock(all.mutex);
   all.content.erase(owner);
-  for (std::atomic<std::uint64_t>& function : g_obtained) function.store(0, std::memory_order_relaxed);
+  g_obtained.clear();
   for (auto at = all.library_of.begin(); at != all.library_of.end();) {
     at = at->second == owner ? all.library_of.erase(at) : std::next(at);
   }
@@ -131,8 +160,7 @@ void code_obtained(CUmodule* module, CUlibrary library) noexcept {
 }
 
 void code_obtained(CUfunction* function, CUkernel kernel) noexcept {
-  std::atomic<std::uint64_t>& place = obtained_place(number(*function));
-  if (place.load(std::memory_order_relaxed) == number(*function)) return;
+  if (g_obtained.has(number(*function), number(kernel))) return;
   auto* library_of = real::get_cuKernelGetLibrary();
   CUlibrary library = nullptr;
   if (library_of == nullptr || library_of(&library, kernel) != CUDA_SUCCESS) return;
@@ -140,7 +168,7 @@ void code_obtained(CUfunction* function, CUkernel kernel) noexcept {
   const std::lock_guard<std::mutex> lock(all.mutex);
   try {
     all.library_of[number(*function)] = number(library);
-    place.store(number(*function), std::memory_order_relaxed);
+    g_obtained.add(number(*function), number(kernel));
   } catch (const std::bad_alloc&) {
   }
 }

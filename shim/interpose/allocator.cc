@@ -89,7 +89,7 @@ void check_allocator() noexcept {
 
 // void c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device)
 void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,
-                         Device device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE") GRAPE_HOT_CODE
+                         Device device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")
     __attribute__((visibility("default")));
 
 void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocated, std::size_t reserved,

@@ -3,5 +3,3 @@
 #pragma once
 
 #define GRAPE_HOT __attribute__((section("grape_hot")))
-// The same for the functions on that way: in a few pages, whichever room they are of.
-#define GRAPE_HOT_CODE __attribute__((hot))
