@@ -71,6 +71,7 @@ class Pair:
     def __init__(self, options, folder):
         self.folder = Path(folder)
         self.calls = self.replayed = self.steps = self.raised = self.broken = 0
+        self.error = ""
         settings = {"LD_PRELOAD": options.grape, "GRAPE_MODE": "replay", "GRAPE_REGIONS": "program_*:region_*"}
         settings.update(setting.split("=", 1) for setting in options.set)
         self.workers = []
@@ -97,6 +98,7 @@ class Pair:
         steps = [step["seen"] for name, _ in programs for step in plain.get(name, ())]
         self.steps += len(steps)
         self.raised += sum("error" in seen for seen in steps)
+        self.error = self.error or next((str(seen["error"]) for seen in steps if "error" in seen), "")
         found = {}
         for name, _ in programs:
             if name not in plain:  # PyTorch itself crashed, or waits forever
