@@ -69,6 +69,11 @@ def main():
     for name, region in run_preloaded(given, AGAIN, expected, GRAPE_VALIDATE="3").items():
         if name in AGAIN and region["validated"] == 0:
             raise SystemExit(f"{name}: no replay was checked")
+    segments = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}  # mapped, and no context's
+    expected = replayed.run(given.python, __file__, ["--program", *AGAIN], **DEVICES, **segments)
+    for name, region in run_preloaded(given, AGAIN, expected, **segments).items():
+        if name in AGAIN and region["replayed"] == 0:
+            raise SystemExit(f"{name}: in expandable segments no call was replayed")
     with tempfile.TemporaryDirectory() as cache:
         first, again = (run_preloaded(given, AGAIN, expected, GRAPE_CACHE=cache) for _ in range(2))
     for name in AGAIN:

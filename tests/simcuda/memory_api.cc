@@ -54,7 +54,7 @@ CUresult attribute_of(void* data, CUpointer_attribute attribute, CUdeviceptr add
       *static_cast<int*>(data) = found->kind == MemoryKind::kManaged;
       break;
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-      *static_cast<int*>(data) = device_of(found->context);
+      *static_cast<int*>(data) = found->device != kAnyDevice ? found->device : device_of(found->context);
       break;
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
       *static_cast<int*>(data) = 0;

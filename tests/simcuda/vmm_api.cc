@@ -99,6 +99,7 @@ CUresult api::cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGe
   Allocation mapping;
   mapping.base = address;
   mapping.size = bytes;
+  mapping.device = found->second.properties.location.id;
   mapping.physical = handle;
   mapping.physical_offset = offset;
   SIM_TRY(Memory::instance().map(mapping, found->second.file));
