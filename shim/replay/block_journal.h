@@ -60,7 +60,7 @@ extern BlockJournal g_framework_notes;  // LiveBlocks takes them
 __attribute__((cold)) void note_framework_block_aside(BlockNote note) noexcept;
 
 // A block of the framework's came, or went (bytes below 0). As LiveBlocks::add() and remove(), for whoever asks no
-// serial: it costs a fraction, and counts from the next question on.
+// serial: it costs a fraction, and counts from the next question on. Keeps errno.
 inline void note_framework_block(std::uint64_t address, std::int64_t bytes) noexcept {
   if (__builtin_expect(!g_framework_notes.append(address, bytes), 0)) note_framework_block_aside({address, bytes});
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <new>
@@ -264,8 +265,10 @@ bool for_all_needed(const program::Program& program, const Use& use) {
 BlockJournal g_framework_notes;
 
 void note_framework_block_aside(BlockNote note) noexcept {
+  const int saved_errno = errno;
   const Settled settled;
   use_note(note);
+  errno = saved_errno;
 }
 
 LiveBlocks& LiveBlocks::instance() noexcept {
