@@ -106,7 +106,7 @@ class Fuzzer:
         )
         if self.different:
             print("seeds that differ:", *(name for name, _ in self.different))
-        # Programs raise on purpose now and then: about one step in ten.
+        # Programs raise on purpose now and then: about one step in four.
         broken = self.raised * 2 > self.steps
         if broken:
             print("most steps raised: these programs try nothing; one of their errors:", self.error)
