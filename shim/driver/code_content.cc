@@ -40,7 +40,7 @@ Known& known() {
 // kernel at each launch.
 class Obtained {
  public:
-  bool has(std::uint64_t function, std::uint64_t kernel) const noexcept {
+  bool has(std::uint64_t function, std::uint64_t kernel) noexcept {
     const Place& place = place_of(function);
     return place.kernel.load(std::memory_order_acquire) == kernel &&
            place.function.load(std::memory_order_acquire) == function &&
@@ -63,11 +63,9 @@ class Obtained {
     std::atomic<std::uint64_t> function{0}, kernel{0};  // 0: none
   };
   static constexpr int kBits = 10;
-  static std::size_t index_of(std::uint64_t function) noexcept {
-    return (function * 0x9E3779B97F4A7C15ull) >> (64 - kBits);
+  Place& place_of(std::uint64_t function) noexcept {
+    return places_[(function * 0x9E3779B97F4A7C15ull) >> (64 - kBits)];
   }
-  const Place& place_of(std::uint64_t function) const noexcept { return places_[index_of(function)]; }
-  Place& place_of(std::uint64_t function) noexcept { return places_[index_of(function)]; }
 
   Place places_[std::size_t{1} << kBits];
 };

@@ -5,19 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 
 namespace grape::replay {
 
-// Two of them in a cache line.
-struct alignas(32) Block {
+struct Block {
   std::uint64_t address = 0;  // 0: a free place
   std::uint64_t bytes = 0;
   std::uint64_t serial = 0;
-  std::uint32_t context = 0;  // its number (LiveBlocks); 0: none in particular
+  std::uint64_t context = 0;
   std::uint32_t references = 0;
 };
-static_assert(sizeof(Block) == 32);
 
 // Blocks by address: open addressing, at most half full, so that an allocation costs no memory allocation of its own.
 class BlockTable {
@@ -77,9 +74,8 @@ class BlockTable {
 
   bool grow() noexcept {
     const std::size_t larger = room_ == 0 ? 1024 : room_ * 2;
-    auto* fresh = static_cast<Block*>(std::aligned_alloc(kLine, larger * sizeof(Block)));
+    auto* fresh = static_cast<Block*>(std::calloc(larger, sizeof(Block)));
     if (fresh == nullptr) return false;
-    std::uninitialized_fill(fresh, fresh + larger, Block{});
     Block* old = places_;
     const std::size_t old_room = room_;
     places_ = fresh;
@@ -90,8 +86,6 @@ class BlockTable {
     std::free(old);
     return true;
   }
-
-  static constexpr std::size_t kLine = 64;  // bytes of a cache line
 
   Block* places_ = nullptr;
   std::size_t room_ = 0;  // a power of two

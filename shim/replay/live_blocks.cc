@@ -81,21 +81,6 @@ void remove_segment(std::uint64_t address) noexcept {
   if (place != segments().end() && place->address == address) segments().erase(place);
 }
 
-// The contexts that blocks go with, by number less 1.
-std::vector<std::uint64_t>& contexts() {
-  static auto& all = *new std::vector<std::uint64_t>;
-  return all;
-}
-
-// 0: none in particular. Throws std::bad_alloc.
-std::uint32_t number_of_context(std::uint64_t context) {
-  if (context == 0) return 0;
-  const auto known = std::find(contexts().begin(), contexts().end(), context);
-  const auto number = static_cast<std::uint32_t>(known - contexts().begin()) + 1;
-  if (known == contexts().end()) contexts().push_back(context);
-  return number;
-}
-
 std::uint64_t g_serial = 0;
 std::atomic<std::uint32_t> g_epoch{1};
 std::atomic<bool> g_complete{true};
@@ -109,7 +94,7 @@ void note_freed(const Block& block) noexcept {
 
 // 0: no memory. With the lock held, as the next one.
 std::uint64_t add_block(BlockSource source, std::uint64_t address, std::uint64_t bytes,
-                        std::uint32_t context) noexcept {
+                        std::uint64_t context) noexcept {
   Block* block = table(source).place_for(address);
   if (block == nullptr) {
     LiveBlocks::instance().set_incomplete();
@@ -280,12 +265,7 @@ std::uint64_t LiveBlocks::add(BlockSource source, std::uint64_t address, std::ui
                               std::uint64_t context) noexcept {
   if (address == 0) return 0;
   const Settled settled;
-  try {
-    return add_block(source, address, bytes, number_of_context(context));
-  } catch (const std::bad_alloc&) {
-    set_incomplete();
-    return 0;
-  }
+  return add_block(source, address, bytes, context);
 }
 
 std::uint64_t LiveBlocks::remove(BlockSource source, std::uint64_t address, std::uint64_t* bytes) noexcept {
@@ -305,13 +285,12 @@ void LiveBlocks::remove_range(BlockSource source, std::uint64_t address, std::ui
 void LiveBlocks::remove_context(std::uint64_t context) noexcept {
   try {
     const Settled settled;
-    const std::uint32_t number = number_of_context(context);
     std::vector<program::LiveBlock> gone;
     for (const Block& block : table(BlockSource::kDriver)) {
-      if (block.address != 0 && block.context == number) gone.push_back({block.address, block.bytes, block.serial});
+      if (block.address != 0 && block.context == context) gone.push_back({block.address, block.bytes, block.serial});
     }
     std::sort(gone.begin(), gone.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
-    const auto belongs = [number](const Block& block) { return block.context == number; };
+    const auto belongs = [context](const Block& block) { return block.context == context; };
     erase_if(table(BlockSource::kDriver), belongs);
     erase_if(table(BlockSource::kHost), belongs);
     erase_if(table(BlockSource::kEvent), belongs);

@@ -9,7 +9,7 @@ random_autograd.py --hashes SEED    # prints one hash a step, of a plain run and
 
 INTERPRETER: one whose PyTorch has a GPU, or the simulated one of tests/host_torch. --seconds: begin nothing new after
 that time. Prints each program that differs with the first difference, and a shrunk program into --out. Exit status: 0
-all equal, 1 something differs, nothing was replayed, or nearly all steps raised (PyTorch does not work here), 2 usage.
+all equal, 1 something differs, nothing was replayed, or most steps raised (PyTorch does not work here), 2 usage.
 """
 
 import argparse

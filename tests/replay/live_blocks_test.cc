@@ -26,6 +26,19 @@ class LiveBlocksTest : public testing::Test {
     return out;
   }
 
+  // `expected`: by address, what `of` takes from the block there.
+  template <class Value, class Of>
+  void expect_snapshot(const std::map<std::uint64_t, Value>& expected, const Of& of) {
+    const auto all = snapshot();
+    ASSERT_EQ(all.size(), expected.size());
+    auto next = expected.begin();
+    for (const program::LiveBlock& block : all) {
+      EXPECT_EQ(block.address, next->first);
+      EXPECT_EQ(of(block), next->second);
+      ++next;
+    }
+  }
+
   LiveBlocks& blocks_ = LiveBlocks::instance();
 };
 
@@ -212,14 +225,7 @@ TEST_F(LiveBlocksTest, ManyBlocksComeAndGoAsInAMap) {
       expected.erase(found);
     }
   }
-  const auto all = snapshot();
-  ASSERT_EQ(all.size(), expected.size());
-  auto next = expected.begin();
-  for (const program::LiveBlock& block : all) {
-    EXPECT_EQ(block.address, next->first);
-    EXPECT_EQ(block.serial, next->second);
-    ++next;
-  }
+  expect_snapshot(expected, [](const program::LiveBlock& block) { return block.serial; });
 }
 
 TEST_F(LiveBlocksTest, ANotedBlockIsAsAnAddedOne) {
@@ -268,14 +274,7 @@ TEST_F(LiveBlocksTest, NotesCountInTheirOrderHoweverManyThereAre) {
       ASSERT_EQ(serial, blocks_.last_serial());
     }
   }
-  const auto all = snapshot();
-  ASSERT_EQ(all.size(), expected.size());
-  auto next = expected.begin();
-  for (const program::LiveBlock& block : all) {
-    EXPECT_EQ(block.address, next->first);
-    EXPECT_EQ(block.bytes, static_cast<std::uint64_t>(next->second));
-    ++next;
-  }
+  expect_snapshot(expected, [](const program::LiveBlock& block) { return static_cast<std::int64_t>(block.bytes); });
 }
 
 // What one thread was given another one frees, as backward passes do. Run under the thread sanitizer as well.
