@@ -9,7 +9,8 @@ random_autograd.py --hashes SEED    # prints one hash a step, of a plain run and
 
 INTERPRETER: one whose PyTorch has a GPU, or the simulated one of tests/host_torch. --seconds: begin nothing new after
 that time. Prints each program that differs with the first difference, and a shrunk program into --out. Exit status: 0
-all equal, 1 something differs, nothing was replayed, or most steps raised (PyTorch does not work here), 2 usage.
+all equal, 1 something differs, nothing was replayed, or most steps raised (PyTorch does not work here: then it stops
+early), 2 usage.
 """
 
 import argparse
@@ -48,7 +49,7 @@ class Fuzzer:
     def work(self, folder):
         try:
             pair = runs.Pair(self.options, folder)
-            while some := self.next_programs():
+            while pair.pytorch_works() and (some := self.next_programs()):
                 self.try_them(pair, some)
             pair.close()
             with self.lock:
@@ -106,7 +107,6 @@ class Fuzzer:
         )
         if self.different:
             print("seeds that differ:", *(name for name, _ in self.different))
-        # Programs raise on purpose now and then: about one step in four.
         broken = self.raised * 2 > self.steps
         if broken:
             print("most steps raised: these programs try nothing; one of their errors:", self.error)

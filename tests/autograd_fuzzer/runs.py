@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+ENOUGH_STEPS = 200  # to tell whether PyTorch works
 PLAIN_SECONDS, SECONDS = 6, 120  # for one program: some recurse without end, and a machine may be busy
 
 
@@ -111,6 +112,10 @@ class Pair:
         if len(named) == 1 and grape_end and found[named[0][0]] is None:
             found[named[0][0]] = Difference(named[0][0], "", "the run under Grape", "", grape_end)
         return found
+
+    def pytorch_works(self):
+        """False: most steps raised. Programs raise on purpose now and then, about one step in four."""
+        return self.steps < ENOUGH_STEPS or self.raised * 2 <= self.steps
 
     def close(self):
         for worker in self.workers:

@@ -1,5 +1,6 @@
 """Operators on the simulated device give what they give on the CPU."""
 import unittest
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,11 @@ class OperatorsTest(unittest.TestCase):
             for x, then in zip(ids, expected):
                 for a, b in zip(then, flat(net(x.cuda()))):
                     self.assertTrue(torch.allclose(a, b.cpu(), atol=1e-5))
+
+    def test_devices_of_the_machine_are_not_counted(self):
+        seven = mock.patch.object(torch.cuda, "_raw_device_count_nvml", return_value=7)
+        with seven, mock.patch.object(torch.cuda, "_cached_device_count", None):
+            self.assertEqual(torch.cuda.device_count(), 1)
 
     def test_training(self):
         losses = {}
