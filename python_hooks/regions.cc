@@ -10,6 +10,7 @@
 #include "python_hooks/named_functions.h"
 #include "python_hooks/patterns.h"
 #include "python_hooks/replay/controller.h"
+#include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/scopes.h"
 #include "python_hooks/state/code_origin.h"
 #include "shim/lifecycle/clock.h"
@@ -245,11 +246,13 @@ bool hook_region(Object* function, const char* name, bool asked) noexcept {
 // Called for each function that GRAPE_REGIONS names.
 void hook_named(Object* function, const char* name) noexcept { static_cast<void>(hook_region(function, name, true)); }
 
+// Called for each function that was found to launch much.
+bool hook_found(Object* function, const char* name) noexcept { return hook_region(function, name, false); }
+
 }  // namespace
 
-bool make_region_of(Object* function, const char* name) noexcept { return hook_region(function, name, false); }
-
 bool install_regions() noexcept {
+  replay::find_regions_with(hook_found);
   const bool modules = hook_module_calls();
   const bool backward = hook_backward();
   hook_optimizers();

@@ -9,8 +9,4 @@ namespace grape::python {
 // optimizers' steps, the functions of GRAPE_REGIONS). Imports nothing. True: there is nothing left to wait for.
 bool install_regions() noexcept;
 
-// Makes a function a region as those of GRAPE_REGIONS are, by the name under which it was found. With the GIL. False:
-// it cannot be, its calls would not be seen, or it is one.
-bool make_region_of(Object* function, const char* name) noexcept;
-
 }  // namespace grape::python

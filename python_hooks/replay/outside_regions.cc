@@ -5,8 +5,6 @@
 #include <vector>
 
 #include "python_hooks/cpython.h"
-#include "python_hooks/python_hooks.h"
-#include "python_hooks/regions.h"
 #include "python_hooks/replay/outside.h"
 #include "python_hooks/replay/outside_limits.h"
 #include "python_hooks/replay/payoff.h"
@@ -25,6 +23,7 @@ std::atomic<std::uint64_t> g_next_look{kFirstLook};
 // With the GIL.
 std::uint64_t g_distance = kFirstLook;  // samples between the last look and the next one
 std::size_t g_found = 0;
+MakeRegion g_make_region = nullptr;
 
 std::string& found() {
   static auto* names = new std::string;
@@ -40,11 +39,12 @@ int on_pending_call(void*) {
 // modules is none: these would not be replayed for as long as it is looked at, and it would be given up.
 bool name_some() {
   bool any = false;
+  if (g_make_region == nullptr) return any;
   for (const OutsideCandidate& function : outside_regions(module_was_called())) {
     if (g_found == kMostFound) break;
     std::string names = found();
     names += (names.empty() ? "" : ",") + function.region;
-    if (!make_region_of(function.function, function.region.c_str())) continue;
+    if (!g_make_region(function.function, function.region.c_str())) continue;
     found().swap(names);
     ++g_found;
     any = true;
@@ -56,6 +56,8 @@ bool name_some() {
 }
 
 }  // namespace
+
+void find_regions_with(MakeRegion make) noexcept { g_make_region = make; }
 
 void note_sample(std::uint64_t samples) noexcept {
   if (samples < g_next_look.load(std::memory_order_relaxed)) return;

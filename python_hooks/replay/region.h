@@ -26,6 +26,7 @@
 #include "python_hooks/replay/report_text.h"
 #include "python_hooks/replay/times.h"
 #include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/globals_guard.h"
 #include "python_hooks/state/host_draws.h"
 #include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/outcome.h"

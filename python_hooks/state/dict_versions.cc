@@ -1,8 +1,7 @@
-// Do dictionaries tell of every change, by their versions or by reports? Asked of the interpreter itself, once, by
-// changing some in every way there is.
+#include "python_hooks/state/dict_versions.h"
+
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/dict_reports.h"
-#include "python_hooks/state/module_guard.h"
 
 namespace grape::python::state {
 namespace {

@@ -3,14 +3,14 @@
 #include <new>
 
 #include "python_hooks/cpython_objects.h"
-#include "python_hooks/state/portable.h"
+#include "python_hooks/state/constant_names.h"
 
 namespace grape::python::state {
 namespace {
 
-std::uint64_t portable_constant(Object* constant) noexcept {
+std::uint64_t constant_word(Object* constant) noexcept {
   try {
-    return portable_name(constant);
+    return portable_constant(constant);
   } catch (const std::bad_alloc&) {
     return reinterpret_cast<std::uint64_t>(constant);  // like no other process's
   }
@@ -20,7 +20,7 @@ std::uint64_t portable_constant(Object* constant) noexcept {
 
 void DispatchWriter::put_constant(Object* constant) noexcept {
   put('c');
-  put(portable_ ? portable_constant(constant) : reinterpret_cast<std::uint64_t>(constant));
+  put(portable_ ? constant_word(constant) : reinterpret_cast<std::uint64_t>(constant));
 }
 
 void DispatchWriter::put_value(Object* value) noexcept {

@@ -1,13 +1,14 @@
+#include "python_hooks/state/globals_guard.h"
+
 #include <algorithm>
 #include <memory>
 #include <new>
 #include <unordered_set>
 
 #include "python_hooks/cpython_objects.h"
-#include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/dict_versions.h"
 #include "python_hooks/state/function_reports.h"
 #include "python_hooks/state/globals_plan.h"
-#include "python_hooks/state/module_guard.h"
 #include "python_hooks/state/portable.h"
 #include "python_hooks/state/watch.h"
 

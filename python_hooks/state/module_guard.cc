@@ -3,6 +3,7 @@
 #include <new>
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/dict_versions.h"
 #include "python_hooks/state/watch.h"
 
 namespace grape::python::state {

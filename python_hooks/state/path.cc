@@ -4,11 +4,6 @@
 
 namespace grape::python::state {
 
-std::string text_value(Object* text) {
-  char copy[128];
-  return std::string(copy, copy_text(text, copy, sizeof copy));
-}
-
 namespace {
 
 std::string step_name(const Path& step) { return step.object != nullptr ? text_value(step.object) : step.text; }
@@ -60,14 +55,6 @@ std::string render(const Path& path) {
   std::string out;
   append(path, nullptr, out);
   return out;
-}
-
-std::string full_type_name(Object* type) {
-  std::string name = type::name(type);
-  if (!type::is_heap(type) || name.find('.') != std::string::npos) return name;
-  Object* dict = type::dict(type);
-  Object* module = dict != nullptr ? dict_item(dict, "__module__") : nullptr;
-  return module != nullptr && is_text(module) ? text_value(module) + "." + name : name;
 }
 
 }  // namespace grape::python::state

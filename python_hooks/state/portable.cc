@@ -8,32 +8,12 @@
 #include <unordered_map>
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/constant_names.h"
 #include "python_hooks/state/identity.h"
 #include "python_hooks/state/walker.h"
 
 namespace grape::python::state {
 namespace {
-
-// The least of the names that `torch` has for it.
-std::string name_in_torch(Object* constant) {
-  Object* torch = imported_module("torch");
-  Object* dict = torch != nullptr ? module_dict(torch) : nullptr;
-  std::string least;
-  std::ptrdiff_t position = 0;
-  for (Object *name, *value; dict != nullptr && g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {
-    if (value != constant || !is_text(name)) continue;
-    const std::string text = text_value(name);
-    if (least.empty() || text < least) least = text;
-  }
-  return least;
-}
-
-const std::string& constant_name(Object* constant) {
-  static auto& names = *new std::unordered_map<Object*, std::string>;  // they live as long as torch does
-  std::string& name = names[constant];
-  if (name.empty()) name = name_in_torch(constant);
-  return name;
-}
 
 std::string name_of(Object* object) {
   Object* type = type_of(object);
@@ -42,7 +22,6 @@ std::string name_of(Object* object) {
     char name[512];
     return qualified_name(object, name, sizeof name) ? name : "a function";
   }
-  if (torch_type(type) == TorchType::kConstant) return full_type_name(type) + ' ' + constant_name(object);
   Object* dict = module_dict(object);
   Object* name = dict != nullptr ? dict_item(dict, "__name__") : nullptr;
   return name != nullptr && is_text(name) ? text_value(name) : full_type_name(type);
@@ -52,6 +31,7 @@ std::string name_of(Object* object) {
 
 std::uint64_t portable_name(Object* object) {
   if (type_of(object) == g_api.PyCode_Type) return digest_of_code(object).low;
+  if (torch_type(type_of(object)) == TorchType::kConstant) return portable_constant(object);
   const std::string name = name_of(object);
   return XXH3_64bits(name.data(), name.size());
 }

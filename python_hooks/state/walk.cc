@@ -6,7 +6,7 @@
 #include <new>
 
 #include "python_hooks/state/identity.h"
-#include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/dict_versions.h"
 #include "python_hooks/state/portable.h"
 #include "python_hooks/state/walk_memo.h"
 #include "python_hooks/state/walker.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "python_hooks/cpython_objects.h"
-#include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/dict_versions.h"
 
 namespace grape::python::state {
 namespace {

@@ -6,7 +6,6 @@
 #include "python_hooks/state/identity.h"
 #include "python_hooks/state/stand_ins.h"
 #include "python_hooks/state/walker.h"
-#include "python_hooks/state/watched_names.h"
 
 namespace grape::python::state {
 namespace {
@@ -124,7 +123,7 @@ bool Walker::public_names(Object* dict, const Path& path) {
   if (watch_ != nullptr) watch_->dict(dict, false);
   std::ptrdiff_t position = 0;
   for (Object *name, *item; g_api.PyDict_Next(dict, &position, &name, &item) != 0;) {
-    if (!WatchedNames::counts(name, false) || item == g_api.PyImport_GetModuleDict()) continue;
+    if (!is_public_name(name) || item == g_api.PyImport_GetModuleDict()) continue;
     if (!value(name, path.note("a name")) || !shallow_at(item, kDeepest, path.attribute(name))) return false;
   }
   put(Tag::kEnd);

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "python_hooks/cpython_objects.h"
+#include "python_hooks/state/texts.h"
 #include "python_hooks/state/type_info.h"
 #include "python_hooks/state/walk.h"
 #include "python_hooks/state/watch.h"
@@ -29,9 +30,6 @@ struct Path {
 };
 // "model.transformer.h.0.scale['x'][2]"; modules' children as Python code names them.
 std::string render(const Path& path);
-// "torch.nn.modules.linear.Linear", "_thread.lock"
-std::string full_type_name(Object* type);
-std::string text_value(Object* text);
 
 class Walker {
  public:

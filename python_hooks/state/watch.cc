@@ -6,7 +6,7 @@
 
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/autograd_state.h"
-#include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/dict_versions.h"
 
 namespace grape::python::state {
 namespace {

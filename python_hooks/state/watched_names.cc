@@ -7,8 +7,9 @@
 
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/code_origin.h"
-#include "python_hooks/state/module_guard.h"
+#include "python_hooks/state/dict_versions.h"
 #include "python_hooks/state/stand_ins.h"
+#include "python_hooks/state/texts.h"
 #include "python_hooks/state/torch_api.h"
 #include "python_hooks/state/type_info.h"
 
@@ -194,9 +195,7 @@ Object* WatchedNames::add(Object* name, bool set_by_code, bool by_value) {
 }
 
 bool WatchedNames::counts(Object* name, bool users) noexcept {
-  char first = '\0';
-  if (!is_text(name) || (users && is_interpreters(name))) return false;
-  return users || (copy_text(name, &first, 1) == 1 && first != '_');
+  return users ? is_text(name) && !is_interpreters(name) : is_public_name(name);
 }
 
 std::size_t WatchedNames::count() const noexcept {

@@ -4,6 +4,7 @@
 #include "python_hooks/cpython.h"
 #include "python_hooks/cpython_objects.h"
 #include "python_hooks/state/executed_code.h"
+#include "python_hooks/state/globals_guard.h"
 #include "python_hooks/state/torch_api.h"
 #include "tests/state/cold_time.h"
 
