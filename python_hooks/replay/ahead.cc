@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <new>
 
+#include "python_hooks/observation/traps.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
-#include "python_hooks/state/traps.h"
 #include "shim/replay/quiet.h"
 
 namespace grape::python::replay {

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "python_hooks/cpython.h"
+#include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/replay/origins.h"
 #include "python_hooks/replay/work_place.h"
-#include "python_hooks/state/torch_api.h"
+#include "python_hooks/torch/torch_api.h"
 
 namespace grape::python::replay {
 

@@ -4,7 +4,7 @@
 
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/run.h"
-#include "python_hooks/state/autocast.h"
+#include "python_hooks/torch/autocast.h"
 #include "shim/replay/quiet.h"
 
 namespace grape::python::replay {

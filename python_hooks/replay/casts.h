@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compressor/program/record.h"
-#include "python_hooks/cpython.h"
+#include "python_hooks/interpreter/cpython.h"
 
 namespace grape::python::state {
 class Walk;

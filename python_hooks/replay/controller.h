@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "python_hooks/cpython.h"
+#include "python_hooks/interpreter/cpython.h"
 
 namespace grape::python::replay {
 

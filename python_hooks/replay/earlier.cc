@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "python_hooks/replay/cached_proofs.h"
-#include "python_hooks/state/portable.h"
+#include "python_hooks/walk/portable.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python::replay {

@@ -8,7 +8,7 @@
 
 #include "compressor/program/kept_blocks.h"
 #include "compressor/program/symbolise.h"
-#include "python_hooks/frame_names.h"
+#include "python_hooks/interpreter/observers.h"
 #include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/earlier.h"
@@ -19,7 +19,7 @@
 #include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/shadowed.h"
-#include "python_hooks/state/observers.h"
+#include "python_hooks/scopes/frame_names.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/record/api_table.h"

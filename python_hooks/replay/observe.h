@@ -4,7 +4,7 @@
 #include "compressor/store/store.h"
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/work_place.h"
-#include "python_hooks/state/torch_api.h"
+#include "python_hooks/torch/torch_api.h"
 
 namespace grape::python::replay {
 

@@ -4,13 +4,13 @@
 #include <cerrno>
 #include <new>
 
-#include "python_hooks/frames.h"
 #include "python_hooks/replay/outside_limits.h"
 #include "python_hooks/replay/outside_names.h"
 #include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/replay/outside_stacks.h"
 #include "python_hooks/replay/report_text.h"
-#include "python_hooks/state/torch_api.h"
+#include "python_hooks/scopes/frames.h"
+#include "python_hooks/torch/torch_api.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {

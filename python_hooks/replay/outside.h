@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "python_hooks/cpython.h"
+#include "python_hooks/interpreter/cpython.h"
 #include "shim/driver/captures.h"
 #include "shim/record/thread_log.h"
 

@@ -5,12 +5,12 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "python_hooks/cpython_objects.h"
-#include "python_hooks/named_functions.h"
-#include "python_hooks/patterns.h"
+#include "python_hooks/interpreter/code_origin.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/named_functions.h"
+#include "python_hooks/interpreter/patterns.h"
 #include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/outside_regions.h"
-#include "python_hooks/state/code_origin.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {

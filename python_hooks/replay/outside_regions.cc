@@ -4,7 +4,7 @@
 #include <new>
 #include <vector>
 
-#include "python_hooks/cpython.h"
+#include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/replay/outside.h"
 #include "python_hooks/replay/outside_limits.h"
 #include "python_hooks/replay/payoff.h"

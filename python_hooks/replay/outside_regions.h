@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <string>
 
-#include "python_hooks/cpython.h"
+#include "python_hooks/interpreter/cpython.h"
 
 namespace grape::python::replay {
 
-// Makes a function a region, under the name by which it was found. With the GIL. False: it cannot be one, its calls would
-// not be seen, or it is one already.
+// Makes a function a region, under the name by which it was found. With the GIL. False: it cannot be one, its calls
+// would not be seen, or it is one already.
 using MakeRegion = bool (*)(Object* function, const char* name) noexcept;
 // Before any stack is sampled: without it no function becomes a region.
 void find_regions_with(MakeRegion make) noexcept;

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "python_hooks/code_deaths.h"
-#include "python_hooks/frames.h"
+#include "python_hooks/interpreter/code_deaths.h"
+#include "python_hooks/scopes/frames.h"
 
 namespace grape::python::replay {
 

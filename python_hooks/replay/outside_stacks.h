@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "python_hooks/flat_map.h"
+#include "python_hooks/interpreter/flat_map.h"
 #include "python_hooks/replay/outside_choice.h"
-#include "python_hooks/stack_tree.h"
+#include "python_hooks/scopes/stack_tree.h"
 
 namespace grape::python::replay {
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "python_hooks/memory_map.h"
+#include "python_hooks/interpreter/memory_map.h"
 #include "python_hooks/replay/cached_proofs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/kernel_digest.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "compressor/program/padding.h"
+#include "python_hooks/observation/host_draws.h"
 #include "python_hooks/replay/observe.h"
-#include "python_hooks/state/host_draws.h"
 #include "shim/replay/region_sink.h"
 #include "shim/replay/shadow.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "python_hooks/state/autocast.h"
+#include "python_hooks/torch/autocast.h"
 
 namespace grape::python::replay {
 namespace {

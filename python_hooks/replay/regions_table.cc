@@ -3,7 +3,7 @@
 #include <new>
 #include <vector>
 
-#include "python_hooks/patterns.h"
+#include "python_hooks/interpreter/patterns.h"
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/report.h"
 #include "python_hooks/replay/run.h"

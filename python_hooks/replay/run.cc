@@ -4,7 +4,7 @@
 #include <new>
 #include <optional>
 
-#include "python_hooks/cpython_objects.h"
+#include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"

@@ -2,7 +2,7 @@
 
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/outside.h"
-#include "python_hooks/state/autograd_state.h"
+#include "python_hooks/torch/autograd_state.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {

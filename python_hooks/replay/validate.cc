@@ -5,12 +5,12 @@
 #include <new>
 #include <vector>
 
+#include "python_hooks/interpreter/observers.h"
+#include "python_hooks/observation/traps.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/shadowed.h"
-#include "python_hooks/state/observers.h"
-#include "python_hooks/state/traps.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/replay/thread_context.h"

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "python_hooks/cpython_objects.h"
+#include "python_hooks/interpreter/cpython_objects.h"
 #include "shim/replay/thread_context.h"
 
 namespace grape::python::state {

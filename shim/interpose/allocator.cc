@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "compressor/trace/event.h"
-#include "python_hooks/python_hooks.h"
+#include "python_hooks/scopes/positions.h"
 #include "shim/interpose/memory_tracking.h"
 #include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/hot.h"

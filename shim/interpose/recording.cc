@@ -4,7 +4,8 @@
 
 #include <cstring>
 
-#include "python_hooks/python_hooks.h"
+#include "python_hooks/install/install.h"
+#include "python_hooks/scopes/positions.h"
 #include "shim/driver/real_driver.h"
 #include "shim/driver/unhandled.h"
 #include "shim/interpose/allocator.h"

@@ -6,7 +6,8 @@
 
 #include "compressor/trace/event.h"
 #include "compressor/trace/meta.h"
-#include "python_hooks/python_hooks.h"
+#include "python_hooks/install/install.h"
+#include "python_hooks/scopes/positions.h"
 #include "shim/driver/captures.h"
 #include "shim/driver/driver_api.h"
 #include "shim/interpose/capture_arguments.h"

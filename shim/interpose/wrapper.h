@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "python_hooks/python_hooks.h"
+#include "python_hooks/install/install.h"
 #include "python_hooks/replay/outside.h"
 #include "shim/driver/code_content.h"
 #include "shim/interpose/memory_tracking.h"

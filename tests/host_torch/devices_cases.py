@@ -267,7 +267,7 @@ class Summing(nn.Module):
 
 @case()
 def many_arguments():
-    # The walk of these is kept while the device works (python_hooks/state/walk_memo.h).
+    # The walk of these is kept while the device works (python_hooks/walk/walk_memo.h).
     model, many = made("ManyArguments", Summing), [data() for _ in range(30)]
     with torch.no_grad():
         for _ in range(CALLS):

@@ -1,11 +1,11 @@
 // The line decoders on hand-made tables: edges that no compiler writes, and damaged input.
-#include "python_hooks/line_table.h"
+#include "python_hooks/scopes/line_table.h"
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include "python_hooks/patterns.h"
+#include "python_hooks/interpreter/patterns.h"
 
 namespace grape::python {
 namespace {

@@ -9,11 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "python_hooks/cpython.h"
-#include "python_hooks/frame_names.h"
-#include "python_hooks/python_hooks.h"
+#include "python_hooks/install/install.h"
+#include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/replay/controller.h"
+#include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/replay/report.h"
+#include "python_hooks/scopes/frame_names.h"
+#include "python_hooks/scopes/positions.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/record/thread_log.h"
 
@@ -111,6 +113,7 @@ Object* call_function(Vectorcall eager, Object* function, Object* const* argumen
   return eager(function, arguments, count, names);
 }
 void write_report() noexcept {}
+void find_regions_with(MakeRegion) noexcept {}
 
 }  // namespace grape::python::replay
 

@@ -1,11 +1,11 @@
 // Lets Python scripts observe calls, and guard what their code names: called by ctypes with the GIL held.
 #include <string>
 
-#include "python_hooks/cpython.h"
-#include "python_hooks/cpython_objects.h"
-#include "python_hooks/state/executed_code.h"
-#include "python_hooks/state/globals_guard.h"
-#include "python_hooks/state/torch_api.h"
+#include "python_hooks/guards/globals_guard.h"
+#include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/observation/executed_code.h"
+#include "python_hooks/torch/torch_api.h"
 #include "tests/state/cold_time.h"
 
 #define PROBE extern "C" __attribute__((visibility("default")))

@@ -1,4 +1,4 @@
-// Lets a test script watch calls and repeat them: python_hooks/state/outcome.h by ctypes (PyDLL: with the GIL).
+// Lets a test script watch calls and repeat them: python_hooks/effects/outcome.h by ctypes (PyDLL: with the GIL).
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -6,11 +6,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "python_hooks/cpython_objects.h"
-#include "python_hooks/state/module_guard.h"
-#include "python_hooks/state/outcome.h"
-#include "python_hooks/state/torch_api.h"
-#include "python_hooks/state/walk.h"
+#include "python_hooks/effects/outcome.h"
+#include "python_hooks/guards/module_guard.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/torch/torch_api.h"
+#include "python_hooks/walk/walk.h"
 
 namespace python = grape::python;
 namespace state = grape::python::state;

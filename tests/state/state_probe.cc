@@ -3,15 +3,16 @@
 #include <cstring>
 #include <vector>
 
-#include "python_hooks/cpython.h"
-#include "python_hooks/cpython_objects.h"
-#include "python_hooks/state/host_draws.h"
-#include "python_hooks/state/module_guard.h"
-#include "python_hooks/state/torch_api.h"
-#include "python_hooks/state/torch_switches.h"
-#include "python_hooks/state/walk.h"
-#include "python_hooks/state/walk_memo.h"
-#include "python_hooks/state/watch.h"
+#include "python_hooks/guards/module_guard.h"
+#include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/dict_versions.h"
+#include "python_hooks/observation/host_draws.h"
+#include "python_hooks/torch/torch_api.h"
+#include "python_hooks/torch/torch_switches.h"
+#include "python_hooks/walk/walk.h"
+#include "python_hooks/walk/walk_memo.h"
+#include "python_hooks/walk/watch.h"
 #include "tests/state/cold_time.h"
 
 #define PROBE extern "C" __attribute__((visibility("default")))

@@ -1,0 +1,209 @@
+#include <xxhash.h>
+
+#include <algorithm>
+#include <functional>
+#include <new>
+
+#include "python_hooks/effects/before_state.h"
+#include "python_hooks/effects/fleeting.h"
+
+namespace grape::python::state {
+namespace {
+
+class Taker {
+ public:
+  Taker(BeforeState& state, Object* lasting, std::string& reason) : state_(state), lasting_(lasting), reason_(reason) {}
+
+  bool take(const std::vector<Object*>& objects) {
+    state_.objects.resize(objects.size());
+    std::vector<bool> ends_seen(objects.size());
+    for (std::uint32_t i = 0; i < objects.size(); ++i) {
+      ends_seen[i] = objects[i] != lasting_ && end_is_seen(objects[i]);
+      state_.objects[i].object = objects[i];
+      state_.places.emplace(objects[i], i);
+    }
+    for (std::uint32_t i = 0; i < objects.size(); ++i) {
+      if (!take_object(i)) return false;
+    }
+    return let_go_of_fleeting(state_, ends_seen, reason_);
+  }
+
+ private:
+  bool take_object(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    Object* const type = type_of(known.object);
+    known.type = Strong(type);
+    if (is_tensor_or_subclass(known.object)) return take_tensor(place);
+    known.held = Strong(known.object);
+    if (is_type(known.object)) return take_class(place);
+    if (!shape_of(type, known.shape, known.slot_places)) {
+      known.kept = Kept::kReferents;
+      return take_referents(place);
+    }
+    known.kept = Kept::kInstance;
+    adopt(place, type, [] { return std::string("'s class"); });
+    take_slots(place);
+    return take_attributes(place) && take_items(place);
+  }
+
+  bool take_tensor(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    known.kept = Kept::kTensor;
+    known.tensor = static_cast<std::uint32_t>(state_.tensors.size());
+    state_.tensors.emplace_back();
+    TensorBefore& tensor = state_.tensors.back();
+    const Reference watch(g_api.PyWeakref_NewRef(known.object, nullptr));
+    if (!watch || !view_tensor(known.object, tensor.view)) return refuse(place, "a tensor that is not understood");
+    tensor.watch = Strong(watch.get());
+    tensor.sizes.assign(tensor.view.sizes, tensor.view.sizes + tensor.view.dimensions);
+    tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
+    tensor.autograd = AutogradNotes(known.object);
+    tensor.content = content_of(tensor.view);
+    tensor.counter = version_counter(known.object);
+    if (tensor.counter != nullptr) tensor.version = tensor.counter->load();
+    tensor.base = base_of_tensor(known.object);
+    const TensorView& view = tensor.view;
+    const Reference memory(new_alias(known.object, view.dimensions, view.sizes, view.strides, view.offset, view.type));
+    if (!memory) throw std::bad_alloc();
+    share_version(memory.get(), known.object);
+    tensor.memory = Strong(memory.get());
+    return take_attributes(place);
+  }
+
+  bool take_class(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    known.kept = Kept::kClass;
+    std::vector<Item> definitions;
+    definitions_of(known.object, definitions);
+    keep_items(place, definitions, [&](std::size_t i) { return attribute_label(definitions[i].key); });
+    return true;
+  }
+
+  void take_slots(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    for (const TypeInfo::Slot& slot : known.slot_places) {
+      Object* const value = slot_at(known.object, slot.offset);
+      known.slots.push_back(entry(nullptr, value));
+      adopt(place, value, [&] { return std::string(".") + slot.name; });
+    }
+  }
+
+  bool take_attributes(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    std::vector<Item> entries;
+    if (!read_attributes(known.object, entries)) return refuse(place, "an object whose __dict__ is no plain one");
+    if (known.kept == Kept::kInstance) {
+      known.dict.value = instance_dict(known.object);
+      known.dict.held = Strong(known.dict.value);
+    }
+    for (const Item& item : entries) {
+      known.attributes.push_back(entry(item.key, item.value));
+      adopt(place, item.value, [&] { return attribute_label(item.key); });
+    }
+    return true;
+  }
+
+  bool take_items(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    std::vector<Item> items;
+    if (!items_of(known.object, known.shape.content, items))
+      return refuse(place, "a container whose items cannot be read");
+    keep_items(place, items, [&](std::size_t i) { return item_label(items[i], i); });
+    return true;
+  }
+
+  bool take_referents(std::uint32_t place) {
+    std::vector<Item> referents;
+    if (!referents_of(state_.objects[place].object, referents)) {
+      return refuse(place, "an object that does not show what it refers to");
+    }
+    keep_items(place, referents, [](std::size_t) { return std::string("'s own object"); });
+    return true;
+  }
+
+  template <typename Label>
+  void keep_items(std::uint32_t place, const std::vector<Item>& items, const Label& label) {
+    ObjectBefore& known = state_.objects[place];
+    known.items.reserve(items.size());
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      known.items.push_back(entry(items[i].key, items[i].value));
+      adopt(place, items[i].value, [&] { return label(i); });
+    }
+  }
+
+  Entry entry(Object* key, Object* value) const {
+    Entry entry;
+    entry.key = Strong(key);
+    entry.value = value;
+    const bool watched = value != nullptr && is_tensor_or_subclass(value) && state_.places.count(value) != 0;
+    if (!watched) entry.held = Strong(value);
+    return entry;
+  }
+
+  // The object at `place` is where `value` was met first, if it was met there and not before. What is in a tuple is in
+  // the object that the tuple is in.
+  template <typename Label>
+  void adopt(std::uint32_t place, Object* value, const Label& label, int depth = 0) {
+    constexpr int kDeepest = 8;
+    if (value != nullptr && is_exactly(value, g_api.PyTuple_Type) && depth < kDeepest) {
+      for (std::size_t i = 0; i < item_count(value); ++i) {
+        const std::function<std::string()> item = [&] { return label() + item_label({}, i); };
+        adopt(place, tuple_data(value)[i], item, depth + 1);
+      }
+      return;
+    }
+    const auto found = state_.places.find(value);
+    if (found == state_.places.end() || found->second <= place) return;
+    ObjectBefore& child = state_.objects[found->second];
+    if (child.parent != ~0U) return;
+    child.parent = place;
+    child.label = label();
+  }
+
+  bool refuse(std::uint32_t place, const char* what) {
+    reason_ = state_.path(place) + ": " + what;
+    return false;
+  }
+
+  BeforeState& state_;
+  Object* const lasting_;
+  std::string& reason_;
+};
+
+}  // namespace
+
+std::uint64_t content_of(const TensorView& view) noexcept {
+  return is_on_device(view) ? 0 : XXH3_64bits(reinterpret_cast<const void*>(view.data), span_of(view));
+}
+
+std::string BeforeState::path(std::uint32_t place) const {
+  const ObjectBefore& known = objects[place];
+  if (known.parent != ~0U) return path(known.parent) + known.label;
+  return std::string("argument ") + type::name(known.type.get());
+}
+
+Before::Before() = default;
+Before::~Before() = default;
+
+bool Before::knows(const VersionCounter* counter) const noexcept {
+  const auto is_it = [counter](const auto& tensor) { return tensor.counter == counter; };
+  return std::any_of(state_->tensors.begin(), state_->tensors.end(), is_it) ||
+         std::any_of(state_->module_versions.begin(), state_->module_versions.end(), is_it);
+}
+
+std::unique_ptr<Before> Before::take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
+                                     std::string& reason) noexcept {
+  try {
+    const KeepException keep;
+    const NoCollection no_collection;
+    std::unique_ptr<Before> before(new Before);
+    before->state_ = std::make_unique<BeforeState>();
+    take_versions(module.tensors(), before->state_->module_versions);
+    Taker taker(*before->state_, lasting, reason);
+    return taker.take(arguments.objects()) ? std::move(before) : nullptr;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,82 @@
+// What a Before remembers. Internal to python_hooks/state.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "python_hooks/effects/outcome.h"
+#include "python_hooks/interpreter/strong.h"
+#include "python_hooks/walk/instance.h"
+#include "python_hooks/walk/versions.h"
+
+namespace grape::python::state {
+
+// An entry as it was. What its end would be seen of is told by address and watched, not held (fleeting.h), as tensors
+// are: what eager would free during the call is freed.
+struct Entry {
+  Strong key;
+  Strong held;
+  Object* value = nullptr;
+  bool fleeting = false;
+  Strong watch;              // fleeting, and no object of the walk: a weak reference to it
+  std::vector<Entry> parts;  // of a fleeting tuple, which is told by what is in it
+};
+
+struct TensorBefore {
+  Strong watch;   // weak reference
+  Strong memory;  // another tensor with the same memory and version, which stay when the tensor itself is gone
+  const void* base = nullptr;  // what autograd knows it as a view of
+  TensorView view;
+  std::vector<std::int64_t> sizes, strides;
+  AutogradNotes autograd;
+  std::uint64_t content = 0;  // hash of what a tensor on the CPU holds
+  VersionCounter* counter = nullptr;
+  std::uint32_t version = 0;
+};
+
+// 0: it is on a device.
+std::uint64_t content_of(const TensorView& view) noexcept;
+
+enum class Kept : std::uint8_t { kNothing, kTensor, kInstance, kClass, kReferents };
+
+struct ObjectBefore {
+  Kept kept = Kept::kNothing;
+  Object* object = nullptr;
+  Strong held;  // neither a tensor nor fleeting
+  Strong type;
+  bool fleeting = false;
+  Strong watch;  // of what is fleeting: a weak reference; where it can have none, its parent's entry tells of it
+  Shape shape;
+  std::vector<TypeInfo::Slot> slot_places;
+  Entry dict;                                   // the __dict__, not a tensor's
+  std::vector<Entry> attributes, items, slots;  // items: kClass: definitions; kReferents: what it refers to
+  std::uint32_t tensor = 0;                     // among tensors
+  std::uint32_t parent = ~0U;                   // the object it was met in first; ~0U: a root
+  std::string label;                            // what the parent calls it
+};
+
+struct BeforeState {
+  std::vector<ObjectBefore> objects;  // as in the walk
+  std::vector<TensorBefore> tensors;
+  std::vector<TensorVersion> module_versions;
+  std::unordered_map<const Object*, std::uint32_t> places;
+
+  // Of a fleeting object without a watch only after its parent was found to refer to it as before.
+  bool alive(std::uint32_t place) const noexcept {
+    const ObjectBefore& known = objects[place];
+    const Strong& watch = known.kept == Kept::kTensor ? tensors[known.tensor].watch : known.watch;
+    return watch.get() == nullptr || referent(watch.get()) == known.object;
+  }
+  // Was `value` there before the call, and is it still that object?
+  bool same(const Entry& entry, Object* value) const noexcept;
+  // Of a tensor of the walk: itself, or, where it is gone, one with the same memory and version.
+  Object* tensor_at(std::uint32_t place) const noexcept {
+    const ObjectBefore& known = objects[place];
+    return alive(place) ? known.object : tensors[known.tensor].memory.get();
+  }
+  std::string path(std::uint32_t place) const;
+};
+
+}  // namespace grape::python::state

@@ -1,0 +1,299 @@
+#include "python_hooks/effects/describe.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <new>
+#include <utility>
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::size_t kMostNodes = 1U << 16;
+constexpr int kMostDepth = 100;
+
+}  // namespace
+
+Describer::Describer(const BeforeState& before, const std::vector<Object*>& module_objects, OutcomeState& out,
+                     std::string& reason)
+    : before_(before), out_(out), reason_(reason) {
+  for (std::uint32_t place = 0; place < before.objects.size(); ++place) {
+    const ObjectBefore& known = before.objects[place];
+    if (known.kept != Kept::kTensor) continue;
+    const TensorView& view = before.tensors[known.tensor].view;
+    const VersionCounter* const counter = version_counter(before.tensor_at(place));
+    memory_.push_back({view.storage, view.storage_bytes, view.keys, counter, nullptr, place});
+  }
+  for (Object* object : module_objects) {
+    of_module_.emplace(object, true);
+    TensorView view;
+    if (is_plain_tensor(object) && view_tensor(object, view)) {
+      memory_.push_back({view.storage, view.storage_bytes, view.keys, version_counter(object), object, 0});
+    }
+  }
+}
+
+std::uint32_t Describer::refuse(const std::string& what) {
+  if (reason_.empty()) reason_ = path_ + ": " + what;
+  return kNoNode;
+}
+
+std::uint32_t Describer::add(ValueKind kind, Object* held, std::uint32_t index) {
+  out_.nodes.emplace_back();
+  Node& node = out_.nodes.back();
+  node.kind = kind;
+  node.held = Strong(held);
+  node.index = index;
+  return static_cast<std::uint32_t>(out_.nodes.size() - 1);
+}
+
+void Describer::expect(std::uint32_t node, Object* object) { made_[node] = {object, 0, path_}; }
+
+std::uint32_t Describer::describe(Object* object, std::string path) {
+  path_ = std::move(path);
+  return describe_at_path(object);
+}
+
+std::uint32_t Describer::describe_at_path(Object* object) {
+  std::uint32_t node = kNoNode;
+  const auto known = known_.find(object);
+  if (known != known_.end()) {
+    node = known->second;
+  } else {
+    if (out_.nodes.size() >= kMostNodes) return refuse("too many values");
+    if (depth_ >= kMostDepth) return refuse("nested too deep");
+    ++depth_;
+    node = describe_new(object);
+    --depth_;
+    if (node == kNoNode) return kNoNode;
+    known_[object] = node;
+  }
+  const auto made = made_.find(node);
+  if (made != made_.end()) ++made->second.references;
+  return node;
+}
+
+std::uint32_t Describer::describe_new(Object* object) {
+  if (is_plain_value(object)) {
+    note_number(object);
+    return add(ValueKind::kPlain, object, 0);
+  }
+  const TypeInfo* info = type_info(type_of(object));
+  if (info == nullptr) throw std::bad_alloc();
+  const Kind kind = info->kind;
+  if (kind == Kind::kType || kind == Kind::kEnum) return add(ValueKind::kIdentity, object, 0);
+  const auto place = before_.places.find(object);
+  const bool argument = place != before_.places.end() && before_.alive(place->second);
+  if (of_module_.count(object) != 0) {
+    // Which of the two the code meant, the next call's arguments would tell too late.
+    if (argument) return refuse("reached both from the arguments and from the module");
+    const std::uint32_t node = add(ValueKind::kModule, nullptr, 0);
+    out_.nodes[node].object = object;
+    return node;
+  }
+  if (argument) return add(ValueKind::kArgument, nullptr, place->second);
+  if (is_tensor_or_subclass(object)) return describe_tensor(object);
+  Shape shape;
+  std::vector<TypeInfo::Slot> slots;
+  if (shape_of(type_of(object), shape, slots)) return describe_instance(object, shape, slots);
+  return describe_other(object, kind);
+}
+
+std::uint32_t Describer::describe_instance(Object* object, const Shape& shape,
+                                           const std::vector<TypeInfo::Slot>& slots) {
+  if (weakly_held(object)) return refuse(a_type(object) + " that is weakly referred to elsewhere");
+  const std::uint32_t index = add(ValueKind::kBuilt, type_of(object), 0);
+  out_.nodes[index].shape = shape;
+  known_[object] = index;  // for parts that refer back to it
+  expect(index, object);
+  if (shape.content == Content::kDeque) {
+    const std::ptrdiff_t most = deque_limit(object);
+    const Reference limit(most >= 0 ? g_api.PyLong_FromLong(most) : nullptr);
+    out_.nodes[index].limit = Strong(limit ? limit.get() : g_api._Py_NoneStruct);
+  }
+  std::vector<Link> items, attributes, slot_links;
+  if (!describe_attributes(object, attributes) || !describe_slots(object, slots, slot_links) ||
+      !describe_items(object, shape.content, items)) {
+    return kNoNode;
+  }
+  Node& node = out_.nodes[index];
+  node.items = append(items);
+  node.attributes = append(attributes);
+  node.slots = append(slot_links);
+  return index;
+}
+
+Range Describer::append(std::vector<Link>& links) {
+  const Range range{static_cast<std::uint32_t>(out_.links.size()), static_cast<std::uint32_t>(links.size())};
+  for (Link& link : links) out_.links.push_back(std::move(link));
+  return range;
+}
+
+bool Describer::describe_attributes(Object* object, std::vector<Link>& links) {
+  std::vector<Item> entries;
+  Object* dict = instance_dict(object);
+  if (!read_attributes(object, entries) || (dict != nullptr && reference_count(dict) != 1)) {
+    refuse(a_type(object) + " whose __dict__ is not its own");
+    return false;
+  }
+  for (const Item& entry : entries) {
+    if (!is_exactly(entry.key, g_api.PyUnicode_Type)) {
+      refuse(a_type(object) + " with an attribute whose name is no string");
+      return false;
+    }
+    Link link;
+    link.key = Strong(entry.key);
+    if (!describe_part(entry.value, attribute_label(entry.key), link)) return false;
+    links.push_back(std::move(link));
+  }
+  return true;
+}
+
+bool Describer::describe_slots(Object* object, const std::vector<TypeInfo::Slot>& slots, std::vector<Link>& links) {
+  for (const TypeInfo::Slot& slot : slots) {
+    Object* const value = slot_at(object, slot.offset);
+    if (value == nullptr) continue;
+    Link link;
+    link.offset = slot.offset;
+    link.slot = slot.name;
+    if (!describe_part(value, "." + link.slot, link)) return false;
+    links.push_back(std::move(link));
+  }
+  return true;
+}
+
+bool Describer::describe_items(Object* object, Content content, std::vector<Link>& links) {
+  std::vector<Item> items;
+  if (!items_of(object, content, items)) {
+    refuse(a_type(object) + " whose items cannot be read");
+    return false;
+  }
+  if (content == Content::kSet && (items.size() > 1 || (items.size() == 1 && !is_plain_key(items[0].value)))) {
+    refuse("a set, whose order cannot be made again");
+    return false;
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (items[i].value == nullptr) {  // C code can leave it so
+      refuse(a_type(object) + " whose items are not set");
+      return false;
+    }
+    Link link;
+    if (items[i].key != nullptr && !describe_key(items[i].key, link)) return false;
+    if (!describe_part(items[i].value, item_label(items[i], i), link)) return false;
+    links.push_back(std::move(link));
+  }
+  return true;
+}
+
+bool Describer::describe_part(Object* value, const std::string& label, Link& link) {
+  const std::size_t length = path_.size();
+  path_ += label;
+  link.node = describe_at_path(value);
+  path_.resize(length);
+  return link.node != kNoNode;
+}
+
+// Keys are kept as they are, so they must be such that everybody may have them.
+bool Describer::describe_key(Object* key, Link& link) {
+  if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) {
+    refuse("a dictionary with a key of type " + std::string(type::name(type_of(key))));
+    return false;
+  }
+  if (has_nan(key)) {
+    refuse("a dictionary with a key that is a NaN, or has one in it");
+    return false;
+  }
+  link.key = Strong(key);
+  return true;
+}
+
+// Neither a container nor an instance: the walk writes down what is immutable.
+std::uint32_t Describer::describe_other(Object* object, Kind kind) {
+  switch (kind) {
+    case Kind::kFunction:
+      return add(ValueKind::kIdentity, object, 0);
+    case Kind::kFrozenSet:
+    case Kind::kModule:
+    case Kind::kBuiltin:
+    case Kind::kDescriptor:
+    case Kind::kTorchConstant:
+    case Kind::kTorchDevice:
+    case Kind::kTorchSize: {
+      Walk walk(true);
+      const bool understood = walk.add(object, path_.c_str()) && walk.tensors().empty();
+      const bool itself = walk.objects().size() == 1 && walk.objects()[0] == object;
+      if (!understood || !(walk.objects().empty() || itself)) break;
+      out_.forms.push_back(walk.bytes());
+      return add(ValueKind::kForm, object, static_cast<std::uint32_t>(out_.forms.size() - 1));
+    }
+    default:
+      break;
+  }
+  return refuse(a_type(object) + " cannot be made again");
+}
+
+// A tuple of nothing new is as good as any other that is equal.
+bool Describer::has_made_parts(const Node& node) const {
+  if (node.kind == ValueKind::kMade || node.kind == ValueKind::kView) return true;
+  if (node.kind != ValueKind::kBuilt) return false;
+  if (!node.shape.exact || node.shape.content != Content::kTuple) return true;
+  for (std::uint32_t i = 0; i < node.items.count; ++i) {
+    if (has_made_parts(out_.nodes[out_.links[node.items.first + i].node])) return true;
+  }
+  return false;
+}
+
+void Describer::note_number(Object* value) {
+  if (is_exactly(value, g_api.PyTuple_Type)) {
+    for (std::size_t i = 0; i < item_count(value); ++i) note_number(tuple_data(value)[i]);
+    return;
+  }
+  if (!is_exactly(value, g_api.PyLong_Type)) return;
+  constexpr long long kNoAddressBelow = 1 << 20;
+  int overflow = 0;
+  const long long number = g_api.PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (overflow == 0 && number >= kNoAddressBelow) {
+    large_numbers_.emplace_back(static_cast<std::uint64_t>(number), path_);
+  }
+}
+
+bool Describer::is_address(std::uint64_t number) const {
+  const auto inside = [number](std::uint64_t address, std::uint64_t bytes) {
+    return number >= address && number - address < bytes;
+  };
+  for (const Memory& memory : memory_) {
+    if (inside(memory.address, memory.bytes)) return true;
+  }
+  for (const MadeTensor& made : out_.made) {
+    if (inside(made.storage, made.storage_bytes)) return true;
+  }
+  const auto* object = reinterpret_cast<const Object*>(number);
+  return before_.places.count(object) != 0 || of_module_.count(object) != 0 || known_.count(object) != 0;
+}
+
+bool Describer::tells_no_addresses() {
+  for (const auto& [number, path] : large_numbers_) {
+    if (!is_address(number)) continue;
+    path_ = path;
+    refuse("a number that is an address");
+    return false;
+  }
+  return true;
+}
+
+bool Describer::held_by_nobody_else() {
+  for (std::uint32_t i = 0; i < out_.nodes.size(); ++i) {
+    const auto made = made_.find(i);
+    if (made == made_.end() || !has_made_parts(out_.nodes[i])) continue;
+    // From 2.10 PyTorch holds one more reference to a tensor that native code (a view's base) holds as well.
+    const bool tensor = out_.nodes[i].kind != ValueKind::kBuilt;
+    const std::uint32_t native = tensor && held_by_native_code(made->second.object) ? 1 : 0;
+    if (reference_count(made->second.object) > made->second.references + native) {
+      path_ = made->second.path;
+      refuse(a_type(made->second.object) + " that is also referred to from elsewhere");
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,108 @@
+// Describes values that a call left behind, so that they can be made again. Internal to python_hooks/state.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "python_hooks/effects/outcome_state.h"
+
+namespace grape::python::state {
+
+// For people.
+inline std::string a_type(const Object* object) {
+  return std::string("an object of type ") + type::name(type_of(object));
+}
+
+class Describer {
+ public:
+  Describer(const BeforeState& before, const std::vector<Object*>& module_objects, OutcomeState& out,
+            std::string& reason);
+
+  // Each call stands for one reference to `object` that is known: whoever calls twice for the same object knows two.
+  // `path` is what people call it. kNoNode: refused.
+  std::uint32_t describe(Object* object, std::string path);
+  // After all values: is what is to be made anew referred to by nobody but the values described?
+  bool held_by_nobody_else();
+  // After all values: which of the tensors are views of which. What nobody gets to see but as a view's `_base` is
+  // described as well. False: refused.
+  bool relate_views();
+  // After all values: is no number among them where a tensor or an object lies? Addresses are no part of a call's
+  // signature, so a number made of one would not be the same the next time.
+  bool tells_no_addresses();
+
+ private:
+  // Memory that was there before the call.
+  struct Memory {
+    std::uint64_t address = 0, bytes = 0, keys = 0;
+    const VersionCounter* counter = nullptr;
+    Object* module_tensor = nullptr;
+    std::uint32_t place = 0;
+  };
+  // What is to be compared with the object's references at the end.
+  struct Made {
+    Object* object = nullptr;
+    std::uint32_t references = 0;
+    std::string path;
+  };
+
+  // A tensor that autograd knows as a view of one that is neither the arguments' nor the module's.
+  struct Based {
+    Object* tensor = nullptr;
+    const void* base = nullptr;
+    std::size_t index = 0;  // in `made` or `views`
+    bool made = false;
+    std::string path;
+  };
+
+  std::uint32_t describe_at_path(Object* object);
+  std::uint32_t describe_new(Object* object);
+  std::uint32_t describe_tensor(Object* tensor);
+  bool describe_tensor_attributes(Object* tensor, std::uint32_t node);
+  std::uint32_t describe_in_memory(const TensorView& view);
+  std::uint32_t describe_made(const TensorView& view);
+  std::uint32_t describe_view(const TensorView& view, const Memory& memory);
+  bool describe_base(const TensorView& view, View& made);
+  bool describe_hidden(const Based& view);
+  bool is_hidden(Object* base, const void* identity);
+  bool share_own_versions();
+  void note_faces();
+  void append_faces(const std::vector<const Memory*>& faces);
+  std::uint32_t describe_instance(Object* object, const Shape& shape, const std::vector<TypeInfo::Slot>& slots);
+  std::uint32_t describe_other(Object* object, Kind kind);
+  bool describe_attributes(Object* object, std::vector<Link>& links);
+  bool describe_slots(Object* object, const std::vector<TypeInfo::Slot>& slots, std::vector<Link>& links);
+  bool describe_items(Object* object, Content content, std::vector<Link>& links);
+  bool describe_part(Object* value, const std::string& label, Link& link);
+  bool describe_key(Object* key, Link& link);
+  Range append(std::vector<Link>& links);
+
+  void note_number(Object* value);
+  bool is_address(std::uint64_t number) const;
+  bool find_memory(const TensorView& view, const void* base, const Memory*& found);
+  int nearness(const Memory& memory, const VersionCounter* counter, const void* base) const;
+  bool is_version_of_memory(const VersionCounter* counter) const;
+  std::uint32_t add(ValueKind kind, Object* held, std::uint32_t index);
+  void expect(std::uint32_t node, Object* object);
+  bool has_made_parts(const Node& node) const;
+  std::uint32_t refuse(const std::string& what);
+
+  const BeforeState& before_;
+  OutcomeState& out_;
+  std::string& reason_;
+  std::string path_;
+  int depth_ = 0;
+  std::vector<Memory> memory_;
+  std::unordered_map<const Object*, std::uint32_t> known_;  // objects described, each its node
+  std::unordered_map<std::uint32_t, Made> made_;            // by node
+  std::unordered_map<const Object*, bool> of_module_;
+  std::vector<std::pair<std::uint64_t, std::string>> large_numbers_;  // and their paths
+  std::vector<const void*> made_tensors_, view_tensors_;              // which tensors `made` and `views` are
+  std::vector<const VersionCounter*> view_counters_;                  // of `views`
+  std::vector<Based> based_;
+  std::unordered_map<std::uint64_t, std::uint32_t> groups_;            // storages made
+  std::unordered_map<const VersionCounter*, std::uint32_t> versions_;  // of tensors made: the first one's index
+};
+
+}  // namespace grape::python::state

@@ -1,0 +1,342 @@
+// Describes tensors: what the call made, and what lies in the memory of the arguments or of the module.
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "python_hooks/effects/describe.h"
+
+namespace grape::python::state {
+namespace {
+
+// Bytes of the storage up to the end of the last element.
+std::uint64_t end_of(const TensorView& view) {
+  std::int64_t last = view.offset;
+  for (std::int64_t i = 0; i < view.dimensions; ++i) {
+    if (view.sizes[i] == 0) return 0;
+    last += (view.sizes[i] - 1) * view.strides[i];
+  }
+  return static_cast<std::uint64_t>(last + 1) * view.item_bytes;
+}
+
+template <typename Shaped>
+void take_form(const TensorView& view, Shaped& out) {
+  out.offset = view.offset;
+  out.sizes.assign(view.sizes, view.sizes + view.dimensions);
+  out.strides.assign(view.strides, view.strides + view.dimensions);
+  out.type = view.type;
+}
+
+// The dispatch keys of what new_tensor() makes here and now.
+std::uint64_t keys_of_new(const TensorView& like) {
+  const std::int64_t size = 0, stride = 1;
+  const Reference empty(new_tensor(1, &size, &stride, like.type, like.device_type, like.device_index));
+  TensorView view;
+  return empty && view_tensor(empty.get(), view) ? view.keys : 0;
+}
+
+// The same of what new_alias() makes.
+std::uint64_t keys_of_alias(Object* base, const View& alias) {
+  const Reference made(new_alias(base, static_cast<std::int64_t>(alias.sizes.size()), alias.sizes.data(),
+                                 alias.strides.data(), alias.offset, alias.type));
+  TensorView view;
+  return made && view_tensor(made.get(), view) ? view.keys : 0;
+}
+
+constexpr char kOtherView[] =
+    "a view that was made in another grad mode, or by an operator that makes several (unbind, chunk, split)";
+
+constexpr char kViewOfWritten[] =
+    "a view of a tensor that requires grad and that the call wrote to: whether it was made before or after that shows";
+
+constexpr char kOtherInference[] = "a view of another inference mode than the tensor that it is of";
+
+constexpr char kOtherVersion[] = "a tensor that shares its version with one in other memory";
+
+// Did the call write to the tensor of the arguments or of the module that has this version?
+bool was_written(const BeforeState& before, const VersionCounter* counter) {
+  const auto moved = [counter](const VersionCounter* known, std::uint32_t count) {
+    return known != nullptr && known == counter && known->load() != count;
+  };
+  return std::any_of(before.tensors.begin(), before.tensors.end(),
+                     [&](const TensorBefore& tensor) { return moved(tensor.counter, tensor.version); }) ||
+         std::any_of(before.module_versions.begin(), before.module_versions.end(),
+                     [&](const TensorVersion& tensor) { return moved(tensor.counter, tensor.count); });
+}
+
+// Does a view made by new_view(), here and now, pass for this one?
+bool is_made_anew(const TensorView& view, Object* base) {
+  const Reference made(new_view(base, view.dimensions, view.sizes, view.strides, view.offset, view.type));
+  TensorView like;
+  return made && view_tensor(made.get(), like) && like.keys == view.keys && same_kind_of_view(view.object, made.get());
+}
+
+// How often a view like this one keeps its base: a view of numbers' parts keeps it twice.
+long owners_of_a_view(Object* tensor, Object* base) {
+  TensorView view;
+  if (!view_tensor(tensor, view)) return 0;
+  const long before = owners_of_tensor(base);
+  const Reference made(new_view(base, view.dimensions, view.sizes, view.strides, view.offset, view.type));
+  return owners_of_tensor(base) - before;
+}
+
+Object* tensor_of(const View& view, const BeforeState& before) {
+  return view.module_tensor != nullptr ? view.module_tensor : before.tensor_at(view.place);
+}
+
+// What the tensor of the arguments or of the module is a view of.
+const void* base_of(Object* module_tensor, std::uint32_t place, const BeforeState& before) {
+  return module_tensor != nullptr ? base_of_tensor(module_tensor) : before.tensors[before.objects[place].tensor].base;
+}
+
+template <typename T>
+std::int32_t index_in(const std::vector<T>& list, T item) {
+  const auto at = std::find(list.begin(), list.end(), item);
+  return at != list.end() ? static_cast<std::int32_t>(at - list.begin()) : -1;
+}
+
+}  // namespace
+
+std::uint32_t Describer::describe_tensor(Object* tensor) {
+  if (!is_plain_tensor(tensor)) return refuse(a_type(tensor) + ", a subclass of Tensor, made by the call");
+  if (is_parameter(tensor)) return refuse("a parameter made by the call");
+  if (requires_grad(tensor)) {
+    out_.autograd = true;
+    return refuse("a tensor that requires grad");
+  }
+  TensorView view;
+  if (!view_tensor(tensor, view)) return refuse("a tensor that is not strided, or not understood");
+  if (weakly_held(tensor)) return refuse("a tensor that is weakly referred to elsewhere");
+  const std::uint32_t node = describe_in_memory(view);
+  if (node == kNoNode || !describe_tensor_attributes(tensor, node)) return kNoNode;
+  expect(node, tensor);
+  return node;
+}
+
+std::uint32_t Describer::describe_in_memory(const TensorView& view) {
+  const Memory* memory = nullptr;
+  const void* const base = base_of_tensor(view.object);
+  if (!find_memory(view, base, memory)) return kNoNode;
+  return memory != nullptr ? describe_view(view, *memory) : describe_made(view);
+}
+
+// What libraries note on a tensor ("its address does not change"). Other tensors would be held by it, and it by them.
+bool Describer::describe_tensor_attributes(Object* tensor, std::uint32_t node) {
+  std::vector<Item> entries;
+  const bool readable = read_attributes(tensor, entries);
+  const bool plain = readable && std::all_of(entries.begin(), entries.end(),
+                                             [](const Item& entry) { return is_plain_value(entry.value); });
+  if (!plain) {
+    refuse("a tensor with attributes of its own that are no plain values");
+    return false;
+  }
+  std::vector<Link> links;
+  if (!describe_attributes(tensor, links)) return false;
+  out_.nodes[node].attributes = append(links);
+  return true;
+}
+
+std::uint32_t Describer::describe_made(const TensorView& view) {
+  MadeTensor made;
+  if (view.keys != keys_of_new(view)) return refuse("a tensor of another inference mode than the call's");
+  made.storage = view.storage;
+  made.storage_bytes = view.storage_bytes;
+  take_form(view, made);
+  made.item_bytes = view.item_bytes;
+  made.device_type = view.device_type;
+  made.device_index = view.device_index;
+  // An empty storage is nobody's: each of these tensors has one of its own.
+  const auto next = static_cast<std::uint32_t>(groups_.size());
+  const std::uint64_t storage = view.storage_bytes != 0 ? view.storage : ~std::uint64_t{next};
+  made.group = groups_.emplace(storage, next).first->second;
+  const VersionCounter* const counter = version_counter(view.object);
+  if (is_version_of_memory(counter)) return refuse(kOtherVersion);
+  made.as_first = static_cast<std::uint32_t>(out_.made.size());
+  if (counter != nullptr) {
+    made.version = counter->load();
+    made.as_first = versions_.emplace(counter, made.as_first).first->second;
+  }
+  const Reference base(new_reference_to_base(view.object));
+  if (base && !is_made_anew(view, base.get())) return refuse(kOtherView);
+  if (base) based_.push_back({view.object, identity_of_tensor(base.get()), out_.made.size(), true, path_});
+  made_tensors_.push_back(identity_of_tensor(view.object));
+  out_.made.push_back(std::move(made));
+  return add(ValueKind::kMade, nullptr, static_cast<std::uint32_t>(out_.made.size() - 1));
+}
+
+// Is the version one of a tensor of the arguments or of the module?
+bool Describer::is_version_of_memory(const VersionCounter* counter) const {
+  return counter != nullptr && std::any_of(memory_.begin(), memory_.end(),
+                                           [counter](const Memory& memory) { return memory.counter == counter; });
+}
+
+// Of several tensors in the same memory: which of them does autograd know a tensor as a view of, or as another face of?
+int Describer::nearness(const Memory& memory, const VersionCounter* counter, const void* base) const {
+  if (memory.counter != counter) return 0;
+  if (base == nullptr) return 1;
+  if (memory.module_tensor == nullptr && !before_.alive(memory.place)) return 1;
+  Object* const tensor = memory.module_tensor != nullptr ? memory.module_tensor : before_.tensor_at(memory.place);
+  if (identity_of_tensor(tensor) == base) return 3;
+  return base_of(memory.module_tensor, memory.place, before_) == base ? 2 : 1;
+}
+
+// Whose memory is it? `base`: what autograd knows it as a view of. False: refused, for more than one may be meant.
+bool Describer::find_memory(const TensorView& view, const void* base, const Memory*& found) {
+  if (view.storage_bytes == 0) return true;
+  const VersionCounter* const counter = version_counter(view.object);
+  int nearest = -1;
+  for (const Memory& memory : memory_) {
+    if (memory.address >= view.storage + view.storage_bytes || view.storage >= memory.address + memory.bytes) continue;
+    if (memory.address != view.storage || memory.bytes != view.storage_bytes) {
+      refuse("a tensor whose storage overlaps another one's");
+      return false;
+    }
+    if (found != nullptr && (found->module_tensor == nullptr) != (memory.module_tensor == nullptr)) {
+      refuse("a view of memory that both the arguments and the module have");
+      return false;
+    }
+    const int near = nearness(memory, counter, base);
+    if (near > nearest) {
+      found = &memory;
+      nearest = near;
+    }
+  }
+  return true;
+}
+
+std::uint32_t Describer::describe_view(const TensorView& view, const Memory& memory) {
+  if (view.keys != memory.keys) return refuse(kOtherInference);
+  View made;
+  made.module_tensor = memory.module_tensor;
+  made.place = memory.place;
+  take_form(view, made);
+  made.end = end_of(view);
+  const VersionCounter* const counter = version_counter(view.object);
+  made.own_version = counter != memory.counter;
+  if (made.own_version && is_version_of_memory(counter)) return refuse(kOtherVersion);
+  if (made.own_version && counter != nullptr) made.version = counter->load();
+  if (!describe_base(view, made)) return kNoNode;
+  view_tensors_.push_back(identity_of_tensor(view.object));
+  view_counters_.push_back(counter);
+  out_.views.push_back(std::move(made));
+  return add(ValueKind::kView, nullptr, static_cast<std::uint32_t>(out_.views.size() - 1));
+}
+
+// What autograd knows it as a view of: the tensor that has the memory, what that is a view of, or another one.
+bool Describer::describe_base(const TensorView& view, View& made) {
+  Object* const of = tensor_of(made, before_);
+  const VersionCounter* const counter = version_counter(view.object);
+  const Reference base(new_reference_to_base(view.object));
+  if (!base) {
+    if (view.keys == keys_of_alias(of, made)) return true;
+    refuse(kOtherInference);
+    return false;
+  }
+  const void* const identity = identity_of_tensor(base.get());
+  made.is_view = !made.own_version &&
+                 (identity == identity_of_tensor(of) || identity == base_of(made.module_tensor, made.place, before_));
+  if (!is_made_anew(view, made.is_view ? of : base.get())) refuse(kOtherView);
+  if (made.is_view && autograd_facts(of) != 0 && was_written(before_, counter)) refuse(kViewOfWritten);
+  if (!made.is_view) based_.push_back({view.object, identity, out_.views.size(), false, path_});
+  return reason_.empty();
+}
+
+bool Describer::relate_views() {
+  for (std::size_t i = 0; i < based_.size(); ++i) {
+    const Based view = based_[i];
+    path_ = view.path;
+    const auto index = [&] { return index_in(view.made ? made_tensors_ : view_tensors_, view.base); };
+    if (index() < 0 && !describe_hidden(view)) return false;
+    (view.made ? out_.made[view.index].view_of : out_.views[view.index].view_of) = index();
+  }
+  note_faces();
+  return share_own_versions();
+}
+
+// Of which of several arguments in one memory a view is, autograd tells by its base and its version; where two have
+// both in common, they must have it in a replay as well.
+void Describer::note_faces() {
+  for (const View& view : out_.views) {
+    if (view.module_tensor != nullptr) continue;
+    const std::uint64_t address = before_.tensors[before_.objects[view.place].tensor].view.storage;
+    const auto known = [&](const Face& face) {
+      return before_.tensors[before_.objects[face.place].tensor].view.storage == address;
+    };
+    if (std::any_of(out_.faces.begin(), out_.faces.end(), known)) continue;
+    std::vector<const Memory*> faces;
+    for (const Memory& memory : memory_) {
+      if (memory.module_tensor == nullptr && memory.address == address) faces.push_back(&memory);
+    }
+    if (faces.size() > 1) append_faces(faces);
+  }
+}
+
+void Describer::append_faces(const std::vector<const Memory*>& faces) {
+  const auto first_of = static_cast<std::uint32_t>(out_.faces.size());
+  const auto root_of = [this](const Memory& memory) -> const void* {
+    const TensorBefore& tensor = before_.tensors[before_.objects[memory.place].tensor];
+    if (tensor.base != nullptr) return tensor.base;
+    return before_.alive(memory.place) ? identity_of_tensor(before_.tensor_at(memory.place)) : &tensor;
+  };
+  for (std::size_t i = 0; i < faces.size(); ++i) {
+    std::size_t version = 0, root = 0;
+    while (faces[version]->counter != faces[i]->counter) ++version;
+    while (root_of(*faces[root]) != root_of(*faces[i])) ++root;
+    out_.faces.push_back(
+        {faces[i]->place, first_of + static_cast<std::uint32_t>(version), first_of + static_cast<std::uint32_t>(root)});
+  }
+}
+
+// The tensor that nobody gets to see but as the `_base` of this one, and maybe of others.
+bool Describer::describe_hidden(const Based& view) {
+  const Reference base(new_reference_to_base(view.tensor));
+  if (!base || !is_hidden(base.get(), view.base)) return false;
+  TensorView own, of;
+  const bool same_memory = view_tensor(view.tensor, own) && view_tensor(base.get(), of) && own.storage == of.storage &&
+                           own.storage_bytes == of.storage_bytes &&
+                           version_counter(view.tensor) == version_counter(base.get());
+  if (!same_memory) {
+    refuse("a view of a tensor in other memory, or of another version");
+    return false;
+  }
+  return describe_in_memory(of) != kNoNode;
+}
+
+// Has nobody but the views described got it, and is there nothing about it that shows?
+bool Describer::is_hidden(Object* base, const void* identity) {
+  std::vector<Item> attributes;
+  const bool plain = is_plain_tensor(base) && !is_parameter(base) && autograd_facts(base) == 0 && !weakly_held(base) &&
+                     read_attributes(base, attributes) && attributes.empty() && base_of_tensor(base) == nullptr;
+  long expected = 1;  // its Python object
+  for (const Based& view : based_) {
+    if (view.base == identity) expected += owners_of_a_view(view.tensor, base);
+  }
+  const long owners = owners_of_tensor(base);
+  const std::uint32_t references = 1 + (owners != 1 ? 1 : 0);  // as in held_by_nobody_else()
+  const auto place = before_.places.find(base);
+  const bool known = of_module_.count(base) != 0 || (place != before_.places.end() && before_.alive(place->second));
+  if (plain && !known && owners <= expected && reference_count(base) <= references) return true;
+  refuse("a view of a tensor that is also held elsewhere, or that is no plain one");
+  return false;
+}
+
+// Tensors of the arguments' or the module's memory that have a version of their own may have it in common.
+bool Describer::share_own_versions() {
+  for (std::size_t i = 0; i < out_.views.size(); ++i) {
+    View& view = out_.views[i];
+    const VersionCounter* const counter = view_counters_[i];
+    view.as_first = static_cast<std::uint32_t>(i);
+    if (!view.own_version || view.view_of >= 0 || counter == nullptr) continue;
+    if (versions_.count(counter) != 0) {
+      refuse(kOtherVersion);
+      return false;
+    }
+    for (std::size_t first = 0; first < i && view.as_first == i; ++first) {
+      const View& other = out_.views[first];
+      const bool alike = view_counters_[first] == counter && other.own_version && other.view_of < 0;
+      if (alike) view.as_first = static_cast<std::uint32_t>(first);
+    }
+  }
+  return true;
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,65 @@
+// What a call changed in its arguments. Internal to python_hooks/state.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "python_hooks/effects/describe.h"
+#include "python_hooks/effects/outcome_state.h"
+
+namespace grape::python::state {
+
+class EffectFinder {
+ public:
+  EffectFinder(const BeforeState& before, Describer& describer, OutcomeState& out, std::string& reason)
+      : before_(before), describer_(describer), out_(out), reason_(reason) {}
+
+  // Compares every object of the arguments with what it was. False: something changed that cannot be repeated.
+  bool find();
+  // After all values were described.
+  void note_dropped();
+
+ private:
+  bool find_in_object();
+  bool find_writes();
+  void note_write(Object* module_tensor, const VersionCounter* counter, std::uint32_t times, std::string path);
+  bool find_in_tensor();
+  bool find_in_autograd(Object* tensor);  // null: it is gone
+  bool find_in_memory();                  // of a tensor that is there or gone
+  bool find_in_attributes();
+  void note_items(Object* value);
+  void note_parts(std::uint32_t place);
+  bool let_go(const Entry& entry, const std::string& label);
+  bool replaced_dict(const Object* dict) const;
+  bool find_in_slots();
+  bool find_in_items();
+  bool find_in_list(const std::vector<Item>& items);
+  bool find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Action set, Action remove);
+  bool match_keys(const std::vector<Entry>& entries, const std::vector<Item>& items, bool attributes,
+                  std::vector<std::size_t>& was);
+  bool good_keys(const std::vector<Item>& items, const std::vector<Object*>& named, bool attributes);
+  bool good_key(Object* key, bool attribute);
+  bool refuse_key(Object* key);
+  bool unchanged(const std::vector<Item>& items) const;
+  // What only takes away needs no memory: it comes last, when nothing can fail any more.
+  enum class Order : std::uint8_t { kNow, kLast };
+  bool add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value,
+           Order order = Order::kNow);
+  bool refuse(const std::string& what);
+
+  const ObjectBefore& known() const { return before_.objects[place_]; }
+
+  const BeforeState& before_;
+  Describer& describer_;
+  OutcomeState& out_;
+  std::string& reason_;
+  std::uint32_t place_ = 0;
+  std::unordered_set<const Object*> dicts_;  // looked at: some are two objects' attributes
+  std::vector<Effect> last_;
+  std::vector<Object*> dropped_;                                      // what was replaced or taken out; maybe gone
+  std::unordered_map<const VersionCounter*, std::uint32_t> written_;  // index in `writes`
+};
+
+}  // namespace grape::python::state

@@ -1,0 +1,168 @@
+#include "python_hooks/effects/fleeting.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "python_hooks/scopes/scopes.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr int kDeepest = 8;
+
+class Fleeting {
+ public:
+  Fleeting(BeforeState& state, std::string& reason) : state_(state), reason_(reason) {}
+
+  // What refers to a fleeting object is one itself: to hold it would be to hold both.
+  void mark(const std::vector<bool>& seen) {
+    for (std::uint32_t i = 0; i < seen.size(); ++i) state_.objects[i].fleeting = seen[i];
+    for (bool more = true; more;) {
+      more = false;
+      for (auto known = state_.objects.rbegin(); known != state_.objects.rend();
+           ++known) {  // most are met before these
+        if (known->fleeting || known->kept == Kept::kClass || !refers_to_any(*known)) continue;
+        known->fleeting = more = true;
+      }
+    }
+  }
+
+  bool let_go() {
+    for (std::uint32_t place = 0; place < state_.objects.size(); ++place) {
+      const ObjectBefore& known = state_.objects[place];
+      if (known.fleeting ? !let_go(place) : known.kept == Kept::kClass && !let_go_of_entries(place)) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool refers_to_any(const ObjectBefore& known) const {
+    const auto is = [this](const Entry& entry) { return is_fleeting(entry.value) || is_fleeting(entry.key.get()); };
+    return std::any_of(known.attributes.begin(), known.attributes.end(), is) ||
+           std::any_of(known.items.begin(), known.items.end(), is) ||
+           std::any_of(known.slots.begin(), known.slots.end(), is);
+  }
+
+  // What the walk has not noted is immutable (a tuple, a bound method), or lives longer than any call.
+  bool is_fleeting(Object* value, int depth = 0) const {
+    if (value == nullptr || is_type(value) || is_plain_value(value)) return false;
+    const auto place = state_.places.find(value);
+    if (place != state_.places.end()) return state_.objects[place->second].fleeting;
+    if (depth == kDeepest || is_function(value) || is_exactly(value, g_api.PyModule_Type)) return false;
+    std::vector<Item> referents;
+    referents_of(value, referents);
+    const int next = is_exactly(value, g_api.PyTuple_Type) ? depth + 1 : kDeepest;
+    return std::any_of(referents.begin(), referents.end(),
+                       [&](const Item& item) { return is_fleeting(item.value, next); });
+  }
+
+  bool let_go(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    const bool tensor = known.kept == Kept::kTensor;
+    if (!tensor && type::weak_list_offset(type_of(known.object)) != 0) {
+      if (!watch(known.object, known.watch)) return false;
+      known.held = Strong();
+    } else if (!tensor && end_is_seen(known.object)) {
+      return refuse(place, "an object with a finalizer that cannot be referred to weakly");
+    } else if (known.parent != ~0U) {
+      known.held = Strong();  // else the call's own argument, which the caller holds
+    }
+    known.dict.held = Strong();
+    return let_go_of_entries(place);
+  }
+
+  bool let_go_of_entries(std::uint32_t place) {
+    ObjectBefore& known = state_.objects[place];
+    for (auto* entries : {&known.attributes, &known.items, &known.slots}) {
+      for (Entry& entry : *entries) {
+        if (is_fleeting(entry.key.get())) return refuse(place, "a key whose end would be seen");
+        if (is_fleeting(entry.value) && !let_go(place, entry)) return false;
+      }
+    }
+    return true;
+  }
+
+  bool let_go(std::uint32_t place, Entry& entry) {
+    entry.fleeting = true;
+    Object* const value = entry.value;
+    if (state_.places.count(value) == 0) {
+      if (is_exactly(value, g_api.PyTuple_Type)) {
+        for (std::size_t i = 0; i < item_count(value); ++i) {
+          Entry part;
+          part.value = tuple_data(value)[i];
+          if (!is_fleeting(part.value)) {
+            part.held = Strong(part.value);
+          } else if (!let_go(place, part)) {
+            return false;
+          }
+          entry.parts.push_back(std::move(part));
+        }
+      } else if (type::weak_list_offset(type_of(value)) == 0) {
+        return refuse(place, "an object of type " + std::string(type::name(type_of(value))) +
+                                 " that refers to one whose end would be seen");
+      } else if (!watch(value, entry.watch)) {
+        return false;
+      }
+    }
+    entry.held = Strong();
+    return true;
+  }
+
+  static bool watch(Object* object, Strong& watch) {
+    const Reference made(g_api.PyWeakref_NewRef(object, nullptr));
+    if (!made) throw std::bad_alloc();
+    watch = Strong(made.get());
+    return true;
+  }
+
+  bool refuse(std::uint32_t place, const std::string& what) {
+    reason_ = state_.path(place) + ": " + what;
+    return false;
+  }
+
+  BeforeState& state_;
+  std::string& reason_;
+};
+
+// Does Grape alone refer to it weakly, for its name (scopes.h)?
+bool weakly_held_for_its_name(Object* object) {
+  constexpr std::size_t kNext = 48;  // of a weak reference: the next one to the same object
+  const Object* reference = field<Object*>(object, static_cast<std::size_t>(type::weak_list_offset(type_of(object))));
+  return field<Object*>(reference, kNext) == nullptr && reference_count(reference) == 1 &&
+         refers_for_its_name(reference, object);
+}
+
+}  // namespace
+
+bool end_is_seen(Object* object) {
+  const bool held = weakly_held(object) && !weakly_held_for_its_name(object);
+  if (!type::has_finalizer(type_of(object)) && !held) return false;
+  const TypeInfo* info = type_info(type_of(object));
+  if (info == nullptr) throw std::bad_alloc();
+  // To what is known by what it is, Grape itself refers weakly.
+  return info->kind != Kind::kType && info->kind != Kind::kEnum && info->kind != Kind::kFunction &&
+         info->kind != Kind::kModule && info->kind != Kind::kLogger;
+}
+
+bool let_go_of_fleeting(BeforeState& state, const std::vector<bool>& seen, std::string& reason) {
+  if (std::find(seen.begin(), seen.end(), true) == seen.end()) return true;
+  Fleeting fleeting(state, reason);
+  fleeting.mark(seen);
+  return fleeting.let_go();
+}
+
+bool BeforeState::same(const Entry& entry, Object* value) const noexcept {
+  if (entry.value != value) return false;
+  if (entry.held.get() != nullptr || value == nullptr) return true;
+  if (entry.watch.get() != nullptr) return referent(entry.watch.get()) == value;
+  const auto place = places.find(value);
+  if (place != places.end()) return alive(place->second);
+  // A tuple: one that is made anew may lie where it lay.
+  if (!is_exactly(value, g_api.PyTuple_Type) || item_count(value) != entry.parts.size()) return false;
+  Object* const* const items = tuple_data(value);
+  return std::equal(entry.parts.begin(), entry.parts.end(), items,
+                    [this](const Entry& part, Object* item) { return same(part, item); });
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,19 @@
+// Objects of the arguments whose end would be seen: they have a finalizer (__del__), or are weakly referred to, maybe
+// with a callback, or refer to such. An observed call may let go of them: they must end when they would without Grape.
+// With the GIL. Internal to python_hooks/state.
+#pragma once
+
+#include <string>
+
+#include "python_hooks/effects/before_state.h"
+
+namespace grape::python::state {
+
+// Before anything of Grape's refers to it: has it a finalizer, or is it weakly referred to? Not asked of what lives as
+// long as the program does: classes, enumerations' members, functions. Throws std::bad_alloc.
+bool end_is_seen(Object* object);
+
+// Lets go of all that is fleeting; `seen`: for each object what end_is_seen() said. False: `reason`.
+bool let_go_of_fleeting(BeforeState& state, const std::vector<bool>& seen, std::string& reason);
+
+}  // namespace grape::python::state

@@ -1,0 +1,182 @@
+// Did two calls do the same?
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "python_hooks/effects/outcome_state.h"
+
+namespace grape::python::state {
+namespace {
+
+class Comparison {
+ public:
+  Comparison(const OutcomeState& a, const OutcomeState& b) : a_(a), b_(b) {}
+
+  std::string run() {
+    if (a_.effects.size() != b_.effects.size()) {
+      const bool more = a_.effects.size() > b_.effects.size();
+      const auto& effects = (more ? a_ : b_).effects;
+      return effects[(more ? b_ : a_).effects.size()].path + ": changed in one run and not in the other";
+    }
+    for (std::size_t i = 0; i < a_.effects.size(); ++i) {
+      if (!same_effect(a_.effects[i], b_.effects[i])) return difference_;
+    }
+    if (!same_writes()) return difference_;
+    path_ = "result";
+    if (!same_value(a_.result, b_.result) || !same_tensors() || !same_faces()) return difference_;
+    return std::string();
+  }
+
+ private:
+  bool differ(const std::string& what) {
+    difference_ = path_ + ": " + what;
+    return false;
+  }
+
+  bool same_writes() {
+    for (std::size_t i = 0; i < a_.writes.size() || i < b_.writes.size(); ++i) {
+      if (i < a_.writes.size() && i < b_.writes.size() && same_write(a_.writes[i], b_.writes[i])) continue;
+      path_ = (i < a_.writes.size() ? a_ : b_).writes[i].path;
+      return differ("written to another number of times in the other run");
+    }
+    return true;
+  }
+
+  static bool same_write(const Write& a, const Write& b) {
+    return a.module_tensor == b.module_tensor && a.place == b.place && a.times == b.times && a.as_first == b.as_first;
+  }
+
+  bool same_effect(const Effect& a, const Effect& b) {
+    path_ = a.path;
+    if (a.action != b.action || a.place != b.place || a.offset != b.offset || !same_key(a.key, b.key)) {
+      return differ("changed in one run; in the other " + b.path);
+    }
+    return same_value(a.node, b.node);
+  }
+
+  static bool same_key(const Strong& a, const Strong& b) {
+    if (a.get() == b.get()) return true;
+    return a.get() != nullptr && b.get() != nullptr && same_plain_value(a.get(), b.get());
+  }
+
+  bool same_value(std::uint32_t a, std::uint32_t b) {
+    if (a == kNoNode || b == kNoNode) return a == b || differ("set in one run and not in the other");
+    const Node& left = a_.nodes[a];
+    const Node& right = b_.nodes[b];
+    if (left.kind != right.kind) return differ("of another kind in the other run");
+    // The same object here must be the same object there. Values of a kind that may be shared or not are left out.
+    if (left.kind != ValueKind::kPlain && left.kind != ValueKind::kForm) {
+      const auto partner = partners_.emplace(a, b);
+      const auto back = partners_back_.emplace(b, a);
+      if (partner.first->second != b || back.first->second != a) return differ("shared otherwise in the other run");
+      if (!partner.second) return true;
+    }
+    switch (left.kind) {
+      case ValueKind::kPlain:
+        return same_plain_value(left.held.get(), right.held.get()) || differ("another value in the other run");
+      case ValueKind::kIdentity:
+        return left.held.get() == right.held.get() || differ("another object in the other run");
+      case ValueKind::kForm:
+        return a_.forms[left.index] == b_.forms[right.index] || differ("another value in the other run");
+      case ValueKind::kArgument:
+        return left.index == right.index || differ("another object of the arguments in the other run");
+      case ValueKind::kModule:
+        return left.object == right.object || differ("another object of the module in the other run");
+      case ValueKind::kMade:
+        return left.index == right.index && same_tensor(a_.made[left.index], b_.made[right.index]) &&
+               same_links(left.attributes, right.attributes, Part::kAttribute);
+      case ValueKind::kView:
+        return same_view(a_.views[left.index], b_.views[right.index]) &&
+               same_links(left.attributes, right.attributes, Part::kAttribute);
+      case ValueKind::kBuilt:
+        return same_built(left, right);
+    }
+    return false;
+  }
+
+  bool same_faces() {
+    const auto same = [](const Face& a, const Face& b) {
+      return a.place == b.place && a.as_version == b.as_version && a.as_root == b.as_root;
+    };
+    return std::equal(a_.faces.begin(), a_.faces.end(), b_.faces.begin(), b_.faces.end(), same) ||
+           differ("a view of memory that the arguments shared otherwise in the other run");
+  }
+
+  // Also those that no value is: what views are of.
+  bool same_tensors() {
+    if (a_.made.size() != b_.made.size()) return differ("another number of tensors made in the other run");
+    for (std::size_t i = 0; i < a_.made.size(); ++i) {
+      if (!same_tensor(a_.made[i], b_.made[i])) return false;
+    }
+    return true;
+  }
+
+  bool same_tensor(const MadeTensor& a, const MadeTensor& b) {
+    if (a.type != b.type) return differ("a tensor of another type in the other run");
+    if (a.sizes != b.sizes || a.strides != b.strides || a.offset != b.offset) {
+      return differ("a tensor of another shape in the other run");
+    }
+    if (a.device_type != b.device_type || a.device_index != b.device_index) {
+      return differ("a tensor on another device in the other run");
+    }
+    if (a.group != b.group || a.storage_bytes != b.storage_bytes) {
+      return differ("a tensor in another storage in the other run");
+    }
+    if (a.view_of != b.view_of) return differ("a view of another tensor in the other run");
+    if (a.version != b.version || a.as_first != b.as_first) {
+      return differ("a tensor that was written to another number of times in the other run");
+    }
+    return true;
+  }
+
+  bool same_view(const View& a, const View& b) {
+    const bool same = a.module_tensor == b.module_tensor && a.place == b.place && a.sizes == b.sizes &&
+                      a.strides == b.strides && a.offset == b.offset && a.type == b.type && a.is_view == b.is_view &&
+                      a.view_of == b.view_of && a.own_version == b.own_version && a.version == b.version &&
+                      a.as_first == b.as_first;
+    if (!same) return differ("another view in the other run");
+    return a.view_of < 0 ||
+           same_view(a_.views[static_cast<std::size_t>(a.view_of)], b_.views[static_cast<std::size_t>(b.view_of)]);
+  }
+
+  bool same_built(const Node& a, const Node& b) {
+    if (a.held.get() != b.held.get()) return differ("of another class in the other run");
+    if (!same_key(a.limit, b.limit)) return differ("another greatest length in the other run");
+    return same_links(a.attributes, b.attributes, Part::kAttribute) && same_links(a.slots, b.slots, Part::kSlot) &&
+           same_links(a.items, b.items, Part::kItem);
+  }
+
+  enum class Part : std::uint8_t { kAttribute, kSlot, kItem };
+
+  bool same_links(const Range& a, const Range& b, Part part) {
+    for (std::uint32_t i = 0; i < a.count && i < b.count; ++i) {
+      const Link& left = a_.links[a.first + i];
+      const Link& right = b_.links[b.first + i];
+      const std::size_t length = path_.size();
+      path_ += label(left, part, i);
+      if (left.offset != right.offset || !same_key(left.key, right.key)) return differ("not there in the other run");
+      if (!same_value(left.node, right.node)) return false;
+      path_.resize(length);
+    }
+    if (a.count == b.count) return true;
+    return differ(part == Part::kItem ? "another number of items in the other run"
+                                      : "another number of attributes in the other run");
+  }
+
+  static std::string label(const Link& link, Part part, std::size_t index) {
+    if (part == Part::kSlot) return "." + link.slot;
+    if (part == Part::kItem) return item_label({link.key.get(), nullptr}, index);
+    return attribute_label(link.key.get());
+  }
+
+  const OutcomeState& a_;
+  const OutcomeState& b_;
+  std::string path_, difference_;
+  std::unordered_map<std::uint32_t, std::uint32_t> partners_, partners_back_;
+};
+
+}  // namespace
+
+std::string outcome_difference(const OutcomeState& a, const OutcomeState& b) { return Comparison(a, b).run(); }
+
+}  // namespace grape::python::state

@@ -1,0 +1,83 @@
+// What a call did, in terms that hold in other processes.
+#include "python_hooks/effects/outcome_state.h"
+#include "python_hooks/walk/portable.h"
+#include "python_hooks/walk/walk.h"
+
+namespace grape::python::state {
+namespace {
+
+class Digester {
+ public:
+  explicit Digester(const OutcomeState& state) : state_(state) {}
+
+  cache::Digest run() {
+    put(state_.effects.size(), state_.nodes.size(), state_.result, state_.made.size(), state_.writes.size());
+    for (const Write& write : state_.writes) {
+      put(write.module_tensor != nullptr, write.place, write.times, write.as_first);
+    }
+    for (const Effect& effect : state_.effects) {
+      put(effect.action, effect.place, effect.offset, effect.node);
+      name(effect.type.get());
+      value(effect.key.get());
+    }
+    for (const Node& node : state_.nodes) add(node);
+    for (const Link& link : state_.links) {
+      put(link.node, link.offset);
+      value(link.key.get());
+    }
+    for (const View& view : state_.views) add(view);
+    for (const Face& face : state_.faces) put(face.place, face.as_version, face.as_root);
+    for (const MadeTensor& made : state_.made) add(made);
+    return digest_of(walk_.bytes());
+  }
+
+ private:
+  template <typename... T>
+  void put(const T&... numbers) {
+    (walk_.add_bytes(&numbers, sizeof numbers), ...);
+  }
+  void put(const std::vector<std::int64_t>& list) {
+    put(list.size());
+    walk_.add_bytes(list.data(), list.size() * sizeof list.front());
+  }
+  void name(Object* object) { put(object != nullptr ? portable_name(object) : std::uint64_t{0}); }
+  // What cannot be walked counts by what it is.
+  void value(Object* object) {
+    if (object == nullptr || !walk_.add(object, "a value")) name(object);
+  }
+
+  void add(const Node& node) {
+    put(node.kind, node.shape.content, node.shape.exact, node.index);
+    for (const Range& range : {node.items, node.attributes, node.slots}) put(range.first, range.count);
+    if (node.kind == ValueKind::kPlain) {
+      value(node.held.get());
+    } else {
+      name(node.held.get());
+    }
+    name(node.object != nullptr ? type_of(node.object) : nullptr);
+    value(node.limit.get());
+  }
+
+  void add(const View& view) {
+    put(view.module_tensor != nullptr, view.place, view.offset, view.type, view.end, view.is_view, view.view_of,
+        view.own_version, view.version, view.as_first);
+    put(view.sizes);
+    put(view.strides);
+  }
+
+  void add(const MadeTensor& made) {
+    put(made.storage_bytes, made.offset, made.type, made.device_type, made.item_bytes, made.group, made.version,
+        made.as_first, made.view_of);
+    put(made.sizes);
+    put(made.strides);
+  }
+
+  const OutcomeState& state_;
+  Walk walk_ = Walk::portable(true);
+};
+
+}  // namespace
+
+cache::Digest Outcome::digest() const { return Digester(*state_).run(); }
+
+}  // namespace grape::python::state

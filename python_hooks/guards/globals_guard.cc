@@ -1,0 +1,428 @@
+#include "python_hooks/guards/globals_guard.h"
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <unordered_set>
+
+#include "python_hooks/guards/globals_plan.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/dict_versions.h"
+#include "python_hooks/interpreter/function_reports.h"
+#include "python_hooks/walk/portable.h"
+#include "python_hooks/walk/watch.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::size_t kAhead = 24;  // things that are asked for ahead
+constexpr std::uint64_t kNotLooked = ~std::uint64_t{0};
+
+template <typename Thing>
+void fetch_first(const std::vector<Thing>& things) noexcept {
+  for (std::size_t i = 0; i < std::min(kAhead, things.size()); ++i) things[i].fetch();
+}
+
+// While the one of that index is looked at.
+template <typename Thing>
+void fetch_ahead(const std::vector<Thing>& things, std::size_t index) noexcept {
+  if (index + kAhead < things.size()) things[index + kAhead].fetch();
+}
+
+// What is walked, and the quick check of it.
+class Walked {
+ public:
+  // `roots(walk)` adds to a walk. False: refused, with the reason in change().
+  template <typename Roots>
+  bool take(Roots roots) {
+    if (look(walk_, nullptr, roots)) return true;
+    change_ = walk_.reason();
+    return false;
+  }
+  bool quick() noexcept { return watch_.holds(); }
+  std::uint32_t walks() const noexcept { return walks_; }
+  // Walks again. False: change() says what is not as it was.
+  template <typename Roots>
+  bool same(Roots roots) {
+    if (!look(again_, &walk_.bytes(), roots)) {
+      change_ = again_.reason();
+    } else if (again_.bytes() == walk_.bytes() && again_.objects() == walk_.objects()) {
+      std::swap(walk_, again_);
+      return true;
+    } else if (again_.bytes() == walk_.bytes()) {
+      change_ = other_object(walk_, again_);
+    } else {
+      change_ = again_.difference().empty() ? "there is less than before" : again_.difference();
+    }
+    watch_.clear();
+    watch_.give_up();  // what it knew is void; should all be as before again, the next walk says so
+    return false;
+  }
+  const Walk& walk() const noexcept { return walk_; }
+  const std::string& change() const noexcept { return change_; }
+
+ private:
+  template <typename Roots>
+  bool look(Walk& into, const std::vector<std::uint8_t>* expected, Roots roots) {
+    ++walks_;
+    watch_.clear();
+    into.clear();
+    into.set_watch(&watch_);
+    into.compare_with(expected);
+    return roots(into);
+  }
+
+  Walk walk_{true}, again_{true};
+  Watch watch_;
+  std::string change_;
+  std::uint32_t walks_ = 0;
+};
+
+// A function of the user's that ran, and that no name leads to.
+struct Alone {
+  Object* reference;  // weak; borrowed from the plan
+  std::unique_ptr<Walked> walked;
+
+  bool add_to(Walk& walk) const noexcept { return walk.add(referent(reference), "a function that ran"); }
+  bool take() {
+    return walked->take([this](Walk& walk) { return add_to(walk); });
+  }
+  // True as well when it is gone: who led to it has changed, then.
+  bool holds() {
+    if (referent(reference) == g_api._Py_NoneStruct || walked->quick()) return true;
+    return walked->same([this](Walk& walk) { return add_to(walk); });
+  }
+};
+
+}  // namespace
+
+struct GlobalsGuard::State {
+  GlobalsPlan plan;
+  Walked walked;
+  std::vector<Alone> alone;
+  std::vector<std::uint64_t> form;  // with the walks' bytes: equal for guards of the same
+  std::string change;
+
+  bool take(const ExecutedCode::State& code, std::string& reason);
+  void ask_for_reports();  // once, after take(): before, all is looked at
+  bool holds();
+  bool same_as(const State& other) const;
+  const Sharing& shared_with();
+
+  bool walk_into(Walk& walk) const;
+
+ private:
+  bool take_alone(std::string& reason);
+  bool closures_known(const std::vector<Object*>& objects, std::string& reason) const;
+  void identify();
+  bool all_hold();
+  bool names_hold(bool& walk_to_know);
+  bool functions_hold();
+  bool marks_hold();
+  bool values_hold(bool walk_to_know);
+
+  Sharing sharing_;
+  std::uint64_t shared_walks_ = 0;  // the walks that it was taken of
+  // Of libraries' names: while none is reported to have changed, and they all were looked at since, they hold.
+  DictReports reports_;
+  bool looked_at_all_ = false;
+  std::vector<std::size_t> asked_names_;  // the others' indices
+  // As it was when all functions were looked at; then only those with closures are.
+  std::uint64_t function_changes_ = kNotLooked;
+  std::vector<std::size_t> closures_;  // their indices
+};
+
+bool GlobalsGuard::State::walk_into(Walk& walk) const {
+  // What is named of classes comes first: to who meets a library's class, its containers are which objects they hold.
+  for (const bool modules : {false, true}) {
+    for (const WatchedNames& names : plan.names) {
+      if (names.of_module() == modules && !names.walk(walk)) return false;
+    }
+  }
+  for (Object* type : plan.types) {
+    if (!walk.add(type, type::name(type))) return false;
+  }
+  for (const ContextVariable& variable : plan.contexts) {
+    if (!variable.walk(walk)) return false;
+  }
+  return plan.environment == nullptr || walk.add(plan.environment, "os.environ");
+}
+
+bool GlobalsGuard::State::take_alone(std::string& reason) {
+  const std::vector<Object*>& objects = walked.walk().objects();
+  const std::unordered_set<Object*> known(objects.begin(), objects.end());
+  for (Object* reference : plan.alone) {
+    if (known.count(referent(reference)) != 0) continue;
+    alone.push_back({reference, std::make_unique<Walked>()});
+    if (alone.back().take()) continue;
+    reason = alone.back().walked->change();
+    return false;
+  }
+  return closures_known(objects, reason);
+}
+
+bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, std::string& reason) const {
+  std::unordered_set<Object*> codes;
+  for (Object* object : objects) {
+    if (is_function(object)) codes.insert(function_parts(object).code);
+  }
+  for (Object* code : plan.closures) {
+    if (codes.count(code) != 0) continue;
+    char name[256];
+    const std::size_t size = copy_text(field<Object*>(code, g_layout.code_name), name, sizeof(name));
+    reason = "a function with a closure ran that no global leads to: " + std::string(name, size);
+    return false;
+  }
+  return true;
+}
+
+void GlobalsGuard::State::identify() {
+  for (const WatchedNames& names : plan.names) names.identify(form);
+  for (Object* type : plan.types) form.push_back(reinterpret_cast<std::uint64_t>(type));
+  for (const ModuleClass& one : plan.modules) form.push_back(reinterpret_cast<std::uint64_t>(one.module));
+  form.push_back(plan.settings);
+  for (const long asked :
+       {plan.abstract_token, static_cast<long>(plan.thread), long{plan.nothing_handled}, long{plan.sees_storages}}) {
+    form.push_back(static_cast<std::uint64_t>(asked));
+  }
+  for (const ContextVariable& variable : plan.contexts) {
+    form.push_back(reinterpret_cast<std::uint64_t>(variable.variable()));
+  }
+  for (const FunctionMark& mark : plan.functions) form.push_back(reinterpret_cast<std::uint64_t>(mark.function()));
+}
+
+bool GlobalsGuard::State::take(const ExecutedCode::State& code, std::string& reason) {
+  if (!plan.make(code, reason)) return false;
+  if (!walked.take([this](Walk& walk) { return walk_into(walk); })) {
+    reason = walked.change();
+    return false;
+  }
+  if (!take_alone(reason)) return false;
+  identify();
+  return true;
+}
+
+// A program sets names of its own all the time: these are looked at in each call.
+void GlobalsGuard::State::ask_for_reports() {
+  for (std::size_t i = 0; i < plan.names.size(); ++i) {
+    Object* dict = plan.names[i].dict();
+    const bool reported = !plan.names[i].users() && reports_changes(dict) && reports_.add(dict);
+    if (!reported) asked_names_.push_back(i);
+  }
+  for (std::size_t i = 0; i < plan.functions.size(); ++i) {
+    if (plan.functions[i].has_closure()) closures_.push_back(i);
+  }
+}
+
+bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
+  const bool all = !looked_at_all_ || reports_.changed();
+  if (all) {
+    looked_at_all_ = false;  // until they are found to hold
+    reports_.look();
+    fetch_first(plan.names);
+  }
+  const std::size_t count = all ? plan.names.size() : asked_names_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (all) fetch_ahead(plan.names, i);
+    WatchedNames& names = plan.names[all ? i : asked_names_[i]];
+    if (names.untouched()) continue;
+    const WatchedNames::Change found = names.compare(change);
+    if (found == WatchedNames::Change::kOther) return false;
+    if (found == WatchedNames::Change::kMaybe) walk_to_know = true;
+  }
+  for (const ContextVariable& variable : plan.contexts) {
+    if (!variable.untouched()) walk_to_know = true;
+  }
+  return true;
+}
+
+bool GlobalsGuard::State::functions_hold() {
+  const std::uint64_t changes = functions_report() ? function_changes() : kNotLooked;
+  const bool all = changes == kNotLooked || changes != function_changes_;
+  if (all) fetch_first(plan.functions);
+  const std::size_t count = all ? plan.functions.size() : closures_.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (all) fetch_ahead(plan.functions, i);
+    const FunctionMark& mark = plan.functions[all ? i : closures_[i]];
+    if (mark.holds()) continue;
+    change = mark.name() + ": its code, its defaults or its closure are others";
+    return false;
+  }
+  function_changes_ = changes;
+  return true;
+}
+
+bool GlobalsGuard::State::marks_hold() {
+  fetch_first(plan.modules);
+  if (!functions_hold()) return false;
+  for (std::size_t i = 0; i < plan.modules.size(); ++i) {
+    fetch_ahead(plan.modules, i);
+    const ModuleClass& one = plan.modules[i];
+    if (type_of(one.module) == one.type) continue;
+    change = "the class of a module";
+    return false;
+  }
+  if (plan.settings != setting_changes()) {
+    change =
+        "a setting of torch or of the interpreter (an operator was defined anew, a process group came or went, tunable "
+        "operators, what waiting for the device does, a lazy clone of a tensor, limits of recursion and of numbers' "
+        "digits)";
+    return false;
+  }
+  if (plan.abstract_token >= 0 && plan.abstract_token != abstract_token()) {
+    change = "which classes abstract ones have registered";
+    return false;
+  }
+  if (plan.thread != 0 && plan.thread != g_api.PyThread_get_thread_ident()) {
+    change = "the thread, which its code asks for";
+    return false;
+  }
+  if (plan.nothing_handled && handles_exception()) {
+    change = "that no exception is handled, which its code asks for";
+    return false;
+  }
+  if (!plan.filters.hold()) {
+    change = "warnings.filters";
+    return false;
+  }
+  return true;
+}
+
+bool GlobalsGuard::State::values_hold(bool walk_to_know) {
+  if (walk_to_know || !walked.quick()) {
+    const NoCollection no_collection;
+    if (!walked.same([this](Walk& walk) { return walk_into(walk); })) {
+      change = walked.change();
+      return false;
+    }
+    for (WatchedNames& names : plan.names) names.take_again();
+    for (ContextVariable& variable : plan.contexts) variable.take_again();
+  }
+  for (Alone& one : alone) {
+    if (one.holds()) continue;
+    change = one.walked->change();
+    return false;
+  }
+  return true;
+}
+
+bool GlobalsGuard::State::all_hold() {
+  bool walk_to_know = false;
+  return names_hold(walk_to_know) && marks_hold() && values_hold(walk_to_know);
+}
+
+bool GlobalsGuard::State::holds() {
+  looked_at_all_ = all_hold();  // else what was found may still be so, and is not reported again
+  return looked_at_all_;
+}
+
+bool GlobalsGuard::State::same_as(const State& other) const {
+  if (form != other.form || walked.walk().bytes() != other.walked.walk().bytes()) return false;
+  if (alone.size() != other.alone.size()) return false;
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    if (alone[i].reference != other.alone[i].reference) return false;
+    if (alone[i].walked->walk().bytes() != other.alone[i].walked->walk().bytes()) return false;
+  }
+  return true;
+}
+
+const Sharing& GlobalsGuard::State::shared_with() {
+  std::uint64_t walks = walked.walks();
+  for (const Alone& one : alone) walks += one.walked->walks();
+  if (walks != shared_walks_) {
+    sharing_.clear();
+    sharing_.add(walked.walk());
+    for (const Alone& one : alone) sharing_.add(one.walked->walk());
+    shared_walks_ = walks;
+  }
+  return sharing_;
+}
+
+namespace {
+
+// Most observed calls of a model name the same: their guards share one state, and one check of it.
+template <typename State>
+std::shared_ptr<State> shared(std::shared_ptr<State> state) {
+  static auto& known = *new std::vector<std::weak_ptr<State>>;
+  known.erase(std::remove_if(known.begin(), known.end(), [](const auto& weak) { return weak.expired(); }), known.end());
+  for (const std::weak_ptr<State>& weak : known) {
+    std::shared_ptr<State> other = weak.lock();
+    if (other->same_as(*state) && other->holds()) return other;
+  }
+  known.push_back(state);
+  state->ask_for_reports();
+  return state;
+}
+
+}  // namespace
+
+GlobalsGuard::GlobalsGuard() = default;
+GlobalsGuard::~GlobalsGuard() {
+  const KeepException keep;
+  state_.reset();
+}
+
+std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const ExecutedCode& code, std::string& reason) noexcept {
+  const KeepException keep;
+  try {
+    ask_dictionaries();
+    functions_report();
+    const NoCollection no_collection;
+    auto state = std::make_shared<State>();
+    if (!check_objects()) {
+      reason = "this Python's objects are laid out in a way that is not known";
+      return nullptr;
+    }
+    if (!state->take(*code.state_, reason)) return nullptr;
+    std::unique_ptr<GlobalsGuard> guard(new GlobalsGuard);
+    guard->state_ = shared(std::move(state));
+    return guard;
+  } catch (const std::bad_alloc&) {
+    reason = "no memory";
+  }
+  return nullptr;
+}
+
+bool GlobalsGuard::holds() noexcept {
+  const KeepException keep;
+  try {
+    return state_->holds();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+cache::Digest GlobalsGuard::digest() const {
+  Walk walk = Walk::portable(true);
+  bool whole = state_->walk_into(walk);
+  for (const Alone& one : state_->alone) whole = whole && one.add_to(walk);
+  return whole ? digest_of(walk.bytes()) : cache::Digest();
+}
+
+const Sharing& GlobalsGuard::sharing() { return state_->shared_with(); }
+
+void GlobalsGuard::take_versions(std::vector<TensorVersion>& out) const {
+  state::take_versions(state_->walked.walk().tensors(), out);
+  for (const Alone& one : state_->alone) state::take_versions(one.walked->walk().tensors(), out);
+}
+
+Object* GlobalsGuard::tensor(std::size_t number) const noexcept {
+  const auto in = [&number](const Walk& walk) -> Object* {
+    const auto& tensors = walk.tensors();
+    if (number < tensors.size()) return tensors[number].view.object;
+    number -= tensors.size();
+    return nullptr;
+  };
+  Object* found = in(state_->walked.walk());
+  for (std::size_t i = 0; found == nullptr && i < state_->alone.size(); ++i)
+    found = in(state_->alone[i].walked->walk());
+  return found;
+}
+
+const std::string& GlobalsGuard::change() const noexcept { return state_->change; }
+
+bool GlobalsGuard::sees_storages() const noexcept { return state_->plan.sees_storages; }
+
+const std::vector<StorageExtent>& GlobalsGuard::extents() const noexcept { return state_->walked.walk().extents(); }
+
+}  // namespace grape::python::state

@@ -1,0 +1,483 @@
+#include "python_hooks/guards/globals_plan.h"
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "python_hooks/guards/class_names.h"
+#include "python_hooks/interpreter/code_names.h"
+#include "python_hooks/interpreter/code_origin.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/walk/instance.h"
+
+namespace grape::python::state {
+namespace {
+
+std::string text_of_name(Object* text) {
+  char name[256];
+  return text != nullptr && is_text(text) ? std::string(name, copy_text(text, name, sizeof(name))) : std::string();
+}
+
+// Code that was made by code that ran: a lambda, a function inside of another. Likely made anew in each call.
+std::unordered_set<Object*> inner_codes(const ExecutedCode::State& code) {
+  std::unordered_set<Object*> inner;
+  for (const CodeKey& key : code.codes) {
+    const Reference constants(g_api.PyObject_GetAttrString(key.code, "co_consts"));
+    for (std::size_t i = 0; constants && i < item_count(constants.get()); ++i) {
+      Object* constant = tuple_data(constants.get())[i];
+      if (type_of(constant) == g_api.PyCode_Type) inner.insert(constant);
+    }
+  }
+  return inner;
+}
+
+// A class whose methods are inner code: its class statement ran in the call, and would again.
+bool made_in_call(Object* type, const std::unordered_set<Object*>& inner) {
+  Object* dict = type::dict(type);
+  std::ptrdiff_t position = 0;
+  for (Object *name, *value; dict != nullptr && g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {
+    if (is_function(value) && inner.count(function_parts(value).code) != 0) return true;
+  }
+  return false;
+}
+
+class Planner {
+ public:
+  explicit Planner(GlobalsPlan& plan) : plan_(plan), modules_(g_api.PyImport_GetModuleDict()) {
+    Object* builtins = imported_module("builtins");
+    builtins_ = builtins != nullptr ? module_dict(builtins) : nullptr;
+  }
+
+  bool names_of(const CodeKey& key) {
+    std::vector<NameUse> uses;
+    if (!read_names(key.code, key.globals, uses)) return false;
+    code_ = key.code;
+    users_code_ = origin_of(key.code, key.globals) == CodeOrigin::kUser;
+    if (users_code_ && !attributes_known()) return true;
+    if (users_code_) note_attributes();
+    for (const NameUse& use : uses) {
+      if (use.kind == NameUse::Kind::kImport) {
+        import(use);
+      } else {
+        follow(global(key.globals, use), use);
+      }
+    }
+    return true;
+  }
+
+  // What the user's code names of the classes whose methods ran, and their own content leaves out: data in libraries'
+  // classes, where the program may have put it; names with two underscores on both sides, which are also looked for in
+  // classes of the user's none of whose methods ran ("type(part).__settings__").
+  void class_data(const std::unordered_set<Object*>& inner) {
+    std::unordered_set<Object*> classes;
+    std::vector<Object*> own;
+    std::copy_if(attributes_.begin(), attributes_.end(), std::back_inserter(own), is_own_dunder);
+    for (Object* one : classes_that_define(own)) {
+      if (!is_library_class(one) && !made_in_call(one, inner) && classes.insert(one).second) class_data_of(one);
+    }
+    for (std::size_t i = 0; i < plan_.types.size(); ++i) {
+      Object* mro = type::mro(plan_.types[i]);
+      for (std::size_t at = 0; mro != nullptr && at < item_count(mro); ++at) {
+        Object* one = tuple_data(mro)[at];
+        if (is_heap_type(one) && classes.insert(one).second) class_data_of(one);
+      }
+    }
+  }
+
+  void type(Object* type) {
+    if (is_heap_type(type) && types_.insert(type).second) keep(plan_.types, type);
+  }
+
+  // What code of the user's reads that cannot be guarded ("sys.modules", and so modules by names that it does not
+  // show); null: nothing.
+  const char* reads() const { return reads_; }
+  // Does it ask exceptions which one was handled before?
+  bool asks_handled() const { return asks_handled_; }
+
+  // What decides whether a logger is enabled: its level and its parents', and the manager's.
+  void logger(Object* logger) {
+    constexpr int kMostParents = 64;
+    for (int i = 0; i < kMostParents && logger != nullptr && logger != g_api._Py_NoneStruct; ++i) {
+      Object* dict = instance_dict(logger);
+      if (dict == nullptr || !loggers_.insert(logger).second) return;
+      for (const char* name : {"level", "disabled", "propagate"}) attribute(dict, name, "a logger");
+      Object* manager = attribute(dict, "manager", "a logger");
+      Object* managers = manager != nullptr ? instance_dict(manager) : nullptr;
+      if (managers != nullptr) attribute(managers, "_disable", "logging.Manager");
+      logger = attribute(dict, "parent", "a logger");
+    }
+  }
+
+  // Of an operator that torch.library.custom_op() made, and whose kernel ran: its functions, and which are disabled.
+  void operator_kernels(Object* closure) {
+    Object* type = closure != nullptr ? member("torch._library.custom_ops", "CustomOpDef") : nullptr;
+    for (std::size_t i = 0; type != nullptr && i < item_count(closure); ++i) {
+      Object* content = cell_content(tuple_data(closure)[i]);
+      Object* dict = content != nullptr && type_of(content) == type ? instance_dict(content) : nullptr;
+      if (dict == nullptr) continue;
+      const bool added = by_dict_.emplace(dict, plan_.names.size()).second;
+      if (added) plan_.names.emplace_back(dict, false, "an operator", true);
+      for (const char* name : {"_backend_fns", "_disabled_kernel", "_init_fn"}) attribute(dict, name, "an operator");
+    }
+  }
+
+  // Which thread runs, and what it is called.
+  void thread() {
+    plan_.thread = g_api.PyThread_get_thread_ident();
+    Object* active = member("threading", "_active");
+    const Reference number(g_api.PyLong_FromUnsignedLongLong(plan_.thread));
+    if (active == nullptr || !is_dict(active) || !number) return;
+    Object* own = g_api.PyDict_GetItemWithError(active, number.get());
+    Object* dict = own != nullptr ? instance_dict(own) : nullptr;
+    if (dict != nullptr) attribute(dict, "_name", "a thread");
+    if (dict != nullptr) attribute(dict, "_daemonic", "a thread");
+  }
+
+ private:
+  void note_attributes() {
+    for (const char* list : {"co_names", "co_consts"}) {
+      const Reference items(g_api.PyObject_GetAttrString(code_, list));
+      for (std::size_t i = 0; items && i < item_count(items.get()); ++i) {
+        Object* name = tuple_data(items.get())[i];
+        if (is_exactly(name, g_api.PyUnicode_Type)) attributes_.insert(name);  // alive as long as the code
+      }
+    }
+  }
+
+  void class_data_of(Object* one) {
+    const bool librarys = is_library_class(one);
+    std::vector<Object*> found;
+    std::ptrdiff_t position = 0;
+    for (Object *name, *held; g_api.PyDict_Next(type::dict(one), &position, &name, &held) != 0;) {
+      if (attributes_.count(name) == 0 || !(librarys || is_dunder(name))) continue;
+      if (is_type(held)) {
+        if (!librarys) type(held);
+      } else if (is_data(held)) {
+        found.push_back(name);
+      }
+    }
+    for (Object* name : found) value(type::dict(one), type::name(one), name, false, true);
+  }
+
+  static void keep(std::vector<Object*>& list, Object* object) {
+    list.push_back(object);
+    g_api.Py_IncRef(object);
+  }
+
+  // The watch of `dict`'s names. The reference is valid until the next call.
+  WatchedNames& names(Object* dict, const char* owner) {
+    const auto found = by_dict_.find(dict);
+    if (found != by_dict_.end()) return plan_.names[found->second];
+    const std::string module = owner != nullptr ? owner : text_of_name(dict_item(dict, "__name__"));
+    const bool users = owner == nullptr && origin_of_globals(dict) == CodeOrigin::kUser;
+    by_dict_.emplace(dict, plan_.names.size());
+    plan_.names.emplace_back(dict, users, module, owner == nullptr);
+    return plan_.names.back();
+  }
+
+  // `by_value`: see WatchedNames.
+  Object* value(Object* dict, const char* owner, Object* name, bool set_by_code = false, bool by_value = false) {
+    Object* value = names(dict, owner).add(name, set_by_code, by_value);
+    if (value == modules_ && users_code_ && modules_ != nullptr) reads_ = "sys.modules";
+    return value;
+  }
+
+  // What is named of functions, frames, exceptions and modules that stands in no state. Code of a class statement names
+  // the first of them to set it.
+  bool attributes_known() {
+    constexpr unsigned long kOptimized = 1;  // a function's code
+    const Reference flags(g_api.PyObject_GetAttrString(code_, "co_flags"));
+    if (!flags || (static_cast<unsigned long>(g_api.PyLong_AsLong(flags.get())) & kOptimized) == 0) return true;
+    for (const char* list : {"co_names", "co_consts"}) {
+      const Reference items(g_api.PyObject_GetAttrString(code_, list));
+      for (std::size_t i = 0; items && i < item_count(items.get()); ++i) {
+        Object* name = tuple_data(items.get())[i];
+        for (const char* hidden :
+             {"__annotations__", "__annotate__", "__globals__", "__import__", "f_back", "f_globals", "f_builtins"}) {
+          if (text_is(name, hidden)) reads_ = hidden;
+        }
+        if (text_is(name, "__context__")) asks_handled_ = true;
+      }
+    }
+    return reads_ == nullptr;
+  }
+
+  static Object* member(const char* module, const char* name) {
+    Object* found = imported_module(module);
+    Object* dict = found != nullptr ? module_dict(found) : nullptr;
+    return dict != nullptr ? dict_item(dict, name) : nullptr;
+  }
+
+  Object* attribute(Object* dict, const char* name, const char* owner) {
+    const Reference text(g_api.PyUnicode_InternFromString(name));
+    return text ? value(dict, owner, text.get()) : nullptr;
+  }
+
+  Object* global(Object* globals, const NameUse& use) {
+    Object* found = value(globals, nullptr, use.name, use.kind == NameUse::Kind::kStore);
+    if (found != nullptr || use.kind == NameUse::Kind::kStore) return found;
+    Object* own = dict_item(globals, "__builtins__");  // a module, or its dictionary
+    Object* dict = own == nullptr ? nullptr : is_dict(own) ? own : module_dict(own);
+    dict = dict != nullptr ? dict : builtins_;
+    return dict != nullptr ? value(dict, nullptr, use.name, false, users_code_) : nullptr;
+  }
+
+  void follow(Object* value_now, const NameUse& use) {
+    for (std::size_t i = 0; i < use.attributes.size(); ++i) {
+      if (value_now == nullptr) return;
+      Object* name = use.attributes[i];
+      if (is_type(value_now)) {
+        type(value_now);
+        value_now = users_code_ ? class_attribute(value_now, name) : nullptr;
+        continue;
+      }
+      Object* dict = module_dict(value_now);
+      if (dict == nullptr) {
+        if (users_code_) own_attribute(value_now, name);
+        return;
+      }
+      if (text_is(name, "__dict__")) return escape(value_now);
+      module_class(value_now);
+      value_now = value(dict, nullptr, name, use.stores && i + 1 == use.attributes.size(), users_code_);
+      if (value_now == nullptr) attribute(dict, "__getattr__", nullptr);
+    }
+    if (use.stores || value_now == nullptr) return;
+    if (users_code_ && is_type(value_now)) type(value_now);
+    if (use.escapes) escape(value_now);
+  }
+
+  void module_class(Object* module) {
+    if (!modules_seen_.insert(module).second) return;
+    plan_.modules.push_back({module, type_of(module)});
+    g_api.Py_IncRef(module);
+  }
+
+  // Data that a library's class holds.
+  Object* class_attribute(Object* type, Object* name) {
+    Object* mro = type::mro(type);
+    for (std::size_t i = 0; mro != nullptr && i < item_count(mro); ++i) {
+      Object* dict = type::dict(tuple_data(mro)[i]);
+      if (dict == nullptr || !dict_has(dict, name)) continue;
+      Object* found = g_api.PyDict_GetItemWithError(dict, name);
+      if (!is_type(found)) value(dict, type::name(tuple_data(mro)[i]), name, false, true);
+      return found;
+    }
+    return nullptr;
+  }
+
+  // What a library's function or logger was given.
+  void own_attribute(Object* object, Object* name) {
+    Object* logger = member("logging", "Logger");
+    const bool is_logger = logger != nullptr && is_type(logger) && g_api.PyType_IsSubtype(type_of(object), logger) != 0;
+    if (!is_function(object) && !is_logger) return;
+    if (is_function(object)) plan_.functions.emplace_back(object, false);  // "__defaults__", "__code__"
+    const Reference dict(own_dict(object));
+    char owner[256] = "a logger";
+    if (is_function(object)) qualified_name(object, owner, sizeof(owner));
+    if (dict && (is_function(object) || dict_has(dict.get(), name))) value(dict.get(), owner, name, false, true);
+  }
+
+  // Whoever has a module may read any of its names, by whichever way. Of the user's all are watched; of a library's all
+  // where the user's code has it, but for what it keeps for itself and this code does not name; else those that the
+  // same code names. Modules among these are not followed further.
+  void escape(Object* module) {
+    if (module == modules_ && users_code_) reads_ = "sys.modules";
+    Object* dict = module_dict(module);
+    if (dict == nullptr) return;
+    module_class(module);
+    const bool users = is_users_module(dict);
+    if (!users) {
+      for (const char* list : {"co_names", "co_consts"}) {
+        const Reference names(g_api.PyObject_GetAttrString(code_, list));
+        for (std::size_t i = 0; names && i < item_count(names.get()); ++i) {
+          Object* name = tuple_data(names.get())[i];
+          if (is_exactly(name, g_api.PyUnicode_Type) && dict_has(dict, name)) {
+            value(dict, nullptr, name, false, users_code_);
+          }
+        }
+        if (!users_code_) return;
+      }
+    }
+    if (!escaped_.insert(dict).second) return;
+    std::vector<Object*> found;
+    std::ptrdiff_t position = 0;
+    for (Object *name, *held; g_api.PyDict_Next(dict, &position, &name, &held) != 0;) {
+      if (held != modules_ && WatchedNames::counts(name, users)) found.push_back(name);
+    }
+    for (Object* name : found) value(dict, nullptr, name);
+    names(dict, nullptr).take_whole();
+  }
+
+  static bool dict_has(Object* dict, Object* name) {
+    const bool has = g_api.PyDict_GetItemWithError(dict, name) != nullptr;
+    if (!has) g_api.PyErr_Clear();
+    return has;
+  }
+
+  void import(const NameUse& use) {
+    const Reference name(g_api.PyUnicode_InternFromString(use.module.c_str()));
+    if (name && modules_ != nullptr) follow(value(modules_, "sys.modules", name.get()), use);
+    // "import a.b" gives a; all the way down to b may be read of it.
+    const std::size_t dot = use.module.find('.');
+    if (!use.escapes || dot == std::string::npos) return;
+    const Reference top(g_api.PyUnicode_InternFromString(use.module.substr(0, dot).c_str()));
+    Object* package = top && modules_ != nullptr ? value(modules_, "sys.modules", top.get()) : nullptr;
+    if (package != nullptr) escape(package);
+  }
+
+  GlobalsPlan& plan_;
+  Object *modules_, *builtins_;
+  std::unordered_map<Object*, std::size_t> by_dict_;
+  std::unordered_set<Object*> types_, loggers_, escaped_, modules_seen_;
+  std::unordered_set<Object*> attributes_;  // interned names in the user's code
+  Object* code_ = nullptr;                  // that is being read; borrowed
+  bool users_code_ = false, asks_handled_ = false;
+  const char* reads_ = nullptr;
+};
+
+// Where frames do not name their functions, the functions are looked for where functions stand: in the globals of the
+// code, in classes, and in the closures of functions that are found.
+class FunctionFinder {
+ public:
+  explicit FunctionFinder(const ExecutedCode::State& code) {
+    for (const CodeKey& key : code.codes) codes_.insert(key.code);
+  }
+
+  void look_in(Object* dict) {
+    std::ptrdiff_t position = 0;
+    for (Object *name, *value; g_api.PyDict_Next(dict, &position, &name, &value) != 0;) look_at(value, 0);
+  }
+  std::vector<Object*>& found() { return found_; }
+
+ private:
+  static constexpr int kDeepest = 8;
+
+  void look_at(Object* value, int depth) {
+    if (depth > kDeepest) return;
+    Object* type = type_of(value);
+    if (type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type) value = wrapped_function(value);
+    if (type == g_api.PyProperty_Type) value = property_part(value, 0);
+    if (value == nullptr || !is_function(value) || !seen_.insert(value).second) return;
+    const FunctionParts parts = function_parts(value);
+    if (codes_.count(parts.code) != 0) found_.push_back(value);
+    for (std::size_t i = 0; parts.closure != nullptr && i < item_count(parts.closure); ++i) {
+      Object* content = cell_content(tuple_data(parts.closure)[i]);
+      if (content != nullptr) look_at(content, depth + 1);
+    }
+  }
+
+  std::unordered_set<Object*> codes_, seen_;
+  std::vector<Object*> found_;
+};
+
+// The functions that ran and are still there, each once; borrowed.
+std::vector<Object*> functions_of(const ExecutedCode::State& code, const GlobalsPlan& plan) {
+  if (g_layout.frame_function < 0) {
+    FunctionFinder finder(code);
+    std::unordered_set<Object*> dicts;
+    for (const CodeKey& key : code.codes) dicts.insert(key.globals);
+    for (Object* type : plan.types) {
+      Object* bases = type::mro(type);
+      for (std::size_t i = 0; i < item_count(bases); ++i) dicts.insert(type::dict(tuple_data(bases)[i]));
+    }
+    dicts.erase(nullptr);
+    for (Object* dict : dicts) finder.look_in(dict);
+    return std::move(finder.found());
+  }
+  std::vector<Object*> found;
+  std::unordered_set<Object*> seen;
+  for (Object* reference : code.functions) {
+    Object* function = referent(reference);
+    if (function != g_api._Py_NoneStruct && seen.insert(function).second) found.push_back(function);
+  }
+  return found;
+}
+
+// Code of the user's that ran with a closure, and of which no function was found.
+std::vector<Object*> unknown_closures(const ExecutedCode::State& code, const std::vector<FunctionMark>& functions,
+                                      const std::unordered_set<Object*>& inner) {
+  std::unordered_set<Object*> known = inner;
+  for (const FunctionMark& mark : functions) known.insert(function_parts(mark.function()).code);
+  std::vector<Object*> unknown;
+  for (const CodeKey& key : code.codes) {
+    const Reference names(g_api.PyObject_GetAttrString(key.code, "co_freevars"));
+    if (!names || item_count(names.get()) == 0 || origin_of(key.code, key.globals) != CodeOrigin::kUser) continue;
+    if (known.insert(key.code).second) unknown.push_back(key.code);
+  }
+  return unknown;
+}
+
+// The dictionary behind os.environ; a new reference, or null.
+Object* environment() {
+  Object* os = imported_module("os");
+  Object* dict = os != nullptr ? module_dict(os) : nullptr;
+  Object* environ = dict != nullptr ? dict_item(dict, "environ") : nullptr;
+  Object* data = environ != nullptr ? g_api.PyObject_GetAttrString(environ, "_data") : nullptr;
+  if (data == nullptr) g_api.PyErr_Clear();
+  return data;
+}
+
+}  // namespace
+
+GlobalsPlan::~GlobalsPlan() {
+  for (auto* list : {&types, &alone}) {
+    for (Object* object : *list) g_api.Py_DecRef(object);
+  }
+  for (const ModuleClass& one : modules) g_api.Py_DecRef(one.module);
+  if (environment != nullptr) g_api.Py_DecRef(environment);
+}
+
+bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
+  if (!instructions_known()) {
+    reason = "this Python's instructions are not known: its module opcode is not imported";
+    return false;
+  }
+  Planner planner(*this);
+  for (const CodeKey& key : code.codes) {
+    if (!planner.names_of(key)) throw std::bad_alloc();
+  }
+  if (planner.reads() != nullptr) {
+    reason = std::string("reads ") + planner.reads() + ", which cannot be guarded";
+    return false;
+  }
+  if (code.asks_handled || planner.asks_handled()) {
+    if (handles_exception()) {
+      reason = "asks for the exception that is handled, and was called while one is";
+      return false;
+    }
+    nothing_handled = true;
+  }
+  sees_storages = code.sees_storages;
+  if (code.asks_abstract) abstract_token = state::abstract_token();
+  if (code.asks_thread) planner.thread();
+  const std::unordered_set<Object*> inner = inner_codes(code);
+  for (Object* type : code.types) {
+    if (!made_in_call(type, inner)) planner.type(type);
+  }
+  planner.class_data(inner);
+  for (Object* logger : code.loggers) planner.logger(logger);
+  for (Object* variable : code.contexts) contexts.emplace_back(variable);
+  for (const WatchedNames& watched : names) {
+    if (Object* name = watched.set_to_unknown()) {
+      reason = "sets the global " + watched.name_of(name);
+      return false;
+    }
+  }
+  for (Object* function : functions_of(code, *this)) {
+    const FunctionParts parts = function_parts(function);
+    const bool users = origin_of(parts.code, parts.globals) == CodeOrigin::kUser;
+    functions.emplace_back(function, users);
+    if (!users) planner.operator_kernels(parts.closure);
+    if (!users || inner.count(parts.code) != 0) continue;
+    Object* reference = g_api.PyWeakref_NewRef(function, nullptr);
+    if (reference == nullptr) throw std::bad_alloc();
+    alone.push_back(reference);
+  }
+  if (g_layout.frame_function < 0) closures = unknown_closures(code, functions, inner);
+  if (code.reads_environment) environment = state::environment();
+  return true;
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,176 @@
+#include "python_hooks/guards/module_guard.h"
+
+#include <new>
+
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/dict_versions.h"
+#include "python_hooks/walk/watch.h"
+
+namespace grape::python::state {
+namespace {
+
+// Hooks that every module's call runs; of torch.nn.modules.module.
+constexpr const char* kGlobalHooks[] = {"_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks",
+                                        "_global_backward_pre_hooks", "_global_forward_hooks_always_called"};
+constexpr std::size_t kGlobalHookCount = sizeof kGlobalHooks / sizeof *kGlobalHooks;
+
+// The dictionaries of those hooks as they stand in torch's module; looked up again only when that has changed, and
+// looked at only when one of them has reported a change, where they do.
+class GlobalHooks {
+ public:
+  // Null: there are none; else the name of one that has some.
+  const char* find() noexcept {
+    if (module_ == nullptr) {
+      Object* module = imported_module("torch.nn.modules.module");
+      module_ = module != nullptr ? module_dict(module) : nullptr;
+      if (module_ == nullptr) return nullptr;
+      g_api.Py_IncRef(module_);
+    }
+    if (reported_ && !reports_.changed()) return found_;
+    if (reported_ || !tells_of_changes(module_) || version_ != dict_version(module_)) look_up();
+    found_ = nullptr;
+    for (std::size_t i = 0; i < kGlobalHookCount && found_ == nullptr; ++i) {
+      if (hooks_[i] != nullptr && g_api.PyDict_Size(hooks_[i]) != 0) found_ = kGlobalHooks[i];
+    }
+    return found_;
+  }
+
+ private:
+  void look_up() noexcept {
+    const KeepException keep;
+    reports_.clear();
+    reported_ = reports_changes(module_) && reports_.add(module_);
+    for (std::size_t i = 0; i < kGlobalHookCount; ++i) {
+      hooks_[i] = dict_item(module_, kGlobalHooks[i]);
+      if (hooks_[i] != nullptr && !is_dict(hooks_[i])) hooks_[i] = nullptr;
+      if (hooks_[i] != nullptr) reported_ = reported_ && reports_changes(hooks_[i]) && reports_.add(hooks_[i]);
+    }
+    version_ = dict_version(module_);
+  }
+
+  Object* module_ = nullptr;  // its dictionary, a reference held
+  std::uint64_t version_ = 0;
+  Object* hooks_[kGlobalHookCount] = {};  // borrowed from it; null: no dictionary
+  DictReports reports_;
+  bool reported_ = false;  // all of them report
+  const char* found_ = nullptr;
+};
+
+GlobalHooks& global_hooks() {
+  static GlobalHooks& hooks = *new GlobalHooks;
+  return hooks;
+}
+
+}  // namespace
+
+struct ModuleGuard::State {
+  Object* root = nullptr;  // weak
+  Object* self = nullptr;  // the same; null: none
+  Walk walk{true};
+  Walk again{true};  // to look a second time
+  Watch watch;
+  std::string change;
+  std::uint32_t walks = 0;
+  Sharing sharing;
+  std::uint32_t shared_walk = 0;  // the walk that `sharing` was taken of
+
+  ~State() {
+    for (Object* reference : {root, self}) {
+      if (reference != nullptr) g_api.Py_DecRef(reference);
+    }
+  }
+
+  // Walks into `into`, with a new watch; neither is gone. False: refused.
+  bool look(Walk& into, const std::vector<std::uint8_t>* expected) {
+    watch.clear();
+    into.clear();
+    into.set_watch(&watch);
+    into.compare_with(expected);
+    ++walks;
+    Object* first = referent(root);
+    return into.add(first, is_function(first) ? "function" : "module") &&
+           (self == nullptr || into.add(referent(self), "module"));
+  }
+};
+
+ModuleGuard::ModuleGuard() : state_(new State) {}
+ModuleGuard::~ModuleGuard() = default;
+
+std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, std::string& reason) noexcept {
+  const KeepException keep;
+  try {
+    if (const char* hooks = global_hooks().find()) {
+      reason = std::string("a hook for all modules is registered (torch.nn.modules.module.") + hooks + ")";
+      return nullptr;
+    }
+    std::unique_ptr<ModuleGuard> guard(new ModuleGuard);
+    State& state = *guard->state_;
+    const NoCollection no_collection;
+    state.root = g_api.PyWeakref_NewRef(root, nullptr);
+    state.self = self != nullptr && state.root != nullptr ? g_api.PyWeakref_NewRef(self, nullptr) : nullptr;
+    if (state.root == nullptr || (self != nullptr && state.self == nullptr)) {
+      g_api.PyErr_Clear();
+      reason = "an object that cannot be referred to weakly";
+      return nullptr;
+    }
+    if (state.look(state.walk, nullptr)) return guard;
+    reason = state.walk.reason();
+  } catch (const std::bad_alloc&) {
+    reason.clear();
+  }
+  return nullptr;
+}
+
+bool ModuleGuard::holds() noexcept {
+  State& state = *state_;
+  const auto gone = [](Object* reference) {
+    return reference != nullptr && referent(reference) == g_api._Py_NoneStruct;
+  };
+  try {
+    if (gone(state.root) || gone(state.self)) {
+      state.change = "the module is gone";
+      return false;
+    }
+    if (const char* hooks = global_hooks().find()) {
+      state.change = std::string("a hook for all modules was registered (torch.nn.modules.module.") + hooks + ")";
+      return false;
+    }
+    if (state.watch.holds()) return true;
+    if (!state.look(state.again, &state.walk.bytes())) {
+      state.change = state.again.reason();
+    } else if (state.again.bytes() == state.walk.bytes()) {
+      // An object that looks alike is another one all the same: to `is`, as a key, and where the call returns it.
+      if (state.again.objects() == state.walk.objects()) {
+        std::swap(state.walk, state.again);
+        return true;
+      }
+      state.change = other_object(state.walk, state.again);
+    } else {
+      state.change = state.again.difference().empty() ? "there is less than before" : state.again.difference();
+    }
+  } catch (const std::bad_alloc&) {
+    state.change.clear();
+  }
+  state.watch.clear();
+  state.watch.give_up();  // what it knew is void; should all be as before again, the next walk says so
+  return false;
+}
+
+const std::string& ModuleGuard::change() const noexcept { return state_->change; }
+const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walk.bytes(); }
+const std::vector<StorageExtent>& ModuleGuard::extents() const noexcept { return state_->walk.extents(); }
+const DeviceSet& ModuleGuard::devices() const noexcept { return state_->walk.devices(); }
+const Sharing& ModuleGuard::sharing() {
+  State& state = *state_;
+  if (state.shared_walk != state.walks) {
+    state.sharing.clear();
+    state.sharing.add(state.walk);
+    state.shared_walk = state.walks;
+  }
+  return state.sharing;
+}
+std::uint32_t ModuleGuard::walks() const noexcept { return state_->walks; }
+const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walk.objects(); }
+const std::vector<WalkedTensor>& ModuleGuard::tensors() const noexcept { return state_->walk.tensors(); }
+
+}  // namespace grape::python::state

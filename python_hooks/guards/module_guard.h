@@ -1,0 +1,48 @@
+// Is everything that can be reached from a module (or from a function that is a region: its code, defaults, closure and
+// attributes; and from the module that it is a method of) as it was? Walked once (walk.h, addresses kept), then watched
+// by the reports or version numbers of dictionaries, the version numbers of classes, list items, and the addresses of
+// tensors, parents before children, so that no pointer is followed that may be dead. Keeps nothing alive: the module is
+// held by a weak reference. With the GIL.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "python_hooks/guards/sharing.h"
+#include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/walk/walk.h"
+
+namespace grape::python::state {
+
+class ModuleGuard {
+ public:
+  // Of `root`, a module or a function, and of `self`, another module (null: none). Null: refused; `reason` says what (a
+  // hook on a submodule, an opaque attribute, ...) and where.
+  static std::unique_ptr<ModuleGuard> take(Object* root, Object* self, std::string& reason) noexcept;
+  ~ModuleGuard();
+
+  // The budget for GPT-2 (150 modules, 148 parameters): 15 us when nothing has changed. If a version moved but the
+  // state is the same (walked again), of the same objects, true.
+  bool holds() noexcept;
+  // What changed, for the report; after holds() gave false.
+  const std::string& change() const noexcept;
+  // The bytes of the state: equal for guards taken of the same state.
+  const std::vector<std::uint8_t>& bytes() const noexcept;
+  // Weights and buffers on CUDA: (address, bytes) of their distinct storages.
+  const std::vector<StorageExtent>& extents() const noexcept;
+  const DeviceSet& devices() const noexcept;                  // of its tensors
+  const std::vector<Object*>& objects() const noexcept;       // borrowed; valid while holds()
+  const std::vector<WalkedTensor>& tensors() const noexcept;  // the same
+  // What is in it, to tell whether arguments are; after holds(). Throws std::bad_alloc.
+  const Sharing& sharing();
+  // How often everything was walked: once, and again for each time that something had moved.
+  std::uint32_t walks() const noexcept;
+
+ private:
+  ModuleGuard();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace grape::python::state

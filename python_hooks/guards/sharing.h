@@ -1,0 +1,42 @@
+// Which objects and which memory of a call's arguments belong to a state walked apart from them (the module's, the
+// globals') as well: two calls whose arguments look alike are different ones if the argument of one is what the module
+// holds ("x is self.last", an argument in a weight's memory). Borrows everything. With the GIL.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "python_hooks/interpreter/flat_map.h"
+#include "python_hooks/walk/walk.h"
+
+namespace grape::python::state {
+
+class Sharing {
+ public:
+  // Throws std::bad_alloc. Addresses are compared and never followed: take it again when the state was walked again.
+  void clear() noexcept;
+  void add(const Walk& state);
+
+  // Equal words: the arguments share the same with the state. Appends.
+  void relate(const Walk& arguments, std::vector<std::uint64_t>& out) const { write(arguments, false, out); }
+  // The same by addresses, to compare with another walk of the state, which may number what it meets in another way.
+  void relate_by_address(const Walk& arguments, std::vector<std::uint64_t>& out) const { write(arguments, true, out); }
+
+ private:
+  void write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
+
+  void write_dicts(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
+  void write_objects(const std::vector<Object*>& objects, bool by_address, std::vector<std::uint64_t>& out) const;
+  void write_extents(const std::vector<StorageExtent>& extents, bool by_address, std::vector<std::uint64_t>& out) const;
+
+  FlatMap<AddressKey, std::uint32_t> objects_;  // and dictionaries of attributes
+  FlatMap<AddressKey, const Object*> owners_;   // whose attributes these are
+  std::uint32_t object_count_ = 0;
+  struct Extent {
+    std::uint64_t begin, end, number;
+  };
+  std::vector<Extent> extents_;         // ascending
+  std::vector<std::uint64_t> reaches_;  // of each: the farthest end so far
+};
+
+}  // namespace grape::python::state

@@ -1,0 +1,263 @@
+#include "python_hooks/install/call_hooks.h"
+
+#include <unwind.h>
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "python_hooks/interpreter/code_origin.h"
+#include "python_hooks/interpreter/memory_map.h"
+#include "python_hooks/interpreter/named_functions.h"
+#include "python_hooks/interpreter/patterns.h"
+#include "python_hooks/replay/controller.h"
+#include "python_hooks/replay/outside_regions.h"
+#include "python_hooks/scopes/scopes.h"
+#include "shim/lifecycle/clock.h"
+#include "shim/lifecycle/config.h"
+#include "shim/lifecycle/hot.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape::python {
+namespace {
+
+using trace::ScopeKind;
+
+// The hooks run Python code inside and may be unwound (a daemon thread that ends at shutdown): none is noexcept, and
+// nothing in them waits for the way back.
+
+GRAPE_HOT Vectorcall g_call_module = nullptr;  // what Module.__call__ ran before
+MethodWithKeywords g_run_backward = nullptr;
+ScopeEntry* g_backward_scope = nullptr;
+std::uint32_t g_backward_calls = 0;
+
+record::ThreadLog* recording_log() noexcept {
+  return g_shutdown.load(std::memory_order_relaxed) ? nullptr : record::thread_log();
+}
+
+// Asked again while torch is being imported: its modules may be called before that is over.
+GRAPE_HOT replay::Enabled g_replaying = replay::Enabled::kNotYet;
+
+__attribute__((cold, noinline)) bool ask_if_replaying() noexcept {
+  constexpr std::int64_t kAskEvery = 10;  // milliseconds
+  static std::int64_t next = 0;
+  const std::int64_t now = coarse_milliseconds();
+  if (now < next) return false;
+  next = now + kAskEvery;
+  g_replaying = replay::enabled();
+  return g_replaying == replay::Enabled::kYes;
+}
+
+bool replaying() noexcept {
+  if (__builtin_expect(g_replaying != replay::Enabled::kNotYet, 1)) return g_replaying == replay::Enabled::kYes;
+  return ask_if_replaying();
+}
+
+Object* record_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  record::ThreadLog* log = positional_count(count) != 0 ? recording_log() : nullptr;
+  if (log == nullptr) return g_call_module(function, arguments, count, names);
+  OpenScope scope;
+  open_module(*log, arguments[0], scope);
+  Object* result = g_call_module(function, arguments, count, names);
+  close(scope, result == nullptr);
+  return result;
+}
+
+Object* call_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  if (replaying()) return replay::call(record_module, function, arguments, count, names);
+  return record_module(function, arguments, count, names);
+}
+
+void hook_optimizers() noexcept;
+
+Object* run_backward(Object* engine, Object* arguments, Object* keywords) {
+  record::ThreadLog* log = recording_log();
+  if (log == nullptr) return g_run_backward(engine, arguments, keywords);
+  // Optimizers wrap their step when the first one is made: look again, most often at the start.
+  ++g_backward_calls;
+  if (g_backward_calls <= 8 || g_backward_calls % 64 == 0) {
+    const KeepException keep;
+    hook_optimizers();
+  }
+  OpenScope scope;
+  open_lasting(*log, g_backward_scope, scope);
+  const std::uint64_t region = scope.id != 0 ? static_cast<PythonThread*>(log->python.data)->region : 0;
+  if (region != 0) backward_begins(region);
+  Object* result = g_run_backward(engine, arguments, keywords);
+  if (region != 0) backward_ends(region);
+  close(scope, result == nullptr);
+  return result;
+}
+
+// A Python function that is a scope of its own, or an optimizer's step.
+struct HookedFunction {
+  Vectorcall call;
+  ScopeEntry* entry;  // null: the scope is that of the first argument, an optimizer
+};
+using HookedFunctions = FlatMap<AddressKey, HookedFunction>;
+
+HookedFunctions* hooked_functions() {
+  static HookedFunctions* functions = new (std::nothrow) HookedFunctions;
+  return functions;
+}
+
+Object* record_function(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  const HookedFunction hooked = *hooked_functions()->find(AddressKey{function});
+  record::ThreadLog* log = recording_log();
+  if (log == nullptr || (hooked.entry == nullptr && positional_count(count) == 0)) {
+    return hooked.call(function, arguments, count, names);
+  }
+  OpenScope scope;
+  if (hooked.entry != nullptr) {
+    open_lasting(*log, hooked.entry, scope);
+  } else {
+    open_object(*log, arguments[0], ScopeKind::kOptimizer, scope);
+  }
+  Object* result = hooked.call(function, arguments, count, names);
+  close(scope, result == nullptr);
+  return result;
+}
+
+// One that GRAPE_REGIONS names.
+Object* call_named(Object* function, Object* const* arguments, std::size_t count, Object* names) {
+  if (replaying()) return replay::call_function(record_function, function, arguments, count, names);
+  return record_function(function, arguments, count, names);
+}
+
+// Hooks a function once and keeps it alive, so that its address stays its own.
+bool hook_function(Object* function, ScopeEntry* entry, Vectorcall call) noexcept {
+  HookedFunctions* functions = hooked_functions();
+  if (functions == nullptr) return false;
+  if (functions->find(AddressKey{function}) != nullptr) return true;
+  const Vectorcall before = vectorcall_of(function);
+  if (before == nullptr || before == call_module) return false;
+  if (!functions->put(AddressKey{function}, HookedFunction{before, entry})) return false;
+  g_api.Py_IncRef(function);
+  set_vectorcall(function, call);
+  return true;
+}
+
+// The function that a decorator made with functools.wraps calls; the function itself where it wraps none.
+void hook_step(Object* optimizer_class) noexcept {
+  const Reference step(g_api.PyObject_GetAttrString(optimizer_class, "step"));
+  if (!step || !is_function(step.get())) return;
+  const Reference wrapped(g_api.PyObject_GetAttrString(step.get(), "__wrapped__"));
+  hook_function(wrapped && is_function(wrapped.get()) ? wrapped.get() : step.get(), nullptr, record_function);
+}
+
+void hook_steps_below(Object* optimizer_class, int depth) noexcept {
+  if (depth > 20) return;
+  const Reference method(g_api.PyObject_GetAttrString(optimizer_class, "__subclasses__"));
+  const Reference classes(method ? g_api.PyObject_CallObject(method.get(), nullptr) : nullptr);
+  const std::ptrdiff_t count = classes ? g_api.PyList_Size(classes.get()) : 0;
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    Object* subclass = g_api.PyList_GetItem(classes.get(), i);
+    hook_step(subclass);
+    hook_steps_below(subclass, depth + 1);
+  }
+}
+
+Object* module_attribute(const char* module, const char* name) noexcept {
+  Object* found = imported_module(module);
+  Object* dict = found != nullptr ? module_dict(found) : nullptr;
+  return dict != nullptr ? dict_item(dict, name) : nullptr;
+}
+
+void hook_optimizers() noexcept {
+  Object* base = module_attribute("torch.optim.optimizer", "Optimizer");
+  if (base != nullptr && is_type(base)) hook_steps_below(base, 0);
+}
+
+// A thread that Python ends (pthread_exit) is unwound by the process's unwinder, which runs what our frames have to
+// clean up through our own copy: that one knows the registers only once it was used, and aborts before.
+void prepare_to_be_unwound() noexcept {
+  _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
+}
+
+// False: torch is not there yet.
+bool hook_module_calls() noexcept {
+  static bool done = false;
+  Object* module = done ? nullptr : module_attribute("torch.nn.modules.module", "Module");
+  if (module == nullptr) return done;
+  const Reference call(g_api.PyObject_GetAttrString(module, "__call__"));
+  done = true;
+  if (call && is_function(call.get())) {
+    g_call_module = vectorcall_of(call.get());
+    if (g_call_module != nullptr) {
+      g_api.Py_IncRef(call.get());
+      g_replaying = replay::enabled();  // so that what it says is said early
+      prepare_to_be_unwound();
+      set_vectorcall(call.get(), call_module);
+      return true;
+    }
+  }
+  notice("no module regions: torch.nn.Module.__call__ is no plain Python function");
+  return true;
+}
+
+// False: torch is not there yet.
+bool hook_backward() noexcept {
+  static bool done = false;
+  if (done) return true;
+  Object* engine = module_attribute("torch._C", "_ImperativeEngine");
+  if (engine == nullptr) engine = module_attribute("torch._C", "_EngineBase");
+  if (engine == nullptr) return false;
+  done = true;
+  constexpr int kTupleAndKeywords = 3;
+  const Reference descriptor(g_api.PyObject_GetAttrString(engine, "run_backward"));
+  MethodDefinition* method = descriptor ? method_of(descriptor.get()) : nullptr;
+  if (method == nullptr || method->flags != kTupleAndKeywords || !is_writable(method)) {
+    notice("no backward regions: autograd's engine has no method run_backward of the expected kind");
+    return true;
+  }
+  g_backward_scope = lasting_scope(engine, ScopeKind::kBackward, "backward", "torch.autograd:backward");
+  if (g_backward_scope == nullptr || g_backward_scope->excluded) return true;
+  g_api.Py_IncRef(descriptor.get());
+  g_run_backward = reinterpret_cast<MethodWithKeywords>(method->method);
+  method->method = reinterpret_cast<void*>(run_backward);
+  return true;
+}
+
+// False: it is one already, or cannot be. `asked`: somebody has named it, and is to be told.
+bool hook_region(Object* function, const char* name, bool asked) noexcept {
+  if (matches(config().exclude, name)) return false;
+  const Reference wrapped(g_api.PyObject_GetAttrString(function, "__wrapped__"));
+  // Python 3.11 inlines direct calls between Python functions; what a decorator wraps is mostly called with * and **,
+  // which is not.
+  const bool inlines = g_layout.minor == 11, wraps = wrapped && is_function(wrapped.get());
+  Object* target = inlines && wraps ? wrapped.get() : function;
+  HookedFunctions* functions = hooked_functions();
+  if (functions == nullptr || functions->find(AddressKey{target}) != nullptr) return false;
+  if (inlines && !wraps) {
+    if (!asked) return false;
+    notice("GRAPE_REGIONS: Python 3.11 inlines direct calls of Python functions; those of %s are not seen", name);
+  }
+  ScopeEntry* entry = lasting_scope(target, ScopeKind::kFunction, "", name);
+  if (entry == nullptr) return false;
+  const Vectorcall call = is_special(name) ? record_function : call_named;
+  if (!hook_function(target, entry, call)) {
+    if (asked) notice("GRAPE_REGIONS: %s cannot be hooked", name);
+    return false;
+  }
+  if (config().mode == Mode::kReplay && call == call_named) state::count_as_users(function, name);
+  return true;
+}
+
+// Called for each function that GRAPE_REGIONS names.
+void hook_named(Object* function, const char* name) noexcept { static_cast<void>(hook_region(function, name, true)); }
+
+// Called for each function that was found to launch much.
+bool hook_found(Object* function, const char* name) noexcept { return hook_region(function, name, false); }
+
+}  // namespace
+
+bool install_regions() noexcept {
+  replay::find_regions_with(hook_found);
+  const bool modules = hook_module_calls();
+  const bool backward = hook_backward();
+  hook_optimizers();
+  if (config().regions[0] != 0) find_named_functions(config().regions, hook_named);
+  return modules && backward && config().regions[0] == 0;
+}
+
+}  // namespace grape::python

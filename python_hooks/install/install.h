@@ -1,0 +1,17 @@
+// When the hooks into Python are installed: from the first driver call on, by a pending call in the interpreter's main
+// thread. Where that one runs no Python for a while (it waits for the thread that trains), by a thread of Grape's.
+#pragma once
+
+#include <atomic>
+
+namespace grape::python {
+
+// Called from the driver's wrappers on the way (cheap when there is nothing to do): asks the interpreter for a pending
+// call that installs the hooks, once there is an interpreter and torch is imported. errno is kept.
+extern std::atomic<bool> g_settled;  // nothing is left to do
+__attribute__((cold)) void look_if_due() noexcept;
+inline void on_driver_call() noexcept {
+  if (__builtin_expect(!g_settled.load(std::memory_order_relaxed), 0)) look_if_due();
+}
+
+}  // namespace grape::python

@@ -1,0 +1,130 @@
+#include "python_hooks/interpreter/monitoring.h"
+
+#include <initializer_list>
+
+#include "python_hooks/interpreter/cpython_objects.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr long kMethodVarargs = 1;
+constexpr char kToolName[] = "grape";
+
+struct Monitoring {
+  Object* module = nullptr;  // a reference, for good; null: this interpreter has none
+  long instruction = 0, call = 0;
+  long tool = -1;  // ours; -1: none
+};
+Monitoring g_monitoring;
+
+// The call's result, a new reference; null: it raised, which is cleared. Takes the arguments over.
+Object* ask(const char* function, std::initializer_list<Object*> arguments) noexcept {
+  const Reference bound(g_api.PyObject_GetAttrString(g_monitoring.module, function));
+  const Reference tuple(g_api.PyTuple_New(static_cast<std::ptrdiff_t>(arguments.size())));
+  bool good = bound && tuple;
+  std::ptrdiff_t at = 0;
+  for (Object* argument : arguments) {
+    if (argument == nullptr) {
+      good = false;
+    } else if (tuple) {
+      g_api.PyTuple_SetItem(tuple.get(), at++, argument);
+    } else {
+      g_api.Py_DecRef(argument);
+    }
+  }
+  Object* result = good ? g_api.PyObject_CallObject(bound.get(), tuple.get()) : nullptr;
+  if (result == nullptr) g_api.PyErr_Clear();
+  return result;
+}
+
+bool done(const char* function, std::initializer_list<Object*> arguments) noexcept {
+  const Reference result(ask(function, arguments));
+  return static_cast<bool>(result);
+}
+
+Object* number(long value) noexcept { return g_api.PyLong_FromLong(value); }
+
+Object* none() noexcept {
+  g_api.Py_IncRef(g_api._Py_NoneStruct);
+  return g_api._Py_NoneStruct;
+}
+
+long event(Object* events, const char* name) noexcept {
+  const Reference value(g_api.PyObject_GetAttrString(events, name));
+  return value ? g_api.PyLong_AsLong(value.get()) : 0;
+}
+
+bool find_module() noexcept {
+  if (g_monitoring.module != nullptr) return true;
+  Object* sys = imported_module("sys");
+  if (sys == nullptr || g_layout.minor < 12) return false;
+  Object* module = g_api.PyObject_GetAttrString(sys, "monitoring");
+  const Reference events(module != nullptr ? g_api.PyObject_GetAttrString(module, "events") : nullptr);
+  if (events) {
+    g_monitoring.instruction = event(events.get(), "INSTRUCTION");
+    g_monitoring.call = event(events.get(), "CALL");
+  }
+  g_api.PyErr_Clear();
+  if (g_monitoring.instruction <= 0 || g_monitoring.call <= 0) {
+    if (module != nullptr) g_api.Py_DecRef(module);
+    return false;
+  }
+  g_monitoring.module = module;
+  return true;
+}
+
+bool is_free(long tool) noexcept {
+  const Reference name(ask("get_tool", {number(tool)}));
+  return name && name.get() == g_api._Py_NoneStruct;
+}
+
+bool take_tool() noexcept {
+  for (const long tool : {4L, 3L}) {
+    if (!is_free(tool) || !done("use_tool_id", {number(tool), g_api.PyUnicode_FromString(kToolName)})) continue;
+    g_monitoring.tool = tool;
+    return true;
+  }
+  return false;
+}
+
+Object* function_of(MethodDefinition& definition, MonitoringFunction function) noexcept {
+  definition = {kToolName, reinterpret_cast<void*>(function), kMethodVarargs, nullptr};
+  return g_api.PyCFunction_NewEx(&definition, nullptr, nullptr);
+}
+
+}  // namespace
+
+bool begin_monitoring(MonitoringFunction on_instruction, MonitoringFunction on_call) noexcept {
+  static MethodDefinition instruction, call;
+  const KeepException keep;
+  if (g_monitoring.tool >= 0 || !find_module() || !take_tool()) return false;
+  const long tool = g_monitoring.tool;
+  if (done("register_callback",
+           {number(tool), number(g_monitoring.instruction), function_of(instruction, on_instruction)}) &&
+      done("register_callback", {number(tool), number(g_monitoring.call), function_of(call, on_call)})) {
+    return true;
+  }
+  end_monitoring();
+  return false;
+}
+
+bool monitor(Object* code, bool on) noexcept {
+  const KeepException keep;
+  if (g_monitoring.tool < 0) return false;
+  g_api.Py_IncRef(code);
+  const long events = on ? g_monitoring.instruction | g_monitoring.call : 0;
+  return done("set_local_events", {number(g_monitoring.tool), code, number(events)});
+}
+
+void end_monitoring() noexcept {
+  const KeepException keep;
+  const long tool = g_monitoring.tool;
+  if (tool < 0) return;
+  for (const long event : {g_monitoring.instruction, g_monitoring.call}) {
+    done("register_callback", {number(tool), number(event), none()});
+  }
+  done("free_tool_id", {number(tool)});
+  g_monitoring.tool = -1;
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,25 @@
+#include "python_hooks/interpreter/texts.h"
+
+#include "python_hooks/interpreter/cpython_objects.h"
+
+namespace grape::python::state {
+
+std::string text_value(Object* text) {
+  char copy[128];
+  return std::string(copy, copy_text(text, copy, sizeof copy));
+}
+
+std::string full_type_name(Object* type) {
+  std::string name = type::name(type);
+  if (!type::is_heap(type) || name.find('.') != std::string::npos) return name;
+  Object* dict = type::dict(type);
+  Object* module = dict != nullptr ? dict_item(dict, "__module__") : nullptr;
+  return module != nullptr && is_text(module) ? text_value(module) + "." + name : name;
+}
+
+bool is_public_name(Object* name) noexcept {
+  char first = '\0';
+  return is_text(name) && copy_text(name, &first, 1) == 1 && first != '_';
+}
+
+}  // namespace grape::python::state

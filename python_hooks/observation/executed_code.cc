@@ -1,0 +1,284 @@
+#include "python_hooks/observation/executed_code.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "python_hooks/interpreter/call_hook.h"
+#include "python_hooks/interpreter/code_origin.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/observers.h"
+#include "python_hooks/observation/executed_code_state.h"
+#include "python_hooks/observation/host_effects.h"
+#include "python_hooks/torch/torch_api.h"
+#include "python_hooks/walk/instance.h"
+#include "python_hooks/walk/portable.h"
+
+namespace grape::python::state {
+namespace {
+
+using State = ExecutedCode::State;
+
+__thread State* t_state __attribute__((tls_model("initial-exec")));
+
+long number(Object* object, const char* name) noexcept {
+  const Reference value(g_api.PyObject_GetAttrString(object, name));
+  return value ? g_api.PyLong_AsLong(value.get()) : 0;
+}
+
+void keep(std::vector<Object*>& list, Object* object) {
+  list.push_back(object);
+  g_api.Py_IncRef(object);
+}
+
+void refuse(State& state, const std::string& what) {
+  if (state.reason.empty()) state.reason = what + current_place();
+}
+
+// First of importlib._bootstrap._find_and_load(name, import_).
+std::string name_of_import(Object* name) {
+  char text[128];
+  const std::size_t size = name != nullptr && is_text(name) ? copy_text(name, text, sizeof(text)) : 0;
+  return "imports " + std::string(text, size);
+}
+
+bool called_by_user() noexcept {
+  const Reference frame(g_api.PyThreadState_GetFrame(g_api.PyThreadState_Get()));
+  const Reference code(frame ? g_api.PyFrame_GetCode(frame.get()) : nullptr);
+  return !code || origin_of(code.get(), nullptr) == CodeOrigin::kUser;
+}
+
+// Is a hash of it, or of a part of it, made of its address?
+bool hashed_by_address(Object* object) noexcept {
+  if (is_plain_value(object)) return false;
+  if (is_exactly(object, g_api.PyTuple_Type)) {
+    Object* const* items = tuple_data(object);
+    return std::any_of(items, items + item_count(object), hashed_by_address);
+  }
+  return type::hash(type_of(object)) == type::hash(g_api.PyBaseObject_Type) ||
+         torch_type(type_of(object)) == TorchType::kTensor;
+}
+
+void take_effect(State& state, const HostEffect& effect, Object* first, Object* second) {
+  switch (effect.kind) {
+    case EffectKind::kRefused:
+    case EffectKind::kPool:
+    case EffectKind::kSetting:
+      refuse(state, (effect.attribute ? "uses " : "calls ") + std::string(effect.name));
+      break;
+    case EffectKind::kBackward:
+      state.backward = state.backward || state.reason.empty();
+      refuse(state, std::string("calls ") + effect.name);
+      break;
+    case EffectKind::kProfile:
+      leave_profile();
+      refuse(state, std::string("calls ") + effect.name);
+      break;
+    case EffectKind::kImport:
+      refuse(state, name_of_import(first));
+      break;
+    case EffectKind::kFromUsers:
+      if (called_by_user()) {
+        refuse(state,
+               (effect.attribute ? "reads " : "calls ") + std::string(effect.name) + ", which cannot be guarded");
+      }
+      break;
+    case EffectKind::kHash:
+      if (second != nullptr && hashed_by_address(second) && called_by_user())
+        refuse(state, "calls hash() of an object, which cannot be guarded");
+      break;
+    case EffectKind::kAbstract:
+      state.asks_abstract = true;
+      break;
+    case EffectKind::kThread:
+      state.asks_thread = true;
+      break;
+    case EffectKind::kStorage:
+      state.sees_storages = true;
+      break;
+    case EffectKind::kWeak:
+      state.makes_weak_references = true;
+      break;
+    case EffectKind::kHandled:
+      state.asks_handled = true;
+      break;
+    case EffectKind::kLocals:
+      state.draws.locals_seen();
+      break;
+    case EffectKind::kDraws:  // see on_draw()
+      break;
+    case EffectKind::kEnvironment:
+      state.reads_environment = true;
+      break;
+    case EffectKind::kContext:
+      if (first != nullptr && std::find(state.contexts.begin(), state.contexts.end(), first) == state.contexts.end()) {
+        keep(state.contexts, first);
+      }
+      break;
+    case EffectKind::kLogger:
+      if (first != nullptr && state.loggers.size() < State::kMostLoggers) keep(state.loggers, first);
+      break;
+  }
+}
+
+const State::Note* note_code(State& state, const void* frame) {
+  const CodeKey key{frame_code(frame), frame_globals(frame)};
+  if (const State::Note* known = state.code_notes.find(key)) return known;
+  const KeepException exception;
+  State::Note note{};
+  note.takes_arguments = number(key.code, "co_argcount") > 0;
+  note.effect = effect_of(key.code);
+  if (!state.code_notes.put(key, note)) return nullptr;
+  state.codes.push_back({key.code, key.globals});
+  g_api.Py_IncRef(key.code);
+  g_api.Py_IncRef(key.globals);
+  state.draws.meet(key.code);
+  return state.code_notes.find(key);
+}
+
+// The class of a method's object, or the class itself: what its other attributes are, is part of what was read.
+void note_class(State& state, Object* first) {
+  Object* type = is_type(first) ? first : type_of(first);
+  if (state.type_notes.find({type}) != nullptr || !is_heap_type(type)) return;
+  keep(state.types, type);
+  state.lost = !state.type_notes.put({type}, 1) || state.lost;
+}
+
+void note_function(State& state, Object* function) {
+  Object* const* known = state.function_notes.find({function});
+  if (known != nullptr && referent(*known) == function) return;
+  const KeepException exception;
+  // May collect garbage, whose finalisers come back here: nothing of `state` is held meanwhile.
+  Object* reference = g_api.PyWeakref_NewRef(function, nullptr);
+  if (reference == nullptr) {
+    g_api.PyErr_Clear();
+    state.lost = true;
+    return;
+  }
+  state.functions.push_back(reference);
+  state.lost = !state.function_notes.put({function}, reference) || state.lost;
+}
+
+void note_frame(void* context, const void* frame) {
+  State& state = *static_cast<State*>(context);
+  state.draws.frame_began();
+  try {
+    const State::Note* found = note_code(state, frame);
+    if (found == nullptr) {
+      state.lost = true;
+      return;
+    }
+    const State::Note note = *found;
+    Object* first = note.takes_arguments ? frame_local(frame, 0) : nullptr;
+    if (first != nullptr) note_class(state, first);
+    if (Object* function = frame_function(frame)) note_function(state, function);
+    if (note.effect != nullptr) {
+      const KeepException exception;
+      take_effect(state, *note.effect, first, nullptr);
+    }
+  } catch (...) {  // no memory
+    state.lost = true;
+  }
+}
+
+// What has left the call, as "raises ValueError".
+std::string name_of_exception(Object* type) {
+  const char* name = is_type(type) ? field<const char*>(type, 24) : "an exception";
+  const char* dot = std::strrchr(name, '.');
+  return std::string("raises ") + (dot != nullptr ? dot + 1 : name);
+}
+
+bool finish(State& state, bool undisturbed) {
+  if (Object* type = g_api.PyErr_Occurred()) {
+    if (state.reason.empty()) state.reason = name_of_exception(type);
+  }
+  if (!undisturbed && state.reason.empty()) state.reason = "runs code compiled by torch.compile, or nests calls deeply";
+  if (state.lost && state.reason.empty()) state.reason = "no memory";
+  return state.reason.empty();
+}
+
+}  // namespace
+
+void on_effect(const HostEffect& effect, void* first, void* second) noexcept {
+  State* state = t_state;
+  if (state == nullptr) return;
+  const KeepException exception;
+  try {
+    take_effect(*state, effect, static_cast<Object*>(first), static_cast<Object*>(second));
+  } catch (...) {
+    state->lost = true;
+  }
+}
+
+void on_draw(const void* place, void* arguments, void* keywords, void* result) noexcept {
+  if (State* state = t_state) {
+    state->draws.drew(place, static_cast<Object*>(arguments), static_cast<Object*>(keywords),
+                      static_cast<Object*>(result));
+  }
+}
+
+void State::clear() noexcept {
+  for (const CodeKey& code : codes) {
+    g_api.Py_DecRef(code.code);
+    g_api.Py_DecRef(code.globals);
+  }
+  for (auto* list : {&functions, &types, &loggers, &contexts}) {
+    for (Object* object : *list) g_api.Py_DecRef(object);
+    list->clear();
+  }
+  codes.clear();
+  code_notes.clear();
+  function_notes.clear();
+  type_notes.clear();
+  reason.clear();
+  reads_environment = asks_abstract = asks_thread = asks_handled = sees_storages = makes_weak_references = backward =
+      lost = false;
+}
+
+ExecutedCode::ExecutedCode() : state_(new State) {}
+ExecutedCode::~ExecutedCode() {
+  const KeepException exception;
+  state_.reset();
+}
+
+bool ExecutedCode::begin() noexcept {
+  if (t_state != nullptr) return false;
+  const KeepException exception;
+  state_->clear();
+  if (others_observe() || !find_effects() || !hook_calls(note_frame, state_.get())) return false;
+  arm_traps();
+  state_->draws.begin();
+  t_state = state_.get();
+  t_observing = true;
+  return true;
+}
+
+bool ExecutedCode::end() noexcept {
+  t_observing = false;
+  t_state = nullptr;
+  const bool undisturbed = unhook_calls();
+  disarm_traps();
+  {
+    const KeepException exception;
+    state_->draws.end();
+  }
+  try {
+    return finish(*state_, undisturbed);
+  } catch (...) {
+    return false;
+  }
+}
+
+cache::Digest ExecutedCode::digest() const {
+  std::vector<cache::Digest> digests;
+  for (const CodeKey& key : state_->codes) digests.push_back(digest_of_code(key.code));
+  return digest_of_all(std::move(digests));
+}
+
+const std::string& ExecutedCode::reason() const noexcept { return state_->reason; }
+bool ExecutedCode::makes_weak_references() const noexcept { return state_->makes_weak_references; }
+HostDraws* ExecutedCode::unseen_draws() const noexcept {
+  return state_->draws.unseen() ? &state_->draws.draws() : nullptr;
+}
+bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
+
+}  // namespace grape::python::state

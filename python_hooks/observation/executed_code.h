@@ -1,0 +1,46 @@
+// Which Python code ran during an observed call, what it reached for, and the globals and closure cells that it names.
+// Collected by the interpreter's frame evaluation (call_hook.h) and by traps on C functions (traps.h), on the calling
+// thread; only in observed calls. With the GIL.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "compressor/cache/cache.h"
+#include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/observation/host_draws.h"
+
+namespace grape::python::state {
+
+class ExecutedCode {
+ public:
+  // False: the call is not to be observed: somebody else profiles or traces this thread, a debugger or torch.compile
+  // is at work, this thread's call is observed already, or this interpreter is not as expected.
+  bool begin() noexcept;
+  // Always after a successful begin(), also when the call raised: the exception stays set. False: the code did
+  // something that no state shows; reason() says what and where ("calls print() at models/model.py:12"): print, files
+  // and streams, logging and warnings that were shown, clocks, setting the environment, sockets, processes, signals,
+  // host random sources (also NumPy's and PyTorch's generators read or set; torch's operators that draw from the CPU
+  // generator show only in HostRandom), threads started or signalled, input, import of a module that was not
+  // imported, backward passes, collectives, gc, an exception that left the call. C functions of other extensions are
+  // taken for functions of their arguments.
+  bool end() noexcept;
+  const std::string& reason() const noexcept;
+  bool ran_backward() const noexcept;  // the reason is a backward pass
+  // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for
+  // the caller to keep. Null: somebody did, or that is not known.
+  HostDraws* unseen_draws() const noexcept;
+  bool makes_weak_references() const noexcept;
+  cache::Digest digest() const;  // of the code that ran (portable.h); throws std::bad_alloc
+
+  ExecutedCode();
+  ~ExecutedCode();
+
+  struct State;  // executed_code_state.h
+
+ private:
+  friend class GlobalsGuard;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace grape::python::state

@@ -1,0 +1,59 @@
+// What an observation collects; for the files of this room that make it and read it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "python_hooks/interpreter/flat_map.h"
+#include "python_hooks/observation/draw_watch.h"
+#include "python_hooks/observation/executed_code.h"
+#include "python_hooks/observation/traps.h"
+
+namespace grape::python::state {
+
+// Code with the globals that it ran on.
+struct CodeKey {
+  Object* code;
+  Object* globals;
+  bool empty() const noexcept { return code == nullptr; }
+  std::uint64_t hash() const noexcept {
+    return mix((reinterpret_cast<std::uintptr_t>(code) >> 4) * 31 + (reinterpret_cast<std::uintptr_t>(globals) >> 4));
+  }
+  bool operator==(const CodeKey& other) const noexcept { return code == other.code && globals == other.globals; }
+};
+
+struct ExecutedCode::State {
+  struct Note {
+    const HostEffect* effect;  // null: none
+    bool takes_arguments;      // the first local variable is the first argument
+  };
+  std::vector<CodeKey> codes;  // references
+  FlatMap<CodeKey, Note> code_notes;
+
+  // Weak references: what closures hold lives no longer for our sake. Empty where frames do not name their functions.
+  std::vector<Object*> functions;
+  FlatMap<AddressKey, Object*> function_notes;  // the latest weak reference to what is, or was, at that address
+  std::vector<Object*> types;  // references; heap types: of first arguments, or themselves first arguments
+  FlatMap<AddressKey, char> type_notes;
+
+  static constexpr std::size_t kMostLoggers = 4096;
+  std::vector<Object*> loggers;  // references; one for each question
+
+  std::vector<Object*> contexts;  // references, each once: the context variables that were read or set
+
+  bool reads_environment = false;
+  bool asks_abstract = false;  // is a class, or an object's, below an abstract one?
+  bool asks_thread = false;    // which thread is it?
+  bool sees_storages = false;  // how much memory is behind a tensor
+  bool asks_handled = false;   // which exception is handled?
+  bool makes_weak_references = false;
+  bool backward = false;  // refused for a backward pass
+  bool lost = false;      // something could not be noted
+  std::string reason;
+  DrawWatch draws;
+
+  void clear() noexcept;  // gives all references up
+  ~State() { clear(); }
+};
+
+}  // namespace grape::python::state

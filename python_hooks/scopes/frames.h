@@ -1,0 +1,55 @@
+// Reading this thread's Python frames without the GIL.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "python_hooks/scopes/stack_tree.h"
+
+namespace grape::python {
+
+// Set once the layout was checked against the public API: frames may be read from now on.
+extern std::atomic<bool> g_frames_checked;
+void allow_frames() noexcept;
+
+// What the straight way to a stack reads of the interpreter's layout; every other case takes the careful one.
+struct Straight {
+  std::atomic<bool> open{false};  // frames are read, whole stacks wanted, and the frames are no objects (from 3.11 on)
+  bool through_cframe;
+  std::uint8_t code, previous, instruction, owner, cframe_frame;  // in bytes from the start of a frame or cframe
+  std::uint16_t thread_frame;
+  int (*is_finalizing)();
+};
+extern Straight g_straight;
+
+// The innermost frame of a thread's state, where g_straight is open.
+inline const char* straight_innermost(const ThreadState* state) noexcept {
+  const char* frame = field<const char*>(state, g_straight.thread_frame);
+  if (!g_straight.through_cframe || frame == nullptr) return frame;
+  return field<const char*>(frame, g_straight.cframe_frame);
+}
+
+// Reads up to `most` frames of the calling thread, innermost first, shims left out. 0: no Python runs here.
+// Precondition: load_api() succeeded, the interpreter is not shutting down.
+std::size_t read_frames(RawFrame* out, std::size_t most) noexcept;
+
+// The frame that is calling out of Python now, in a hook; null: not known. As in WaitingFrame.
+const char* waiting_frame() noexcept;
+
+// The same way through the frames as read_frames(), but every address is asked for before it is followed. False: the
+// way leads out of mapped memory or to something that is no code, so the layout is not this interpreter's.
+bool frames_are_sensible() noexcept;
+
+enum class FrameCheck {
+  kPassed,
+  kDiffers,  // the layout is not what the table says
+  kLater,    // not now: somebody watches how code is evaluated, or memory or stack is short
+  kRaised,   // a signal handler of the program raised its exception in between; it is set
+};
+
+// With the GIL, no exception set: compares what read_frames() and the line tables give with the public API, on the
+// current stack and in code that is run for it (generators, comprehensions, lambdas, class bodies).
+FrameCheck check_frames() noexcept;
+
+}  // namespace grape::python

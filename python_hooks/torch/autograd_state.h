@@ -1,0 +1,77 @@
+// What autograd notes of a tensor, and of a thread. One list for all who ask: the walk's signature and the guards take
+// the facts, observed calls the marks before and after. A replay repeats none of it, so a call that moves any of it is
+// not replayed. Read from PyTorch's own notes (torch/csrc/autograd/variable.h), whose places are found and checked when
+// torch is loaded (torch_autograd.cc). With the GIL; nothing here runs Python code of the program's.
+#pragma once
+
+#include <cstdint>
+
+#include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/interpreter/strong.h"
+
+namespace grape::python::state {
+
+// What decides how autograd treats a tensor. Equal facts: code that works on it meets the same errors and rules.
+enum AutogradFact : std::uint32_t {
+  kRequiresGrad = 1,
+  kHasGradFn = 2,    // it is no leaf
+  kRetainsGrad = 4,  // retain_grad() was called on it
+};
+std::uint32_t autograd_facts(Object* plain_tensor) noexcept;
+
+// Everything that autograd notes of a tensor, to be compared with the same tensor's later. What is left out shows
+// nowhere: the node that adds up a leaf's gradients, which is made when it is first needed.
+struct AutogradMark {
+  std::uint64_t grad_fn = 0, sequence = 0;  // the node that made it, and that node's number: addresses are used again
+  std::uint64_t grad = 0;                   // identity of its .grad; 0: none
+  std::uint32_t grad_version = 0;
+  std::uint32_t output_number = 0;
+  std::uint32_t facts = 0;
+  bool is_view = false;     // of another tensor, by autograd's notes
+  std::uint64_t hooks = 0;  // on the tensor: how many, which, in which dictionaries
+  std::uint64_t rest = 0;   // forward-mode gradients, hooks of C++
+};
+AutogradMark autograd_mark(Object* plain_tensor) noexcept;
+
+// The first thing that differs, for people, as "moved its grad_fn (it worked in place under autograd)"; null: nothing.
+const char* autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept;
+
+// The mark of a tensor, and of what it is a view of: work on a view moves what autograd notes of its base.
+class AutogradNotes {
+ public:
+  AutogradNotes() = default;
+  explicit AutogradNotes(Object* plain_tensor) noexcept;  // as it is now; asks Python of a view
+
+  // What moved since then, for people; null: nothing. `plain_tensor`: the same one; null: it is gone.
+  const char* moved(Object* plain_tensor) const noexcept;
+
+ private:
+  AutogradMark own_, of_base_;
+  Strong base_;  // a weak reference
+};
+
+// May a view of results be made anew by as_strided() in the present mode? That makes a view like `view` but for what
+// autograd notes of its making: errors of later in-place work depend on it. Asks Python.
+bool same_kind_of_view(Object* view, Object* made_anew) noexcept;
+
+// Is there a tensor that requires grad in what a call returned? Looks into tuples, lists, dictionaries and the
+// attributes of other objects, a few levels deep, and runs no code. False: none was found.
+bool leads_to_gradients(Object* result) noexcept;
+
+// This thread's modes of autograd, as bits: gradients, inference, forward mode, threads, replay of views.
+std::uint8_t autograd_modes() noexcept;
+// Does somebody on this thread want to see what autograd saves (torch.autograd.graph.saved_tensors_hooks, a
+// checkpoint that is not reentrant, save_on_cpu)?
+bool saved_tensors_hooks_active() noexcept;
+bool saved_tensors_hooks_allowed() noexcept;  // false inside of torch.autograd.graph.disable_saved_tensors_hooks
+
+// How many nodes of autograd's graph this thread has made. The order in which gradients are added up depends on it,
+// where nodes of several threads meet: a replay counts on as the call did, though it makes none.
+std::uint64_t autograd_nodes() noexcept;
+void count_autograd_nodes(std::uint64_t made) noexcept;
+
+// For torch_load.cc: finds the places, on a thread of its own, whose nodes are not counted on this one. False: this
+// PyTorch keeps its notes in a way that is not known; leaves an exception set where Python raised one.
+bool find_autograd_places(Object* torch) noexcept;
+
+}  // namespace grape::python::state

@@ -1,0 +1,42 @@
+#include "python_hooks/torch/constant_names.h"
+
+#include <xxhash.h>
+
+#include <string>
+#include <unordered_map>
+
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/texts.h"
+
+namespace grape::python::state {
+namespace {
+
+// The least of the names that `torch` has for it.
+std::string name_in_torch(Object* constant) {
+  Object* torch = imported_module("torch");
+  Object* dict = torch != nullptr ? module_dict(torch) : nullptr;
+  std::string least;
+  std::ptrdiff_t position = 0;
+  for (Object *name, *value; dict != nullptr && g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {
+    if (value != constant || !is_text(name)) continue;
+    const std::string text = text_value(name);
+    if (least.empty() || text < least) least = text;
+  }
+  return least;
+}
+
+const std::string& constant_name(Object* constant) {
+  static auto& names = *new std::unordered_map<Object*, std::string>;  // they live as long as torch does
+  std::string& name = names[constant];
+  if (name.empty()) name = name_in_torch(constant);
+  return name;
+}
+
+}  // namespace
+
+std::uint64_t portable_constant(Object* constant) {
+  const std::string name = full_type_name(type_of(constant)) + ' ' + constant_name(constant);
+  return XXH3_64bits(name.data(), name.size());
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,290 @@
+// The switches beside arguments and modules that decide which kernels run.
+#include <initializer_list>
+
+#include "python_hooks/torch/autograd_state.h"
+#include "python_hooks/torch/dispatch_writer.h"
+#include "python_hooks/torch/torch_switches.h"
+#include "python_hooks/torch/torch_symbols.h"
+#include "shim/lifecycle/elf_lookup.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::int8_t kCpu = 0, kCuda = 1;
+
+constexpr long kMonitoringTools = 6, kCoverageTool = 1;
+
+// What is called for each state, references held for good.
+struct Getters {
+  Object* cuda_dict = nullptr;                               // torch.cuda's
+  Object* initialized = nullptr;                             // "_initialized"
+  Object *forward_dict = nullptr, *forward_level = nullptr;  // torch.autograd.forward_ad's, "_current_level"
+  Object *device = nullptr, *stream = nullptr, *mode_at = nullptr, *device_mode = nullptr, *trace = nullptr,
+         *profile = nullptr;
+  Object* zero = nullptr;                                  // (0,)
+  Object *monitor = nullptr, *monitored_events = nullptr;  // sys.monitoring's get_tool and get_events, from 3.12 on
+  Object* tools[kMonitoringTools] = {};                    // their arguments
+};
+
+Object* held(Object* object) noexcept {
+  if (object != nullptr) g_api.Py_IncRef(object);
+  return object;
+}
+
+Getters make_getters() noexcept {
+  Getters getters;
+  Object* cuda = imported_module("torch.cuda");
+  getters.cuda_dict = cuda != nullptr ? held(module_dict(cuda)) : nullptr;
+  Object* forward = imported_module("torch.autograd.forward_ad");
+  getters.forward_dict = forward != nullptr ? held(module_dict(forward)) : nullptr;
+  getters.forward_level = g_api.PyUnicode_InternFromString("_current_level");
+  getters.initialized = g_api.PyUnicode_InternFromString("_initialized");
+  getters.device = held(module_member("torch._C", "_cuda_getDevice"));
+  getters.stream = held(module_member("torch._C", "_cuda_getCurrentRawStream"));
+  getters.mode_at = held(module_member("torch._C", "_get_function_stack_at"));
+  getters.device_mode = held(module_member("torch.utils._device", "DeviceContext"));
+  getters.trace = held(module_member("sys", "gettrace"));
+  getters.profile = held(module_member("sys", "getprofile"));
+  Object* sys = imported_module("sys");
+  Object* monitoring = sys != nullptr ? g_api.PyObject_GetAttrString(sys, "monitoring") : nullptr;
+  if (monitoring != nullptr) {
+    getters.monitor = g_api.PyObject_GetAttrString(monitoring, "get_tool");
+    getters.monitored_events = g_api.PyObject_GetAttrString(monitoring, "get_events");
+    for (long tool = 0; tool < kMonitoringTools; ++tool) {
+      getters.tools[tool] = tuple_of(g_api.PyLong_FromLong(tool), nullptr);
+    }
+  }
+  getters.zero = g_api.PyTuple_New(1);
+  Object* number = g_api.PyNumber_Index(g_api._Py_FalseStruct);
+  if (getters.zero != nullptr && number != nullptr) g_api.PyTuple_SetItem(getters.zero, 0, number);
+  g_api.PyErr_Clear();
+  return getters;
+}
+
+const Getters& getters() noexcept {
+  static const Getters made = make_getters();
+  return made;
+}
+
+// torch.set_default_device is a mode, too; any other mode sees every call of torch.
+bool put_function_modes(DispatchWriter& writer, const char*& reason) noexcept {
+  const std::int64_t modes = g_torch.function_modes();
+  writer.put(static_cast<std::uint8_t>(modes));
+  writer.put(static_cast<std::uint8_t>(g_torch.functions_disabled()));
+  if (modes == 0) return true;
+  const Getters& get = getters();
+  const Reference mode(modes == 1 && get.mode_at != nullptr && get.zero != nullptr
+                           ? g_api.PyObject_CallObject(get.mode_at, get.zero)
+                           : nullptr);
+  if (mode && is_exactly(mode.get(), get.device_mode)) {
+    Object* attributes = instance_dict(mode.get());
+    Object* device = attributes != nullptr ? dict_item(attributes, "device") : nullptr;
+    if (device != nullptr && torch_type(type_of(device)) == TorchType::kDevice) {
+      writer.put(device_value(device));
+      return true;
+    }
+  }
+  reason = "a TorchFunctionMode is active, which sees every call of torch";
+  return false;
+}
+
+bool put_modes(DispatchWriter& writer, DispatchState& out, const char*& reason) noexcept {
+  out.grad_enabled = g_torch.aoti_torch_grad_mode_is_enabled();
+  out.inference_mode = g_torch.inference_mode();
+  writer.put(out.inference_mode);
+  writer.put(autograd_modes());
+  writer.put(saved_tensors_hooks_allowed());
+  if (saved_tensors_hooks_active()) {
+    reason = "somebody sees what autograd saves (saved_tensors_hooks, a checkpoint, save_on_cpu)";
+    return false;
+  }
+  const std::uint64_t* keys = local_keys();
+  if (keys == nullptr || g_torch.any_dispatch_modes(false)) {
+    reason = "a TorchDispatchMode is active, which sees every operation";
+    return false;
+  }
+  writer.put(keys, 16);
+  // Inference mode takes keys away; what adds keys watches operations or changes them.
+  const std::uint64_t ordinary = g_torch.allowed_keys;
+  if ((keys[0] & ~ordinary) != 0) {
+    reason = "a transform (torch.func, tracing, a key of dispatch) is active";
+    return false;
+  }
+  if (g_torch.has_callbacks()) {
+    reason = "a profiler watches the operations (torch.profiler, record_function)";
+    return false;
+  }
+  const Getters& get = getters();
+  Object* level = get.forward_dict != nullptr && get.forward_level != nullptr
+                      ? g_api.PyDict_GetItemWithError(get.forward_dict, get.forward_level)
+                      : nullptr;
+  int overflow = 0;
+  if (level != nullptr && g_api.PyLong_AsLongLongAndOverflow(level, &overflow) >= 0) {
+    reason = "forward-mode differentiation is active (torch.autograd.forward_ad)";
+    return false;
+  }
+  for (const std::int8_t device : {kCpu, kCuda}) {
+    writer.put(g_torch.autocast_enabled(device));
+    writer.put(g_torch.autocast_type(device));  // while it is off, too: a call may enter it without naming one
+  }
+  writer.put(g_torch.autocast_cache());
+  // Where the outermost context ends, the weights that were cast for it go. There is no other way to ask.
+  g_torch.autocast_enter();
+  writer.put(g_torch.autocast_leave());
+  return put_function_modes(writer, reason);
+}
+
+// Current device and stream.
+struct Place {
+  std::int32_t device = 0;
+  std::uint64_t stream = 0;
+  bool operator==(const Place& other) const noexcept { return device == other.device && stream == other.stream; }
+};
+
+// As torch's own functions tell it. False: they do not.
+bool stream_by_python(const Getters& get, std::int32_t device, std::uint64_t& out) noexcept {
+  int overflow = 0;
+  const Reference arguments(tuple_of(g_api.PyLong_FromLong(device), nullptr));
+  const Reference stream(arguments ? g_api.PyObject_CallObject(get.stream, arguments.get()) : nullptr);
+  g_api.PyErr_Clear();
+  if (!stream) return false;
+  out = static_cast<std::uint64_t>(g_api.PyLong_AsLongLongAndOverflow(stream.get(), &overflow));
+  return true;
+}
+
+bool place_by_python(const Getters& get, Place& out) noexcept {
+  int overflow = 0;
+  const Reference number(g_api.PyObject_CallObject(get.device, nullptr));
+  g_api.PyErr_Clear();
+  if (!number) return false;
+  out.device = static_cast<std::int32_t>(g_api.PyLong_AsLongLongAndOverflow(number.get(), &overflow));
+  return stream_by_python(get, out.device, out.stream);
+}
+
+// The same without Python: neither throws.
+struct PlaceFunctions {
+  int (*device)(void* number) = nullptr;  // of 8 or 32 bits, by version; an error's number
+  int (*stream)(std::int32_t device, void** stream) = nullptr;
+};
+
+bool stream_directly(const PlaceFunctions& functions, std::int32_t device, std::uint64_t& out) noexcept {
+  void* stream = nullptr;
+  if (functions.stream == nullptr || functions.stream(device, &stream) != 0) return false;
+  out = reinterpret_cast<std::uint64_t>(stream);
+  return true;
+}
+
+bool place_directly(const PlaceFunctions& functions, Place& out) noexcept {
+  std::int32_t device = 0;  // the bytes that are not written stay 0
+  if (functions.device == nullptr || functions.device(&device) != 0 || device < 0) return false;
+  out.device = device;
+  return stream_directly(functions, device, out.stream);
+}
+
+PlaceFunctions find_place_functions(const Getters& get) noexcept {
+  PlaceFunctions found;
+  for (const char* symbol : {"_ZN3c104cuda9GetDeviceEPa", "_ZN3c104cuda9GetDeviceEPi"}) {
+    void* device = lifecycle::symbol_in("libc10_cuda.so", symbol);
+    if (found.device == nullptr) found.device = reinterpret_cast<int (*)(void*)>(device);
+  }
+  found.stream = reinterpret_cast<int (*)(std::int32_t, void**)>(
+      lifecycle::symbol_in("libtorch_cuda.so", "aoti_torch_get_current_cuda_stream"));
+  Place said, read;
+  if (found.stream == nullptr || !place_by_python(get, said)) return {};
+  return place_directly(found, read) && read == said ? found : PlaceFunctions{};
+}
+
+// CUDA is in use by now.
+const PlaceFunctions& place_functions(const Getters& get) noexcept {
+  static const PlaceFunctions functions = find_place_functions(get);
+  return functions;
+}
+
+bool current_place(const Getters& get, Place& out) noexcept {
+  return place_directly(place_functions(get), out) || place_by_python(get, out);
+}
+
+// Current device and stream, without waking up a CUDA that the program has not used.
+bool put_device(DispatchWriter& writer, DispatchState& out, const char*& reason) noexcept {
+  const Getters& get = getters();
+  Place place;
+  Object* ready = get.cuda_dict != nullptr && get.initialized != nullptr
+                      ? g_api.PyDict_GetItemWithError(get.cuda_dict, get.initialized)
+                      : nullptr;
+  const bool in_use = ready == g_api._Py_TrueStruct && get.device != nullptr && get.stream != nullptr;
+  if (in_use && !current_place(get, place)) {
+    reason = "the current CUDA stream is not known";
+    return false;
+  }
+  out.device = place.device;
+  out.stream = place.stream;
+  writer.put(out.device);
+  writer.put(writer.portable_ ? std::uint64_t{out.stream != 0} : out.stream);
+  return true;
+}
+
+// Does `getter` (of the thread's trace or profile function) answer with one?
+bool is_set(Object* getter) noexcept {
+  if (getter == nullptr) return false;
+  const Reference function(g_api.PyObject_CallObject(getter, nullptr));
+  return function && function.get() != g_api._Py_NoneStruct;
+}
+
+// A debugger or a coverage tool may watch single functions, which cannot be asked for; others count while they watch
+// all code, as in observers.cc.
+bool is_monitored(const Getters& get) noexcept {
+  if (get.monitor == nullptr || get.monitored_events == nullptr) return false;
+  for (long tool = 0; tool < kMonitoringTools; ++tool) {
+    if (get.tools[tool] == nullptr) continue;
+    const Reference name(g_api.PyObject_CallObject(get.monitor, get.tools[tool]));
+    if (!name || name.get() == g_api._Py_NoneStruct) continue;
+    if (tool <= kCoverageTool) return true;
+    const Reference events(g_api.PyObject_CallObject(get.monitored_events, get.tools[tool]));
+    if (events && g_api.PyLong_AsLong(events.get()) != 0) return true;
+  }
+  return false;
+}
+
+bool take(DispatchWriter& writer, DispatchState& out, const char*& reason) noexcept {
+  const KeepException keep;
+  fetch_switches();
+  const Getters& get = getters();
+  if (!put_modes(writer, out, reason) || !put_device(writer, out, reason)) return false;
+  if (is_set(get.trace)) {
+    reason = "a debugger or tracer follows each line (sys.settrace)";
+    return false;
+  }
+  if (is_set(get.profile)) {
+    reason = "a profiler follows each call (sys.setprofile)";
+    return false;
+  }
+  if (is_monitored(get)) {
+    reason = "a profiler or debugger follows the code (sys.monitoring)";
+    return false;
+  }
+  put_switches(writer);
+  if (writer.full()) reason = "more switches of torch are set than expected";
+  return !writer.full();
+}
+
+}  // namespace
+
+bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
+  DispatchWriter writer(out, false);
+  return take(writer, out, reason);
+}
+
+bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept {
+  const KeepException keep;
+  const Getters& get = getters();
+  if (get.device == nullptr || get.stream == nullptr) return false;
+  return stream_directly(place_functions(get), device, stream) || stream_by_python(get, device, stream);
+}
+
+bool take_portable_dispatch_state(DispatchState& out) noexcept {
+  DispatchWriter writer(out, true);
+  const char* ignored = nullptr;
+  return take(writer, out, ignored);
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,417 @@
+// Reads what autograd notes of tensors and threads, from the places where PyTorch keeps it.
+#include <pthread.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/memory_map.h"
+#include "python_hooks/torch/autograd_state.h"
+#include "python_hooks/torch/torch_api.h"
+#include "python_hooks/torch/torch_symbols.h"
+#include "shim/lifecycle/elf_lookup.h"
+
+namespace grape::python::state {
+namespace {
+
+// Tensors that differ in what autograd notes of them, with what Python says of each. The accumulator of `leaf` is made
+// by the first operation on it; nothing else of `leaf` is noted by that.
+constexpr char kSamples[] =
+    "def make():\n"
+    "  with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():\n"
+    "    zeros = lambda grad: torch.zeros((2, 2), dtype=torch.float32, device='cpu', requires_grad=grad)\n"
+    "    leaf, kept, graded, hooked = zeros(True), zeros(True) * 2, zeros(True), zeros(True)\n"
+    "    kept.retain_grad()\n"
+    "    graded.grad = zeros(False)\n"
+    "    hooked._backward_hooks = {}\n"
+    "    tensors = [leaf, graded, hooked, leaf * 2, leaf * 3, kept, zeros(False).t(), leaf.t()]\n"
+    "    tensors += leaf.unbind(0) if hasattr(leaf, 'unbind') else ()\n"
+    "    node = lambda x: (x.grad_fn, x.grad_fn._sequence_nr()) if x.grad_fn is not None else None\n"
+    "    facts = lambda x: (node(x), x.grad if x is graded else None, x.is_leaf and x.requires_grad, x.retains_grad,\n"
+    "                       x._is_view(), x.output_nr)\n"
+    "    return tensors, [facts(x) for x in tensors], hooked, hooked._backward_hooks\n"
+    "samples = make()\n"
+    "keep = lambda x: x\n";
+
+enum Fact { kNode, kGrad, kLeafThatRequiresGrad, kRetains, kView, kOutputNumber };
+
+constexpr std::size_t kNotesBytes = 160;          // that are looked through
+constexpr std::size_t kAccumulatorFromNode = 16;  // behind the node, as wide: two words each
+constexpr std::size_t kAccumulatorBytes = 16;
+constexpr std::size_t kObjectNode = 16;                  // Python object of a node: the node
+constexpr std::size_t kObjectHooks = 2;                  // dictionaries of hooks in a tensor's Python object, in a row
+constexpr std::size_t kDequeBegin = 16, kDequeEnd = 48;  // of a std::deque: its first element, and behind its last
+
+struct Places {
+  std::size_t grad = 0, grad_fn = 0, flags = 0;  // in autograd's notes of a tensor; flags: three bytes
+  std::size_t output_number = 0;
+  std::size_t sequence = 0;                  // in a node
+  std::size_t hooks = 0;                     // in a tensor's Python object
+  std::uint64_t no_grad = 0;                 // what stands where there is no gradient
+  const std::uint8_t* (*modes)() = nullptr;  // c10::AutogradState::get_tls_state()
+  std::size_t mode_byte = 0;
+  const char* (*saved_hooks)() = nullptr;  // at::SavedTensorDefaultHooks::get_tls_state(): a stack comes first
+  bool (*saved_hooks_allowed)() = nullptr;
+  std::uint64_t (*nodes)() = nullptr;       // at::sequence_number::peek()
+  std::uint64_t (*count_node)() = nullptr;  // get_and_increment()
+  Object* creation = nullptr;               // torch._C._autograd._get_creation_meta
+};
+Places g_places;
+
+const char* notes_of(Object* tensor) noexcept { return field<const char*>(impl_of(tensor), kImplGrad); }
+
+template <typename Number>
+bool number_is(Object* facts, Fact fact, Number number) noexcept {
+  return g_api.PyLong_AsLong(tuple_item(facts, fact)) == static_cast<long>(number);
+}
+
+// The one place in all notes at which `right(notes, facts)` holds; 0: none, or several.
+template <typename Right>
+std::size_t place_where(Object* tensors, Object* facts, std::size_t step, Right right) noexcept {
+  std::size_t found = 0;
+  for (std::size_t offset = sizeof(void*); offset < kNotesBytes; offset += step) {
+    bool all = true;
+    for (std::size_t i = 0; i < item_count(tensors) && all; ++i) {
+      all = right(notes_of(list_data(tensors)[i]) + offset, list_data(facts)[i]);
+    }
+    if (!all) continue;
+    if (found != 0) return 0;
+    found = offset;
+  }
+  return found;
+}
+
+bool notes_are_readable(Object* tensors) noexcept {
+  const CarefulReader reader;
+  for (std::size_t i = 0; i < item_count(tensors); ++i) {
+    const char* notes = notes_of(list_data(tensors)[i]);
+    if (notes == nullptr || reinterpret_cast<std::uintptr_t>(notes) % 8 != 0 || !reader.readable(notes, kNotesBytes)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Object* node_object(Object* facts) noexcept {
+  Object* node = tuple_item(facts, kNode);
+  return node == g_api._Py_NoneStruct ? nullptr : tuple_item(node, 0);
+}
+
+bool find_notes(Object* tensors, Object* facts) noexcept {
+  Places& at = g_places;
+  at.grad_fn = place_where(tensors, facts, sizeof(void*), [](const char* place, Object* fact) {
+    Object* object = node_object(fact);
+    return field<std::uint64_t>(place, 0) == (object != nullptr ? field<std::uint64_t>(object, kObjectNode) : 0);
+  });
+  if (at.grad_fn == 0) return false;
+  at.grad = at.grad_fn - sizeof(void*);
+  at.no_grad = field<std::uint64_t>(notes_of(list_data(tensors)[0]), at.grad);
+  for (std::size_t i = 0; i < item_count(tensors); ++i) {
+    Object* grad = tuple_item(list_data(facts)[i], kGrad);
+    const auto noted = field<std::uint64_t>(notes_of(list_data(tensors)[i]), at.grad);
+    const bool none = grad == g_api._Py_NoneStruct;
+    if (noted != (none ? at.no_grad : reinterpret_cast<std::uint64_t>(impl_of(grad)))) return false;
+  }
+  at.flags = place_where(tensors, facts, 1, [](const char* place, Object* fact) {
+    return number_is(fact, kLeafThatRequiresGrad, place[0]) && number_is(fact, kRetains, place[1]) &&
+           number_is(fact, kView, place[2]);
+  });
+  at.output_number = (at.flags + 3 + 3) / 4 * 4;
+  for (std::size_t i = 0; i < item_count(tensors) && at.flags != 0; ++i) {
+    const auto number = field<std::uint32_t>(notes_of(list_data(tensors)[i]), at.output_number);
+    if (!number_is(list_data(facts)[i], kOutputNumber, number)) return false;
+  }
+  return at.flags > at.grad_fn + kAccumulatorFromNode + kAccumulatorBytes;
+}
+
+// Where a node keeps its number.
+bool find_sequence(Object* facts) noexcept {
+  constexpr std::size_t kNodeBytes = 64;
+  int found = 0;
+  for (std::size_t offset = sizeof(void*); offset < kNodeBytes; offset += sizeof(std::uint64_t)) {
+    bool right = true;
+    for (std::size_t i = 0; i < item_count(facts) && right; ++i) {
+      Object* object = node_object(list_data(facts)[i]);
+      if (object == nullptr) continue;
+      const auto number =
+          static_cast<std::int64_t>(g_api.PyLong_AsLong(tuple_item(tuple_item(list_data(facts)[i], kNode), 1)));
+      right = field<std::int64_t>(field<const char*>(object, kObjectNode), offset) == number;
+    }
+    if (!right) continue;
+    g_places.sequence = offset;
+    ++found;
+  }
+  return found == 1;
+}
+
+// In a tensor's object, behind its handle.
+bool find_hooks(Object* hooked, Object* dictionary) noexcept {
+  for (const std::size_t behind : {8U, 16U}) {
+    if (field<Object*>(hooked, g_torch.handle + behind) != dictionary) continue;
+    g_places.hooks = g_torch.handle + behind;
+    return true;
+  }
+  return false;
+}
+
+// The one byte that switching gradients changes, in its lowest bit.
+bool find_modes() noexcept {
+  constexpr std::size_t kMost = 64;
+  g_places.modes = reinterpret_cast<decltype(g_places.modes)>(
+      lifecycle::symbol_in("libc10.so", "_ZN3c1013AutogradState13get_tls_stateEv"));
+  auto* const set =
+      reinterpret_cast<void (*)(bool)>(lifecycle::symbol_in("libtorch_cpu.so", "aoti_torch_grad_mode_set_enabled"));
+  if (g_places.modes == nullptr || set == nullptr) return false;
+  const bool enabled = g_torch.aoti_torch_grad_mode_is_enabled();
+  std::uint8_t on[kMost], off[kMost];
+  const std::uint8_t* const state = g_places.modes();
+  if (!CarefulReader().readable(state, kMost)) return false;
+  set(true);
+  std::memcpy(on, state, kMost);
+  set(false);
+  std::memcpy(off, state, kMost);
+  set(enabled);
+  for (std::size_t i = 0; i < kMost; ++i) {
+    if (on[i] == off[i]) continue;
+    g_places.mode_byte = i;
+    return on[i] == (off[i] | 1U);
+  }
+  return false;
+}
+
+// Their stack is seen to be longer while there are hooks.
+bool find_saved_hooks(Object* keep) noexcept {
+  g_places.saved_hooks = reinterpret_cast<decltype(g_places.saved_hooks)>(
+      lifecycle::symbol_in("libtorch_cpu.so", "_ZN2at23SavedTensorDefaultHooks13get_tls_stateEv"));
+  g_places.saved_hooks_allowed = reinterpret_cast<bool (*)()>(
+      lifecycle::symbol_in("libtorch_cpu.so", "_ZN2at23SavedTensorDefaultHooks10is_enabledEv"));
+  Object* push = module_member("torch._C._autograd", "_push_saved_tensors_default_hooks");
+  Object* pop = module_member("torch._C._autograd", "_pop_saved_tensors_default_hooks");
+  if (g_places.saved_hooks == nullptr || g_places.saved_hooks_allowed == nullptr || push == nullptr || pop == nullptr)
+    return false;
+  const bool before = saved_tensors_hooks_active();
+  g_api.Py_IncRef(keep);
+  g_api.Py_IncRef(keep);
+  const Reference arguments(tuple_of(keep, keep));
+  const Reference pushed(arguments ? g_api.PyObject_CallObject(push, arguments.get()) : nullptr);
+  if (!pushed) return false;
+  const bool during = saved_tensors_hooks_active();
+  const Reference popped(g_api.PyObject_CallObject(pop, nullptr));
+  return popped && during && saved_tensors_hooks_active() == before;
+}
+
+std::uint64_t mixed_with(std::uint64_t hash, std::uint64_t value) noexcept {
+  return XXH3_64bits_withSeed(&value, sizeof value, hash);
+}
+
+std::uint64_t hash_of_hooks(Object* tensor) noexcept {
+  std::uint64_t hash = 0;
+  for (std::size_t i = 0; i < kObjectHooks; ++i) {
+    auto* dictionary = field<Object*>(tensor, g_places.hooks + i * sizeof(void*));
+    if (dictionary == nullptr || dictionary == g_api._Py_NoneStruct) continue;
+    hash = mixed_with(hash + i + 1, reinterpret_cast<std::uint64_t>(dictionary));
+    std::ptrdiff_t position = 0;
+    for (Object *key, *hook; g_api.PyDict_Next(dictionary, &position, &key, &hook) != 0;) {
+      hash = mixed_with(hash, reinterpret_cast<std::uint64_t>(key));
+      hash = mixed_with(hash, reinterpret_cast<std::uint64_t>(hook));
+    }
+  }
+  return hash;
+}
+
+std::uint32_t version_of_grad(std::uint64_t grad) noexcept {
+  const auto* version = field<const char*>(reinterpret_cast<const char*>(grad), g_torch.version);
+  return version != nullptr ? field<std::uint32_t>(version, g_torch.version_count) : 0;
+}
+
+// What stands between the accumulator and the flags. Nothing noted is as good as all of it empty.
+std::uint64_t hash_of_rest(const char* notes) noexcept {
+  const std::size_t begin = g_places.grad_fn + kAccumulatorFromNode + kAccumulatorBytes;
+  std::uint64_t hash = 0;
+  for (std::size_t offset = begin; offset + sizeof(std::uint64_t) <= g_places.flags; offset += sizeof(std::uint64_t)) {
+    const auto word = field<std::uint64_t>(notes, offset);
+    if (word != 0) hash = mixed_with(hash + offset, word);
+  }
+  return hash;
+}
+
+bool find_node_count() noexcept {
+  const auto function = [](const char* symbol) {
+    return reinterpret_cast<std::uint64_t (*)()>(lifecycle::symbol_in("libtorch_cpu.so", symbol));
+  };
+  g_places.nodes = function("_ZN2at15sequence_number4peekEv");
+  g_places.count_node = function("_ZN2at15sequence_number17get_and_incrementEv");
+  return g_places.nodes != nullptr && g_places.count_node != nullptr;
+}
+
+bool find_places(Object* torch) noexcept {
+  const Reference globals(g_api.PyDict_New());
+  const bool made = globals && run_with_torch(kSamples, torch, globals.get());
+  Object* const samples = made ? dict_item(globals.get(), "samples") : nullptr;
+  if (samples == nullptr) return false;
+  Object *tensors = tuple_item(samples, 0), *facts = tuple_item(samples, 1);
+  const bool found = find_node_count() && notes_are_readable(tensors) && find_notes(tensors, facts) &&
+                     find_sequence(facts) && find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) &&
+                     find_modes() && find_saved_hooks(dict_item(globals.get(), "keep"));
+  g_places.creation = module_member("torch._C._autograd", "_get_creation_meta");
+  if (g_places.creation != nullptr) g_api.Py_IncRef(g_places.creation);
+  g_api.PyDict_Clear(globals.get());
+  return found;
+}
+
+struct Search {
+  Object* torch;
+  bool found;
+};
+
+void* search(void* argument) noexcept {
+  auto& search = *static_cast<Search*>(argument);
+  const int state = g_api.PyGILState_Ensure();
+  search.found = find_places(search.torch);
+  g_api.PyErr_Clear();
+  g_api.PyGILState_Release(state);
+  return nullptr;
+}
+
+}  // namespace
+
+bool find_autograd_places(Object* torch) noexcept {
+  Search asked{torch, false};
+  sigset_t all, before;
+  sigfillset(&all);
+  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
+  pthread_t thread;
+  const bool started = pthread_create(&thread, nullptr, search, &asked) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!started) return false;
+  ThreadState* const state = g_api.PyEval_SaveThread();
+  pthread_join(thread, nullptr);
+  g_api.PyEval_RestoreThread(state);
+  return asked.found;
+}
+
+std::uint64_t autograd_nodes() noexcept { return g_places.nodes(); }
+
+void count_autograd_nodes(std::uint64_t made) noexcept {
+  for (; made != 0; --made) g_places.count_node();
+}
+
+std::uint32_t autograd_facts(Object* plain_tensor) noexcept {
+  const char* const notes = notes_of(plain_tensor);
+  if (notes == nullptr) return 0;
+  std::uint32_t facts = 0;
+  if (requires_grad(plain_tensor)) facts |= kRequiresGrad;
+  if (field<const void*>(notes, g_places.grad_fn) != nullptr) facts |= kHasGradFn;
+  if (notes[g_places.flags + 1] != 0) facts |= kRetainsGrad;
+  return facts;
+}
+
+AutogradMark autograd_mark(Object* plain_tensor) noexcept {
+  AutogradMark mark;
+  mark.hooks = hash_of_hooks(plain_tensor);
+  const char* const notes = notes_of(plain_tensor);
+  if (notes == nullptr) return mark;
+  mark.facts = autograd_facts(plain_tensor);
+  mark.is_view = notes[g_places.flags + 2] != 0;
+  mark.grad_fn = field<std::uint64_t>(notes, g_places.grad_fn);
+  if (mark.grad_fn != 0) {
+    mark.sequence = field<std::uint64_t>(reinterpret_cast<const char*>(mark.grad_fn), g_places.sequence);
+  }
+  mark.output_number = field<std::uint32_t>(notes, g_places.output_number);
+  const auto grad = field<std::uint64_t>(notes, g_places.grad);
+  if (grad != g_places.no_grad) {
+    mark.grad = grad;
+    mark.grad_version = version_of_grad(grad);
+  }
+  mark.rest = hash_of_rest(notes);
+  return mark;
+}
+
+const char* autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept {
+  const std::uint32_t changed = before.facts ^ after.facts;
+  if ((changed & kRequiresGrad) != 0) return "changed its requires_grad";
+  if (before.grad_fn != after.grad_fn || before.sequence != after.sequence ||
+      before.output_number != after.output_number) {
+    return "moved its grad_fn (in-place work under autograd)";
+  }
+  if ((changed & kRetainsGrad) != 0) return "called its retain_grad()";
+  if (before.is_view != after.is_view) return "made it a view, or no view any more";
+  if (before.grad != after.grad) return "gave it another .grad";
+  if (before.grad_version != after.grad_version) return "wrote to its .grad";
+  if (before.hooks != after.hooks) return "registered or removed a hook on it";
+  if (before.rest != after.rest) return "changed its hooks, or its forward-mode gradient";
+  return nullptr;
+}
+
+AutogradNotes::AutogradNotes(Object* plain_tensor) noexcept : own_(autograd_mark(plain_tensor)) {
+  if (!own_.is_view) return;
+  const Reference base(g_api.PyObject_GetAttrString(plain_tensor, "_base"));
+  if (!base || !is_tensor_or_subclass(base.get())) return;
+  of_base_ = autograd_mark(base.get());
+  const Reference watch(g_api.PyWeakref_NewRef(base.get(), nullptr));
+  base_ = Strong(watch.get());
+}
+
+const char* AutogradNotes::moved(Object* plain_tensor) const noexcept {
+  const char* moved = plain_tensor != nullptr ? autograd_difference(own_, autograd_mark(plain_tensor)) : nullptr;
+  if (moved != nullptr || base_.get() == nullptr) return moved;
+  Object* const base = referent(base_.get());
+  if (base == nullptr || !is_tensor_or_subclass(base)) return nullptr;  // it is gone
+  return autograd_difference(of_base_, autograd_mark(base)) != nullptr ? "changed what autograd notes of its base"
+                                                                       : nullptr;
+}
+
+bool same_kind_of_view(Object* view, Object* made_anew) noexcept {
+  if (autograd_facts(view) != autograd_facts(made_anew)) return false;
+  const auto kind = [](Object* tensor) -> long {
+    g_api.Py_IncRef(tensor);
+    const Reference arguments(tuple_of(tensor, nullptr));
+    const Reference creation(arguments ? g_api.PyObject_CallObject(g_places.creation, arguments.get()) : nullptr);
+    const Reference number(creation ? g_api.PyNumber_Index(creation.get()) : nullptr);
+    return number ? g_api.PyLong_AsLong(number.get()) : -1;  // no view of that kind
+  };
+  return g_places.creation == nullptr || kind(view) == kind(made_anew);
+}
+
+namespace {
+
+constexpr int kDeepest = 3;
+constexpr std::size_t kMostItems = 64;  // of a container
+
+bool any_requires_grad(Object* value, int depth) noexcept {
+  if (is_tensor_or_subclass(value)) return requires_grad(value);
+  if (depth == kDeepest) return false;
+  Object* const type = type_of(value);
+  const bool list = g_api.PyType_IsSubtype(type, g_api.PyList_Type) != 0;
+  if (list || g_api.PyType_IsSubtype(type, g_api.PyTuple_Type) != 0) {
+    Object* const* items = list ? list_data(value) : tuple_data(value);
+    const std::size_t count = std::min(item_count(value), kMostItems);
+    return std::any_of(items, items + count, [&](Object* item) { return any_requires_grad(item, depth + 1); });
+  }
+  const bool dict = g_api.PyType_IsSubtype(type, g_api.PyDict_Type) != 0;
+  Object* const entries = dict ? value : instance_dict(value);
+  std::ptrdiff_t position = 0;
+  std::size_t count = 0;
+  for (Object *key, *item; entries != nullptr && count < kMostItems; ++count) {
+    if (g_api.PyDict_Next(entries, &position, &key, &item) == 0) break;
+    if (any_requires_grad(item, depth + 1)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool leads_to_gradients(Object* result) noexcept { return any_requires_grad(result, 0); }
+
+std::uint8_t autograd_modes() noexcept { return g_places.modes()[g_places.mode_byte]; }
+
+bool saved_tensors_hooks_allowed() noexcept { return g_places.saved_hooks_allowed(); }
+
+bool saved_tensors_hooks_active() noexcept {
+  const char* const stack = g_places.saved_hooks();
+  return field<const void*>(stack, kDequeBegin) != field<const void*>(stack, kDequeEnd);
+}
+
+}  // namespace grape::python::state

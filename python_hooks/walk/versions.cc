@@ -1,0 +1,28 @@
+#include "python_hooks/walk/versions.h"
+
+namespace grape::python::state {
+
+void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorVersion>& out) {
+  for (const WalkedTensor& tensor : tensors) {
+    Object* const object = tensor.view.object;
+    VersionCounter* const counter = version_counter(object);
+    out.push_back({object, counter, counter != nullptr ? counter->load() : 0, AutogradNotes(object)});
+  }
+}
+
+const char* moved_autograd(const std::vector<TensorVersion>& before) noexcept {
+  for (const TensorVersion& tensor : before) {
+    if (const char* moved = tensor.autograd.moved(tensor.tensor)) return moved;
+  }
+  return nullptr;
+}
+
+void set_version(Object* tensor, std::uint32_t version) noexcept {
+  if (VersionCounter* counter = version_counter(tensor)) counter->store(version);
+}
+
+void move_version(Object* tensor, std::uint32_t times) noexcept {
+  if (VersionCounter* counter = version_counter(tensor)) counter->fetch_add(times);
+}
+
+}  // namespace grape::python::state

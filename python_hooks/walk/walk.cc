@@ -1,0 +1,408 @@
+#include "python_hooks/walk/walk.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <new>
+
+#include "python_hooks/interpreter/dict_versions.h"
+#include "python_hooks/walk/identity.h"
+#include "python_hooks/walk/portable.h"
+#include "python_hooks/walk/walk_memo.h"
+#include "python_hooks/walk/walker.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::uint32_t kMostValues = 1'000'000;
+constexpr int kDeepest = 200;
+constexpr std::size_t kMostKept = 1 << 18;      // bytes of the form of a walk whose memory is kept for the next
+constexpr long long kMostPortable = 1LL << 40;  // an int of a state, for it to count in other processes
+constexpr std::size_t kMostAhead = 512;  // places that are asked for ahead: they are to fit into the nearest cache
+
+std::uint64_t g_walks = 0;
+Walk* g_kept = nullptr;  // has the memory of the last walk of arguments
+// Where the tensors lie that the last replay made. Never where the last walk found some: those are alive until these
+// are made. With the GIL.
+const void* g_expected[kMostAhead];
+std::size_t g_expected_count = 0;
+
+}  // namespace
+
+void Walk::expect(const std::vector<Object*>& tensors) noexcept {
+  g_expected_count = 0;
+  TensorView view;
+  for (Object* tensor : tensors) {
+    if (tensor == nullptr || !view_tensor(tensor, view)) continue;
+    const TensorPlaces places = places_of_tensor(view);
+    if (g_expected_count + 1 + std::size(places.at) > kMostAhead) return;
+    g_expected[g_expected_count++] = tensor;
+    for (const void* place : places.at) g_expected[g_expected_count++] = place;
+  }
+}
+
+Walk::Walk(bool keep_addresses) noexcept : keep_addresses_(keep_addresses) {
+  if (keep_addresses) return;
+  number_ = ++g_walks;
+  if (g_kept == nullptr) return;
+  exchange_memory(*g_kept);
+  seen_.fetch();
+  storages_.fetch();
+  // Only asked for: an address that is no more does no harm.
+  for (std::size_t i = 0; i < g_expected_count; ++i) __builtin_prefetch(g_expected[i]);
+  for (const void* place : touched_before_) __builtin_prefetch(place);
+}
+
+Walk Walk::portable(bool keep_addresses) noexcept {
+  Walk walk = unkept();
+  walk.keep_addresses_ = keep_addresses;
+  walk.portable_ = true;
+  return walk;
+}
+
+Walk Walk::unkept() noexcept {
+  Walk walk(true);
+  walk.keep_addresses_ = false;
+  return walk;
+}
+
+Walk::~Walk() {
+  if (keep_addresses_ || portable_ || bytes_.capacity() == 0 || bytes_.capacity() > kMostKept) return;
+  if (g_kept == nullptr) g_kept = new (std::nothrow) Walk(true);
+  if (g_kept == nullptr) return;
+  clear();
+  exchange_memory(*g_kept);
+}
+
+void Walk::exchange_memory(Walk& other) noexcept {
+  bytes_.swap(other.bytes_);
+  tensors_.swap(other.tensors_);
+  extents_.swap(other.extents_);
+  ascending_.swap(other.ascending_);
+  objects_.swap(other.objects_);
+  storage_extents_.swap(other.storage_extents_);
+  std::swap(seen_, other.seen_);
+  std::swap(storages_, other.storages_);
+  std::swap(dicts_, other.dicts_);
+  attribute_dicts_.swap(other.attribute_dicts_);
+  touched_.swap(other.touched_);
+  touched_before_.swap(other.touched_before_);
+}
+
+bool Walk::extents_are_apart() {
+  if (extents_.size() < 2) return true;
+  ascending_ = extents_;
+  std::sort(ascending_.begin(), ascending_.end(),
+            [](const StorageExtent& a, const StorageExtent& b) { return a.address < b.address; });
+  for (std::size_t i = 1; i < ascending_.size(); ++i) {
+    if (ascending_[i].address - ascending_[i - 1].address >= ascending_[i - 1].bytes) continue;
+    reason_ = "arguments: the memory of one tensor's storage is in part another one's";
+    return false;
+  }
+  return true;
+}
+
+bool Walk::add_shallow(Object* root, const char* name) noexcept { return add(root, name, true); }
+
+bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
+  if (incomplete_) return false;
+  if (!check_objects()) {
+    reason_ = "this Python's objects are laid out in a way that is not known";
+    return false;
+  }
+  const KeepException keep;
+  const NoCollection no_collection;
+  if (watch_ != nullptr) ask_dictionaries();
+  Path path;
+  path.text = name;
+  try {
+    const bool remembered = memo_ != nullptr && memo_->root_ == root && !shallow;
+    const bool recorded = remembered && memo_->records(*this) && !memo_->kept_;
+    if (remembered && !memo_->records(*this) && memo_->give(*this)) return true;
+    if (recorded) memo_->enter();
+    const std::uint32_t before = values_;
+    Walker walker(*this);
+    const bool taken = shallow ? walker.shallow(root, path) : walker.value(root, path);
+    walker.flush();
+    note_root(root, values_ - before);
+    if (recorded) memo_->leave(taken);
+    return taken;
+  } catch (const std::bad_alloc&) {
+    reason_.clear();  // no memory for words either
+    incomplete_ = true;
+    return false;
+  }
+}
+
+void Walk::note_root(Object* root, std::uint32_t values) noexcept {
+  if (values <= largest_values_) return;
+  largest_root_ = root;
+  largest_values_ = values;
+}
+
+void Walk::add_bytes(const void* data, std::size_t size) noexcept {
+  try {
+    const auto* bytes = static_cast<const std::uint8_t*>(data);
+    bytes_.insert(bytes_.end(), bytes, bytes + size);
+  } catch (const std::bad_alloc&) {
+    incomplete_ = true;
+  }
+}
+
+void Walk::clear() noexcept {
+  number_ = ++g_walks;
+  bytes_.clear();
+  tensors_.clear();
+  extents_.clear();
+  devices_.clear();
+  objects_.clear();
+  reason_.clear();
+  seen_.clear();
+  storages_.clear();
+  dicts_.clear();
+  attribute_dicts_.clear();
+  storage_extents_.clear();
+  touched_.swap(touched_before_);
+  touched_.clear();
+  values_ = largest_values_ = 0;
+  largest_root_ = nullptr;
+  incomplete_ = false;
+  compared_ = 0;
+  difference_.clear();
+}
+
+void Walker::put_much(const void* data, std::size_t size) {
+  flush();
+  const auto* bytes = static_cast<const std::uint8_t*>(data);
+  walk_.bytes_.insert(walk_.bytes_.end(), bytes, bytes + size);
+}
+
+void Walker::put_identity(Object* object) { put(walk_.portable_ ? portable_name(object) : identity_of(object)); }
+
+void Walker::put_pointer(Object* object) {
+  if (walk_.portable_) return put(portable_name(object));
+  put_address(object);
+}
+
+// What C code is called in place of where it lies.
+void Walker::put_c_name(const char* name, const void* address) {
+  if (!walk_.portable_) return put_address(address);
+  put(name, std::strlen(name) + 1);
+}
+
+void Walker::flush() {
+  walk_.bytes_.insert(walk_.bytes_.end(), ready_, ready_ + ready_bytes_);
+  ready_bytes_ = 0;
+}
+
+void Walker::touch(const void* place) {
+  if (watch_ == nullptr && walk_.touched_.size() < kMostAhead) walk_.touched_.push_back(place);
+}
+
+// What is read of a class whenever it is come to.
+void Walker::touch_type(const TypeInfo& info) {
+  if (watch_ != nullptr || info.walk == walk_.number_) return;
+  info.walk = walk_.number_;
+  touch(&info);
+  touch(&info, 64);
+  if (info.reference != nullptr) touch(info.reference);
+  for (const std::size_t offset : type::kOften) touch(info.type, offset);
+}
+
+void Walker::touch_dict(Object* dict) {
+  touch(dict);
+  touch(field<const void*>(dict, 32));  // its table
+  if (has_split_values(dict)) touch(field<const void*>(dict, 40));
+}
+
+void Walker::put_text(Object* text) {
+  Text parts;
+  if (!text_of(text, parts)) parts = {};
+  put(static_cast<std::uint32_t>(parts.characters) << 3 | parts.width);
+  put(parts.data, parts.characters * parts.width);
+}
+
+void Walker::put_name(Object* text) {
+  if (text != nullptr && is_text(text)) return put_text(text);
+  put(std::uint32_t{0});
+}
+
+void Walker::put_int(Object* number) {
+  int overflow = 0;
+  const long long value = g_api.PyLong_AsLongLongAndOverflow(number, &overflow);
+  // What a library notes of an object's hash or address is another number in each process.
+  if (walk_.portable_ && walk_.keep_addresses_ &&
+      (overflow != 0 || value >= kMostPortable || value <= -kMostPortable)) {
+    return put(Tag::kLongInt);
+  }
+  if (overflow == 0) {
+    put(Tag::kInt);
+    put(value);
+    return;
+  }
+  const Reference digits(g_api.PyNumber_ToBase(number, 16));
+  if (!digits) throw std::bad_alloc();
+  put(Tag::kLongInt);
+  put_text(digits.get());
+}
+
+bool Walker::refuse(const Path& path, const std::string& why) {
+  walk_.reason_ = render(path) + ": " + why;
+  return false;
+}
+
+bool Walker::again(Object* object) {
+  bool added = false;
+  const std::uint32_t number = walk_.seen_.number_of(object, added);
+  if (!added) {
+    if (watch_ != nullptr && walk_.memo_ != nullptr) walk_.memo_->met_again(number, object);
+    put(Tag::kBack);
+    put(number);
+    return true;
+  }
+  walk_.objects_.push_back(object);
+  touch(object);
+  return false;
+}
+
+// The innermost value whose bytes differ is named: it is the first that ends behind the difference.
+void Walker::compare(const Path& path) {
+  flush();
+  const std::vector<std::uint8_t>& bytes = walk_.bytes_;
+  const std::vector<std::uint8_t>& expected = *walk_.expected_;
+  const std::size_t begin = walk_.compared_, end = bytes.size();
+  walk_.compared_ = end;
+  if (!walk_.difference_.empty() || begin >= end) return;
+  if (end <= expected.size() && std::memcmp(&bytes[begin], &expected[begin], end - begin) == 0) return;
+  walk_.difference_ = render(path);
+}
+
+bool Walker::value(Object* object, const Path& path) {
+  if (++walk_.values_ > kMostValues) return refuse(path, "more than a million objects");
+  if (depth_ >= kDeepest) return refuse(path, "more than 200 levels deep");
+  if (walk_.portable_ && type_of(object) == g_api.PyCode_Type) {
+    put_identity(object);
+    return true;
+  }
+  const TypeInfo* info = type_info(type_of(object));
+  if (info == nullptr) throw std::bad_alloc();
+  touch_type(*info);
+  ++depth_;
+  const bool taken = value_of_kind(object, *info, path);
+  --depth_;
+  if (walk_.expected_ != nullptr && taken) compare(path);
+  return taken;
+}
+
+bool Walker::optional(Object* object, const Path& path) {
+  if (object != nullptr) return value(object, path);
+  put(Tag::kNull);
+  return true;
+}
+
+bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& path) {
+  if (info.made_in_python && info.kind != Kind::kModule && info.kind != Kind::kOpaque) {
+    return again(object) || instance(object, info, path);
+  }
+  switch (info.kind) {
+    case Kind::kNone:
+      put(Tag::kNone);
+      return true;
+    case Kind::kEllipsis:
+      put(Tag::kEllipsis);
+      return true;
+    case Kind::kBool:
+      put(object == g_api._Py_TrueStruct ? Tag::kTrue : Tag::kFalse);
+      return true;
+    case Kind::kInt:
+    case Kind::kFloat:
+    case Kind::kComplex:
+    case Kind::kStr:
+    case Kind::kBytes:
+    case Kind::kTuple:
+    case Kind::kTorchSize:
+      return content(object, info.kind, path);
+    case Kind::kRange:
+    case Kind::kSlice:
+      put(info.kind == Kind::kRange ? Tag::kRange : Tag::kSlice);
+      if (watch_ != nullptr) {
+        for (std::size_t i = 0; i < 3; ++i) watch_->reference(object, 16 + 8 * i);
+      }
+      return items(three_parts(object), 3, path);
+    case Kind::kTypeAlias:
+      put(Tag::kTypeAlias);
+      if (watch_ != nullptr) {
+        for (std::size_t i = 0; i < count_of_alias_parts(object); ++i) watch_->reference(object, 16 + 8 * i);
+      }
+      return items(alias_parts(object), count_of_alias_parts(object), path);
+    case Kind::kMethod:
+      put(Tag::kMethod);
+      if (watch_ != nullptr) {
+        for (std::size_t i = 0; i < 2; ++i) watch_->reference(object, 16 + 8 * i);
+      }
+      return value(method_function(object), path.attribute("__func__")) &&
+             value(method_self(object), path.attribute("__self__"));
+    case Kind::kTorchConstant:
+      put(Tag::kConstant);
+      put_pointer(object);
+      return true;
+    case Kind::kTorchDevice:
+      put(Tag::kDevice);
+      touch(object);
+      put(device_value(object));
+      return true;
+    case Kind::kModule:
+      return python_module(object, path);
+    case Kind::kDescriptor:
+      return descriptor(object);
+    case Kind::kBuiltin:
+      return builtin(object, path);
+    case Kind::kType:
+      return class_reference(object, path);
+    case Kind::kOpaque:
+      if (is_hashed_generator(object)) return shallow_leaf(object, path);
+      return refuse(path, "a " + full_type_name(info.type));
+    default:
+      break;
+  }
+  if (again(object)) return true;
+  switch (info.kind) {
+    case Kind::kEnum:
+      return enum_member(object, path);
+    case Kind::kLogger:
+      return logger(object, path);
+    case Kind::kFunction:
+      return function(object, path);
+    case Kind::kPartial:
+      return partial(object, path);
+    case Kind::kStaticMethod:
+    case Kind::kClassMethod:
+      return wrapper(object, 1, path);
+    case Kind::kProperty:
+      return wrapper(object, 3, path);
+    case Kind::kCache:
+      return cache(object, path);
+    case Kind::kCachedProperty:
+      return cached_property(object, path);
+    case Kind::kCell:
+      put(Tag::kCell);
+      if (watch_ != nullptr) watch_->reference(object, 16);
+      return optional(cell_content(object), path);
+    case Kind::kWeakReference:
+      return weak_reference(object, path);
+    case Kind::kTensor:
+      return tensor(object, info, path);
+    case Kind::kOrderedDict:  // the one container that has attributes as well
+      if (watch_ != nullptr) watch_->object(object);
+      return content(object, info.kind, path) && attributes(object, instance_dict(object), path);
+    default:
+      return content(object, info.kind, path);
+  }
+}
+
+std::string other_object(const Walk& before, const Walk& now) {
+  const auto other = std::mismatch(now.objects().begin(), now.objects().end(), before.objects().begin()).first;
+  return std::string("an object was replaced by an equal one (") + type::name(type_of(*other)) + ")";
+}
+
+}  // namespace grape::python::state

@@ -1,0 +1,94 @@
+#include <xxhash.h>
+
+#include "python_hooks/torch/autograd_state.h"
+#include "python_hooks/walk/walker.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::uint64_t kMostContent = 64 << 10;  // bytes of a tensor on the CPU
+// What kernels may depend on; blocks of the allocators begin at multiples of it.
+constexpr std::uint64_t kAlignment = 512, kCpuAlignment = 64;
+
+}  // namespace
+
+bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
+  WalkedTensor walked;
+  TensorView& view = walked.view;
+  if (!view_tensor(tensor, view)) {
+    if (cloned_lazily(tensor)) {
+      return refuse(
+          path,
+          "a tensor that was cloned lazily (torch._lazy_clone), or whose clone was, and that nobody wrote to since");
+    }
+    return refuse(path, "a tensor that is not a dense one on the CPU or on CUDA (sparse, conjugate, functorch, ...)");
+  }
+  touch_tensor(view);
+  put(Tag::kTensor);
+  if (watch_ != nullptr) watch_->object(tensor);
+  if (!class_reference(type_of(tensor), path)) return false;
+  if (watch_ != nullptr) watch_->tensor(tensor);
+  const bool on_device = is_on_device(view);
+  const struct {
+    std::int32_t type, device_type, device_index;
+    std::uint32_t autograd;
+    std::uint64_t keys;
+    std::int64_t dimensions, offset;
+  } facts = {view.type, view.device_type, view.device_index, autograd_facts(tensor),
+             view.keys, view.dimensions,  view.offset};
+  put(facts);
+  put(view.sizes, static_cast<std::size_t>(view.dimensions) * sizeof *view.sizes);
+  put(view.strides, static_cast<std::size_t>(view.dimensions) * sizeof *view.strides);
+
+  bool added = true;
+  // Without memory there is nothing to share.
+  const void* storage = view.storage != 0 ? reinterpret_cast<const void*>(view.storage) : tensor;
+  const std::uint32_t number = walk_.storages_.number_of(storage, added);
+  if (added) {
+    const bool extent = on_device && view.storage != 0;
+    walk_.storage_extents_.push_back(extent ? static_cast<std::uint32_t>(walk_.extents_.size()) : kNoExtent);
+    if (extent) walk_.extents_.push_back({view.storage, view.storage_bytes});
+  } else if (walk_.storage_extents_[number] != kNoExtent &&
+             walk_.extents_[walk_.storage_extents_[number]].bytes != view.storage_bytes) {
+    return refuse(path, "a tensor whose memory is another one's as well, in part");
+  }
+  put(number);
+  walked.extent = walk_.storage_extents_[number];
+  walk_.tensors_.push_back(walked);
+  walk_.note_device(view);
+  if (walk_.keep_addresses_) {
+    if (!walk_.portable_) {
+      put(view.data);
+      put(view.storage);
+    }
+    put(view.storage_bytes);
+  }
+  if (on_device && (walk_.portable_ || !walk_.keep_addresses_)) {
+    put(static_cast<std::uint32_t>(view.data % (view.device_type == 0 ? kCpuAlignment : kAlignment)));
+  }
+  if (!on_device && !tensor_content(view, path)) return false;
+  return attributes(tensor, instance_dict(tensor), path);
+}
+
+void Walker::touch_tensor(const TensorView& view) {
+  for (const void* place : places_of_tensor(view).at) touch(place);
+}
+
+bool Walker::tensor_content(const TensorView& view, const Path& path) {
+  const std::uint64_t bytes = span_of(view);
+  const std::uint64_t begin = static_cast<std::uint64_t>(view.offset) * view.item_bytes;
+  if (bytes != 0 && begin + bytes > view.storage_bytes) {
+    return refuse(path, "a tensor on the CPU whose memory was taken from it");
+  }
+  if (bytes > kMostContent) {
+    return refuse(path, "a tensor on the CPU of " + std::to_string(bytes) + " bytes, too many to compare");
+  }
+  const auto* data = reinterpret_cast<const void*>(view.data);
+  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  put(hash.low64);
+  put(hash.high64);
+  if (watch_ != nullptr && bytes != 0) watch_->memory(data, bytes);
+  return true;
+}
+
+}  // namespace grape::python::state
