@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "compressor/cache/cache.h"
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/call.h"
 #include "python_hooks/replay/report_text.h"
 
 namespace grape::python::replay {

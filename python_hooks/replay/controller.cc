@@ -12,6 +12,7 @@
 #include "python_hooks/replay/observe.h"
 #include "python_hooks/replay/outside.h"
 #include "python_hooks/replay/outside_regions.h"
+#include "python_hooks/replay/regions_table.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
 #include "python_hooks/replay/strict.h"

@@ -364,11 +364,6 @@ void note_useless(Region& region, Signature& signature, bool again) noexcept {
 
 }  // namespace
 
-store::Store& programs() {
-  static auto& store = *new store::Store;
-  return store;
-}
-
 Object* observe(Region& region, Signature& signature, const Call& call) {
   // As the call's first work would: what comes before needs one. Where there is none, that is refused, with a reason.
   if (region.on_gpu && call.work.context == nullptr) grape::replay::have_context(call.work.device);

@@ -8,7 +8,7 @@
 #include "python_hooks/replay/outside.h"
 #include "python_hooks/replay/outside_limits.h"
 #include "python_hooks/replay/payoff.h"
-#include "python_hooks/replay/region.h"
+#include "python_hooks/replay/regions_table.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/call.h"
 #include "shim/replay/quiet.h"
 #include "shim/replay/steps.h"
 #include "shim/replay/thread_context.h"

@@ -9,7 +9,7 @@
 
 #include "compressor/program/padding.h"
 #include "python_hooks/observation/host_draws.h"
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/call.h"
 #include "shim/replay/region_sink.h"
 #include "shim/replay/shadow.h"
 

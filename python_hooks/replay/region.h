@@ -18,6 +18,7 @@
 #include "compressor/program/program.h"
 #include "compressor/program/prove.h"
 #include "compressor/store/kept_program.h"
+#include "compressor/store/store.h"
 #include "python_hooks/effects/outcome.h"
 #include "python_hooks/guards/globals_guard.h"
 #include "python_hooks/guards/module_guard.h"
@@ -246,10 +247,7 @@ class Busy {
 // Those that are gone included.
 StageCounts count_stages(const Region& region) noexcept;
 
-// The region of a module, or of a function and the module that is its first argument (null: it is none); null: no
-// memory, or one that is never replayed.
-Region* region_of(Object* root, Object* self) noexcept;
-// Was any region's call that of a module?
-bool module_was_called() noexcept;
+// Where programs lie that wait: for a second observed call, or to be replayed. Never destroyed.
+store::Store& programs();
 
 }  // namespace grape::python::replay

@@ -1,12 +1,10 @@
-// The regions of this process, by the addresses of modules and functions. The end of a region is that of tensors,
-// during which other threads run and call modules: none ends while the table is looked at.
+#include "python_hooks/replay/regions_table.h"
+
 #include <new>
 #include <vector>
 
 #include "python_hooks/interpreter/patterns.h"
-#include "python_hooks/replay/region.h"
-#include "python_hooks/replay/report.h"
-#include "python_hooks/replay/run.h"
+#include "python_hooks/replay/region_report.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {
@@ -182,29 +180,6 @@ std::unique_ptr<Region> make_region(const Key& key) {
 }  // namespace
 
 bool module_was_called() noexcept { return g_module_called; }
-
-void Region::drop_proofs() noexcept {
-  ahead.clear();
-  signatures.clear();
-  parked.clear();
-}
-
-void Region::give_up() noexcept {
-  given_up = true;
-  last_counts = count_stages(*this);
-  drop_proofs();
-}
-
-Region::~Region() {
-  drop_proofs();
-  for (const Arena& arena : arenas) {
-    if (arena.tensor != nullptr) g_api.Py_DecRef(arena.tensor);
-  }
-  drop(replaced);
-  for (Object* reference : {weak_root, weak_self}) {
-    if (reference != nullptr) g_api.Py_DecRef(reference);
-  }
-}
 
 void add_regions(RunReport& report) {
   report.regions = gone_regions().reports;

@@ -1,7 +1,7 @@
 // The replay itself.
 #pragma once
 
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/call.h"
 
 namespace grape::python::replay {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/call.h"
 #include "shim/replay/shadow.h"
 
 namespace grape::python::replay {

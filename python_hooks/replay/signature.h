@@ -2,7 +2,7 @@
 // GIL.
 #pragma once
 
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/call.h"
 
 namespace grape::python::replay {
 

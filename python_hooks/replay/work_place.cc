@@ -1,6 +1,6 @@
 #include "python_hooks/replay/work_place.h"
 
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/replay/call.h"
 
 namespace grape::python::replay {
 
