@@ -16,7 +16,7 @@ has() {
 }
 
 torch_programs() {
-  local name part grape="$PWD/build/release/lib/libgrape.so"
+  local name part early grape="$PWD/build/release/lib/libgrape.so"
   if ! ctest --preset release -N -L '^host_torch$' | grep host-torch- >/dev/null; then
     lacking "programs with PyTorch" "the PyTorch of $torch_python is not built for CUDA 13"
     return
@@ -30,12 +30,14 @@ torch_programs() {
   check "random programs with PyTorch" python3 tests/gpu/random_programs.py --python "$simulated_python" --jobs "$jobs" \
     --budget 600 --seeds "$((day * 300)):$((day * 300 + 300))" --out "$logs/random-programs"
 
-  name="sweep of training programs" part="$(part_of 4)"
-  has "$name" tests/sweep/sweep.py && check "$name, part $part of 4" python3 tests/sweep/sweep.py --python "$simulated_python" \
-    --grape "$grape" --jobs "$jobs" --runs 1 --part "$part/4"
+  # Each part in turn as users run it, and with all functions found at once.
+  name="sweep of training programs" part="$(part_of 4)" early="$((day / 4 % 2))"
+  has "$name" tests/sweep/sweep.py && check "$name, part $part of 4, GRAPE_EARLY_REGIONS=$early" \
+    env GRAPE_EARLY_REGIONS="$early" python3 tests/sweep/sweep.py --python "$simulated_python" --grape "$grape" --jobs "$jobs" \
+    --runs 1 --part "$part/4"
 
   local fuzzer=(python3 tests/autograd_fuzzer/random_autograd.py --python "$simulated_python" --grape "$grape" --jobs "$jobs"
-    --out "$logs/random-autograd")
+    --set GRAPE_EARLY_REGIONS=1 --out "$logs/random-autograd")
   name="random programs of autograd"
   has "$name that once differed" tests/autograd_fuzzer/known_seeds.txt && check "$name that once differed" "${fuzzer[@]}" --known
   has "$name" tests/autograd_fuzzer/random_autograd.py && check "$name" "${fuzzer[@]}" --seconds 180 \

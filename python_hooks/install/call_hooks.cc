@@ -6,12 +6,12 @@
 #include <cstring>
 #include <new>
 
+#include "python_hooks/control/controller.h"
+#include "python_hooks/discovery/outside_regions.h"
 #include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/memory_map.h"
 #include "python_hooks/interpreter/named_functions.h"
 #include "python_hooks/interpreter/patterns.h"
-#include "python_hooks/replay/controller.h"
-#include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/scopes/scopes.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"

@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <csignal>
 
+#include "python_hooks/control/report.h"
 #include "python_hooks/install/call_hooks.h"
 #include "python_hooks/interpreter/code_deaths.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/replay/report.h"
 #include "python_hooks/scopes/frames.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"

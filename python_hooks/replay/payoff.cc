@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "python_hooks/replay/outside_limits.h"
+#include "python_hooks/replay/look_limits.h"
 
 namespace grape::python::replay {
 namespace {
@@ -56,12 +56,12 @@ bool Payoff::measured(CallTimes& times, double seconds, double& eager, double& r
 
 bool InnerBudget::affords(double now) noexcept {
   if (g_inner_began < 0) g_inner_began = now;
-  return g_inner_spent <= kInnerAtFirst + kInnerShare * (now - g_inner_began);
+  return g_inner_spent <= g_look_limits.inner_at_first + kInnerShare * (now - g_inner_began);
 }
 
 void InnerBudget::spend(double seconds) noexcept { g_inner_spent += seconds; }
 
-void InnerBudget::allow_one_more() noexcept { g_inner_spent -= kInnerAtFirst; }
+void InnerBudget::allow_one_more() noexcept { g_inner_spent -= g_look_limits.inner_at_first; }
 
 bool InnerBudget::earn(const CallTimes& times, double replay_seconds, bool other) noexcept {
   const double eager = std::min(times.eager, times.observed * kOfObserved);

@@ -27,10 +27,11 @@
 #include "python_hooks/observation/host_draws.h"
 #include "python_hooks/replay/ahead.h"
 #include "python_hooks/replay/casts.h"
+#include "python_hooks/replay/look_limits.h"
 #include "python_hooks/replay/payoff.h"
-#include "python_hooks/replay/reasons.h"
-#include "python_hooks/replay/report_text.h"
-#include "python_hooks/replay/times.h"
+#include "python_hooks/report/reasons.h"
+#include "python_hooks/report/report_text.h"
+#include "python_hooks/report/times.h"
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/walk_memo.h"
 #include "shim/replay/block_references.h"
@@ -148,15 +149,15 @@ class Rest {
  public:
   bool rests() noexcept { return left_ != 0 && left_-- != 0; }  // asked at each call of that kind
   bool resting() const noexcept { return left_ != 0; }
-  bool began() const noexcept { return next_ != kFirst; }
+  bool began() const noexcept { return next_ != 0; }
   void begin() noexcept {
-    left_ = next_;
-    next_ = next_ < kLast ? next_ * 4 : kLast;
+    left_ = began() ? next_ : g_look_limits.first_rest;
+    next_ = left_ < kLast ? left_ * 4 : kLast;
   }
 
  private:
-  static constexpr std::uint32_t kFirst = 64, kLast = 1u << 18;  // calls
-  std::uint32_t left_ = 0, next_ = kFirst;
+  static constexpr std::uint32_t kLast = 1u << 18;  // calls
+  std::uint32_t left_ = 0, next_ = 0;               // next_: 0: it never began
 };
 
 using Signatures = std::unordered_map<std::uint64_t, std::unique_ptr<Signature>>;  // by hash of the bytes

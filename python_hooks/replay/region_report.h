@@ -2,7 +2,7 @@
 #pragma once
 
 #include "python_hooks/replay/region.h"
-#include "python_hooks/replay/report_text.h"
+#include "python_hooks/report/report_text.h"
 
 namespace grape::python::replay {
 

@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
+#include "python_hooks/discovery/outside.h"
 #include "python_hooks/install/install.h"
-#include "python_hooks/replay/outside.h"
 #include "shim/driver/code_content.h"
 #include "shim/interpose/memory_tracking.h"
 #include "shim/interpose/recording.h"

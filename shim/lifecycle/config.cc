@@ -251,6 +251,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     copy_text(name, value, out.cache, sizeof out.cache, warn);
   } else if (is("GRAPE_STRICT")) {
     out.strict = choose(name, value, kSwitch, 0, warn) != 0;
+  } else if (is("GRAPE_EARLY_REGIONS")) {
+    out.early_regions = choose(name, value, kSwitch, 0, warn) != 0;
   } else if (is("GRAPE_VALIDATE")) {
     out.validate = count_of(name, value, warn);
   } else if (is("GRAPE_RUN_PID")) {

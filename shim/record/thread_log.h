@@ -45,7 +45,7 @@ struct EventSink {
 class ThreadLog;
 class Entry;
 
-// Launches of a thread in mode replay, as python_hooks/replay/outside.h counts them.
+// Launches of a thread in mode replay, as python_hooks/discovery/outside.h counts them.
 struct LaunchCount {
   std::uint32_t depth;    // regions' calls that the thread is in
   std::int32_t due;       // launches up to the one that is looked at

@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "python_hooks/replay/advice.h"
+#include "python_hooks/report/advice.h"
 
 int main() {
   char line[4096];

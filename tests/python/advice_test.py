@@ -25,7 +25,7 @@ def main(probe, sources):
     pairs = list(zip(texts, kinds.stdout.split()))
     unknown = [text for text, kind in pairs if kind == "other" and not WITHOUT_ADVICE.match(text)]
     for text in unknown:
-        print(f"no kind in python_hooks/replay/advice.cc: {text}")
+        print(f"no kind in python_hooks/report/advice.cc: {text}")
     print(f"{len(pairs)} reasons, {len(unknown)} of no kind")
     return 1 if unknown or len(pairs) < 40 else 0
 

@@ -1,5 +1,5 @@
 // Which functions the report names of those that launch outside of regions, by the shapes that programs have.
-#include "python_hooks/replay/outside_choice.h"
+#include "python_hooks/discovery/outside_choice.h"
 
 #include <gtest/gtest.h>
 

@@ -9,11 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include "python_hooks/control/controller.h"
+#include "python_hooks/control/report.h"
+#include "python_hooks/discovery/outside_regions.h"
 #include "python_hooks/install/install.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/replay/controller.h"
-#include "python_hooks/replay/outside_regions.h"
-#include "python_hooks/replay/report.h"
 #include "python_hooks/scopes/frame_names.h"
 #include "python_hooks/scopes/positions.h"
 #include "shim/lifecycle/lifecycle.h"

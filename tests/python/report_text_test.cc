@@ -1,13 +1,13 @@
 // What the user reads of replay: reasons counted, advice found, the report's JSON, the lines at the end.
-#include "python_hooks/replay/report_text.h"
+#include "python_hooks/report/report_text.h"
 
 #include <gtest/gtest.h>
 
 #include <clocale>
 #include <string>
 
-#include "python_hooks/replay/advice.h"
-#include "python_hooks/replay/times.h"
+#include "python_hooks/report/advice.h"
+#include "python_hooks/report/times.h"
 
 namespace grape::python::replay {
 namespace {

@@ -176,6 +176,8 @@ TEST(Config, StrictIsASwitch) {
   EXPECT_FALSE(parse({}).allow_nondeterministic);
   EXPECT_TRUE(parse({"GRAPE_STRICT=1"}).strict);
   EXPECT_FALSE(parse({"GRAPE_STRICT=0"}).strict);
+  EXPECT_TRUE(parse({"GRAPE_EARLY_REGIONS=1"}).early_regions);
+  EXPECT_FALSE(parse({}).early_regions);
   EXPECT_TRUE(g_warnings.empty());
   EXPECT_FALSE(parse({"GRAPE_STRICT=perhaps"}).strict);
   ASSERT_EQ(g_warnings.size(), 1u);

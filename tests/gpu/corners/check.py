@@ -19,7 +19,7 @@ from gpu_machine import Build, environment, replaying, run, with_build  # noqa: 
 
 
 def check(options: argparse.Namespace, more: list[str], build: Build, scratch: Path) -> int:
-    regions = {"GRAPE_REGIONS": "auto" if options.auto else REGIONS}
+    regions = {"GRAPE_REGIONS": "auto", "GRAPE_EARLY_REGIONS": "1"} if options.auto else {"GRAPE_REGIONS": REGIONS}
     settings = {"plain": environment(), "replay": replaying(build, scratch / "report.json", **regions)}
 
     def start(kind: str):
@@ -41,7 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=400, help="seconds that a process may take")
     parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
-    parser.add_argument("--auto", action="store_true", help="name no functions: for a build with GRAPE_EARLY_REGIONS")
+    parser.add_argument("--auto", action="store_true", help="name no functions: all are found at once")
     parser.add_argument("--keep", help="folder for what they saw, and the report")
     options, more = parser.parse_known_args()
     options.python = os.path.abspath(shutil.which(options.python) or options.python)  # the programs run elsewhere

@@ -1,4 +1,4 @@
-#include "python_hooks/replay/shadowed.h"
+#include "python_hooks/proof/shadowed.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
-#include "python_hooks/replay/under_autograd.h"
+#include "python_hooks/control/under_autograd.h"
 
+#include "python_hooks/discovery/outside.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/outside.h"
 #include "python_hooks/torch/autograd_state.h"
 #include "shim/lifecycle/config.h"
 

@@ -1,14 +1,14 @@
-#include "python_hooks/replay/outside.h"
+#include "python_hooks/discovery/outside.h"
 
 #include <atomic>
 #include <cerrno>
 #include <new>
 
-#include "python_hooks/replay/outside_limits.h"
-#include "python_hooks/replay/outside_names.h"
-#include "python_hooks/replay/outside_regions.h"
-#include "python_hooks/replay/outside_stacks.h"
-#include "python_hooks/replay/report_text.h"
+#include "python_hooks/discovery/outside_names.h"
+#include "python_hooks/discovery/outside_regions.h"
+#include "python_hooks/discovery/outside_stacks.h"
+#include "python_hooks/replay/look_limits.h"
+#include "python_hooks/report/report_text.h"
 #include "python_hooks/scopes/frames.h"
 #include "python_hooks/torch/torch_api.h"
 #include "shim/lifecycle/config.h"
@@ -46,7 +46,7 @@ std::uint32_t next_random(std::uint32_t& state) noexcept {
 
 // The longer it goes on the more seldom, and each sample stands for more.
 void sample(std::uint32_t random) noexcept {
-  const std::uint64_t level = g_samples.load(std::memory_order_relaxed) / kSamplesAtOnce;
+  const std::uint64_t level = g_samples.load(std::memory_order_relaxed) / g_look_limits.samples_at_once;
   const std::uint32_t weight = 1U << (level < kMostSeldom ? level : kMostSeldom);
   if ((random & (weight - 1)) != 0) return;
   SampledStacks* stacks = sampled_stacks();
@@ -71,13 +71,13 @@ std::string place_of(const SampledCode& code) {
 
 // Is it worth a word?
 bool is_much(std::uint64_t launches, std::uint64_t all) noexcept {
-  return launches != 0 && launches * kLeastPart >= all;
+  return launches != 0 && launches * g_look_limits.least_part >= all;
 }
 
 // `automatic`: as outside_regions().
 std::vector<OutsideCandidate> candidates(bool callers_known, bool automatic) {
   std::vector<OutsideCandidate> chosen;
-  if (g_samples.load() < kLeastSamples || !is_much(g_outside.load(), g_all.load())) return chosen;
+  if (g_samples.load() < g_look_limits.least_samples || !is_much(g_outside.load(), g_all.load())) return chosen;
   std::vector<SampledCode> codes;
   std::vector<CallNode> nodes;
   sampled_stacks()->copy(codes, nodes);
@@ -106,7 +106,7 @@ void look_at_launch(bool outside) noexcept {
   const std::uint32_t launches = mine.outside;
   mine.outside = 0;
   const std::uint32_t random = next_random(sampling.random);
-  mine.due = sampling.stride = static_cast<std::int32_t>(1 + (random >> 16) * kMostStride / 0x10000);
+  mine.due = sampling.stride = static_cast<std::int32_t>(1 + (random >> 16) * g_look_limits.most_stride / 0x10000);
   if (launches == 0) return;
   const int saved_errno = errno;
   // Threads without Python, as those of backward passes, have no function to name, and are in no region ever.

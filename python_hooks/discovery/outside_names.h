@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "python_hooks/replay/outside_choice.h"
-#include "python_hooks/replay/outside_stacks.h"
+#include "python_hooks/discovery/outside_choice.h"
+#include "python_hooks/discovery/outside_stacks.h"
 
 namespace grape::python::replay {
 

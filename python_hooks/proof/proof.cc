@@ -1,4 +1,4 @@
-#include "python_hooks/replay/proof.h"
+#include "python_hooks/proof/proof.h"
 
 #include <cxxabi.h>
 
@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "python_hooks/interpreter/memory_map.h"
-#include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/proof/cached_proofs.h"
+#include "python_hooks/proof/kernel_digest.h"
+#include "python_hooks/proof/shadowed.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/kernel_digest.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/run.h"
-#include "python_hooks/replay/shadowed.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"

@@ -1,4 +1,4 @@
-#include "python_hooks/replay/recipes.h"
+#include "python_hooks/proof/recipes.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
-#include "python_hooks/replay/earlier.h"
+#include "python_hooks/proof/earlier.h"
 
 #include <utility>
 
-#include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/proof/cached_proofs.h"
 #include "python_hooks/walk/portable.h"
 #include "shim/lifecycle/log.h"
 

@@ -1,10 +1,10 @@
-#include "python_hooks/replay/report_text.h"
+#include "python_hooks/report/report_text.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string_view>
 
-#include "python_hooks/replay/advice.h"
+#include "python_hooks/report/advice.h"
 
 namespace grape::python::replay {
 namespace {

@@ -1,16 +1,16 @@
-#include "python_hooks/replay/outside_names.h"
+#include "python_hooks/discovery/outside_names.h"
 
 #include <cstddef>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 
+#include "python_hooks/discovery/outside_regions.h"
 #include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/named_functions.h"
 #include "python_hooks/interpreter/patterns.h"
-#include "python_hooks/replay/functions.h"
-#include "python_hooks/replay/outside_regions.h"
+#include "python_hooks/proof/functions.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "python_hooks/replay/observe.h"
-#include "python_hooks/replay/proof.h"
+#include "python_hooks/proof/observe.h"
+#include "python_hooks/proof/proof.h"
 
 namespace grape::python::replay {
 

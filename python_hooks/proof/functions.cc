@@ -1,4 +1,4 @@
-#include "python_hooks/replay/functions.h"
+#include "python_hooks/proof/functions.h"
 
 #include <new>
 

@@ -1,4 +1,4 @@
-#include "python_hooks/replay/kernel_digest.h"
+#include "python_hooks/proof/kernel_digest.h"
 
 #include <unordered_map>
 

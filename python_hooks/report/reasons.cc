@@ -1,4 +1,4 @@
-#include "python_hooks/replay/reasons.h"
+#include "python_hooks/report/reasons.h"
 
 #include <new>
 #include <string_view>

@@ -1,15 +1,15 @@
-#include "python_hooks/replay/outside_choice.h"
+#include "python_hooks/discovery/outside_choice.h"
 
 #include <algorithm>
 
-#include "python_hooks/replay/outside_limits.h"
+#include "python_hooks/replay/look_limits.h"
 
 namespace grape::python::replay {
 namespace {
 
 bool holds_nearly_all(std::uint64_t part, std::uint64_t whole) { return part * 10 > whole * 9; }
 bool is_worth_naming(std::uint64_t part, std::uint64_t whole) {
-  return part >= kLeastWeight && part * kLeastShare >= whole;
+  return part >= g_look_limits.least_weight && part * g_look_limits.least_share >= whole;
 }
 
 class Chooser {
@@ -36,7 +36,7 @@ class Chooser {
     }
     const auto more = [](const Choice& a, const Choice& b) { return a.share > b.share; };
     std::stable_sort(chosen.begin(), chosen.end(), more);
-    if (chosen.size() > kMostChosen) chosen.resize(kMostChosen);
+    if (chosen.size() > g_look_limits.most_chosen) chosen.resize(g_look_limits.most_chosen);
     return chosen;
   }
 

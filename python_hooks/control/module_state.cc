@@ -1,9 +1,9 @@
-#include "python_hooks/replay/module_state.h"
+#include "python_hooks/control/module_state.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/proof/observe.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python::replay {

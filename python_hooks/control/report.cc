@@ -1,16 +1,16 @@
-#include "python_hooks/replay/report.h"
+#include "python_hooks/control/report.h"
 
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <exception>
 
-#include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/control/controller.h"
+#include "python_hooks/discovery/outside.h"
+#include "python_hooks/proof/cached_proofs.h"
+#include "python_hooks/proof/observe.h"
+#include "python_hooks/proof/proof.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/controller.h"
-#include "python_hooks/replay/observe.h"
-#include "python_hooks/replay/outside.h"
-#include "python_hooks/replay/proof.h"
 #include "python_hooks/replay/regions_table.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "python_hooks/discovery/outside_choice.h"
 #include "python_hooks/interpreter/flat_map.h"
-#include "python_hooks/replay/outside_choice.h"
 #include "python_hooks/scopes/stack_tree.h"
 
 namespace grape::python::replay {

@@ -1,4 +1,4 @@
-#include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/proof/cached_proofs.h"
 
 #include <xxhash.h>
 
@@ -10,7 +10,7 @@
 
 #include "compressor/cache/adopt.h"
 #include "compressor/cache/keeper.h"
-#include "python_hooks/replay/kernel_digest.h"
+#include "python_hooks/proof/kernel_digest.h"
 #include "python_hooks/replay/signature.h"
 #include "python_hooks/scopes/frame_names.h"
 #include "python_hooks/torch/torch_symbols.h"

@@ -1,12 +1,12 @@
-#include "python_hooks/replay/outside_regions.h"
+#include "python_hooks/discovery/outside_regions.h"
 
 #include <algorithm>
 #include <new>
 #include <vector>
 
+#include "python_hooks/discovery/outside.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/replay/outside.h"
-#include "python_hooks/replay/outside_limits.h"
+#include "python_hooks/replay/look_limits.h"
 #include "python_hooks/replay/payoff.h"
 #include "python_hooks/replay/regions_table.h"
 #include "shim/lifecycle/config.h"
@@ -18,10 +18,10 @@ std::atomic<bool> g_look_due{false};
 
 namespace {
 
-std::atomic<std::uint64_t> g_next_look{kFirstLook};
+std::atomic<std::uint64_t> g_next_look{LookLimits{}.first_look};
 
 // With the GIL.
-std::uint64_t g_distance = kFirstLook;  // samples between the last look and the next one
+std::uint64_t g_distance = LookLimits{}.first_look;  // samples between the last look and the next one
 std::size_t g_found = 0;
 MakeRegion g_make_region = nullptr;
 
@@ -41,7 +41,7 @@ bool name_some() {
   bool any = false;
   if (g_make_region == nullptr) return any;
   for (const OutsideCandidate& function : outside_regions(module_was_called())) {
-    if (g_found == kMostFound) break;
+    if (g_found == g_look_limits.most_found) break;
     std::string names = found();
     names += (names.empty() ? "" : ",") + function.region;
     if (!g_make_region(function.function, function.region.c_str())) continue;
@@ -57,7 +57,14 @@ bool name_some() {
 
 }  // namespace
 
-void find_regions_with(MakeRegion make) noexcept { g_make_region = make; }
+void find_regions_with(MakeRegion make) noexcept {
+  if (g_make_region != nullptr) return;
+  g_make_region = make;
+  if (!config().early_regions) return;
+  g_look_limits = kEarlyLooks;
+  g_distance = g_look_limits.first_look;
+  g_next_look.store(g_distance, std::memory_order_relaxed);
+}
 
 void note_sample(std::uint64_t samples) noexcept {
   if (samples < g_next_look.load(std::memory_order_relaxed)) return;
@@ -75,8 +82,8 @@ void look_for_regions() noexcept {
     any = name_some();
   } catch (const std::bad_alloc&) {  // then later
   }
-  g_distance = any ? kFirstLook : std::min(g_distance * 2, kLastDistance);
-  if (g_found < kMostFound) g_next_look.store(samples_for_regions() + g_distance, std::memory_order_relaxed);
+  g_distance = any ? g_look_limits.first_look : std::min(g_distance * 2, g_look_limits.last_distance);
+  if (g_found < g_look_limits.most_found) g_next_look.store(samples_for_regions() + g_distance, std::memory_order_relaxed);
 }
 
 const std::string& found_regions() noexcept { return found(); }

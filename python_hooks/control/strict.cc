@@ -1,8 +1,8 @@
-#include "python_hooks/replay/strict.h"
+#include "python_hooks/control/strict.h"
 
 #include <new>
 
-#include "python_hooks/replay/advice.h"
+#include "python_hooks/report/advice.h"
 
 namespace grape::python::replay {
 

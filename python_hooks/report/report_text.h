@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "compressor/store/store.h"
-#include "python_hooks/replay/reasons.h"
-#include "python_hooks/replay/times.h"
+#include "python_hooks/report/reasons.h"
+#include "python_hooks/report/times.h"
 #include "shim/virtual_execs/report.h"
 
 namespace grape::python::replay {

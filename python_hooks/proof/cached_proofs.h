@@ -6,7 +6,7 @@
 
 #include "compressor/cache/cache.h"
 #include "python_hooks/replay/call.h"
-#include "python_hooks/replay/report_text.h"
+#include "python_hooks/report/report_text.h"
 
 namespace grape::python::replay {
 

@@ -1,4 +1,4 @@
-#include "python_hooks/replay/validate.h"
+#include "python_hooks/proof/validate.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,10 +7,10 @@
 
 #include "python_hooks/interpreter/observers.h"
 #include "python_hooks/observation/traps.h"
+#include "python_hooks/proof/functions.h"
+#include "python_hooks/proof/shadowed.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/functions.h"
 #include "python_hooks/replay/pause.h"
-#include "python_hooks/replay/shadowed.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/replay/thread_context.h"

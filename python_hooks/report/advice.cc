@@ -1,4 +1,4 @@
-#include "python_hooks/replay/advice.h"
+#include "python_hooks/report/advice.h"
 
 namespace grape::python::replay {
 namespace {

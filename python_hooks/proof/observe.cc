@@ -1,4 +1,4 @@
-#include "python_hooks/replay/observe.h"
+#include "python_hooks/proof/observe.h"
 
 #include <algorithm>
 #include <new>
@@ -9,16 +9,16 @@
 #include "compressor/program/kept_blocks.h"
 #include "compressor/program/symbolise.h"
 #include "python_hooks/interpreter/observers.h"
-#include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/proof/cached_proofs.h"
+#include "python_hooks/proof/earlier.h"
+#include "python_hooks/proof/functions.h"
+#include "python_hooks/proof/proof.h"
+#include "python_hooks/proof/recipes.h"
+#include "python_hooks/proof/shadowed.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/earlier.h"
-#include "python_hooks/replay/functions.h"
-#include "python_hooks/replay/outside_limits.h"
+#include "python_hooks/replay/look_limits.h"
 #include "python_hooks/replay/pause.h"
-#include "python_hooks/replay/proof.h"
-#include "python_hooks/replay/recipes.h"
 #include "python_hooks/replay/run.h"
-#include "python_hooks/replay/shadowed.h"
 #include "python_hooks/scopes/frame_names.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -156,7 +156,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     seen.place.clear();
   }
   if (!clean || recorded.record == nullptr) return nullptr;
-  if (region.automatic && recorded.record->nodes.size() < kLeastWork) {
+  if (region.automatic && recorded.record->nodes.size() < g_look_limits.least_work) {
     region.unfit = "nobody named it, and it launches so little that replays gain nothing";
   }
   if (region.function && recorded.record->nodes.empty()) {

@@ -1,4 +1,4 @@
-#include "python_hooks/replay/outside_stacks.h"
+#include "python_hooks/discovery/outside_stacks.h"
 
 #include <xxhash.h>
 

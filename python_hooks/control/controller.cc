@@ -1,23 +1,23 @@
-#include "python_hooks/replay/controller.h"
+#include "python_hooks/control/controller.h"
 
 #include <cstdio>
 #include <new>
 #include <utility>
 
-#include "python_hooks/replay/cached_proofs.h"
+#include "python_hooks/control/module_state.h"
+#include "python_hooks/control/strict.h"
+#include "python_hooks/control/under_autograd.h"
+#include "python_hooks/discovery/outside.h"
+#include "python_hooks/discovery/outside_regions.h"
+#include "python_hooks/proof/cached_proofs.h"
+#include "python_hooks/proof/functions.h"
+#include "python_hooks/proof/observe.h"
+#include "python_hooks/proof/validate.h"
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/functions.h"
-#include "python_hooks/replay/module_state.h"
-#include "python_hooks/replay/observe.h"
-#include "python_hooks/replay/outside.h"
-#include "python_hooks/replay/outside_regions.h"
 #include "python_hooks/replay/regions_table.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
-#include "python_hooks/replay/strict.h"
-#include "python_hooks/replay/under_autograd.h"
-#include "python_hooks/replay/validate.h"
 #include "shim/driver/captures.h"
 #include "shim/driver/kernel_content.h"
 #include "shim/lifecycle/config.h"

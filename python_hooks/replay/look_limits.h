@@ -1,0 +1,50 @@
+// How much is looked at before anything is said of it, or done; and what looking may cost at first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace grape::python::replay {
+
+struct LookLimits {
+  // Of launches outside of regions, one in so many is sampled, in the mean half as many; after `samples_at_once` ever
+  // more seldom.
+  std::uint32_t most_stride = 31;
+  std::uint64_t samples_at_once = 10'000;
+  std::uint64_t least_samples = 16;  // for anything to be named
+  std::uint64_t least_part = 20;     // of all launches, one in so many
+  // Samples until functions are looked for: some 4,000 launches. Later looks come twice as late each time that nothing
+  // new was found.
+  std::uint64_t first_look = 256, last_distance = ~std::uint64_t{0} >> 1;
+  std::size_t most_found = 64;       // functions that become regions
+  std::size_t most_chosen = 8;       // at a look
+  std::uint64_t least_weight = 4;    // samples: less is chance
+  std::uint64_t least_share = 50;    // of the launches outside, one in so many
+  double inner_at_first = 0.004;     // seconds (InnerBudget in payoff.h); again for each function that was found
+  std::uint32_t first_rest = 64;     // calls (Rest in region.h)
+  // Launches, copies and memsets of a function's call: a replay costs the CPU as much as some of these do, and its proof
+  // as much as hundreds.
+  std::size_t least_work = 8;
+};
+
+// Of this process. Changed at most once, with the GIL, before the first function is looked for.
+inline LookLimits g_look_limits;
+
+// For tests (GRAPE_EARLY_REGIONS=1): of short programs too all functions are found, at once, and all calls looked at.
+inline constexpr LookLimits kEarlyLooks = {
+    /*most_stride=*/1,
+    /*samples_at_once=*/~std::uint64_t{0},
+    /*least_samples=*/1,
+    /*least_part=*/~std::uint64_t{0} >> 24,
+    /*first_look=*/6,
+    /*last_distance=*/24,
+    /*most_found=*/std::size_t{1} << 16,
+    /*most_chosen=*/256,
+    /*least_weight=*/1,
+    /*least_share=*/~std::uint64_t{0} >> 24,
+    /*inner_at_first=*/1e9,
+    /*first_rest=*/4,
+    /*least_work=*/0,
+};
+
+}  // namespace grape::python::replay
