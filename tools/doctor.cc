@@ -7,12 +7,12 @@
 #include <cstdlib>
 
 #include "tools/child.h"
-#include "tools/escape.h"
-#include "tools/failure.h"
+#include "tools/inputs/trace_input.h"
 #include "tools/program_file.h"
 #include "tools/run.h"
-#include "tools/table.h"
-#include "tools/trace_input.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
+#include "tools/text/table.h"
 
 namespace grape::tools {
 namespace {

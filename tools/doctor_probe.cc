@@ -8,7 +8,7 @@
 #include <string>
 
 #include "tools/doctor.h"
-#include "tools/table.h"
+#include "tools/text/table.h"
 
 namespace grape::tools {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "tools/count_option.h"
-#include "tools/escape.h"
-#include "tools/failure.h"
+#include "tools/inputs/count_option.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
 #include "tools/views/store_views.h"
 
 namespace grape::tools {

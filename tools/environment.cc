@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "tools/escape.h"
+#include "tools/text/escape.h"
 
 namespace grape::tools {
 namespace {

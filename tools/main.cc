@@ -11,10 +11,10 @@
 #include "compressor/trace/chunk.h"
 #include "tools/doctor.h"
 #include "tools/dump.h"
-#include "tools/escape.h"
-#include "tools/failure.h"
 #include "tools/report.h"
 #include "tools/run.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
 
 namespace grape::tools {
 namespace {

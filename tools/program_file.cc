@@ -13,8 +13,8 @@
 #include <cstring>
 #include <vector>
 
-#include "tools/escape.h"
-#include "tools/failure.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
 
 #ifndef GRAPE_MULTIARCH
 #define GRAPE_MULTIARCH "x86_64-linux-gnu"

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "compressor/trace/chunk.h"
-#include "tools/count_option.h"
-#include "tools/escape.h"
-#include "tools/failure.h"
-#include "tools/output.h"
-#include "tools/table.h"
+#include "tools/inputs/count_option.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
+#include "tools/text/output.h"
+#include "tools/text/table.h"
 
 namespace grape::tools {
 namespace {

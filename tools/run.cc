@@ -13,9 +13,9 @@
 #include "shim/lifecycle/config.h"
 #include "tools/child.h"
 #include "tools/environment.h"
-#include "tools/escape.h"
-#include "tools/failure.h"
 #include "tools/program_file.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
 
 namespace grape::tools {
 namespace {

@@ -18,12 +18,12 @@
 #include "python_hooks/replay/regions_table.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
+#include "shim/device/copy_memory.h"
 #include "shim/driver/captures.h"
 #include "shim/driver/kernel_content.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
-#include "shim/replay/copy_memory.h"
 
 namespace grape::python::replay {
 namespace {

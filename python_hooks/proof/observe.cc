@@ -20,13 +20,13 @@
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/scopes/frame_names.h"
+#include "shim/device/thread_context.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
+#include "shim/memory/live_blocks.h"
+#include "shim/observation/region_sink.h"
 #include "shim/record/api_table.h"
-#include "shim/replay/live_blocks.h"
-#include "shim/replay/region_sink.h"
 #include "shim/replay/shadow.h"
-#include "shim/replay/thread_context.h"
 
 namespace grape::python::replay {
 namespace {

@@ -14,10 +14,10 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
 #include "python_hooks/replay/run.h"
+#include "shim/device/harmless_memory.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
-#include "shim/replay/harmless_memory.h"
 
 namespace grape::python::replay {
 namespace {

@@ -10,7 +10,7 @@
 #include "compressor/program/padding.h"
 #include "python_hooks/observation/host_draws.h"
 #include "python_hooks/replay/call.h"
-#include "shim/replay/region_sink.h"
+#include "shim/observation/region_sink.h"
 #include "shim/replay/shadow.h"
 
 namespace grape::python::replay {

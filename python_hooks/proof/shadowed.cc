@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "shim/replay/live_blocks.h"
+#include "shim/memory/live_blocks.h"
 
 namespace grape::python::replay {
 

@@ -11,9 +11,9 @@
 #include "python_hooks/proof/shadowed.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
+#include "shim/device/thread_context.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
-#include "shim/replay/thread_context.h"
 
 namespace grape::python::replay {
 namespace {

@@ -6,7 +6,7 @@
 #include "python_hooks/observation/traps.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
-#include "shim/replay/quiet.h"
+#include "shim/observation/quiet.h"
 
 namespace grape::python::replay {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "python_hooks/replay/call.h"
-#include "shim/replay/quiet.h"
+#include "shim/device/thread_context.h"
+#include "shim/observation/quiet.h"
 #include "shim/replay/steps.h"
-#include "shim/replay/thread_context.h"
 
 namespace grape::python::replay {
 

@@ -34,7 +34,7 @@
 #include "python_hooks/report/times.h"
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/walk_memo.h"
-#include "shim/replay/block_references.h"
+#include "shim/memory/block_references.h"
 #include "shim/replay/steps.h"
 
 namespace grape::python::replay {

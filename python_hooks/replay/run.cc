@@ -8,9 +8,9 @@
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
+#include "shim/device/thread_context.h"
+#include "shim/memory/live_blocks.h"
 #include "shim/record/thread_log.h"
-#include "shim/replay/live_blocks.h"
-#include "shim/replay/thread_context.h"
 
 namespace grape::python::replay {
 namespace {

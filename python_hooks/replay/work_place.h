@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "python_hooks/interpreter/cpython_objects.h"
-#include "shim/replay/thread_context.h"
+#include "shim/device/thread_context.h"
 
 namespace grape::python::state {
 class Walk;

@@ -13,10 +13,10 @@
 #include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
+#include "shim/memory/block_journal.h"
+#include "shim/memory/live_blocks.h"
+#include "shim/observation/region_sink.h"
 #include "shim/record/thread_log.h"
-#include "shim/replay/block_journal.h"
-#include "shim/replay/live_blocks.h"
-#include "shim/replay/region_sink.h"
 
 namespace grape::interpose {
 

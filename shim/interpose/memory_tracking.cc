@@ -2,17 +2,17 @@
 
 #include <errno.h>
 
+#include "shim/device/copy_memory.h"
+#include "shim/device/own_kernels.h"
 #include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
+#include "shim/graphs/landing.h"
+#include "shim/graphs/upload_ahead.h"
 #include "shim/interpose/allocator.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
-#include "shim/replay/copy_memory.h"
-#include "shim/replay/landing.h"
-#include "shim/replay/live_blocks.h"
-#include "shim/replay/own_kernels.h"
-#include "shim/replay/quiet.h"
-#include "shim/replay/upload_ahead.h"
+#include "shim/memory/live_blocks.h"
+#include "shim/observation/quiet.h"
 
 namespace grape::interpose {
 

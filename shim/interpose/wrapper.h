@@ -15,8 +15,8 @@
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/replay/quiet.h"
-#include "shim/replay/region_sink.h"
+#include "shim/observation/quiet.h"
+#include "shim/observation/region_sink.h"
 #include "shim/virtual_execs/doors.h"
 
 namespace grape::interpose {

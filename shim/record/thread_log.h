@@ -24,7 +24,8 @@ struct Stamp {
 inline std::uint64_t ticks() noexcept { return __rdtsc(); }
 extern std::atomic<std::uint64_t> g_sequence;  // the last number that a thread has taken
 
-// Where a thread's events are copied to while somebody collects them (shim/replay/region_sink.h). The thread's own.
+// Where a thread's events are copied to while somebody collects them (shim/observation/region_sink.h). The thread's
+// own.
 struct EventSink {
   std::uint8_t* data = nullptr;
   std::size_t used = 0, room = 0;  // bytes
@@ -61,7 +62,7 @@ struct alignas(64) ThreadState {
   EventSink* sink;     // gets a copy of every event; null: nobody collects
   bool refused;        // no log for this thread, and no use to ask again
   LaunchCount launches;
-  void* work;  // replay::detail::ThreadWork of shim/replay/quiet.h
+  void* work;  // replay::detail::ThreadWork of shim/observation/quiet.h
 };
 static_assert(sizeof(ThreadState) == 64);
 extern __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));

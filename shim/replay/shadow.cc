@@ -4,9 +4,9 @@
 #include <new>
 #include <utility>
 
+#include "shim/device/own_kernels.h"
+#include "shim/device/thread_context.h"
 #include "shim/driver/real_driver.h"
-#include "shim/replay/own_kernels.h"
-#include "shim/replay/thread_context.h"
 
 namespace grape::replay {
 namespace {

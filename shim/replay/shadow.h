@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "shim/replay/copy_memory.h"
-#include "shim/replay/device_hash.h"
-#include "shim/replay/quiet.h"
+#include "shim/device/copy_memory.h"
+#include "shim/device/device_hash.h"
+#include "shim/observation/quiet.h"
 #include "shim/replay/steps.h"
 
 namespace grape::replay {

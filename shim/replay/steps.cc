@@ -6,8 +6,8 @@
 
 #include "shim/driver/real_driver.h"
 #include "shim/lifecycle/clock.h"
-#include "shim/replay/live_blocks.h"
-#include "shim/replay/region_record.h"
+#include "shim/memory/live_blocks.h"
+#include "shim/observation/region_record.h"
 
 namespace grape::replay {
 namespace real = driver::real;

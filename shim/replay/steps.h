@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "shim/replay/exec_pool.h"
-#include "shim/replay/landing.h"
+#include "shim/graphs/exec_pool.h"
+#include "shim/graphs/landing.h"
 
 namespace grape::replay {
 

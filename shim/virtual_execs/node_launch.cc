@@ -4,7 +4,7 @@
 #include <new>
 
 #include "shim/driver/real_driver.h"
-#include "shim/replay/node_parameters.h"
+#include "shim/graphs/node_parameters.h"
 #include "shim/virtual_execs/node_words.h"
 
 namespace grape::virtual_execs {

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "compressor/program/program.h"
-#include "shim/replay/node_parameters.h"
+#include "shim/graphs/node_parameters.h"
 #include "shim/virtual_execs/shape.h"
 
 namespace grape::virtual_execs {

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "compressor/program/program.h"
-#include "shim/replay/device_budget.h"
-#include "shim/replay/node_parameters.h"
-#include "shim/replay/upload_ahead.h"
+#include "shim/graphs/device_budget.h"
+#include "shim/graphs/node_parameters.h"
+#include "shim/graphs/upload_ahead.h"
 #include "shim/virtual_execs/read_graph.h"
 #include "shim/virtual_execs/shape.h"
 

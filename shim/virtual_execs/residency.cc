@@ -3,7 +3,7 @@
 #include <new>
 #include <utility>
 
-#include "shim/replay/device_budget.h"
+#include "shim/graphs/device_budget.h"
 #include "shim/virtual_execs/scopes.h"
 #include "shim/virtual_execs/virtual_execs.h"
 

@@ -1,8 +1,8 @@
 // What our own driver calls need around them.
 #pragma once
 
-#include "shim/replay/own_kernels.h"
-#include "shim/replay/thread_context.h"
+#include "shim/device/own_kernels.h"
+#include "shim/device/thread_context.h"
 
 namespace grape::virtual_execs {
 

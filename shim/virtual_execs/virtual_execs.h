@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "compressor/store/store.h"
-#include "shim/replay/device_budget.h"
+#include "shim/graphs/device_budget.h"
 #include "shim/virtual_execs/change.h"
 #include "shim/virtual_execs/functions.h"
 #include "shim/virtual_execs/lanes.h"

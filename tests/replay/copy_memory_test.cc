@@ -1,5 +1,5 @@
 // Memory kept between proofs, on the simulated driver.
-#include "shim/replay/copy_memory.h"
+#include "shim/device/copy_memory.h"
 
 #include <gtest/gtest.h>
 

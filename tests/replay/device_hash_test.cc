@@ -1,5 +1,5 @@
 // Hashes of device memory on the simulated driver, and the PTX behind them.
-#include "shim/replay/device_hash.h"
+#include "shim/device/device_hash.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/replay/own_kernels.h"
+#include "shim/device/own_kernels.h"
 #include "tests/simcuda/fixture.h"
 
 namespace grape::replay {

@@ -1,5 +1,5 @@
 // Few execs for many programs, on the simulated driver: whatever is shared or dropped, each program computes its own.
-#include "shim/replay/exec_pool.h"
+#include "shim/graphs/exec_pool.h"
 
 #include <gtest/gtest.h>
 
@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
+#include "shim/device/own_kernels.h"
+#include "shim/graphs/device_budget.h"
 #include "shim/lifecycle/config.h"
-#include "shim/replay/device_budget.h"
-#include "shim/replay/own_kernels.h"
 #include "shim/replay/steps.h"
 #include "tests/replay/program_builder.h"
 #include "tests/simcuda/fixture.h"

@@ -1,14 +1,14 @@
 // Programs on the simulated driver: what a graph computes with all memory moved, what is patched, and that a refusal
 // of the driver's leaves nothing behind.
-#include "shim/replay/graph_exec.h"
+#include "shim/graphs/graph_exec.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include "shim/replay/own_kernels.h"
-#include "shim/replay/upload_ahead.h"
+#include "shim/device/own_kernels.h"
+#include "shim/graphs/upload_ahead.h"
 #include "tests/replay/program_builder.h"
 #include "tests/simcuda/fixture.h"
 

@@ -1,5 +1,5 @@
 // Memory behind all addresses with one upper half, on the simulated driver.
-#include "shim/replay/harmless_memory.h"
+#include "shim/device/harmless_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include "compressor/program/plan.h"
 #include "compressor/program/prove.h"
 #include "compressor/program/symbolise.h"
-#include "shim/replay/exec_pool.h"
-#include "shim/replay/region_record.h"
+#include "shim/graphs/exec_pool.h"
+#include "shim/observation/region_record.h"
 #include "shim/replay/steps.h"
 #include "tests/replay/region_fixture.h"
 

@@ -1,5 +1,5 @@
 // What is alive, under which serial, and when a reference is told that its block is gone.
-#include "shim/replay/live_blocks.h"
+#include "shim/memory/live_blocks.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "shim/replay/block_journal.h"
-#include "shim/replay/block_references.h"
+#include "shim/memory/block_journal.h"
+#include "shim/memory/block_references.h"
 
 namespace grape::replay {
 namespace {

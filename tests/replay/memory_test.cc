@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "shim/replay/copy_memory.h"
-#include "shim/replay/quiet.h"
+#include "shim/device/copy_memory.h"
+#include "shim/observation/quiet.h"
 #include "tests/replay/region_fixture.h"
 
 namespace grape::replay_test {

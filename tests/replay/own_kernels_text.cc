@@ -1,6 +1,6 @@
 // Prints the PTX of Grape's own kernels, for own_kernels_test.py.
 #include <cstdio>
 
-#include "shim/replay/own_kernels.h"
+#include "shim/device/own_kernels.h"
 
 int main() { return std::fputs(grape::replay::kOwnKernels, stdout) < 0 ? 1 : 0; }

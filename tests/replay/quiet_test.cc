@@ -1,5 +1,5 @@
 // Who waits for a proof, and what a proof waits for.
-#include "shim/replay/quiet.h"
+#include "shim/observation/quiet.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "shim/driver/captures.h"
-#include "shim/replay/live_blocks.h"
+#include "shim/memory/live_blocks.h"
 #include "tests/simcuda/fixture.h"
 
 namespace grape::replay {

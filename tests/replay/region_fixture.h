@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "shim/replay/live_blocks.h"
-#include "shim/replay/own_kernels.h"
-#include "shim/replay/region_sink.h"
+#include "shim/device/own_kernels.h"
+#include "shim/memory/live_blocks.h"
+#include "shim/observation/region_sink.h"
 #include "tests/simcuda/fixture.h"
 
 // PyTorch's allocator reports its blocks through this function of libc10, which Grape stands in front of.

@@ -5,8 +5,8 @@
 #include "compressor/program/plan.h"
 #include "compressor/program/prove.h"
 #include "compressor/program/symbolise.h"
-#include "shim/replay/device_hash.h"
-#include "shim/replay/graph_exec.h"
+#include "shim/device/device_hash.h"
+#include "shim/graphs/graph_exec.h"
 #include "tests/replay/region_fixture.h"
 
 namespace grape::replay_test {

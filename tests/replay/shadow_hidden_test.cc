@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "shim/replay/copy_memory.h"
-#include "shim/replay/own_kernels.h"
+#include "shim/device/copy_memory.h"
+#include "shim/device/own_kernels.h"
 #include "shim/replay/shadow.h"
 #include "tests/replay/program_builder.h"
 #include "tests/simcuda/fixture.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "shim/replay/own_kernels.h"
+#include "shim/device/own_kernels.h"
 #include "tests/replay/program_builder.h"
 #include "tests/simcuda/fixture.h"
 

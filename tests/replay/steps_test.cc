@@ -6,9 +6,9 @@
 #include <string>
 #include <utility>
 
-#include "shim/replay/landing.h"
-#include "shim/replay/own_kernels.h"
-#include "shim/replay/upload_ahead.h"
+#include "shim/device/own_kernels.h"
+#include "shim/graphs/landing.h"
+#include "shim/graphs/upload_ahead.h"
 #include "tests/replay/program_builder.h"
 #include "tests/simcuda/fixture.h"
 

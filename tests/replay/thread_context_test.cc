@@ -1,5 +1,5 @@
 // Threads that did no work on a device yet.
-#include "shim/replay/thread_context.h"
+#include "shim/device/thread_context.h"
 
 #include <gtest/gtest.h>
 

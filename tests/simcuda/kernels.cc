@@ -255,7 +255,7 @@ CUresult host_call(HostCall<bytes> call) {
   return static_cast<CUresult>(call.function(call.data, translate));
 }
 
-// Those of shim/replay/own_kernels_ptx.cc.
+// Those of shim/device/own_kernels_ptx.cc.
 CUresult grape_copy(CUdeviceptr to, CUdeviceptr from, std::uint64_t bytes) {
   if (bytes == 0) return CUDA_SUCCESS;
   auto* y = Pointer<unsigned char>{to}.at(static_cast<std::int64_t>(bytes));

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <random>
 
-#include "tools/align.h"
-#include "tools/demangle.h"
 #include "tools/environment.h"
-#include "tools/escape.h"
-#include "tools/filter.h"
+#include "tools/inputs/filter.h"
 #include "tools/run.h"
+#include "tools/text/align.h"
+#include "tools/text/demangle.h"
+#include "tools/text/escape.h"
 
 namespace grape::tools {
 namespace {

@@ -1,6 +1,6 @@
 // The view "calls": all events, one after the other. Written as it is read; nothing is kept.
-#include "tools/escape.h"
-#include "tools/event_text.h"
+#include "tools/inputs/event_text.h"
+#include "tools/text/escape.h"
 #include "tools/views/views.h"
 
 namespace grape::tools {

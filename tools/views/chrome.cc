@@ -4,7 +4,7 @@
 #include <map>
 #include <unordered_map>
 
-#include "tools/event_text.h"
+#include "tools/inputs/event_text.h"
 #include "tools/views/views.h"
 
 namespace grape::tools {

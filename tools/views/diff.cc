@@ -3,10 +3,10 @@
 #include <map>
 #include <unordered_map>
 
-#include "tools/align.h"
-#include "tools/escape.h"
-#include "tools/failure.h"
-#include "tools/loaded_graph.h"
+#include "tools/inputs/loaded_graph.h"
+#include "tools/text/align.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
 #include "tools/views/views.h"
 
 namespace grape::tools {

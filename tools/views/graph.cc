@@ -1,9 +1,9 @@
 // The view "graph N": nodes in order, with their positions, parameters and edges.
 #include <algorithm>
 
-#include "tools/escape.h"
-#include "tools/failure.h"
-#include "tools/loaded_graph.h"
+#include "tools/inputs/loaded_graph.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
 #include "tools/views/views.h"
 
 namespace grape::tools {

@@ -4,8 +4,8 @@
 #include <set>
 #include <unordered_map>
 
-#include "tools/escape.h"
-#include "tools/exec_graphs.h"
+#include "tools/inputs/exec_graphs.h"
+#include "tools/text/escape.h"
 #include "tools/views/views.h"
 
 namespace grape::tools {

@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "tools/escape.h"
-#include "tools/graph_index.h"
+#include "tools/inputs/graph_index.h"
+#include "tools/text/escape.h"
 #include "tools/views/views.h"
 
 namespace grape::tools {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "compressor/program/program.h"
-#include "tools/align.h"
+#include "tools/text/align.h"
 #include "tools/views/store_nodes.h"
 
 namespace grape::tools {

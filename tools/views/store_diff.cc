@@ -1,9 +1,9 @@
 // The view "diff A B" of a cache: why two programs differ, in a sentence and then node by node.
 #include "compressor/cache/adopt.h"
 #include "compressor/program/prove.h"
-#include "tools/demangle.h"
-#include "tools/escape.h"
-#include "tools/failure.h"
+#include "tools/text/demangle.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
 #include "tools/views/store_compare.h"
 #include "tools/views/store_views.h"
 

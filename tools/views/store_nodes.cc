@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tools/attributes.h"
+#include "tools/inputs/attributes.h"
 
 namespace grape::tools {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "tools/store_input.h"
-#include "tools/table.h"
+#include "tools/inputs/store_input.h"
+#include "tools/text/table.h"
 
 namespace grape::tools {
 

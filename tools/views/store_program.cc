@@ -1,6 +1,6 @@
 // The view "program N" of a cache: nodes in order, with their lines, parameters and edges.
-#include "tools/escape.h"
-#include "tools/failure.h"
+#include "tools/text/escape.h"
+#include "tools/text/failure.h"
 #include "tools/views/store_nodes.h"
 #include "tools/views/store_views.h"
 

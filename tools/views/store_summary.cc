@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "tools/escape.h"
+#include "tools/text/escape.h"
 #include "tools/views/store_views.h"
 
 namespace grape::tools {

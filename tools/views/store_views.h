@@ -1,7 +1,7 @@
 // What `grape dump` can show of a cache, a store's file.
 #pragma once
 
-#include "tools/store_input.h"
+#include "tools/inputs/store_input.h"
 #include "tools/views/views.h"
 
 namespace grape::tools {

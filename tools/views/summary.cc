@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "tools/escape.h"
-#include "tools/exec_graphs.h"
+#include "tools/inputs/exec_graphs.h"
+#include "tools/text/escape.h"
 #include "tools/views/views.h"
 
 namespace grape::tools {

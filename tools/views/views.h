@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-#include "tools/filter.h"
-#include "tools/output.h"
-#include "tools/table.h"
-#include "tools/trace_input.h"
+#include "tools/inputs/filter.h"
+#include "tools/inputs/trace_input.h"
+#include "tools/text/output.h"
+#include "tools/text/table.h"
 
 namespace grape::tools {
 

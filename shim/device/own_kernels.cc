@@ -1,0 +1,110 @@
+#include "shim/device/own_kernels.h"
+
+#include <algorithm>
+#include <new>
+
+#include "shim/driver/current_context.h"
+#include "shim/driver/real_driver.h"
+
+namespace grape::replay {
+namespace {
+
+namespace real = driver::real;
+
+// Never destroyed. The lock is held while a context's kernels are loaded, so that they are loaded once.
+std::mutex g_mutex;
+OwnKernels* g_first = nullptr;
+
+bool failed(const char* call, CUresult result, std::string& error) {
+  if (result == CUDA_SUCCESS) return false;
+  error = describe_error(call, result);
+  return true;
+}
+
+void unload(OwnKernels& kernels) noexcept {
+  auto* free_memory = real::get_cuMemFree_v2();
+  auto* unload_module = real::get_cuModuleUnload();
+  if (kernels.sums != 0 && free_memory != nullptr) free_memory(kernels.sums);
+  if (kernels.module != nullptr && unload_module != nullptr) unload_module(kernels.module);
+}
+
+bool load(OwnKernels& kernels, std::string& error) {
+  auto* load_module = real::get_cuModuleLoadData();
+  auto* get_function = real::get_cuModuleGetFunction();
+  auto* allocate = real::get_cuMemAlloc_v2();
+  if (load_module == nullptr || get_function == nullptr || allocate == nullptr) {
+    error = "the driver cannot load modules";
+    return false;
+  }
+  constexpr std::size_t kBytes = OwnKernels::kSums * sizeof(std::uint64_t) + OwnKernels::kChunks * sizeof(HashChunk);
+  const RelaxedCapture relaxed;
+  if (failed("cuModuleLoadData", load_module(&kernels.module, kOwnKernels), error)) return false;
+  return !failed("cuModuleGetFunction", get_function(&kernels.copy, kernels.module, kCopyKernel), error) &&
+         !failed("cuModuleGetFunction", get_function(&kernels.fill, kernels.module, kFillKernel), error) &&
+         !failed("cuModuleGetFunction", get_function(&kernels.hash, kernels.module, kHashKernel), error) &&
+         !failed("cuMemAlloc", allocate(&kernels.sums, kBytes), error);
+}
+
+OwnKernels* find_or_load(CUcontext context, std::string& error) {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  for (OwnKernels* kernels = g_first; kernels != nullptr; kernels = kernels->next) {
+    if (kernels->context == context) return kernels;
+  }
+  auto* kernels = new OwnKernels;
+  kernels->context = context;
+  if (!load(*kernels, error)) {
+    unload(*kernels);
+    delete kernels;
+    return nullptr;
+  }
+  kernels->next = g_first;
+  g_first = kernels;
+  return kernels;
+}
+
+}  // namespace
+
+OwnKernels* own_kernels(std::string& error) noexcept {
+  try {
+    CUcontext context = driver::current_context();
+    if (context == nullptr) {
+      error = "no context is current";
+      return nullptr;
+    }
+    return find_or_load(context, error);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void forget_own_kernels(CUcontext context) noexcept {
+  const std::lock_guard<std::mutex> lock(g_mutex);
+  for (OwnKernels* kernels = g_first; kernels != nullptr; kernels = kernels->next) {
+    if (kernels->context == context) kernels->context = nullptr;
+  }
+}
+
+std::uint32_t own_kernel_blocks(std::uint64_t bytes, std::uint64_t bytes_per_thread) noexcept {
+  constexpr std::uint64_t kMost = 1056;  // eight for each multiprocessor of the largest devices
+  const std::uint64_t per_block = bytes_per_thread * kOwnKernelBlock;
+  return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + per_block - 1) / per_block, 1, kMost));
+}
+
+std::string describe_error(const char* call, CUresult result) {
+  const char* name = nullptr;
+  auto* name_of = real::get_cuGetErrorName();
+  std::string text = std::string(call) + ": ";
+  if (name_of != nullptr && name_of(result, &name) == CUDA_SUCCESS && name != nullptr) return text + name;
+  return text + "error " + std::to_string(static_cast<int>(result));
+}
+
+RelaxedCapture::RelaxedCapture() noexcept {
+  auto* exchange = real::get_cuThreadExchangeStreamCaptureMode();
+  changed_ = exchange != nullptr && exchange(&mode_) == CUDA_SUCCESS;
+}
+
+RelaxedCapture::~RelaxedCapture() {
+  if (changed_) real::get_cuThreadExchangeStreamCaptureMode()(&mode_);
+}
+
+}  // namespace grape::replay

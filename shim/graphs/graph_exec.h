@@ -1,0 +1,66 @@
+// A program on the driver: built node by node, bound to addresses, launched. Calls the driver's real functions
+// (shim/driver/real_driver.h), never our wrappers. One thread at a time per object; contexts as PyTorch has them
+// (the device's primary context, current on the calling thread).
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compressor/program/plan.h"
+#include "compressor/program/program.h"
+#include "shim/graphs/landing.h"
+
+namespace grape::replay {
+
+class GraphExec {
+ public:
+  // Builds and instantiates with the given addresses. Null and one line in `error` if the driver refuses anything;
+  // whatever was made is destroyed again. `program`, not null, is shared; `plan` must outlive the result and stay as it
+  // is; so must the modules of its kernels (record::g_module_epoch tells of unloads). Copies and memsets become kernels
+  // of our own, since nodes of their kinds keep a straight line from launching fast. Only the nodes of `segment` are
+  // built: what they follow in others has been launched before.
+  static std::unique_ptr<GraphExec> build(std::shared_ptr<const program::Program> program, program::Segment segment,
+                                          const program::ArenaPlan& plan, const program::Bindings& bindings,
+                                          std::string& error) noexcept;
+  ~GraphExec();
+  GraphExec(const GraphExec&) = delete;
+  GraphExec& operator=(const GraphExec&) = delete;
+
+  // Sets the parameters of the nodes in which a word changed since the last bind, and no others. On an error the exec
+  // is unusable and must be dropped; nothing was launched. Launches that are under way keep what they were bound to.
+  CUresult bind(const program::Bindings& bindings) noexcept;
+  // Takes another program of the same shape (nodes, edges, attributes; kernels, grids and words may differ) in place of
+  // the one it holds, so that thousands of programs share a few execs: sets the nodes that differ from what the driver
+  // has, and no others. False: not the same shape, and nothing was done; or an error, and the exec is unusable (then
+  // usable() is false). The rules of build() hold for the new program from then on; the old one may go.
+  bool adopt(std::shared_ptr<const program::Program> program, program::Segment segment, const program::ArenaPlan& plan,
+             const program::Bindings& bindings) noexcept;
+  bool fits(const program::Program& program, program::Segment segment) const noexcept;  // could it adopt it?
+  bool usable() const noexcept;
+  const program::Program* holds() const noexcept;
+  // Where the value is that the host reads behind the segment, once a launch is done: the same place after each launch.
+  // Null: it is to be copied. Who gives up waiting abandons it.
+  std::shared_ptr<Landing> value() const noexcept;
+  // Sends what was set since the last launch to the device, beside the work that is under way.
+  void upload() noexcept;
+  // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.
+  CUresult launch(CUstream stream) noexcept;
+  // The same, for work that was on other streams besides: it follows what they had, and they wait for it.
+  CUresult launch(CUstream stream, const std::vector<CUstream>& others) noexcept;
+
+  std::uint32_t patched() const noexcept;       // nodes set by the last bind()
+  std::uint64_t device_bytes() const noexcept;  // estimate of what the driver keeps for it
+  // After the context is gone: forget the handles without a driver call.
+  void abandon() noexcept;
+
+ private:
+  GraphExec();
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace grape::replay

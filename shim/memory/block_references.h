@@ -1,0 +1,33 @@
+// References to all that a program needs alive (LiveBlocks::refer): as long as they last, LiveBlocks::epoch() moves
+// when some of it goes. Gives back what it took and no more. One thread at a time.
+#pragma once
+
+#include "compressor/program/program.h"
+#include "shim/memory/live_blocks.h"
+
+namespace grape::replay {
+
+class BlockReferences {
+ public:
+  BlockReferences() = default;
+  ~BlockReferences() { release(); }
+  BlockReferences(const BlockReferences&) = delete;
+  BlockReferences& operator=(const BlockReferences&) = delete;
+
+  // In place of what it had. False: something is gone already, and nothing is referred to. `program` must stay as it is
+  // until release().
+  bool take(const program::Program& program) noexcept {
+    release();
+    if (LiveBlocks::instance().refer(program)) program_ = &program;
+    return program_ != nullptr;
+  }
+  void release() noexcept {
+    if (program_ != nullptr) LiveBlocks::instance().release(*program_);
+    program_ = nullptr;
+  }
+
+ private:
+  const program::Program* program_ = nullptr;
+};
+
+}  // namespace grape::replay
