@@ -5,7 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-FILES = ("shim/replay/*.cc", "python_hooks/replay/*.cc", "python_hooks/torch/dispatch_state.cc",
+FILES = ("shim/observation/*.cc", "shim/replay/*.cc", "python_hooks/replay/*.cc", "python_hooks/proof/*.cc",
+         "python_hooks/control/*.cc", "python_hooks/torch/dispatch_state.cc",
          "compressor/program/describe.cc")
 TEXT = r'"((?:[^"\\]|\\.)*)"'
 GIVEN = re.compile(r"(?:\breason_? = |refuse\(|refuse_again\(|refused\(|lasting_ = \{|why\.text = |why = \{|"
