@@ -6,27 +6,8 @@
 #include <cstdint>
 
 #include "shim/driver/driver_api.h"
-#include "shim/driver/same_text.h"
 
 namespace grape::driver {
-
-enum class CodeEffect : std::uint8_t { kNone, kLoad, kUnload, kGetModule, kGetFunction };
-
-constexpr CodeEffect code_effect(const char* base) noexcept {
-  constexpr struct {
-    const char* base;
-    CodeEffect effect;
-  } kEffects[] = {
-      {"cuModuleLoadData", CodeEffect::kLoad},        {"cuModuleLoadDataEx", CodeEffect::kLoad},
-      {"cuModuleLoadFatBinary", CodeEffect::kLoad},   {"cuLibraryLoadData", CodeEffect::kLoad},
-      {"cuModuleUnload", CodeEffect::kUnload},        {"cuLibraryUnload", CodeEffect::kUnload},
-      {"cuLibraryGetModule", CodeEffect::kGetModule}, {"cuKernelGetFunction", CodeEffect::kGetFunction},
-  };
-  for (const auto& entry : kEffects) {
-    if (same_text(entry.base, base)) return entry.effect;
-  }
-  return CodeEffect::kNone;
-}
 
 extern std::atomic<bool> g_follows_code;
 // From here on, images up to that size; once, before any is loaded.

@@ -8,4 +8,9 @@ constexpr bool same_text(const char* a, const char* b) noexcept {
   return *a == *b;
 }
 
+constexpr bool comes_before(const char* a, const char* b) noexcept {
+  while (*a != '\0' && *a == *b) ++a, ++b;
+  return *a < *b;
+}
+
 }  // namespace grape::driver

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "shim/driver/function_facts.h"
 #include "shim/driver/real_driver.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/record/thread_log.h"
@@ -21,6 +22,28 @@ extern const char grape_exports_end[] __attribute__((visibility("hidden")));
 }
 
 namespace grape::interpose {
+namespace {
+
+constexpr const char* kBases[] = {
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) #base,
+#include "shim/interpose/hooks.def"
+#undef GRAPE_HOOK
+};
+
+// Is each function of functions.def one that is hooked, and there once?
+constexpr bool functions_are_rows() noexcept {
+  const char* before = "";
+  for (const driver::FunctionFacts& facts : driver::kFunctions) {
+    bool hooked = false;
+    for (const char* base : kBases) hooked = hooked || driver::same_text(base, facts.base);
+    if (!hooked || !driver::comes_before(before, facts.base)) return false;
+    before = facts.base;
+  }
+  return true;
+}
+static_assert(functions_are_rows(), "functions.def: a function without a row in hooks.def, or one out of order");
+
+}  // namespace
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the parameters are numbers and names
 const Row kRows[kRowCount] = {

@@ -113,18 +113,15 @@ constexpr bool outlasts_ranges(trace::ApiClass api_class) noexcept {
   return api_class == trace::ApiClass::kStream || api_class == trace::ApiClass::kGraph;
 }
 
-// (destination, source, bytes, ...), with a source that may be the host's.
-constexpr bool may_bring_host_data(const char* base) {
-  return driver::same_text(base, "cuMemcpyHtoD") || driver::same_text(base, "cuMemcpyHtoDAsync") ||
-         driver::same_text(base, "cuMemcpy") || driver::same_text(base, "cuMemcpyAsync");
-}
-
 constexpr bool may_have_blob(const char* arguments) {
   for (; *arguments != '\0'; ++arguments) {
     if (arguments[0] == ':' && (arguments[1] == 'b' || arguments[1] == 't')) return true;
   }
   return false;
 }
+
+template <class Row>
+inline constexpr driver::FunctionFacts kFacts = driver::facts_of(Row::kBase);
 
 template <class Row, class Type = typename Row::Type>
 struct Wrapper;
@@ -193,7 +190,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
       if constexpr (Row::kClass == trace::ApiClass::kStreamSync) {
         if (result == CUDA_SUCCESS) replay::note_stream_sync();
       }
-      if constexpr (may_bring_host_data(Row::kBase)) {
+      if constexpr (kFacts<Row>.host_data == driver::HostData::kMayBring) {
         if (result == CUDA_SUCCESS) note_host_data(arguments...);
       }
       if constexpr (Row::kAction == Action::kInstantiate) {
@@ -263,7 +260,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   }
 
   static CUresult call_behind_door(Real real, A... arguments) {
-    constexpr virtual_execs::Door kDoor = virtual_execs::door_of(Row::kBase);
+    constexpr virtual_execs::Door kDoor = kFacts<Row>.graphs;
     constexpr bool kOrdered = is_ordered_work(Row::kClass);
     if constexpr (kOrdered || kDoor != virtual_execs::Door::kNone) {
       if (__builtin_expect(virtual_execs::g_on.load(std::memory_order_relaxed), 0)) {
@@ -279,11 +276,11 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   // And what it does to memory is followed, where that is wanted.
   template <bool Here = false>
   static CUresult call_real(Real real, A... arguments) {
-    constexpr driver::CodeEffect kCode = driver::code_effect(Row::kBase);
+    constexpr driver::CodeEffect kCode = kFacts<Row>.code;
     if constexpr (kCode != driver::CodeEffect::kNone) {
       if (driver::g_follows_code.load(std::memory_order_relaxed)) return call_following_code<kCode>(real, arguments...);
     }
-    constexpr MemoryEffect kEffect = memory_effect(Row::kBase);
+    constexpr MemoryEffect kEffect = kFacts<Row>.memory;
     if constexpr (kEffect != MemoryEffect::kNone) {
       if (g_tracks_memory.load(std::memory_order_relaxed)) {
         return call_tracked<kEffect>(real, typename Captured::Tuple(arguments...), std::index_sequence_for<A...>{});

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "shim/driver/driver_api.h"
+#include "shim/driver/function_facts.h"
 #include "shim/virtual_execs/submissions.h"
 #include "shim/virtual_execs/virtual_execs.h"
 
@@ -16,80 +17,7 @@ namespace grape::virtual_execs {
 // given out must work until the end.
 extern std::atomic<bool> g_on;
 
-enum class Door : std::uint8_t {
-  kNone,
-  kInstantiate,  // (exec:o, graph, ...)
-  kLaunch,       // (exec, stream)
-  kUpload,       // (exec, stream)
-  kGetFlags,     // (exec, flags:o)
-  kDestroy,      // (exec)
-  kExec,         // (exec, ...): changes it as a whole
-  kNode,         // (exec, node, ...): changes it, or tells of it
-  kGraphGone,    // (graph)
-  kNodeGone,     // (node)
-  kObjects,      // (graph, ...)
-  kClone,        // (clone:o, graph)
-  kUnload,       // (module or library)
-  kContextGone,  // (context)
-  kPrimaryHeld,  // (context:o, device)
-  kPrimaryGone,  // (device)
-  kStreamGone,   // (stream)
-  kAllocate,     // (...): takes memory of the device
-};
-
-constexpr bool is_text(const char* a, const char* b) noexcept {
-  while (*a != '\0' && *a == *b) ++a, ++b;
-  return *a == *b;
-}
-
-constexpr Door door_of(const char* base) noexcept {
-  constexpr struct {
-    const char* base;
-    Door door;
-  } kDoors[] = {
-      {"cuGraphInstantiate", Door::kInstantiate},
-      {"cuGraphInstantiateWithFlags", Door::kInstantiate},
-      {"cuGraphInstantiateWithParams", Door::kInstantiate},
-      {"cuGraphLaunch", Door::kLaunch},
-      {"cuGraphUpload", Door::kUpload},
-      {"cuGraphExecGetFlags", Door::kGetFlags},
-      {"cuGraphExecDestroy", Door::kDestroy},
-      {"cuGraphExecUpdate", Door::kExec},
-      {"cuGraphExecBatchMemOpNodeSetParams", Door::kNode},
-      {"cuGraphExecChildGraphNodeSetParams", Door::kNode},
-      {"cuGraphExecEventRecordNodeSetEvent", Door::kNode},
-      {"cuGraphExecEventWaitNodeSetEvent", Door::kNode},
-      {"cuGraphExecExternalSemaphoresSignalNodeSetParams", Door::kNode},
-      {"cuGraphExecExternalSemaphoresWaitNodeSetParams", Door::kNode},
-      {"cuGraphExecHostNodeSetParams", Door::kNode},
-      {"cuGraphExecKernelNodeSetParams", Door::kNode},
-      {"cuGraphExecMemcpyNodeSetParams", Door::kNode},
-      {"cuGraphExecMemsetNodeSetParams", Door::kNode},
-      {"cuGraphExecNodeSetParams", Door::kNode},
-      {"cuGraphNodeSetEnabled", Door::kNode},
-      {"cuGraphNodeGetEnabled", Door::kNode},
-      {"cuGraphDestroy", Door::kGraphGone},
-      {"cuGraphDestroyNode", Door::kNodeGone},
-      {"cuGraphRetainUserObject", Door::kObjects},
-      {"cuGraphClone", Door::kClone},
-      {"cuModuleUnload", Door::kUnload},
-      {"cuLibraryUnload", Door::kUnload},
-      {"cuCtxDestroy", Door::kContextGone},
-      {"cuDevicePrimaryCtxRetain", Door::kPrimaryHeld},
-      {"cuDevicePrimaryCtxRelease", Door::kPrimaryGone},
-      {"cuDevicePrimaryCtxReset", Door::kPrimaryGone},
-      {"cuStreamDestroy", Door::kStreamGone},
-      {"cuMemAlloc", Door::kAllocate},
-      {"cuMemAllocPitch", Door::kAllocate},
-      {"cuMemAllocAsync", Door::kAllocate},
-      {"cuMemAllocFromPoolAsync", Door::kAllocate},
-      {"cuMemCreate", Door::kAllocate},
-  };
-  for (const auto& entry : kDoors) {
-    if (is_text(entry.base, base)) return entry.door;
-  }
-  return Door::kNone;
-}
+using Door = driver::GraphDoor;
 
 // Of what goes: what there was is told apart, the driver's answer given back.
 void unloads(CUmodule module) noexcept;

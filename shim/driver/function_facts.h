@@ -1,0 +1,81 @@
+// What is known of a driver function by its name (functions.def), at compile time.
+#pragma once
+
+#include <cstdint>
+
+#include "shim/driver/same_text.h"
+
+namespace grape::driver {
+
+enum class MemoryEffect : std::uint8_t {
+  kNone,
+  kAlloc,           // (address:o, bytes)
+  kAllocPitch,      // (address:o, pitch:o, width, height)
+  kAllocUnsized,    // (address:o): the driver knows its size
+  kAllocHost,       // (address:o, bytes): the host writes to it as well
+  kRegisterHost,    // (address, bytes)
+  kCreate,          // (handle:o, bytes): memory without an address yet
+  kMap,             // (address, bytes)
+  kFree,            // (address)
+  kUnmap,           // (address, bytes)
+  kUnknownMemory,   // memory comes to be that is not followed
+  kRetainPrimary,   // (context:o, device)
+  kReleasePrimary,  // (device): gone if nobody else holds it
+  kResetPrimary,    // (device)
+  kDestroyContext,  // (context)
+  kMakeEvent,       // (event:o, flags)
+  kDestroyEvent,    // (event)
+  kMakeStream,      // (stream:o, ...)
+  kDestroyStream,   // (stream)
+};
+
+enum class GraphDoor : std::uint8_t {
+  kNone,
+  kInstantiate,  // (exec:o, graph, ...)
+  kLaunch,       // (exec, stream)
+  kUpload,       // (exec, stream)
+  kGetFlags,     // (exec, flags:o)
+  kDestroy,      // (exec)
+  kExec,         // (exec, ...): changes it as a whole
+  kNode,         // (exec, node, ...): changes it, or tells of it
+  kGraphGone,    // (graph)
+  kNodeGone,     // (node)
+  kObjects,      // (graph, ...)
+  kClone,        // (clone:o, graph)
+  kUnload,       // (module or library)
+  kContextGone,  // (context)
+  kPrimaryHeld,  // (context:o, device)
+  kPrimaryGone,  // (device)
+  kStreamGone,   // (stream)
+  kAllocate,     // (...): takes memory of the device
+};
+
+enum class CodeEffect : std::uint8_t { kNone, kLoad, kUnload, kGetModule, kGetFunction };
+
+// kMayBring: (destination, source, bytes, ...), with a source that may be the host's.
+enum class HostData : std::uint8_t { kNone, kMayBring };
+
+struct FunctionFacts {
+  const char* base;
+  MemoryEffect memory = MemoryEffect::kNone;
+  GraphDoor graphs = GraphDoor::kNone;
+  CodeEffect code = CodeEffect::kNone;
+  HostData host_data = HostData::kNone;
+};
+
+inline constexpr FunctionFacts kFunctions[] = {
+#define GRAPE_FUNCTION(base, memory, graphs, code, host_data) \
+  {#base, MemoryEffect::memory, GraphDoor::graphs, CodeEffect::code, HostData::host_data},
+#include "shim/driver/functions.def"
+#undef GRAPE_FUNCTION
+};
+
+// `base`: a name without version and stream suffixes.
+constexpr FunctionFacts facts_of(const char* base) noexcept {
+  for (const FunctionFacts& facts : kFunctions) {
+    if (same_text(facts.base, base)) return facts;
+  }
+  return {base};
+}
+
+}  // namespace grape::driver
