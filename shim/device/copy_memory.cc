@@ -3,6 +3,7 @@
 #include "shim/device/own_kernels.h"
 #include "shim/device/thread_context.h"
 #include "shim/driver/current_context.h"
+#include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
 #include "shim/lifecycle/clock.h"
 
@@ -154,5 +155,12 @@ void CopyMemory::count_kept() noexcept {
   for (const Block& kept : blocks_) bytes += kept.bytes;
   kept_.store(bytes, std::memory_order_relaxed);
 }
+
+namespace {
+__attribute__((constructor)) void listen() {
+  driver::add_context_listener([](CUcontext context) noexcept { CopyMemory::instance().forget(context); });
+  driver::add_memory_keeper([]() noexcept { return CopyMemory::instance().release(); });
+}
+}  // namespace
 
 }  // namespace grape::replay

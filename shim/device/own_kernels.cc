@@ -4,6 +4,7 @@
 #include <new>
 
 #include "shim/driver/current_context.h"
+#include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
 
 namespace grape::replay {
@@ -106,5 +107,9 @@ RelaxedCapture::RelaxedCapture() noexcept {
 RelaxedCapture::~RelaxedCapture() {
   if (changed_) real::get_cuThreadExchangeStreamCaptureMode()(&mode_);
 }
+
+namespace {
+__attribute__((constructor)) void listen() { driver::add_context_listener(forget_own_kernels); }
+}  // namespace
 
 }  // namespace grape::replay

@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "shim/driver/current_context.h"
+#include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
 
 namespace grape::replay {
@@ -99,5 +100,11 @@ void note_context_gone() noexcept {
   g_gone.fetch_add(1);
   g_unmapped.store(nullptr);
 }
+
+namespace {
+__attribute__((constructor)) void listen() {
+  driver::add_context_listener([](CUcontext) noexcept { note_context_gone(); });
+}
+}  // namespace
 
 }  // namespace grape::replay

@@ -6,6 +6,7 @@
 
 #include "shim/device/own_kernels.h"
 #include "shim/driver/current_context.h"
+#include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
 
 namespace grape::replay {
@@ -85,5 +86,9 @@ void forget_upload_stream(CUcontext context) noexcept {
     if (one.context == context) one = {};
   }
 }
+
+namespace {
+__attribute__((constructor)) void listen() { driver::add_context_listener(forget_upload_stream); }
+}  // namespace
 
 }  // namespace grape::replay

@@ -2,12 +2,9 @@
 
 #include <errno.h>
 
-#include "shim/device/copy_memory.h"
-#include "shim/device/own_kernels.h"
 #include "shim/driver/current_context.h"
+#include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
-#include "shim/graphs/landing.h"
-#include "shim/graphs/upload_ahead.h"
 #include "shim/interpose/allocator.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
@@ -44,10 +41,7 @@ void add_unsized(std::uint64_t address) noexcept {
 
 void context_gone(std::uint64_t context) noexcept {
   LiveBlocks::instance().remove_context(context);
-  replay::forget_own_kernels(reinterpret_cast<CUcontext>(context));
-  replay::forget_upload_stream(reinterpret_cast<CUcontext>(context));
-  replay::note_context_gone();
-  replay::CopyMemory::instance().forget(reinterpret_cast<CUcontext>(context));
+  driver::tell_context_gone(reinterpret_cast<CUcontext>(context));
 }
 
 // A context that was retained before this library saw it: no telling what was in it.
@@ -134,7 +128,7 @@ void after_memory_call(MemoryEffect effect, const std::uint64_t* words, CUresult
 
 bool make_room() noexcept {
   const int saved_errno = errno;
-  const bool released = replay::CopyMemory::instance().release();
+  const bool released = driver::give_memory_back();
   errno = saved_errno;
   return released;
 }
