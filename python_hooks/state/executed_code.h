@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compressor/cache/cache.h"
+#include "compressor/refusal/refusal.h"
 #include "python_hooks/cpython.h"
 #include "python_hooks/state/host_draws.h"
 #include "python_hooks/state/sharing.h"
@@ -22,15 +23,15 @@ class ExecutedCode {
   // is at work, this thread's call is observed already, or this interpreter is not as expected.
   bool begin() noexcept;
   // Always after a successful begin(), also when the call raised: the exception stays set. False: the code did
-  // something that no state shows; reason() says what and where ("calls print() at models/model.py:12"): print, files
+  // something that no state shows; refusal() says what and where ("calls print()", "models/model.py:12"): print, files
   // and streams, logging and warnings that were shown, clocks, setting the environment, sockets, processes, signals,
   // host random sources (also NumPy's and PyTorch's generators read or set; torch's operators that draw from the CPU
   // generator show only in HostRandom), threads started or signalled, input, import of a module that was not
   // imported, backward passes, collectives, gc, an exception that left the call. C functions of other extensions are
   // taken for functions of their arguments.
   bool end() noexcept;
-  const std::string& reason() const noexcept;
-  bool ran_backward() const noexcept;  // the reason is a backward pass
+  const refusal::Refusal& refusal() const noexcept;
+  bool ran_backward() const noexcept;  // it is for a backward pass
   // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for
   // the caller to keep. Null: somebody did, or that is not known.
   HostDraws* unseen_draws() const noexcept;
@@ -61,8 +62,8 @@ class ExecutedCode {
 // code, dictionaries of modules, classes, functions without closures, plain values. Guards of the same are one inside.
 class GlobalsGuard {
  public:
-  // After end(), also when that gave false. Null: refused; `reason`: a value that cannot be walked, and its name.
-  static std::unique_ptr<GlobalsGuard> take(const ExecutedCode& code, std::string& reason) noexcept;
+  // After end(), also when that gave false. Null: refused; `refusal`: a value that cannot be walked, and its name.
+  static std::unique_ptr<GlobalsGuard> take(const ExecutedCode& code, refusal::Refusal& refusal) noexcept;
   ~GlobalsGuard();
   bool holds() noexcept;
   const std::string& change() const noexcept;  // what is not as it was; after holds() gave false
