@@ -9,6 +9,8 @@
 namespace grape::program {
 namespace {
 
+using refusal::make;
+using refusal::Refusal;
 using Readable = std::string (*)(const std::string& kernel);
 
 std::string number(std::uint64_t value) { return std::to_string(value); }
@@ -30,34 +32,31 @@ class Describer {
   Describer(const Comparison& comparison, const Program& a, const Program& b, Readable readable)
       : comparison_(comparison), a_(a), b_(b), readable_(readable) {}
 
-  std::string run() const {
+  Refusal run() const {
     switch (comparison_.difference) {
       case Difference::kNone:
-        return comparison_.noise.empty() ? "both calls did the same"
-                                         : "both calls did the same, but for " + number(comparison_.noise.size()) +
-                                               " words of what looks like padding";
+        break;
       case Difference::kNodeCount:
-        return "one call ran " + number(a_.nodes.size()) + " operations on the device, the other " +
-               number(b_.nodes.size()) + "; " + where_they_part();
+        return node_count();
       case Difference::kNodeKind:
-        return where_they_part();
+        return node_kind();
       case Difference::kFunction:
         return function();
       case Difference::kLaunchShape:
-        return shape();
+        return make(refusal::other_launch, operation(a_), shape());
       case Difference::kOrder:
-        return operation(a_) + " ran on another stream, or waited for other work, in the other call";
+        return make(refusal::other_order, operation(a_));
       case Difference::kScalar:
       case Difference::kPointer:
         return word();
       case Difference::kStray:
-        return operation(a_) + " uses device memory that was given back, or that PyTorch's allocator does not report";
+        return make(refusal::stray_memory, operation(a_));
       case Difference::kBlocks:
         return blocks();
       case Difference::kEvents:
         return events();
       case Difference::kHostData:
-        return "copies other host data to the device each time: " + operation(a_) + " is the first to differ";
+        return make(refusal::other_host_data, operation(a_));
       case Difference::kRandom:
         return random();
     }
@@ -82,53 +81,69 @@ class Describer {
     return what(program) + " (operation " + number(comparison_.node) + ")";
   }
 
-  std::string where_they_part() const {
-    const std::string place = "operation " + number(comparison_.node);
-    if (comparison_.node >= std::min(a_.nodes.size(), b_.nodes.size())) return place + " is there in one of them only";
-    const std::string one = what(a_), other = what(b_);
-    if (one == other) return place + " (" + one + ") is the first to differ";
-    return place + " is " + one + " in one call and " + other + " in the other";
+  Refusal node_count() const {
+    const std::string one = number(a_.nodes.size()), other = number(b_.nodes.size()), at = number(comparison_.node);
+    if (comparison_.node >= std::min(a_.nodes.size(), b_.nodes.size())) {
+      return make(refusal::other_node_count, one, other, at);
+    }
+    const std::string left = what(a_), right = what(b_);
+    if (left == right) return make(refusal::other_node_count_alike, one, other, at, left);
+    const auto form = is_read() ? refusal::other_node_count_and_read : refusal::other_node_count_and_node;
+    return make(form, one, other, at, left, right);
   }
 
-  std::string function() const {
+  Refusal node_kind() const {
+    const std::string at = number(comparison_.node), left = what(a_), right = what(b_);
+    if (left == right) return make(refusal::node_differs, at, left);
+    return make(is_read() ? refusal::other_read : refusal::other_node, at, left, right);
+  }
+
+  // In one of the calls.
+  bool is_read() const {
+    return a_.nodes[comparison_.node].kind == NodeKind::kHostRead ||
+           b_.nodes[comparison_.node].kind == NodeKind::kHostRead;
+  }
+
+  Refusal function() const {
     const RecordedNode& a = a_.nodes[comparison_.node];
     const RecordedNode& b = b_.nodes[comparison_.node];
-    if (a_.functions[a.function].name != b_.functions[b.function].name) return where_they_part();
-    return operation(a_) + " was loaded anew between the calls";
+    if (a_.functions[a.function].name != b_.functions[b.function].name) return node_kind();
+    return make(refusal::loaded_anew, operation(a_));
   }
 
   std::string shape() const {
     const RecordedNode& a = a_.nodes[comparison_.node];
     const RecordedNode& b = b_.nodes[comparison_.node];
-    std::string text = operation(a_) + " was launched with ";
-    if (a.grid != b.grid) return text + "a grid of " + dimensions(a.grid) + " and of " + dimensions(b.grid);
-    if (a.block != b.block) return text + "blocks of " + dimensions(a.block) + " and of " + dimensions(b.block);
+    if (a.grid != b.grid) return "a grid of " + dimensions(a.grid) + " and of " + dimensions(b.grid);
+    if (a.block != b.block) return "blocks of " + dimensions(a.block) + " and of " + dimensions(b.block);
     if (a.shared_bytes != b.shared_bytes) {
-      return text + number(a.shared_bytes) + " and " + number(b.shared_bytes) + " bytes of shared memory";
+      return number(a.shared_bytes) + " and " + number(b.shared_bytes) + " bytes of shared memory";
     }
     if (a.parameter_bytes != b.parameter_bytes) {
-      return text + number(a.parameter_bytes) + " and " + number(b.parameter_bytes) + " bytes of parameters";
+      return number(a.parameter_bytes) + " and " + number(b.parameter_bytes) + " bytes of parameters";
     }
-    return text + "different attributes";
+    return "different attributes";
   }
 
-  std::string word() const {
+  Refusal word() const {
     const RecordedNode& node = a_.nodes[comparison_.node];
-    const bool copies = node.kind == NodeKind::kCopy || node.kind == NodeKind::kHostCopy;
-    std::string place = "word " + number(comparison_.word) + " of the parameters";
-    if (node.kind != NodeKind::kKernel) {
-      place = node.kind == NodeKind::kHostRead  ? read_part()
-              : comparison_.word == 0           ? "the destination"
-              : comparison_.word == 1 && copies ? "the source"
-              : comparison_.word == 1           ? "the value"
-                                                : "the size";
-    } else if (a_.functions[node.function].has_layout) {
-      place = "parameter " + number(comparison_.parameter);
-    }
-    return place + " of " + operation(a_) + " is " + value(a_) + " in one call and " + value(b_) + " in the other";
+    const std::string of = operation(a_), one = value(a_), other = value(b_);
+    if (node.kind == NodeKind::kHostRead) return make(refusal::other_read_value, read_part(), of, one, other);
+    if (node.kind != NodeKind::kKernel) return make(refusal::other_operand, operand(node), of, one, other);
+    const bool known = a_.functions[node.function].has_layout;
+    const std::string at = number(known ? comparison_.parameter : comparison_.word);
+    return make(known ? refusal::other_parameter : refusal::other_word, at, of, one, other);
   }
 
-  std::string read_part() const {
+  // Of a copy or a memset.
+  const char* operand(const RecordedNode& node) const {
+    const bool copies = node.kind == NodeKind::kCopy || node.kind == NodeKind::kHostCopy;
+    if (comparison_.word == 0) return "the destination";
+    if (comparison_.word != 1) return "the size";
+    return copies ? "the source" : "the value";
+  }
+
+  const char* read_part() const {
     return comparison_.word == 0 ? "the source" : comparison_.word == 1 ? "the size" : "the value";
   }
 
@@ -182,31 +197,28 @@ class Describer {
     return result;
   }
 
-  std::string blocks() const {
-    if (a_.input_bytes != b_.input_bytes) return "the arguments' memory has other sizes in the other call";
-    std::string text = "the calls allocated memory in different ways: " + number(a_.temps.size()) + " and " +
-                       number(b_.temps.size()) + " temporary blocks, " + number(a_.outputs.size()) + " and " +
-                       number(b_.outputs.size()) + " that outlive the call";
-    if (comparison_.node < a_.nodes.size()) text += "; the first to differ is allocated before " + operation(a_);
-    return text;
+  Refusal blocks() const {
+    if (a_.input_bytes != b_.input_bytes) return make(refusal::other_input_sizes);
+    std::string first;
+    if (comparison_.node < a_.nodes.size()) first = "; the first to differ is allocated before " + operation(a_);
+    return make(refusal::other_blocks, number(a_.temps.size()), number(b_.temps.size()), number(a_.outputs.size()),
+                number(b_.outputs.size()), first);
   }
 
-  std::string events() const {
-    if (a_.waited_events != b_.waited_events) return "the calls wait for other CUDA events from before them";
-    if (a_.recorded_events != b_.recorded_events) return "the calls record other CUDA events that outlive them";
-    return "the calls have the host wait for another number of streams";
+  Refusal events() const {
+    if (a_.waited_events != b_.waited_events) return make(refusal::other_waited_events);
+    if (a_.recorded_events != b_.recorded_events) return make(refusal::other_recorded_events);
+    return make(refusal::other_waited_streams);
   }
 
-  std::string random() const {
+  Refusal random() const {
     if (a_.random_increment != b_.random_increment) {
-      return "the calls drew different amounts of random numbers: the generator's offset moved by " +
-             number(a_.random_increment) + " and by " + number(b_.random_increment);
+      return make(refusal::other_random_amount, number(a_.random_increment), number(b_.random_increment));
     }
     if (a_.random_increment != 0 && a_.observed_seed == b_.observed_seed && a_.observed_offset == b_.observed_offset) {
-      return "both calls began with the same random state, so what depends on it cannot be told from what does not";
+      return make(refusal::same_random_state);
     }
-    return operation(a_) +
-           " draws random numbers in a way that cannot be followed, perhaps from a generator of its own";
+    return make(refusal::unknown_random, operation(a_));
   }
 
   const Comparison& comparison_;
@@ -217,7 +229,7 @@ class Describer {
 
 }  // namespace
 
-std::string describe(const Comparison& comparison, const Program& a, const Program& b, Readable readable) {
+Refusal describe(const Comparison& comparison, const Program& a, const Program& b, Readable readable) {
   return Describer(comparison, a, b, readable).run();
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compressor/program/program.h"
+#include "compressor/refusal/refusal.h"
 
 namespace grape::program {
 
@@ -62,10 +63,10 @@ struct Comparison {
 //     user's.
 Comparison compare(const Program& a, const Program& b);
 
-// One line for a PyTorch user: what differs, in which kernel (demangled by the caller's function; null: names as they
-// are), which parameter. Nodes and parameters count from 0.
-std::string describe(const Comparison& comparison, const Program& a, const Program& b,
-                     std::string (*readable)(const std::string& kernel));
+// What differs, in which kernel (demangled by the caller's function; null: names as they are), which parameter. Nodes
+// and parameters count from 0. Nothing is refused where nothing differs.
+refusal::Refusal describe(const Comparison& comparison, const Program& a, const Program& b,
+                          std::string (*readable)(const std::string& kernel));
 
 // The noise words of `program` take the values (or symbols) that `donor` has there. Both were compared equal but for
 // `noise`. Used for shadow replays: padding of another run must not change a result. Statics are numbered anew.

@@ -1,6 +1,6 @@
 #include "python_hooks/control/controller.h"
 
-#include <cstdio>
+#include <cmath>
 #include <new>
 #include <utility>
 
@@ -70,7 +70,7 @@ Object* run_eagerly(Region& region, const Call& call) {
 // Is any of it on a GPU, as far as can be seen? Else it is nobody's loss. Only for GRAPE_STRICT.
 bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
   if (walk.tensors().empty()) static_cast<void>(write_call(call, walk));  // it was not come to
-  std::string ignored;
+  refusal::Refusal ignored;
   if (region.guard == nullptr) region.guard = state::ModuleGuard::take(call.root, call.self, ignored);
   region.on_gpu =
       region.on_gpu || !walk.extents().empty() || (region.guard != nullptr && !region.guard->extents().empty());
@@ -78,16 +78,16 @@ bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
 }
 
 // The call is not replayed, although the region was, or no call like it will be: as always, or an error.
-Object* fall_back(Region& region, const Call& call, const std::string& reason, const std::string& place = {}) {
-  region.reasons.add(reason, place);
+Object* fall_back(Region& region, const Call& call, const refusal::Refusal& refusal) {
+  region.reasons.add(refusal);
   ++region.fell_back;
-  return config().strict ? raise_not_replayed(region, reason, place) : run_eagerly(region, call);
+  return config().strict ? raise_not_replayed(region, refusal) : run_eagerly(region, call);
 }
 
 // Given up: nothing ran yet. Null, with an error set only where that is asked for.
-Object* give_up_first(Region& region, const std::string& reason) {
-  region.reasons.add(reason, {});
-  return config().strict && region.on_gpu ? raise_not_replayed(region, reason, {}) : nullptr;
+Object* give_up_first(Region& region, const refusal::Refusal& refusal) {
+  region.reasons.add(refusal);
+  return config().strict && region.on_gpu ? raise_not_replayed(region, refusal) : nullptr;
 }
 
 // A region's calls are observed at once until one was of use (the first one loads kernels, and PyTorch sets switches of
@@ -98,10 +98,10 @@ bool worth_observing(const Region& region, Signature& signature, const Call& cal
   return signature.calls > 1 || !region.useful || region.replayed != 0 || proven_earlier(region, signature, call);
 }
 
-std::string last_reason(const Region& region) noexcept {
+refusal::Refusal last_refusal(const Region& region) noexcept {
   const Reason* last = region.reasons.last();
   try {
-    return last != nullptr ? in_words(*last) : std::string();
+    return last != nullptr ? static_cast<const refusal::Refusal&>(*last) : refusal::Refusal();
   } catch (const std::bad_alloc&) {
     return {};
   }
@@ -113,15 +113,16 @@ bool judge(Region& region, Signature& signature) noexcept {
   const std::uint32_t most = region.inner ? kMostInnerFailures : kMostRegionFailures;
   const bool region_ends = region.replayed == 0 && region.failures >= most && !has_proofs(region.signatures);
   if (!signature_ends && !region_ends) return false;
-  std::string reason = last_reason(region);
+  refusal::Refusal refusal = last_refusal(region);
   if (region_ends) {
     region.give_up();
     region.no_gpu = !region.on_gpu;
-    log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s", region.name.c_str(), reason.c_str());
+    log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s%s%s", region.name.c_str(), refusal.text.c_str(),
+             refusal.place.empty() ? "" : ", at ", refusal.place.c_str());
   } else {
     signature.stage = Stage::kGivenUp;
     signature.observation = nullptr;
-    signature.given_up_for = std::move(reason);
+    signature.given_up_for = std::move(refusal);
   }
   return true;
 }
@@ -130,7 +131,7 @@ bool judge(Region& region, Signature& signature) noexcept {
 Object* end_strictly(const Region& region, Object* result) noexcept {
   if (result == nullptr) return nullptr;  // the program's own exception
   g_api.Py_DecRef(result);
-  return raise_not_replayed(region, last_reason(region), {});
+  return raise_not_replayed(region, last_refusal(region));
 }
 
 Object* observe_and_judge(Region& region, Signature& signature, const Call& call) {
@@ -139,25 +140,25 @@ Object* observe_and_judge(Region& region, Signature& signature, const Call& call
 }
 
 // A replay of the region was wrong, or would have been: none of it from here on.
-void drop_region(Region& region, const std::string& difference) noexcept {
+void drop_region(Region& region, const refusal::Refusal& difference) noexcept {
   log_line(LogLevel::kError,
            "%s: GRAPE_VALIDATE: a replay differs from the call itself: %s. It runs as always from now on",
-           region.name.c_str(), difference.c_str());
+           region.name.c_str(), difference.text.c_str());
   try {
-    region.reasons.add("a replay differed from the call itself when it was checked: " + difference, {});
+    region.reasons.add(refusal::make(refusal::replay_differed, difference.text));
   } catch (const std::bad_alloc&) {
-    region.reasons.add("no memory", {});
+    region.reasons.add(refusal::out_of_memory());
   }
   if (CachedProofs* proofs = CachedProofs::in_use()) proofs->refute_region(region);
   region.give_up();
 }
 
 // A checked call has run, and `result` is its own. Throws nothing.
-Object* end_check(Region& region, const Proven& proven, Checked checked, const std::string& difference,
+Object* end_check(Region& region, const Proven& proven, Checked checked, const refusal::Refusal& difference,
                   Object* result) {
   if (checked == Checked::kOtherValue) {
     ++region.fell_back;
-    region.reasons.add(kOtherValueRead, proven.read_place);
+    region.reasons.add(Why{refusal::other_value_read, nullptr, &proven.read_place}.refusal());
   } else if (checked == Checked::kDiffers) {
     drop_region(region, difference);
   } else {
@@ -172,11 +173,10 @@ Object* measure(Region& region, Signature& signature, const Call& call) {
   Object* result = run_eagerly(region, call);
   double eager = 0, replay = 0;
   if (region.payoff.measured(signature.times, now() - begin, eager, replay)) {
-    char text[160];
-    std::snprintf(text, sizeof text, "replaying it takes as long as running it: %.0f and %.0f microseconds on the CPU",
-                  replay * 1e6, eager * 1e6);
-    region.reasons.add(text, {});
-    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), text);
+    const auto microseconds = [](double seconds) { return std::to_string(std::lround(seconds * 1e6)); };
+    const auto refusal = refusal::make(refusal::no_gain, microseconds(replay), microseconds(eager));
+    region.reasons.add(refusal);
+    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), refusal.text.c_str());
     if (region.automatic && region.payoff.never_pays()) region.give_up();
   }
   return result;
@@ -188,7 +188,7 @@ bool in_budget(const Region& region) noexcept { return (region.inner || region.a
 // The signature is not to be observed (now).
 Object* run_unobserved(Region& region, const Signature& signature, const Call& call) {
   if (signature.stage == Stage::kGivenUp) {
-    return config().strict ? raise_not_replayed(region, signature.given_up_for, {}) : run_eagerly(region, call);
+    return config().strict ? raise_not_replayed(region, signature.given_up_for) : run_eagerly(region, call);
   }
   ++region.first_calls;
   return run_eagerly(region, call);
@@ -199,11 +199,11 @@ struct Lookup {
   double began = 0, guards = 0;
 };
 
-// The call's signature is proven. False: its proof is void, for `reason`, and nothing was done.
+// The call's signature is proven. False: its proof is void, for `refusal`, and nothing was done.
 bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& lookup, Object*& result,
-                std::string& reason) {
+                refusal::Refusal& refusal) {
   if (validation_due(region)) {
-    std::string difference;
+    refusal::Refusal difference;
     const Checked checked = validate(region, *signature.proven, call, result, difference);
     if (checked != Checked::kNotPossible) {
       result = end_check(region, *signature.proven, checked, difference, result);
@@ -233,19 +233,18 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
     }
     case Ran::kOther:
     case Ran::kNotNow:
-      result = fall_back(region, call, why.text, why.place != nullptr ? *why.place : std::string());
+      result = fall_back(region, call, why.refusal());
       return true;
     case Ran::kFailed:
       signature.stage = Stage::kGivenUp;
       signature.proven = nullptr;
-      signature.given_up_for = why.text;
-      result = fall_back(region, call, why.text);
+      signature.given_up_for = why.refusal();
+      result = fall_back(region, call, signature.given_up_for);
       return true;
     case Ran::kStale:
       break;
   }
-  reason = why.text;
-  if (why.detail != nullptr && !why.detail->empty()) reason += ": " + *why.detail;
+  refusal = why.refusal();
   signature.stage = Stage::kSeen;
   signature.proven = nullptr;
   return false;
@@ -258,45 +257,45 @@ Object* pass_on(Region& region, Call& call) noexcept {
   return nullptr;
 }
 
-Object* pass_on(Region& region, Call& call, const std::string& reason) {
-  if (config().strict) return fall_back(region, call, reason);
-  region.reasons.add(reason, {});
+Object* pass_on(Region& region, Call& call, const refusal::Refusal& refusal) {
+  if (config().strict) return fall_back(region, call, refusal);
+  region.reasons.add(refusal);
   return pass_on(region, call);
 }
 
 // Its arguments cannot be looked through. If that is so each time, the modules inside are regions.
-Object* refuse(Region& region, Call& call, const std::string& reason) {
-  if (++region.refused < kMostRefusals || region.replayed != 0) return fall_back(region, call, reason);
+Object* refuse(Region& region, Call& call, const refusal::Refusal& refusal) {
+  if (++region.refused < kMostRefusals || region.replayed != 0) return fall_back(region, call, refusal);
   if (region.refused >= kRefusedForLong) {
     region.refusals.begin();
     if (region.automatic) region.give_up();
   }
-  return pass_on(region, call, reason);
+  return pass_on(region, call, refusal);
 }
 
 Object* decide(Region& region, Call& call) {
   const double began = now();
-  const char* blocked = nullptr;
+  refusal::Form<0> blocked;
   state::Walk walk(false);
   walk.recall(&region.memo);
   call.walk = &walk;
   const bool known = state::take_dispatch_state(call.dispatch, blocked);
   if (!known || !write_call(call, walk)) {
-    const std::string refusal = blocked != nullptr ? blocked : walk.reason();
+    const refusal::Refusal refusal = blocked ? refusal::make(blocked) : walk.refusal();
     if (config().strict && !works_on_gpu(region, call, walk)) return run_eagerly(region, call);
     return known ? refuse(region, call, refusal) : fall_back(region, call, refusal);
   }
   region.refused = 0;
-  std::string reason;
+  refusal::Refusal refusal;
   const double walked = now();
-  const Guarded guard = ensure_guard(region, call, reason);
+  const Guarded guard = ensure_guard(region, call, refusal);
   const Lookup lookup{began, now() - walked};
   region.on_gpu = region.on_gpu || !walk.extents().empty();
-  if (guard == Guarded::kRefused) return give_up_first(region, reason);
+  if (guard == Guarded::kRefused) return give_up_first(region, refusal);
   if (guard == Guarded::kNotNow) {
-    return config().strict && !region.on_gpu ? run_eagerly(region, call) : fall_back(region, call, reason);
+    return config().strict && !region.on_gpu ? run_eagerly(region, call) : fall_back(region, call, refusal);
   }
-  if (guard == Guarded::kAnew && config().strict) return raise_not_replayed(region, reason, {});
+  if (guard == Guarded::kAnew && config().strict) return raise_not_replayed(region, refusal);
   if (!walk.extents().empty() || !region.guard->extents().empty()) {
     region.on_gpu = true;
   } else if (!region.function) {  // what a function works on may be in globals: its observed calls tell
@@ -304,23 +303,23 @@ Object* decide(Region& region, Call& call) {
     return nullptr;
   }
   if (!find_work_place(region, call, walk)) {
-    return fall_back(region, call, "the context or the stream of its tensors' device is not known");
+    return fall_back(region, call, refusal::make(refusal::place_unknown));
   }
   FoundCasts casts;
-  if (!casts.write(region, call, walk)) return fall_back(region, call, walk.reason());
+  if (!casts.write(region, call, walk)) return fall_back(region, call, walk.refusal());
   write_sharing(region, walk);
   Signature* signature = find_signature(region, walk.bytes());
   if (signature == nullptr) return run_eagerly(region, call);
   ++signature->calls;
   if (never_comes_again(region, *signature)) {
     region.give_up();
-    return give_up_first(region, "changes its module, which is another one in each call");
+    return give_up_first(region, refusal::make(refusal::module_never_the_same));
   }
   if (signature->stage == Stage::kProven) {
     Object* result = nullptr;
-    if (run_proven(region, *signature, call, lookup, result, reason)) return result;
-    if (config().strict) return fall_back(region, call, reason);
-    region.reasons.add(reason, {});
+    if (run_proven(region, *signature, call, lookup, result, refusal)) return result;
+    if (config().strict) return fall_back(region, call, refusal);
+    region.reasons.add(refusal);
   }
   if (!worth_observing(region, *signature, call)) return run_unobserved(region, *signature, call);
   if (region.automatic && !InnerBudget::affords(now())) {
@@ -367,7 +366,7 @@ Object* decide_in_budget(Region& region, Call& call) {
   const double began = now();
   if (gains_nothing(region)) {
     region.give_up();
-    return give_up_first(region, "nobody named it, and its calls are hardly ever replayed");
+    return give_up_first(region, refusal::make(refusal::found_without_gain));
   }
   if (is_uncertain(region) && !InnerBudget::affords(began)) {
     ++region.put_off;
@@ -400,7 +399,7 @@ Object* decide_or_rest(Region& region, Call& call) {
 Object* call_given_up(Region& region, const PlainCall& call) {
   if (region.no_gpu) return run_as_it_is(call);
   if (config().strict && region.on_gpu && thread_launches().depth == 0)
-    return raise_not_replayed(region, last_reason(region), {});
+    return raise_not_replayed(region, last_refusal(region));
   const CountedCall counted(region);
   return run_as_it_is(call);
 }
@@ -417,12 +416,12 @@ Object* decide_and_run(Region& region, Call& call) {
     lifecycle::give_up("out of memory");
     region.given_up = true;
   }
-  if (!region.replaced.empty() || region.unfit != nullptr) {
+  if (!region.replaced.empty() || region.unfit) {
     const KeepException exception;
     drop(region.replaced);
-    if (region.unfit != nullptr && !region.given_up) {
+    if (region.unfit && !region.given_up) {
       region.give_up();
-      region.reasons.add(region.unfit, {});
+      region.reasons.add(refusal::make(region.unfit));
     }
   }
   return result;
@@ -472,7 +471,7 @@ Enabled enabled() noexcept {
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   if (passes() || positional_count(count) == 0) {
-    if (t_found != nullptr) t_found->unfit = "nobody named it, and it calls modules, which are replayed by themselves";
+    if (t_found != nullptr) t_found->unfit = refusal::found_around_modules;
     return eager(function, arguments, count, names);
   }
   return call_region({eager, function, arguments, count, names, arguments[0], nullptr, 1});

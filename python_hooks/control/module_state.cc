@@ -48,19 +48,19 @@ bool has_proofs(const Signatures& signatures) {
                      [](const auto& entry) { return entry.second->stage == Stage::kProven; });
 }
 
-Guarded ensure_guard(Region& region, const Call& call, std::string& reason) {
+Guarded ensure_guard(Region& region, const Call& call, refusal::Refusal& refusal) {
   if (region.guard != nullptr && region.guard->holds()) return Guarded::kHolds;
   const bool proofs = has_proofs(region.signatures);
   if (region.guard != nullptr) {
     const bool itself = region.function && call.self == nullptr;
-    reason = itself ? "the function itself is not as it was: " : "its module is not as it was: ";
-    reason += region.guard->change();
+    refusal =
+        refusal::make(itself ? refusal::function_not_as_it_was : refusal::module_not_as_it_was, region.guard->change());
   }
   if (change_state(region)) return Guarded::kHolds;
-  std::string refusal;
-  region.guard = state::ModuleGuard::take(call.root, call.self, refusal);
+  refusal::Refusal unguarded;
+  region.guard = state::ModuleGuard::take(call.root, call.self, unguarded);
   if (region.guard == nullptr) {
-    reason = refusal.empty() ? "no memory" : refusal;
+    refusal = unguarded ? std::move(unguarded) : refusal::out_of_memory();
     // Before its first call a module may hold what that replaces, and that is too large, on the CPU (weight_norm).
     if (++region.guard_refusals < kMostRefusals) return Guarded::kNotNow;
     region.given_up = true;
@@ -68,9 +68,9 @@ Guarded ensure_guard(Region& region, const Call& call, std::string& reason) {
     return Guarded::kRefused;
   }
   region.guard_refusals = 0;
-  if (!reason.empty()) {
-    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), reason.c_str());
-    region.reasons.add(reason, {});
+  if (refusal) {
+    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), refusal.text.c_str());
+    region.reasons.add(refusal);
   }
   return proofs ? Guarded::kAnew : Guarded::kHolds;
 }

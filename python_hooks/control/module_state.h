@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "python_hooks/replay/region.h"
 
@@ -18,8 +17,8 @@ enum class Guarded : std::uint8_t {
   kRefused,  // the same for good: the region is given up
 };
 
-// Before a call of it is looked up. `reason`: what changed, or is refused. Throws std::bad_alloc.
-Guarded ensure_guard(Region& region, const Call& call, std::string& reason);
+// Before a call of it is looked up. `refusal`: what changed, or is refused. Throws std::bad_alloc.
+Guarded ensure_guard(Region& region, const Call& call, refusal::Refusal& refusal);
 
 bool has_proofs(const Signatures& signatures);
 

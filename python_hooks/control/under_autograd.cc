@@ -23,7 +23,7 @@ void note_reason(Region& region) noexcept {
     return;
   }
   try {
-    region.reasons.add("under autograd: what it returns or changes requires grad", {});
+    region.reasons.add(refusal::make(refusal::under_autograd));
     region.autograd_reason = region.reasons.last_index();
   } catch (const std::bad_alloc&) {
   }

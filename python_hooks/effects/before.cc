@@ -12,7 +12,8 @@ namespace {
 
 class Taker {
  public:
-  Taker(BeforeState& state, Object* lasting, std::string& reason) : state_(state), lasting_(lasting), reason_(reason) {}
+  Taker(BeforeState& state, Object* lasting, refusal::Refusal& refusal)
+      : state_(state), lasting_(lasting), refusal_(refusal) {}
 
   bool take(const std::vector<Object*>& objects) {
     state_.objects.resize(objects.size());
@@ -25,7 +26,7 @@ class Taker {
     for (std::uint32_t i = 0; i < objects.size(); ++i) {
       if (!take_object(i)) return false;
     }
-    return let_go_of_fleeting(state_, ends_seen, reason_);
+    return let_go_of_fleeting(state_, ends_seen, refusal_);
   }
 
  private:
@@ -53,7 +54,7 @@ class Taker {
     state_.tensors.emplace_back();
     TensorBefore& tensor = state_.tensors.back();
     const Reference watch(g_api.PyWeakref_NewRef(known.object, nullptr));
-    if (!watch || !view_tensor(known.object, tensor.view)) return refuse(place, "a tensor that is not understood");
+    if (!watch || !view_tensor(known.object, tensor.view)) return refuse(refusal::tensor_not_understood, place);
     tensor.watch = Strong(watch.get());
     tensor.sizes.assign(tensor.view.sizes, tensor.view.sizes + tensor.view.dimensions);
     tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
@@ -91,7 +92,7 @@ class Taker {
   bool take_attributes(std::uint32_t place) {
     ObjectBefore& known = state_.objects[place];
     std::vector<Item> entries;
-    if (!read_attributes(known.object, entries)) return refuse(place, "an object whose __dict__ is no plain one");
+    if (!read_attributes(known.object, entries)) return refuse(refusal::odd_dict, place);
     if (known.kept == Kept::kInstance) {
       known.dict.value = instance_dict(known.object);
       known.dict.held = Strong(known.dict.value);
@@ -106,8 +107,7 @@ class Taker {
   bool take_items(std::uint32_t place) {
     ObjectBefore& known = state_.objects[place];
     std::vector<Item> items;
-    if (!items_of(known.object, known.shape.content, items))
-      return refuse(place, "a container whose items cannot be read");
+    if (!items_of(known.object, known.shape.content, items)) return refuse(refusal::items_unreadable, place);
     keep_items(place, items, [&](std::size_t i) { return item_label(items[i], i); });
     return true;
   }
@@ -115,7 +115,7 @@ class Taker {
   bool take_referents(std::uint32_t place) {
     std::vector<Item> referents;
     if (!referents_of(state_.objects[place].object, referents)) {
-      return refuse(place, "an object that does not show what it refers to");
+      return refuse(refusal::referents_unknown, place);
     }
     keep_items(place, referents, [](std::size_t) { return std::string("'s own object"); });
     return true;
@@ -160,14 +160,14 @@ class Taker {
     child.label = label();
   }
 
-  bool refuse(std::uint32_t place, const char* what) {
-    reason_ = state_.path(place) + ": " + what;
+  bool refuse(refusal::Form<1> form, std::uint32_t place) {
+    refusal_ = refusal::make(form, state_.path(place));
     return false;
   }
 
   BeforeState& state_;
   Object* const lasting_;
-  std::string& reason_;
+  refusal::Refusal& refusal_;
 };
 
 }  // namespace
@@ -192,14 +192,14 @@ bool Before::knows(const VersionCounter* counter) const noexcept {
 }
 
 std::unique_ptr<Before> Before::take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
-                                     std::string& reason) noexcept {
+                                     refusal::Refusal& refusal) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
     std::unique_ptr<Before> before(new Before);
     before->state_ = std::make_unique<BeforeState>();
     take_versions(module.tensors(), before->state_->module_versions);
-    Taker taker(*before->state_, lasting, reason);
+    Taker taker(*before->state_, lasting, refusal);
     return taker.take(arguments.objects()) ? std::move(before) : nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;

@@ -14,8 +14,8 @@ constexpr int kMostDepth = 100;
 }  // namespace
 
 Describer::Describer(const BeforeState& before, const std::vector<Object*>& module_objects, OutcomeState& out,
-                     std::string& reason)
-    : before_(before), out_(out), reason_(reason) {
+                     refusal::Refusal& refusal)
+    : before_(before), out_(out), refusal_(refusal) {
   for (std::uint32_t place = 0; place < before.objects.size(); ++place) {
     const ObjectBefore& known = before.objects[place];
     if (known.kept != Kept::kTensor) continue;
@@ -30,11 +30,6 @@ Describer::Describer(const BeforeState& before, const std::vector<Object*>& modu
       memory_.push_back({view.storage, view.storage_bytes, view.keys, version_counter(object), object, 0});
     }
   }
-}
-
-std::uint32_t Describer::refuse(const std::string& what) {
-  if (reason_.empty()) reason_ = path_ + ": " + what;
-  return kNoNode;
 }
 
 std::uint32_t Describer::add(ValueKind kind, Object* held, std::uint32_t index) {
@@ -59,8 +54,8 @@ std::uint32_t Describer::describe_at_path(Object* object) {
   if (known != known_.end()) {
     node = known->second;
   } else {
-    if (out_.nodes.size() >= kMostNodes) return refuse("too many values");
-    if (depth_ >= kMostDepth) return refuse("nested too deep");
+    if (out_.nodes.size() >= kMostNodes) return refuse(refusal::too_many_values);
+    if (depth_ >= kMostDepth) return refuse(refusal::too_deep);
     ++depth_;
     node = describe_new(object);
     --depth_;
@@ -85,7 +80,7 @@ std::uint32_t Describer::describe_new(Object* object) {
   const bool argument = place != before_.places.end() && before_.alive(place->second);
   if (of_module_.count(object) != 0) {
     // Which of the two the code meant, the next call's arguments would tell too late.
-    if (argument) return refuse("reached both from the arguments and from the module");
+    if (argument) return refuse(refusal::of_arguments_and_module);
     const std::uint32_t node = add(ValueKind::kModule, nullptr, 0);
     out_.nodes[node].object = object;
     return node;
@@ -100,7 +95,7 @@ std::uint32_t Describer::describe_new(Object* object) {
 
 std::uint32_t Describer::describe_instance(Object* object, const Shape& shape,
                                            const std::vector<TypeInfo::Slot>& slots) {
-  if (weakly_held(object)) return refuse(a_type(object) + " that is weakly referred to elsewhere");
+  if (weakly_held(object)) return refuse(refusal::object_weakly_held, type::name(type_of(object)));
   const std::uint32_t index = add(ValueKind::kBuilt, type_of(object), 0);
   out_.nodes[index].shape = shape;
   known_[object] = index;  // for parts that refer back to it
@@ -132,12 +127,12 @@ bool Describer::describe_attributes(Object* object, std::vector<Link>& links) {
   std::vector<Item> entries;
   Object* dict = instance_dict(object);
   if (!read_attributes(object, entries) || (dict != nullptr && reference_count(dict) != 1)) {
-    refuse(a_type(object) + " whose __dict__ is not its own");
+    refuse(refusal::dict_not_its_own, type::name(type_of(object)));
     return false;
   }
   for (const Item& entry : entries) {
     if (!is_exactly(entry.key, g_api.PyUnicode_Type)) {
-      refuse(a_type(object) + " with an attribute whose name is no string");
+      refuse(refusal::attribute_without_name, type::name(type_of(object)));
       return false;
     }
     Link link;
@@ -164,16 +159,16 @@ bool Describer::describe_slots(Object* object, const std::vector<TypeInfo::Slot>
 bool Describer::describe_items(Object* object, Content content, std::vector<Link>& links) {
   std::vector<Item> items;
   if (!items_of(object, content, items)) {
-    refuse(a_type(object) + " whose items cannot be read");
+    refuse(refusal::items_of_object_unreadable, type::name(type_of(object)));
     return false;
   }
   if (content == Content::kSet && (items.size() > 1 || (items.size() == 1 && !is_plain_key(items[0].value)))) {
-    refuse("a set, whose order cannot be made again");
+    refuse(refusal::order_of_set);
     return false;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (items[i].value == nullptr) {  // C code can leave it so
-      refuse(a_type(object) + " whose items are not set");
+      refuse(refusal::items_not_set, type::name(type_of(object)));
       return false;
     }
     Link link;
@@ -195,11 +190,11 @@ bool Describer::describe_part(Object* value, const std::string& label, Link& lin
 // Keys are kept as they are, so they must be such that everybody may have them.
 bool Describer::describe_key(Object* key, Link& link) {
   if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) {
-    refuse("a dictionary with a key of type " + std::string(type::name(type_of(key))));
+    refuse(refusal::key_of_type, type::name(type_of(key)));
     return false;
   }
   if (has_nan(key)) {
-    refuse("a dictionary with a key that is a NaN, or has one in it");
+    refuse(refusal::key_with_nan);
     return false;
   }
   link.key = Strong(key);
@@ -228,7 +223,7 @@ std::uint32_t Describer::describe_other(Object* object, Kind kind) {
     default:
       break;
   }
-  return refuse(a_type(object) + " cannot be made again");
+  return refuse(refusal::not_made_again, type::name(type_of(object)));
 }
 
 // A tuple of nothing new is as good as any other that is equal.
@@ -274,7 +269,7 @@ bool Describer::tells_no_addresses() {
   for (const auto& [number, path] : large_numbers_) {
     if (!is_address(number)) continue;
     path_ = path;
-    refuse("a number that is an address");
+    refuse(refusal::number_is_address);
     return false;
   }
   return true;
@@ -289,7 +284,7 @@ bool Describer::held_by_nobody_else() {
     const std::uint32_t native = tensor && held_by_native_code(made->second.object) ? 1 : 0;
     if (reference_count(made->second.object) > made->second.references + native) {
       path_ = made->second.path;
-      refuse(a_type(made->second.object) + " that is also referred to from elsewhere");
+      refuse(refusal::held_elsewhere, type::name(type_of(made->second.object)));
       return false;
     }
   }

@@ -10,15 +10,10 @@
 
 namespace grape::python::state {
 
-// For people.
-inline std::string a_type(const Object* object) {
-  return std::string("an object of type ") + type::name(type_of(object));
-}
-
 class Describer {
  public:
   Describer(const BeforeState& before, const std::vector<Object*>& module_objects, OutcomeState& out,
-            std::string& reason);
+            refusal::Refusal& refusal);
 
   // Each call stands for one reference to `object` that is known: whoever calls twice for the same object knows two.
   // `path` is what people call it. kNoNode: refused.
@@ -86,11 +81,16 @@ class Describer {
   std::uint32_t add(ValueKind kind, Object* held, std::uint32_t index);
   void expect(std::uint32_t node, Object* object);
   bool has_made_parts(const Node& node) const;
-  std::uint32_t refuse(const std::string& what);
+  // With the path and `parts`; the first refusal is kept. Gives kNoNode.
+  template <std::size_t count, typename... Parts>
+  std::uint32_t refuse(refusal::Form<count> form, const Parts&... parts) {
+    if (!refusal_) refusal_ = refusal::make(form, path_, parts...);
+    return kNoNode;
+  }
 
   const BeforeState& before_;
   OutcomeState& out_;
-  std::string& reason_;
+  refusal::Refusal& refusal_;
   std::string path_;
   int depth_ = 0;
   std::vector<Memory> memory_;

@@ -42,16 +42,6 @@ std::uint64_t keys_of_alias(Object* base, const View& alias) {
   return made && view_tensor(made.get(), view) ? view.keys : 0;
 }
 
-constexpr char kOtherView[] =
-    "a view that was made in another grad mode, or by an operator that makes several (unbind, chunk, split)";
-
-constexpr char kViewOfWritten[] =
-    "a view of a tensor that requires grad and that the call wrote to: whether it was made before or after that shows";
-
-constexpr char kOtherInference[] = "a view of another inference mode than the tensor that it is of";
-
-constexpr char kOtherVersion[] = "a tensor that shares its version with one in other memory";
-
 // Did the call write to the tensor of the arguments or of the module that has this version?
 bool was_written(const BeforeState& before, const VersionCounter* counter) {
   const auto moved = [counter](const VersionCounter* known, std::uint32_t count) {
@@ -97,15 +87,15 @@ std::int32_t index_in(const std::vector<T>& list, T item) {
 }  // namespace
 
 std::uint32_t Describer::describe_tensor(Object* tensor) {
-  if (!is_plain_tensor(tensor)) return refuse(a_type(tensor) + ", a subclass of Tensor, made by the call");
-  if (is_parameter(tensor)) return refuse("a parameter made by the call");
+  if (!is_plain_tensor(tensor)) return refuse(refusal::tensor_subclass, type::name(type_of(tensor)));
+  if (is_parameter(tensor)) return refuse(refusal::parameter_made);
   if (requires_grad(tensor)) {
     out_.autograd = true;
-    return refuse("a tensor that requires grad");
+    return refuse(refusal::requires_grad);
   }
   TensorView view;
-  if (!view_tensor(tensor, view)) return refuse("a tensor that is not strided, or not understood");
-  if (weakly_held(tensor)) return refuse("a tensor that is weakly referred to elsewhere");
+  if (!view_tensor(tensor, view)) return refuse(refusal::not_strided);
+  if (weakly_held(tensor)) return refuse(refusal::tensor_weakly_held);
   const std::uint32_t node = describe_in_memory(view);
   if (node == kNoNode || !describe_tensor_attributes(tensor, node)) return kNoNode;
   expect(node, tensor);
@@ -126,7 +116,7 @@ bool Describer::describe_tensor_attributes(Object* tensor, std::uint32_t node) {
   const bool plain = readable && std::all_of(entries.begin(), entries.end(),
                                              [](const Item& entry) { return is_plain_value(entry.value); });
   if (!plain) {
-    refuse("a tensor with attributes of its own that are no plain values");
+    refuse(refusal::tensor_with_attributes);
     return false;
   }
   std::vector<Link> links;
@@ -137,7 +127,7 @@ bool Describer::describe_tensor_attributes(Object* tensor, std::uint32_t node) {
 
 std::uint32_t Describer::describe_made(const TensorView& view) {
   MadeTensor made;
-  if (view.keys != keys_of_new(view)) return refuse("a tensor of another inference mode than the call's");
+  if (view.keys != keys_of_new(view)) return refuse(refusal::other_inference_mode);
   made.storage = view.storage;
   made.storage_bytes = view.storage_bytes;
   take_form(view, made);
@@ -149,14 +139,14 @@ std::uint32_t Describer::describe_made(const TensorView& view) {
   const std::uint64_t storage = view.storage_bytes != 0 ? view.storage : ~std::uint64_t{next};
   made.group = groups_.emplace(storage, next).first->second;
   const VersionCounter* const counter = version_counter(view.object);
-  if (is_version_of_memory(counter)) return refuse(kOtherVersion);
+  if (is_version_of_memory(counter)) return refuse(refusal::version_in_other_memory);
   made.as_first = static_cast<std::uint32_t>(out_.made.size());
   if (counter != nullptr) {
     made.version = counter->load();
     made.as_first = versions_.emplace(counter, made.as_first).first->second;
   }
   const Reference base(new_reference_to_base(view.object));
-  if (base && !is_made_anew(view, base.get())) return refuse(kOtherView);
+  if (base && !is_made_anew(view, base.get())) return refuse(refusal::view_of_other_kind);
   if (base) based_.push_back({view.object, identity_of_tensor(base.get()), out_.made.size(), true, path_});
   made_tensors_.push_back(identity_of_tensor(view.object));
   out_.made.push_back(std::move(made));
@@ -187,11 +177,11 @@ bool Describer::find_memory(const TensorView& view, const void* base, const Memo
   for (const Memory& memory : memory_) {
     if (memory.address >= view.storage + view.storage_bytes || view.storage >= memory.address + memory.bytes) continue;
     if (memory.address != view.storage || memory.bytes != view.storage_bytes) {
-      refuse("a tensor whose storage overlaps another one's");
+      refuse(refusal::storage_overlaps);
       return false;
     }
     if (found != nullptr && (found->module_tensor == nullptr) != (memory.module_tensor == nullptr)) {
-      refuse("a view of memory that both the arguments and the module have");
+      refuse(refusal::memory_of_both);
       return false;
     }
     const int near = nearness(memory, counter, base);
@@ -204,7 +194,7 @@ bool Describer::find_memory(const TensorView& view, const void* base, const Memo
 }
 
 std::uint32_t Describer::describe_view(const TensorView& view, const Memory& memory) {
-  if (view.keys != memory.keys) return refuse(kOtherInference);
+  if (view.keys != memory.keys) return refuse(refusal::view_of_other_inference_mode);
   View made;
   made.module_tensor = memory.module_tensor;
   made.place = memory.place;
@@ -212,7 +202,7 @@ std::uint32_t Describer::describe_view(const TensorView& view, const Memory& mem
   made.end = end_of(view);
   const VersionCounter* const counter = version_counter(view.object);
   made.own_version = counter != memory.counter;
-  if (made.own_version && is_version_of_memory(counter)) return refuse(kOtherVersion);
+  if (made.own_version && is_version_of_memory(counter)) return refuse(refusal::version_in_other_memory);
   if (made.own_version && counter != nullptr) made.version = counter->load();
   if (!describe_base(view, made)) return kNoNode;
   view_tensors_.push_back(identity_of_tensor(view.object));
@@ -228,16 +218,16 @@ bool Describer::describe_base(const TensorView& view, View& made) {
   const Reference base(new_reference_to_base(view.object));
   if (!base) {
     if (view.keys == keys_of_alias(of, made)) return true;
-    refuse(kOtherInference);
+    refuse(refusal::view_of_other_inference_mode);
     return false;
   }
   const void* const identity = identity_of_tensor(base.get());
   made.is_view = !made.own_version &&
                  (identity == identity_of_tensor(of) || identity == base_of(made.module_tensor, made.place, before_));
-  if (!is_made_anew(view, made.is_view ? of : base.get())) refuse(kOtherView);
-  if (made.is_view && autograd_facts(of) != 0 && was_written(before_, counter)) refuse(kViewOfWritten);
+  if (!is_made_anew(view, made.is_view ? of : base.get())) refuse(refusal::view_of_other_kind);
+  if (made.is_view && autograd_facts(of) != 0 && was_written(before_, counter)) refuse(refusal::view_of_written);
   if (!made.is_view) based_.push_back({view.object, identity, out_.views.size(), false, path_});
-  return reason_.empty();
+  return !refusal_;
 }
 
 bool Describer::relate_views() {
@@ -295,7 +285,7 @@ bool Describer::describe_hidden(const Based& view) {
                            own.storage_bytes == of.storage_bytes &&
                            version_counter(view.tensor) == version_counter(base.get());
   if (!same_memory) {
-    refuse("a view of a tensor in other memory, or of another version");
+    refuse(refusal::view_in_other_memory);
     return false;
   }
   return describe_in_memory(of) != kNoNode;
@@ -315,7 +305,7 @@ bool Describer::is_hidden(Object* base, const void* identity) {
   const auto place = before_.places.find(base);
   const bool known = of_module_.count(base) != 0 || (place != before_.places.end() && before_.alive(place->second));
   if (plain && !known && owners <= expected && reference_count(base) <= references) return true;
-  refuse("a view of a tensor that is also held elsewhere, or that is no plain one");
+  refuse(refusal::view_of_held);
   return false;
 }
 
@@ -327,7 +317,7 @@ bool Describer::share_own_versions() {
     view.as_first = static_cast<std::uint32_t>(i);
     if (!view.own_version || view.view_of >= 0 || counter == nullptr) continue;
     if (versions_.count(counter) != 0) {
-      refuse(kOtherVersion);
+      refuse(refusal::version_in_other_memory);
       return false;
     }
     for (std::size_t first = 0; first < i && view.as_first == i; ++first) {

@@ -8,8 +8,6 @@
 namespace grape::python::state {
 namespace {
 
-constexpr char kLetsGo[] =
-    "the call lets go of an object with a finalizer (__del__) or weak references, or of what refers to one";
 constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry before
 
 }  // namespace
@@ -17,7 +15,7 @@ constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry befo
 bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     const bool alive = before_.alive(place_);
-    if (!alive && known().fleeting) return refuse(kLetsGo);  // before what it refers to is looked at
+    if (!alive && known().fleeting) return refuse(refusal::lets_go);  // before what it refers to is looked at
     if (alive ? !find_in_object() : !find_in_memory() || !find_in_autograd(nullptr)) return false;
   }
   for (Effect& effect : last_) out_.effects.push_back(std::move(effect));
@@ -29,20 +27,20 @@ bool EffectFinder::find_writes() {
     if (known().kept != Kept::kTensor) continue;
     const TensorBefore& tensor = before_.tensors[known().tensor];
     if (version_counter(before_.tensor_at(place_)) != tensor.counter) {
-      return refuse("the call gave the tensor another version");
+      return refuse(refusal::gave_tensor_version);
     }
     if (tensor.counter != nullptr) {
       note_write(nullptr, tensor.counter, tensor.counter->load() - tensor.version, before_.path(place_));
     }
   }
-  if (const char* moved = moved_autograd(before_.module_versions)) {
+  if (const auto moved = moved_autograd(before_.module_versions)) {
     out_.autograd = true;
-    reason_ = std::string("a tensor of the module: the call ") + moved;
+    refusal_ = refusal::make(moved, "a tensor of the module");
     return false;
   }
   for (const TensorVersion& tensor : before_.module_versions) {
     if (version_counter(tensor.tensor) != tensor.counter) {
-      reason_ = "the call gave a tensor of the module another version";
+      refusal_ = refusal::make(refusal::gave_module_version);
       return false;
     }
     if (tensor.counter == nullptr) continue;
@@ -62,13 +60,8 @@ void EffectFinder::note_write(Object* module_tensor, const VersionCounter* count
   out_.writes.push_back({module_tensor, module_tensor == nullptr ? place_ : 0, times, first, std::move(path)});
 }
 
-bool EffectFinder::refuse(const std::string& what) {
-  if (reason_.empty()) reason_ = before_.path(place_) + ": " + what;
-  return false;
-}
-
 bool EffectFinder::find_in_object() {
-  if (type_of(known().object) != known().type.get()) return refuse("the call changed its class");
+  if (type_of(known().object) != known().type.get()) return refuse(refusal::changed_type);
   switch (known().kept) {
     case Kept::kNothing:
       return true;
@@ -79,12 +72,11 @@ bool EffectFinder::find_in_object() {
     case Kept::kClass: {
       std::vector<Item> definitions;
       definitions_of(known().object, definitions);
-      return unchanged(definitions) || refuse("the call changed the class");
+      return unchanged(definitions) || refuse(refusal::changed_class);
     }
     case Kept::kReferents: {
       std::vector<Item> referents;
-      return (referents_of(known().object, referents) && unchanged(referents)) ||
-             refuse("the call changed it, which cannot be repeated");
+      return (referents_of(known().object, referents) && unchanged(referents)) || refuse(refusal::changed_for_good);
     }
   }
   return false;
@@ -100,22 +92,22 @@ bool EffectFinder::find_in_tensor() {
                     now.dimensions == then.dimensions &&
                     std::equal(tensor.sizes.begin(), tensor.sizes.end(), now.sizes) &&
                     std::equal(tensor.strides.begin(), tensor.strides.end(), now.strides);
-  if (!same) return refuse("the call gave the tensor another shape or other memory");
+  if (!same) return refuse(refusal::changed_shape);
   return find_in_memory() && find_in_autograd(known().object);
 }
 
 bool EffectFinder::find_in_autograd(Object* tensor) {
-  const char* const moved = before_.tensors[known().tensor].autograd.moved(tensor);
-  if (moved == nullptr) return true;
+  const refusal::Form<1> moved = before_.tensors[known().tensor].autograd.moved(tensor);
+  if (!moved) return true;
   out_.autograd = true;
-  return refuse(std::string("the call ") + moved);
+  return refuse(moved);
 }
 
 bool EffectFinder::find_in_memory() {
   const TensorBefore& tensor = before_.tensors[known().tensor];
   TensorView now;
   const bool same = view_tensor(before_.tensor_at(place_), now) && content_of(now) == tensor.content;
-  return same || refuse("the call wrote to a tensor on the CPU");
+  return same || refuse(refusal::wrote_to_cpu);
 }
 
 // When its end comes, and what comes of it, is no part of what is repeated.
@@ -124,7 +116,7 @@ bool EffectFinder::let_go(const Entry& entry, const std::string& label) {
     if (entry.value != nullptr) dropped_.push_back(entry.value);
     return true;
   }
-  reason_ = before_.path(place_) + label + ": " + kLetsGo;
+  refusal_ = refusal::make(refusal::lets_go, before_.path(place_) + label);
   return false;
 }
 
@@ -205,7 +197,7 @@ bool EffectFinder::find_in_attributes() {
   std::vector<Item> entries;
   const Object* const dict = instance_dict(known().object);
   if (replaced_dict(dict) || !read_attributes(known().object, entries)) {
-    return refuse("the call replaced its __dict__");
+    return refuse(refusal::replaced_dict);
   }
   if (dict != nullptr && !dicts_.insert(dict).second) return true;
   return find_in_dictionary(known().attributes, entries, Action::kSetAttribute, Action::kDeleteAttribute);
@@ -223,7 +215,7 @@ bool EffectFinder::find_in_items() {
   const Content content = known().shape.content;
   if (content == Content::kNothing || (content == Content::kTuple && !known().fleeting)) return true;
   std::vector<Item> items;
-  if (!items_of(known().object, content, items)) return refuse("a container whose items cannot be read");
+  if (!items_of(known().object, content, items)) return refuse(refusal::items_unreadable);
   switch (content) {
     case Content::kList:
       return find_in_list(items);
@@ -233,7 +225,7 @@ bool EffectFinder::find_in_items() {
     case Content::kOrderedDict:
       return find_in_dictionary(known().items, items, Action::kSetOrdered, Action::kDeleteOrdered);
     default:
-      return unchanged(items) || refuse("the call changed it, which cannot be repeated");
+      return unchanged(items) || refuse(refusal::changed_for_good);
   }
 }
 
@@ -313,7 +305,7 @@ bool EffectFinder::match_keys(const std::vector<Entry>& entries, const std::vect
     was[i] = found != then.end() ? found->second : kNew;
     // Should there be no memory for all effects, the key that it was could not be put back.
     if (found != then.end() && !same_plain_value(found->first, items[i].key)) {
-      return refuse("the call put an equal key of another kind in a dictionary (as True is to 1)");
+      return refuse(refusal::put_equal_key);
     }
   }
   return true;
@@ -327,7 +319,7 @@ bool EffectFinder::good_keys(const std::vector<Item>& items, const std::vector<O
   }
   for (Object* key : named) {
     if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) return refuse_key(key);
-    if (has_nan(key)) return refuse("the call changed a dictionary with a key that is a NaN, or has one in it");
+    if (has_nan(key)) return refuse(refusal::changed_dict_with_nan);
   }
   return true;
 }
@@ -336,8 +328,6 @@ bool EffectFinder::good_key(Object* key, bool attribute) {
   return (attribute ? type_of(key) == g_api.PyUnicode_Type : is_plain_key(key)) || refuse_key(key);
 }
 
-bool EffectFinder::refuse_key(Object* key) {
-  return refuse("the call changed a dictionary with a key of type " + std::string(type::name(type_of(key))));
-}
+bool EffectFinder::refuse_key(Object* key) { return refuse(refusal::changed_dict_with_key, type::name(type_of(key))); }
 
 }  // namespace grape::python::state

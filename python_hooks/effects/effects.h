@@ -13,8 +13,8 @@ namespace grape::python::state {
 
 class EffectFinder {
  public:
-  EffectFinder(const BeforeState& before, Describer& describer, OutcomeState& out, std::string& reason)
-      : before_(before), describer_(describer), out_(out), reason_(reason) {}
+  EffectFinder(const BeforeState& before, Describer& describer, OutcomeState& out, refusal::Refusal& refusal)
+      : before_(before), describer_(describer), out_(out), refusal_(refusal) {}
 
   // Compares every object of the arguments with what it was. False: something changed that cannot be repeated.
   bool find();
@@ -47,14 +47,19 @@ class EffectFinder {
   enum class Order : std::uint8_t { kNow, kLast };
   bool add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value,
            Order order = Order::kNow);
-  bool refuse(const std::string& what);
+  // With the object's path and `parts`; the first refusal is kept. Gives false.
+  template <std::size_t count, typename... Parts>
+  bool refuse(refusal::Form<count> form, const Parts&... parts) {
+    if (!refusal_) refusal_ = refusal::make(form, before_.path(place_), parts...);
+    return false;
+  }
 
   const ObjectBefore& known() const { return before_.objects[place_]; }
 
   const BeforeState& before_;
   Describer& describer_;
   OutcomeState& out_;
-  std::string& reason_;
+  refusal::Refusal& refusal_;
   std::uint32_t place_ = 0;
   std::unordered_set<const Object*> dicts_;  // looked at: some are two objects' attributes
   std::vector<Effect> last_;

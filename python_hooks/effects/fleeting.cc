@@ -13,7 +13,7 @@ constexpr int kDeepest = 8;
 
 class Fleeting {
  public:
-  Fleeting(BeforeState& state, std::string& reason) : state_(state), reason_(reason) {}
+  Fleeting(BeforeState& state, refusal::Refusal& refusal) : state_(state), refusal_(refusal) {}
 
   // What refers to a fleeting object is one itself: to hold it would be to hold both.
   void mark(const std::vector<bool>& seen) {
@@ -64,7 +64,7 @@ class Fleeting {
       if (!watch(known.object, known.watch)) return false;
       known.held = Strong();
     } else if (!tensor && end_is_seen(known.object)) {
-      return refuse(place, "an object with a finalizer that cannot be referred to weakly");
+      return refuse(refusal::finalizer_without_weak_reference, place);
     } else if (known.parent != ~0U) {
       known.held = Strong();  // else the call's own argument, which the caller holds
     }
@@ -76,7 +76,7 @@ class Fleeting {
     ObjectBefore& known = state_.objects[place];
     for (auto* entries : {&known.attributes, &known.items, &known.slots}) {
       for (Entry& entry : *entries) {
-        if (is_fleeting(entry.key.get())) return refuse(place, "a key whose end would be seen");
+        if (is_fleeting(entry.key.get())) return refuse(refusal::end_of_key_seen, place);
         if (is_fleeting(entry.value) && !let_go(place, entry)) return false;
       }
     }
@@ -99,8 +99,7 @@ class Fleeting {
           entry.parts.push_back(std::move(part));
         }
       } else if (type::weak_list_offset(type_of(value)) == 0) {
-        return refuse(place, "an object of type " + std::string(type::name(type_of(value))) +
-                                 " that refers to one whose end would be seen");
+        return refuse(refusal::refers_to_seen_end, place, type::name(type_of(value)));
       } else if (!watch(value, entry.watch)) {
         return false;
       }
@@ -116,13 +115,14 @@ class Fleeting {
     return true;
   }
 
-  bool refuse(std::uint32_t place, const std::string& what) {
-    reason_ = state_.path(place) + ": " + what;
+  template <std::size_t count, typename... Parts>
+  bool refuse(refusal::Form<count> form, std::uint32_t place, const Parts&... parts) {
+    refusal_ = refusal::make(form, state_.path(place), parts...);
     return false;
   }
 
   BeforeState& state_;
-  std::string& reason_;
+  refusal::Refusal& refusal_;
 };
 
 // Does Grape alone refer to it weakly, for its name (scopes.h)?
@@ -145,9 +145,9 @@ bool end_is_seen(Object* object) {
          info->kind != Kind::kModule && info->kind != Kind::kLogger;
 }
 
-bool let_go_of_fleeting(BeforeState& state, const std::vector<bool>& seen, std::string& reason) {
+bool let_go_of_fleeting(BeforeState& state, const std::vector<bool>& seen, refusal::Refusal& refusal) {
   if (std::find(seen.begin(), seen.end(), true) == seen.end()) return true;
-  Fleeting fleeting(state, reason);
+  Fleeting fleeting(state, refusal);
   fleeting.mark(seen);
   return fleeting.let_go();
 }

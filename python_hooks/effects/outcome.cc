@@ -26,26 +26,26 @@ Outcome::Outcome() = default;
 Outcome::~Outcome() = default;
 
 std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, const Before& before,
-                                        ModuleGuard& module, std::string& reason, bool* autograd) noexcept {
+                                        ModuleGuard& module, refusal::Refusal& refusal, bool* autograd) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
-    reason.clear();
+    refusal = {};
     if (!module.holds()) {
-      reason = "the call changed the module: " + module.change();
+      refusal = refusal::make(refusal::changed_module, module.change());
       return nullptr;
     }
     const BeforeState& then = *before.state_;
     if (arguments.objects().size() != then.objects.size()) {
-      reason = "the arguments were walked anew";
+      refusal = refusal::make(refusal::walked_anew);
       return nullptr;
     }
     std::unique_ptr<Outcome> outcome(new Outcome);
     outcome->state_ = std::make_unique<OutcomeState>();
     OutcomeState& state = *outcome->state_;
     state.argument_objects = then.objects.size();
-    Describer describer(then, module.objects(), state, reason);
-    EffectFinder effects(then, describer, state, reason);
+    Describer describer(then, module.objects(), state, refusal);
+    EffectFinder effects(then, describer, state, refusal);
     bool good = effects.find();
     if (good) {
       state.result = describer.describe(result, "result");
@@ -60,11 +60,11 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
   }
 }
 
-bool Outcome::same_as(const Outcome& other, std::string& difference) const noexcept {
+bool Outcome::same_as(const Outcome& other, refusal::Refusal& difference) const noexcept {
   try {
     const KeepException keep;
     difference = outcome_difference(*state_, *other.state_);
-    return difference.empty();
+    return !difference;
   } catch (const std::bad_alloc&) {
     return false;
   }

@@ -27,7 +27,7 @@ class Before {
   // `arguments`: the walk of the call's arguments, just taken. `module` holds. `lasting`: one of them that does not end
   // before the call does, whoever would see that (the module that it is a call of); null: none is known to.
   static std::unique_ptr<Before> take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
-                                      std::string& reason) noexcept;
+                                      refusal::Refusal& refusal) noexcept;
   ~Before();
 
   // Is it the version of a tensor of the arguments or the module?
@@ -57,8 +57,8 @@ struct MadeTensor {
 class Outcome {
  public:
   // After the call returned `result`, to which the caller holds the one reference that a call returns. Compares
-  // arguments with `before`. Null: refused; `reason` says what the call did that cannot be repeated, and where
-  // ("result.logits: a tensor that requires grad"); no reason: no memory.
+  // arguments with `before`. Null: refused; `refusal` says what the call did that cannot be repeated, and where
+  // ("result.logits: a tensor that requires grad"); no refusal: no memory.
   //
   // The result: tensors made, with attributes of plain values; objects of the arguments and of the module; views of the
   // tensors of either; tuple, list, dict, OrderedDict, defaultdict, deque and instances of classes over these or over
@@ -74,11 +74,13 @@ class Outcome {
   //
   // `autograd`, if not null: it was refused since autograd is at work, and may not be under torch.no_grad().
   static std::unique_ptr<Outcome> learn(Object* result, const Walk& arguments, const Before& before,
-                                        ModuleGuard& module, std::string& reason, bool* autograd = nullptr) noexcept;
+                                        ModuleGuard& module, refusal::Refusal& refusal,
+                                        bool* autograd = nullptr) noexcept;
   ~Outcome();
 
-  // Two observed calls of one signature must have done the same: structure, places, shapes, plain values.
-  bool same_as(const Outcome& other, std::string& difference) const noexcept;
+  // Two observed calls of one signature must have done the same: structure, places, shapes, plain values. False
+  // without a difference: no memory.
+  bool same_as(const Outcome& other, refusal::Refusal& difference) const noexcept;
 
   // The same of calls in different processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;

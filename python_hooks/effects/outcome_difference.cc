@@ -12,11 +12,11 @@ class Comparison {
  public:
   Comparison(const OutcomeState& a, const OutcomeState& b) : a_(a), b_(b) {}
 
-  std::string run() {
+  refusal::Refusal run() {
     if (a_.effects.size() != b_.effects.size()) {
       const bool more = a_.effects.size() > b_.effects.size();
       const auto& effects = (more ? a_ : b_).effects;
-      return effects[(more ? b_ : a_).effects.size()].path + ": changed in one run and not in the other";
+      return refusal::make(refusal::changed_in_one_run, effects[(more ? b_ : a_).effects.size()].path);
     }
     for (std::size_t i = 0; i < a_.effects.size(); ++i) {
       if (!same_effect(a_.effects[i], b_.effects[i])) return difference_;
@@ -24,12 +24,13 @@ class Comparison {
     if (!same_writes()) return difference_;
     path_ = "result";
     if (!same_value(a_.result, b_.result) || !same_tensors() || !same_faces()) return difference_;
-    return std::string();
+    return {};
   }
 
  private:
-  bool differ(const std::string& what) {
-    difference_ = path_ + ": " + what;
+  template <std::size_t count, typename... Parts>
+  bool differ(refusal::Form<count> form, const Parts&... parts) {
+    difference_ = refusal::make(form, path_, parts...);
     return false;
   }
 
@@ -37,7 +38,7 @@ class Comparison {
     for (std::size_t i = 0; i < a_.writes.size() || i < b_.writes.size(); ++i) {
       if (i < a_.writes.size() && i < b_.writes.size() && same_write(a_.writes[i], b_.writes[i])) continue;
       path_ = (i < a_.writes.size() ? a_ : b_).writes[i].path;
-      return differ("written to another number of times in the other run");
+      return differ(refusal::written_otherwise);
     }
     return true;
   }
@@ -49,7 +50,7 @@ class Comparison {
   bool same_effect(const Effect& a, const Effect& b) {
     path_ = a.path;
     if (a.action != b.action || a.place != b.place || a.offset != b.offset || !same_key(a.key, b.key)) {
-      return differ("changed in one run; in the other " + b.path);
+      return differ(refusal::changed_elsewhere, b.path);
     }
     return same_value(a.node, b.node);
   }
@@ -60,28 +61,28 @@ class Comparison {
   }
 
   bool same_value(std::uint32_t a, std::uint32_t b) {
-    if (a == kNoNode || b == kNoNode) return a == b || differ("set in one run and not in the other");
+    if (a == kNoNode || b == kNoNode) return a == b || differ(refusal::set_in_one_run);
     const Node& left = a_.nodes[a];
     const Node& right = b_.nodes[b];
-    if (left.kind != right.kind) return differ("of another kind in the other run");
+    if (left.kind != right.kind) return differ(refusal::value_of_other_kind);
     // The same object here must be the same object there. Values of a kind that may be shared or not are left out.
     if (left.kind != ValueKind::kPlain && left.kind != ValueKind::kForm) {
       const auto partner = partners_.emplace(a, b);
       const auto back = partners_back_.emplace(b, a);
-      if (partner.first->second != b || back.first->second != a) return differ("shared otherwise in the other run");
+      if (partner.first->second != b || back.first->second != a) return differ(refusal::shared_otherwise);
       if (!partner.second) return true;
     }
     switch (left.kind) {
       case ValueKind::kPlain:
-        return same_plain_value(left.held.get(), right.held.get()) || differ("another value in the other run");
+        return same_plain_value(left.held.get(), right.held.get()) || differ(refusal::other_value);
       case ValueKind::kIdentity:
-        return left.held.get() == right.held.get() || differ("another object in the other run");
+        return left.held.get() == right.held.get() || differ(refusal::other_object);
       case ValueKind::kForm:
-        return a_.forms[left.index] == b_.forms[right.index] || differ("another value in the other run");
+        return a_.forms[left.index] == b_.forms[right.index] || differ(refusal::other_value);
       case ValueKind::kArgument:
-        return left.index == right.index || differ("another object of the arguments in the other run");
+        return left.index == right.index || differ(refusal::other_object_of_arguments);
       case ValueKind::kModule:
-        return left.object == right.object || differ("another object of the module in the other run");
+        return left.object == right.object || differ(refusal::other_object_of_module);
       case ValueKind::kMade:
         return left.index == right.index && same_tensor(a_.made[left.index], b_.made[right.index]) &&
                same_links(left.attributes, right.attributes, Part::kAttribute);
@@ -99,12 +100,12 @@ class Comparison {
       return a.place == b.place && a.as_version == b.as_version && a.as_root == b.as_root;
     };
     return std::equal(a_.faces.begin(), a_.faces.end(), b_.faces.begin(), b_.faces.end(), same) ||
-           differ("a view of memory that the arguments shared otherwise in the other run");
+           differ(refusal::other_sharing_of_arguments);
   }
 
   // Also those that no value is: what views are of.
   bool same_tensors() {
-    if (a_.made.size() != b_.made.size()) return differ("another number of tensors made in the other run");
+    if (a_.made.size() != b_.made.size()) return differ(refusal::other_number_of_tensors);
     for (std::size_t i = 0; i < a_.made.size(); ++i) {
       if (!same_tensor(a_.made[i], b_.made[i])) return false;
     }
@@ -112,19 +113,19 @@ class Comparison {
   }
 
   bool same_tensor(const MadeTensor& a, const MadeTensor& b) {
-    if (a.type != b.type) return differ("a tensor of another type in the other run");
+    if (a.type != b.type) return differ(refusal::other_tensor_type);
     if (a.sizes != b.sizes || a.strides != b.strides || a.offset != b.offset) {
-      return differ("a tensor of another shape in the other run");
+      return differ(refusal::other_tensor_shape);
     }
     if (a.device_type != b.device_type || a.device_index != b.device_index) {
-      return differ("a tensor on another device in the other run");
+      return differ(refusal::other_tensor_device);
     }
     if (a.group != b.group || a.storage_bytes != b.storage_bytes) {
-      return differ("a tensor in another storage in the other run");
+      return differ(refusal::other_tensor_storage);
     }
-    if (a.view_of != b.view_of) return differ("a view of another tensor in the other run");
+    if (a.view_of != b.view_of) return differ(refusal::view_of_other_tensor);
     if (a.version != b.version || a.as_first != b.as_first) {
-      return differ("a tensor that was written to another number of times in the other run");
+      return differ(refusal::other_tensor_version);
     }
     return true;
   }
@@ -134,14 +135,14 @@ class Comparison {
                       a.strides == b.strides && a.offset == b.offset && a.type == b.type && a.is_view == b.is_view &&
                       a.view_of == b.view_of && a.own_version == b.own_version && a.version == b.version &&
                       a.as_first == b.as_first;
-    if (!same) return differ("another view in the other run");
+    if (!same) return differ(refusal::other_view);
     return a.view_of < 0 ||
            same_view(a_.views[static_cast<std::size_t>(a.view_of)], b_.views[static_cast<std::size_t>(b.view_of)]);
   }
 
   bool same_built(const Node& a, const Node& b) {
-    if (a.held.get() != b.held.get()) return differ("of another class in the other run");
-    if (!same_key(a.limit, b.limit)) return differ("another greatest length in the other run");
+    if (a.held.get() != b.held.get()) return differ(refusal::other_class);
+    if (!same_key(a.limit, b.limit)) return differ(refusal::other_greatest_length);
     return same_links(a.attributes, b.attributes, Part::kAttribute) && same_links(a.slots, b.slots, Part::kSlot) &&
            same_links(a.items, b.items, Part::kItem);
   }
@@ -154,13 +155,12 @@ class Comparison {
       const Link& right = b_.links[b.first + i];
       const std::size_t length = path_.size();
       path_ += label(left, part, i);
-      if (left.offset != right.offset || !same_key(left.key, right.key)) return differ("not there in the other run");
+      if (left.offset != right.offset || !same_key(left.key, right.key)) return differ(refusal::not_in_other_run);
       if (!same_value(left.node, right.node)) return false;
       path_.resize(length);
     }
     if (a.count == b.count) return true;
-    return differ(part == Part::kItem ? "another number of items in the other run"
-                                      : "another number of attributes in the other run");
+    return differ(part == Part::kItem ? refusal::other_number_of_items : refusal::other_number_of_attributes);
   }
 
   static std::string label(const Link& link, Part part, std::size_t index) {
@@ -171,12 +171,13 @@ class Comparison {
 
   const OutcomeState& a_;
   const OutcomeState& b_;
-  std::string path_, difference_;
+  std::string path_;
+  refusal::Refusal difference_;
   std::unordered_map<std::uint32_t, std::uint32_t> partners_, partners_back_;
 };
 
 }  // namespace
 
-std::string outcome_difference(const OutcomeState& a, const OutcomeState& b) { return Comparison(a, b).run(); }
+refusal::Refusal outcome_difference(const OutcomeState& a, const OutcomeState& b) { return Comparison(a, b).run(); }
 
 }  // namespace grape::python::state

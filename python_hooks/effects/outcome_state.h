@@ -122,8 +122,8 @@ struct OutcomeState {
   bool autograd = false;  // refused since autograd is at work
 };
 
-// The first difference, for people; empty: none.
-std::string outcome_difference(const OutcomeState& a, const OutcomeState& b);
+// The first difference, if there is one.
+refusal::Refusal outcome_difference(const OutcomeState& a, const OutcomeState& b);
 // See Outcome::fits() and repeat().
 bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept;
 Object* repeat_outcome(const OutcomeState& state, Object* const* tensors, const Walk& arguments,

@@ -32,11 +32,11 @@ void fetch_ahead(const std::vector<Thing>& things, std::size_t index) noexcept {
 // What is walked, and the quick check of it.
 class Walked {
  public:
-  // `roots(walk)` adds to a walk. False: refused, with the reason in change().
+  // `roots(walk)` adds to a walk. False: refused.
   template <typename Roots>
-  bool take(Roots roots) {
+  bool take(Roots roots, refusal::Refusal& refusal) {
     if (look(walk_, nullptr, roots)) return true;
-    change_ = walk_.reason();
+    refusal = walk_.refusal();
     return false;
   }
   bool quick() noexcept { return watch_.holds(); }
@@ -45,7 +45,7 @@ class Walked {
   template <typename Roots>
   bool same(Roots roots) {
     if (!look(again_, &walk_.bytes(), roots)) {
-      change_ = again_.reason();
+      change_ = again_.refusal().text;
     } else if (again_.bytes() == walk_.bytes() && again_.objects() == walk_.objects()) {
       std::swap(walk_, again_);
       return true;
@@ -84,8 +84,8 @@ struct Alone {
   std::unique_ptr<Walked> walked;
 
   bool add_to(Walk& walk) const noexcept { return walk.add(referent(reference), "a function that ran"); }
-  bool take() {
-    return walked->take([this](Walk& walk) { return add_to(walk); });
+  bool take(refusal::Refusal& refusal) {
+    return walked->take([this](Walk& walk) { return add_to(walk); }, refusal);
   }
   // True as well when it is gone: who led to it has changed, then.
   bool holds() {
@@ -103,7 +103,7 @@ struct GlobalsGuard::State {
   std::vector<std::uint64_t> form;  // with the walks' bytes: equal for guards of the same
   std::string change;
 
-  bool take(const ExecutedCode::State& code, std::string& reason);
+  bool take(const ExecutedCode::State& code, refusal::Refusal& refusal);
   void ask_for_reports();  // once, after take(): before, all is looked at
   bool holds();
   bool same_as(const State& other) const;
@@ -112,8 +112,8 @@ struct GlobalsGuard::State {
   bool walk_into(Walk& walk) const;
 
  private:
-  bool take_alone(std::string& reason);
-  bool closures_known(const std::vector<Object*>& objects, std::string& reason) const;
+  bool take_alone(refusal::Refusal& refusal);
+  bool closures_known(const std::vector<Object*>& objects, refusal::Refusal& refusal) const;
   void identify();
   bool all_hold();
   bool names_hold(bool& walk_to_know);
@@ -148,20 +148,18 @@ bool GlobalsGuard::State::walk_into(Walk& walk) const {
   return plan.environment == nullptr || walk.add(plan.environment, "os.environ");
 }
 
-bool GlobalsGuard::State::take_alone(std::string& reason) {
+bool GlobalsGuard::State::take_alone(refusal::Refusal& refusal) {
   const std::vector<Object*>& objects = walked.walk().objects();
   const std::unordered_set<Object*> known(objects.begin(), objects.end());
   for (Object* reference : plan.alone) {
     if (known.count(referent(reference)) != 0) continue;
     alone.push_back({reference, std::make_unique<Walked>()});
-    if (alone.back().take()) continue;
-    reason = alone.back().walked->change();
-    return false;
+    if (!alone.back().take(refusal)) return false;
   }
-  return closures_known(objects, reason);
+  return closures_known(objects, refusal);
 }
 
-bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, std::string& reason) const {
+bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, refusal::Refusal& refusal) const {
   std::unordered_set<Object*> codes;
   for (Object* object : objects) {
     if (is_function(object)) codes.insert(function_parts(object).code);
@@ -170,7 +168,7 @@ bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, st
     if (codes.count(code) != 0) continue;
     char name[256];
     const std::size_t size = copy_text(field<Object*>(code, g_layout.code_name), name, sizeof(name));
-    reason = "a function with a closure ran that no global leads to: " + std::string(name, size);
+    refusal = refusal::make(refusal::closure_without_global, std::string_view(name, size));
     return false;
   }
   return true;
@@ -191,13 +189,10 @@ void GlobalsGuard::State::identify() {
   for (const FunctionMark& mark : plan.functions) form.push_back(reinterpret_cast<std::uint64_t>(mark.function()));
 }
 
-bool GlobalsGuard::State::take(const ExecutedCode::State& code, std::string& reason) {
-  if (!plan.make(code, reason)) return false;
-  if (!walked.take([this](Walk& walk) { return walk_into(walk); })) {
-    reason = walked.change();
-    return false;
-  }
-  if (!take_alone(reason)) return false;
+bool GlobalsGuard::State::take(const ExecutedCode::State& code, refusal::Refusal& refusal) {
+  if (!plan.make(code, refusal)) return false;
+  if (!walked.take([this](Walk& walk) { return walk_into(walk); }, refusal)) return false;
+  if (!take_alone(refusal)) return false;
   identify();
   return true;
 }
@@ -362,7 +357,7 @@ GlobalsGuard::~GlobalsGuard() {
   state_.reset();
 }
 
-std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const ExecutedCode& code, std::string& reason) noexcept {
+std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const ExecutedCode& code, refusal::Refusal& refusal) noexcept {
   const KeepException keep;
   try {
     ask_dictionaries();
@@ -370,15 +365,15 @@ std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const ExecutedCode& code, std::
     const NoCollection no_collection;
     auto state = std::make_shared<State>();
     if (!check_objects()) {
-      reason = "this Python's objects are laid out in a way that is not known";
+      refusal = refusal::make(refusal::unknown_layout);
       return nullptr;
     }
-    if (!state->take(*code.state_, reason)) return nullptr;
+    if (!state->take(*code.state_, refusal)) return nullptr;
     std::unique_ptr<GlobalsGuard> guard(new GlobalsGuard);
     guard->state_ = shared(std::move(state));
     return guard;
   } catch (const std::bad_alloc&) {
-    reason = "no memory";
+    refusal = refusal::out_of_memory();
   }
   return nullptr;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compressor/cache/cache.h"
+#include "compressor/refusal/refusal.h"
 #include "python_hooks/guards/sharing.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/observation/executed_code.h"
@@ -28,8 +29,8 @@ namespace grape::python::state {
 // code, dictionaries of modules, classes, functions without closures, plain values. Guards of the same are one inside.
 class GlobalsGuard {
  public:
-  // After end(), also when that gave false. Null: refused; `reason`: a value that cannot be walked, and its name.
-  static std::unique_ptr<GlobalsGuard> take(const ExecutedCode& code, std::string& reason) noexcept;
+  // After end(), also when that gave false. Null: refused; `refusal`: a value that cannot be walked, and its name.
+  static std::unique_ptr<GlobalsGuard> take(const ExecutedCode& code, refusal::Refusal& refusal) noexcept;
   ~GlobalsGuard();
   bool holds() noexcept;
   const std::string& change() const noexcept;  // what is not as it was; after holds() gave false

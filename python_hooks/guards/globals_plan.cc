@@ -429,9 +429,9 @@ GlobalsPlan::~GlobalsPlan() {
   if (environment != nullptr) g_api.Py_DecRef(environment);
 }
 
-bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
+bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusal) {
   if (!instructions_known()) {
-    reason = "this Python's instructions are not known: its module opcode is not imported";
+    refusal = refusal::make(refusal::unknown_instructions);
     return false;
   }
   Planner planner(*this);
@@ -439,12 +439,12 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
     if (!planner.names_of(key)) throw std::bad_alloc();
   }
   if (planner.reads() != nullptr) {
-    reason = std::string("reads ") + planner.reads() + ", which cannot be guarded";
+    refusal = refusal::make(refusal::reads_hidden, planner.reads());
     return false;
   }
   if (code.asks_handled || planner.asks_handled()) {
     if (handles_exception()) {
-      reason = "asks for the exception that is handled, and was called while one is";
+      refusal = refusal::make(refusal::asks_handled_exception);
       return false;
     }
     nothing_handled = true;
@@ -461,7 +461,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, std::string& reason) {
   for (Object* variable : code.contexts) contexts.emplace_back(variable);
   for (const WatchedNames& watched : names) {
     if (Object* name = watched.set_to_unknown()) {
-      reason = "sets the global " + watched.name_of(name);
+      refusal = refusal::make(refusal::sets_global, watched.name_of(name));
       return false;
     }
   }

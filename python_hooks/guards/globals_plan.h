@@ -99,7 +99,7 @@ struct GlobalsPlan {
   GlobalsPlan& operator=(const GlobalsPlan&) = delete;
 
   // Throws std::bad_alloc. False: refused.
-  bool make(const ExecutedCode::State& code, std::string& reason);
+  bool make(const ExecutedCode::State& code, refusal::Refusal& refusal);
 };
 
 long abstract_token() noexcept;

@@ -96,11 +96,11 @@ struct ModuleGuard::State {
 ModuleGuard::ModuleGuard() : state_(new State) {}
 ModuleGuard::~ModuleGuard() = default;
 
-std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, std::string& reason) noexcept {
+std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refusal::Refusal& refusal) noexcept {
   const KeepException keep;
   try {
     if (const char* hooks = global_hooks().find()) {
-      reason = std::string("a hook for all modules is registered (torch.nn.modules.module.") + hooks + ")";
+      refusal = refusal::make(refusal::hook_for_all_modules, hooks);
       return nullptr;
     }
     std::unique_ptr<ModuleGuard> guard(new ModuleGuard);
@@ -110,13 +110,13 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, std::
     state.self = self != nullptr && state.root != nullptr ? g_api.PyWeakref_NewRef(self, nullptr) : nullptr;
     if (state.root == nullptr || (self != nullptr && state.self == nullptr)) {
       g_api.PyErr_Clear();
-      reason = "an object that cannot be referred to weakly";
+      refusal = refusal::make(refusal::no_weak_reference);
       return nullptr;
     }
     if (state.look(state.walk, nullptr)) return guard;
-    reason = state.walk.reason();
+    refusal = state.walk.refusal();
   } catch (const std::bad_alloc&) {
-    reason.clear();
+    refusal = {};
   }
   return nullptr;
 }
@@ -137,7 +137,7 @@ bool ModuleGuard::holds() noexcept {
     }
     if (state.watch.holds()) return true;
     if (!state.look(state.again, &state.walk.bytes())) {
-      state.change = state.again.reason();
+      state.change = state.again.refusal().text;
     } else if (state.again.bytes() == state.walk.bytes()) {
       // An object that looks alike is another one all the same: to `is`, as a key, and where the call returns it.
       if (state.again.objects() == state.walk.objects()) {

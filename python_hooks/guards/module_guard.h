@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "compressor/refusal/refusal.h"
 #include "python_hooks/guards/sharing.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/walk/walk.h"
@@ -17,9 +18,9 @@ namespace grape::python::state {
 
 class ModuleGuard {
  public:
-  // Of `root`, a module or a function, and of `self`, another module (null: none). Null: refused; `reason` says what (a
-  // hook on a submodule, an opaque attribute, ...) and where.
-  static std::unique_ptr<ModuleGuard> take(Object* root, Object* self, std::string& reason) noexcept;
+  // Of `root`, a module or a function, and of `self`, another module (null: none). Null: refused; `refusal` says what
+  // (a hook on a submodule, an opaque attribute, ...) and where.
+  static std::unique_ptr<ModuleGuard> take(Object* root, Object* self, refusal::Refusal& refusal) noexcept;
   ~ModuleGuard();
 
   // The budget for GPT-2 (150 modules, 148 parameters): 15 us when nothing has changed. If a version moved but the

@@ -48,7 +48,7 @@ class WatchedNames {
   // After a walk found all to be the same: these are the objects now.
   void take_again();
 
-  // Writes down the values that count by what they hold. False: refused, see the walk's reason.
+  // Writes down the values that count by what they hold. False: refused, see the walk's refusal().
   bool walk(Walk& into) const;
   // All that identifies the values that count by identity.
   void identify(std::vector<std::uint64_t>& out) const;

@@ -50,7 +50,7 @@ std::string place_of(Object* frame, Object* code) {
   Object* file = field<Object*>(code, g_layout.code_file);
   const std::string_view name(path, copy_text(file, path, sizeof(path)));
   std::snprintf(line, sizeof(line), ":%d", g_api.PyFrame_GetLineNumber(frame));
-  return std::string(" at ").append(last_two_parts(name)).append(line);
+  return std::string(last_two_parts(name)).append(line);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ bool others_observe() noexcept;
 // Are there other threads that run Python code? They may have, while a call gave the interpreter's lock away.
 bool other_threads() noexcept;
 
-// " at model.py:12": where the innermost code that is not the standard library's stands; empty: nowhere.
+// "model.py:12": where the innermost code that is not the standard library's stands; empty: nowhere.
 std::string current_place();
 
 }  // namespace grape::python::state

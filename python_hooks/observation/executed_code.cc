@@ -30,15 +30,19 @@ void keep(std::vector<Object*>& list, Object* object) {
   g_api.Py_IncRef(object);
 }
 
-void refuse(State& state, const std::string& what) {
-  if (state.reason.empty()) state.reason = what + current_place();
+template <std::size_t count, typename... Parts>
+void refuse(State& state, refusal::Form<count> form, const Parts&... parts) {
+  if (state.refusal) return;
+  refusal::Refusal refusal = refusal::make(form, parts...);
+  refusal.place = current_place();
+  state.refusal = std::move(refusal);
 }
 
 // First of importlib._bootstrap._find_and_load(name, import_).
 std::string name_of_import(Object* name) {
   char text[128];
   const std::size_t size = name != nullptr && is_text(name) ? copy_text(name, text, sizeof(text)) : 0;
-  return "imports " + std::string(text, size);
+  return std::string(text, size);
 }
 
 bool called_by_user() noexcept {
@@ -63,28 +67,29 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
     case EffectKind::kRefused:
     case EffectKind::kPool:
     case EffectKind::kSetting:
-      refuse(state, (effect.attribute ? "uses " : "calls ") + std::string(effect.name));
+      refuse(state, effect.attribute ? refusal::uses_gradient : refusal::calls, effect.name);
+      break;
+    case EffectKind::kRandom:
+      refuse(state, refusal::calls_generator, effect.name);
       break;
     case EffectKind::kBackward:
-      state.backward = state.backward || state.reason.empty();
-      refuse(state, std::string("calls ") + effect.name);
+      state.backward = state.backward || !state.refusal;
+      refuse(state, refusal::calls_backward, effect.name);
       break;
     case EffectKind::kProfile:
       leave_profile();
-      refuse(state, std::string("calls ") + effect.name);
+      refuse(state, refusal::calls, effect.name);
       break;
     case EffectKind::kImport:
-      refuse(state, name_of_import(first));
+      refuse(state, refusal::imports, name_of_import(first));
       break;
     case EffectKind::kFromUsers:
       if (called_by_user()) {
-        refuse(state,
-               (effect.attribute ? "reads " : "calls ") + std::string(effect.name) + ", which cannot be guarded");
+        refuse(state, effect.attribute ? refusal::reads_hidden : refusal::calls_hidden, effect.name);
       }
       break;
     case EffectKind::kHash:
-      if (second != nullptr && hashed_by_address(second) && called_by_user())
-        refuse(state, "calls hash() of an object, which cannot be guarded");
+      if (second != nullptr && hashed_by_address(second) && called_by_user()) refuse(state, refusal::hashes_object);
       break;
     case EffectKind::kAbstract:
       state.asks_abstract = true;
@@ -180,20 +185,19 @@ void note_frame(void* context, const void* frame) {
   }
 }
 
-// What has left the call, as "raises ValueError".
+// What has left the call, as "ValueError".
 std::string name_of_exception(Object* type) {
   const char* name = is_type(type) ? field<const char*>(type, 24) : "an exception";
   const char* dot = std::strrchr(name, '.');
-  return std::string("raises ") + (dot != nullptr ? dot + 1 : name);
+  return dot != nullptr ? dot + 1 : name;
 }
 
 bool finish(State& state, bool undisturbed) {
-  if (Object* type = g_api.PyErr_Occurred()) {
-    if (state.reason.empty()) state.reason = name_of_exception(type);
-  }
-  if (!undisturbed && state.reason.empty()) state.reason = "runs code compiled by torch.compile, or nests calls deeply";
-  if (state.lost && state.reason.empty()) state.reason = "no memory";
-  return state.reason.empty();
+  Object* type = g_api.PyErr_Occurred();
+  if (type != nullptr && !state.refusal) state.refusal = refusal::make(refusal::raises, name_of_exception(type));
+  if (!undisturbed && !state.refusal) state.refusal = refusal::make(refusal::compiled_code);
+  if (state.lost && !state.refusal) state.refusal = refusal::out_of_memory();
+  return !state.refusal;
 }
 
 }  // namespace
@@ -229,7 +233,7 @@ void State::clear() noexcept {
   code_notes.clear();
   function_notes.clear();
   type_notes.clear();
-  reason.clear();
+  refusal = {};
   reads_environment = asks_abstract = asks_thread = asks_handled = sees_storages = makes_weak_references = backward =
       lost = false;
 }
@@ -274,7 +278,7 @@ cache::Digest ExecutedCode::digest() const {
   return digest_of_all(std::move(digests));
 }
 
-const std::string& ExecutedCode::reason() const noexcept { return state_->reason; }
+const refusal::Refusal& ExecutedCode::refusal() const noexcept { return state_->refusal; }
 bool ExecutedCode::makes_weak_references() const noexcept { return state_->makes_weak_references; }
 HostDraws* ExecutedCode::unseen_draws() const noexcept {
   return state_->draws.unseen() ? &state_->draws.draws() : nullptr;

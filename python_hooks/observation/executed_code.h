@@ -4,9 +4,9 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "compressor/cache/cache.h"
+#include "compressor/refusal/refusal.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/observation/host_draws.h"
 
@@ -18,15 +18,15 @@ class ExecutedCode {
   // is at work, this thread's call is observed already, or this interpreter is not as expected.
   bool begin() noexcept;
   // Always after a successful begin(), also when the call raised: the exception stays set. False: the code did
-  // something that no state shows; reason() says what and where ("calls print() at models/model.py:12"): print, files
+  // something that no state shows; refusal() says what and where ("calls print()", "models/model.py:12"): print, files
   // and streams, logging and warnings that were shown, clocks, setting the environment, sockets, processes, signals,
   // host random sources (also NumPy's and PyTorch's generators read or set; torch's operators that draw from the CPU
   // generator show only in HostRandom), threads started or signalled, input, import of a module that was not
   // imported, backward passes, collectives, gc, an exception that left the call. C functions of other extensions are
   // taken for functions of their arguments.
   bool end() noexcept;
-  const std::string& reason() const noexcept;
-  bool ran_backward() const noexcept;  // the reason is a backward pass
+  const refusal::Refusal& refusal() const noexcept;
+  bool ran_backward() const noexcept;  // it is for a backward pass
   // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for
   // the caller to keep. Null: somebody did, or that is not known.
   HostDraws* unseen_draws() const noexcept;

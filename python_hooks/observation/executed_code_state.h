@@ -49,7 +49,7 @@ struct ExecutedCode::State {
   bool makes_weak_references = false;
   bool backward = false;  // refused for a backward pass
   bool lost = false;      // something could not be noted
-  std::string reason;
+  refusal::Refusal refusal;
   DrawWatch draws;
 
   void clear() noexcept;  // gives all references up

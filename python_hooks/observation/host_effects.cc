@@ -117,12 +117,13 @@ Row g_native[] = {
 
 Row g_native_installed[] = {
     {"numpy.random.mtrand", "RandomState.*"},
-    {"numpy.random._generator", "Generator.*"},
+    {"numpy.random._generator", "Generator.*", EffectKind::kRandom},
     {"numpy.random.bit_generator", "BitGenerator.random_raw"},
     {"torch._C",
      "Generator.manual_seed Generator.seed Generator.set_state Generator.set_offset Generator.get_state "
      "Generator.get_offset Generator.initial_seed Generator.graphsafe_set_state Generator.graphsafe_get_state "
-     "Generator.clone_state"},
+     "Generator.clone_state",
+     EffectKind::kRandom},
     {"torch._C",
      "_VariableFunctionsClass.rand _VariableFunctionsClass.randn _VariableFunctionsClass.randint "
      "_VariableFunctionsClass.randperm",

@@ -10,6 +10,7 @@ namespace grape::python::state {
 // What a call means for the observed one.
 enum class EffectKind : std::uint8_t {
   kRefused,      // seen from outside, or answered by what no state shows
+  kRandom,       // the same; draws random numbers from a generator, or sets one
   kPool,         // the same; memory comes from another pool from now on
   kSetting,      // the same; sets what calls depend on and what is not asked for at each call
   kBackward,     // the same; runs autograd's backward pass

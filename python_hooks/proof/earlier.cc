@@ -33,14 +33,14 @@ bool copied(const Observation& observation, const grape::replay::Shadow& shadow)
   return true;
 }
 
-// Could what an earlier process knows serve as the other observed run? "": it could; else why not.
+// Could what an earlier process knows serve as the other observed run? Null: it could; else why not.
 const char* against_earlier(const Observation& observation, const Seen& seen) {
   if (!seen.shadowed) return "memory could not be copied before it";
-  if (!observation.writes_known) return kUnknownWrites;
+  if (!observation.writes_known) return "its code names a tensor that it did not name before";
   if (!observation.draws.empty()) return "it draws random numbers on the host";
   // They may have been at work as memory was copied.
   if (!observation.others.empty() || !joins(observation)) return "it works on several streams";
-  return copied(observation, seen.shadow) ? "" : "it reaches memory that was not known before it";
+  return copied(observation, seen.shadow) ? nullptr : "it reaches memory that was not known before it";
 }
 
 // Is it the program that an earlier process proved for this call? Then `noise` is what differs nevertheless, and the
@@ -52,7 +52,7 @@ bool same_as_earlier(const cache::Call& name, const Observation& observation, pr
   if (earlier == nullptr) return false;
   const program::Comparison comparison = program::compare(own, *earlier);
   if (comparison.difference != program::Difference::kNone) {
-    why = program::describe(comparison, own, *earlier, readable);
+    why = program::describe(comparison, own, *earlier, readable).text;
     return false;
   }
   noise = program::foreign_noise(own, *earlier, comparison.noise, host_places());
@@ -87,14 +87,16 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   if (!known_earlier(region, signature)) return nullptr;
   std::string why;
   program::ForeignNoise noise;
-  const bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
-  if (same) why = against_earlier(observation, seen);
-  if (!why.empty()) {
+  bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
+  if (const char* against = same ? against_earlier(observation, seen) : nullptr) {
+    same = false;
+    why = against;
+  }
+  if (!same) {
     log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
     return nullptr;
   }
-  seen.reason.clear();
-  seen.place.clear();
+  seen.refusal = {};
   trial = std::make_unique<Trial>();
   trial->noise = noise.replaced;
   trial->foreign = std::move(noise);

@@ -16,7 +16,7 @@ const cache::Call& name_of(const Region& region, const Signature& signature, con
                            Seen& seen);
 
 // An observed call of an earlier process, which proved the program, and this one; none of that one's bytes is run.
-// Null: it is none, or `seen.reason` says why not. Throws std::bad_alloc.
+// Null: it is none, or `seen.refusal` says why not. Throws std::bad_alloc.
 std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signature, const Call& call,
                                          Observation& observation, std::unique_ptr<Trial>& trial, Seen& seen);
 // Of a call that was compared with one of this process: what it tells of bytes that an earlier process had otherwise.

@@ -68,7 +68,7 @@ void refuse_deferred(Region& region, Object* root) noexcept {
   if (kind == nullptr) return;
   region.given_up = true;
   try {
-    region.reasons.add(std::string("is ") + kind + ", whose code runs after the call", {});
+    region.reasons.add(refusal::make(refusal::deferred, kind));
   } catch (const std::bad_alloc&) {  // then without a reason
   }
 }

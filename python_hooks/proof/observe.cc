@@ -51,22 +51,22 @@ program::Program statics_of(const Region& region) {
 }
 
 // What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
-// False: `seen.reason`.
+// False: `seen.refusal`.
 bool copy_memory(const Region& region, const Signature& signature, const Call& call, Seen& seen) {
   auto* stream = reinterpret_cast<CUstream>(call.work.stream);
   const grape::replay::ContextScope scope(call.work.context);
   if (!scope.entered()) {
-    seen.reason = kNoContext;
+    seen.refusal = refusal::make(refusal::no_context);
     return false;
   }
   if (signature.stage == Stage::kObserved) {
     const Observation& first = *signature.observation;
     const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
-    seen.shadowed = seen.shadow.before(stream, memory, seen.reason);
+    seen.shadowed = seen.shadow.before(stream, memory, seen.refusal);
     return seen.shadowed;
   }
   if (!known_earlier(region, signature)) return true;
-  std::string ignored;
+  refusal::Refusal ignored;
   seen.shadowed = seen.shadow.before(stream, reachable_memory(region, statics_of(region), nullptr, call), ignored);
   return true;
 }
@@ -77,7 +77,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
     signature.observation = nullptr;
     signature.stage = Stage::kSeen;
   }
-  seen.before = state::Before::take(*call.walk, *region.guard, lasting_argument(region), seen.reason);
+  seen.before = state::Before::take(*call.walk, *region.guard, lasting_argument(region), seen.refusal);
   if (seen.before == nullptr) return false;
   if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(seen.globals_before);
   seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
@@ -86,13 +86,13 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   seen.host_random.take();
   if (!copy_memory(region, signature, call, seen)) return false;
   if (!seen.code.begin()) {
-    seen.reason = "another profiler or debugger is at work on this thread";
+    seen.refusal = refusal::make(refusal::observed_by_others);
     return false;
   }
   seen.nodes_before = state::autograd_nodes();
   if (seen.sink.begin(reinterpret_cast<std::uint64_t>(call.work.context))) return true;
   seen.code.end();
-  seen.reason = seen.sink.end().reason;
+  seen.refusal = seen.sink.end().refusal;
   return false;
 }
 
@@ -118,49 +118,48 @@ bool find_writes(const state::GlobalsGuard& globals, const Seen& seen, std::vect
   return true;
 }
 
-// What the call drew on the host, where a replay can draw the same. False: `seen.reason`.
+// What the call drew on the host, where a replay can draw the same. False: `seen.refusal`.
 bool find_draws(Seen& seen, state::HostDraws& draws) {
   if (state::HostDraws* unseen = seen.code.unseen_draws()) draws = std::move(*unseen);
   if (seen.host_random.moved_by(draws)) return true;
-  seen.reason = "draws random numbers on the host";
+  seen.refusal = refusal::make(refusal::draws_on_host);
   return false;
 }
 
-// Null: `seen.reason` says why this call is of no use.
+// Null: `seen.refusal` says why this call is of no use.
 std::unique_ptr<Observation> conclude(Region& region, const Signature& signature, const Call& call, Object* result,
                                       Seen& seen) {
   auto recorded = seen.sink.end();
   const std::uint64_t nodes_made = state::autograd_nodes() - seen.nodes_before;
   const bool clean = seen.code.end();
   if (result == nullptr) {
-    seen.reason = "the call raised an exception";
+    seen.refusal = refusal::make(refusal::raised);
     return nullptr;
   }
   if (recorded.record == nullptr) {
-    seen.reason = std::move(recorded.reason);
-    seen.place = place_of_frame(recorded.frame);
+    seen.refusal = std::move(recorded.refusal);
+    seen.refusal.place = place_of_frame(recorded.frame);
   }
   // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
   region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
   const bool may_set_up = signature.stage != Stage::kObserved && !signature.set_up;
-  if (recorded.record != nullptr && !recorded.set_up.empty() && !may_set_up) {
+  if (recorded.record != nullptr && recorded.set_up && !may_set_up) {
     recorded.record = nullptr;  // what was observed before waits for the next one
     recorded.again = true;
-    seen.reason = std::move(recorded.set_up);
-    seen.place = place_of_frame(recorded.set_up_frame);
+    seen.refusal = std::move(recorded.set_up);
+    seen.refusal.place = place_of_frame(recorded.set_up_frame);
   }
   seen.again = recorded.again || (recorded.record != nullptr && recorded.loaded);
   if (!clean) {
-    seen.reason = seen.code.reason();
+    seen.refusal = seen.code.refusal();
     seen.autograd = seen.code.ran_backward();
-    seen.place.clear();
   }
   if (!clean || recorded.record == nullptr) return nullptr;
   if (region.automatic && recorded.record->nodes.size() < g_look_limits.least_work) {
-    region.unfit = "nobody named it, and it launches so little that replays gain nothing";
+    region.unfit = refusal::found_small;
   }
   if (region.function && recorded.record->nodes.empty()) {
-    seen.reason = "does no work on a GPU";
+    seen.refusal = refusal::make(refusal::no_gpu_work);
     return nullptr;
   }
   program::RandomState& random = seen.random;
@@ -171,30 +170,30 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     return nullptr;
   }
   state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
-  seen.reason = changed_by_call(region, known, call);
-  if (!seen.reason.empty()) {
+  seen.refusal = changed_by_call(region, known, call);
+  if (seen.refusal) {
     if (!region.guard->holds()) note_change_of_self(region, call);
     return nullptr;
   }
-  seen.reason = moved_in_globals(seen.globals_before);
-  if (!seen.reason.empty()) {
+  seen.refusal = moved_in_globals(seen.globals_before);
+  if (seen.refusal) {
     seen.autograd = true;
     return nullptr;
   }
   auto observation = std::make_unique<Observation>();
   observation->module_epoch = seen.module_epoch;
   observation->loaded = recorded.loaded;
-  observation->set_up = !recorded.set_up.empty();
+  observation->set_up = static_cast<bool>(recorded.set_up);
   observation->draws = std::move(draws);
   observation->nodes_made = nodes_made;
   observation->outcome =
-      state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.reason, &seen.autograd);
+      state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.refusal, &seen.autograd);
   if (observation->outcome == nullptr) return nullptr;
   if (observation->outcome->lets_go() && seen.code.makes_weak_references()) {
-    seen.reason = "lets go of an argument's objects, and makes weak references, which tell when they end";
+    seen.refusal = refusal::make(refusal::lets_go_with_weak_references);
     return nullptr;
   }
-  observation->globals = state::GlobalsGuard::take(seen.code, seen.reason);
+  observation->globals = state::GlobalsGuard::take(seen.code, seen.refusal);
   if (observation->globals == nullptr) return nullptr;
   observation->writes_known = find_writes(*observation->globals, seen, observation->writes);
   const state::Sharing& sharing = observation->globals->sharing();
@@ -205,8 +204,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   std::vector<std::uint64_t> left = blocks_without_result(record, *observation->outcome);
   std::vector<LeftCast> casts;
   if (!find_left_casts(region, call, record, left, casts)) {
-    seen.reason = "autocast keeps casts of its weights that were not known before";
-    seen.again = true;
+    seen.refusal = refusal::make(refusal::unknown_casts);
     return nullptr;
   }
   if (!left.empty() && may_set_up) {
@@ -216,7 +214,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     record.inputs.push_back({extent.address, extent.bytes});
   record.random = random;
   if (!make_recipes(record, *observation->outcome, casts, observation->recipes, observation->output_addresses,
-                    seen.reason)) {
+                    seen.refusal)) {
     return nullptr;
   }
   const std::uint64_t current = call.work.stream == 0 ? record::kLegacyStream : call.work.stream;
@@ -252,7 +250,7 @@ std::string place_of_read(const program::Program& program) {
 // Its shadow was equal, but not all that differs between the runs is known to be padding: the next call tries again.
 void try_again(std::unique_ptr<Trial> trial, std::unique_ptr<Proven> candidate, Observation& observation, Seen& seen) {
   if (trial->shadows >= kMostShadows) {
-    seen.reason = "what its kernels get differs from call to call, each time in other places: padding, or not";
+    seen.refusal = refusal::make(refusal::differs_each_time);
     return;
   }
   trial->candidate = std::move(candidate);
@@ -272,30 +270,29 @@ bool leave_same_casts(const Observation& last, const Observation& observation) {
                     [](const OutputRecipe& a, const OutputRecipe& b) { return a.cast == b.cast; });
 }
 
-// The last observed call, and this one. Null: `seen.reason` says why not.
+// The last observed call, and this one. Null: `seen.refusal` says why not.
 std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observation& last, Observation& observation,
                                       std::unique_ptr<Trial>& trial, Seen& seen) {
   const program::Comparison comparison = program::compare(last.program, observation.program);
   if (comparison.difference != program::Difference::kNone) {
-    seen.reason = program::describe(comparison, last.program, observation.program, readable);
+    seen.refusal = program::describe(comparison, last.program, observation.program, readable);
     const auto& nodes = observation.program.nodes;
-    if (comparison.node < nodes.size()) seen.place = place_of_frame(nodes[comparison.node].frame);
+    if (comparison.node < nodes.size()) seen.refusal.place = place_of_frame(nodes[comparison.node].frame);
   } else if (last.module_epoch != observation.module_epoch) {
-    seen.reason = "kernels were unloaded between the observed calls";
+    seen.refusal = refusal::make(refusal::kernels_unloaded_between);
   } else if (last.shared_addresses != observation.shared_addresses) {
-    seen.reason = "an argument is what a global holds in one call, and not in the other";
+    seen.refusal = refusal::make(refusal::argument_is_global_once);
   } else if (!joins(observation)) {
-    seen.reason = "leaves work on another stream that the current one does not wait for";
+    seen.refusal = refusal::make(refusal::leaves_work);
   } else if (!observation.writes_known) {
-    seen.reason = kUnknownWrites;
-    seen.again = true;
+    seen.refusal = refusal::make(refusal::unknown_writes);
   } else if (!last.draws.same_as(observation.draws)) {
-    seen.reason = "draws random numbers on the host, others in the one call than in the other";
+    seen.refusal = refusal::make(refusal::draws_otherwise);
   } else if (last.nodes_made != observation.nodes_made) {
-    seen.reason = "makes another number of nodes of autograd's graph than in the call before";
+    seen.refusal = refusal::make(refusal::makes_other_nodes);
   } else if (!leave_same_casts(last, observation)) {
-    seen.reason = "autocast keeps other casts than in the call before";
-  } else if (last.outcome->same_as(*observation.outcome, seen.reason)) {
+    seen.refusal = refusal::make(refusal::other_casts);
+  } else if (last.outcome->same_as(*observation.outcome, seen.refusal)) {
     trial = trial_of(last, observation, comparison.noise);
     return prove(region, call, *trial, observation, seen);
   }
@@ -371,14 +368,14 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
     const Settled settled = let_device_finish(region, call);
     if (settled == Settled::kBusy) {
       note_useless(region, signature, true);
-      region.reasons.add(kNeverIdle, {});
+      region.reasons.add(refusal::make(refusal::never_idle));
     }
     if (settled != Settled::kIdle) return call.eager(call.function, call.arguments, call.count, call.names);
   }
   const double started = now();
   Seen seen;
   if (!prepare(region, signature, call, seen)) {
-    region.reasons.add(seen.reason, seen.place);
+    region.reasons.add(seen.refusal);
     note_useless(region, signature, false);
     return call.eager(call.function, call.arguments, call.count, call.names);
   }
@@ -394,11 +391,11 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
     std::unique_ptr<Observation> observation = conclude(region, signature, call, result, seen);
     if (observation != nullptr) advance(region, signature, call, std::move(observation), seen);
   } catch (const std::bad_alloc&) {
-    seen.reason = "no host memory";
+    seen.refusal = refusal::make(refusal::no_host_memory);
   }
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
            region.name.c_str(), (called - started) * 1e3, (now() - begin) * 1e3, (begin - called) * 1e3);
-  if (seen.reason.empty()) {
+  if (!seen.refusal) {
     region.useful = true;
     signature.failures = region.failures = 0;
   } else if (result != nullptr) {
@@ -406,10 +403,11 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
       region.autograd.begin();
       region.free_of_gradients = false;
     } else {
-      note_useless(region, signature, seen.again);
+      note_useless(region, signature, seen.again || refusal::is_passing(seen.refusal.id));
     }
-    region.reasons.add(seen.reason, seen.place);
-    log_line(LogLevel::kDebug, "%s: not replayed: %s", region.name.c_str(), seen.reason.c_str());
+    region.reasons.add(seen.refusal);
+    log_line(LogLevel::kDebug, "%s: not replayed: %s%s%s", region.name.c_str(), seen.refusal.text.c_str(),
+             seen.refusal.place.empty() ? "" : ", at ", seen.refusal.place.c_str());
   }
   return result;
 }

@@ -177,28 +177,26 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   auto* stream = reinterpret_cast<CUstream>(call.work.stream);
   const auto quiet = quiet_after_call(region, call);
   if (quiet == nullptr) {
-    seen.reason = kNeverIdle;
-    seen.again = true;
+    seen.refusal = refusal::make(refusal::never_idle);
     return nullptr;
   }
   const OnWorkDevice device(call.work);
   if (!device.entered()) {
-    seen.reason = kNoContext;
-    seen.again = true;
+    seen.refusal = refusal::make(refusal::no_context);
     return nullptr;
   }
   if (!seen.shadow.after(stream,
                          output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
-                         seen.reason)) {
+                         seen.refusal)) {
     return nullptr;
   }
   if (changes_cast_weights(region, second, seen.shadow)) {
-    seen.reason = "changes a weight of which autocast keeps a cast";
+    seen.refusal = refusal::make(refusal::cast_weight_changed);
     return nullptr;
   }
   const BeforeReads before_reads = changed_before_reads(second, call, seen.shadow);
   if (before_reads == BeforeReads::kVisible) {
-    seen.reason = "changes memory of its arguments or its module before it reads a value on the host";
+    seen.refusal = refusal::make(refusal::changes_before_read);
     return nullptr;
   }
   auto proven = std::make_unique<Proven>();
@@ -208,7 +206,7 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   const bool quite_equal = trial.noise.empty() && trial.foreign.plain.empty();
   const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(call.work.device);
   if (harmless == 0) {
-    seen.reason = "no device memory";
+    seen.refusal = refusal::make(refusal::no_device_memory);
     return nullptr;
   }
   padding().set_module_epoch(second.module_epoch);
@@ -228,10 +226,10 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
   std::vector<Object*> tensors;
   if (!reserve_arena(region, call.work, proven->plan.bytes, bindings.arena) ||
       !make_outputs(*second.outcome, second.recipes, tensors, bindings.outputs)) {
-    seen.reason = "no device memory";
+    seen.refusal = refusal::make(refusal::no_device_memory);
     return nullptr;
   }
-  if (!place_host_data(*proven, whole, call.work, seen.reason)) {
+  if (!place_host_data(*proven, whole, call.work, seen.refusal)) {
     drop(tensors);
     return nullptr;
   }
@@ -243,20 +241,19 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
     region.execs.hand_over(trial.candidate->program, proven->program, proven->plan, bindings);
     trial.candidate = nullptr;
   }
-  const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.reason);
-  std::string difference;
+  const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.refusal);
+  refusal::Refusal difference;
   auto found = grape::replay::Shadow::Found::kDifferent;
   const bool ran =
       prepared && seen.shadow.compare(stream, proven->others, proven->steps,
                                       output_ranges(second.program, bindings.outputs, second.recipes, *second.outcome),
-                                      before_reads == BeforeReads::kHidden, found, difference, seen.reason);
+                                      before_reads == BeforeReads::kHidden, found, difference, seen.refusal);
   drop(tensors);
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
            program->nodes.size(), (now() - planned) * 1e3);
   if (!ran) return nullptr;
   if (found != grape::replay::Shadow::Found::kSame && seen.shadow.others_worked()) {
-    seen.reason = kOthersWorked;
-    seen.again = true;
+    seen.refusal = refusal::make(refusal::others_worked);
     return nullptr;
   }
   if (found == grape::replay::Shadow::Found::kNotDeterministic) {
@@ -264,14 +261,13 @@ std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Ob
       trial.noise.clear();  // its shadows tell nothing about padding
       return proven;
     }
-    seen.reason = "gives other bytes each time it runs, on the same memory (" + difference +
-                  "): GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless";
+    seen.refusal = refusal::make(refusal::other_bytes_each_time, difference.text);
     return nullptr;
   }
   if (found != grape::replay::Shadow::Found::kSame) {
     seen.differed = true;
     seen.learned = padding().refute(second.program, tried);
-    seen.reason = "a graph of the same work left other bytes than the call itself: " + difference;
+    seen.refusal = refusal::make(refusal::left_other_bytes, difference.text);
     return nullptr;
   }
   padding().confirm(*program, tried);

@@ -26,13 +26,13 @@ struct Seen {
   program::RandomState random;
   state::HostRandom host_random;  // before it
   std::uint32_t module_epoch = 0;
-  bool shadowed = false;      // what it can reach was copied before it ran
-  bool learned = false;       // from that: something that was taken for padding may be a pointer
-  bool differed = false;      // a graph of the same work left other bytes
-  bool autograd = false;      // of no use because autograd is at work
-  bool again = false;         // of no use this time, but maybe next time: a first call, ...
-  cache::Call name;           // what other processes can know of it; no region: not asked yet
-  std::string reason, place;  // where it stands in the program, if the reason does not say so itself
+  bool shadowed = false;     // what it can reach was copied before it ran
+  bool learned = false;      // from that: something that was taken for padding may be a pointer
+  bool differed = false;     // a graph of the same work left other bytes
+  bool autograd = false;     // of no use because autograd is at work
+  bool again = false;        // of no use this time, but maybe next time: a first call, ...
+  cache::Call name;          // what other processes can know of it; no region: not asked yet
+  refusal::Refusal refusal;  // why it is of no use, or did not come to a proof
 };
 
 // What is known to be padding, in all regions. Never destroyed.
@@ -49,14 +49,13 @@ std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, co
 std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const program::Program& program);
 
 // Another observed call told the same program: its graph runs in the shadow, with the padding of the others. Null:
-// `seen.reason` says why not.
+// `seen.refusal` says why not.
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen);
 
 // Does all work end on the current stream? Then whoever waits for the stream that the graph is launched on waits for
 // all of it, as in the eager call.
 bool joins(const Observation& observation);
 
-constexpr char kUnknownWrites[] = "its code names a tensor that it did not name before";
 // The kernel's name as its author wrote it.
 std::string readable(const std::string& name);
 

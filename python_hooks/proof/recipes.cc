@@ -49,13 +49,13 @@ std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& re
 
 bool make_recipes(const program::RegionRecord& record, const state::Outcome& outcome,
                   const std::vector<LeftCast>& casts, std::vector<OutputRecipe>& recipes,
-                  std::vector<std::uint64_t>& addresses, std::string& reason) {
+                  std::vector<std::uint64_t>& addresses, refusal::Refusal& refusal) {
   addresses = surviving_blocks(record);
   std::vector<bool> held(addresses.size(), false);
   const auto& made = outcome.made();
   for (std::uint32_t i = 0; i < made.size(); ++i) {
     if (made[i].device_type != state::kCudaDevice) {
-      reason = "returns a tensor on the CPU that it made";
+      refusal = refusal::make(refusal::returns_cpu_tensor);
       return false;
     }
     if (made[i].group >= recipes.size()) recipes.resize(made[i].group + 1);
@@ -66,7 +66,7 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
     if (made[i].storage_bytes == 0) continue;
     const auto at = std::find(addresses.begin(), addresses.end(), made[i].storage);
     if (at == addresses.end()) {
-      reason = "returns memory that was not allocated during the call";
+      refusal = refusal::make(refusal::returns_older_memory);
       return false;
     }
     recipe.has_block = true;
@@ -85,8 +85,7 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
     held[recipe.block] = true;
   }
   if (std::find(held.begin(), held.end(), false) != held.end()) {
-    reason = "keeps device memory that is not in its result";
-    if (state::autocast_keeps_casts()) reason += ": autocast keeps what it cast of parameters that require grad";
+    refusal = refusal::make(state::autocast_keeps_casts() ? refusal::keeps_casts : refusal::keeps_memory);
     return false;
   }
   return true;

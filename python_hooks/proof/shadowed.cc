@@ -38,23 +38,25 @@ std::vector<Watched> reachable_memory(const Region& region, const program::Progr
   return merged;
 }
 
-std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call) {
+refusal::Refusal changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call) {
   state::DispatchState after;
-  const char* blocked = nullptr;
+  refusal::Form<0> blocked;
   if (!state::take_dispatch_state(after, blocked) || !after.same_as(call.dispatch) || !is_as_it_was(call.work)) {
-    return "changes PyTorch's global state (grad mode, autocast, stream, ...)";
+    return refusal::make(refusal::changes_dispatch_state);
   }
   if (!region.guard->holds()) {
     const bool itself = region.function && call.self == nullptr;
-    return (itself ? "changes the function itself: " : "changes its module: ") + region.guard->change();
+    return refusal::make(itself ? refusal::changes_function : refusal::changes_module, region.guard->change());
   }
-  if (globals != nullptr && !globals->holds()) return "changes what its code names: " + globals->change();
+  if (globals != nullptr && !globals->holds()) {
+    return refusal::make(refusal::changes_names, globals->change());
+  }
   return {};
 }
 
-std::string moved_in_globals(const std::vector<state::TensorVersion>& before) {
-  const char* const moved = state::moved_autograd(before);
-  return moved != nullptr ? std::string("a tensor that its code names: the call ") + moved : std::string();
+refusal::Refusal moved_in_globals(const std::vector<state::TensorVersion>& before) {
+  const refusal::Form<1> moved = state::moved_autograd(before);
+  return moved ? refusal::make(moved, "a tensor that its code names") : refusal::Refusal();
 }
 
 std::vector<Range> output_ranges(const program::Program& program, const std::vector<std::uint64_t>& addresses,

@@ -16,11 +16,11 @@ std::vector<grape::replay::Shadow::Watched> reachable_memory(const Region& regio
                                                              const state::GlobalsGuard* globals, const Call& call);
 
 // What the call has left otherwise than it found it: PyTorch's switches, its module, what its code names. In words for
-// the user; "": nothing. `globals` may be null.
-std::string changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call);
+// the user. `globals` may be null.
+refusal::Refusal changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call);
 
-// What the call moved of what autograd notes of tensors that only globals hold, while these hold; "": nothing.
-std::string moved_in_globals(const std::vector<state::TensorVersion>& before);
+// What the call moved of what autograd notes of tensors that only globals hold, while these hold.
+refusal::Refusal moved_in_globals(const std::vector<state::TensorVersion>& before);
 
 // Of the program's outputs at `addresses`, in the order of the recipes: the bytes that the outcome's tensors have.
 std::vector<grape::replay::Shadow::Range> output_ranges(const program::Program& program,

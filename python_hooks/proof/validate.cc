@@ -20,7 +20,6 @@ namespace {
 
 using grape::replay::Shadow;
 
-constexpr char kOtherNodes[] = "makes another number of nodes of autograd's graph";
 constexpr std::uint32_t kMostDisturbed = 8;  // checks in a row whose differences may be another thread's doing
 
 CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.work.stream); }
@@ -31,7 +30,7 @@ class Check {
   Check(Region& region, Proven& proven, const Call& call) : region_(region), proven_(proven), call_(call) {}
 
   // False: it cannot be checked; `error` says why, or a guard does not hold.
-  bool begin(std::string& error) {
+  bool begin(refusal::Refusal& error) {
     Why why;
     if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_) || !storages_fit(proven_, call_) ||
         proven_.outcome->end_is_seen(*call_.walk)) {
@@ -46,51 +45,51 @@ class Check {
     nodes_before_ = state::autograd_nodes();
     others_changes_ = state::setting_changes_of_others();
     const grape::replay::ContextScope scope(call_.work.context);
-    if (!scope.entered()) error = kNoContext;
+    if (!scope.entered()) error = refusal::make(refusal::no_context);
     return scope.entered() && shadow_.before(stream_of(call_), memory, error);
   }
 
   // After the call has returned `result`.
-  Checked end(Object* result, std::string& difference, std::string& error) {
+  Checked end(Object* result, refusal::Refusal& difference, refusal::Refusal& error) {
     const std::uint64_t nodes_made = state::autograd_nodes() - nodes_before_;
     const bool host_random = !host_random_.moved_by(proven_.draws);
     if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
     if (state::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
-    std::string other = host_random ? "draws random numbers on the host" : other_state();
+    refusal::Refusal other = host_random ? refusal::make(refusal::draws_on_host) : other_state();
     const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.guard, error);
-    if (outcome == nullptr && error.empty()) return Checked::kInconclusive;
+    if (outcome == nullptr && !error) return Checked::kInconclusive;
     if (outcome == nullptr) {
-      if (other.empty()) other = error;
-      error.clear();
-    } else if (!proven_.outcome->same_as(*outcome, difference) && other.empty()) {
-      other = difference.empty() ? "another result" : difference;
+      if (!other) other = error;
+      error = {};
+    } else if (!proven_.outcome->same_as(*outcome, difference) && !other) {
+      other = difference ? difference : refusal::make(refusal::other_result);
     }
-    if (nodes_made != proven_.nodes_made && other.empty()) other = kOtherNodes;
+    if (nodes_made != proven_.nodes_made && !other) other = refusal::make(refusal::makes_other_nodes_than_replay);
     // Where the host has read another value, the call may have done anything.
-    if (!other.empty() && !proven_.steps.reads()) {
+    if (other && !proven_.steps.reads()) {
       difference = other;
       return Checked::kDiffers;
     }
-    const Checked checked = run_in_shadow(other.empty() ? outcome.get() : nullptr, difference, error);
-    if (checked != Checked::kEqual || other.empty()) return checked;
+    const Checked checked = run_in_shadow(other ? nullptr : outcome.get(), difference, error);
+    if (checked != Checked::kEqual || !other) return checked;
     difference = other;
     return Checked::kDiffers;
   }
 
  private:
-  // What the call changed, or did not, unlike a replay of it; "": nothing. Random numbers of the host aside.
-  std::string other_state() {
+  // What the call changed, or did not, unlike a replay of it. Random numbers of the host aside.
+  refusal::Refusal other_state() {
     std::uint64_t seed = 0, offset = 0;
     if (random_known_ && (!state::random_state(call_.work.device, seed, offset) || seed != seed_ ||
                           offset - offset_ != proven_.program.head().random_increment)) {
-      return "draws another amount of random numbers";
+      return refusal::make(refusal::random_amount_unlike_replay);
     }
-    std::string changed = changed_by_call(region_, proven_.globals.get(), call_);
-    return changed.empty() ? moved_in_globals(globals_before_) : changed;
+    refusal::Refusal changed = changed_by_call(region_, proven_.globals.get(), call_);
+    return changed ? changed : moved_in_globals(globals_before_);
   }
 
   // `outcome`: the call's; null: only what the host reads is looked at.
-  Checked run_in_shadow(const state::Outcome* outcome, std::string& difference, std::string& error) {
+  Checked run_in_shadow(const state::Outcome* outcome, refusal::Refusal& difference, refusal::Refusal& error) {
     const program::Program& program = proven_.program.head();
     program::Bindings& bindings = proven_.bindings;
     std::vector<Shadow::Range> eager_outputs, outputs;
@@ -101,7 +100,7 @@ class Check {
         if (recipe.cast < 0) {
           addresses[recipe.block] = outcome->made()[recipe.made.front()].storage;
         } else if (!find_kept_cast(region_, recipe, addresses[recipe.block])) {
-          difference = "autocast keeps other casts";
+          difference = refusal::make(refusal::other_casts_than_replay);
           return Checked::kDiffers;
         }
       }
@@ -109,14 +108,14 @@ class Check {
     }
     const auto quiet = quiet_after_call(region_, call_);
     const OnWorkDevice device(call_.work);
-    if (quiet == nullptr) error = kNeverIdle;
+    if (quiet == nullptr) error = refusal::make(refusal::never_idle);
     if (quiet == nullptr || !device.entered() || !shadow_.after(stream_of(call_), std::move(eager_outputs), error))
       return Checked::kInconclusive;
     bindings.seed = seed_;
     bindings.offset = offset_;
     std::vector<Object*> tensors;
     if (!place_call(region_, proven_, call_, tensors)) {
-      error = "no device memory";
+      error = refusal::make(refusal::no_device_memory);
       return Checked::kInconclusive;
     }
     if (outcome != nullptr) outputs = output_ranges(program, bindings.outputs, proven_.recipes, *outcome);
@@ -127,7 +126,7 @@ class Check {
     drop(tensors);
     if (!compared) return Checked::kInconclusive;
     if (found != Shadow::Found::kSame && shadow_.others_worked() && ++region_.disturbed <= kMostDisturbed) {
-      error = kOthersWorked;
+      error = refusal::make(refusal::others_worked);
       return Checked::kInconclusive;
     }
     region_.disturbed = 0;
@@ -147,8 +146,8 @@ class Check {
   bool random_known_ = false;
 };
 
-void say_unchecked(const Region& region, const std::string& error) {
-  if (!error.empty()) notice("GRAPE_VALIDATE: %s could not be checked: %s", region.name.c_str(), error.c_str());
+void say_unchecked(const Region& region, const refusal::Refusal& error) {
+  if (error) notice("GRAPE_VALIDATE: %s could not be checked: %s", region.name.c_str(), error.text.c_str());
 }
 
 }  // namespace
@@ -157,12 +156,12 @@ bool validation_due(Region& region) noexcept {
   return config().validate != 0 && ++region.since_validated >= config().validate;
 }
 
-Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, std::string& difference) {
-  std::string error;
+Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& difference) {
+  refusal::Refusal error;
   if (call.work.context == nullptr) grape::replay::have_context(call.work.device);
   const Settled settled = let_device_finish(region, call);
   if (settled != Settled::kIdle) {
-    if (settled == Settled::kBusy) say_unchecked(region, kNeverIdle);
+    if (settled == Settled::kBusy) say_unchecked(region, refusal::make(refusal::never_idle));
     result = call.eager(call.function, call.arguments, call.count, call.names);
     return Checked::kInconclusive;
   }

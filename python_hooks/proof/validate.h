@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "python_hooks/replay/run.h"
 
@@ -20,6 +19,6 @@ enum class Checked : std::uint8_t {
 bool validation_due(Region& region) noexcept;
 
 // Except for kNotPossible the call ran and `result` is what it returned; null with the program's exception.
-Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, std::string& difference);
+Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& difference);
 
 }  // namespace grape::python::replay

@@ -41,7 +41,7 @@ class FoundCasts {
   FoundCasts& operator=(const FoundCasts&) = delete;
 
   // Adds to a call's arguments for each weight whether there is a kept cast, and that. The guard holds. False: refused,
-  // see `walk.reason()`. Throws std::bad_alloc.
+  // see `walk.refusal()`. Throws std::bad_alloc.
   bool write(const Region& region, const Call& call, state::Walk& walk);
 
  private:

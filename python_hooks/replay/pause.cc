@@ -55,7 +55,7 @@ bool GilPause::same_call() const {
   state::Walk walk(false);
   Call call = call_;
   call.walk = &walk;
-  const char* blocked = nullptr;
+  refusal::Form<0> blocked;
   if (!state::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) return false;
   if (!find_work_place(region_, call, walk) || !(call.work == call_.work)) return false;
   FoundCasts casts;

@@ -45,13 +45,6 @@ class GilPause final : public grape::replay::Pause {
   bool asked_ = true;  // unchanged() since the last end()
 };
 
-// In the report, for both functions below.
-constexpr char kNeverIdle[] =
-    "other streams have work all the time, and memory is compared and put back only while nothing else runs";
-
-// The same, where bytes differed.
-constexpr char kOthersWorked[] = "another thread put work on the device while the call was looked at";
-
 enum class Settled : std::uint8_t { kIdle, kBusy, kChanged };
 // Ahead of a copy of what the call can reach: all that the process has put on streams is done first. kBusy: not within
 // the time that is to be spent on that. kChanged: meanwhile the call became another one.

@@ -129,7 +129,7 @@ struct Signature {
   bool set_up = false;          // one counted though things were made in it that stay: no other one does
   std::unique_ptr<Observation> observation;
   std::shared_ptr<Proven> proven;
-  std::string given_up_for;  // in words
+  refusal::Refusal given_up_for;
   bool named = false;
   cache::Digest name;  // once named: what other processes may know it by; zeros: nothing
   CallTimes times;
@@ -195,7 +195,7 @@ struct alignas(64) Region {
   Object* weak_root = nullptr;              // owned weak reference to the module, to the function where `function`
   Object* weak_self = nullptr;              // the same, to the module that is the function's first argument; null: none
   std::string name;                         // "package.module:Class", or the function's
-  const char* unfit = nullptr;              // why that function is to be no region any more; null: it may be one
+  refusal::Form<0> unfit;                   // why that function is to be no region any more; none: it may be one
   bool useful = false;                      // an observation of one of its calls was
   bool self_is_argument = false;            // that module, or the one that the region is of, is none of the guard's
   Reasons reasons;                          // why calls were not replayed

@@ -42,7 +42,7 @@ RegionReport report_of(const Region& region) {
   report.reasons = region.reasons.all();
   if (region.autograd_again != 0) report.reasons[region.autograd_reason].count += region.autograd_again;
   report.other_reasons = region.reasons.others();
-  if (const Reason* last = region.reasons.last()) report.last_reason = in_words(*last);
+  if (const Reason* last = region.reasons.last()) report.last_reason = refusal::in_words(*last);
   return report;
 }
 

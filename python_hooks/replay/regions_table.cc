@@ -172,7 +172,7 @@ std::unique_ptr<Region> make_region(const Key& key) {
   region->automatic = region->function && config().auto_regions && !matches(config().regions, region->name.c_str());
   if (matches(config().exclude, region->name.c_str())) {
     region->given_up = true;
-    region->reasons.add("GRAPE_EXCLUDE names it", {});
+    region->reasons.add(refusal::make(refusal::excluded));
   }
   return region;
 }

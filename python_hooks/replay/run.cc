@@ -124,18 +124,18 @@ Proven::~Proven() {
   g_api.Py_DecRef(host_data);
 }
 
-bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, std::string& reason) {
+bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, refusal::Refusal& refusal) {
   const std::vector<std::uint8_t>& data = whole.host_data;
   if (data.empty()) return true;
   if (data.size() > kMostHostData - g_host_data) {
-    reason = "the calls of this process copy more host memory to the device than Grape keeps";
+    refusal = refusal::make(refusal::copies_too_much_in_all);
     return false;
   }
   std::uint64_t address = 0;
   Object* tensor = new_bytes(data.size(), state::kCudaDevice, place.device, address);
   if (tensor == nullptr || !grape::replay::put_host_data(whole, address, reinterpret_cast<CUstream>(place.stream))) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
-    reason = "no device memory";
+    refusal = refusal::make(refusal::no_device_memory);
     return false;
   }
   proven.host_data = tensor;
@@ -196,17 +196,24 @@ bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Ob
 
 bool is_usable(Proven& proven) noexcept { return modules_loaded(proven) && statics_alive(proven); }
 
+refusal::Refusal Why::refusal() const {
+  refusal::Refusal refusal =
+      names != nullptr ? refusal::make(refusal::names_not_as_they_were, *names) : refusal::make(form);
+  if (place != nullptr) refusal.place = *place;
+  return refusal;
+}
+
 bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept {
   if (!modules_loaded(proven)) {
-    why.text = "kernels were unloaded";
+    why.form = refusal::kernels_unloaded;
   } else if (!statics_alive(proven)) {
-    why.text = "weights, or other memory that the call uses, were freed or replaced";
+    why.form = refusal::memory_replaced;
   } else if (proven.globals != nullptr && !proven.globals->holds()) {
-    why = {"what its code names is not as it was", &proven.globals->change(), nullptr};
+    why.names = &proven.globals->change();
   } else if (!proven.outcome->fits(*call.walk)) {
-    why.text = "an object that the result refers to is not as it was";
+    why.form = refusal::result_not_as_it_was;
   }
-  return why.text == nullptr;
+  return !why.form && why.names == nullptr;
 }
 
 bool shares_the_same(Proven& proven, const Call& call) noexcept {
@@ -234,24 +241,24 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   std::optional<NoCollection> no_collection(std::in_place);
   if (!guards_hold(proven, call, why)) return Ran::kStale;
   if (!shares_the_same(proven, call)) {
-    why.text = "an argument is what a global holds, and was not in the proof, or the other way round";
+    why.form = refusal::argument_is_other_global;
     return Ran::kOther;
   }
   if (!storages_fit(proven, call)) {
-    why.text = "the memory behind an argument has another size than in the proof, and its code looks at that";
+    why.form = refusal::other_storage_size;
     return Ran::kOther;
   }
   if (proven.outcome->end_is_seen(*call.walk)) {
-    why.text = "an argument's object that the call lets go of is weakly referred to";
+    why.form = refusal::end_is_seen;
     return Ran::kOther;
   }
   grape::replay::ContextScope scope(call.work.context);
   if (!scope.entered() || (region.on_gpu && !grape::replay::have_context(call.work.device))) {
-    why.text = kNoContext;
+    why.form = refusal::no_context;
     return Ran::kNotNow;
   }
   laps.add_to(region.parts[ReplayPart::kGuards]);
-  why.text = "no device memory, or the random state is not known";
+  why.form = refusal::no_memory_or_random_state;
   program::Bindings& bindings = proven.bindings;
   const bool random = proven.program.head().random_increment != 0;
   if (random && !state::random_state(call.work.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
@@ -267,7 +274,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   laps.add_to(region.parts[ReplayPart::kOutputs]);
   Ran ran = Ran::kFailed;
   auto* stream = reinterpret_cast<CUstream>(call.work.stream);
-  std::string error;
+  refusal::Refusal error;
   GilPause pause(region, &proven, call, true, &scope);
   const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error);
   no_collection.reset();
@@ -303,18 +310,18 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
         break;
       case grape::replay::Steps::Ran::kOtherValue:
         ran = Ran::kOther;
-        why = {kOtherValueRead, nullptr, &proven.read_place};
+        why = {refusal::other_value_read, nullptr, &proven.read_place};
         break;
       case grape::replay::Steps::Ran::kChanged:
         ran = Ran::kOther;
-        why = {kChangedMeanwhile, nullptr, &proven.read_place};
+        why = {refusal::changed_in_the_wait, nullptr, &proven.read_place};
         break;
       case grape::replay::Steps::Ran::kFailed:
         break;
     }
   }
   scope.leave();
-  if (ran == Ran::kFailed) why.text = "the driver refused its graph";
+  if (ran == Ran::kFailed) why.form = refusal::graph_refused;
   drop(tensors);
   drop(useless);
   if (ran == Ran::kReplayed && result != nullptr) {

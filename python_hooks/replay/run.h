@@ -13,16 +13,15 @@ enum class Ran : std::uint8_t {
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
 
-constexpr char kNoContext[] = "its thread has no context of the device";
-constexpr char kChangedMeanwhile[] = "what the call stands on was changed while the host waited for the device";
-constexpr char kOtherValueRead[] = "a value that the host reads differs from the one in the proof";
-
-// Why not, for all but kReplayed.
+// Why not, for all but kReplayed: made without memory.
 struct Why {
-  const char* text = nullptr;
-  // May be null; valid until the guards are asked again, or the proof goes.
-  const std::string* detail = nullptr;
+  refusal::Form<0> form;
+  // Null, or what is changed of the names, and where the host reads; valid until the guards are asked again, or the
+  // proof goes.
+  const std::string* names = nullptr;
   const std::string* place = nullptr;
+
+  refusal::Refusal refusal() const;
 };
 // Is everything as it was when the program was proven? False: `why` says what is not. The module's guard is not asked:
 // the caller has just done so, for all signatures.
@@ -53,9 +52,9 @@ void drop(std::vector<Object*>& tensors) noexcept;
 Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept;
 
 // Puts what the program copies from the host into device memory of its own, on the call's stream; nothing if it copies
-// nothing. False: `reason` says why not.
+// nothing. False: `refusal` says why not.
 // `whole`: the proven program.
-bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, std::string& reason);
+bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, refusal::Refusal& refusal);
 
 // The region's arena for the call's stream, at least so large. False: no memory.
 bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, std::uint64_t& address) noexcept;

@@ -6,7 +6,7 @@
 
 namespace grape::python::replay {
 
-// Its dispatch state and its arguments. False: refused, see `walk.reason()`.
+// Its dispatch state and its arguments. False: refused, see `walk.refusal()`.
 bool write_call(const Call& call, state::Walk& walk);
 // Behind it: what the arguments share with the region's module. The module's guard holds.
 void write_sharing(Region& region, state::Walk& walk);

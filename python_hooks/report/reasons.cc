@@ -31,14 +31,6 @@ bool alike(std::string_view a, std::string_view b) {
   return i == a.size() && k == b.size();
 }
 
-// "calls print() at net.py:12" -> 13; npos: no place at its end.
-std::size_t place_in(std::string_view text) {
-  const std::size_t at = text.rfind(" at "), colon = text.rfind(':');
-  if (at == std::string_view::npos || colon == std::string_view::npos || colon < at + 5) return std::string_view::npos;
-  const bool number = colon + 1 < text.size() && number_end(text, colon + 1) == text.size();
-  return number ? at : std::string_view::npos;
-}
-
 // Whole characters only.
 std::string_view shortened(std::string_view text) {
   std::size_t bytes = text.size() < Reasons::kMostBytes ? text.size() : Reasons::kMostBytes;
@@ -48,24 +40,18 @@ std::string_view shortened(std::string_view text) {
 
 }  // namespace
 
-void Reasons::add(const std::string& text, const std::string& place) noexcept {
-  std::string_view said = text, where = place;
-  const std::size_t at = where.empty() ? place_in(said) : std::string_view::npos;
-  if (at != std::string_view::npos) {
-    where = said.substr(at + 4);
-    said = said.substr(0, at);
-  }
-  said = shortened(said);
-  where = shortened(where);
+void Reasons::add(const refusal::Refusal& refusal) noexcept {
+  if (!refusal) return add(refusal::out_of_memory());
+  const std::string_view text = shortened(refusal.text), place = shortened(refusal.place);
   for (std::size_t i = 0; i < all_.size(); ++i) {
-    if (all_[i].place != where || !alike(all_[i].text, said)) continue;
+    if (all_[i].id != refusal.id || all_[i].place != place || !alike(all_[i].text, text)) continue;
     ++all_[i].count;
     last_ = i;
     return;
   }
   if (all_.size() < kMost) {
     try {
-      all_.push_back({std::string(said), std::string(where), 1});
+      all_.push_back({{refusal.id, std::string(text), std::string(place)}, 1});
       last_ = all_.size() - 1;
       return;
     } catch (const std::bad_alloc&) {  // counted, then
@@ -79,9 +65,5 @@ void Reasons::add_last() noexcept {
 }
 
 const Reason* Reasons::last() const noexcept { return last_ < all_.size() ? &all_[last_] : nullptr; }
-
-std::string in_words(const Reason& reason) {
-  return reason.place.empty() ? reason.text : reason.text + ", at " + reason.place;
-}
 
 }  // namespace grape::python::replay

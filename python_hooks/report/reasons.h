@@ -4,23 +4,22 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
+
+#include "compressor/refusal/refusal.h"
 
 namespace grape::python::replay {
 
-struct Reason {
-  std::string text;         // one line, in words for the user
-  std::string place;        // "net.py:12 in Net.forward"; empty: not known
+struct Reason : refusal::Refusal {
   std::uint64_t count = 0;  // calls
 };
 
 class Reasons {
  public:
   // What differs in numbers alone (an address, a size, the operation's number) at the same place is one reason; the
-  // first text is kept. A reason that ends in its place (" at net.py:12") gives it, where `place` is empty. Without
-  // memory only the count of others grows.
-  void add(const std::string& text, const std::string& place) noexcept;
+  // first text is kept. Without memory only the count of others grows. Nothing refused: there was no memory to say
+  // what.
+  void add(const refusal::Refusal& refusal) noexcept;
 
   void add_last() noexcept;  // the last one once more
   static constexpr std::size_t kNone = ~std::size_t{0};
@@ -39,8 +38,5 @@ class Reasons {
   std::size_t last_ = 0;
   std::uint64_t others_ = 0;
 };
-
-// "reads device memory to the host, at net.py:12 in Net.forward": for one line. May throw std::bad_alloc.
-std::string in_words(const Reason& reason);
 
 }  // namespace grape::python::replay

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <string_view>
 
-#include "python_hooks/report/advice.h"
-
 namespace grape::python::replay {
 namespace {
 
@@ -95,11 +93,9 @@ std::vector<Reason> all_reasons(const RegionReport& region) {
   if (const std::uint64_t calls = first_calls(region); calls != 0) {
     const auto& counts = region.signatures;
     const std::size_t kinds = counts.seen + counts.observed + counts.proven + counts.given_up;
-    reasons.push_back({"its arguments had not come often enough yet (" + std::to_string(kinds) +
-                           " different ones in all; replays begin with the third to fifth call)",
-                       "", calls});
+    reasons.push_back({refusal::make(refusal::first_calls, std::to_string(kinds)), calls});
   }
-  if (region.put_off != 0) reasons.push_back({"looking at it was put off", "", region.put_off});
+  if (region.put_off != 0) reasons.push_back({refusal::make(refusal::put_off), region.put_off});
   const auto more = [](const Reason& a, const Reason& b) { return a.count > b.count; };
   std::stable_sort(reasons.begin(), reasons.end(), more);
   return reasons;
@@ -108,10 +104,10 @@ std::vector<Reason> all_reasons(const RegionReport& region) {
 std::string json_of(const std::vector<Reason>& reasons) {
   std::string list;
   for (const Reason& reason : reasons) {
-    const Advice& advice = advice_for(reason.text);
     Members members;
-    members.number("count", reason.count).text("kind", advice.kind).text("text", reason.text);
-    members.text_or_null("place", reason.place).text_or_null("advice", advice.text);
+    members.number("count", reason.count).text("id", refusal::name_of(reason.id));
+    members.text("kind", refusal::kind_of(reason.id)).text("text", reason.text);
+    members.text_or_null("place", reason.place).text_or_null("advice", refusal::advice_of(reason.id));
     list += (list.empty() ? "\n        " : ",\n        ") + members.object();
   }
   return "[" + list + "]";
@@ -281,9 +277,9 @@ std::vector<std::string> summary_of(const RunReport& whole, const std::string& f
         static_cast<double>(region.replayed) >= kMostlyReplayed * static_cast<double>(region.calls)) {
       continue;
     }
-    lines.push_back("         not replayed: " + cut(in_words(reasons.front()), kMostBytes));
-    const Advice& advice = advice_for(reasons.front().text);
-    if (!advised && *advice.text != '\0') lines.push_back(std::string("         ") + advice.text);
+    lines.push_back("         not replayed: " + cut(refusal::in_words(reasons.front()), kMostBytes));
+    const char* const advice = refusal::advice_of(reasons.front().id);
+    if (!advised && *advice != '\0') lines.push_back(std::string("         ") + advice);
     advised = true;
   }
   if (!outside.empty()) lines.push_back(outside);

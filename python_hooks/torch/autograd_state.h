@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "compressor/refusal/refusal.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/interpreter/strong.h"
 
@@ -33,8 +34,8 @@ struct AutogradMark {
 };
 AutogradMark autograd_mark(Object* plain_tensor) noexcept;
 
-// The first thing that differs, for people, as "moved its grad_fn (it worked in place under autograd)"; null: nothing.
-const char* autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept;
+// The first thing that differs: a refusal of whatever tensor it is; none: nothing.
+refusal::Form<1> autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept;
 
 // The mark of a tensor, and of what it is a view of: work on a view moves what autograd notes of its base.
 class AutogradNotes {
@@ -42,8 +43,8 @@ class AutogradNotes {
   AutogradNotes() = default;
   explicit AutogradNotes(Object* plain_tensor) noexcept;  // as it is now; asks Python of a view
 
-  // What moved since then, for people; null: nothing. `plain_tensor`: the same one; null: it is gone.
-  const char* moved(Object* plain_tensor) const noexcept;
+  // What moved since then, as above. `plain_tensor`: the same one; null: it is gone.
+  refusal::Form<1> moved(Object* plain_tensor) const noexcept;
 
  private:
   AutogradMark own_, of_base_;

@@ -67,7 +67,7 @@ const Getters& getters() noexcept {
 }
 
 // torch.set_default_device is a mode, too; any other mode sees every call of torch.
-bool put_function_modes(DispatchWriter& writer, const char*& reason) noexcept {
+bool put_function_modes(DispatchWriter& writer, refusal::Form<0>& refusal) noexcept {
   const std::int64_t modes = g_torch.function_modes();
   writer.put(static_cast<std::uint8_t>(modes));
   writer.put(static_cast<std::uint8_t>(g_torch.functions_disabled()));
@@ -84,34 +84,34 @@ bool put_function_modes(DispatchWriter& writer, const char*& reason) noexcept {
       return true;
     }
   }
-  reason = "a TorchFunctionMode is active, which sees every call of torch";
+  refusal = refusal::function_mode;
   return false;
 }
 
-bool put_modes(DispatchWriter& writer, DispatchState& out, const char*& reason) noexcept {
+bool put_modes(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& refusal) noexcept {
   out.grad_enabled = g_torch.aoti_torch_grad_mode_is_enabled();
   out.inference_mode = g_torch.inference_mode();
   writer.put(out.inference_mode);
   writer.put(autograd_modes());
   writer.put(saved_tensors_hooks_allowed());
   if (saved_tensors_hooks_active()) {
-    reason = "somebody sees what autograd saves (saved_tensors_hooks, a checkpoint, save_on_cpu)";
+    refusal = refusal::saved_tensors_seen;
     return false;
   }
   const std::uint64_t* keys = local_keys();
   if (keys == nullptr || g_torch.any_dispatch_modes(false)) {
-    reason = "a TorchDispatchMode is active, which sees every operation";
+    refusal = refusal::dispatch_mode;
     return false;
   }
   writer.put(keys, 16);
   // Inference mode takes keys away; what adds keys watches operations or changes them.
   const std::uint64_t ordinary = g_torch.allowed_keys;
   if ((keys[0] & ~ordinary) != 0) {
-    reason = "a transform (torch.func, tracing, a key of dispatch) is active";
+    refusal = refusal::transform;
     return false;
   }
   if (g_torch.has_callbacks()) {
-    reason = "a profiler watches the operations (torch.profiler, record_function)";
+    refusal = refusal::profiler;
     return false;
   }
   const Getters& get = getters();
@@ -120,7 +120,7 @@ bool put_modes(DispatchWriter& writer, DispatchState& out, const char*& reason) 
                       : nullptr;
   int overflow = 0;
   if (level != nullptr && g_api.PyLong_AsLongLongAndOverflow(level, &overflow) >= 0) {
-    reason = "forward-mode differentiation is active (torch.autograd.forward_ad)";
+    refusal = refusal::forward_mode;
     return false;
   }
   for (const std::int8_t device : {kCpu, kCuda}) {
@@ -131,7 +131,7 @@ bool put_modes(DispatchWriter& writer, DispatchState& out, const char*& reason) 
   // Where the outermost context ends, the weights that were cast for it go. There is no other way to ask.
   g_torch.autocast_enter();
   writer.put(g_torch.autocast_leave());
-  return put_function_modes(writer, reason);
+  return put_function_modes(writer, refusal);
 }
 
 // Current device and stream.
@@ -205,7 +205,7 @@ bool current_place(const Getters& get, Place& out) noexcept {
 }
 
 // Current device and stream, without waking up a CUDA that the program has not used.
-bool put_device(DispatchWriter& writer, DispatchState& out, const char*& reason) noexcept {
+bool put_device(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& refusal) noexcept {
   const Getters& get = getters();
   Place place;
   Object* ready = get.cuda_dict != nullptr && get.initialized != nullptr
@@ -213,7 +213,7 @@ bool put_device(DispatchWriter& writer, DispatchState& out, const char*& reason)
                       : nullptr;
   const bool in_use = ready == g_api._Py_TrueStruct && get.device != nullptr && get.stream != nullptr;
   if (in_use && !current_place(get, place)) {
-    reason = "the current CUDA stream is not known";
+    refusal = refusal::stream_unknown;
     return false;
   }
   out.device = place.device;
@@ -245,33 +245,33 @@ bool is_monitored(const Getters& get) noexcept {
   return false;
 }
 
-bool take(DispatchWriter& writer, DispatchState& out, const char*& reason) noexcept {
+bool take(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& refusal) noexcept {
   const KeepException keep;
   fetch_switches();
   const Getters& get = getters();
-  if (!put_modes(writer, out, reason) || !put_device(writer, out, reason)) return false;
+  if (!put_modes(writer, out, refusal) || !put_device(writer, out, refusal)) return false;
   if (is_set(get.trace)) {
-    reason = "a debugger or tracer follows each line (sys.settrace)";
+    refusal = refusal::line_tracer;
     return false;
   }
   if (is_set(get.profile)) {
-    reason = "a profiler follows each call (sys.setprofile)";
+    refusal = refusal::call_profiler;
     return false;
   }
   if (is_monitored(get)) {
-    reason = "a profiler or debugger follows the code (sys.monitoring)";
+    refusal = refusal::code_monitor;
     return false;
   }
   put_switches(writer);
-  if (writer.full()) reason = "more switches of torch are set than expected";
+  if (writer.full()) refusal = refusal::too_many_switches;
   return !writer.full();
 }
 
 }  // namespace
 
-bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept {
+bool take_dispatch_state(DispatchState& out, refusal::Form<0>& refusal) noexcept {
   DispatchWriter writer(out, false);
-  return take(writer, out, reason);
+  return take(writer, out, refusal);
 }
 
 bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept {
@@ -283,7 +283,7 @@ bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept {
 
 bool take_portable_dispatch_state(DispatchState& out) noexcept {
   DispatchWriter writer(out, true);
-  const char* ignored = nullptr;
+  refusal::Form<0> ignored;
   return take(writer, out, ignored);
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "compressor/refusal/refusal.h"
 #include "python_hooks/interpreter/cpython.h"
 
 namespace grape::python::state {
@@ -132,7 +133,7 @@ Object* new_alias(Object* base, std::int64_t dimensions, const std::int64_t* siz
 // dtype, cache), deterministic algorithms, TF32 and reduced-precision switches, cuDNN/MIOpen flags, SDPA backends,
 // default dtype and device, current device and stream; whether a TorchFunctionMode, TorchDispatchMode, functorch
 // transform, tracing or a profiler's record-function callback is active. Appends canonical bytes. False: something
-// is active under which nothing may be replayed; `reason` says what.
+// is active under which nothing may be replayed: `refusal`.
 struct DispatchState {
   bool grad_enabled = false;
   bool inference_mode = false;
@@ -146,7 +147,7 @@ struct DispatchState {
     return byte_count == other.byte_count && std::memcmp(bytes, other.bytes, byte_count) == 0;
   }
 };
-bool take_dispatch_state(DispatchState& out, const char*& reason) noexcept;
+bool take_dispatch_state(DispatchState& out, refusal::Form<0>& refusal) noexcept;
 // The current stream of a device, which need not be the current one. CUDA is in use. False: not known.
 bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept;
 // The same in terms that hold in other processes (portable.h): of the stream only whether it is the default one.

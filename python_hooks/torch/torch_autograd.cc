@@ -329,20 +329,20 @@ AutogradMark autograd_mark(Object* plain_tensor) noexcept {
   return mark;
 }
 
-const char* autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept {
+refusal::Form<1> autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept {
   const std::uint32_t changed = before.facts ^ after.facts;
-  if ((changed & kRequiresGrad) != 0) return "changed its requires_grad";
+  if ((changed & kRequiresGrad) != 0) return refusal::moved_requires_grad;
   if (before.grad_fn != after.grad_fn || before.sequence != after.sequence ||
       before.output_number != after.output_number) {
-    return "moved its grad_fn (in-place work under autograd)";
+    return refusal::moved_grad_fn;
   }
-  if ((changed & kRetainsGrad) != 0) return "called its retain_grad()";
-  if (before.is_view != after.is_view) return "made it a view, or no view any more";
-  if (before.grad != after.grad) return "gave it another .grad";
-  if (before.grad_version != after.grad_version) return "wrote to its .grad";
-  if (before.hooks != after.hooks) return "registered or removed a hook on it";
-  if (before.rest != after.rest) return "changed its hooks, or its forward-mode gradient";
-  return nullptr;
+  if ((changed & kRetainsGrad) != 0) return refusal::moved_retains_grad;
+  if (before.is_view != after.is_view) return refusal::moved_view;
+  if (before.grad != after.grad) return refusal::moved_grad;
+  if (before.grad_version != after.grad_version) return refusal::wrote_to_grad;
+  if (before.hooks != after.hooks) return refusal::moved_hook;
+  if (before.rest != after.rest) return refusal::moved_hooks;
+  return {};
 }
 
 AutogradNotes::AutogradNotes(Object* plain_tensor) noexcept : own_(autograd_mark(plain_tensor)) {
@@ -354,13 +354,13 @@ AutogradNotes::AutogradNotes(Object* plain_tensor) noexcept : own_(autograd_mark
   base_ = Strong(watch.get());
 }
 
-const char* AutogradNotes::moved(Object* plain_tensor) const noexcept {
-  const char* moved = plain_tensor != nullptr ? autograd_difference(own_, autograd_mark(plain_tensor)) : nullptr;
-  if (moved != nullptr || base_.get() == nullptr) return moved;
+refusal::Form<1> AutogradNotes::moved(Object* plain_tensor) const noexcept {
+  refusal::Form<1> moved;
+  if (plain_tensor != nullptr) moved = autograd_difference(own_, autograd_mark(plain_tensor));
+  if (moved || base_.get() == nullptr) return moved;
   Object* const base = referent(base_.get());
-  if (base == nullptr || !is_tensor_or_subclass(base)) return nullptr;  // it is gone
-  return autograd_difference(of_base_, autograd_mark(base)) != nullptr ? "changed what autograd notes of its base"
-                                                                       : nullptr;
+  if (base == nullptr || !is_tensor_or_subclass(base)) return {};  // it is gone
+  return autograd_difference(of_base_, autograd_mark(base)) ? refusal::moved_base : refusal::Form<1>();
 }
 
 bool same_kind_of_view(Object* view, Object* made_anew) noexcept {

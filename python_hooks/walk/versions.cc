@@ -10,11 +10,11 @@ void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorV
   }
 }
 
-const char* moved_autograd(const std::vector<TensorVersion>& before) noexcept {
+refusal::Form<1> moved_autograd(const std::vector<TensorVersion>& before) noexcept {
   for (const TensorVersion& tensor : before) {
-    if (const char* moved = tensor.autograd.moved(tensor.tensor)) return moved;
+    if (const auto moved = tensor.autograd.moved(tensor.tensor)) return moved;
   }
-  return nullptr;
+  return {};
 }
 
 void set_version(Object* tensor, std::uint32_t version) noexcept {

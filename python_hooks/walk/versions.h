@@ -19,8 +19,8 @@ struct TensorVersion {
   AutogradNotes autograd;  // as it was then
 };
 
-// What the first of them moved of what autograd notes of it, for people; null: nothing. They are alive.
-const char* moved_autograd(const std::vector<TensorVersion>& before) noexcept;
+// What the first of them moved of what autograd notes of it (AutogradNotes::moved). They are alive.
+refusal::Form<1> moved_autograd(const std::vector<TensorVersion>& before) noexcept;
 
 // As they are now. Appends; throws std::bad_alloc.
 void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorVersion>& out);

@@ -96,7 +96,7 @@ bool Walk::extents_are_apart() {
             [](const StorageExtent& a, const StorageExtent& b) { return a.address < b.address; });
   for (std::size_t i = 1; i < ascending_.size(); ++i) {
     if (ascending_[i].address - ascending_[i - 1].address >= ascending_[i - 1].bytes) continue;
-    reason_ = "arguments: the memory of one tensor's storage is in part another one's";
+    refusal_ = refusal::make(refusal::storages_overlap);
     return false;
   }
   return true;
@@ -107,7 +107,7 @@ bool Walk::add_shallow(Object* root, const char* name) noexcept { return add(roo
 bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
   if (incomplete_) return false;
   if (!check_objects()) {
-    reason_ = "this Python's objects are laid out in a way that is not known";
+    refusal_ = refusal::make(refusal::unknown_layout);
     return false;
   }
   const KeepException keep;
@@ -128,7 +128,7 @@ bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
     if (recorded) memo_->leave(taken);
     return taken;
   } catch (const std::bad_alloc&) {
-    reason_.clear();  // no memory for words either
+    refusal_ = {};  // no memory for words either
     incomplete_ = true;
     return false;
   }
@@ -156,7 +156,7 @@ void Walk::clear() noexcept {
   extents_.clear();
   devices_.clear();
   objects_.clear();
-  reason_.clear();
+  refusal_ = {};
   seen_.clear();
   storages_.clear();
   dicts_.clear();
@@ -246,11 +246,6 @@ void Walker::put_int(Object* number) {
   put_text(digits.get());
 }
 
-bool Walker::refuse(const Path& path, const std::string& why) {
-  walk_.reason_ = render(path) + ": " + why;
-  return false;
-}
-
 bool Walker::again(Object* object) {
   bool added = false;
   const std::uint32_t number = walk_.seen_.number_of(object, added);
@@ -278,8 +273,8 @@ void Walker::compare(const Path& path) {
 }
 
 bool Walker::value(Object* object, const Path& path) {
-  if (++walk_.values_ > kMostValues) return refuse(path, "more than a million objects");
-  if (depth_ >= kDeepest) return refuse(path, "more than 200 levels deep");
+  if (++walk_.values_ > kMostValues) return refuse(refusal::too_many_objects, path);
+  if (depth_ >= kDeepest) return refuse(refusal::too_many_levels, path);
   if (walk_.portable_ && type_of(object) == g_api.PyCode_Type) {
     put_identity(object);
     return true;
@@ -361,7 +356,7 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
       return class_reference(object, path);
     case Kind::kOpaque:
       if (is_hashed_generator(object)) return shallow_leaf(object, path);
-      return refuse(path, "a " + full_type_name(info.type));
+      return refuse(refusal::opaque, path, full_type_name(info.type));
     default:
       break;
   }

@@ -23,7 +23,7 @@
 //                does not look at; of tensors: grad and backward hooks
 //   refused      everything else, and: a backward hook on a module, larger tensors on the CPU, tensors that are not
 //                dense (sparse, conjugate, ...), Python modules of the user's, more than a million objects, more than
-//                200 levels; reason() names it and the path to it
+//                200 levels; refusal() names it and the path to it
 //
 // An object met a second time is a reference back, so aliasing is part of the form; cycles are fine. An object's
 // __dict__ that is another one's as well, or is met as a value, is told apart from an equal one. Tuples, bound methods
@@ -34,6 +34,7 @@
 #include <string>
 #include <vector>
 
+#include "compressor/refusal/refusal.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/seen_table.h"
@@ -91,7 +92,7 @@ class Walk {
   Walk(const Walk&) = delete;
   Walk& operator=(const Walk&) = delete;
 
-  // False: refused, see reason(). May be called for several roots; `name` opens the path in reasons ("args[0]").
+  // False: refused, see refusal(). May be called for several roots; `name` opens the path in reasons ("args[0]").
   bool add(Object* root, const char* name) noexcept { return add(root, name, false); }
   // Not what it refers to by value, but which objects: of a container or an instance that is a library's, the items and
   // attributes, two levels deep; of a library's function what its closure holds. Never refused for what it holds.
@@ -116,7 +117,7 @@ class Walk {
   // The argument that took most of the walk so far, and how many values it has; null: none yet. Borrowed.
   Object* largest_root() const noexcept { return largest_root_; }
   std::uint32_t largest_values() const noexcept { return largest_values_; }
-  const std::string& reason() const { return reason_; }
+  const refusal::Refusal& refusal() const { return refusal_; }
   void clear() noexcept;  // keeps memory: for the hot path
 
   // For ModuleGuard. Everything walked is told to `watch`, a container before what it holds. Null: nobody.
@@ -144,7 +145,7 @@ class Walk {
   std::vector<StorageExtent> extents_, ascending_;
   DeviceSet devices_;  // of tensors_
   std::vector<Object*> objects_;
-  std::string reason_;
+  refusal::Refusal refusal_;
 
   SeenTable seen_;      // objects, by address: their number is their index in objects_
   SeenTable storages_;  // of tensors, by address

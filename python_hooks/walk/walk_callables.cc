@@ -136,18 +136,18 @@ bool Walker::cache(Object* cache, const Path& path) {
   if (!attributes(cache, own, path)) return false;
   // Its results may be dictionaries as well; its own two are told last.
   std::vector<Item> referents;
-  if (!referents_of(cache, referents)) return refuse(path, "a cache that cannot be read");
+  if (!referents_of(cache, referents)) return refuse(refusal::cache_unreadable, path);
   const auto results = std::find_if(referents.rbegin(), referents.rend(), [own](const Item& item) {
     return item.value != own && is_exactly(item.value, g_api.PyDict_Type);
   });
-  if (results == referents.rend()) return refuse(path, "a cache that cannot be read");
+  if (results == referents.rend()) return refuse(refusal::cache_unreadable, path);
   if (watch_ != nullptr) watch_->dict(results->value, false);
   std::ptrdiff_t position = 0;
   for (Object *key, *held; g_api.PyDict_Next(results->value, &position, &key, &held) != 0;) {
     if (!cache_key(key, path)) return false;
     const char* type_name = type::name(type_of(held));
     if (std::strstr(type_name, "_lru_list_elem") != nullptr) {
-      if (!is_cache_link(held, key)) return refuse(path, "a cache that cannot be read");
+      if (!is_cache_link(held, key)) return refuse(refusal::cache_unreadable, path);
       if (watch_ != nullptr) watch_->reference(held, kCacheLinkResult);
       held = field<Object*>(held, kCacheLinkResult);
     }
@@ -174,7 +174,7 @@ bool Walker::cache_key(Object* key, const Path& path) {
 }
 
 bool Walker::weak_reference(Object* reference, const Path& path) {
-  if (weak_callback(reference) != nullptr) return refuse(path, "a weak reference with a callback");
+  if (weak_callback(reference) != nullptr) return refuse(refusal::weak_callback, path);
   put(Tag::kWeakReference);
   if (watch_ != nullptr) watch_->word(reference, 16);
   return value(referent(reference), path);

@@ -60,7 +60,7 @@ bool Walker::number_of_numpy(Object* number, const Path& path) {
   Buffer view{};
   if (g_api.PyObject_GetBuffer(number, &view, 0) != 0) {
     g_api.PyErr_Clear();
-    return refuse(path, "a " + full_type_name(type_of(number)));
+    return refuse(refusal::opaque, path, full_type_name(type_of(number)));
   }
   put(Tag::kBytes);
   put(static_cast<std::size_t>(view.bytes));
@@ -87,7 +87,7 @@ bool Walker::content(Object* object, Kind kind, const Path& path) {
       return true;
     case Kind::kStr: {
       Text text;
-      if (!text_of(object, text)) return refuse(path, "a str of a kind that is made no more");
+      if (!text_of(object, text)) return refuse(refusal::old_text, path);
       put(Tag::kText);
       put_text(object);
       return true;
@@ -138,7 +138,7 @@ bool Walker::content(Object* object, Kind kind, const Path& path) {
       if (watch_ != nullptr) watch_->give_up();
       return deque_items(object, path);
     default:
-      return refuse(path, "a " + full_type_name(type_of(object)));
+      return refuse(refusal::opaque, path, full_type_name(type_of(object)));
   }
 }
 
@@ -201,7 +201,7 @@ bool Walker::ordered_items(Object* dict, const Path& path) {
   }
   for (; node != nullptr; node = node->next) {
     const auto found = items.find(node->key);
-    if (found == items.end()) return refuse(path, "an OrderedDict that was changed behind its back");
+    if (found == items.end()) return refuse(refusal::ordered_dict_changed, path);
     if (!value(node->key, path.note("a key")) || !value(found->second, path.key(node->key))) return false;
   }
   put(Tag::kEnd);
@@ -239,7 +239,7 @@ bool Walker::deque_items(Object* deque, const Path& path) {
   put(deque_limit(deque));
   for (std::size_t i = 0; i < count; ++i) {
     const Reference item(type::sequence_item(g_named_types.deque, deque, static_cast<std::ptrdiff_t>(i)));
-    if (!item) return refuse(path, "a deque that cannot be read");
+    if (!item) return refuse(refusal::deque_unreadable, path);
     if (!value(item.get(), path.item(i))) return false;
   }
   return true;
@@ -282,7 +282,7 @@ bool Walker::attributes(Object* of, Object* dict, const Path& path) {
     if (watch_ != nullptr) watch_->dict(dict, false);
     std::ptrdiff_t position = 0;
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
-      if (shows_memory(key)) return refuse(path.attribute(key), "memory by its address");
+      if (shows_memory(key)) return refuse(refusal::memory_by_address, path.attribute(key));
       if (!value(key, path.note("a name")) || !value(item, is_text(key) ? path.attribute(key) : path.key(key))) {
         return false;
       }
@@ -294,7 +294,7 @@ bool Walker::attributes(Object* of, Object* dict, const Path& path) {
 
 bool Walker::hooks(Object* name, Object* dict, bool backward, const Path& path) {
   if (!is_plain_dict(dict) || g_api.PyDict_Size(dict) != 0) {
-    if (backward) return refuse(path, "has hooks (" + text_value(name) + ")");
+    if (backward) return refuse(refusal::module_hooks, path, text_value(name));
     return value(name, path.attribute(name)) && value(dict, path.attribute(name));
   }
   if (watch_ != nullptr) watch_->empty_dict(dict);
@@ -311,7 +311,7 @@ bool Walker::module_attributes(Object* of, Object* dict, const Path& path) {
     for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
       if (starts_with_underscore(key)) {
         if (is_one_of(key, kLeftOut)) continue;
-        if (shows_memory(key)) return refuse(path.attribute(key), "memory by its address");
+        if (shows_memory(key)) return refuse(refusal::memory_by_address, path.attribute(key));
         const bool backward = is_one_of(key, kBackwardHooks);
         if (backward || is_one_of(key, kHooks)) {
           if (!hooks(key, item, backward, path)) return false;
@@ -387,8 +387,7 @@ bool Walker::class_reference(Object* type, const Path& path) {
 bool Walker::python_module(Object* module, const Path& path) {
   Object* dict = module_dict(module);
   if (dict != nullptr && is_users_module(dict)) {
-    return refuse(path,
-                  "a module of the user's (" + text_value(dict_item(dict, "__name__")) + "), whose names are settings");
+    return refuse(refusal::module_of_users, path, text_value(dict_item(dict, "__name__")));
   }
   if (!by_identity(module, Tag::kModule)) return false;
   // Of arguments, and of a result that is a module, only which module it is.

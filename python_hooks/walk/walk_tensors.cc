@@ -16,12 +16,7 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
   WalkedTensor walked;
   TensorView& view = walked.view;
   if (!view_tensor(tensor, view)) {
-    if (cloned_lazily(tensor)) {
-      return refuse(
-          path,
-          "a tensor that was cloned lazily (torch._lazy_clone), or whose clone was, and that nobody wrote to since");
-    }
-    return refuse(path, "a tensor that is not a dense one on the CPU or on CUDA (sparse, conjugate, functorch, ...)");
+    return refuse(cloned_lazily(tensor) ? refusal::lazy_clone : refusal::not_dense, path);
   }
   touch_tensor(view);
   put(Tag::kTensor);
@@ -50,7 +45,7 @@ bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
     if (extent) walk_.extents_.push_back({view.storage, view.storage_bytes});
   } else if (walk_.storage_extents_[number] != kNoExtent &&
              walk_.extents_[walk_.storage_extents_[number]].bytes != view.storage_bytes) {
-    return refuse(path, "a tensor whose memory is another one's as well, in part");
+    return refuse(refusal::memory_in_common, path);
   }
   put(number);
   walked.extent = walk_.storage_extents_[number];
@@ -78,10 +73,10 @@ bool Walker::tensor_content(const TensorView& view, const Path& path) {
   const std::uint64_t bytes = span_of(view);
   const std::uint64_t begin = static_cast<std::uint64_t>(view.offset) * view.item_bytes;
   if (bytes != 0 && begin + bytes > view.storage_bytes) {
-    return refuse(path, "a tensor on the CPU whose memory was taken from it");
+    return refuse(refusal::memory_taken, path);
   }
   if (bytes > kMostContent) {
-    return refuse(path, "a tensor on the CPU of " + std::to_string(bytes) + " bytes, too many to compare");
+    return refuse(refusal::large_on_cpu, path, std::to_string(bytes));
   }
   const auto* data = reinterpret_cast<const void*>(view.data);
   const XXH128_hash_t hash = XXH3_128bits(data, bytes);

@@ -38,7 +38,11 @@ class Walker {
   // All false: refused. May throw std::bad_alloc.
   bool value(Object* object, const Path& path);
   bool shallow(Object* object, const Path& path);  // see Walk::add_shallow
-  bool refuse(const Path& path, const std::string& why);
+  template <std::size_t count, typename... Parts>
+  bool refuse(refusal::Form<count> form, const Path& path, const Parts&... parts) {
+    walk_.refusal_ = refusal::make(form, render(path), parts...);
+    return false;
+  }
   void flush();  // at the end
 
  private:

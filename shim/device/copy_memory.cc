@@ -40,7 +40,7 @@ CopyMemory& CopyMemory::instance() noexcept {
   return memory;
 }
 
-bool CopyMemory::take(std::uint64_t bytes, Block& block, std::string& error) noexcept {
+bool CopyMemory::take(std::uint64_t bytes, Block& block, refusal::Refusal& error) noexcept {
   const CUcontext context = driver::current_context();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (take_kept(context, bytes, block)) return true;
@@ -49,20 +49,20 @@ bool CopyMemory::take(std::uint64_t bytes, Block& block, std::string& error) noe
   std::size_t free = 0;
   CUresult result = allocate != nullptr ? free_memory(free) : CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS) {
-    error = describe_error("cuMemGetInfo", result);
+    error = driver_error("cuMemGetInfo", result);
     return false;
   }
   // The application's own next allocation must not suffer: half of what is free stays free.
   const std::uint64_t wanted = rounded(bytes);
   if (bytes > kMostBytes || wanted * 2 > free) {
-    error = "not enough free device memory for copies of " + std::to_string(bytes >> 20) + " MiB";
+    error = refusal::make(refusal::little_device_memory, std::to_string(bytes >> 20));
     return false;
   }
   const RelaxedCapture relaxed;
   CUdeviceptr address = 0;
   result = allocate(&address, wanted);
   if (result != CUDA_SUCCESS) {
-    error = describe_error("cuMemAlloc", result);
+    error = driver_error("cuMemAlloc", result);
     return false;
   }
   block = {context, address, wanted};

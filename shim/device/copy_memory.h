@@ -8,7 +8,8 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <string>
+
+#include "compressor/refusal/refusal.h"
 
 namespace grape::replay {
 
@@ -23,7 +24,7 @@ class CopyMemory {
   static CopyMemory& instance() noexcept;
 
   // At least `bytes`, whose content is anything. False: `error` is one line.
-  bool take(std::uint64_t bytes, Block& block, std::string& error) noexcept;
+  bool take(std::uint64_t bytes, Block& block, refusal::Refusal& error) noexcept;
   // No work on any stream uses it any more. `block` is none after that.
   void give(Block& block) noexcept;
   // A call came: releases what no proof wanted for kMostCalls calls or kMostSeconds. Free of cost if nothing is kept.

@@ -61,7 +61,7 @@ CUresult hash_batch(const OwnKernels& kernels, CUstream stream, const Batch& bat
 CUresult hash_all(CUstream stream, const std::vector<DeviceHash::Range>& ranges, const std::uint64_t* copies,
                   std::vector<std::uint64_t>& out) noexcept {
   out.clear();
-  std::string error;
+  refusal::Refusal error;
   OwnKernels* kernels = own_kernels(error);
   if (kernels == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   try {
@@ -84,12 +84,12 @@ CUresult hash_all(CUstream stream, const std::vector<DeviceHash::Range>& ranges,
 }  // namespace
 
 // One per context in name only: all that it has is in OwnKernels, found anew for each call.
-DeviceHash* DeviceHash::of_current_context(std::string& error) noexcept {
+DeviceHash* DeviceHash::of_current_context(refusal::Refusal& error) noexcept {
   static DeviceHash hash;
   if (real::get_cuLaunchKernel() == nullptr || real::get_cuMemsetD8Async() == nullptr ||
       real::get_cuMemcpyDtoHAsync_v2() == nullptr || real::get_cuMemcpyHtoDAsync_v2() == nullptr ||
       real::get_cuStreamSynchronize() == nullptr) {
-    error = "the driver lacks functions";
+    error = refusal::make(refusal::driver_without_functions);
     return nullptr;
   }
   return own_kernels(error) != nullptr ? &hash : nullptr;

@@ -6,8 +6,9 @@
 #include <cuda.h>
 
 #include <cstdint>
-#include <string>
 #include <vector>
+
+#include "compressor/refusal/refusal.h"
 
 namespace grape::replay {
 
@@ -18,7 +19,7 @@ class DeviceHash {
   };
   // Loads the kernel into the current context (PTX from this library; the driver compiles it once). Null, and one line
   // in `error`, on failure. Belongs to the context; never freed. Any thread.
-  static DeviceHash* of_current_context(std::string& error) noexcept;
+  static DeviceHash* of_current_context(refusal::Refusal& error) noexcept;
 
   // Enqueues hashes of all ranges on `stream`, waits, and gives one number per range: one launch for up to
   // OwnKernels::kSums ranges. The context is current, and `stream` not under capture. On an error `out` is empty.

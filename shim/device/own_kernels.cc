@@ -16,9 +16,9 @@ namespace real = driver::real;
 std::mutex g_mutex;
 OwnKernels* g_first = nullptr;
 
-bool failed(const char* call, CUresult result, std::string& error) {
+bool failed(const char* call, CUresult result, refusal::Refusal& error) {
   if (result == CUDA_SUCCESS) return false;
-  error = describe_error(call, result);
+  error = driver_error(call, result);
   return true;
 }
 
@@ -29,12 +29,12 @@ void unload(OwnKernels& kernels) noexcept {
   if (kernels.module != nullptr && unload_module != nullptr) unload_module(kernels.module);
 }
 
-bool load(OwnKernels& kernels, std::string& error) {
+bool load(OwnKernels& kernels, refusal::Refusal& error) {
   auto* load_module = real::get_cuModuleLoadData();
   auto* get_function = real::get_cuModuleGetFunction();
   auto* allocate = real::get_cuMemAlloc_v2();
   if (load_module == nullptr || get_function == nullptr || allocate == nullptr) {
-    error = "the driver cannot load modules";
+    error = refusal::make(refusal::driver_without_modules);
     return false;
   }
   constexpr std::size_t kBytes = OwnKernels::kSums * sizeof(std::uint64_t) + OwnKernels::kChunks * sizeof(HashChunk);
@@ -46,7 +46,7 @@ bool load(OwnKernels& kernels, std::string& error) {
          !failed("cuMemAlloc", allocate(&kernels.sums, kBytes), error);
 }
 
-OwnKernels* find_or_load(CUcontext context, std::string& error) {
+OwnKernels* find_or_load(CUcontext context, refusal::Refusal& error) {
   const std::lock_guard<std::mutex> lock(g_mutex);
   for (OwnKernels* kernels = g_first; kernels != nullptr; kernels = kernels->next) {
     if (kernels->context == context) return kernels;
@@ -65,11 +65,11 @@ OwnKernels* find_or_load(CUcontext context, std::string& error) {
 
 }  // namespace
 
-OwnKernels* own_kernels(std::string& error) noexcept {
+OwnKernels* own_kernels(refusal::Refusal& error) noexcept {
   try {
     CUcontext context = driver::current_context();
     if (context == nullptr) {
-      error = "no context is current";
+      error = refusal::make(refusal::no_current_context);
       return nullptr;
     }
     return find_or_load(context, error);
@@ -91,12 +91,15 @@ std::uint32_t own_kernel_blocks(std::uint64_t bytes, std::uint64_t bytes_per_thr
   return static_cast<std::uint32_t>(std::clamp<std::uint64_t>((bytes + per_block - 1) / per_block, 1, kMost));
 }
 
-std::string describe_error(const char* call, CUresult result) {
+std::string name_of_error(CUresult result) {
   const char* name = nullptr;
   auto* name_of = real::get_cuGetErrorName();
-  std::string text = std::string(call) + ": ";
-  if (name_of != nullptr && name_of(result, &name) == CUDA_SUCCESS && name != nullptr) return text + name;
-  return text + "error " + std::to_string(static_cast<int>(result));
+  if (name_of != nullptr && name_of(result, &name) == CUDA_SUCCESS && name != nullptr) return name;
+  return "error " + std::to_string(static_cast<int>(result));
+}
+
+refusal::Refusal driver_error(const char* call, CUresult result) {
+  return refusal::make(refusal::driver_error, call, name_of_error(result));
 }
 
 RelaxedCapture::RelaxedCapture() noexcept {

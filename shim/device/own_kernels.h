@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "compressor/refusal/refusal.h"
+
 namespace grape::replay {
 
 extern const char kOwnKernels[];  // PTX, null-terminated
@@ -42,7 +44,7 @@ struct OwnKernels {
 
 // Those of the context that is current on this thread, loaded at the first use; null, and one line in `error`, if the
 // driver refuses. They stay until the context goes. Any thread.
-OwnKernels* own_kernels(std::string& error) noexcept;
+OwnKernels* own_kernels(refusal::Refusal& error) noexcept;
 // The context is gone, and its modules and memory with it. The object stays, for who may still have it.
 void forget_own_kernels(CUcontext context) noexcept;
 
@@ -50,7 +52,8 @@ void forget_own_kernels(CUcontext context) noexcept;
 std::uint32_t own_kernel_blocks(std::uint64_t bytes, std::uint64_t bytes_per_thread) noexcept;
 
 // "cuGraphCreate: CUDA_ERROR_OUT_OF_MEMORY"
-std::string describe_error(const char* call, CUresult result);
+refusal::Refusal driver_error(const char* call, CUresult result);
+std::string name_of_error(CUresult result);
 
 // While it lives, this thread's calls do not break a stream capture of another thread.
 class RelaxedCapture {

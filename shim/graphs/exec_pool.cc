@@ -72,7 +72,7 @@ ExecPool::Entry* ExecPool::to_adopt(const store::KeptProgram& program, program::
 
 GraphExec* ExecPool::build(const store::KeptProgram& program, Whole whole, program::Segment segment,
                            std::uint32_t shape, const program::ArenaPlan& plan, const program::Bindings& bindings,
-                           std::string& error) {
+                           refusal::Refusal& error) {
   // What holds another part of this program stays.
   const auto in_use = [&](const Entry& entry) { return entry.part.program == &program; };
   const auto older = [&](const Entry& a, const Entry& b) {
@@ -127,7 +127,7 @@ void ExecPool::hand_over(const store::KeptProgram& from, const store::KeptProgra
 }
 
 GraphExec* ExecPool::take(const store::KeptProgram& program, program::Segment segment, const program::ArenaPlan& plan,
-                          const program::Bindings& bindings, std::string& error) noexcept {
+                          const program::Bindings& bindings, refusal::Refusal& error) noexcept {
   try {
     const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
     if (epoch != module_epoch_) {
@@ -140,13 +140,13 @@ GraphExec* ExecPool::take(const store::KeptProgram& program, program::Segment se
       entry.used = ++clock_;
       const CUresult bound = entry.exec->bind(bindings);
       if (bound == CUDA_SUCCESS) return entry.exec.get();
-      error = "the driver refused new parameters, with error " + std::to_string(static_cast<int>(bound));
+      error = refusal::make(refusal::parameters_refused, std::to_string(static_cast<int>(bound)));
       drop(found->second);
       return nullptr;
     }
     Whole whole = program.whole();
     if (whole == nullptr) {
-      error = "no host memory for the program";
+      error = refusal::make(refusal::no_memory_for_program);
       return nullptr;
     }
     const std::uint32_t shape = shape_of(*whole, segment);
@@ -157,7 +157,7 @@ GraphExec* ExecPool::take(const store::KeptProgram& program, program::Segment se
     }
     return build(program, std::move(whole), segment, shape, plan, bindings, error);
   } catch (const std::bad_alloc&) {
-    error = "no host memory";
+    error = refusal::make(refusal::no_host_memory);
     return nullptr;
   }
 }

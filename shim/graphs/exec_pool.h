@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "compressor/refusal/refusal.h"
 #include "compressor/store/kept_program.h"
 #include "shim/graphs/graph_exec.h"
 
@@ -21,7 +21,7 @@ class ExecPool {
   // Null and one line in `error` if the driver refuses. `program` and `plan` must stay where they are until forget();
   // what is not in the program's head is only asked for where no exec holds it.
   GraphExec* take(const store::KeptProgram& program, program::Segment segment, const program::ArenaPlan& plan,
-                  const program::Bindings& bindings, std::string& error) noexcept;
+                  const program::Bindings& bindings, refusal::Refusal& error) noexcept;
   // `to` is `from` with other words: it takes over the execs that hold `from`, bound. Where that fails take() builds.
   void hand_over(const store::KeptProgram& from, const store::KeptProgram& to, const program::ArenaPlan& plan,
                  const program::Bindings& bindings) noexcept;
@@ -63,7 +63,7 @@ class ExecPool {
   std::uint32_t shape_of(const program::Program& program, program::Segment segment) const;
   Entry* to_adopt(const store::KeptProgram& program, program::Segment segment, std::uint32_t shape) noexcept;
   GraphExec* build(const store::KeptProgram& program, Whole whole, program::Segment segment, std::uint32_t shape,
-                   const program::ArenaPlan& plan, const program::Bindings& bindings, std::string& error);
+                   const program::ArenaPlan& plan, const program::Bindings& bindings, refusal::Refusal& error);
 
   std::vector<Entry> entries_;
   std::unordered_map<Part, std::size_t, PartHash> holders_;   // indices into entries_

@@ -82,16 +82,16 @@ struct GraphExec::State {
   UploadAhead ahead;
   StreamOrder order;
 
-  bool build(const program::Bindings& bindings, std::string& error);
-  bool add_nodes(std::string& error);
-  bool add_node(std::uint32_t index, const NodeShapes& shapes, std::string& error);
+  bool build(const program::Bindings& bindings, refusal::Refusal& error);
+  bool add_nodes(refusal::Refusal& error);
+  bool add_node(std::uint32_t index, const NodeShapes& shapes, refusal::Refusal& error);
   void add_value(const program::Bindings& bindings);
   bool adopt(std::shared_ptr<const Program> taken, Segment next_segment, const program::ArenaPlan& next_plan,
              const program::Bindings& bindings);
   CUresult set_node(std::uint32_t index, std::uint64_t* from);
   CUresult set_moved(const program::Bindings& bindings);
   CUresult set_value(const program::Bindings& bindings) noexcept;
-  bool set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const;
+  bool set_attributes(const RecordedNode& node, CUgraphNode handle, refusal::Refusal& error) const;
   void find_moving();
   void destroy() noexcept;
 };
@@ -107,12 +107,13 @@ void GraphExec::State::destroy() noexcept {
   graph = nullptr;
 }
 
-bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode handle, std::string& error) const {
+bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode handle, refusal::Refusal& error) const {
   auto* set = real::get_cuGraphKernelNodeSetAttribute();
   const auto apply = [&](CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {
     const CUresult result = set != nullptr ? set(handle, id, &value) : CUDA_ERROR_NOT_SUPPORTED;
     if (result != CUDA_SUCCESS) {
-      error = describe_error("cuGraphKernelNodeSetAttribute", result) + " for attribute " + std::to_string(id);
+      error = refusal::make(refusal::driver_error_of_attribute, "cuGraphKernelNodeSetAttribute", name_of_error(result),
+                            std::to_string(id));
     }
     return result == CUDA_SUCCESS;
   };
@@ -135,7 +136,7 @@ bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode hand
   return true;
 }
 
-bool GraphExec::State::add_node(std::uint32_t index, const NodeShapes& shapes, std::string& error) {
+bool GraphExec::State::add_node(std::uint32_t index, const NodeShapes& shapes, refusal::Refusal& error) {
   const RecordedNode& recorded = program->nodes[index];
   Node& node = nodes[index - segment.first];
   if (!shapes.shape(*program, recorded, node.shape, error)) return false;
@@ -143,7 +144,7 @@ bool GraphExec::State::add_node(std::uint32_t index, const NodeShapes& shapes, s
   for (std::uint32_t i = 0; i < recorded.after_count; ++i) {
     const std::uint32_t from = program->after[recorded.after_at + i];
     if (from >= index) {
-      error = "a node comes before one that it follows";
+      error = refusal::make(refusal::node_before_others);
       return false;
     }
     if (from >= segment.first) after.push_back(nodes[from - segment.first].handle);
@@ -151,19 +152,19 @@ bool GraphExec::State::add_node(std::uint32_t index, const NodeShapes& shapes, s
   const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(node.shape, *program, recorded, words.data());
   const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
   if (result != CUDA_SUCCESS) {
-    error = describe_error("cuGraphAddKernelNode", result);
+    error = driver_error("cuGraphAddKernelNode", result);
     return false;
   }
   return set_attributes(recorded, node.handle, error);
 }
 
-bool GraphExec::State::add_nodes(std::string& error) {
+bool GraphExec::State::add_nodes(refusal::Refusal& error) {
   NodeShapes shapes;
   if (!shapes.look_up(*program, segment, error)) return false;
   nodes.resize(segment.count);
   for (std::uint32_t i = segment.first; i < segment.first + segment.count; ++i) {
     if (add_node(i, shapes, error)) continue;
-    error += name_of_node(*program, i);
+    error.text += name_of_node(*program, i);
     return false;
   }
   return true;
@@ -212,17 +213,17 @@ void GraphExec::State::find_moving() {
   moved.reserve(segment.count);
 }
 
-bool GraphExec::State::build(const program::Bindings& bindings, std::string& error) {
+bool GraphExec::State::build(const program::Bindings& bindings, refusal::Refusal& error) {
   auto* create = real::get_cuGraphCreate();
   auto* instantiate = real::get_cuGraphInstantiateWithFlags();
   if (create == nullptr || instantiate == nullptr || real::get_cuGraphAddKernelNode_v2() == nullptr ||
       real::get_cuGraphExecKernelNodeSetParams_v2() == nullptr || real::get_cuGraphLaunch() == nullptr) {
-    error = "the driver is too old: CUDA 12.0 is needed";
+    error = refusal::make(refusal::driver_too_old);
     return false;
   }
   context = driver::current_context();
   if (context == nullptr) {
-    error = "no context is current";
+    error = refusal::make(refusal::no_current_context);
     return false;
   }
   words.resize(program->words.size());
@@ -231,7 +232,7 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
   CUresult result = create(&graph, 0);
   if (result != CUDA_SUCCESS) {
     graph = nullptr;
-    error = describe_error("cuGraphCreate", result);
+    error = driver_error("cuGraphCreate", result);
     return false;
   }
   if (!add_nodes(error)) return false;
@@ -239,7 +240,7 @@ bool GraphExec::State::build(const program::Bindings& bindings, std::string& err
   result = instantiate(&exec, graph, 0);
   if (result != CUDA_SUCCESS) {
     exec = nullptr;
-    error = describe_error("cuGraphInstantiate", result);
+    error = driver_error("cuGraphInstantiate", result);
     return false;
   }
   find_moving();
@@ -274,7 +275,7 @@ bool GraphExec::State::adopt(std::shared_ptr<const Program> taken, Segment next_
   program::bind(next, next_plan, bindings, next_words.data());
   std::vector<CUDA_KERNEL_NODE_PARAMS> shapes(nodes.size());
   NodeShapes look_up;
-  std::string error;
+  refusal::Refusal error;
   const Segment old_segment = segment;
   program = std::move(taken);
   segment = next_segment;
@@ -306,7 +307,7 @@ GraphExec::~GraphExec() {
 
 std::unique_ptr<GraphExec> GraphExec::build(std::shared_ptr<const program::Program> program, Segment segment,
                                             const program::ArenaPlan& plan, const program::Bindings& bindings,
-                                            std::string& error) noexcept {
+                                            refusal::Refusal& error) noexcept {
   try {
     std::unique_ptr<GraphExec> result(new GraphExec);
     result->state_ = std::make_unique<State>();
@@ -315,7 +316,7 @@ std::unique_ptr<GraphExec> GraphExec::build(std::shared_ptr<const program::Progr
     result->state_->plan = &plan;
     if (result->state_->build(bindings, error)) return result;
   } catch (const std::bad_alloc&) {
-    error = "no memory";
+    error = refusal::make(refusal::no_memory);
   }
   return nullptr;
 }

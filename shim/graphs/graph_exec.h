@@ -7,11 +7,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "compressor/program/plan.h"
 #include "compressor/program/program.h"
+#include "compressor/refusal/refusal.h"
 #include "shim/graphs/landing.h"
 
 namespace grape::replay {
@@ -25,7 +25,7 @@ class GraphExec {
   // built: what they follow in others has been launched before.
   static std::unique_ptr<GraphExec> build(std::shared_ptr<const program::Program> program, program::Segment segment,
                                           const program::ArenaPlan& plan, const program::Bindings& bindings,
-                                          std::string& error) noexcept;
+                                          refusal::Refusal& error) noexcept;
   ~GraphExec();
   GraphExec(const GraphExec&) = delete;
   GraphExec& operator=(const GraphExec&) = delete;

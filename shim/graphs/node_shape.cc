@@ -48,9 +48,9 @@ bool shape_own(const Program& program, const RecordedNode& node, const OwnKernel
 
 }  // namespace
 
-bool NodeShapes::look_up(const Program& program, program::Segment segment, std::string& error) {
+bool NodeShapes::look_up(const Program& program, program::Segment segment, refusal::Refusal& error) {
   if (driver::current_context(context_) != CUDA_SUCCESS) {
-    error = "no context is current";
+    error = refusal::make(refusal::no_current_context);
     return false;
   }
   const auto first = program.nodes.begin() + segment.first;
@@ -68,12 +68,12 @@ bool NodeShapes::look_up(const Program& program, program::Segment segment, std::
 }
 
 bool NodeShapes::shape(const Program& program, const RecordedNode& node, CUDA_KERNEL_NODE_PARAMS& shape,
-                       std::string& error) const {
+                       refusal::Refusal& error) const {
   if (node.kind != NodeKind::kKernel) {
     shape = {};
     shape.gridDimX = shape.gridDimY = shape.gridDimZ = shape.blockDimX = shape.blockDimY = shape.blockDimZ = 1;
     if (own_ != nullptr && shape_own(program, node, *own_, shape)) return true;
-    error = "a copy or memset is not as it should be";
+    error = refusal::make(refusal::odd_copy);
     return false;
   }
   const bool kernel_handle = kernel_handles_[node.function];

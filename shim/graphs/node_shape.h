@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compressor/program/program.h"
+#include "compressor/refusal/refusal.h"
 #include "shim/device/own_kernels.h"
 
 namespace grape::replay {
@@ -16,10 +17,10 @@ class NodeShapes {
  public:
   // Looks up what the nodes of `segment` need in the current context. False: one line in `error`. Throws
   // std::bad_alloc.
-  bool look_up(const program::Program& program, program::Segment segment, std::string& error);
+  bool look_up(const program::Program& program, program::Segment segment, refusal::Refusal& error);
   // Of a node of that segment. False: one line in `error`.
   bool shape(const program::Program& program, const program::RecordedNode& node, CUDA_KERNEL_NODE_PARAMS& shape,
-             std::string& error) const;
+             refusal::Refusal& error) const;
 
  private:
   CUcontext context_ = nullptr;

@@ -56,7 +56,7 @@ CUDA_KERNEL_NODE_PARAMS ValueNode::parameters() noexcept {
 
 bool ValueNode::add(CUgraph graph, const std::vector<CUgraphNode>& behind, const Program& program,
                     const Segment& segment, const program::ArenaPlan& plan, const program::Bindings& bindings) {
-  std::string ignored;
+  refusal::Refusal ignored;
   const OwnKernels* own = own_kernels(ignored);
   if (own == nullptr) return false;
   const auto landing = std::make_shared<Landing>(own->context);

@@ -38,9 +38,8 @@ class Conversion {
     record_->nodes.reserve(graph_.nodes.size());
     for (const record::Node& node : graph_.nodes) {
       if (!add(node)) {
-        result.reason = reason_;
+        result.refusal = std::move(refusal_);
         result.frame = node.frame;
-        result.again = true;
         return result;
       }
     }
@@ -54,7 +53,7 @@ class Conversion {
     record_->before = std::move(before);
     record_->segments = events_.segments;
     if (!add_handles()) {
-      result.reason = reason_;
+      result.refusal = std::move(refusal_);
       return result;
     }
     result.record = std::move(record_);
@@ -78,7 +77,7 @@ class Conversion {
       record_->words.push_back(argument(node, layout.src));
       record_->words.push_back(bytes);
       if (value_ == values_.size() || values_[value_].size() != trace::words_for(bytes)) {
-        reason_ = "what the host read was not kept";
+        refusal_ = refusal::make(refusal::read_not_kept);
         return false;
       }
       record_->words.insert(record_->words.end(), values_[value_].begin(), values_[value_].end());
@@ -105,7 +104,7 @@ class Conversion {
     const ApiLayout& layout = (*events_.apis)[node.api];
     const std::uint64_t bytes = argument(node, layout.bytes);
     if (datum_ == data_.size() || data_[datum_].word_count() != trace::words_for(bytes)) {
-      reason_ = "what was copied from the host was not kept";
+      refusal_ = refusal::make(refusal::copy_not_kept);
       return false;
     }
     std::vector<std::uint8_t>& all = record_->host_data;
@@ -122,7 +121,7 @@ class Conversion {
   bool add_kernel(const record::Node& node, RecordedNode& out) {
     const std::uint64_t* words = graph_.words_of(node);
     if (!function_index(node.function, out.function)) {
-      reason_ = "kernels were unloaded";
+      refusal_ = refusal::make(refusal::kernels_unloaded);
       return false;
     }
     out.cooperative = (node.flags & trace::kFlagCooperative) != 0;
@@ -195,7 +194,7 @@ class Conversion {
     const bool launches = std::any_of(record_->nodes.begin(), record_->nodes.end(),
                                       [](const RecordedNode& node) { return node.kind != NodeKind::kHostRead; });
     if (launches || screen_.event_streams().empty()) return true;
-    reason_ = "orders streams without any work on them";
+    refusal_ = refusal::make(refusal::orders_idle_streams);
     return false;
   }
 
@@ -208,7 +207,7 @@ class Conversion {
   std::size_t datum_ = 0;  // the next host copy's
   std::unique_ptr<RegionRecord> record_;
   std::unordered_map<std::uint32_t, std::uint32_t> functions_;  // id → index
-  std::string reason_;
+  refusal::Refusal refusal_;
 };
 
 template <class Use>
@@ -232,21 +231,20 @@ RegionSink::Result make_region_record(RegionEvents events) {
   RegionSink::Result result;
   RegionScreen screen(events);
   for_each_event(events, [&](const trace::EventView& event) { screen.add(event); });
-  const RegionScreen::Refusal refusal = screen.finish();
+  RegionScreen::Found found = screen.finish();
   result.loaded = screen.loaded();
-  result.set_up = screen.set_up().reason;
+  result.set_up = screen.set_up().refusal;
   result.set_up_frame = screen.set_up().frame;
-  if (!refusal.reason.empty()) {
-    result.reason = refusal.reason;
-    result.frame = refusal.frame;
-    result.again = refusal.again;
+  if (found.refusal) {
+    result.refusal = std::move(found.refusal);
+    result.frame = found.frame;
     return result;
   }
   record::GraphBuilder builder(*events.apis, no_name, nullptr, &screen.modes());
   for_each_event(events, [&](const trace::EventView& event) { builder.add(event, 1, 0); });
   const record::Graph graph = builder.finish();
   if (graph.dropped_edges != 0) {
-    result.reason = "has one stream wait for too many others";
+    result.refusal = refusal::make(refusal::too_many_waits);
     return result;
   }
   std::vector<program::LiveBlock> before = std::move(events.before);

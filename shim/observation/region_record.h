@@ -1,4 +1,4 @@
-// Events of one region call become a program::RegionRecord, or a reason why not. Asks nobody but through its callbacks:
+// Events of one region call become a program::RegionRecord, or a refusal. Asks nobody but through its callbacks:
 // no driver, no thread state.
 #pragma once
 

@@ -19,7 +19,6 @@ constexpr std::uint32_t kProgrammaticEvent = 7;
 constexpr std::uint32_t kLaunchCompletionEvent = 12;
 constexpr std::uint32_t kDeviceUpdatableNode = 13;
 constexpr std::uint32_t kLastKnownAttribute = 18;
-constexpr char kOtherDevice[] = "works on several devices, or on one that neither its arguments nor its module are on";
 
 // "cuMemcpyDtoHAsync" of "cuMemcpyDtoHAsync_v2_ptsz".
 std::string plain_name(const std::string& symbol) { return symbol.substr(0, symbol.find('_')); }
@@ -78,43 +77,33 @@ void RegionScreen::add(const trace::EventView& event) {
   } else if (event.header->kind == kValueNote) {
     ++values_;
   } else if (event.header->kind == EventKind::kLost) {
-    refuse_again("was not recorded whole: the buffers were full");
+    refuse(refusal::not_recorded_whole, 0);
   }
 }
 
-RegionScreen::Refusal RegionScreen::finish() {
+RegionScreen::Found RegionScreen::finish() {
   take_due_data();
   check_context();
   find_trailing_events();
-  if (lasting_.reason.empty() && values_ != reads_) {
-    lasting_ = {"reads device memory to the host without waiting for it, or more than Grape keeps", read_frame_, false};
-  }
-  if (lasting_.reason.empty()) find_streams();
-  return lasting_.reason.empty() ? passing_ : lasting_;
+  if (values_ != reads_) refuse(refusal::reads_without_wait, read_frame_);
+  if (!lasting_.refusal) find_streams();
+  return lasting_.refusal ? lasting_ : passing_;
 }
 
-void RegionScreen::refuse(const std::string& reason, std::uint32_t frame) {
-  if (lasting_.reason.empty()) lasting_ = {reason, frame, false};
-}
-
-void RegionScreen::refuse_again(const std::string& reason, std::uint32_t frame) {
-  if (passing_.reason.empty()) passing_ = {reason, frame, true};
-}
-
-void RegionScreen::note_set_up(const std::string& reason, const CallView& call) {
-  if (set_up_.reason.empty()) set_up_ = {reason, call.frame(), true};
+void RegionScreen::note_set_up(refusal::Form<1> form, const CallView& call, const std::string& name) {
+  if (!set_up_.refusal) set_up_ = {refusal::make(form, name), call.frame()};
 }
 
 void RegionScreen::add_launch(const trace::LaunchView& launch) {
   const ApiLayout& layout = (*events_.apis)[launch.api()];
   const std::uint16_t flags = launch.header->flags;
-  const std::string name = " (" + plain_name(layout.symbol) + ")";
-  if (launch.result() != 0) return refuse("a kernel launch failed" + name, launch.frame());
-  if ((flags & trace::kFlagCaptured) != 0) return refuse("captures a CUDA graph of its own" + name, launch.frame());
-  if (contains(layout.symbol, "MultiDevice")) return refuse("uses more than one device" + name, launch.frame());
+  const std::string name = plain_name(layout.symbol);
+  if (launch.result() != 0) return refuse(refusal::launch_failed, launch.frame(), name);
+  if ((flags & trace::kFlagCaptured) != 0) return refuse(refusal::captures_graph, launch.frame(), name);
+  if (contains(layout.symbol, "MultiDevice")) return refuse(refusal::several_devices, launch.frame(), name);
   const bool unreadable = (flags & trace::kFlagNoLayout) != 0 && (flags & trace::kFlagPackedExtra) == 0;
   if ((flags & trace::kFlagTruncated) != 0 || unreadable || launch.function() == 0) {
-    return refuse("launches a kernel whose parameters cannot be read" + name, launch.frame());
+    return refuse(refusal::unreadable_parameters, launch.frame(), name);
   }
   for (std::uint32_t i = 0; i < launch.attribute_count(); ++i) check_attribute(launch, i);
   note_stream(record::normal_stream(layout, launch.stream()), launch.frame());
@@ -127,10 +116,9 @@ void RegionScreen::check_attribute(const trace::LaunchView& launch, std::uint32_
   std::memcpy(&id, launch.attribute(index), sizeof id);
   std::memcpy(&value, launch.attribute(index) + 8, sizeof value);
   if (id == kProgrammaticEvent || id == kLaunchCompletionEvent) {
-    refuse("records an event from inside a kernel", launch.frame());
+    refuse(refusal::event_in_kernel, launch.frame());
   } else if (id == kDeviceUpdatableNode || id > kLastKnownAttribute || (id == kAccessPolicyWindow && value != 0)) {
-    refuse("launches a kernel with an attribute that Grape cannot replay (number " + std::to_string(id) + ")",
-           launch.frame());
+    refuse(refusal::unknown_attribute, launch.frame(), std::to_string(id));
   }
 }
 
@@ -140,23 +128,23 @@ void RegionScreen::check_host_memory(const trace::LaunchView& launch) {
     std::uint64_t word = 0;
     std::memcpy(&word, launch.parameters() + at, sizeof word);
     if (block_at(events_.host, word) != nullptr) {
-      return refuse("launches a kernel on memory of the host (pinned or managed)", launch.frame());
+      return refuse(refusal::kernel_on_host_memory, launch.frame());
     }
   }
 }
 
 void RegionScreen::add_call(const CallView& call) {
   const ApiLayout& layout = (*events_.apis)[call.api()];
-  const std::string name = " (" + plain_name(layout.symbol) + ")";
+  const std::string name = plain_name(layout.symbol);
   if (layout.api_class == ApiClass::kQuery) return;  // may say "not ready"
   if (layout.api_class == ApiClass::kModule) {
-    if (contains(layout.symbol, "Unload")) return refuse_again("kernels were unloaded" + name, call.frame());
+    if (contains(layout.symbol, "Unload")) return refuse(refusal::unloads_kernels, call.frame(), name);
     loaded_ = loaded_ || !asks_of_modules(plain_name(layout.symbol));
     return;
   }
-  if (call.result() != 0) return refuse("a driver call failed" + name, call.frame());
+  if (call.result() != 0) return refuse(refusal::driver_call_failed, call.frame(), name);
   if ((call.header->flags & trace::kFlagCaptured) != 0) {
-    return refuse("captures a CUDA graph of its own" + name, call.frame());
+    return refuse(refusal::captures_graph, call.frame(), name);
   }
   switch (layout.api_class) {
     case ApiClass::kCopy:
@@ -169,16 +157,16 @@ void RegionScreen::add_call(const CallView& call) {
       check_device_memory(call.argument(layout.dst), call.frame());
       return note_stream(record::stream_of(layout, call), call.frame());
     case ApiClass::kHostFunction:
-      return refuse("calls back into the host" + name, call.frame());
+      return refuse(refusal::calls_back, call.frame(), name);
     case ApiClass::kStreamSync:
       return add_wait(layout, call, name);
     case ApiClass::kMemoryOp:
-      return refuse("has the device wait for memory, or moves memory" + name, call.frame());
+      return refuse(refusal::memory_operation, call.frame(), name);
     case ApiClass::kGraphLaunch:
-      return refuse("launches a graph of the application's own" + name, call.frame());
+      return refuse(refusal::launches_graph, call.frame(), name);
     case ApiClass::kGraph:
       if (contains(layout.symbol, "ExchangeStreamCaptureMode")) return;
-      return refuse("builds or captures a CUDA graph of its own" + name, call.frame());
+      return refuse(refusal::builds_graph, call.frame(), name);
     case ApiClass::kEventRecord:
     case ApiClass::kEventWait:
     case ApiClass::kEvent:
@@ -187,16 +175,16 @@ void RegionScreen::add_call(const CallView& call) {
       return add_context_call(layout, call, name);
     case ApiClass::kAlloc:
       // The framework's blocks in it are known each by itself; what is used beside them is found as a stray.
-      if (plain_name(layout.symbol) != "cuMemAlloc") note_set_up("memory was allocated from the driver" + name, call);
+      if (plain_name(layout.symbol) != "cuMemAlloc") note_set_up(refusal::allocates, call, name);
       return;
     case ApiClass::kFree:
-      return note_set_up("memory was given back to the driver" + name, call);
+      return note_set_up(refusal::gives_back, call, name);
     case ApiClass::kStream:
-      return note_set_up("streams were made or changed" + name, call);
+      return note_set_up(refusal::makes_streams, call, name);
     case ApiClass::kTensorMap:
       return;  // host only: what it makes goes into a kernel's parameters
     default:
-      return refuse("makes a driver call that Grape cannot replay" + name, call.frame());
+      return refuse(refusal::unknown_call, call.frame(), name);
   }
 }
 
@@ -204,13 +192,13 @@ void RegionScreen::add_copy(const ApiLayout& layout, const CallView& call, const
   const std::string plain = plain_name(layout.symbol);
   const bool unified = plain == "cuMemcpy" || plain == "cuMemcpyAsync";
   if (!unified && plain != "cuMemcpyDtoD" && plain != "cuMemcpyDtoDAsync") {
-    return refuse("copies memory in a way that Grape cannot replay" + name, call.frame());
+    return refuse(refusal::unknown_copy, call.frame(), name);
   }
   const std::uint64_t to = call.argument(layout.dst), from = call.argument(layout.src);
   // A unified copy may be one from or to the host: only known device memory is on the device.
   if (unified && on_device(to) && !on_device(from)) return add_host_copy(layout, call, name);
   if (unified && (!on_device(to) || !on_device(from))) {
-    return refuse("copies between the device and memory that may be the host's" + name, call.frame());
+    return refuse(refusal::copies_between, call.frame(), name);
   }
   check_device_memory(to, call.frame());
   check_device_memory(from, call.frame());
@@ -220,7 +208,7 @@ void RegionScreen::add_copy(const ApiLayout& layout, const CallView& call, const
 // Its bytes come with the next event.
 void RegionScreen::add_host_copy(const ApiLayout& layout, const CallView& call, const std::string& name) {
   if (plain_name(layout.symbol).compare(0, 12, "cuMemcpyHtoA") == 0) {
-    return refuse("copies memory in a way that Grape cannot replay" + name, call.frame());
+    return refuse(refusal::unknown_copy, call.frame(), name);
   }
   const std::uint64_t stream = record::stream_of(layout, call), bytes = call.argument(layout.bytes);
   check_device_memory(call.argument(layout.dst), call.frame());
@@ -233,16 +221,16 @@ void RegionScreen::add_host_copy(const ApiLayout& layout, const CallView& call, 
   }
   host_bytes_ += bytes;
   if (bytes > kMostHostData || host_bytes_ > kMostHostDataInAll) {
-    refuse("copies more host memory to the device than Grape keeps" + name, call.frame());
+    refuse(refusal::copies_too_much, call.frame(), name);
   } else if (block_at(events_.host, call.argument(layout.src)) != nullptr) {
     // The device may be writing to it, in the order of its stream.
-    refuse("copies pinned memory of the host to the device" + name, call.frame());
+    refuse(refusal::copies_pinned, call.frame(), name);
   }
-  data_due_ = {"copies memory to the device that may not be the host's own" + name, call.frame(), false};
+  data_due_ = {refusal::make(refusal::copies_others_memory, name), call.frame()};
 }
 
 void RegionScreen::take_due_data() {
-  if (!data_due_.reason.empty()) refuse(data_due_.reason, data_due_.frame);
+  if (data_due_.refusal && !lasting_.refusal) lasting_ = std::move(data_due_);
   data_due_ = {};
 }
 
@@ -252,7 +240,7 @@ void RegionScreen::add_wait(const ApiLayout& layout, const CallView& call, const
   check_default_stream(stream, call.frame());
   const bool fed = fed_.erase(stream) != 0;
   if (plain_name(layout.symbol) != "cuStreamSynchronize" || (reads_ == waited_for_ && !fed)) {
-    return refuse("waits for the device" + name, call.frame());
+    return refuse(refusal::waits_for_device, call.frame(), name);
   }
   waited_for_ = reads_;
   if (fed) note_wait(stream);
@@ -265,7 +253,7 @@ void RegionScreen::note_wait(std::uint64_t stream) {
 
 void RegionScreen::add_host_read(const ApiLayout& layout, const CallView& call, const std::string& name) {
   if (plain_name(layout.symbol) != "cuMemcpyDtoHAsync") {
-    return refuse("reads device memory to the host" + name, call.frame());
+    return refuse(refusal::reads_memory, call.frame(), name);
   }
   ++reads_;
   read_frame_ = call.frame();
@@ -280,7 +268,7 @@ bool RegionScreen::on_device(std::uint64_t address) const {
 
 void RegionScreen::check_device_memory(std::uint64_t address, std::uint32_t frame) {
   if (block_at(events_.host, address) != nullptr) {
-    refuse("copies or sets memory of the host (pinned or managed)", frame);
+    refuse(refusal::writes_host_memory, frame);
   }
 }
 
@@ -295,7 +283,7 @@ void RegionScreen::add_event_call(const ApiLayout& layout, const CallView& call,
     }
     return;
   }
-  if (layout.stream < 0) return refuse("orders whole contexts" + name, call.frame());
+  if (layout.stream < 0) return refuse(refusal::orders_contexts, call.frame(), name);
   const std::uint64_t stream = record::stream_of(layout, call);
   note_stream(stream, call.frame());
   if (std::find(event_streams_.begin(), event_streams_.end(), stream) == event_streams_.end()) {
@@ -312,11 +300,10 @@ void RegionScreen::add_event_call(const ApiLayout& layout, const CallView& call,
 void RegionScreen::wait_from_before(std::uint64_t event, const CallView& call, const std::string& name) {
   RegionEvents::Event known;
   if (events_.event == nullptr || !events_.event(event, known)) {
-    return refuse("waits for work from before the call by an event that Grape does not know" + name, call.frame());
+    return refuse(refusal::unknown_event, call.frame(), name);
   }
   // The handle is another event's by now.
-  if (known.serial > events_.serial)
-    return refuse_again("waits for an event from before the call" + name, call.frame());
+  if (known.serial > events_.serial) return refuse(refusal::event_from_before, call.frame(), name);
   add_handle(waited_, {event, known.serial});
 }
 
@@ -328,14 +315,14 @@ void RegionScreen::find_trailing_events() {
     const std::uint32_t frame = recorded.second;
     RegionEvents::Event known;
     if (events_.event == nullptr || !events_.event(event, known)) {
-      return refuse("records an event that may be waited for after the call (cuEventRecord)", frame);
+      return refuse(refusal::leaves_event, frame);
     }
     if ((known.flags & CU_EVENT_DISABLE_TIMING) == 0) {
-      refuse("records an event that a time may be taken with (cuEventRecord)", frame);
+      refuse(refusal::times_event, frame);
     } else if ((known.flags & ~kHarmless) != 0) {
-      refuse("records an event of other processes as well (cuEventRecord)", frame);
+      refuse(refusal::event_of_processes, frame);
     } else if (known.serial > events_.serial) {
-      refuse_again("makes an event that may be waited for after the call (cuEventRecord)", frame);
+      refuse(refusal::makes_event, frame);
     } else {
       add_handle(trailing_, {event, known.serial});
     }
@@ -348,20 +335,20 @@ void RegionScreen::add_context_call(const ApiLayout& layout, const CallView& cal
   static const char* const kHarmless[] = {"cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuCtxPushCurrent",
                                           "cuCtxPopCurrent"};
   if (std::find(std::begin(kHarmless), std::end(kHarmless), plain) != std::end(kHarmless)) return;
-  refuse_again("contexts were made or changed" + name, call.frame());
+  refuse(refusal::makes_contexts, call.frame(), name);
 }
 
 // A thread that had none has got one, as its first work does.
 void RegionScreen::check_context() {
   if (events_.began_context != 0 && events_.ended_context != events_.began_context) {
-    refuse("makes another device the current one");
+    refuse(refusal::changes_device, 0);
   }
 }
 
 // Those of the context that is current; of any other stream find_streams() asks.
 void RegionScreen::check_default_stream(std::uint64_t stream, std::uint32_t frame) {
   const bool is_default = stream == record::kLegacyStream || stream == record::kPerThreadStream;
-  if (is_default && context_ != events_.context) refuse(kOtherDevice, frame);
+  if (is_default && context_ != events_.context) refuse(refusal::other_device, frame);
 }
 
 void RegionScreen::note_stream(std::uint64_t stream, std::uint32_t frame) {
@@ -377,8 +364,8 @@ std::uint64_t RegionScreen::stream_serial(std::uint64_t stream) const {
 void RegionScreen::find_streams() {
   for (const std::uint64_t handle : streams_) {
     RegionEvents::Stream stream;
-    if (!events_.stream(handle, stream)) return refuse_again("a stream is gone");
-    if (stream.context != events_.context) return refuse(kOtherDevice);
+    if (!events_.stream(handle, stream)) return refuse(refusal::stream_is_gone, 0);
+    if (stream.context != events_.context) return refuse(refusal::other_device, 0);
     modes_.set(handle, stream.non_blocking);
     stream_serials_[handle] = stream.serial;
   }

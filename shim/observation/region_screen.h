@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "compressor/refusal/refusal.h"
 #include "shim/observation/region_record.h"
 #include "shim/record/graph.h"
 
@@ -15,24 +16,23 @@ namespace grape::replay {
 
 class RegionScreen {
  public:
-  struct Refusal {
-    std::string reason;  // empty: none
+  struct Found {
+    refusal::Refusal refusal;
     std::uint32_t frame = 0;
-    bool again = false;
   };
 
   // `events` must outlive this object.
   explicit RegionScreen(const RegionEvents& events) : events_(events), context_(events.began_context) {}
 
   void add(const trace::EventView& event);
-  // What matters most of all that was found. Lasting reasons come before passing ones.
-  Refusal finish();
+  // What matters most of all that was found. What lasts comes before what passes.
+  Found finish();
 
   // Was code loaded? It stays for the replays; but what else happens in such calls may happen once only.
   bool loaded() const { return loaded_; }
   // Did it change what is there for the calls that follow: memory of the driver, streams, as libraries do once? Its
   // work can be that of a program, but the program is known to do without only if another call does.
-  const Refusal& set_up() const { return set_up_; }
+  const Found& set_up() const { return set_up_; }
 
   // After finish() that refused nothing:
   const record::StreamModes& modes() const { return modes_; }
@@ -52,9 +52,12 @@ class RegionScreen {
   std::uint64_t stream_serial(std::uint64_t stream) const;
 
  private:
-  void refuse(const std::string& reason, std::uint32_t frame = 0);
-  void refuse_again(const std::string& reason, std::uint32_t frame = 0);
-  void note_set_up(const std::string& reason, const record::CallView& call);
+  template <std::size_t count, typename... Parts>
+  void refuse(refusal::Form<count> form, std::uint32_t frame, const Parts&... parts) {
+    Found& found = refusal::is_passing(form.id) ? passing_ : lasting_;
+    if (!found.refusal) found = {refusal::make(form, parts...), frame};
+  }
+  void note_set_up(refusal::Form<1> form, const record::CallView& call, const std::string& name);
   void add_launch(const trace::LaunchView& launch);
   void check_attribute(const trace::LaunchView& launch, std::uint32_t index);
   void check_host_memory(const trace::LaunchView& launch);
@@ -78,11 +81,11 @@ class RegionScreen {
 
   const RegionEvents& events_;
   std::uint64_t context_;  // that is current
-  Refusal lasting_, passing_, set_up_;
+  Found lasting_, passing_, set_up_;
   bool loaded_ = false;
   std::size_t reads_ = 0, waited_for_ = 0, values_ = 0;  // by the host: begun, waited for, known by value
   std::uint32_t read_frame_ = 0;
-  Refusal data_due_;                               // of the last event, if that was a copy from the host
+  Found data_due_;                                 // of the last event, if that was a copy from the host
   std::uint64_t host_bytes_ = 0;                   // that copies brought
   std::unordered_set<std::uint64_t> host_copies_;  // by sequence number
   std::unordered_set<std::uint64_t> fed_;          // streams with a copy from the host that was not waited for

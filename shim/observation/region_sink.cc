@@ -134,14 +134,13 @@ RegionSink::Result RegionSink::end() noexcept {
   cancel();
   try {
     if (!collected) {
-      result.reason = "was not recorded: its thread has ended, or Grape has";
+      result.refusal = refusal::make(refusal::not_recorded);
     } else if (sink_.lost) {
-      result.reason = "does more than can be recorded";
+      result.refusal = refusal::make(refusal::too_much_to_record);
     } else if (!complete_ || !LiveBlocks::instance().complete()) {
-      result.reason = "uses memory that PyTorch's allocator does not report";
+      result.refusal = refusal::make(refusal::unreported_memory);
     } else if (const char* name = driver::unhandled_since(unhandled_)) {
-      result.reason = "calls a driver function that Grape does not know: " + std::string(name);
-      result.again = true;  // it may have been another thread
+      result.refusal = refusal::make(refusal::unknown_function, name);  // it may have been another thread
     } else {
       RegionEvents events;
       events.data = sink_.data;
@@ -158,11 +157,12 @@ RegionSink::Result RegionSink::end() noexcept {
       events.stream = stream_of_driver;
       events.event = event_as_made;
       events.user = log;
-      return make_region_record(std::move(events));
+      result = make_region_record(std::move(events));
     }
+    result.again = refusal::is_passing(result.refusal.id);
   } catch (const std::bad_alloc&) {
     result.record.reset();
-    result.reason = "no memory";  // short enough to need none
+    result.refusal = refusal::out_of_memory();
     result.again = true;
   }
   return result;

@@ -3,10 +3,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "compressor/program/record.h"
+#include "compressor/refusal/refusal.h"
 #include "shim/driver/unhandled.h"
 #include "shim/record/thread_log.h"
 
@@ -26,20 +26,20 @@ class RegionSink {
   // then says so. `context`: the one that all of the work must be in; null: the one that is current.
   bool begin(std::uint64_t context = 0) noexcept;
 
-  // With the events of this call: null and a reason (one line for a user, naming the driver call) if the call did what
+  // With the events of this call: null and a refusal (naming the driver call) if the call did what
   // no program can hold: a read by the host, a wait of the host, an allocation of the driver, a host function, a graph
   // of the application's, a capture, a call that failed, an unknown call... The record has neither inputs nor random
   // state: they are the caller's to add.
   struct Result {
     std::unique_ptr<program::RegionRecord> record;
-    std::string reason;
-    // Python frame id of the call that `reason` names, in this thread's definitions; 0 unknown.
+    refusal::Refusal refusal;
+    // Python frame id of the call that `refusal` names, in this thread's definitions; 0 unknown.
     std::uint32_t frame = 0;
     bool again = false;   // this observation does not count (streams were made, ...): the next may be clean
     bool loaded = false;  // kernels were loaded: a first call, or one of a new shape, which may do more than the next
-    // Memory of the driver or streams were made or given up, as libraries do once (a reason as the other one; "": no).
-    // Such a call may be the first of two that prove a program, not the second.
-    std::string set_up;
+    // Memory of the driver or streams were made or given up, as libraries do once. Such a call may be the first of two
+    // that prove a program, not the second.
+    refusal::Refusal set_up;
     std::uint32_t set_up_frame = 0;
   };
   Result end() noexcept;

@@ -18,9 +18,9 @@ constexpr std::size_t kMostRuns = 8;       // of a graph that left other bytes t
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-bool failed(CUresult result, const char* what, std::string& error) {
+bool failed(CUresult result, const char* what, refusal::Refusal& error) {
   if (result == CUDA_SUCCESS) return false;
-  error = describe_error(what, result);
+  error = driver_error(what, result);
   return true;
 }
 
@@ -42,7 +42,7 @@ bool is_of(CUdevice device, std::uint64_t address) noexcept {
 }
 
 // Kernels, which hash and copy, reach memory of the current context's device only: another one's is an illegal address.
-bool can_be_reached(const std::vector<DeviceHash::Range>& ranges, std::string& error) {
+bool can_be_reached(const std::vector<DeviceHash::Range>& ranges, refusal::Refusal& error) {
   if (!several_devices()) return true;
   CUdevice device = 0;
   auto* current = real::get_cuCtxGetDevice();
@@ -51,12 +51,12 @@ bool can_be_reached(const std::vector<DeviceHash::Range>& ranges, std::string& e
     return range.bytes == 0 || is_of(device, range.address);
   };
   if (std::all_of(ranges.begin(), ranges.end(), here)) return true;
-  error = "has tensors on more than one device: on another one than that of its work";
+  error = refusal::make(refusal::tensors_on_other_device);
   return false;
 }
 
 // What is not written a second time must not look as if it was.
-bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, std::string& error) {
+bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, refusal::Refusal& error) {
   constexpr unsigned char kAnything = 0xA5;
   auto* fill = real::get_cuMemsetD8Async();
   for (const DeviceHash::Range& output : outputs) {
@@ -80,16 +80,16 @@ Shadow::~Shadow() {
 }
 
 bool Shadow::copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes,
-                  std::string& error) noexcept {
+                  refusal::Refusal& error) noexcept {
   auto* copy_memory = real::get_cuMemcpyDtoDAsync_v2();
   if (copy_memory == nullptr) {
-    error = "the driver has no cuMemcpyDtoDAsync";
+    error = refusal::make(refusal::driver_without_copies);
     return false;
   }
   return !failed(copy_memory(to, from, bytes, stream), "cuMemcpyDtoDAsync", error);
 }
 
-bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, std::string& error) noexcept {
+bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, refusal::Refusal& error) noexcept {
   watched_.clear();
   hidden_.clear();
   onlooker_.emplace();
@@ -99,7 +99,7 @@ bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, std::s
       hidden_.push_back(range.hidden);
     }
   } catch (const std::bad_alloc&) {
-    error = "no host memory";
+    error = refusal::make(refusal::no_host_memory);
     return false;
   }
   DeviceHash* hash = DeviceHash::of_current_context(error);
@@ -117,7 +117,7 @@ bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, std::s
     }
     return !failed(hash->hash_and_copy(stream, watched_, copies, before_hashes_), "hashing", error);
   } catch (const std::bad_alloc&) {
-    error = "no host memory";
+    error = refusal::make(refusal::no_host_memory);
     return false;
   }
 }
@@ -145,7 +145,7 @@ CUresult Shadow::hash_all(DeviceHash& hash, CUstream stream, const std::vector<R
 }
 
 // Only what the eager run changed needs a copy of its own: of the rest there is one.
-bool Shadow::after(CUstream stream, std::vector<Range> outputs, std::string& error) noexcept {
+bool Shadow::after(CUstream stream, std::vector<Range> outputs, refusal::Refusal& error) noexcept {
   outputs_ = std::move(outputs);
   DeviceHash* hash = DeviceHash::of_current_context(error);
   if (hash == nullptr || !can_be_reached(outputs_, error) ||
@@ -170,7 +170,7 @@ bool Shadow::after(CUstream stream, std::vector<Range> outputs, std::string& err
 
 // As it was before the eager run, where `now`, the hashes of what is there, says otherwise.
 bool Shadow::rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool hidden_too,
-                    std::string& error) noexcept {
+                    refusal::Refusal& error) noexcept {
   std::uint64_t from = before_copy_.address;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const bool other = now[i] != before_hashes_[i] && (hidden_too || !hidden_[i]);
@@ -181,7 +181,7 @@ bool Shadow::rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool
 }
 
 // As eager left it. `now`: hashes of the watched ranges as they are; empty: not known, and all are put back.
-bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept {
+bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, refusal::Refusal& error) noexcept {
   std::uint64_t before = before_copy_.address, after = after_copy_.address;
   bool good = true;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
@@ -200,26 +200,25 @@ bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, st
 }
 
 // False: an error; `left` has the hashes that could be taken.
-bool Shadow::run(const Graph& graph, Left& left, std::string& error) const {
+bool Shadow::run(const Graph& graph, Left& left, refusal::Refusal& error) const {
   left.ran = graph.steps.run(graph.stream, graph.others);
   const CUresult hashed = hash_all(graph.hash, graph.stream, graph.outputs, left.watched, left.outputs);
-  if (left.ran == Steps::Ran::kFailed) error = "launching the graph failed";
+  if (left.ran == Steps::Ran::kFailed) error = refusal::make(refusal::graph_launch_failed);
   return left.ran != Steps::Ran::kFailed && !failed(hashed, "hashing", error);
 }
 
-// Where a run differs from eager's; empty: nowhere.
-std::string Shadow::where(const Left& left, bool hidden_too) const {
-  if (left.ran == Steps::Ran::kOtherValue) return "a value that the host reads differs";
+// Where a run differs from eager's, if it does.
+refusal::Refusal Shadow::where(const Left& left, bool hidden_too) const {
+  if (left.ran == Steps::Ran::kOtherValue) return refusal::make(refusal::other_read_in_shadow);
   for (std::size_t i = 0; i < left.outputs.size(); ++i) {
-    if (left.outputs[i] != output_hashes_[i]) return "output " + std::to_string(i) + " differs from eager's";
+    if (left.outputs[i] != output_hashes_[i]) return refusal::make(refusal::other_output, std::to_string(i));
   }
   for (std::size_t i = 0; i < left.watched.size(); ++i) {
     if (left.watched[i] == after_hashes_[i] || (hidden_[i] && !hidden_too)) continue;
     const char* whose = hidden_[i] ? " that only its kernels know of" : " of its arguments, its module or a global";
-    return "memory" + std::string(whose) + " (" + std::to_string(watched_[i].bytes) +
-           " bytes) differs from what eager left";
+    return refusal::make(refusal::other_memory, whose, std::to_string(watched_[i].bytes));
   }
-  return "";
+  return {};
 }
 
 // Is there nothing that all runs left alike, and eager otherwise?
@@ -239,7 +238,7 @@ bool Shadow::differ(const std::vector<Left>& runs) const {
 }
 
 // Once more from the same memory, hidden memory as it is or as it was; `last`: the run before, and this one.
-bool Shadow::run_again(const Graph& graph, bool hidden_too, Left& last, std::string& error) {
+bool Shadow::run_again(const Graph& graph, bool hidden_too, Left& last, refusal::Refusal& error) {
   const std::vector<std::uint64_t> left = std::move(last.watched);
   last.watched.clear();
   return rewind(graph.stream, left, hidden_too, error) && overwrite(graph.stream, graph.outputs, error) &&
@@ -247,7 +246,7 @@ bool Shadow::run_again(const Graph& graph, bool hidden_too, Left& last, std::str
 }
 
 // It left other bytes than eager. A region that is not deterministic may do so seldom: several more runs.
-bool Shadow::look_whether_random(const Graph& graph, Found& found, Left& last, std::string& error) {
+bool Shadow::look_whether_random(const Graph& graph, Found& found, Left& last, refusal::Refusal& error) {
   std::vector<Left> runs = {last};
   while (runs.size() < kMostRuns && !differ(runs)) {
     if (!run_again(graph, true, last, error)) return false;
@@ -259,28 +258,28 @@ bool Shadow::look_whether_random(const Graph& graph, Found& found, Left& last, s
 }
 
 // `last`: what is there at the end, also after an error.
-bool Shadow::compare_runs(const Graph& graph, bool twice, Found& found, std::string& difference, Left& last,
-                          std::string& error) {
+bool Shadow::compare_runs(const Graph& graph, bool twice, Found& found, refusal::Refusal& difference, Left& last,
+                          refusal::Refusal& error) {
   if (!rewind(graph.stream, after_hashes_, true, error) || !run(graph, last, error)) return false;
   difference = where(last, false);
-  found = difference.empty() ? Found::kSame : Found::kDifferent;
+  found = difference ? Found::kDifferent : Found::kSame;
   if (last.ran == Steps::Ran::kOtherValue) {
     found = Found::kOtherValue;
     return true;
   }
   if (found == Found::kDifferent) return look_whether_random(graph, found, last, error);
-  if (!twice && where(last, true).empty()) return true;
+  if (!twice && !where(last, true)) return true;
   if (!run_again(graph, false, last, error)) return false;
-  if (const std::string other = where(last, false); !other.empty()) {
+  if (const refusal::Refusal other = where(last, false)) {
     found = Found::kDifferent;
-    difference = "what it does depends on memory that only its kernels know of, and that it changes: " + other;
+    difference = refusal::make(refusal::depends_on_hidden_memory, other.text);
   }
   return true;
 }
 
 bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps,
-                     const std::vector<Range>& outputs, bool twice, Found& found, std::string& difference,
-                     std::string& error) noexcept {
+                     const std::vector<Range>& outputs, bool twice, Found& found, refusal::Refusal& difference,
+                     refusal::Refusal& error) noexcept {
   DeviceHash* hash = DeviceHash::of_current_context(error);
   if (hash == nullptr) return false;
   Left last;
@@ -288,10 +287,10 @@ bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps
   try {
     compared = compare_runs({*hash, stream, others, steps, outputs}, twice, found, difference, last, error);
   } catch (const std::bad_alloc&) {
-    error = "no host memory";
+    error = refusal::make(refusal::no_host_memory);
   }
   // In every case: what eager left is what the program sees.
-  std::string worse;
+  refusal::Refusal worse;
   if (put_back(stream, last.watched, worse)) return compared;
   error = worse;
   return false;

@@ -7,9 +7,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "compressor/refusal/refusal.h"
 #include "shim/device/copy_memory.h"
 #include "shim/device/device_hash.h"
 #include "shim/observation/quiet.h"
@@ -33,16 +33,16 @@ class Shadow {
 
   // Before the eager run. `watched`: disjoint ranges of memory that is alive before and after. False: not possible (no
   // memory for the copies, the driver refuses); `error` is one line.
-  bool before(CUstream stream, const std::vector<Watched>& watched, std::string& error) noexcept;
+  bool before(CUstream stream, const std::vector<Watched>& watched, refusal::Refusal& error) noexcept;
   // After the eager run. `outputs`: what it made.
-  bool after(CUstream stream, std::vector<Range> outputs, std::string& error) noexcept;
+  bool after(CUstream stream, std::vector<Range> outputs, refusal::Refusal& error) noexcept;
   // Starts from the memory of before(), launches, compares what it left in `outputs` (same order and sizes as
   // after()'s) and in the watched ranges, and puts eager's bytes back. False: an error. `difference`: where it differs
-  // from eager, in one line; empty if nothing does. kNotDeterministic: there is nothing that several runs of it, from
+  // from eager, if it does. kNotDeterministic: there is nothing that several runs of it, from
   // the same memory, all left alike and eager otherwise. `twice`: what hidden ranges hold must not matter in any case,
   // see above.
   bool compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps, const std::vector<Range>& outputs,
-               bool twice, Found& found, std::string& difference, std::string& error) noexcept;
+               bool twice, Found& found, refusal::Refusal& difference, refusal::Refusal& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
   // Since before(), other threads than the caller's: what differs may be their doing.
@@ -51,7 +51,8 @@ class Shadow {
   bool changed(std::size_t i) const noexcept { return before_hashes_[i] != after_hashes_[i]; }
 
  private:
-  bool copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes, std::string& error) noexcept;
+  bool copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes,
+            refusal::Refusal& error) noexcept;
   CUresult hash_all(DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
                     std::vector<std::uint64_t>& watched_hashes,
                     std::vector<std::uint64_t>& output_hashes) const noexcept;
@@ -68,15 +69,16 @@ class Shadow {
     Steps& steps;
     const std::vector<Range>& outputs;
   };
-  bool run(const Graph& graph, Left& left, std::string& error) const;
-  bool rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool hidden_too, std::string& error) noexcept;
-  bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, std::string& error) noexcept;
-  bool compare_runs(const Graph& graph, bool twice, Found& found, std::string& difference, Left& last,
-                    std::string& error);
-  bool run_again(const Graph& graph, bool hidden_too, Left& last, std::string& error);
-  bool look_whether_random(const Graph& graph, Found& found, Left& last, std::string& error);
+  bool run(const Graph& graph, Left& left, refusal::Refusal& error) const;
+  bool rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool hidden_too,
+              refusal::Refusal& error) noexcept;
+  bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, refusal::Refusal& error) noexcept;
+  bool compare_runs(const Graph& graph, bool twice, Found& found, refusal::Refusal& difference, Left& last,
+                    refusal::Refusal& error);
+  bool run_again(const Graph& graph, bool hidden_too, Left& last, refusal::Refusal& error);
+  bool look_whether_random(const Graph& graph, Found& found, Left& last, refusal::Refusal& error);
   bool differ(const std::vector<Left>& runs) const;
-  std::string where(const Left& left, bool hidden_too) const;
+  refusal::Refusal where(const Left& left, bool hidden_too) const;
 
   std::optional<Onlooker> onlooker_;
   std::vector<Range> watched_;

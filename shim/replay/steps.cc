@@ -45,7 +45,7 @@ bool put_host_data(const program::Program& program, std::uint64_t address, CUstr
 }
 
 // What is the same each time.
-bool Steps::lay_out(const program::Program& program, std::string& error) {
+bool Steps::lay_out(const program::Program& program, refusal::Refusal& error) {
   std::vector<Part> parts;
   for (const program::Segment& segment : program::segments(program)) {
     Part part;
@@ -63,7 +63,7 @@ bool Steps::lay_out(const program::Program& program, std::string& error) {
       const auto value = program.words.begin() + read.words_at + 2;
       part.value.assign(value, value + (read.word_count - 2));
       if (part.bytes > kMostValueBytes) {
-        error = "the host reads more than is kept";
+        error = refusal::make(refusal::reads_too_much);
         return false;
       }
       reads_ = true;
@@ -74,7 +74,7 @@ bool Steps::lay_out(const program::Program& program, std::string& error) {
   return true;
 }
 
-bool Steps::bind(Part& part, std::string& error) {
+bool Steps::bind(Part& part, refusal::Refusal& error) {
   if (part.segment.count != 0) {
     part.exec = pool_->take(*program_, part.segment, *plan_, bindings_, error);
     if (part.exec == nullptr) return false;
@@ -85,7 +85,7 @@ bool Steps::bind(Part& part, std::string& error) {
 }
 
 bool Steps::prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
-                    const program::Bindings& bindings, std::string& error) {
+                    const program::Bindings& bindings, refusal::Refusal& error) {
   pool_ = &pool;
   program_ = &program;
   plan_ = &plan;
@@ -93,7 +93,7 @@ bool Steps::prepare(ExecPool& pool, const store::KeptProgram& program, const pro
   launched_ = false;
   if (parts_.empty()) {
     const std::shared_ptr<const program::Program> whole = program.whole();
-    if (whole == nullptr) error = "no host memory for the program";
+    if (whole == nullptr) error = refusal::make(refusal::no_memory_for_program);
     if (whole == nullptr || !lay_out(*whole, error)) return false;
   }
   return parts_.empty() || bind(parts_.front(), error);
@@ -101,7 +101,7 @@ bool Steps::prepare(ExecPool& pool, const store::KeptProgram& program, const pro
 
 void Steps::prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                         const program::Bindings& bindings) {
-  std::string error;
+  refusal::Refusal error;
   bool good = prepare(pool, program, plan, bindings, error);
   for (std::size_t i = 0; good && i < parts_.size(); ++i) {
     good = i == 0 || bind(parts_[i], error);
@@ -125,7 +125,7 @@ bool Steps::copy(const Part& part, const Landing& landing, CUstream stream) noex
 
 // The value behind a part that was launched, while the next one is bound. A copy that waits comes after our own wait,
 // which others may use.
-Steps::Ran Steps::read(std::size_t index, CUstream stream, Pause* pause, std::string& error) {
+Steps::Ran Steps::read(std::size_t index, CUstream stream, Pause* pause, refusal::Refusal& error) {
   const Part& part = parts_[index];
   auto* wait = real::get_cuStreamSynchronize();
   std::shared_ptr<Landing> landing = part.exec != nullptr ? part.exec->value() : nullptr;
@@ -171,7 +171,7 @@ bool Steps::record_events(CUstream stream) const noexcept {
 }
 
 Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {
-  std::string error;
+  refusal::Refusal error;
   waited_ = 0;
   if (!wait_for_streams(pause)) return Ran::kFailed;
   if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;

@@ -4,9 +4,9 @@
 
 #include <cuda.h>
 
-#include <string>
 #include <vector>
 
+#include "compressor/refusal/refusal.h"
 #include "shim/graphs/exec_pool.h"
 #include "shim/graphs/landing.h"
 
@@ -36,7 +36,7 @@ class Steps {
   // Takes the exec of the first part, bound. False: one line in `error`. Valid until the pool is asked for another
   // program; program and plan must live until run() is done. Always for one and the same program and plan.
   bool prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
-               const program::Bindings& bindings, std::string& error);
+               const program::Bindings& bindings, refusal::Refusal& error);
   // The same for all parts, ahead of time: prepare() and run() with bindings like these have little to do. What fails
   // is left to them.
   void prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
@@ -65,13 +65,13 @@ class Steps {
     std::uint64_t source_offset = 0, source = 0, bytes = 0;
     std::vector<std::uint64_t> value;  // that it must have
   };
-  bool lay_out(const program::Program& program, std::string& error);
-  bool bind(Part& part, std::string& error);
+  bool lay_out(const program::Program& program, refusal::Refusal& error);
+  bool bind(Part& part, refusal::Refusal& error);
   template <typename Wait>
   bool wait_for(CUstream stream, Pause* pause, Wait wait);
   bool wait_for_streams(Pause* pause);
   static bool copy(const Part& part, const Landing& landing, CUstream stream) noexcept;
-  Ran read(std::size_t index, CUstream stream, Pause* pause, std::string& error);
+  Ran read(std::size_t index, CUstream stream, Pause* pause, refusal::Refusal& error);
   bool wait_for_events(CUstream stream) const noexcept;
   bool record_events(CUstream stream) const noexcept;
 

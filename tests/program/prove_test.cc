@@ -33,7 +33,7 @@ Comparison comparison(const RecordBuilder& a, const RecordBuilder& b) {
 
 std::string described(const RecordBuilder& a, const RecordBuilder& b) {
   const Program one = symbolise(a.record()), other = symbolise(b.record());
-  return describe(compare(one, other), one, other, nullptr);
+  return describe(compare(one, other), one, other, nullptr).text;
 }
 
 using Change = std::function<void(RegionRecord&)>;
@@ -268,7 +268,7 @@ TEST(Describe, SaysWhatDiffersInWhichKernel) {
     change(r.record());
     return described(model(), r);
   };
-  EXPECT_EQ(described(model(), model()), "both calls did the same");
+  EXPECT_EQ(described(model(), model()), "") << "nothing is refused";
   EXPECT_EQ(changed([](RegionRecord& r) { r.nodes.pop_back(); }),
             "one call ran 4 operations on the device, the other 3; operation 3 is there in one of them only");
   EXPECT_EQ(changed([](RegionRecord& r) { r.nodes.erase(r.nodes.begin() + 1); }),
@@ -293,15 +293,13 @@ TEST(Describe, SaysWhatDiffersInWhichKernel) {
       changed([](RegionRecord& r) { r.block_events[0].bytes = 1024; }),
       "the calls allocated memory in different ways: 1 and 1 temporary blocks, 0 and 0 that outlive the call; the "
       "first to differ is allocated before kernel first (operation 0)");
-  EXPECT_EQ(changed([](RegionRecord& r) { r.words[3] = 9; }),
-            "both calls did the same, but for 1 words of what looks like padding");
 }
 
 TEST(Describe, TakesReadableNames) {
   RecordBuilder changed = model();
   changed.record().nodes[0].shared_bytes = 7;
   const Program one = symbolise(model().record()), other = symbolise(changed.record());
-  EXPECT_EQ(describe(compare(one, other), one, other, shouted),
+  EXPECT_EQ(describe(compare(one, other), one, other, shouted).text,
             "kernel first! (operation 0) was launched with 0 and 7 bytes of shared memory");
 }
 

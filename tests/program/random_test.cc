@@ -99,7 +99,7 @@ TEST(Random, RunsAtTheSameStateProveNothing) {
   const Program a = symbolise(dropout_at(kSeed, 0, 4, 8).record());
   const Comparison comparison = compare(a, a);
   EXPECT_EQ(comparison.difference, Difference::kRandom);
-  EXPECT_NE(describe(comparison, a, a, nullptr).find("same random state"), std::string::npos);
+  EXPECT_NE(describe(comparison, a, a, nullptr).text.find("same random state"), std::string::npos);
 }
 
 TEST(Random, AnotherAmountDrawnIsADifference) {
@@ -107,7 +107,7 @@ TEST(Random, AnotherAmountDrawnIsADifference) {
   const Program b = symbolise(dropout_at(kSeed, 8, 12, 20).record());
   const Comparison comparison = compare(a, b);
   EXPECT_EQ(comparison.difference, Difference::kRandom);
-  EXPECT_NE(describe(comparison, a, b, nullptr).find("by 8 and by 12"), std::string::npos);
+  EXPECT_NE(describe(comparison, a, b, nullptr).text.find("by 8 and by 12"), std::string::npos);
 }
 
 TEST(Random, AnotherOffsetAtTheSamePlaceIsADifference) {
@@ -160,7 +160,7 @@ TEST(Random, AGeneratorOfTheUsersIsRefused) {
     const Comparison comparison = compare(program, program);
     EXPECT_EQ(comparison.difference, Difference::kRandom);
     EXPECT_EQ(comparison.node, 1u);
-    EXPECT_NE(describe(comparison, program, program, nullptr).find("cannot be followed"), std::string::npos);
+    EXPECT_NE(describe(comparison, program, program, nullptr).text.find("cannot be followed"), std::string::npos);
   }
 }
 

@@ -42,7 +42,7 @@ std::vector<Program> programs_of(const std::vector<StreamRegion>& regions) {
 
 std::string difference(const Program& a, const Program& b) {
   const Comparison comparison = compare(a, b);
-  return comparison.difference == Difference::kNone ? "" : describe(comparison, a, b, nullptr);
+  return comparison.difference == Difference::kNone ? "" : describe(comparison, a, b, nullptr).text;
 }
 
 std::size_t count(const Program& program, Role role) {

@@ -26,7 +26,7 @@ Comparison comparison(const RecordBuilder& a, const RecordBuilder& b) {
 
 std::string described(const RecordBuilder& a, const RecordBuilder& b) {
   const Program one = symbolise(a.record()), other = symbolise(b.record());
-  return describe(compare(one, other), one, other, nullptr);
+  return describe(compare(one, other), one, other, nullptr).text;
 }
 
 TEST(Surroundings, EventsThatReachBeyondTheCallMustBeTheSame) {

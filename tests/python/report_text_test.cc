@@ -1,4 +1,4 @@
-// What the user reads of replay: reasons counted, advice found, the report's JSON, the lines at the end.
+// What the user reads of replay: reasons counted, the report's JSON, the lines at the end.
 #include "python_hooks/report/report_text.h"
 
 #include <gtest/gtest.h>
@@ -6,13 +6,22 @@
 #include <clocale>
 #include <string>
 
-#include "python_hooks/report/advice.h"
+#include "compressor/refusal/refusal.h"
 #include "python_hooks/report/times.h"
 
 namespace grape::python::replay {
 namespace {
 
-std::string kind(const char* reason) { return advice_for(reason).kind; }
+using refusal::make;
+using refusal::Refusal;
+
+Refusal waits(std::string place) {
+  Refusal refusal = make(refusal::waits_for_device, "cuCtxSynchronize");
+  refusal.place = std::move(place);
+  return refusal;
+}
+
+Refusal too_large(const char* bytes) { return make(refusal::large_on_cpu, "argument", bytes); }
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -20,96 +29,55 @@ TEST(Reasons, CountsDistinctOnes) {
   Reasons reasons;
   EXPECT_TRUE(reasons.empty());
   EXPECT_EQ(reasons.last(), nullptr);
-  reasons.add("draws random numbers on the host", "");
-  reasons.add("waits for the device (cuCtxSynchronize)", "net.py:12 in Net.forward");
-  reasons.add("waits for the device (cuCtxSynchronize)", "net.py:14 in Net.forward");
-  reasons.add("waits for the device (cuCtxSynchronize)", "net.py:12 in Net.forward");
+  reasons.add(make(refusal::draws_on_host));
+  reasons.add(waits("net.py:12 in Net.forward"));
+  reasons.add(waits("net.py:14 in Net.forward"));
+  reasons.add(waits("net.py:12 in Net.forward"));
   ASSERT_EQ(reasons.all().size(), 3u);
   EXPECT_EQ(reasons.all()[1].count, 2u);
-  EXPECT_EQ(in_words(*reasons.last()), "waits for the device (cuCtxSynchronize), at net.py:12 in Net.forward");
+  EXPECT_EQ(reasons.all()[1].id, refusal::RefusalId::waits_for_device);
+  EXPECT_EQ(refusal::in_words(*reasons.last()), "waits for the device (cuCtxSynchronize), at net.py:12 in Net.forward");
 }
 
 TEST(Reasons, NumbersAloneMakeNoNewOne) {
   Reasons reasons;
-  reasons.add("memory (16 bytes at 0x7f00a) and 3", "");
-  reasons.add("memory (2048 bytes at 0x7fbbbb12) and 31", "");
+  reasons.add(too_large("16 (0x7f00a)"));
+  reasons.add(too_large("2048 (0x7fbbbb12)"));
   ASSERT_EQ(reasons.all().size(), 1u);
   EXPECT_EQ(reasons.all()[0].count, 2u);
-  EXPECT_EQ(reasons.all()[0].text, "memory (16 bytes at 0x7f00a) and 3");
-  reasons.add("memory (16 bytes at 0x7f00a) and x", "");
-  reasons.add("memory (16 bytes at 0x7f00a) and 3 more", "");
+  EXPECT_EQ(reasons.all()[0].text, "argument: a tensor on the CPU of 16 (0x7f00a) bytes, too many to compare");
+  reasons.add(too_large("16 (0x7f00a) x"));
+  reasons.add(too_large("16 (0x7f00a) 3"));
   EXPECT_EQ(reasons.all().size(), 3u);
 }
 
-TEST(Reasons, APlaceAtTheEndIsTakenOut) {
+TEST(Reasons, TheSameTextOfAnotherRowIsAnother) {
   Reasons reasons;
-  reasons.add("calls print() at models/net.py:12", "");
-  reasons.add("calls print() at models/net.py:13", "");
-  ASSERT_EQ(reasons.all().size(), 2u) << "another line is another reason";
-  EXPECT_EQ(reasons.all()[0].text, "calls print()");
-  EXPECT_EQ(reasons.all()[0].place, "models/net.py:12");
-  reasons.add("memory at 0x7f00 differs", "");
-  EXPECT_EQ(reasons.all()[2].place, "");
-  reasons.add("ends in at :", "");
-  reasons.add(" at ", "");
-  reasons.add("", "");
-  EXPECT_EQ(reasons.all().size(), 6u);
+  reasons.add(make(refusal::calls, "f()"));
+  reasons.add(make(refusal::calls_generator, "f()"));
+  EXPECT_EQ(reasons.all().size(), 2u);
+}
+
+TEST(Reasons, WithoutARefusalThereWasNoMemoryForOne) {
+  Reasons reasons;
+  reasons.add({});
+  ASSERT_EQ(reasons.all().size(), 1u);
+  EXPECT_EQ(reasons.all()[0].text, "no memory");
 }
 
 TEST(Reasons, IsBounded) {
   Reasons reasons;
-  for (char c = 'a'; c <= 'z'; ++c) reasons.add(std::string(1, c), "");
-  reasons.add("a", "");
+  for (char c = 'a'; c <= 'z'; ++c) reasons.add(make(refusal::imports, std::string(1, c)));
+  reasons.add(make(refusal::imports, "a"));
   EXPECT_EQ(reasons.all().size(), Reasons::kMost);
   EXPECT_EQ(reasons.others(), 26 - Reasons::kMost);
   EXPECT_EQ(reasons.all()[0].count, 2u);
   EXPECT_FALSE(reasons.empty());
 
   Reasons one;
-  one.add(std::string(Reasons::kMostBytes - 1, 'x') + "\xc3\xa4", "");
+  const std::size_t before = std::string("imports ").size();
+  one.add(make(refusal::imports, std::string(Reasons::kMostBytes - before - 1, 'x') + "\xc3\xa4"));
   EXPECT_EQ(one.all()[0].text.size(), Reasons::kMostBytes - 1) << "no half of a character";
-}
-
-TEST(Advice, KnowsWhatStopsAReplay) {
-  EXPECT_EQ(kind("reads device memory to the host (cuMemcpyDtoH)"), "host_read");
-  EXPECT_EQ(kind("a value that the host reads differs from the one in the proof"), "host_read");
-  EXPECT_EQ(kind("the value of a read by the host (operation 8) is 1 in one call and 2 in the other"), "host_read");
-  EXPECT_EQ(kind("copies more host memory to the device than Grape keeps (cuMemcpyHtoDAsync)"), "host_copy");
-  EXPECT_EQ(kind("copies other host data to the device each time: a copy from the host (operation 1) is the first to "
-                 "differ"),
-            "host_copy");
-  EXPECT_EQ(kind("calls print()"), "effect");
-  EXPECT_EQ(kind("calls time.perf_counter()"), "effect");
-  EXPECT_EQ(kind("calls backward()"), "autograd");
-  EXPECT_EQ(kind("calls a driver function that Grape does not know"), "driver_call");
-  EXPECT_EQ(kind("calls back into the host (cuLaunchHostFunc)"), "host_callback");
-  EXPECT_EQ(kind("result.logits: a tensor that requires grad"), "autograd");
-  EXPECT_EQ(kind("imports einops"), "import");
-  EXPECT_EQ(kind("draws random numbers on the host"), "host_random");
-  EXPECT_EQ(kind("changes its module: module.count"), "module_changed");
-  EXPECT_EQ(kind("its module is not as it was: module.flag"), "state_changed");
-  EXPECT_EQ(kind("a profiler watches the operations (torch.profiler, record_function)"), "observer");
-  EXPECT_EQ(kind("argument: a generator"), "argument");
-  EXPECT_EQ(kind("parameter 3 of kernel scale (operation 0) is 1 in one call and 2 in the other"), "value_varies");
-  EXPECT_EQ(kind("one call ran 3 operations on the device, the other 4; operation 3 is there in one of them only"),
-            "varies");
-  EXPECT_EQ(kind("captures a CUDA graph of its own (cuLaunchKernel)"), "own_graph");
-  EXPECT_EQ(kind("kernels were loaded (cuModuleLoadData)"), "passing");
-  EXPECT_EQ(kind("memory was allocated from the driver (cuMemAlloc)"), "passing");
-  EXPECT_EQ(kind("no device memory"), "memory");
-  EXPECT_EQ(kind("replaying it takes as long as running it: 90 and 80 microseconds on the CPU"), "no_gain");
-  EXPECT_EQ(kind("looking at it was put off"), "put_off");
-  EXPECT_EQ(kind("other streams have work all the time, and memory is compared and put back only while"), "busy");
-  EXPECT_EQ(kind("a replay differed from the call itself when it was checked: output 0 differs"), "validation");
-  EXPECT_EQ(kind("gives other bytes each time it runs, on the same memory (output 0 differs from eager's): "
-                 "GRAPE_ALLOW_NONDETERMINISTIC=1 replays it nevertheless"),
-            "not_deterministic");
-  EXPECT_EQ(kind("changes memory of its arguments or its module before it reads a value on the host"), "host_read");
-  EXPECT_EQ(kind("something that nobody has thought of"), "other");
-  EXPECT_EQ(kind(""), "other");
-  for (const char* reason : {"calls print()", "argument: a generator", "result.logits: a tensor that requires grad"}) {
-    EXPECT_NE(std::string(advice_for(reason).text), "") << reason;
-  }
 }
 
 TEST(Times, IntervalsBelongToTheCallThatBegins) {
@@ -150,8 +118,8 @@ RunReport sample() {
   eager.state = "given up";
   eager.calls = 4;
   eager.seconds = 7.5;
-  eager.reasons = {{"kernels were loaded (cuModuleLoad)", "", 1}, {"waits for the device", "app.py:3 in f", 3}};
-  eager.last_reason = "waits for the device, at app.py:3 in f";
+  eager.reasons = {{make(refusal::unloads_kernels, "cuModuleUnload"), 1}, {waits("app.py:3 in f"), 3}};
+  eager.last_reason = refusal::in_words(eager.reasons.back());
   report.regions.push_back(eager);
   RegionReport idle;
   idle.name = "app:Tokens";
@@ -164,25 +132,42 @@ RunReport sample() {
 TEST(ReportText, Json) {
   const std::string json = to_json(sample());
   EXPECT_LT(json.find("app:Head"), json.find("app:Net")) << "the one with more time first";
-  for (const char* part : {
-           R"("version": 1)",
-           R"("seconds": 12.500000)",
-           R"("region": "app:Head\u000a\u001b\"\\)"
-           "\xef\xbf\xbd\"",
-           R"("share": 0.7500)",
-           R"("share_of_run": 0.6000)",
-           R"("gain": 5.0000)",
-           R"("gain": null)",
-           R"("reasons": [)",
-           R"({"count": 3, "kind": "host_read", "text": "waits for the device", "place": "app.py:3 in f", )",
-           R"("place": null)",
-           R"x("kind": "new_arguments", "text": "its arguments had not come often enough yet (9 different)x",
-           R"("reason": "waits for the device, at app.py:3 in f")",
-           R"("reason": null)",
-       }) {
+  for (
+      const char* part : {
+          R"("version": 1)",
+          R"("seconds": 12.500000)",
+          R"("region": "app:Head\u000a\u001b\"\\)"
+          "\xef\xbf\xbd\"",
+          R"("share": 0.7500)",
+          R"("share_of_run": 0.6000)",
+          R"("gain": 5.0000)",
+          R"("gain": null)",
+          R"("reasons": [)",
+          R"x({"count": 3, "id": "waits_for_device", "kind": "host_read", "text": "waits for the device )x"
+          R"x((cuCtxSynchronize)", "place": "app.py:3 in f", "advice": "Python looks at a value that is on the GPU )x",
+          R"("place": null)",
+          R"x("id": "first_calls", "kind": "new_arguments", "text": "its arguments had not come often enough yet (9 different)x",
+          R"("reason": "waits for the device (cuCtxSynchronize), at app.py:3 in f")",
+          R"("reason": null)",
+      }) {
     EXPECT_TRUE(contains(json, part)) << part << " in\n" << json;
   }
-  EXPECT_LT(json.find("waits for the device\""), json.find("kernels were loaded")) << "the most frequent first";
+  EXPECT_LT(json.find("waits_for_device"), json.find("unloads_kernels")) << "the most frequent first";
+}
+
+// A user's names have the words of other rows.
+TEST(ReportText, KindAndAdviceAreThoseOfTheRowWhateverTheNames) {
+  RunReport report = sample();
+  Refusal refusal = make(refusal::opaque, "module.profiler", "debugger.CUDA graph");
+  refusal.place = "waits for the device/another thread.py:3";
+  report.regions[1].reasons = {{refusal, 1},
+                               {make(refusal::not_made_again, "argument Net.imports no memory", "lock"), 1}};
+  const std::string json = to_json(report);
+  EXPECT_TRUE(contains(json, R"("id": "opaque", "kind": "argument", "text": "module.profiler: a debugger.CUDA graph")"))
+      << json;
+  EXPECT_TRUE(contains(json, R"("advice": "Only what can be compared between calls can be guarded)")) << json;
+  EXPECT_TRUE(contains(json, R"("id": "not_made_again", "kind": "result")")) << json;
+  EXPECT_TRUE(contains(summary_of(report, "")[3], "Only what can be compared")) << "the lines at the end as well";
 }
 
 TEST(ReportText, CallsThatAreStillWatchedHaveAReason) {
@@ -191,11 +176,11 @@ TEST(ReportText, CallsThatAreStillWatchedHaveAReason) {
   region.state = "observing";
   region.calls = 64;
   region.signatures.observed = 32;
-  region.reasons = {{"kernels were loaded (cuLibraryLoadData)", "net.py:1 in f", 2}};
+  region.reasons = {{make(refusal::unloads_kernels, "cuLibraryUnload"), 2}};
   EXPECT_TRUE(contains(summary_of(report, "")[2], "not replayed: its arguments had not come often enough yet (32"));
-  EXPECT_TRUE(contains(to_json(report), R"({"count": 62, "kind": "new_arguments")"));
+  EXPECT_TRUE(contains(to_json(report), R"({"count": 62, "id": "first_calls", "kind": "new_arguments")"));
   region.state = "given up";  // then calls are passed on, and it is known why
-  EXPECT_TRUE(contains(summary_of(report, "")[2], "kernels were loaded"));
+  EXPECT_TRUE(contains(summary_of(report, "")[2], "kernels were unloaded"));
   EXPECT_FALSE(contains(to_json(report), R"("count": 62)"));
 }
 
@@ -228,7 +213,8 @@ TEST(ReportText, ASummaryOfFewLines) {
   EXPECT_EQ(lines[0], "replay: 2 modules called, for 80.0% of 12.5 s; of that time:");
   EXPECT_TRUE(contains(lines[1], "75.0%")) << lines[1];
   EXPECT_TRUE(contains(lines[1], "0 of 4 calls replayed")) << lines[1];
-  EXPECT_TRUE(contains(lines[2], "not replayed: waits for the device, at app.py:3 in f")) << lines[2];
+  EXPECT_TRUE(contains(lines[2], "not replayed: waits for the device (cuCtxSynchronize), at app.py:3 in f"))
+      << lines[2];
   EXPECT_TRUE(contains(lines[3], ".item()")) << lines[3];
   EXPECT_TRUE(contains(lines[4], "app:Net: 990 of 1000 calls replayed, 1.10 ms from call to call, 5.50 without"))
       << lines[4];
@@ -237,7 +223,7 @@ TEST(ReportText, ASummaryOfFewLines) {
 
   RunReport many = sample();
   for (int i = 0; i < 50; ++i) many.regions.push_back(many.regions[1]);
-  many.regions[1].reasons = {{std::string(5000, 'x'), "", 1}};
+  many.regions[1].reasons = {{make(refusal::imports, std::string(5000, 'x')), 1}};
   const auto most = summary_of(many, "");
   EXPECT_LE(most.size(), 10u);
   EXPECT_TRUE(contains(most.back(), "49 more")) << most.back();

@@ -13,7 +13,7 @@ class ContextsTest : public RegionTest {
   void expect_refused(const std::string& reason, const std::function<void()>& work) {
     const auto result = observe(work);
     EXPECT_EQ(result.record, nullptr);
-    EXPECT_EQ(result.reason, reason);
+    EXPECT_EQ(result.refusal.text, reason);
     EXPECT_FALSE(result.again) << reason;
   }
 };
@@ -64,7 +64,7 @@ TEST_F(ContextsTest, AllWorkInAContextThatIsNotTheCurrentOne) {
     ASSERT_CU(cuCtxSetCurrent(context_));
   };
   const auto result = observe(in_other, other);
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   EXPECT_EQ(result.record->nodes.size(), 2u);
   const auto mixed = observe(
       [&] {
@@ -73,7 +73,7 @@ TEST_F(ContextsTest, AllWorkInAContextThatIsNotTheCurrentOne) {
       },
       other);
   EXPECT_EQ(mixed.record, nullptr);
-  EXPECT_EQ(mixed.reason, kElsewhere);
+  EXPECT_EQ(mixed.refusal.text, kElsewhere);
   EXPECT_EQ(observe(in_other).record, nullptr) << "the current one is what is meant where nobody says otherwise";
   ASSERT_CU(cuCtxDestroy(other));
   ASSERT_CU(cuCtxSetCurrent(context_));

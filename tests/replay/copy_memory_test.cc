@@ -24,8 +24,8 @@ class CopyMemoryTest : public simcuda_test::Driver {
   }
   CopyMemory::Block take(std::uint64_t bytes) {
     CopyMemory::Block block;
-    std::string error;
-    EXPECT_TRUE(memory_.take(bytes, block, error)) << error;
+    refusal::Refusal error;
+    EXPECT_TRUE(memory_.take(bytes, block, error)) << error.text;
     EXPECT_GE(block.bytes, bytes);
     return block;
   }
@@ -113,9 +113,9 @@ TEST_F(CopyMemoryTest, EachContextHasItsOwn) {
   CopyMemory::Block block = take(kMiB);
   memory_.give(block);
   ASSERT_CU(cuCtxSetCurrent(nullptr));
-  std::string error;
+  refusal::Refusal error;
   EXPECT_FALSE(memory_.take(kMiB, block, error));
-  EXPECT_NE(error, "");
+  EXPECT_TRUE(error);
   EXPECT_FALSE(memory_.release());
   EXPECT_GT(memory_.kept_bytes(), 0u);
   ASSERT_CU(cuCtxSetCurrent(context_));

@@ -35,9 +35,9 @@ class DeviceHashTest : public simcuda_test::Driver {
     return made + offset;
   }
   std::uint64_t hash(CUdeviceptr address, std::size_t size) {
-    std::string error;
+    refusal::Refusal error;
     DeviceHash* device_hash = DeviceHash::of_current_context(error);
-    EXPECT_NE(device_hash, nullptr) << error;
+    EXPECT_NE(device_hash, nullptr) << error.text;
     std::vector<std::uint64_t> out;
     EXPECT_CU(device_hash->hash(nullptr, {{address, size}}, out));
     EXPECT_EQ(out.size(), 1u);
@@ -75,7 +75,7 @@ TEST_F(DeviceHashTest, ManyRangesAtOnceAlsoEmptyOnes) {
   const CUdeviceptr address = bytes(content);
   std::vector<DeviceHash::Range> ranges;
   for (std::size_t i = 0; i < kRanges; ++i) ranges.push_back({address + i, i % 60});
-  std::string error;
+  refusal::Refusal error;
   std::vector<std::uint64_t> out;
   ASSERT_CU(DeviceHash::of_current_context(error)->hash(stream(), ranges, out));
   ASSERT_EQ(out.size(), kRanges);
@@ -100,9 +100,9 @@ TEST_F(DeviceHashTest, LargeRangesAndTheirCopies) {
     word = (word ^ (word >> 27)) * 0x94D049BB133111EB;
     expected += word ^ (word >> 31);
   }
-  std::string error;
+  refusal::Refusal error;
   DeviceHash* device_hash = DeviceHash::of_current_context(error);
-  ASSERT_NE(device_hash, nullptr) << error;
+  ASSERT_NE(device_hash, nullptr) << error.text;
   const std::uint64_t launches = simcuda_calls("cuLaunchKernel");
   std::vector<std::uint64_t> out;
   const std::vector<std::uint64_t> to = {copies, copies + content.size() + 1};
@@ -124,16 +124,16 @@ TEST_F(DeviceHashTest, WaitsForItsStream) {
   const CUstream slow = stream();
   ASSERT_CU(launch("_Z5delayj", slow, 30000u));
   ASSERT_CU(launch("_Z3mixPmmm", slow, p, std::uint64_t{1}, std::uint64_t{5}));
-  std::string error;
+  refusal::Refusal error;
   std::vector<std::uint64_t> out;
   ASSERT_CU(DeviceHash::of_current_context(error)->hash(slow, {{p, 8}}, out));
   EXPECT_EQ(out, std::vector<std::uint64_t>{hash(number(5), 8)});
 }
 
 TEST_F(DeviceHashTest, AnErrorGivesNoHashes) {
-  std::string error;
+  refusal::Refusal error;
   DeviceHash* device_hash = DeviceHash::of_current_context(error);
-  ASSERT_NE(device_hash, nullptr) << error;
+  ASSERT_NE(device_hash, nullptr) << error.text;
   for (const char* symbol :
        {"cuMemsetD8Async", "cuMemcpyHtoDAsync_v2", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"}) {
     ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
@@ -145,8 +145,8 @@ TEST_F(DeviceHashTest, AnErrorGivesNoHashes) {
 }
 
 TEST_F(DeviceHashTest, LoadsOnceForAContextAndAgainForTheNext) {
-  std::string error;
-  ASSERT_NE(DeviceHash::of_current_context(error), nullptr) << error;
+  refusal::Refusal error;
+  ASSERT_NE(DeviceHash::of_current_context(error), nullptr) << error.text;
   const std::uint64_t before = simcuda_calls("cuModuleLoadData");
   ASSERT_NE(DeviceHash::of_current_context(error), nullptr);
   EXPECT_EQ(simcuda_calls("cuModuleLoadData"), before);
@@ -160,9 +160,9 @@ TEST_F(DeviceHashTest, LoadsOnceForAContextAndAgainForTheNext) {
 
 TEST_F(DeviceHashTest, WithoutAContextIsAnError) {
   ASSERT_CU(cuCtxSetCurrent(nullptr));
-  std::string error;
+  refusal::Refusal error;
   EXPECT_EQ(DeviceHash::of_current_context(error), nullptr);
-  EXPECT_EQ(error, "no context is current");
+  EXPECT_EQ(error.text, "no context is current");
 }
 
 // NVIDIA's assembler takes the text, for what is in use today.

@@ -65,7 +65,7 @@ class EventsTest : public RegionTest {
 
   Program observed(const std::function<void()>& work) {
     auto result = observe(work);
-    EXPECT_NE(result.record, nullptr) << result.reason;
+    EXPECT_NE(result.record, nullptr) << result.refusal.text;
     if (result.record == nullptr) return {};
     streams_.clear();
     for (const std::uint64_t stream : result.record->streams) {
@@ -77,8 +77,8 @@ class EventsTest : public RegionTest {
   void replay(const Program& program) {
     const program::ArenaPlan plan = program::plan_arena(program);
     const store::KeptProgram kept(program);
-    std::string error;
-    ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
+    refusal::Refusal error;
+    ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
     ASSERT_EQ(steps_.run(main_, streams_), replay::Steps::Ran::kDone);
     EXPECT_CU(cuCtxSynchronize());
   }
@@ -86,7 +86,7 @@ class EventsTest : public RegionTest {
   void refused(const std::string& reason, bool again, const std::function<void()>& work) {
     const auto result = observe(work);
     EXPECT_EQ(result.record, nullptr) << reason;
-    EXPECT_EQ(result.reason, reason);
+    EXPECT_EQ(result.refusal.text, reason);
     EXPECT_EQ(result.again, again) << reason;
   }
 
@@ -120,8 +120,8 @@ TEST_F(EventsTest, AnEventThatOutlivesTheCallIsRecordedBehindTheReplay) {
   set(input_, 2);
   const program::ArenaPlan plan = program::plan_arena(program);
   const store::KeptProgram kept(program);
-  std::string error;
-  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
+  refusal::Refusal error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
   ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
   for (const CUevent event : {forked_, joined_}) EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
   const CUdeviceptr seen = torch_alloc(4);
@@ -137,8 +137,8 @@ TEST_F(EventsTest, WhereAnEventCannotBeRecordedTheReplayIsWaitedFor) {
   ASSERT_CU(cuCtxSynchronize());
   const program::ArenaPlan plan = program::plan_arena(program);
   const store::KeptProgram kept(program);
-  std::string error;
-  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
+  refusal::Refusal error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
   simcuda_set_fault("cuEventRecord", 1, CUDA_ERROR_INVALID_HANDLE);
   ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
   simcuda_reset();
@@ -202,8 +202,8 @@ TEST_F(EventsTest, AStreamThatOnlyEventsWerePutOnIsJoined) {
   ASSERT_CU(run(copy_, side_, input_, source, 1));
   const program::ArenaPlan plan = program::plan_arena(program);
   const store::KeptProgram kept(program);
-  std::string error;
-  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
+  refusal::Refusal error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
   ASSERT_EQ(steps_.run(main_, streams_), replay::Steps::Ran::kDone);
   ASSERT_CU(run(copy_, other_, middle_, output_, 1));
   ASSERT_CU(cuStreamSynchronize(other_));
@@ -230,7 +230,7 @@ TEST_F(EventsTest, OtherEventsAreAnotherProgram) {
   const Program second = observed([&] { fork_and_join(); });
   const program::Comparison comparison = program::compare(first, second);
   EXPECT_EQ(comparison.difference, program::Difference::kEvents);
-  EXPECT_EQ(program::describe(comparison, first, second, nullptr),
+  EXPECT_EQ(program::describe(comparison, first, second, nullptr).text,
             "the calls record other CUDA events that outlive them");
 }
 
@@ -273,8 +273,8 @@ TEST_F(EventsTest, ARunUsesNoEventThatIsGone) {
   });
   const program::ArenaPlan plan = program::plan_arena(program);
   const store::KeptProgram kept(program);
-  std::string error;
-  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
+  refusal::Refusal error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
   ASSERT_CU(cuEventDestroy(joined_));
   simcuda_set_fault("cuEventRecord", 2, CUDA_ERROR_INVALID_HANDLE);  // the other one is the only one
   ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
@@ -282,7 +282,7 @@ TEST_F(EventsTest, ARunUsesNoEventThatIsGone) {
   EXPECT_EQ(cuStreamQuery(main_), CUDA_ERROR_NOT_READY) << "not waited for";
   ASSERT_CU(cuCtxSynchronize());
   ASSERT_CU(cuEventDestroy(ready));
-  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error;
+  ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
   EXPECT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kFailed);
   EXPECT_FALSE(steps_.launched());
 }

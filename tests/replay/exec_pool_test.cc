@@ -33,8 +33,8 @@ class ExecPoolTest : public simcuda_test::Driver {
  protected:
   void SetUp() override {
     Driver::SetUp();
-    std::string error;
-    ASSERT_NE(own_kernels(error), nullptr) << error;
+    refusal::Refusal error;
+    ASSERT_NE(own_kernels(error), nullptr) << error.text;
     output_ = number(0);
     ASSERT_EQ(ExecPool::device_bytes(), 0u);
   }
@@ -75,7 +75,7 @@ class ExecPoolTest : public simcuda_test::Driver {
   }
   std::uint64_t bytes_of(std::size_t nodes) {
     const Numbered made = numbered(1, std::vector<std::uint64_t>(nodes - 1, 1));
-    std::string error;
+    refusal::Refusal error;
     ExecPool pool;
     const program::Bindings bindings = to(output_);
     pool.take(made.builder.kept(), program::segments(made.builder.program()).front(), made.plan, bindings, error);
@@ -89,9 +89,9 @@ class ExecPoolTest : public simcuda_test::Driver {
   GraphExec* take(ExecPool& pool, const Numbered& numbered, CUdeviceptr output) {
     const store::KeptProgram& program = numbered.builder.kept();
     const program::Segment segment = program::segments(numbered.builder.program()).front();
-    std::string error;
+    refusal::Refusal error;
     GraphExec* exec = pool.take(program, segment, numbered.plan, to(output), error);
-    EXPECT_NE(exec, nullptr) << error;
+    EXPECT_NE(exec, nullptr) << error.text;
     if (exec != nullptr) {
       EXPECT_EQ(exec->holds(), program.whole().get());
     }
@@ -249,8 +249,8 @@ TEST_F(ExecPoolTest, ForgetsAllPartsOfAProgram) {
   const Numbered other = numbered(5, {6, 7});
   ExecPool pool;
   Steps steps;
-  std::string error;
-  ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error;
+  refusal::Refusal error;
+  ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error.text;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   expect_computes(pool, other);
   EXPECT_EQ(pool.size(), 3u);
@@ -280,11 +280,11 @@ TEST_F(ExecPoolTest, ValuesComeFromTheProgramThatIsHeld) {
   ExecPool pool;
   const auto ran = [&](const Numbered& program, CUdeviceptr output) {
     Steps steps;
-    std::string error;
+    refusal::Refusal error;
     program::Bindings bindings;
     bindings.outputs = {output};
     bindings.inputs = {output_};
-    EXPECT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, bindings, error)) << error;
+    EXPECT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, bindings, error)) << error.text;
     return steps.run(nullptr, {});
   };
   std::deque<Numbered> programs;
@@ -315,9 +315,9 @@ TEST_F(ExecPoolTest, PartsOfOneProgramDoNotTakeEachOthersExecs) {
   ExecPool pool;
   expect_computes(pool, before);
   Steps steps;
-  std::string error;
+  refusal::Refusal error;
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error;
+    ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error.text;
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
     EXPECT_EQ(read<std::uint64_t>(output_), 66u);
   }
@@ -405,9 +405,9 @@ TEST_F(ExecPoolTest, PartsOfTheProgramBeingTakenStay) {
   expect_computes(pool, older);
   expect_computes(pool, newer);
   Steps steps;
-  std::string error;
+  refusal::Refusal error;
   for (int i = 0; i < 2; ++i) {
-    ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error;
+    ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error.text;
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
     EXPECT_EQ(read<std::uint64_t>(output_), program.result);
     EXPECT_EQ(pool.built(), 6u);
@@ -422,12 +422,12 @@ TEST_F(ExecPoolTest, WhatTheDriverRefusesLeavesNothing) {
   const Numbered first = numbered(1, {2}), second = numbered(3, {4, 5});
   const CUdeviceptr moved = number(0);
   ExecPool pool;
-  std::string error;
+  refusal::Refusal error;
   const program::Segment segment = program::segments(first.builder.program()).front();
   ASSERT_EQ(simcuda_set_fault("cuGraphAddKernelNode_v2", 2, CUDA_ERROR_OUT_OF_MEMORY), 0);
   EXPECT_EQ(pool.take(first.builder.kept(), segment, first.plan, to(output_), error), nullptr);
-  EXPECT_NE(error, "");
-  EXPECT_EQ(error.find('\n'), std::string::npos);
+  EXPECT_TRUE(error);
+  EXPECT_EQ(error.text.find('\n'), std::string::npos);
   EXPECT_EQ(pool.size(), 0u);
   EXPECT_EQ(pool.built(), 0u);
   EXPECT_EQ(ExecPool::device_bytes(), 0u);
@@ -435,9 +435,9 @@ TEST_F(ExecPoolTest, WhatTheDriverRefusesLeavesNothing) {
   expect_computes(pool, first);
   expect_computes(pool, second);
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_OUT_OF_MEMORY), 0);
-  error.clear();
+  error = {};
   EXPECT_EQ(pool.take(first.builder.kept(), segment, first.plan, to(moved), error), nullptr);
-  EXPECT_NE(error, "");
+  EXPECT_TRUE(error);
   EXPECT_EQ(pool.size(), 1u) << "an exec half of whose nodes moved is gone";
   expect_computes(pool, first);
   expect_computes(pool, second);

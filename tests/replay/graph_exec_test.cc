@@ -83,10 +83,10 @@ TEST_F(GraphExecTest, ComputesTheSameWithAllMemoryMoved) {
   const ProgramBuilder builder = sample();
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr first = floats(kCount);
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan,
                                memory(plan, floats(kCount, 7), first), error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_CU(exec->launch(nullptr));
   expect_sample(first, 7);
   EXPECT_EQ(exec->device_bytes(), (64u << 10) + 4 * 3584u);
@@ -103,9 +103,9 @@ TEST_F(GraphExecTest, PatchesOnlyNodesWhoseWordsMoved) {
   const ProgramBuilder builder = sample();
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_CU(exec->bind(bindings));
   EXPECT_EQ(exec->patched(), 0u);
   bindings.outputs[0] = floats(kCount);
@@ -123,10 +123,10 @@ TEST_F(GraphExecTest, ALaunchUnderWayKeepsItsMemory) {
   const ProgramBuilder builder = sample();
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr first = floats(kCount), second = floats(kCount);
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan,
                                memory(plan, floats(kCount, 1), first), error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   const CUstream slow = stream();
   ASSERT_CU(launch("_Z5delayj", slow, 30000u));
   ASSERT_CU(exec->launch(slow));
@@ -142,9 +142,9 @@ TEST_F(GraphExecTest, TakesAnotherProgramOfItsShape) {
   const ProgramBuilder first = sample();
   const program::ArenaPlan first_plan = first.plan();
   const Bindings bindings = memory(first_plan, floats(kCount, 7), floats(kCount));
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(first.program()), whole(first.program()), first_plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_CU(exec->launch(nullptr));
 
   ProgramBuilder second;
@@ -180,9 +180,9 @@ TEST_F(GraphExecTest, AProgramOfAnotherShapeIsNotTaken) {
   const ProgramBuilder first = sample();
   const program::ArenaPlan plan = first.plan();
   const Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(first.program()), whole(first.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ProgramBuilder longer = sample();
   longer.fill(ProgramBuilder::plain(bindings.outputs[0]), 0, 1, 1);
   EXPECT_FALSE(exec->adopt(share(longer.program()), whole(longer.program()), plan, bindings));
@@ -215,9 +215,9 @@ TEST_F(GraphExecTest, RandomWordsFollowTheGenerator) {
   bindings.inputs.clear();
   bindings.seed = 100;
   bindings.offset = 1;
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_CU(exec->launch(nullptr));
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 509u);
   bindings.offset = 2;
@@ -250,9 +250,9 @@ TEST_F(GraphExecTest, TakesKernelsOfLibrariesPackedParametersAndAttributes) {
   builder.add_attribute(third, &early);
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, number(0));
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   EXPECT_EQ(simcuda_calls("cuGraphKernelNodeSetAttribute"), 2u) << "the cluster and the cooperation";
   ASSERT_CU(exec->launch(nullptr));
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 123u);
@@ -269,9 +269,9 @@ TEST_F(GraphExecTest, FillsRowsWithAPitch) {
   builder.fill(out.at(4), 0xABCD, 2, 3, 4, 16);
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, floats(16, 1));
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_CU(exec->launch(nullptr));
   for (std::size_t i = 0; i < 32; ++i) {
     EXPECT_EQ(read<std::uint16_t>(bindings.outputs[0], i), i % 8 >= 2 && i % 8 < 5 ? 0xABCD : 0) << i;
@@ -291,9 +291,9 @@ TEST_F(GraphExecTest, BranchesFollowTheirEdges) {
   builder.kernel(mix, {p.at(0), ten, ProgramBuilder::plain(3)}, {1, 2});
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, 0, number(0));
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_CU(exec->launch(nullptr));
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 123u);
 }
@@ -307,10 +307,10 @@ TEST_F(GraphExecTest, OtherStreamsAreOrderedOnBothSides) {
   builder.kernel(mix, {p.at(0), ProgramBuilder::plain(10), ProgramBuilder::plain(2)});
   const program::ArenaPlan plan = builder.plan();
   const CUdeviceptr number_p = number(0);
-  std::string error;
+  refusal::Refusal error;
   auto exec =
       GraphExec::build(share(builder.program()), whole(builder.program()), plan, memory(plan, 0, number_p), error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   const CUstream main = stream(), other = stream();
   const std::uint64_t ten = 10, one = 1, three = 3;
   for (int i = 0; i < 2; ++i) {
@@ -349,11 +349,11 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
     simcuda_reset();
     ASSERT_CU(cuMemGetInfo(&free_before, &total));
     ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_OUT_OF_MEMORY), 0) << fault.symbol;
-    std::string error;
+    refusal::Refusal error;
     EXPECT_EQ(GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error), nullptr)
         << fault.symbol;
-    EXPECT_EQ(error.substr(0, std::string(fault.said).size()), fault.said);
-    EXPECT_EQ(error.find('\n'), std::string::npos);
+    EXPECT_EQ(error.text.substr(0, std::string(fault.said).size()), fault.said);
+    EXPECT_EQ(error.text.find('\n'), std::string::npos);
     const std::uint64_t failed_creations = std::string(fault.symbol) == "cuGraphCreate" ? 1 : 0;
     EXPECT_EQ(simcuda_calls("cuGraphDestroy"), simcuda_calls("cuGraphCreate") - failed_creations) << fault.symbol;
     EXPECT_EQ(simcuda_calls("cuGraphExecDestroy"), 0u) << fault.symbol;
@@ -364,9 +364,9 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
     }
   }
   simcuda_reset();
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_INVALID_VALUE), 0);
   EXPECT_RESULT(exec->bind(memory(plan, floats(kCount, 7), floats(kCount))), CUDA_ERROR_INVALID_VALUE);
   ASSERT_EQ(simcuda_set_fault("cuGraphLaunch", 1, CUDA_ERROR_LAUNCH_FAILED), 0);
@@ -381,9 +381,9 @@ TEST_F(GraphExecTest, InAnotherContextAProgramIsNotTaken) {
   const ProgramBuilder builder = sample();
   const program::ArenaPlan plan = builder.plan();
   const Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   EXPECT_TRUE(exec->fits(builder.program(), whole(builder.program())));
   CUcontext other = nullptr;
   ASSERT_CU(cuCtxCreate(&other, nullptr, 0, 0));
@@ -403,9 +403,9 @@ TEST_F(GraphExecTest, AfterItsContextNothingIsCalled) {
   const ProgramBuilder builder = sample();
   const program::ArenaPlan plan = builder.plan();
   Bindings bindings = memory(plan, floats(kCount, 7), floats(kCount));
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   simcuda_reset();
   exec->abandon();
   EXPECT_NE(exec->launch(nullptr), CUDA_SUCCESS);
@@ -426,10 +426,10 @@ TEST_F(GraphExecTest, NothingBreaksACaptureOfAnotherThread) {
   }();
   Bindings bindings;
   bindings.outputs = {weight_};
-  std::string error;
+  refusal::Refusal error;
   auto exec = GraphExec::build(share(builder.program()), whole(builder.program()), builder.plan(), bindings, error);
   EXPECT_GE(simcuda_calls("cuThreadExchangeStreamCaptureMode"), before + 2);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   exec->upload();
   EXPECT_CU(exec->launch(other));
   ASSERT_CU(cuThreadExchangeStreamCaptureMode(&mode));

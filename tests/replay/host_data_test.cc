@@ -46,14 +46,14 @@ class HostDataTest : public RegionTest {
 
   Program observed(const std::function<void()>& work) {
     auto result = observe(work);
-    EXPECT_NE(result.record, nullptr) << result.reason;
+    EXPECT_NE(result.record, nullptr) << result.refusal.text;
     return result.record != nullptr ? program::symbolise(std::move(*result.record)) : Program{};
   }
 
   void refused(const std::string& reason, const std::function<void()>& work) {
     const auto result = observe(work);
     EXPECT_EQ(result.record, nullptr) << reason;
-    EXPECT_EQ(result.reason, reason);
+    EXPECT_EQ(result.refusal.text, reason);
     EXPECT_FALSE(result.again) << reason;
     simcuda_reset();
   }
@@ -70,10 +70,10 @@ class HostDataTest : public RegionTest {
     const program::ArenaPlan plan = program::plan_arena(program);
     program::Bindings bindings;
     bindings.host_data = at;
-    std::string error;
+    refusal::Refusal error;
     ASSERT_TRUE(replay::put_host_data(program, at, main_));
     const store::KeptProgram kept(program);
-    ASSERT_TRUE(steps_.prepare(pool_, kept, plan, bindings, error)) << error;
+    ASSERT_TRUE(steps_.prepare(pool_, kept, plan, bindings, error)) << error.text;
     ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
   }
 
@@ -138,7 +138,7 @@ TEST_F(HostDataTest, OtherBytesAreAnotherProgram) {
   EXPECT_EQ(comparison.difference, program::Difference::kHostData);
   EXPECT_EQ(comparison.node, 1u);
   EXPECT_EQ(
-      program::describe(comparison, one, other, nullptr),
+      program::describe(comparison, one, other, nullptr).text,
       "copies other host data to the device each time: a copy from the host (operation 1) is the first to differ");
   EXPECT_EQ(program::compare(one, with(31, 5)).difference, program::Difference::kHostData);
 }

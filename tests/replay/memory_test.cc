@@ -129,8 +129,8 @@ TEST_F(MemoryTest, WhatIsKeptForProofsGivesWay) {
   const auto keep = [&] {
     simcuda_set_memory(std::size_t{16} << 30);
     replay::CopyMemory::Block block;
-    std::string error;
-    EXPECT_TRUE(kept.take(kBig, block, error)) << error;
+    refusal::Refusal error;
+    EXPECT_TRUE(kept.take(kBig, block, error)) << error.text;
     kept.give(block);
     EXPECT_GE(kept.kept_bytes(), kBig);
     std::size_t free = 0, total = 0;

@@ -65,7 +65,7 @@ TEST_F(RegionTest, KernelsCopiesAndMemsetsOfTwoStreams) {
     ASSERT_CU(cuMemsetD2D16Async(y, 32, 0xAB, 3, 4, main));
     EXPECT_NE(cuStreamQuery(main), CUDA_ERROR_INVALID_VALUE);  // looks, and changes nothing
   });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   const RegionRecord& record = *result.record;
   ASSERT_EQ(record.nodes.size(), 5u);
   EXPECT_EQ(record.streams,
@@ -114,7 +114,7 @@ TEST_F(RegionTest, AttributesAndCooperationAreKept) {
     ASSERT_CU(cuLaunchKernelEx(&config, mix, parameters, nullptr));
     ASSERT_CU(cuLaunchCooperativeKernel(mix, 1, 1, 1, 32, 1, 1, 0, nullptr, parameters));
   });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   ASSERT_EQ(result.record->nodes.size(), 2u);
   EXPECT_FALSE(result.record->nodes[0].cooperative);
   EXPECT_TRUE(result.record->nodes[1].cooperative);
@@ -137,7 +137,7 @@ TEST_F(RegionTest, BlocksOfTheAllocatorHaveTheirSerials) {
     output = torch_alloc(2048);
     torch_free(temp, 512);
   });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   const RegionRecord& record = *result.record;
   ASSERT_EQ(record.before.size(), 2u) << "the segment that holds them is none";
   EXPECT_EQ(record.before[0].address, weight);
@@ -169,7 +169,7 @@ TEST_F(RegionTest, OutsideOfRegionsNothingIsRecorded) {
   const CUfunction nothing = function("_Z7nothingv");
   ASSERT_CU(run(nothing, nullptr));
   const auto result = observe([&] { ASSERT_CU(run(nothing, nullptr)); });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   EXPECT_EQ(result.record->nodes.size(), 1u);
 }
 
@@ -185,13 +185,13 @@ TEST_F(RegionTest, OneSinkForAThreadAndEachThreadItsOwn) {
     ASSERT_TRUE(own.begin());
     for (int i = 0; i < 3; ++i) ASSERT_CU(run(nothing, nullptr));
     const auto result = own.end();
-    ASSERT_NE(result.record, nullptr) << result.reason;
+    ASSERT_NE(result.record, nullptr) << result.refusal.text;
     EXPECT_EQ(result.record->nodes.size(), 3u);
   });
   other.join();
   ASSERT_CU(run(nothing, nullptr));
   const auto result = sink_.end();
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   EXPECT_EQ(result.record->nodes.size(), 1u);
 }
 
@@ -217,7 +217,7 @@ TEST_F(RegionTest, NoRecordOnceGrapeIsInert) {
     ASSERT_CU(run(nothing, nullptr));  // goes by
   });
   EXPECT_EQ(result.record, nullptr);
-  EXPECT_FALSE(result.reason.empty());
+  EXPECT_TRUE(result.refusal);
   EXPECT_FALSE(sink_.begin());
   lifecycle::g_state.store(lifecycle::State::kActive);
 }
@@ -236,7 +236,7 @@ TEST_F(RegionTest, MoreThanCanBeKeptIsNotUsed) {
     simcuda_set_null_launch(0);
   });
   EXPECT_EQ(result.record, nullptr);
-  EXPECT_EQ(result.reason, "does more than can be recorded");
+  EXPECT_EQ(result.refusal.text, "does more than can be recorded");
   EXPECT_FALSE(result.again);
   EXPECT_NE(observe([&] { ASSERT_CU(run(nothing, nullptr)); }).record, nullptr) << "the next one is used";
 }
@@ -257,7 +257,7 @@ TEST_F(RegionTest, WhatTheHostReadsAndWaitsForIsKeptWithItsValue) {
     EXPECT_EQ(one, 77u);
     EXPECT_EQ(three[2], 0x01020304u);
   });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   const RegionRecord& record = *result.record;
   ASSERT_EQ(record.nodes.size(), 3u);
   EXPECT_EQ(record.nodes[0].kind, NodeKind::kHostRead);
@@ -272,7 +272,7 @@ TEST_F(RegionTest, AskingForAKernelOrSettingItsLimitsLoadsNothing) {
     ASSERT_CU(cuFuncSetAttribute(nothing, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536));
     ASSERT_CU(run(nothing, nullptr));
   });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
 }
 
 TEST_F(RegionTest, UnifiedCopiesBetweenKnownBlocksAreOnTheDevice) {
@@ -281,7 +281,7 @@ TEST_F(RegionTest, UnifiedCopiesBetweenKnownBlocksAreOnTheDevice) {
     const CUdeviceptr y = torch_alloc(256);
     ASSERT_CU(cuMemcpyAsync(y, x + 64, 128, nullptr));
   });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   EXPECT_EQ(words(*result.record, 0), (std::vector<std::uint64_t>{x + 512, x + 64, 128}));
 }
 
@@ -294,7 +294,7 @@ TEST_F(RegionTest, MemoryFromTheDriverIsKnownAsSuch) {
     ASSERT_CU(cuMemAlloc(&made, 4096));
     ASSERT_CU(run(copy, nullptr, made + 64, x, 8));
   });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   const auto& segments = result.record->segments;
   EXPECT_TRUE(std::any_of(segments.begin(), segments.end(), [&](const auto& each) { return each.address == made; }));
   const program::Program program = program::symbolise(*result.record);
@@ -308,7 +308,7 @@ class RefusalTest : public RegionTest {
   void expect(const std::string& reason, bool again, const std::function<void()>& work) {
     const auto result = observe(work);
     EXPECT_EQ(result.record, nullptr);
-    EXPECT_EQ(result.reason, reason);
+    EXPECT_EQ(result.refusal.text, reason);
     EXPECT_EQ(result.again, again) << reason;
     simcuda_reset();
   }
@@ -319,7 +319,7 @@ TEST_F(RefusalTest, UnknownDriverFunctions) {
   const auto unknown = reinterpret_cast<decltype(&cuSimUnknownCount)>(driver::counted("cuSimUnknownCount", real));
   expect("calls a driver function that Grape does not know: cuSimUnknownCount", true, [&] { unknown(); });
   const auto result = observe([] {});
-  EXPECT_NE(result.record, nullptr) << result.reason;
+  EXPECT_NE(result.record, nullptr) << result.refusal.text;
 }
 
 TEST_F(RefusalTest, HostReadsWaitsAndCopies) {
@@ -425,8 +425,8 @@ TEST_F(RefusalTest, WhatIsMadeForTheCallsThatFollowIsSaid) {
   void* pinned = nullptr;
   const auto says = [this](const std::string& what, const std::function<void()>& call) {
     const auto result = observe(call);
-    EXPECT_NE(result.record, nullptr) << result.reason;
-    EXPECT_EQ(result.set_up, what);
+    EXPECT_NE(result.record, nullptr) << result.refusal.text;
+    EXPECT_EQ(result.set_up.text, what);
   };
   says("memory was given back to the driver (cuMemFree)", [&] { ASSERT_CU(cuMemFree(made)); });
   says("memory was allocated from the driver (cuMemAllocHost)", [&] { ASSERT_CU(cuMemAllocHost(&pinned, 64)); });
@@ -447,7 +447,7 @@ TEST_F(RefusalTest, KernelsThatWereLoadedAreThereFromThenOn) {
     ASSERT_CU(run(nothing, nullptr));
     ASSERT_CU(cuMemsetD8Async(x, 1, 256, nullptr));
   });
-  ASSERT_NE(once.record, nullptr) << once.reason;
+  ASSERT_NE(once.record, nullptr) << once.refusal.text;
   EXPECT_TRUE(once.loaded);
   EXPECT_EQ(once.record->nodes.size(), 2u);
   const auto again = observe([&] {
@@ -455,7 +455,7 @@ TEST_F(RefusalTest, KernelsThatWereLoadedAreThereFromThenOn) {
     ASSERT_CU(cuModuleGetFunction(&nothing, loaded, "_Z7nothingv"));
     ASSERT_CU(run(nothing, nullptr));
   });
-  ASSERT_NE(again.record, nullptr) << again.reason;
+  ASSERT_NE(again.record, nullptr) << again.refusal.text;
   EXPECT_FALSE(again.loaded) << "asking for one is not loading it";
   const auto gone = observe([&] { ASSERT_CU(cuModuleUnload(loaded)); });
   EXPECT_FALSE(gone.loaded);

@@ -67,7 +67,7 @@ class RoundTrip : public RegionTest {
 
   program::Program observed(CUdeviceptr input) {
     auto result = observe([&] { output_ = forward(input); });
-    EXPECT_NE(result.record, nullptr) << result.reason;
+    EXPECT_NE(result.record, nullptr) << result.refusal.text;
     if (result.record == nullptr) return {};
     result.record->inputs.push_back({input, kInputBytes});
     return program::symbolise(std::move(*result.record));
@@ -95,7 +95,8 @@ TEST_F(RoundTrip, AReplayLeavesTheBytesThatEagerLeaves) {
   ASSERT_EQ(second.outputs.size(), 1u);
   ASSERT_EQ(second.statics.size(), 2u);
   const program::Comparison comparison = program::compare(first, second);
-  EXPECT_EQ(comparison.difference, program::Difference::kNone) << program::describe(comparison, first, second, nullptr);
+  EXPECT_EQ(comparison.difference, program::Difference::kNone)
+      << program::describe(comparison, first, second, nullptr).text;
   EXPECT_TRUE(comparison.noise.empty());
 
   const program::ArenaPlan plan = program::plan_arena(second);
@@ -107,10 +108,10 @@ TEST_F(RoundTrip, AReplayLeavesTheBytesThatEagerLeaves) {
   bindings.arena = arena;
   bindings.inputs = {input};
   bindings.outputs = {output};
-  std::string error;
+  refusal::Refusal error;
   const std::shared_ptr<const program::Program> shared(std::shared_ptr<void>(), &second);  // owned by this test
   auto exec = replay::GraphExec::build(shared, program::segments(second).front(), plan, bindings, error);
-  ASSERT_NE(exec, nullptr) << error;
+  ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_CU(exec->launch(main_, {side_}));
   EXPECT_EQ(bytes(output), bytes(eager));
 
@@ -129,7 +130,7 @@ TEST_F(RoundTrip, AReplayLeavesTheBytesThatEagerLeaves) {
   EXPECT_NE(bytes(other_output), bytes(output));
 
   replay::DeviceHash* hash = replay::DeviceHash::of_current_context(error);
-  ASSERT_NE(hash, nullptr) << error;
+  ASSERT_NE(hash, nullptr) << error.text;
   std::vector<std::uint64_t> hashes;
   ASSERT_CU(
       hash->hash(main_, {{other_output, kHiddenBytes + 4}, {other_eager, kHiddenBytes + 4}, {output, 4}}, hashes));
@@ -148,13 +149,13 @@ TEST_F(RoundTrip, BuildingAndLaunchingIsNotRecorded) {
   bindings.inputs = {filled(kRows * kInner, 3)};
   bindings.outputs = {torch_alloc(kHiddenBytes + 4)};
   const auto result = observe([&] {
-    std::string error;
+    refusal::Refusal error;
     const std::shared_ptr<const program::Program> shared(std::shared_ptr<void>(), &program);
     auto exec = replay::GraphExec::build(shared, program::segments(program).front(), plan, bindings, error);
-    ASSERT_NE(exec, nullptr) << error;
+    ASSERT_NE(exec, nullptr) << error.text;
     ASSERT_CU(exec->launch(main_, {side_}));
   });
-  ASSERT_NE(result.record, nullptr) << result.reason;
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
   EXPECT_TRUE(result.record->nodes.empty());
 }
 

@@ -23,8 +23,8 @@ class ShadowHiddenTest : public simcuda_test::Driver {
  protected:
   void SetUp() override {
     Driver::SetUp();
-    std::string error;
-    ASSERT_NE(own_kernels(error), nullptr) << error;
+    refusal::Refusal error;
+    ASSERT_NE(own_kernels(error), nullptr) << error.text;
     for (CUdeviceptr* memory : {&input_, &scratch_, &output_, &eager_output_}) *memory = floats(2, 1);
   }
   void TearDown() override {
@@ -52,17 +52,17 @@ class ShadowHiddenTest : public simcuda_test::Driver {
 
   struct Result {
     Shadow::Found found = Shadow::Found::kDifferent;
-    std::string difference;
+    refusal::Refusal difference;
   };
   // `eager` writes to eager_output_ what `region` writes to its output. The memory is as eager left it afterwards.
   template <typename Eager>
   Result shadowed(const Region& region, Eager eager, bool hidden, bool twice = false) {
     Shadow shadow;
     Result result;
-    std::string error;
-    EXPECT_TRUE(shadow.before(nullptr, {{{input_, kBytes}, false}, {{scratch_, kBytes}, hidden}}, error)) << error;
+    refusal::Refusal error;
+    EXPECT_TRUE(shadow.before(nullptr, {{{input_, kBytes}, false}, {{scratch_, kBytes}, hidden}}, error)) << error.text;
     eager();
-    EXPECT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << error;
+    EXPECT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << error.text;
     const std::uint64_t left = number_at(scratch_), input = number_at(input_), output = number_at(eager_output_);
     const program::ArenaPlan plan = region.builder.plan();
     program::Bindings bindings;
@@ -70,13 +70,13 @@ class ShadowHiddenTest : public simcuda_test::Driver {
     bindings.outputs = {output_};
     ExecPool pool;
     Steps steps;
-    EXPECT_TRUE(steps.prepare(pool, region.builder.kept(), plan, bindings, error)) << error;
+    EXPECT_TRUE(steps.prepare(pool, region.builder.kept(), plan, bindings, error)) << error.text;
     EXPECT_TRUE(shadow.compare(nullptr, {}, steps, {{output_, kBytes}}, twice, result.found, result.difference, error))
-        << error;
+        << error.text;
     EXPECT_EQ(number_at(scratch_), left);
     EXPECT_EQ(number_at(input_), input);
     EXPECT_EQ(number_at(eager_output_), output);
-    EXPECT_EQ(result.difference.empty(), result.found == Shadow::Found::kSame) << result.difference;
+    EXPECT_EQ(!result.difference, result.found == Shadow::Found::kSame) << result.difference.text;
     return result;
   }
   std::uint64_t number_at(CUdeviceptr address) {
@@ -114,8 +114,8 @@ TEST_F(ShadowHiddenTest, ButNotIfAResultDependsOnIt) {
       },
       true);
   EXPECT_EQ(result.found, Shadow::Found::kDifferent);
-  EXPECT_NE(result.difference.find("depends on memory that only its kernels know of"), std::string::npos)
-      << result.difference;
+  EXPECT_NE(result.difference.text.find("depends on memory that only its kernels know of"), std::string::npos)
+      << result.difference.text;
 }
 
 // Not even where both runs leave the same: a call that may be given up half-way must not find it changed.

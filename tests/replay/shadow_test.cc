@@ -28,8 +28,8 @@ class ShadowTest : public simcuda_test::Driver {
  protected:
   void SetUp() override {
     Driver::SetUp();
-    std::string error;
-    ASSERT_NE(own_kernels(error), nullptr) << error;  // what they allocate is not a shadow's
+    refusal::Refusal error;
+    ASSERT_NE(own_kernels(error), nullptr) << error.text;  // what they allocate is not a shadow's
     input_ = floats(kCount, 7);
     weight_ = floats(kCount, 5);
     eager_output_ = floats(kCount);
@@ -70,7 +70,7 @@ class ShadowTest : public simcuda_test::Driver {
   struct Result {
     bool compared = false;
     Shadow::Found found = Shadow::Found::kDifferent;
-    std::string difference = "none was asked for", error;
+    refusal::Refusal difference{refusal::RefusalId::no_memory, "none was asked for", {}}, error;
   };
   // Launches the program on `stream` behind before() and after().
   Result compare(Shadow& shadow, const ProgramBuilder& builder, CUstream stream = nullptr) {
@@ -81,7 +81,7 @@ class ShadowTest : public simcuda_test::Driver {
     bindings.outputs = {output_};
     ExecPool pool;
     Steps steps;
-    EXPECT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, result.error)) << result.error;
+    EXPECT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, result.error)) << result.error.text;
     result.compared =
         shadow.compare(stream, {}, steps, {{output_, kBytes}}, false, result.found, result.difference, result.error);
     EXPECT_CU(cuCtxSynchronize());
@@ -91,9 +91,9 @@ class ShadowTest : public simcuda_test::Driver {
   Result shadowed(const ProgramBuilder& builder) {
     Shadow shadow;
     Result result;
-    EXPECT_TRUE(shadow.before(nullptr, watched(), result.error)) << result.error;
+    EXPECT_TRUE(shadow.before(nullptr, watched(), result.error)) << result.error.text;
     run_eagerly();
-    EXPECT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, result.error)) << result.error;
+    EXPECT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, result.error)) << result.error.text;
     const std::vector<std::uint8_t> left = all_of_eager();
     result = compare(shadow, builder);
     EXPECT_EQ(all_of_eager(), left);
@@ -128,18 +128,18 @@ class ShadowTest : public simcuda_test::Driver {
 
 TEST_F(ShadowTest, AnEqualReplayGivesNoDifference) {
   const Result result = shadowed(same_as_eager().builder);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "");
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text, "");
   EXPECT_EQ(simcuda_calls("cuGraphLaunch"), 1u);
   EXPECT_EQ(content(output_, kBytes), content(eager_output_, kBytes)) << "it started from what eager started from";
 }
 
 TEST_F(ShadowTest, KnowsWhatEagerChanged) {
   Shadow shadow;
-  std::string error;
-  ASSERT_TRUE(shadow.before(nullptr, watched(), error)) << error;
+  refusal::Refusal error;
+  ASSERT_TRUE(shadow.before(nullptr, watched(), error)) << error.text;
   run_eagerly();
-  ASSERT_TRUE(shadow.after(nullptr, {}, error)) << error;
+  ASSERT_TRUE(shadow.after(nullptr, {}, error)) << error.text;
   ASSERT_EQ(shadow.watched().size(), 2u);
   EXPECT_TRUE(shadow.changed(0));
   EXPECT_FALSE(shadow.changed(1));
@@ -151,8 +151,8 @@ TEST_F(ShadowTest, AnotherOutputIsReported) {
     Region region = same_as_eager();
     region.builder.fill(region.output.at(at), 0x55, 1, 1);
     const Result result = shadowed(region.builder);
-    EXPECT_TRUE(result.compared) << result.error;
-    EXPECT_EQ(result.difference, "output 0 differs from eager's") << at;
+    EXPECT_TRUE(result.compared) << result.error.text;
+    EXPECT_EQ(result.difference.text, "output 0 differs from eager's") << at;
   }
 }
 
@@ -160,8 +160,8 @@ TEST_F(ShadowTest, MemoryThatEagerLeftAloneIsPutBack) {
   Region region = same_as_eager();
   region.builder.fill(region.weight.at(kBytes - 1), 0x55, 1, 1);
   const Result result = shadowed(region.builder);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference,
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text,
             "memory of its arguments, its module or a global (256 bytes) differs from what eager left");
 }
 
@@ -169,8 +169,8 @@ TEST_F(ShadowTest, AnInputChangedDifferentlyIsPutBack) {
   Region region = same_as_eager();
   region.builder.fill(region.input.at(3), 0x55, 1, 1);  // after the output was made
   const Result result = shadowed(region.builder);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference,
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text,
             "memory of its arguments, its module or a global (256 bytes) differs from what eager left");
 }
 
@@ -181,8 +181,8 @@ TEST_F(ShadowTest, AnInputNotChangedIsPutBack) {
   region.output = region.builder.add_output(kBytes);
   region.builder.fill(region.output.at(0), 0x41400000, 4, kCount);  // 12: only the input is another
   const Result result = shadowed(region.builder);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference,
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text,
             "memory of its arguments, its module or a global (256 bytes) differs from what eager left");
 }
 
@@ -190,8 +190,8 @@ TEST_F(ShadowTest, AllDifferentAndAllPutBack) {
   Region region = same_as_eager(0x40000000);
   region.builder.fill(region.weight.at(0), 0, 1, kBytes);
   const Result result = shadowed(region.builder);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "output 0 differs from eager's");
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text, "output 0 differs from eager's");
 }
 
 TEST_F(ShadowTest, AValueThatTheHostReadsIsCompared) {
@@ -202,8 +202,8 @@ TEST_F(ShadowTest, AValueThatTheHostReadsIsCompared) {
     region.builder.read(region.weight.at(0), 4, {expected});
     region.builder.fill(region.output.at(0), 0x41400000, 4, kCount);  // 12, as it is
     const Result result = shadowed(region.builder);
-    EXPECT_TRUE(result.compared) << result.error;
-    EXPECT_EQ(result.difference, expected == 0x40a00000 ? "" : "a value that the host reads differs");
+    EXPECT_TRUE(result.compared) << result.error.text;
+    EXPECT_EQ(result.difference.text, expected == 0x40a00000 ? "" : "a value that the host reads differs");
     EXPECT_EQ(result.found, expected == 0x40a00000 ? Shadow::Found::kSame : Shadow::Found::kOtherValue);
   }
   EXPECT_EQ(simcuda_calls("cuGraphLaunch"), 3u) << "what comes behind the other value was not launched";
@@ -222,10 +222,10 @@ TEST_F(ShadowTest, RangesOfAnySizeAnywhere) {
   for (std::uint64_t i = 0, at = 1; i < kRanges; at += i + 3, ++i) ranges.push_back({{memory + at, i + 1}, false});
 
   Shadow shadow;
-  std::string error;
-  ASSERT_TRUE(shadow.before(nullptr, ranges, error)) << error;
+  refusal::Refusal error;
+  ASSERT_TRUE(shadow.before(nullptr, ranges, error)) << error.text;
   for (std::size_t i = 0; i < kRanges; i += 2) ASSERT_CU(cuMemsetD8(ranges[i].address + i / 2, 0xEE, 1));
-  ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << error;
+  ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << error.text;
   const std::vector<std::uint8_t> left = content(memory, size);
 
   // Writes from the first to the last byte, but not between the ranges. The first time what eager wrote.
@@ -238,12 +238,12 @@ TEST_F(ShadowTest, RangesOfAnySizeAnywhere) {
   }
   for (ProgramBuilder* builder : {&same, &other}) builder->fill(builder->add_output(kBytes).at(0), 0, 1, kBytes);
   Result result = compare(shadow, same);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "");
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text, "");
   EXPECT_EQ(content(memory, size), left);
   result = compare(shadow, other);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference,
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text,
             "memory of its arguments, its module or a global (1 bytes) differs from what eager left");
   EXPECT_EQ(content(memory, size), left);
 }
@@ -253,9 +253,9 @@ TEST_F(ShadowTest, OutputsOfAnySize) {
     ASSERT_CU(cuMemsetD8(eager_output_, 0x11, kBytes));
     ASSERT_CU(cuMemsetD8(output_, 0x22, kBytes));
     Shadow shadow;
-    std::string error, difference;
-    ASSERT_TRUE(shadow.before(nullptr, {}, error)) << error;
-    ASSERT_TRUE(shadow.after(nullptr, {{eager_output_ + 1, bytes}, {eager_output_ + 40, bytes}}, error)) << error;
+    refusal::Refusal error, difference;
+    ASSERT_TRUE(shadow.before(nullptr, {}, error)) << error.text;
+    ASSERT_TRUE(shadow.after(nullptr, {{eager_output_ + 1, bytes}, {eager_output_ + 40, bytes}}, error)) << error.text;
     for (const std::uint64_t written : {bytes, bytes - 1}) {
       ProgramBuilder builder;
       const auto output = builder.add_output(kBytes);
@@ -268,11 +268,11 @@ TEST_F(ShadowTest, OutputsOfAnySize) {
       ExecPool pool;
       Steps steps;
       auto found = Shadow::Found::kDifferent;
-      ASSERT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, error)) << error;
+      ASSERT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, error)) << error.text;
       ASSERT_TRUE(shadow.compare(nullptr, {}, steps, {{output_ + 3, bytes}, {output_ + 50, bytes}}, false, found,
                                  difference, error))
-          << error;
-      EXPECT_EQ(difference, written == bytes ? "" : "output 1 differs from eager's") << bytes;
+          << error.text;
+      EXPECT_EQ(difference.text, written == bytes ? "" : "output 1 differs from eager's") << bytes;
     }
   }
 }
@@ -280,18 +280,18 @@ TEST_F(ShadowTest, OutputsOfAnySize) {
 TEST_F(ShadowTest, FollowsTheWorkOfItsStream) {
   const CUstream slow = stream();
   Shadow shadow;
-  std::string error;
+  refusal::Refusal error;
   ASSERT_CU(launch("_Z5delayj", slow, 20000u));
   ASSERT_CU(launch("_Z4fillPffi", slow, input_, 1.0f, static_cast<int>(kCount)));
-  ASSERT_TRUE(shadow.before(slow, watched(), error)) << error;
+  ASSERT_TRUE(shadow.before(slow, watched(), error)) << error.text;
   ASSERT_CU(launch("_Z5delayj", slow, 20000u));
   ASSERT_CU(launch("_Z4axpyPfPKffi", slow, input_, weight_, 1.0f, static_cast<int>(kCount)));
   ASSERT_CU(launch("_Z4copyPfPKfi", slow, eager_output_, input_, static_cast<int>(kCount)));
-  ASSERT_TRUE(shadow.after(slow, {{eager_output_, kBytes}}, error)) << error;
+  ASSERT_TRUE(shadow.after(slow, {{eager_output_, kBytes}}, error)) << error.text;
   ASSERT_CU(launch("_Z5delayj", slow, 20000u));
   const Result result = compare(shadow, same_as_eager().builder, slow);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference, "");
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text, "");
   EXPECT_EQ(read(input_), 6.0f);
   EXPECT_EQ(read(output_), 6.0f);
 }
@@ -301,13 +301,13 @@ TEST_F(ShadowTest, OnlyWhatEagerChangedIsCopiedTwice) {
   const CUdeviceptr big = floats(kBig / sizeof(float), 1);
   const std::size_t free = free_bytes();
   Shadow shadow;
-  std::string error;
-  ASSERT_TRUE(shadow.before(nullptr, {{big, kBig}, {input_, kBytes}}, error)) << error;
+  refusal::Refusal error;
+  ASSERT_TRUE(shadow.before(nullptr, {{big, kBig}, {input_, kBytes}}, error)) << error.text;
   const std::size_t free_with_one = free_bytes();
   EXPECT_GE(free - free_with_one, kBig);
   EXPECT_LT(free - free_with_one, 2 * kBig);
   run_eagerly();
-  ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << error;
+  ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << error.text;
   EXPECT_LT(free_with_one - free_bytes(), kBig / 2);
 
   // The one copy of what eager left alone serves both.
@@ -315,8 +315,8 @@ TEST_F(ShadowTest, OnlyWhatEagerChangedIsCopiedTwice) {
   builder.fill(builder.add_static(big, kBig).at(0), 0x55, 1, kBig);
   builder.fill(builder.add_output(kBytes).at(0), 0x41400000, 4, kCount);  // 12
   const Result result = compare(shadow, builder);
-  EXPECT_TRUE(result.compared) << result.error;
-  EXPECT_EQ(result.difference,
+  EXPECT_TRUE(result.compared) << result.error.text;
+  EXPECT_EQ(result.difference.text,
             "memory of its arguments, its module or a global (8388608 bytes) differs from what eager left");
   const std::vector<std::uint8_t> now = content(big, kBig);
   for (std::size_t i = 0; i < kBig; i += sizeof(float)) {
@@ -328,23 +328,23 @@ TEST_F(ShadowTest, OnlyWhatEagerChangedIsCopiedTwice) {
 }
 
 TEST_F(ShadowTest, SeveralAtOnceHaveMemoryOfTheirOwn) {
-  std::string error;
+  refusal::Refusal error;
   {
     Shadow outer;
-    ASSERT_TRUE(outer.before(nullptr, {{input_, kBytes}}, error)) << error;
+    ASSERT_TRUE(outer.before(nullptr, {{input_, kBytes}}, error)) << error.text;
     {
       Shadow inner;
-      ASSERT_TRUE(inner.before(nullptr, {{weight_, kBytes}}, error)) << error;
-      ASSERT_TRUE(inner.after(nullptr, {}, error)) << error;
+      ASSERT_TRUE(inner.before(nullptr, {{weight_, kBytes}}, error)) << error.text;
+      ASSERT_TRUE(inner.after(nullptr, {}, error)) << error.text;
     }
     Shadow third;
-    ASSERT_TRUE(third.before(nullptr, {{weight_, kBytes}}, error)) << error;
+    ASSERT_TRUE(third.before(nullptr, {{weight_, kBytes}}, error)) << error.text;
     run_eagerly();
-    ASSERT_TRUE(third.after(nullptr, {}, error)) << error;
-    ASSERT_TRUE(outer.after(nullptr, {{eager_output_, kBytes}}, error)) << error;
+    ASSERT_TRUE(third.after(nullptr, {}, error)) << error.text;
+    ASSERT_TRUE(outer.after(nullptr, {{eager_output_, kBytes}}, error)) << error.text;
     const Result result = compare(outer, same_as_eager().builder);
-    EXPECT_TRUE(result.compared) << result.error;
-    EXPECT_EQ(result.difference, "");
+    EXPECT_TRUE(result.compared) << result.error.text;
+    EXPECT_EQ(result.difference.text, "");
     EXPECT_EQ(read(input_), 12.0f);
   }
   EXPECT_EQ(free_or_kept(), free_at_first_);
@@ -355,11 +355,11 @@ TEST_F(ShadowTest, WithoutMemoryForTheCopiesThereIsNoShadow) {
   for (const char* symbol : {"cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemcpyHtoDAsync_v2", "cuLaunchKernel"}) {
     {
       Shadow shadow;
-      std::string error;
+      refusal::Refusal error;
       ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_OUT_OF_MEMORY), 0) << symbol;
       EXPECT_FALSE(shadow.before(nullptr, watched(), error)) << symbol;
-      EXPECT_NE(error, "") << symbol;
-      EXPECT_EQ(error.find('\n'), std::string::npos);
+      EXPECT_TRUE(error) << symbol;
+      EXPECT_EQ(error.text.find('\n'), std::string::npos);
     }
     simcuda_reset();
     EXPECT_EQ(free_or_kept(), free_at_first_) << symbol;
@@ -370,13 +370,13 @@ TEST_F(ShadowTest, WithoutMemoryForTheCopiesThereIsNoShadow) {
     std::vector<std::uint8_t> left;
     {
       Shadow shadow;
-      std::string error;
-      ASSERT_TRUE(shadow.before(nullptr, watched(), error)) << error;
+      refusal::Refusal error;
+      ASSERT_TRUE(shadow.before(nullptr, watched(), error)) << error.text;
       run_eagerly();
       left = all_of_eager();
       ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_OUT_OF_MEMORY), 0) << symbol;
       EXPECT_FALSE(shadow.after(nullptr, {{eager_output_, kBytes}}, error)) << symbol;
-      EXPECT_NE(error, "") << symbol;
+      EXPECT_TRUE(error) << symbol;
     }
     simcuda_reset();
     EXPECT_EQ(free_or_kept(), free_at_first_) << symbol;
@@ -384,23 +384,23 @@ TEST_F(ShadowTest, WithoutMemoryForTheCopiesThereIsNoShadow) {
     EXPECT_EQ(all_of_eager(), left) << symbol;
   }
   ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
-  EXPECT_EQ(shadowed(same_as_eager().builder).difference, "") << "no fault lasts";
+  EXPECT_EQ(shadowed(same_as_eager().builder).difference.text, "") << "no fault lasts";
 }
 
 TEST_F(ShadowTest, HalfOfTheFreeMemoryStaysFree) {
   constexpr std::size_t kBig = std::size_t{16} << 20, kWanted = std::size_t{18} << 20;
   const CUdeviceptr big = floats(kBig / sizeof(float));
   const std::size_t used = (std::size_t{16} << 30) - free_bytes();
-  std::string error;
+  refusal::Refusal error;
   {
     Shadow shadow;
     simcuda_set_memory(used + 2 * kWanted - 1);  // the copies want a little more than the range
     EXPECT_FALSE(shadow.before(nullptr, {{big, kBig}}, error));
-    EXPECT_EQ(error, "not enough free device memory for copies of 16 MiB");
+    EXPECT_EQ(error.text, "not enough free device memory for copies of 16 MiB");
     EXPECT_EQ(free_bytes(), 2 * kWanted - 1);
     EXPECT_EQ(simcuda_calls("cuLaunchKernel"), 0u);
     simcuda_set_memory(used + 2 * kWanted);
-    EXPECT_TRUE(shadow.before(nullptr, {{big, kBig}}, error)) << error;
+    EXPECT_TRUE(shadow.before(nullptr, {{big, kBig}}, error)) << error.text;
   }
   EXPECT_EQ(free_bytes(), 2 * kWanted) << "more than a quarter of what is free is not kept";
   EXPECT_EQ(CopyMemory::instance().kept_bytes(), 0u);
@@ -412,7 +412,7 @@ TEST_F(ShadowTest, TheNextProofFindsTheMemoryOfTheLast) {
   EXPECT_GT(CopyMemory::instance().kept_bytes(), 0u);
   for (int i = 0; i < 3; ++i) {
     ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
-    EXPECT_EQ(shadowed(same_as_eager().builder).difference, "");
+    EXPECT_EQ(shadowed(same_as_eager().builder).difference.text, "");
   }
   EXPECT_EQ(simcuda_calls("cuMemAlloc_v2"), allocated);
   EXPECT_EQ(simcuda_calls("cuMemFree_v2"), 0u);
@@ -423,10 +423,10 @@ TEST_F(ShadowTest, GivenUpBehindTheEagerRunItsCopiesAreWaitedFor) {
   const CUstream slow = stream();
   {
     Shadow shadow;
-    std::string error;
-    ASSERT_TRUE(shadow.before(slow, watched(), error)) << error;
+    refusal::Refusal error;
+    ASSERT_TRUE(shadow.before(slow, watched(), error)) << error.text;
     ASSERT_CU(launch("_Z4axpyPfPKffi", slow, input_, weight_, 1.0f, static_cast<int>(kCount)));
-    ASSERT_TRUE(shadow.after(slow, {}, error)) << error;
+    ASSERT_TRUE(shadow.after(slow, {}, error)) << error.text;
     ASSERT_CU(launch("_Z5delayj", slow, 20000u));
   }
   EXPECT_CU(cuStreamQuery(slow));
@@ -449,14 +449,14 @@ TEST_F(ShadowTest, ADriverInTroubleLeavesWhatEagerLeft) {
     region.builder.fill(region.weight.at(0), 0x55, 1, kBytes);
     Shadow shadow;
     Result result;
-    ASSERT_TRUE(shadow.before(nullptr, watched(), result.error)) << result.error;
+    ASSERT_TRUE(shadow.before(nullptr, watched(), result.error)) << result.error.text;
     run_eagerly();
-    ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, result.error)) << result.error;
+    ASSERT_TRUE(shadow.after(nullptr, {{eager_output_, kBytes}}, result.error)) << result.error.text;
     const std::vector<std::uint8_t> left = all_of_eager();
     ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_UNKNOWN), 0) << fault.symbol;
     result = compare(shadow, region.builder);
     EXPECT_FALSE(result.compared) << fault.symbol << " " << fault.nth;
-    EXPECT_NE(result.error, "") << fault.symbol << " " << fault.nth;
+    EXPECT_TRUE(result.error) << fault.symbol << " " << fault.nth;
     EXPECT_EQ(all_of_eager(), left) << fault.symbol << " " << fault.nth;
     simcuda_reset();
   }

@@ -55,7 +55,7 @@ struct Prepared {
   const ProgramBuilder builder;
   const program::ArenaPlan plan = builder.plan();
   ExecPool pool;
-  std::string error;
+  refusal::Refusal error;
 };
 
 TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
@@ -64,7 +64,7 @@ TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
   const CUstream s = stream();
   for (int i = 0; i < 2; ++i) {  // the second time with other memory
     const CUdeviceptr p = number(5);
-    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
     EXPECT_EQ(steps.run(s, {}), Steps::Ran::kDone);
     ASSERT_CU(cuStreamSynchronize(s));
     EXPECT_EQ(read<std::uint64_t>(p), 123u);
@@ -87,7 +87,7 @@ TEST_F(StepsTest, AValueThatTheGraphCannotBringIsCopied) {
     Steps steps;
     const CUdeviceptr p = number(5);
     ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_NOT_SUPPORTED), 0);
-    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone) << fault.symbol;
     ASSERT_CU(cuCtxSynchronize());
     EXPECT_EQ(read<std::uint64_t>(p), 123u) << fault.symbol;
@@ -104,7 +104,7 @@ TEST_F(StepsTest, WhatCannotBeMappedIsAskedForOnce) {
     Prepared one{stepped(12)};
     Steps steps;
     const CUdeviceptr p = number(5);
-    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   }
   EXPECT_EQ(simcuda_calls("cuMemHostRegister_v2"), 1u);
@@ -120,7 +120,7 @@ TEST_F(StepsTest, MemoryThatAContextMappedIsNotUsedOnceOneIsGone) {
     Prepared one{stepped(12)};
     Steps steps;
     const CUdeviceptr p = number(5);
-    EXPECT_TRUE(one.prepare(steps, p)) << one.error;
+    EXPECT_TRUE(one.prepare(steps, p)) << one.error.text;
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
     EXPECT_CU(cuCtxSynchronize());
     return simcuda_calls("cuMemHostRegister_v2");
@@ -146,12 +146,12 @@ TEST_F(StepsTest, AValueThatTheProgramDidNotMakeIsCopied) {
   Bindings bindings;
   bindings.outputs = {number(5)};
   bindings.inputs = {number(7)};
-  ASSERT_TRUE(steps.prepare(one.pool, one.builder.kept(), one.plan, bindings, one.error)) << one.error;
+  ASSERT_TRUE(steps.prepare(one.pool, one.builder.kept(), one.plan, bindings, one.error)) << one.error.text;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 19u);
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u);
-  ASSERT_TRUE(steps.prepare(one.pool, one.builder.kept(), one.plan, bindings, one.error)) << one.error;
+  ASSERT_TRUE(steps.prepare(one.pool, one.builder.kept(), one.plan, bindings, one.error)) << one.error.text;
   ASSERT_EQ(simcuda_set_fault("cuMemcpyDtoHAsync_v2", 1, CUDA_ERROR_LAUNCH_FAILED), 0);
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed);
   EXPECT_TRUE(steps.launched());
@@ -171,7 +171,7 @@ TEST_F(StepsTest, AValueIsReadBehindAllBranches) {
   Prepared one{builder};
   Steps steps;
   const CUdeviceptr memory = floats(4);
-  ASSERT_TRUE(one.prepare(steps, memory)) << one.error;
+  ASSERT_TRUE(one.prepare(steps, memory)) << one.error.text;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(memory), 42u);
@@ -187,7 +187,7 @@ TEST_F(StepsTest, WhatWasSetAheadIsNotSetAgain) {
     bindings.outputs = {p};
     steps.prepare_all(one.pool, one.builder.kept(), one.plan, bindings);
     const std::uint64_t before = nodes_set();
-    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
     EXPECT_EQ(nodes_set(), before);
     ASSERT_CU(cuCtxSynchronize());
@@ -211,7 +211,7 @@ TEST_F(StepsTest, WhatIsPreparedAheadIsUploadedAhead) {
   };
   const auto run = [&](CUdeviceptr at) {
     ASSERT_CU(cuMemsetD8(at, 0, 8));
-    ASSERT_TRUE(one.prepare(steps, at)) << one.error;
+    ASSERT_TRUE(one.prepare(steps, at)) << one.error.text;
     EXPECT_EQ(steps.run(s, {}), Steps::Ran::kDone);
     ASSERT_CU(cuStreamSynchronize(s));
     EXPECT_EQ(read<std::uint64_t>(at), 123u);
@@ -238,7 +238,7 @@ TEST_F(StepsTest, StopWhereTheHostWouldReadSomethingElse) {
   Prepared one{stepped(13)};
   Steps steps;
   const CUdeviceptr p = number(5);
-  ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+  ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kOtherValue);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "what comes behind the read was not launched";
@@ -265,7 +265,7 @@ TEST_F(StepsTest, PauseWhereTheDeviceTakesLong) {
     RecordedPause pause;
     pause.possible = possible;
     const CUdeviceptr p = number(5);
-    ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+    ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
     ASSERT_CU(launch("_Z5delayj", s, 100'000u));
     EXPECT_EQ(steps.run(s, {}, &pause), Steps::Ran::kDone);
     EXPECT_EQ(pause.begun, 1);
@@ -282,7 +282,7 @@ TEST_F(StepsTest, StopWhereSomethingChangedInAPause) {
   pause.same = false;
   const CUstream s = stream();
   const CUdeviceptr p = number(5);
-  ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+  ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
   ASSERT_CU(launch("_Z5delayj", s, 100'000u));
   EXPECT_EQ(steps.run(s, {}, &pause), Steps::Ran::kChanged);
   ASSERT_CU(cuCtxSynchronize());
@@ -294,12 +294,12 @@ TEST_F(StepsTest, APartThatCannotBeBoundIsAFailure) {
   Prepared one{stepped(12)};
   Steps steps;
   const CUdeviceptr p = number(5);
-  ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+  ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
   ASSERT_EQ(simcuda_set_fault("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed);
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "all that was launched is done";
   simcuda_reset();
-  ASSERT_TRUE(one.prepare(steps, p)) << one.error;
+  ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(p), 123u);
@@ -309,14 +309,14 @@ TEST_F(StepsTest, ADriverInTroubleIsAFailure) {
   Prepared one{stepped(12)};
   Steps steps;
   for (const char* symbol : {"cuGraphLaunch", "cuStreamSynchronize"}) {
-    ASSERT_TRUE(one.prepare(steps, number(5))) << one.error;
+    ASSERT_TRUE(one.prepare(steps, number(5))) << one.error.text;
     ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
     EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed) << symbol;
     EXPECT_EQ(steps.launched(), std::string(symbol) != "cuGraphLaunch") << symbol;
     simcuda_reset();
   }
   // A value that nobody waited for may still come: its place is not looked at again.
-  ASSERT_TRUE(one.prepare(steps, number(5))) << one.error;
+  ASSERT_TRUE(one.prepare(steps, number(5))) << one.error.text;
   EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u);
 }

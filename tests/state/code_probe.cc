@@ -15,8 +15,9 @@ using grape::python::state::GlobalsGuard;
 using grape::python::state::HostRandom;
 
 namespace {
-std::string g_reason;
-}
+grape::refusal::Refusal g_refusal;
+std::string g_words;
+}  // namespace
 
 PROBE int code_load() {
   bool permanent = false;
@@ -28,7 +29,11 @@ PROBE ExecutedCode* code_new() { return new ExecutedCode; }
 PROBE void code_delete(ExecutedCode* code) { delete code; }
 PROBE int code_begin(ExecutedCode* code) { return code->begin() ? 1 : 0; }
 PROBE int code_end(ExecutedCode* code) { return code->end() ? 1 : 0; }
-PROBE const char* code_reason(ExecutedCode* code) { return code->reason().c_str(); }
+PROBE const char* code_reason(ExecutedCode* code) {
+  const grape::refusal::Refusal& refusal = code->refusal();
+  g_words = refusal.place.empty() ? refusal.text : refusal.text + " at " + refusal.place;
+  return g_words.c_str();
+}
 
 // How many numbers of PyTorch's were drawn and not looked at; -1: somebody did, or it is not known.
 PROBE int code_unseen_draws(ExecutedCode* code) {
@@ -53,10 +58,10 @@ PROBE std::uint64_t code_digest(ExecutedCode* code) { return code->digest().low;
 PROBE std::uint64_t globals_digest(GlobalsGuard* guard) { return guard->digest().low; }
 
 PROBE GlobalsGuard* globals_take(ExecutedCode* code) {
-  g_reason.clear();
-  return GlobalsGuard::take(*code, g_reason).release();
+  g_refusal = {};
+  return GlobalsGuard::take(*code, g_refusal).release();
 }
-PROBE const char* globals_reason() { return g_reason.c_str(); }
+PROBE const char* globals_reason() { return g_refusal.text.c_str(); }
 PROBE void globals_delete(GlobalsGuard* guard) { delete guard; }
 PROBE int globals_holds(GlobalsGuard* guard) { return guard->holds() ? 1 : 0; }
 PROBE const char* globals_change(GlobalsGuard* guard) { return guard->change().c_str(); }

@@ -25,7 +25,7 @@ struct Observed {
   Object* result = nullptr;
   std::unique_ptr<state::Outcome> outcome;
   std::vector<std::uint8_t> walked;
-  std::string reason;
+  grape::refusal::Refusal refusal;
 };
 
 bool walk_arguments(Object* arguments, state::Walk& walk) {
@@ -57,23 +57,23 @@ PROBE int probe_load(int torch) {
 // Calls `function` and learns what it did. To be ended by probe_forget().
 PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
   auto observed = std::make_unique<Observed>();
-  std::string& reason = observed->reason;
-  auto guard = state::ModuleGuard::take(module, nullptr, reason);
+  grape::refusal::Refusal& refusal = observed->refusal;
+  auto guard = state::ModuleGuard::take(module, nullptr, refusal);
   state::Walk walk(false);
   if (guard == nullptr || !walk_arguments(arguments, walk)) {
-    if (reason.empty()) reason = walk.reason();
+    if (!refusal) refusal = walk.refusal();
     return observed.release();
   }
-  auto before = state::Before::take(walk, *guard, nullptr, reason);
+  auto before = state::Before::take(walk, *guard, nullptr, refusal);
   if (before == nullptr) return observed.release();
   observed->result = g_api.PyObject_CallObject(function, arguments);
   if (observed->result == nullptr) {
-    reason = "the function raised an exception";
+    refusal = grape::refusal::make(grape::refusal::raised);
     g_api.PyErr_Clear();
     return observed.release();
   }
   observed->walked = walk.bytes();
-  observed->outcome = state::Outcome::learn(observed->result, walk, *before, *guard, reason);
+  observed->outcome = state::Outcome::learn(observed->result, walk, *before, *guard, refusal);
   return observed.release();
 }
 
@@ -102,16 +102,16 @@ PROBE void probe_drop_result(void* observed) {
 PROBE const char* probe_reason(void* observed) {
   auto* known = static_cast<Observed*>(observed);
   if (known->outcome != nullptr) return nullptr;
-  return known->reason.empty() ? "no reason given" : known->reason.c_str();
+  return known->refusal ? known->refusal.text.c_str() : "no reason given";
 }
 
 // Null: the same. Else what differs; valid until the next call.
 PROBE const char* probe_difference(void* a, void* b) {
-  static std::string difference;
+  static grape::refusal::Refusal difference;
   const auto *left = static_cast<Observed*>(a), *right = static_cast<Observed*>(b);
   if (left->walked != right->walked) return "the arguments differ";
   if (left->outcome->same_as(*right->outcome, difference)) return nullptr;
-  return difference.empty() ? "no difference given" : difference.c_str();
+  return difference ? difference.text.c_str() : "no difference given";
 }
 
 PROBE int probe_made_count(void* observed) {

@@ -26,7 +26,7 @@ using grape::test::microseconds_cold;
 
 namespace {
 
-std::string g_reason;
+grape::refusal::Refusal g_refusal;
 
 Object* or_none(Object* object) {
   if (object != nullptr) return object;
@@ -54,7 +54,7 @@ PROBE const void* walk_bytes(Walk* walk, std::size_t* size) {
   *size = walk->bytes().size();
   return walk->bytes().data();
 }
-PROBE const char* walk_reason(Walk* walk) { return walk->reason().c_str(); }
+PROBE const char* walk_reason(Walk* walk) { return walk->refusal().text.c_str(); }
 PROBE std::size_t walk_objects(Walk* walk) { return walk->objects().size(); }
 PROBE Object* walk_object(Walk* walk, std::size_t index) {
   grape::python::g_api.Py_IncRef(walk->objects()[index]);
@@ -100,10 +100,10 @@ PROBE double memo_time(WalkMemo* memo, Object* root, int calls, std::size_t tras
 }
 
 PROBE ModuleGuard* guard_take(Object* module) {
-  g_reason.clear();
-  return ModuleGuard::take(module, nullptr, g_reason).release();
+  g_refusal = {};
+  return ModuleGuard::take(module, nullptr, g_refusal).release();
 }
-PROBE const char* guard_reason() { return g_reason.c_str(); }
+PROBE const char* guard_reason() { return g_refusal.text.c_str(); }
 PROBE void guard_delete(ModuleGuard* guard) { delete guard; }
 PROBE int guard_holds(ModuleGuard* guard) { return guard->holds() ? 1 : 0; }
 PROBE const char* guard_change(ModuleGuard* guard) { return guard->change().c_str(); }
@@ -135,9 +135,9 @@ PROBE double sharing_time(ModuleGuard* guard, Walk* walk, int calls, std::size_t
 
 PROBE int dispatch_state(std::uint8_t* bytes, std::size_t* size) {
   grape::python::state::DispatchState state;
-  const char* reason = "";
-  const bool taken = grape::python::state::take_dispatch_state(state, reason);
-  g_reason = taken ? "" : reason;
+  grape::refusal::Form<0> refused;
+  const bool taken = grape::python::state::take_dispatch_state(state, refused);
+  g_refusal = grape::refusal::make(refused);
   std::memcpy(bytes, state.bytes, state.byte_count);
   *size = state.byte_count;
   return taken ? 1 : 0;
@@ -154,8 +154,8 @@ PROBE int switches(int by_python, std::uint8_t* bytes, std::size_t* size) {
 PROBE std::size_t switches_asked_of_python() { return grape::python::state::switches_asked_of_python(); }
 PROBE double dispatch_time(int calls, std::size_t trash) {
   grape::python::state::DispatchState state;
-  const char* reason = "";
-  return microseconds_cold(calls, trash, [&] { grape::python::state::take_dispatch_state(state, reason); });
+  grape::refusal::Form<0> refused;
+  return microseconds_cold(calls, trash, [&] { grape::python::state::take_dispatch_state(state, refused); });
 }
 PROBE grape::python::state::HostRandom* host_random_new() {
   auto* random = new grape::python::state::HostRandom;

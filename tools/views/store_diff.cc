@@ -25,6 +25,14 @@ struct Verdict {
   std::string text;
 };
 
+using Readable = std::string (*)(const std::string& kernel);
+
+std::string in_words(const program::Comparison& comparison, const Program& a, const Program& b, Readable readable) {
+  if (comparison.difference != program::Difference::kNone) return program::describe(comparison, a, b, readable).text;
+  if (comparison.noise.empty()) return "both calls did the same";
+  return fmt::format("both calls did the same, but for {} words of what looks like padding", comparison.noise.size());
+}
+
 Verdict verdict_of(const StoreInput& input, const Program& a, Program b) {
   // That two runs began with the same random state would forbid a proof. These are proven, each for itself.
   if (a.observed_seed == b.observed_seed) ++b.observed_seed;
@@ -35,7 +43,7 @@ Verdict verdict_of(const StoreInput& input, const Program& a, Program b) {
   for (std::size_t i = 0; i < own.size(); ++i) elsewhere += own[i].address != b.statics[i].address;
   const program::Comparison comparison = program::compare(a, b);
   const auto readable = input.full_names() ? full_name : shortened_name;
-  Verdict verdict{comparison.difference, program::describe(comparison, a, b, readable)};
+  Verdict verdict{comparison.difference, in_words(comparison, a, b, readable)};
   if (comparison.difference == program::Difference::kNone && elsewhere != 0) {
     verdict.text +=
         fmt::format("; on {} static blocks at other addresses: of another process, or other weights", elsewhere);
