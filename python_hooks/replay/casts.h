@@ -1,4 +1,4 @@
-// Autocast's kept casts (state/autocast.h) of a module's weights, in calls under torch.no_grad(). A call finds some in
+// Autocast's kept casts (torch/autocast.h) of a module's weights, in calls under torch.no_grad(). A call finds some in
 // place and leaves others behind: those that it finds are inputs of its program, like arguments; for those that it
 // leaves, PyTorch is asked to cast as soon as a replay is launched. With the GIL.
 #pragma once

@@ -73,8 +73,8 @@ struct RunReport {
   OutsideReport outside;
 };
 
-// The report file (docs/REPLAY.md). Regions by their seconds. The same whatever the locale; valid UTF-8 whatever is in
-// the names. These may throw std::bad_alloc.
+// The report file (docs/replay/report.md). Regions by their seconds. The same whatever the locale; valid UTF-8 whatever
+// is in the names. These may throw std::bad_alloc.
 std::string to_json(RunReport report);
 
 // At most eleven lines for stderr; none where no region was called, no graph made, and no function outside of regions

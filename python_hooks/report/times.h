@@ -8,7 +8,7 @@
 
 namespace grape::python::replay {
 
-// Where a replay's time on the CPU goes (docs/REPLAY.md, `replay_us`).
+// Where a replay's time on the CPU goes (docs/replay/report.md, `replay_us`).
 enum class ReplayPart : std::uint8_t {
   kSignature,  // arguments and dispatch state
   kGuards,     // module, globals, arguments

@@ -5,7 +5,7 @@ are not KNOWN do."""
 import json
 import sys
 
-# What replays do otherwise, and is said so in docs/REPLAY.md; the last one differs from run to run without Grape.
+# What replays do otherwise, and is said so in docs/replay/limits.md; the last one differs from run to run without Grape.
 KNOWN = {
     "attribute_of_a_function_argument": "attributes that a call sets on a function",
     "attributes_of_values": "attributes that a call sets on strings, numbers, enumerations' members",
