@@ -55,17 +55,32 @@ enum class CodeEffect : std::uint8_t { kNone, kLoad, kUnload, kGetModule, kGetFu
 // kMayBring: (destination, source, bytes, ...), with a source that may be the host's.
 enum class HostData : std::uint8_t { kNone, kMayBring };
 
+// In an observed call (shim/observation/region_screen.h).
+enum class InCall : std::uint8_t {
+  kByClass,         // as others of its class
+  kHarmless,        // changes nothing that a replay needs
+  kAsksOfCode,      // loads no code: its answers hold for replays as well
+  kUnloads,         // code
+  kSeveralDevices,  // launches on several devices
+  kDeviceCopy,      // from device to device
+  kUnifiedCopy,     // to or from the host, or neither
+  kArrayCopy,       // to an array
+  kWait,            // for one stream
+  kRead,            // of device memory by the host, on a stream
+};
+
 struct FunctionFacts {
   const char* base;
   MemoryEffect memory = MemoryEffect::kNone;
   GraphDoor graphs = GraphDoor::kNone;
   CodeEffect code = CodeEffect::kNone;
   HostData host_data = HostData::kNone;
+  InCall in_call = InCall::kByClass;
 };
 
 inline constexpr FunctionFacts kFunctions[] = {
-#define GRAPE_FUNCTION(base, memory, graphs, code, host_data) \
-  {#base, MemoryEffect::memory, GraphDoor::graphs, CodeEffect::code, HostData::host_data},
+#define GRAPE_FUNCTION(base, memory, graphs, code, host_data, in_call) \
+  {#base, MemoryEffect::memory, GraphDoor::graphs, CodeEffect::code, HostData::host_data, InCall::in_call},
 #include "shim/driver/functions.def"
 #undef GRAPE_FUNCTION
 };

@@ -8,6 +8,7 @@
 namespace grape::replay {
 namespace {
 
+using driver::InCall;
 using record::ApiLayout;
 using record::CallView;
 using trace::ApiClass;
@@ -23,25 +24,12 @@ constexpr std::uint32_t kLastKnownAttribute = 18;
 // "cuMemcpyDtoHAsync" of "cuMemcpyDtoHAsync_v2_ptsz".
 std::string plain_name(const std::string& symbol) { return symbol.substr(0, symbol.find('_')); }
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 const program::LiveBlock* block_at(const std::vector<program::LiveBlock>& blocks, std::uint64_t address) {
   auto next = std::upper_bound(blocks.begin(), blocks.end(), address,
                                [](std::uint64_t at, const program::LiveBlock& block) { return at < block.address; });
   if (next == blocks.begin()) return nullptr;
   --next;
   return address - next->address < next->bytes ? &*next : nullptr;
-}
-
-// Calls about modules that load none: what they ask for or set stays as it is for the replays, as does what others
-// load.
-bool asks_of_modules(const std::string& name) {
-  static const char* const kNames[] = {"cuKernelGetFunction",    "cuKernelSetAttribute", "cuKernelSetCacheConfig",
-                                       "cuFuncSetAttribute",     "cuFuncSetCacheConfig", "cuFuncSetSharedMemConfig",
-                                       "cuModuleGetFunction",    "cuLibraryGetKernel",   "cuModuleGetGlobal",
-                                       "cuLibraryGetGlobal",     "cuFuncGetModule",      "cuKernelGetLibrary",
-                                       "cuModuleGetLoadingMode", "cuFuncLoad",           "cuFuncIsLoaded"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 // Ascending by serial, each once.
@@ -100,7 +88,7 @@ void RegionScreen::add_launch(const trace::LaunchView& launch) {
   const std::string name = plain_name(layout.symbol);
   if (launch.result() != 0) return refuse(refusal::launch_failed, launch.frame(), name);
   if ((flags & trace::kFlagCaptured) != 0) return refuse(refusal::captures_graph, launch.frame(), name);
-  if (contains(layout.symbol, "MultiDevice")) return refuse(refusal::several_devices, launch.frame(), name);
+  if (layout.in_call == InCall::kSeveralDevices) return refuse(refusal::several_devices, launch.frame(), name);
   const bool unreadable = (flags & trace::kFlagNoLayout) != 0 && (flags & trace::kFlagPackedExtra) == 0;
   if ((flags & trace::kFlagTruncated) != 0 || unreadable || launch.function() == 0) {
     return refuse(refusal::unreadable_parameters, launch.frame(), name);
@@ -138,8 +126,8 @@ void RegionScreen::add_call(const CallView& call) {
   const std::string name = plain_name(layout.symbol);
   if (layout.api_class == ApiClass::kQuery) return;  // may say "not ready"
   if (layout.api_class == ApiClass::kModule) {
-    if (contains(layout.symbol, "Unload")) return refuse(refusal::unloads_kernels, call.frame(), name);
-    loaded_ = loaded_ || !asks_of_modules(plain_name(layout.symbol));
+    if (layout.in_call == InCall::kUnloads) return refuse(refusal::unloads_kernels, call.frame(), name);
+    loaded_ = loaded_ || layout.in_call != InCall::kAsksOfCode;
     return;
   }
   if (call.result() != 0) return refuse(refusal::driver_call_failed, call.frame(), name);
@@ -165,7 +153,7 @@ void RegionScreen::add_call(const CallView& call) {
     case ApiClass::kGraphLaunch:
       return refuse(refusal::launches_graph, call.frame(), name);
     case ApiClass::kGraph:
-      if (contains(layout.symbol, "ExchangeStreamCaptureMode")) return;
+      if (layout.in_call == InCall::kHarmless) return;
       return refuse(refusal::builds_graph, call.frame(), name);
     case ApiClass::kEventRecord:
     case ApiClass::kEventWait:
@@ -175,7 +163,7 @@ void RegionScreen::add_call(const CallView& call) {
       return add_context_call(layout, call, name);
     case ApiClass::kAlloc:
       // The framework's blocks in it are known each by itself; what is used beside them is found as a stray.
-      if (plain_name(layout.symbol) != "cuMemAlloc") note_set_up(refusal::allocates, call, name);
+      if (layout.in_call != InCall::kHarmless) note_set_up(refusal::allocates, call, name);
       return;
     case ApiClass::kFree:
       return note_set_up(refusal::gives_back, call, name);
@@ -189,9 +177,8 @@ void RegionScreen::add_call(const CallView& call) {
 }
 
 void RegionScreen::add_copy(const ApiLayout& layout, const CallView& call, const std::string& name) {
-  const std::string plain = plain_name(layout.symbol);
-  const bool unified = plain == "cuMemcpy" || plain == "cuMemcpyAsync";
-  if (!unified && plain != "cuMemcpyDtoD" && plain != "cuMemcpyDtoDAsync") {
+  const bool unified = layout.in_call == InCall::kUnifiedCopy;
+  if (!unified && layout.in_call != InCall::kDeviceCopy) {
     return refuse(refusal::unknown_copy, call.frame(), name);
   }
   const std::uint64_t to = call.argument(layout.dst), from = call.argument(layout.src);
@@ -207,7 +194,7 @@ void RegionScreen::add_copy(const ApiLayout& layout, const CallView& call, const
 
 // Its bytes come with the next event.
 void RegionScreen::add_host_copy(const ApiLayout& layout, const CallView& call, const std::string& name) {
-  if (plain_name(layout.symbol).compare(0, 12, "cuMemcpyHtoA") == 0) {
+  if (layout.in_call == InCall::kArrayCopy) {
     return refuse(refusal::unknown_copy, call.frame(), name);
   }
   const std::uint64_t stream = record::stream_of(layout, call), bytes = call.argument(layout.bytes);
@@ -239,7 +226,7 @@ void RegionScreen::add_wait(const ApiLayout& layout, const CallView& call, const
   const std::uint64_t stream = record::stream_of(layout, call);
   check_default_stream(stream, call.frame());
   const bool fed = fed_.erase(stream) != 0;
-  if (plain_name(layout.symbol) != "cuStreamSynchronize" || (reads_ == waited_for_ && !fed)) {
+  if (layout.in_call != InCall::kWait || (reads_ == waited_for_ && !fed)) {
     return refuse(refusal::waits_for_device, call.frame(), name);
   }
   waited_for_ = reads_;
@@ -252,7 +239,7 @@ void RegionScreen::note_wait(std::uint64_t stream) {
 }
 
 void RegionScreen::add_host_read(const ApiLayout& layout, const CallView& call, const std::string& name) {
-  if (plain_name(layout.symbol) != "cuMemcpyDtoHAsync") {
+  if (layout.in_call != InCall::kRead) {
     return refuse(refusal::reads_memory, call.frame(), name);
   }
   ++reads_;
@@ -330,11 +317,8 @@ void RegionScreen::find_trailing_events() {
 }
 
 void RegionScreen::add_context_call(const ApiLayout& layout, const CallView& call, const std::string& name) {
-  const std::string plain = plain_name(layout.symbol);
   // Which one is current is known from the driver itself (kContextNote), and matters where there is work in it.
-  static const char* const kHarmless[] = {"cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuCtxPushCurrent",
-                                          "cuCtxPopCurrent"};
-  if (std::find(std::begin(kHarmless), std::end(kHarmless), plain) != std::end(kHarmless)) return;
+  if (layout.in_call == InCall::kHarmless) return;
   refuse(refusal::makes_contexts, call.frame(), name);
 }
 

@@ -9,6 +9,7 @@
 
 #include "compressor/trace/event.h"
 #include "compressor/trace/meta.h"
+#include "shim/driver/function_facts.h"
 
 namespace grape::record {
 
@@ -20,6 +21,7 @@ struct Argument {
 struct ApiLayout {
   std::string symbol;
   trace::ApiClass api_class = trace::ApiClass::kOther;
+  driver::InCall in_call = driver::InCall::kByClass;
   bool per_thread = false;                        // stream 0 means the calling thread's own default stream
   bool destroys = false;                          // a destroy, free or unload
   bool begins_range = false, ends_range = false;  // of a trace recorded in ranges: cuProfilerStart, cuProfilerStop
