@@ -147,7 +147,10 @@ TEST(Compare, CopiesOfMemoryThatIsNobodysAreRefused) {
   const RecordBuilder stray = run(kWeight + 2048);
   EXPECT_EQ(comparison(run(kWeight + 256), run(kWeight + 256)).difference, Difference::kNone);
   EXPECT_EQ(comparison(stray, stray).difference, Difference::kStray);
-  EXPECT_NE(described(stray, stray).find("given back"), std::string::npos) << described(stray, stray);
+  EXPECT_NE(described(stray, stray)
+                .find("uses device memory that was given back, or that PyTorch's allocator does not report"),
+            std::string::npos)
+      << described(stray, stray);
 }
 
 TEST(Compare, NodesMustBeTheSame) {
@@ -293,6 +296,23 @@ TEST(Describe, SaysWhatDiffersInWhichKernel) {
       changed([](RegionRecord& r) { r.block_events[0].bytes = 1024; }),
       "the calls allocated memory in different ways: 1 and 1 temporary blocks, 0 and 0 that outlive the call; the "
       "first to differ is allocated before kernel first (operation 0)");
+}
+
+TEST(Describe, SaysWhatIsOrderedOtherwise) {
+  RecordBuilder changed = model();
+  changed.record().nodes[2].stream = 1;
+  EXPECT_EQ(described(model(), changed),
+            "a memset (operation 2) ran on another stream, or waited for other work, in the other call");
+}
+
+TEST(Describe, CountsWordsWhereTheLayoutIsNotKnown) {
+  FunctionInfo function;
+  function.handle = 1;
+  function.name = "f";
+  RecordBuilder a, b;
+  a.launch(function, {1, 2});
+  b.launch(function, {1, 3});
+  EXPECT_EQ(described(a, b), "word 1 of the parameters of kernel f (operation 0) is 2 in one call and 3 in the other");
 }
 
 TEST(Describe, TakesReadableNames) {

@@ -1,6 +1,6 @@
-"""Is each refusal (compressor/refusal/refusals.def) provoked by a test? It counts as provoked where a string of the tests
-names its id, has the longest fixed part of its text, or is itself a part of its text and of no other refusal's. All
-others stand in not_provoked.txt, each with why no test provokes it; what stands there and is provoked is an error, too.
+"""Is each refusal (compressor/refusal/refusals.def) named by a test? A test names it with a string that is its id, that has
+the longest fixed part of its text, or that is, behind a path, a part of its text and of no other's. All others stand in
+not_named.txt, each with why no test names it. What stands there and is named is an error, too.
 """
 import ast
 import importlib.machinery
@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-LIST = Path(__file__).with_name("not_provoked.txt")
+LIST = Path(__file__).with_name("not_named.txt")
 # They take rows as they are, and provoke nothing.
-LEFT_OUT = {"tests/refusal/refusal_test.cc", "tests/refusal/provoked_test.py", "tests/python/report_text_test.cc"}
-LEAST = 12  # characters that tell a refusal from others
+LEFT_OUT = {"tests/refusal/refusal_test.cc", "tests/refusal/named_test.py", "tests/python/report_text_test.cc"}
+LEAST, LEAST_WORD = 9, 12  # characters that tell a refusal from others: of several words, of one
 LITERALS = re.compile(r'((?:(?:R"\((?:.|\n)*?\)"|"(?:[^"\\\n]|\\.)*")\s*)+)')
 LITERAL = re.compile(r'R"\(((?:.|\n)*?)\)"|"((?:[^"\\\n]|\\.)*)"')
 
@@ -47,7 +47,7 @@ def fixed_parts(refusal):
     return [part.strip(" :(),") for part in refusal.text.split("{}")]
 
 
-def provoked(refusals):
+def named_by_tests(refusals):
     """The ids that the tests' strings show."""
     all_strings = set(strings())
     together = "\n".join(all_strings)
@@ -58,9 +58,9 @@ def provoked(refusals):
         longest = max(its, key=len)
         if len(longest) >= LEAST and longest in together:
             shown.add(name)
-    for string in all_strings:
+    for string in all_strings | {string.partition(": ")[2] for string in all_strings}:
         string = string.strip(" :(),")
-        if len(string) >= LEAST:
+        if len(string) >= (LEAST if " " in string else LEAST_WORD):
             those = [name for name, its in parts.items() if any(string in part for part in its)]
             if len(those) == 1:
                 shown.add(those[0])
@@ -68,7 +68,7 @@ def provoked(refusals):
 
 
 def listed():
-    """{id: why no test provokes it}"""
+    """{id: why no test names it}"""
     reasons, why = {}, ""
     for line in LIST.read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
@@ -80,15 +80,15 @@ def listed():
 
 def main():
     refusals = [refusal for _, rows in page_writer().refusals() for refusal in rows]
-    shown, reasons = provoked(refusals), listed()
+    shown, reasons = named_by_tests(refusals), listed()
     ids = [refusal.id for refusal in refusals]
-    problems = [f"{name}: no test provokes it, and not_provoked.txt does not say why"
+    problems = [f"{name}: no test names it, and not_named.txt does not say why"
                 for name in ids if name not in shown and not reasons.get(name)]
-    problems += [f"not_provoked.txt: {name} is provoked by a test" for name in reasons if name in shown]
-    problems += [f"not_provoked.txt: there is no {name}" for name in reasons if name not in ids]
+    problems += [f"not_named.txt: {name} is named by a test" for name in reasons if name in shown]
+    problems += [f"not_named.txt: there is no {name}" for name in reasons if name not in ids]
     for problem in problems:
         print(problem)
-    print(f"{len(ids)} refusals, {len(shown)} provoked by tests, {len(reasons)} not, with a reason")
+    print(f"{len(ids)} refusals, {len(shown)} named by tests, {len(reasons)} not, with a reason")
     return 1 if problems else 0
 
 
