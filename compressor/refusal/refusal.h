@@ -46,7 +46,7 @@ std::string text_of(RefusalId id, const std::string_view* parts, std::size_t cou
 
 // Each part is put in its place in the row's text. May throw std::bad_alloc.
 template <std::size_t count, typename... Parts>
-Refusal make(Form<count> form, const Parts&... parts) {
+[[gnu::cold, gnu::noinline]] Refusal make(Form<count> form, const Parts&... parts) {
   static_assert(sizeof...(parts) == count, "the row's text takes another number of parts");
   const std::string_view all[count + 1] = {std::string_view(parts)...};
   return {form.id, text_of(form.id, all, count), {}};
