@@ -83,7 +83,8 @@ void look_for_regions() noexcept {
   } catch (const std::bad_alloc&) {  // then later
   }
   g_distance = any ? g_look_limits.first_look : std::min(g_distance * 2, g_look_limits.last_distance);
-  if (g_found < g_look_limits.most_found) g_next_look.store(samples_for_regions() + g_distance, std::memory_order_relaxed);
+  if (g_found < g_look_limits.most_found)
+    g_next_look.store(samples_for_regions() + g_distance, std::memory_order_relaxed);
 }
 
 const std::string& found_regions() noexcept { return found(); }

@@ -16,14 +16,14 @@ struct LookLimits {
   // Samples until functions are looked for: some 4,000 launches. Later looks come twice as late each time that nothing
   // new was found.
   std::uint64_t first_look = 256, last_distance = ~std::uint64_t{0} >> 1;
-  std::size_t most_found = 64;       // functions that become regions
-  std::size_t most_chosen = 8;       // at a look
-  std::uint64_t least_weight = 4;    // samples: less is chance
-  std::uint64_t least_share = 50;    // of the launches outside, one in so many
-  double inner_at_first = 0.004;     // seconds (InnerBudget in payoff.h); again for each function that was found
-  std::uint32_t first_rest = 64;     // calls (Rest in region.h)
-  // Launches, copies and memsets of a function's call: a replay costs the CPU as much as some of these do, and its proof
-  // as much as hundreds.
+  std::size_t most_found = 64;     // functions that become regions
+  std::size_t most_chosen = 8;     // at a look
+  std::uint64_t least_weight = 4;  // samples: less is chance
+  std::uint64_t least_share = 50;  // of the launches outside, one in so many
+  double inner_at_first = 0.004;   // seconds (InnerBudget in payoff.h); again for each function that was found
+  std::uint32_t first_rest = 64;   // calls (Rest in region.h)
+  // Launches, copies and memsets of a function's call: a replay costs the CPU as much as some of these do, and its
+  // proof as much as hundreds.
   std::size_t least_work = 8;
 };
 
