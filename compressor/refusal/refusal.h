@@ -16,6 +16,8 @@ enum class RefusalId : std::uint16_t {
   kCount
 };
 
+constexpr std::size_t kRefusals = static_cast<std::size_t>(RefusalId::kCount);
+
 // True where something was refused. Nothing refused is no id, whatever the text.
 struct Refusal {
   RefusalId id = RefusalId::none;

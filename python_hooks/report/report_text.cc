@@ -145,8 +145,10 @@ std::string json_of(const virtual_execs::GraphsReport& graphs) {
   members.number("by_node", graphs.by_node).number("built", graphs.built).number("evicted", graphs.evicted);
   members.number("execs", graphs.execs).number("device_bytes", graphs.device_bytes).raw("store", store.object());
   std::string left;
-  for (const auto& reason : graphs.left) {
-    left += (left.empty() ? "" : ", ") + Members().number("count", reason.count).text("reason", reason.reason).object();
+  for (const auto& [count, refusal] : graphs.left) {
+    Members members;
+    members.number("count", count).text("id", refusal::name_of(refusal.id)).text("reason", refusal.text);
+    left += (left.empty() ? "" : ", ") + members.object();
   }
   return members.raw("left", "[" + left + "]").object();
 }
@@ -209,7 +211,7 @@ std::string line_of(const virtual_execs::GraphsReport& graphs) {
   for (const auto& reason : graphs.left) left += reason.count;
   return "graphs of the program: " + std::to_string(graphs.made) + " virtual, " + std::to_string(graphs.launches) +
          " launches of them; " + std::to_string(left) + " left to the driver" +
-         (left == 0 ? "" : ": the first " + graphs.left.front().reason);
+         (left == 0 ? "" : ": the first " + graphs.left.front().refusal.text);
 }
 
 std::string line_of(const RegionReport& region, const RunReport& report) {

@@ -29,9 +29,9 @@ GraphsReport VirtualExecs::report() {
   report.raw_bytes = store.raw;
   report.stored_bytes = store.compressed;
   report.resident_bytes = store.resident;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(Refusal::kCount); ++i) {
+  for (std::size_t i = 0; i < refusal::kRefusals; ++i) {
     const std::uint64_t count = counters.refused[i].load();
-    if (count != 0) report.left.push_back({count, text_of(static_cast<Refusal>(i))});
+    if (count != 0) report.left.push_back({count, refusal::make(refusal::Form<0>{static_cast<refusal::RefusalId>(i)})});
   }
   std::stable_sort(report.left.begin(), report.left.end(),
                    [](const auto& a, const auto& b) { return a.count > b.count; });

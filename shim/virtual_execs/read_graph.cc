@@ -29,15 +29,15 @@ bool on_device(CUdeviceptr address, int device) noexcept {
 class Reader {
  public:
   Reader(Functions& functions, GraphReading& reading) : functions_(functions), reading_(reading) {}
-  Refusal read(CUgraph graph);
+  refusal::Form<0> read(CUgraph graph);
 
  private:
-  Refusal read_node(CUgraphNode handle);
-  Refusal read_kernel(CUgraphNode handle, NodeShape& shape, RecordedNode& node);
-  Refusal read_attributes(CUgraphNode handle, NodeShape& shape);
-  Refusal read_copy(CUgraphNode handle, RecordedNode& node);
-  Refusal read_memset(CUgraphNode handle, RecordedNode& node);
-  Refusal read_edges(CUgraph graph);
+  refusal::Form<0> read_node(CUgraphNode handle);
+  refusal::Form<0> read_kernel(CUgraphNode handle, NodeShape& shape, RecordedNode& node);
+  refusal::Form<0> read_attributes(CUgraphNode handle, NodeShape& shape);
+  refusal::Form<0> read_copy(CUgraphNode handle, RecordedNode& node);
+  refusal::Form<0> read_memset(CUgraphNode handle, RecordedNode& node);
+  refusal::Form<0> read_edges(CUgraph graph);
   std::uint32_t function_of(std::uint64_t handle);
 
   Functions& functions_;
@@ -56,7 +56,7 @@ std::uint32_t Reader::function_of(std::uint64_t handle) {
   return at->second;
 }
 
-Refusal Reader::read_attributes(CUgraphNode handle, NodeShape& shape) {
+refusal::Form<0> Reader::read_attributes(CUgraphNode handle, NodeShape& shape) {
   shape.attributes_at = static_cast<std::uint32_t>(reading_.shape.attributes.size());
   CUlaunchAttribute attribute;
   const CUlaunchAttributeValue zeros{};
@@ -64,22 +64,22 @@ Refusal Reader::read_attributes(CUgraphNode handle, NodeShape& shape) {
     if (!read_attribute(handle, id, attribute)) continue;
     if (id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE &&
         attribute.value.deviceUpdatableKernelNode.deviceUpdatable != 0) {
-      return Refusal::kDeviceUpdatable;
+      return refusal::graph_changed_by_device;
     }
     if (same_value(attribute.value, zeros)) continue;
     reading_.shape.attributes.push_back(attribute);
     ++shape.attribute_count;
   }
-  return Refusal::kNone;
+  return {};
 }
 
-Refusal Reader::read_kernel(CUgraphNode handle, NodeShape& shape, RecordedNode& node) {
+refusal::Form<0> Reader::read_kernel(CUgraphNode handle, NodeShape& shape, RecordedNode& node) {
   auto* get = real::get_cuGraphKernelNodeGetParams_v2();
   CUDA_KERNEL_NODE_PARAMS_v2 params;
   std::memset(&params, 0, sizeof params);
-  if (get == nullptr || get(handle, &params) != CUDA_SUCCESS) return Refusal::kDriver;
+  if (get == nullptr || get(handle, &params) != CUDA_SUCCESS) return refusal::graph_not_told;
   const driver::KernelNode kernel = driver::kernel_node(params);
-  if (kernel.function == nullptr) return Refusal::kDriver;
+  if (kernel.function == nullptr) return refusal::graph_not_told;
   shape.kernel_handle = params.func == nullptr;
   shape.context = params.ctx;
   node.kind = NodeKind::kKernel;
@@ -88,22 +88,23 @@ Refusal Reader::read_kernel(CUgraphNode handle, NodeShape& shape, RecordedNode& 
   node.block = {params.blockDimX, params.blockDimY, params.blockDimZ};
   node.shared_bytes = params.sharedMemBytes;
   const KernelFunction& function = functions_[reading_.functions[node.function]];
-  if (function.owner == 0) return Refusal::kDriver;  // its unloading could not be told
+  if (function.owner == 0) return refusal::graph_not_told;  // its unloading could not be told
   if (!pack_parameters(function, kernel.parameters, kernel.extra, node, reading_.program.words)) {
-    return Refusal::kUnknownLayout;
+    return refusal::graph_unknown_layout;
   }
   return read_attributes(handle, shape);
 }
 
-Refusal Reader::read_copy(CUgraphNode handle, RecordedNode& node) {
+refusal::Form<0> Reader::read_copy(CUgraphNode handle, RecordedNode& node) {
   auto* get = real::get_cuGraphMemcpyNodeGetParams();
   CUDA_MEMCPY3D_v2 copy;
   std::memset(&copy, 0, sizeof copy);
-  if (get == nullptr || get(handle, &copy) != CUDA_SUCCESS) return Refusal::kDriver;
-  if (copy.srcMemoryType == CU_MEMORYTYPE_ARRAY || copy.dstMemoryType == CU_MEMORYTYPE_ARRAY) return Refusal::kArray;
+  if (get == nullptr || get(handle, &copy) != CUDA_SUCCESS) return refusal::graph_not_told;
+  if (copy.srcMemoryType == CU_MEMORYTYPE_ARRAY || copy.dstMemoryType == CU_MEMORYTYPE_ARRAY)
+    return refusal::graph_with_array;
   if ((copy.srcMemoryType != CU_MEMORYTYPE_HOST && !on_device(copy.srcDevice, device_)) ||
       (copy.dstMemoryType != CU_MEMORYTYPE_HOST && !on_device(copy.dstDevice, device_))) {
-    return Refusal::kOtherDevice;
+    return refusal::graph_of_other_device;
   }
   node.kind = NodeKind::kCopy;
   node.word_count = kCopyWords;
@@ -117,14 +118,14 @@ Refusal Reader::read_copy(CUgraphNode handle, RecordedNode& node) {
   if (rows) {
     fixed.insert(fixed.end(), words.end() - static_cast<std::ptrdiff_t>(kCopyWords), words.end());
   }
-  return Refusal::kNone;
+  return {};
 }
 
-Refusal Reader::read_memset(CUgraphNode handle, RecordedNode& node) {
+refusal::Form<0> Reader::read_memset(CUgraphNode handle, RecordedNode& node) {
   auto* get = real::get_cuGraphMemsetNodeGetParams();
   CUDA_MEMSET_NODE_PARAMS_v1 memset{};
-  if (get == nullptr || get(handle, &memset) != CUDA_SUCCESS) return Refusal::kDriver;
-  if (!on_device(memset.dst, device_)) return Refusal::kOtherDevice;
+  if (get == nullptr || get(handle, &memset) != CUDA_SUCCESS) return refusal::graph_not_told;
+  if (!on_device(memset.dst, device_)) return refusal::graph_of_other_device;
   node.kind = NodeKind::kMemset;
   node.word_count = kMemsetWords;
   const std::uint64_t words[kMemsetWords] = {memset.dst,   memset.value,  memset.elementSize,
@@ -133,17 +134,17 @@ Refusal Reader::read_memset(CUgraphNode handle, RecordedNode& node) {
   std::vector<std::uint64_t>& fixed = reading_.shape.fixed;
   fixed.push_back(memset.height > 1 ? 1 : 0);
   if (memset.height > 1) fixed.insert(fixed.end(), std::begin(words), std::end(words));
-  return Refusal::kNone;
+  return {};
 }
 
-Refusal Reader::read_node(CUgraphNode handle) {
+refusal::Form<0> Reader::read_node(CUgraphNode handle) {
   auto* get_type = real::get_cuGraphNodeGetType();
   NodeShape shape;
   RecordedNode node;
   node.kind = NodeKind::kCopy;
   node.words_at = static_cast<std::uint32_t>(reading_.program.words.size());
-  if (get_type == nullptr || get_type(handle, &shape.type) != CUDA_SUCCESS) return Refusal::kDriver;
-  Refusal refusal = Refusal::kNone;
+  if (get_type == nullptr || get_type(handle, &shape.type) != CUDA_SUCCESS) return refusal::graph_not_told;
+  refusal::Form<0> refusal;
   switch (shape.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       refusal = read_kernel(handle, shape, node);
@@ -157,14 +158,14 @@ Refusal Reader::read_node(CUgraphNode handle) {
     case CU_GRAPH_NODE_TYPE_EMPTY:
       break;
     default:
-      return Refusal::kNodeKind;
+      return refusal::graph_node_kind;
   }
   reading_.shape.nodes.push_back(shape);
   reading_.program.nodes.push_back(node);
   return refusal;
 }
 
-Refusal Reader::read_edges(CUgraph graph) {
+refusal::Form<0> Reader::read_edges(CUgraph graph) {
   std::unordered_map<CUgraphNode, std::uint32_t> index;
   for (std::size_t i = 0; i < reading_.nodes.size(); ++i) index[reading_.nodes[i]] = static_cast<std::uint32_t>(i);
   std::size_t count = 0;
@@ -177,80 +178,50 @@ Refusal Reader::read_edges(CUgraph graph) {
   };
   // The older one fails where edges carry data.
   if (auto* get = real::get_cuGraphGetEdges_v2()) {
-    if (get(graph, nullptr, nullptr, nullptr, &count) != CUDA_SUCCESS) return Refusal::kDriver;
+    if (get(graph, nullptr, nullptr, nullptr, &count) != CUDA_SUCCESS) return refusal::graph_not_told;
     resize();
-    if (count != 0 && get(graph, from.data(), to.data(), data.data(), &count) != CUDA_SUCCESS) return Refusal::kDriver;
+    if (count != 0 && get(graph, from.data(), to.data(), data.data(), &count) != CUDA_SUCCESS)
+      return refusal::graph_not_told;
   } else {
     auto* older = real::get_cuGraphGetEdges();
-    if (older == nullptr || older(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return Refusal::kDriver;
+    if (older == nullptr || older(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return refusal::graph_not_told;
     resize();
-    if (count != 0 && older(graph, from.data(), to.data(), &count) != CUDA_SUCCESS) return Refusal::kDriver;
+    if (count != 0 && older(graph, from.data(), to.data(), &count) != CUDA_SUCCESS) return refusal::graph_not_told;
   }
   for (std::size_t i = 0; i < count; ++i) {
     const auto source = index.find(from[i]), target = index.find(to[i]);
-    if (source == index.end() || target == index.end()) return Refusal::kDriver;
+    if (source == index.end() || target == index.end()) return refusal::graph_not_told;
     reading_.shape.edges.push_back({source->second, target->second, data[i]});
   }
   // In which order the driver lists them says nothing.
   std::sort(reading_.shape.edges.begin(), reading_.shape.edges.end(),
             [](const EdgeShape& a, const EdgeShape& b) { return a.to != b.to ? a.to < b.to : a.from < b.from; });
-  return Refusal::kNone;
+  return {};
 }
 
-Refusal Reader::read(CUgraph graph) {
+refusal::Form<0> Reader::read(CUgraph graph) {
   auto* get_nodes = real::get_cuGraphGetNodes();
   auto* get_device = real::get_cuCtxGetDevice();
   std::size_t count = 0;
   if (get_nodes == nullptr || get_device == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS ||
       get_device(&device_) != CUDA_SUCCESS || driver::current_context(reading_.shape.context) != CUDA_SUCCESS ||
       reading_.shape.context == nullptr) {
-    return Refusal::kDriver;
+    return refusal::graph_not_told;
   }
-  if (count == 0 || count > kMostNodes) return Refusal::kSize;
+  if (count == 0 || count > kMostNodes) return refusal::graph_size;
   reading_.nodes.resize(count);
-  if (get_nodes(graph, reading_.nodes.data(), &count) != CUDA_SUCCESS) return Refusal::kDriver;
+  if (get_nodes(graph, reading_.nodes.data(), &count) != CUDA_SUCCESS) return refusal::graph_not_told;
   for (const CUgraphNode node : reading_.nodes) {
-    const Refusal refusal = read_node(node);
-    if (refusal != Refusal::kNone) return refusal;
+    const refusal::Form<0> refusal = read_node(node);
+    if (refusal) return refusal;
   }
   return read_edges(graph);
 }
 
 }  // namespace
 
-Refusal read_graph(CUgraph graph, Functions& functions, GraphReading& reading) {
+refusal::Form<0> read_graph(CUgraph graph, Functions& functions, GraphReading& reading) {
   return Reader(functions, reading).read(graph);
-}
-
-const char* text_of(Refusal refusal) noexcept {
-  switch (refusal) {
-    case Refusal::kDeviceLaunch:
-      return "may be launched from the device";
-    case Refusal::kUserObjects:
-      return "keeps objects of the program alive";
-    case Refusal::kNodeKind:
-      return "has a node that is no kernel, copy, memset or empty one";
-    case Refusal::kUnknownLayout:
-      return "has a kernel whose parameters the driver does not describe";
-    case Refusal::kDeviceUpdatable:
-      return "has a node that the device may change";
-    case Refusal::kArray:
-      return "copies from or to an array";
-    case Refusal::kOtherDevice:
-      return "copies or sets memory of another device";
-    case Refusal::kSize:
-      return "has no nodes, or very many";
-    case Refusal::kDriver:
-      return "the driver does not tell enough of it";
-    case Refusal::kNotReproducible:
-      return "is not the same when it is built anew";
-    case Refusal::kNoMemory:
-      return "no host memory";
-    case Refusal::kNone:
-    case Refusal::kCount:
-      break;
-  }
-  return "";
 }
 
 bool read_attribute(CUgraphNode node, unsigned id, CUlaunchAttribute& attribute) noexcept {

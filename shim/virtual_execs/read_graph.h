@@ -7,28 +7,11 @@
 #include <vector>
 
 #include "compressor/program/program.h"
+#include "compressor/refusal/refusal.h"
 #include "shim/virtual_execs/functions.h"
 #include "shim/virtual_execs/shape.h"
 
 namespace grape::virtual_execs {
-
-// Why a graph stays with the driver.
-enum class Refusal : std::uint8_t {
-  kNone,
-  kDeviceLaunch,     // may be launched from the device
-  kUserObjects,      // keeps objects alive as long as an exec of it is there
-  kNodeKind,         // a node that is no kernel, copy, memset or empty one
-  kUnknownLayout,    // a kernel whose parameters the driver does not describe
-  kDeviceUpdatable,  // a node that the device may change
-  kArray,            // a copy from or to an array
-  kOtherDevice,      // a copy or memset of another device than the current one
-  kSize,             // no nodes, or very many
-  kDriver,           // the driver does not tell, or lacks a function
-  kNotReproducible,  // what was built from what was read is not the same
-  kNoMemory,         // no host memory
-  kCount
-};
-const char* text_of(Refusal refusal) noexcept;
 
 struct GraphReading {
   Shape shape;
@@ -48,7 +31,7 @@ constexpr std::size_t kCopyWords = 25, kMemsetWords = 6;
 static_assert(sizeof(CUDA_MEMCPY3D_v2) == kCopyWords * 8, "copies are kept as the driver gives them");
 
 // Reads the graph, in the current context; the shape's flags are not touched. Throws std::bad_alloc.
-Refusal read_graph(CUgraph graph, Functions& functions, GraphReading& reading);
+refusal::Form<0> read_graph(CUgraph graph, Functions& functions, GraphReading& reading);
 
 // A kernel node's attribute as the driver has it; false: it has none of that kind. All bytes are written.
 bool read_attribute(CUgraphNode node, unsigned id, CUlaunchAttribute& attribute) noexcept;

@@ -151,18 +151,18 @@ bool same_shape(const Shape& a, const Shape& b) {
 }
 
 // Does the driver say of our graph what it said of the application's?
-Refusal read_back(const Shape& shape, const Program& program, Functions& functions, const BuiltGraph& built) {
+refusal::Form<0> read_back(const Shape& shape, const Program& program, Functions& functions, const BuiltGraph& built) {
   GraphReading back;
-  const Refusal refusal = read_graph(built.graph, functions, back);
-  if (refusal != Refusal::kNone) return refusal;
-  if (back.nodes != built.nodes || !same_shape(shape, back.shape)) return Refusal::kNotReproducible;
+  const refusal::Form<0> refusal = read_graph(built.graph, functions, back);
+  if (refusal) return refusal;
+  if (back.nodes != built.nodes || !same_shape(shape, back.shape)) return refusal::graph_not_the_same;
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     if (!same_meaning(program, program.nodes[i], back.program, back.program.nodes[i], shape.nodes[i].type)) {
-      return Refusal::kNotReproducible;
+      return refusal::graph_not_the_same;
     }
   }
   for (const std::uint32_t function : back.functions) functions[function].can_be_rebuilt = true;
-  return Refusal::kNone;
+  return {};
 }
 
 }  // namespace
@@ -181,8 +181,8 @@ void destroy_graph(BuiltGraph& built) noexcept {
 }
 
 CUresult build_graph(const Shape& shape, const Program& program, Functions& functions, BuiltGraph& built,
-                     Refusal& refusal) {
-  refusal = Refusal::kDriver;
+                     refusal::Form<0>& refusal) {
+  refusal = refusal::graph_not_told;
   auto* create = real::get_cuGraphCreate();
   if (create == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (program.nodes.size() != shape.nodes.size()) return CUDA_ERROR_UNKNOWN;
@@ -196,7 +196,7 @@ CUresult build_graph(const Shape& shape, const Program& program, Functions& func
   if (result == CUDA_SUCCESS) result = add_edges(shape, built);
   if (result == CUDA_SUCCESS) {
     refusal = read_back(shape, program, functions, built);
-    if (refusal != Refusal::kNone) result = CUDA_ERROR_UNKNOWN;
+    if (refusal) result = CUDA_ERROR_UNKNOWN;
   }
   if (result != CUDA_SUCCESS) destroy_graph(built);
   return result;
@@ -208,7 +208,7 @@ std::unique_ptr<RealExec> RealExec::build(const std::shared_ptr<Shape>& shape, P
                                           const std::vector<std::uint32_t>& disabled, Functions& functions,
                                           CUresult& result) {
   auto made = std::make_unique<RealExec>(shape);
-  Refusal refusal = Refusal::kNone;
+  refusal::Form<0> refusal;
   result = build_graph(*shape, program, functions, made->built_, refusal);
   if (result != CUDA_SUCCESS) return nullptr;
   auto* instantiate = real::get_cuGraphInstantiateWithFlags();

@@ -37,7 +37,7 @@ struct BuiltGraph {
   std::vector<CUgraphNode> nodes;
 };
 CUresult build_graph(const Shape& shape, const program::Program& program, Functions& functions, BuiltGraph& built,
-                     Refusal& refusal);
+                     refusal::Form<0>& refusal);
 void destroy_graph(BuiltGraph& built) noexcept;
 
 class RealExec {

@@ -2,8 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
+
+#include "compressor/refusal/refusal.h"
 
 namespace grape::virtual_execs {
 
@@ -19,9 +20,9 @@ struct GraphsReport {
   std::uint64_t programs = 0, unique = 0, raw_bytes = 0, stored_bytes = 0, resident_bytes = 0;  // of the store, now
   struct Left {
     std::uint64_t count = 0;
-    std::string reason;
+    refusal::Refusal refusal;
   };
-  std::vector<Left> left;  // to the driver: the most frequent reason first
+  std::vector<Left> left;  // to the driver: the most frequent first
 };
 
 // Any thread. May throw std::bad_alloc. Empty where graphs are not virtual.

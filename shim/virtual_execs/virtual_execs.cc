@@ -217,26 +217,27 @@ void VirtualExecs::instantiating(CUgraph graph) noexcept {
   }
 }
 
-Refusal VirtualExecs::read(CUgraph graph, cuuint64_t flags, GraphReading& reading, std::shared_ptr<Shape>& shape) {
-  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return Refusal::kDeviceLaunch;
-  if (keeping_objects_.count(graph) != 0) return Refusal::kUserObjects;
+refusal::Form<0> VirtualExecs::read(CUgraph graph, cuuint64_t flags, GraphReading& reading,
+                                    std::shared_ptr<Shape>& shape) {
+  if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return refusal::graph_launched_from_device;
+  if (keeping_objects_.count(graph) != 0) return refusal::graph_keeps_objects;
   reading.shape.flags = flags & ~static_cast<cuuint64_t>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
   const RelaxedCapture relaxed;
-  Refusal refusal = read_graph(graph, functions_, reading);
-  if (refusal != Refusal::kNone) return refusal;
+  refusal::Form<0> refusal = read_graph(graph, functions_, reading);
+  if (refusal) return refusal;
   shape = shapes_.intern(std::move(reading.shape));
   const bool seen =
       shape->can_be_rebuilt && std::all_of(reading.functions.begin(), reading.functions.end(),
                                            [&](std::uint32_t number) { return functions_[number].can_be_rebuilt; });
-  if (seen) return Refusal::kNone;
+  if (seen) return {};
   // While the driver's own is there: can one be built that is the same?
   BuiltGraph trial;
   if (build_graph(*shape, reading.program, functions_, trial, refusal) != CUDA_SUCCESS) {
-    return refusal == Refusal::kNone ? Refusal::kDriver : refusal;
+    return refusal ? refusal : refusal::graph_not_told;
   }
   destroy_graph(trial);
   shape->can_be_rebuilt = true;
-  return Refusal::kNone;
+  return {};
 }
 
 CUgraphExec VirtualExecs::new_handle(Virtual* made) {
@@ -292,22 +293,22 @@ CUgraphExec VirtualExecs::add(CUgraphExec exec, CUgraph graph, GraphReading& rea
 
 CUgraphExec VirtualExecs::instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags) noexcept {
   if (g_child.load(std::memory_order_relaxed) || exec == nullptr) return exec;
-  Refusal refusal = Refusal::kNone;
+  refusal::Form<0> refusal;
   CUgraphExec handle = nullptr;
   try {
     Lock work(work_);
     GraphReading reading;
     std::shared_ptr<Shape> shape;
     refusal = read(graph, flags, reading, shape);
-    if (refusal == Refusal::kNone) {
+    if (!refusal) {
       handle = add(exec, graph, reading, shape);
-      refusal = handle == nullptr ? Refusal::kSize : Refusal::kNone;
+      if (handle == nullptr) refusal = refusal::graph_size;
     }
   } catch (const std::bad_alloc&) {
-    refusal = Refusal::kNoMemory;
+    refusal = refusal::no_host_memory;
   }
   if (handle == nullptr) {
-    counters_.refused[static_cast<std::size_t>(refusal)].fetch_add(1, std::memory_order_relaxed);
+    counters_.refused[static_cast<std::size_t>(refusal.id)].fetch_add(1, std::memory_order_relaxed);
     return exec;
   }
   counters_.made.fetch_add(1, std::memory_order_relaxed);

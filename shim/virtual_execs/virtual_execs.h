@@ -57,7 +57,7 @@ struct Virtual {
 // What became of graphs and their launches, since the start.
 struct Counters {
   std::atomic<std::uint64_t> made{0}, destroyed{0};  // virtual execs
-  std::atomic<std::uint64_t> refused[static_cast<std::size_t>(Refusal::kCount)] = {};
+  std::atomic<std::uint64_t> refused[refusal::kRefusals] = {};
   std::atomic<std::uint64_t> pinned{0};
   std::atomic<std::uint64_t> taken_over{0}, ahead{0}, built{0}, evicted{0};  // real execs
   std::atomic<std::uint64_t> by_node{0};                                     // launches
@@ -147,7 +147,7 @@ class VirtualExecs {
   bool follow_words(Virtual& v, std::size_t index, const Change& change);
   bool settle(Virtual& v, RealExec* exec);
   bool load(Virtual& v);
-  Refusal read(CUgraph graph, cuuint64_t flags, GraphReading& reading, std::shared_ptr<Shape>& shape);
+  refusal::Form<0> read(CUgraph graph, cuuint64_t flags, GraphReading& reading, std::shared_ptr<Shape>& shape);
   CUgraphExec add(CUgraphExec exec, CUgraph graph, GraphReading& reading, const std::shared_ptr<Shape>& shape);
   CUgraphExec new_handle(Virtual* made);
   RealExec* bring(Virtual& v, const Place* place, bool pristine, CUresult& result);

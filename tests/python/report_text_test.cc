@@ -268,14 +268,14 @@ TEST(ReportText, GraphsOfTheProgram) {
   report.graphs.any = true;
   report.graphs.made = 1000;
   report.graphs.launches = 5000;
-  report.graphs.left = {{3, "has a \"strange\" node"}, {1, "other"}};
+  report.graphs.left = {{3, make(refusal::graph_size)}, {1, make(refusal::graph_with_array)}};
   EXPECT_TRUE(contains(to_json(report), "\"graphs\": {\"virtual\": 1000,"));
-  EXPECT_TRUE(contains(to_json(report), "{\"count\": 3, \"reason\": \"has a \\\"strange\\\" node\"}"));
+  EXPECT_TRUE(contains(to_json(report), R"({"count": 3, "id": "graph_size", "reason": "has no nodes, or very many"})"));
   const std::vector<std::string> lines = summary_of(report, "");
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0],
-            "graphs of the program: 1000 virtual, 5000 launches of them; 4 left to the driver: the first has a "
-            "\"strange\" node");
+            "graphs of the program: 1000 virtual, 5000 launches of them; 4 left to the driver: the first has no "
+            "nodes, or very many");
 }
 
 }  // namespace
