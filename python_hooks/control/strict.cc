@@ -16,4 +16,13 @@ Object* raise_not_replayed(const Region& region, const refusal::Refusal& refusal
   return nullptr;
 }
 
+refusal::Refusal last_refusal(const Region& region) noexcept {
+  const Reason* last = region.reasons.last();
+  try {
+    return last != nullptr ? static_cast<const refusal::Refusal&>(*last) : refusal::Refusal();
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
 }  // namespace grape::python::replay

@@ -9,4 +9,7 @@ namespace grape::python::replay {
 // call does. With the GIL.
 Object* raise_not_replayed(const Region& region, const refusal::Refusal& refusal) noexcept;
 
+// Why the region's last call was not replayed; no refusal where that is not known.
+refusal::Refusal last_refusal(const Region& region) noexcept;
+
 }  // namespace grape::python::replay

@@ -14,7 +14,7 @@ namespace grape::python::replay {
 // Makes a function a region, under the name by which it was found. With the GIL. False: it cannot be one, its calls
 // would not be seen, or it is one already.
 using MakeRegion = bool (*)(Object* function, const char* name) noexcept;
-// Before any stack is sampled: without it no function becomes a region.
+// Until then no function becomes a region. With the GIL.
 void find_regions_with(MakeRegion make) noexcept;
 
 extern std::atomic<bool> g_look_due;

@@ -29,7 +29,6 @@ struct Call : PlainCall {
   state::DispatchState dispatch;
   const state::Walk* walk = nullptr;    // of the arguments without the root
   WorkPlace work;                       // once its arguments were walked
-  bool passed_on = false;               // to run as always, the modules inside of it as regions
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
 };
 

@@ -1,0 +1,216 @@
+#include <cmath>
+#include <utility>
+
+#include "python_hooks/control/decision.h"
+#include "python_hooks/control/module_state.h"
+#include "python_hooks/control/strict.h"
+#include "python_hooks/proof/cached_proofs.h"
+#include "python_hooks/proof/observe.h"
+#include "python_hooks/proof/validate.h"
+#include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/run.h"
+#include "shim/driver/kernel_content.h"
+#include "shim/lifecycle/config.h"
+#include "shim/lifecycle/log.h"
+
+namespace grape::python::replay {
+namespace {
+
+constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
+constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none of whose calls is proven
+constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
+
+// The call is not replayed, although the region was, or no call like it will be: as always, or an error.
+Object* fall_back(Region& region, const Call& call, const refusal::Refusal& refusal) {
+  region.reasons.add(refusal);
+  ++region.fell_back;
+  return config().strict ? raise_not_replayed(region, refusal) : run_eagerly(region, call);
+}
+
+// After an observation. True: the signature, or the region, is given up by it.
+bool judge(Region& region, Signature& signature) noexcept {
+  const bool signature_ends = signature.failures >= kMostFailures;
+  const std::uint32_t most = region.inner ? kMostInnerFailures : kMostRegionFailures;
+  const bool region_ends = region.replayed == 0 && region.failures >= most && !has_proofs(region.signatures);
+  if (!signature_ends && !region_ends) return false;
+  refusal::Refusal refusal = last_refusal(region);
+  if (region_ends) {
+    region.give_up();
+    region.no_gpu = !region.on_gpu;
+    log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s%s%s", region.name.c_str(), refusal.text.c_str(),
+             refusal.place.empty() ? "" : ", at ", refusal.place.c_str());
+  } else {
+    signature.stage = Stage::kGivenUp;
+    signature.observation = nullptr;
+    signature.given_up_for = std::move(refusal);
+  }
+  return true;
+}
+
+// It ran, and came to an end that is an error by GRAPE_STRICT.
+Object* end_strictly(const Region& region, Object* result) noexcept {
+  if (result == nullptr) return nullptr;  // the program's own exception
+  g_api.Py_DecRef(result);
+  return raise_not_replayed(region, last_refusal(region));
+}
+
+Object* observe_and_judge(Region& region, Signature& signature, const Call& call) {
+  Object* result = observe(region, signature, call);
+  return judge(region, signature) && config().strict && region.on_gpu ? end_strictly(region, result) : result;
+}
+
+// A replay of the region was wrong, or would have been: none of it from here on.
+void drop_region(Region& region, const refusal::Refusal& difference) noexcept {
+  log_line(LogLevel::kError,
+           "%s: GRAPE_VALIDATE: a replay differs from the call itself: %s. It runs as always from now on",
+           region.name.c_str(), difference.text.c_str());
+  try {
+    region.reasons.add(refusal::make(refusal::replay_differed, difference.text));
+  } catch (const std::bad_alloc&) {
+    region.reasons.add(refusal::out_of_memory());
+  }
+  if (CachedProofs* proofs = CachedProofs::in_use()) proofs->refute_region(region);
+  region.give_up();
+}
+
+// A checked call has run, and `result` is its own. Throws nothing.
+Object* end_check(Region& region, const Proven& proven, Checked checked, const refusal::Refusal& difference,
+                  Object* result) {
+  if (checked == Checked::kOtherValue) {
+    ++region.fell_back;
+    region.reasons.add(Why{refusal::other_value_read, nullptr, &proven.read_place}.refusal());
+  } else if (checked == Checked::kDiffers) {
+    drop_region(region, difference);
+  } else {
+    return result;
+  }
+  return config().strict ? end_strictly(region, result) : result;
+}
+
+// As always, to know whether replaying pays.
+Object* measure(Region& region, Signature& signature, const Call& call) {
+  const double begin = now();
+  Object* result = run_eagerly(region, call);
+  double eager = 0, replay = 0;
+  if (region.payoff.measured(signature.times, now() - begin, eager, replay)) {
+    const auto microseconds = [](double seconds) { return std::to_string(std::lround(seconds * 1e6)); };
+    const auto refusal = refusal::make(refusal::no_gain, microseconds(replay), microseconds(eager));
+    region.reasons.add(refusal);
+    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), refusal.text.c_str());
+    if (region.automatic && region.payoff.never_pays()) region.give_up();
+  }
+  return result;
+}
+
+// The call's signature is proven. False: its proof is void, for `refusal`, and nothing was done.
+bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& lookup, Object*& result,
+                refusal::Refusal& refusal) {
+  if (validation_due(region)) {
+    refusal::Refusal difference;
+    const Checked checked = validate(region, *signature.proven, call, result, difference);
+    if (checked != Checked::kNotPossible) {
+      result = end_check(region, *signature.proven, checked, difference, result);
+      return true;
+    }
+  }
+  if (region.payoff.measures() && !config().strict) {
+    result = measure(region, signature, call);
+    return true;
+  }
+  Why why;
+  const double looked_up = now();
+  region.parts = {};
+  switch (run(region, *signature.proven, call, result, why)) {
+    case Ran::kReplayed: {
+      const double seconds = now() - lookup.began;
+      ++region.replayed;
+      region.parts[ReplayPart::kGuards] += lookup.guards;
+      region.parts[ReplayPart::kSignature] = looked_up - lookup.began - lookup.guards;
+      region.latest_parts.add(region.parts);
+      region.times.replayed += seconds;
+      region.times.kind = Times::Kind::kReplay;
+      region.payoff.replayed(signature.times, seconds);
+      if (!in_budget(region)) InnerBudget::earn(signature.times, seconds, true);
+      call.replayed = &signature.times;
+      return true;
+    }
+    case Ran::kOther:
+    case Ran::kNotNow:
+      result = fall_back(region, call, why.refusal());
+      return true;
+    case Ran::kFailed:
+      signature.stage = Stage::kGivenUp;
+      signature.proven = nullptr;
+      signature.given_up_for = why.refusal();
+      result = fall_back(region, call, signature.given_up_for);
+      return true;
+    case Ran::kStale:
+      break;
+  }
+  refusal = why.refusal();
+  signature.stage = Stage::kSeen;
+  signature.proven = nullptr;
+  return false;
+}
+
+// Its proof was void: then it is a call like one that was never proven.
+bool act_on_stale(Region& region, Call& call, const Decision& decision, const Lookup& lookup,
+                  const refusal::Refusal& stale, Object*& result) {
+  if (config().strict) {
+    result = fall_back(region, call, stale);
+    return true;
+  }
+  region.reasons.add(stale);
+  return act(region, call, decide_unproven(region, *decision.signature, call), lookup, result);
+}
+
+}  // namespace
+
+Object* run_eagerly(Region& region, const Call& call) {
+  const double begin = now();
+  const std::uint64_t loads = driver::code_loads();
+  Object* result = run_as_it_is(call);
+  region.times.eager += now() - begin;
+  ++region.times.eager_calls;
+  // A call that loads kernels tells nothing of those that follow.
+  if (driver::code_loads() == loads) region.times.kind = Times::Kind::kEager;
+  return result;
+}
+
+// May no more be spent on its calls than there is for such?
+bool in_budget(const Region& region) noexcept { return (region.inner || region.automatic) && !config().strict; }
+
+bool act(Region& region, Call& call, const Decision& decision, const Lookup& lookup, Object*& result) {
+  using Action = Decision::Action;
+  switch (decision.action) {
+    case Action::kRun:
+      result = run_eagerly(region, call);
+      return true;
+    case Action::kFallBack:
+      result = fall_back(region, call, decision.refusal);
+      return true;
+    case Action::kRaise:
+      result = raise_not_replayed(region, decision.refusal);
+      return true;
+    case Action::kReplay: {
+      refusal::Refusal stale;
+      if (run_proven(region, *decision.signature, call, lookup, result, stale)) return true;
+      return act_on_stale(region, call, decision, lookup, stale, result);
+    }
+    case Action::kObserve:
+      result = observe_and_judge(region, *decision.signature, call);
+      return true;
+    case Action::kPassOn:
+      if (decision.refusal) region.reasons.add(decision.refusal);
+      return false;
+    case Action::kGivenUp:
+      break;
+  }
+  if (!decision.refusal) return false;
+  region.reasons.add(decision.refusal);
+  if (!config().strict || !region.on_gpu) return false;
+  result = raise_not_replayed(region, decision.refusal);
+  return true;
+}
+
+}  // namespace grape::python::replay

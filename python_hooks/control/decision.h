@@ -1,0 +1,49 @@
+// What is to become of a region's call, and the one place that acts on it. With the GIL.
+#pragma once
+
+#include "compressor/refusal/refusal.h"
+#include "python_hooks/replay/call.h"
+#include "python_hooks/walk/walk.h"
+
+namespace grape::python::replay {
+
+struct Decision {
+  enum class Action : std::uint8_t {
+    kRun,       // as always; modules inside are no regions
+    kPassOn,    // as always; modules inside are regions
+    kGivenUp,   // the same for all further calls of the region
+    kFallBack,  // as kRun, though the region's calls are replayed, or would be: an error with GRAPE_STRICT
+    kRaise,     // an error, with GRAPE_STRICT only
+    kReplay,
+    kObserve,
+  };
+
+  Action action;
+  refusal::Refusal refusal;        // why the call is not replayed; none where that is nobody's loss
+  Signature* signature = nullptr;  // of kReplay and kObserve
+};
+
+// Where the time before a replay went: when the call began, and how long its module's guard took. In seconds.
+struct Lookup {
+  double began = 0, guards = 0;
+};
+
+// Calls in a row with arguments that are refused: then modules inside are regions.
+constexpr std::uint32_t kMostRefusals = 3;
+
+// Looks the call up. `walk`: an empty one; it lives as long as the decision does. Runs nothing. Throws std::bad_alloc.
+Decision decide(Region& region, Call& call, state::Walk& walk, Lookup& lookup);
+// The same where the signature is not proven, or is not any more.
+Decision decide_unproven(Region& region, Signature& signature, const Call& call);
+
+// True: `result` is what the call is to return; null with an exception. False: nothing ran, the caller runs the call,
+// so that modules inside of it are regions (kPassOn, kGivenUp).
+bool act(Region& region, Call& call, const Decision& decision, const Lookup& lookup, Object*& result);
+
+// As always, its time counted.
+Object* run_eagerly(Region& region, const Call& call);
+
+// Is there a budget for what is spent on the region's calls?
+bool in_budget(const Region& region) noexcept;
+
+}  // namespace grape::python::replay
