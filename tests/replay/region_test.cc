@@ -407,6 +407,34 @@ TEST_F(RefusalTest, FailuresAndUnknownCalls) {
          [&] { cuMemAdvise_v2(x, 64, CU_MEM_ADVISE_SET_READ_MOSTLY, CUmemLocation{}); });
 }
 
+TEST_F(RefusalTest, AttributesOfLaunches) {
+  CUlaunchAttribute attribute{};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
+  attribute.value.accessPolicyWindow.base_ptr = reinterpret_cast<void*>(torch_alloc(256));
+  attribute.value.accessPolicyWindow.num_bytes = 256;
+  CUlaunchConfig config{1, 1, 1, 32, 1, 1, 0, stream(), &attribute, 1};
+  const CUfunction nothing = function("_Z7nothingv");
+  expect("launches a kernel with an attribute that Grape cannot replay (number 1)", false,
+         [&] { ASSERT_CU(cuLaunchKernelEx(&config, nothing, nullptr, nullptr)); });
+}
+
+TEST_F(RefusalTest, ContextsThatAreMade) {
+  expect("contexts were made or changed (cuCtxCreate)", true, [&] {
+    CUcontext made = nullptr;
+    ASSERT_CU(cuCtxCreate(&made, nullptr, 0, 0));
+    ASSERT_CU(cuCtxDestroy(made));
+  });
+}
+
+TEST_F(RefusalTest, MuchHostDataInSmallCopies) {
+  constexpr std::size_t kBytes = 48 << 10;
+  const CUdeviceptr x = torch_alloc(kBytes);
+  const std::vector<char> data(kBytes);
+  expect("copies more host memory to the device than Grape keeps (cuMemcpyHtoD)", false, [&] {
+    for (int i = 0; i < 8; ++i) ASSERT_CU(cuMemcpyHtoD(x, data.data(), kBytes));
+  });
+}
+
 TEST_F(RefusalTest, WhatTheNextCallMayDoWithout) {
   CUmodule loaded = nullptr;
   ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n"));
