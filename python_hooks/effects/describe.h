@@ -59,6 +59,7 @@ class Describer {
   std::uint32_t describe_made(const TensorView& view);
   std::uint32_t describe_view(const TensorView& view, const Memory& memory);
   bool describe_base(const TensorView& view, View& made);
+  bool is_in_memory_of_base(Object* tensor) const;
   bool describe_hidden(const Based& view);
   bool is_hidden(Object* base, const void* identity);
   bool share_own_versions();

@@ -234,12 +234,24 @@ bool Describer::relate_views() {
   for (std::size_t i = 0; i < based_.size(); ++i) {
     const Based view = based_[i];
     path_ = view.path;
+    if (!is_in_memory_of_base(view.tensor)) {
+      refuse(refusal::view_in_other_memory);
+      return false;
+    }
     const auto index = [&] { return index_in(view.made ? made_tensors_ : view_tensors_, view.base); };
     if (index() < 0 && !describe_hidden(view)) return false;
     (view.made ? out_.made[view.index].view_of : out_.views[view.index].view_of) = index();
   }
   note_faces();
   return share_own_versions();
+}
+
+// Has neither got other memory (`.data = `, set_()) since the view was made?
+bool Describer::is_in_memory_of_base(Object* tensor) const {
+  const Reference base(new_reference_to_base(tensor));
+  TensorView own, of;
+  return base && view_tensor(tensor, own) && view_tensor(base.get(), of) && own.storage == of.storage &&
+         own.storage_bytes == of.storage_bytes && version_counter(tensor) == version_counter(base.get());
 }
 
 // Of which of several arguments in one memory a view is, autograd tells by its base and its version; where two have
@@ -279,15 +291,8 @@ void Describer::append_faces(const std::vector<const Memory*>& faces) {
 // The tensor that nobody gets to see but as the `_base` of this one, and maybe of others.
 bool Describer::describe_hidden(const Based& view) {
   const Reference base(new_reference_to_base(view.tensor));
-  if (!base || !is_hidden(base.get(), view.base)) return false;
-  TensorView own, of;
-  const bool same_memory = view_tensor(view.tensor, own) && view_tensor(base.get(), of) && own.storage == of.storage &&
-                           own.storage_bytes == of.storage_bytes &&
-                           version_counter(view.tensor) == version_counter(base.get());
-  if (!same_memory) {
-    refuse(refusal::view_in_other_memory);
-    return false;
-  }
+  TensorView of;
+  if (!base || !is_hidden(base.get(), view.base) || !view_tensor(base.get(), of)) return false;
   return describe_in_memory(of) != kNoNode;
 }
 

@@ -1,7 +1,7 @@
 """training_test.py --python INTERPRETER --grape LIBRARY: no call that moves what autograd notes of a tensor is replayed.
 
-Every case of autograd_cases.py and hidden_base_cases.py runs plain and under Grape, and all that the program sees must
-be equal. The first is the smallest net that was once trained wrong: linear, activation in place, linear.
+Every case of autograd_cases.py, hidden_base_cases.py and swapped_memory_cases.py runs plain and under Grape, and all
+that the program sees must be equal. The first is the smallest net that was once trained wrong: linear, activation in place, linear.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ STEPS = 24
 def program(names):
     import autograd_cases
     import hidden_base_cases  # noqa: F401  more of them
+    import swapped_memory_cases  # noqa: F401
     import torch
 
     torch.use_deterministic_algorithms(True, warn_only=True)
