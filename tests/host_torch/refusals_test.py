@@ -4,6 +4,7 @@ Each case is a module's forward and what it is called with. The program runs pla
 must be equal, and the region's reasons must have the id under which the case stands.
 """
 
+import contextlib
 import sys
 import weakref
 
@@ -57,14 +58,88 @@ def end_of(net, x, box):
     return net.linear(x)
 
 
-GLOBAL = {}
+def with_import(net, x):
+    import colorsys
+
+    return net.linear(x) * colorsys.ONE_SIXTH
+
+
+def with_backward(net, x):
+    import torch
+
+    with torch.enable_grad():
+        y = x.detach().requires_grad_()
+        (y * 2).sum().backward()
+    return net.linear(x)
+
+
+def with_changed_global(net, x):
+    COUNT["calls"] = COUNT.get("calls", 0) + 1
+    return net.linear(x)
+
+
+def with_changed_grad_mode(net, x):
+    import torch
+
+    torch.set_grad_enabled(False)
+    return net.linear(x)
+
+
+def with_whole_storage(net, x):
+    return net.linear(x), x.untyped_storage().nbytes()
+
+
+def rows(x, i):
+    """`x`, from the sixth call on in a larger storage."""
+    import torch
+
+    return (x if i < 6 else torch.cat([x, x])[:4],)
+
+
+@contextlib.contextmanager
+def profiled():
+    sys.setprofile(lambda *_: None)
+    yield
+    sys.setprofile(None)
+
+
+def grad_mode():
+    import torch
+
+    return torch.enable_grad()
+
+
+def dual_level():
+    import torch
+
+    return torch.autograd.forward_ad.dual_level()
+
+
+def linear(net, x, *_):
+    return net.linear(x)
+
+
+GLOBAL, COUNT = {}, {}
+# By the id of the refusal: forward, its arguments for the i-th call, and what the calls run in.
 CASES = {
     "view_in_other_memory": (view_of_swapped, lambda x, i: (x,)),
     "tensor_weakly_held": (held_weakly, lambda x, i: (x,)),
     "argument_is_global_once": (with_global, lambda x, i: (GLOBAL["x"] if i % 2 else x,)),
+    "argument_is_other_global": (with_global, lambda x, i: (GLOBAL["x"] if i > 5 else x,)),
     "finalizer_without_weak_reference": (end_of, lambda x, i: (x, {"value": Finalized()})),
     "odd_dict": (lambda net, odd: setattr(odd, "y", net.linear(odd.x)), lambda x, i: (Odd(x),)),
     "too_many_values": (lambda net, x: [net.linear(x), *range(100_000)], lambda x, i: (x,)),
+    "opaque": (linear, lambda x, i: (x, iter([]))),
+    "returns_cpu_tensor": (lambda net, x: [net.linear(x), x.new_ones(2, device="cpu")], lambda x, i: (x,)),
+    "uses_gradient": (lambda net, x: [net.linear(x), net.linear.weight.grad], lambda x, i: (x,)),
+    "imports": (with_import, lambda x, i: (x,)),
+    "calls_backward": (with_backward, lambda x, i: (x,)),
+    "changes_names": (with_changed_global, lambda x, i: (x,)),
+    "changes_dispatch_state": (with_changed_grad_mode, lambda x, i: (x,), grad_mode),
+    "other_storage_size": (with_whole_storage, rows),
+    "under_autograd": (linear, lambda x, i: (x,), grad_mode),
+    "call_profiler": (linear, lambda x, i: (x,), profiled),
+    "forward_mode": (linear, lambda x, i: (x,), dual_level),
 }
 
 
@@ -82,14 +157,17 @@ def program():
 
     torch.manual_seed(0)
     GLOBAL["x"] = torch.ones(4, 8, device="cuda")
-    with torch.no_grad():
-        for name, (_, arguments) in CASES.items():
-            model = net(name).cuda().eval()
-            for i in range(CALLS):
+    for name, (_, arguments, *context) in CASES.items():
+        model = net(name).cuda().eval()
+        for i in range(CALLS):
+            with torch.no_grad(), contextlib.ExitStack() as stack:
+                for one in context:
+                    stack.enter_context(one())
                 given = arguments(torch.full((4, 8), float(i), device="cuda"), i)
                 result = model(*given)
-                first = result[0] if isinstance(result, list) else result
-                print(name, i, None if first is None else first.sum().item(), flush=True)
+            torch.cuda.synchronize()
+            first = result[0] if isinstance(result, (list, tuple)) else result
+            print(name, i, None if first is None else first.sum().item(), flush=True)
 
 
 def main():
