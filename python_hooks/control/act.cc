@@ -177,7 +177,6 @@ Object* run_eagerly(Region& region, const Call& call) {
   return result;
 }
 
-// May no more be spent on its calls than there is for such?
 bool in_budget(const Region& region) noexcept { return (region.inner || region.automatic) && !config().strict; }
 
 bool act(Region& region, Call& call, const Decision& decision, const Lookup& lookup, Object*& result) {

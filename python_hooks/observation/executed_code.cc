@@ -30,6 +30,10 @@ void keep(std::vector<Object*>& list, Object* object) {
   g_api.Py_IncRef(object);
 }
 
+void keep_once(std::vector<Object*>& list, Object* object) {
+  if (std::find(list.begin(), list.end(), object) == list.end()) keep(list, object);
+}
+
 template <std::size_t count, typename... Parts>
 void refuse(State& state, refusal::Form<count> form, const Parts&... parts) {
   if (state.refusal) return;
@@ -115,9 +119,7 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
       state.reads_environment = true;
       break;
     case EffectKind::kContext:
-      if (first != nullptr && std::find(state.contexts.begin(), state.contexts.end(), first) == state.contexts.end()) {
-        keep(state.contexts, first);
-      }
+      if (first != nullptr) keep_once(state.contexts, first);
       break;
     case EffectKind::kLogger:
       if (first != nullptr && state.loggers.size() < State::kMostLoggers) keep(state.loggers, first);

@@ -31,20 +31,22 @@ struct LookLimits {
 inline LookLimits g_look_limits;
 
 // For tests (GRAPE_EARLY_REGIONS=1): of short programs too all functions are found, at once, and all calls looked at.
-inline constexpr LookLimits kEarlyLooks = {
-    /*most_stride=*/1,
-    /*samples_at_once=*/~std::uint64_t{0},
-    /*least_samples=*/1,
-    /*least_part=*/~std::uint64_t{0} >> 24,
-    /*first_look=*/6,
-    /*last_distance=*/24,
-    /*most_found=*/std::size_t{1} << 16,
-    /*most_chosen=*/256,
-    /*least_weight=*/1,
-    /*least_share=*/~std::uint64_t{0} >> 24,
-    /*inner_at_first=*/1e9,
-    /*first_rest=*/4,
-    /*least_work=*/0,
-};
+inline constexpr LookLimits kEarlyLooks = [] {
+  LookLimits early;
+  early.most_stride = 1;
+  early.samples_at_once = ~std::uint64_t{0};
+  early.least_samples = 1;
+  early.least_part = ~std::uint64_t{0} >> 24;
+  early.first_look = 6;
+  early.last_distance = 24;
+  early.most_found = std::size_t{1} << 16;
+  early.most_chosen = 256;
+  early.least_weight = 1;
+  early.least_share = ~std::uint64_t{0} >> 24;
+  early.inner_at_first = 1e9;
+  early.first_rest = 4;
+  early.least_work = 0;
+  return early;
+}();
 
 }  // namespace grape::python::replay

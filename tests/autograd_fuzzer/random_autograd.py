@@ -107,7 +107,7 @@ class Fuzzer:
         )
         if self.different:
             print("seeds that differ:", *(name for name, _ in self.different))
-        broken = self.raised * 2 > self.steps
+        broken = runs.mostly_raised(self.raised, self.steps)
         if broken:
             print("most steps raised: these programs try nothing; one of their errors:", self.error)
         return 1 if self.different or self.failures or self.replayed == 0 or broken else 0

@@ -11,6 +11,11 @@ ENOUGH_STEPS = 200  # to tell whether PyTorch works
 PLAIN_SECONDS, SECONDS = 6, 120  # for one program: some recurse without end, and a machine may be busy
 
 
+def mostly_raised(raised, steps):
+    """Programs raise on purpose now and then, about one step in four: more means that PyTorch does not work here."""
+    return raised * 2 > steps
+
+
 class Worker:
     """A process that imported PyTorch and forks."""
 
@@ -114,8 +119,7 @@ class Pair:
         return found
 
     def pytorch_works(self):
-        """False: most steps raised. Programs raise on purpose now and then, about one step in four."""
-        return self.steps < ENOUGH_STEPS or self.raised * 2 <= self.steps
+        return self.steps < ENOUGH_STEPS or not mostly_raised(self.raised, self.steps)
 
     def close(self):
         for worker in self.workers:
