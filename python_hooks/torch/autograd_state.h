@@ -17,6 +17,8 @@ enum AutogradFact : std::uint32_t {
   kRequiresGrad = 1,
   kHasGradFn = 2,    // it is no leaf
   kRetainsGrad = 4,  // retain_grad() was called on it
+  // A view whose base was written to since its grad_fn was made: who asks for it next makes another one.
+  kStaleGradFn = 8,
 };
 std::uint32_t autograd_facts(Object* plain_tensor) noexcept;
 

@@ -28,16 +28,25 @@ constexpr char kSamples[] =
     "    hooked._backward_hooks = {}\n"
     "    tensors = [leaf, graded, hooked, leaf * 2, leaf * 3, kept, zeros(False).t(), leaf.t()]\n"
     "    tensors += leaf.unbind(0) if hasattr(leaf, 'unbind') else ()\n"
+    "    def stale(writes):\n"  // a view of what was written to so often, and once more since then
+    "      base = zeros(True) * 2\n"
+    "      for _ in range(writes): base.add_(1)\n"
+    "      view = base.t()\n"
+    "      base.add_(1)\n"
+    "      return view\n"
+    "    versions = [3, 70, 23]\n"
     "    node = lambda x: (x.grad_fn, x.grad_fn._sequence_nr()) if x.grad_fn is not None else None\n"
     "    facts = lambda x: (node(x), x.grad if x is graded else None, x.is_leaf and x.requires_grad, x.retains_grad,\n"
     "                       x._is_view(), x.output_nr)\n"
-    "    return tensors, [facts(x) for x in tensors], hooked, hooked._backward_hooks\n"
+    "    return tensors, [facts(x) for x in tensors], hooked, hooked._backward_hooks, \\\n"
+    "      [stale(one) for one in versions], versions\n"
     "samples = make()\n"
     "keep = lambda x: x\n";
 
 enum Fact { kNode, kGrad, kLeafThatRequiresGrad, kRetains, kView, kOutputNumber };
 
 constexpr std::size_t kNotesBytes = 160;          // that are looked through
+constexpr std::size_t kViewBytes = 384;           // the same, of a view
 constexpr std::size_t kAccumulatorFromNode = 16;  // behind the node, as wide: two words each
 constexpr std::size_t kAccumulatorBytes = 16;
 constexpr std::size_t kObjectNode = 16;                  // Python object of a node: the node
@@ -47,6 +56,7 @@ constexpr std::size_t kDequeBegin = 16, kDequeEnd = 48;  // of a std::deque: its
 struct Places {
   std::size_t grad = 0, grad_fn = 0, flags = 0;  // in autograd's notes of a tensor; flags: three bytes
   std::size_t output_number = 0;
+  std::size_t view_version = 0;              // of a view: the version that its grad_fn was made for
   std::size_t sequence = 0;                  // in a node
   std::size_t hooks = 0;                     // in a tensor's Python object
   std::uint64_t no_grad = 0;                 // what stands where there is no gradient
@@ -69,9 +79,10 @@ bool number_is(Object* facts, Fact fact, Number number) noexcept {
 
 // The one place in all notes at which `right(notes, facts)` holds; 0: none, or several.
 template <typename Right>
-std::size_t place_where(Object* tensors, Object* facts, std::size_t step, Right right) noexcept {
+std::size_t place_where(Object* tensors, Object* facts, std::size_t step, Right right,
+                        std::size_t first = sizeof(void*), std::size_t end = kNotesBytes) noexcept {
   std::size_t found = 0;
-  for (std::size_t offset = sizeof(void*); offset < kNotesBytes; offset += step) {
+  for (std::size_t offset = first; offset < end; offset += step) {
     bool all = true;
     for (std::size_t i = 0; i < item_count(tensors) && all; ++i) {
       all = right(notes_of(list_data(tensors)[i]) + offset, list_data(facts)[i]);
@@ -83,11 +94,11 @@ std::size_t place_where(Object* tensors, Object* facts, std::size_t step, Right 
   return found;
 }
 
-bool notes_are_readable(Object* tensors) noexcept {
+bool notes_are_readable(Object* tensors, std::size_t bytes) noexcept {
   const CarefulReader reader;
   for (std::size_t i = 0; i < item_count(tensors); ++i) {
     const char* notes = notes_of(list_data(tensors)[i]);
-    if (notes == nullptr || reinterpret_cast<std::uintptr_t>(notes) % 8 != 0 || !reader.readable(notes, kNotesBytes)) {
+    if (notes == nullptr || reinterpret_cast<std::uintptr_t>(notes) % 8 != 0 || !reader.readable(notes, bytes)) {
       return false;
     }
   }
@@ -124,6 +135,17 @@ bool find_notes(Object* tensors, Object* facts) noexcept {
     if (!number_is(list_data(facts)[i], kOutputNumber, number)) return false;
   }
   return at.flags > at.grad_fn + kAccumulatorFromNode + kAccumulatorBytes;
+}
+
+bool find_view_version(Object* views, Object* versions) noexcept {
+  constexpr std::size_t kStep = sizeof(std::uint32_t);
+  g_places.view_version = place_where(
+      views, versions, kStep,
+      [](const char* place, Object* version) {
+        return g_api.PyLong_AsLong(version) == static_cast<long>(field<std::uint32_t>(place, 0));
+      },
+      g_places.output_number + kStep, kViewBytes);
+  return g_places.view_version != 0;
 }
 
 // Where a node keeps its number.
@@ -252,7 +274,9 @@ bool find_places(Object* torch) noexcept {
   Object* const samples = made ? dict_item(globals.get(), "samples") : nullptr;
   if (samples == nullptr) return false;
   Object *tensors = tuple_item(samples, 0), *facts = tuple_item(samples, 1);
-  const bool found = find_node_count() && notes_are_readable(tensors) && find_notes(tensors, facts) &&
+  const bool found = find_node_count() && notes_are_readable(tensors, kNotesBytes) && find_notes(tensors, facts) &&
+                     notes_are_readable(tuple_item(samples, 4), kViewBytes) &&
+                     find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) &&
                      find_sequence(facts) && find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) &&
                      find_modes() && find_saved_hooks(dict_item(globals.get(), "keep"));
   g_places.creation = module_member("torch._C._autograd", "_get_creation_meta");
@@ -305,6 +329,9 @@ std::uint32_t autograd_facts(Object* plain_tensor) noexcept {
   if (requires_grad(plain_tensor)) facts |= kRequiresGrad;
   if (field<const void*>(notes, g_places.grad_fn) != nullptr) facts |= kHasGradFn;
   if (notes[g_places.flags + 1] != 0) facts |= kRetainsGrad;
+  const bool view_with_grad = notes[g_places.flags + 2] != 0 && (facts & kRequiresGrad) != 0;
+  const VersionCounter* const version = view_with_grad ? version_counter(plain_tensor) : nullptr;
+  if (version != nullptr && field<std::uint32_t>(notes, g_places.view_version) != *version) facts |= kStaleGradFn;
   return facts;
 }
 

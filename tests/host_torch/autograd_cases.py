@@ -412,6 +412,31 @@ def stale_view():
     return step
 
 
+def stale_later(write):
+    """A call that works on a view, which makes the view's grad_fn anew where the base was written to since: its nodes'
+    numbers are older than those of work that follows."""
+    inner, layer = made(lambda self, v: (v.t().contiguous(), self.kept)[1]), nn.Linear(SIZE, SIZE).cuda()
+    inner.register_buffer("kept", torch.ones(SIZE, device="cuda"))
+    steps = iter(range(1000))
+
+    def step():
+        h = layer(inputs())
+        v = h[1:]
+        if next(steps) % 24 > 17:
+            write(h)
+        r = v + inner(v)
+        nodes = [r.grad_fn, r.grad_fn.next_functions[0][0]]
+        facts = seen(r, h), [(node.name(), node._sequence_nr() - r.grad_fn._sequence_nr()) for node in nodes]
+        r.square().sum().backward()
+        return facts, gradients(layer)
+
+    return step
+
+
+CASES["stale_later"] = lambda: stale_later(lambda h: h.mul_(2))
+CASES["stale_later_part"] = lambda: stale_later(lambda h: torch.relu_(h[2:]))
+
+
 @case
 def moving_average():
     """Weights that require grad, averaged under no_grad by a module, and views of them."""

@@ -98,7 +98,8 @@ struct AutogradMeta {
   bool retains_grad = false;
   bool is_view = false;
   std::uint32_t output_number = 0;
-  std::uint64_t unused[5] = {};
+  std::uint32_t view_version = 0;  // of a view: the one that its grad_fn was made for
+  std::uint64_t unused[44] = {};
 };
 
 class SIM_EXPORT TensorImpl {

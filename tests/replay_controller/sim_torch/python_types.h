@@ -108,6 +108,7 @@ inline Tensor view_of(TensorImpl* tensor, const Sizes& sizes, const Sizes& strid
   if (!c10::thread_state().inference)
     view->base = Tensor::share(tensor->base != nullptr ? tensor->base : tensor).release();
   view->autograd->is_view = view->base != nullptr;
+  view->autograd->view_version = view->version.current_version();
   return view;
 }
 
