@@ -23,7 +23,7 @@ bool is_driver_function_name(const char* name) noexcept {
 void* exchange_symbol(const char* symbol, void* real) noexcept {
   if (!lifecycle::active() || !in_driver(real)) return real;
   const std::uint32_t row = find_symbol(symbol);
-  if (row != kRowCount) return adopt(row, real) ? *kRows[row].wrapper : real;
+  if (row != kRowCount) return adopt(row, real) ? grape_wrappers[row] : real;
   return is_query(symbol) ? real : driver::counted(symbol, real);
 }
 
@@ -43,9 +43,10 @@ void* by_version(void* real, AskDriver ask, std::uint32_t row) noexcept {
   if (known == &g_none || in_driver(known)) return known;
   constexpr cuuint64_t kLegacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
   constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  char base[sizeof kRows[row].symbol] = {};
+  std::memcpy(base, kRows[row].symbol, std::strcspn(kRows[row].symbol, "_"));
   void* function = nullptr;
-  const CUresult result =
-      ask(real, kRows[row].base, &function, kRows[row].version, kRows[row].per_thread ? kPerThread : kLegacy);
+  const CUresult result = ask(real, base, &function, kRows[row].version, kRows[row].per_thread ? kPerThread : kLegacy);
   if (result != CUDA_SUCCESS || function == nullptr) function = &g_none;
   g_by_version[row].store(function, std::memory_order_relaxed);
   return function;
@@ -60,12 +61,12 @@ void exchange_proc_address(void* real, AskDriver ask, const char* name, void** f
   if (!is_driver_function_name(name) || !in_driver(*function)) return;
   std::uint32_t match = kRowCount;
   for (std::uint32_t row = 0; row < kRowCount; ++row) {
-    if (std::strcmp(kRows[row].base, name) != 0 && std::strcmp(kRows[row].symbol, name) != 0) continue;
+    if (!has_base(row, name) && std::strcmp(kRows[row].symbol, name) != 0) continue;
     if (match != kRowCount && kRows[match].version <= kRows[row].version) continue;
     if (by_version(real, ask, row) == *function) match = row;
   }
   if (match != kRowCount) {
-    if (adopt(match, *function)) *function = *kRows[match].wrapper;
+    if (adopt(match, *function)) *function = grape_wrappers[match];
   } else if (!is_query(name)) {
     *function = driver::counted(name, *function);
   }

@@ -67,20 +67,24 @@ inline std::uint32_t elapsed(std::uint64_t begin) noexcept {
   return ticks < UINT32_MAX ? static_cast<std::uint32_t>(ticks) : UINT32_MAX;
 }
 
-struct CallRecord {
+constexpr std::uint32_t kMostEntries = 16;  // of one call
+
+// What all calls of a row that launches no kernel have in common.
+struct CallKind {
   std::uint32_t row;
   trace::ApiClass api_class;
-  CUresult result;
-  record::Stamp stamp;
-  std::uint32_t duration;
-  std::uint16_t flags;
-  const std::uint64_t* words;
-  std::uint32_t word_count;
-  const BlobEntry* entries;  // one per argument; null: none of this call
+  bool per_thread;
+  std::uint16_t word_count;  // arguments
+  std::int16_t stream;       // the argument with the stream that work was put on; -1: none
 };
 
-// A kCall event, behind whatever must be defined first.
-void record_call(record::ThreadLog& log, const CallRecord& call) noexcept;
+// `early`: the number in the order of all calls is taken now, and not when the event is begun.
+record::Stamp stamp_of_call(record::ThreadLog& log, bool early) noexcept;
+
+// A kCall event, behind whatever must be defined first. `words`: one per argument; of an out handle, what it points to.
+// `entries`: of a call that succeeded. Keeps errno.
+void record_call(record::ThreadLog& log, const CallKind& kind, CUresult result, record::Stamp stamp,
+                 const std::uint64_t* words, const BlobEntry* entries, const BlobEntry* entries_end) noexcept;
 
 // What a kernel launch consists of, whichever function launched it.
 struct Launch {
