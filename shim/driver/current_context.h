@@ -6,10 +6,7 @@
 namespace grape::driver {
 
 // `out`: null where the thread has none; as it was where the driver does not say.
-inline CUresult current_context(CUcontext& out) noexcept {
-  auto* get = real::get_cuCtxGetCurrent();
-  return get != nullptr ? get(&out) : CUDA_ERROR_NOT_SUPPORTED;
-}
+inline CUresult current_context(CUcontext& out) noexcept { return real::call_cuCtxGetCurrent(&out); }
 
 // Null also where the driver does not say.
 inline CUcontext current_context() noexcept {

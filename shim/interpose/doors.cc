@@ -34,6 +34,18 @@ void* behind_export(const char* symbol, void* found) noexcept {
   return lifecycle::active() ? found : next;
 }
 
+// What the program gets for a driver's name. `find`: the real dlsym or dlvsym with that name, by handle.
+template <class Find>
+void* find_for_program(const Find& find, void* handle, const char* symbol) noexcept {
+  lifecycle::tell_of_settings();
+  void* real = find(handle);
+  if (real == nullptr) return nullptr;
+  if (!is_export(real)) return exchange_symbol(symbol, real);
+  void* next = behind_export(symbol, real);
+  // Nothing there but us: the loader itself shall say so, for dlerror.
+  return next != nullptr ? next : find(RTLD_NEXT);
+}
+
 // The addresses that the real cuGetProcAddress gives for the rows' own versions; &g_none: none.
 std::atomic<void*> g_by_version[kRowCount];
 char g_none;
@@ -93,29 +105,19 @@ __attribute__((visibility("hidden"))) int grape_exports_symbol(const char* symbo
 }
 
 __attribute__((visibility("hidden"))) void* grape_dlsym_driver(void* handle, const char* symbol) {
-  grape::lifecycle::tell_of_settings();
   auto* real_dlsym = grape::lifecycle::real_dlsym();
   if (real_dlsym == nullptr) return nullptr;
-  void* real = real_dlsym(handle, symbol);
-  if (real == nullptr) return nullptr;
-  if (!grape::interpose::is_export(real)) return grape::interpose::exchange_symbol(symbol, real);
-  void* next = grape::interpose::behind_export(symbol, real);
-  // Nothing there but us: the loader itself shall say so, for dlerror.
-  if (next == nullptr) next = real_dlsym(RTLD_NEXT, symbol);
-  GRAPE_NO_TAIL_CALL(next);
-  return next;
+  void* found = grape::interpose::find_for_program([&](void* in) { return real_dlsym(in, symbol); }, handle, symbol);
+  GRAPE_NO_TAIL_CALL(found);
+  return found;
 }
 
 __attribute__((visibility("hidden"))) void* grape_dlvsym_driver(void* handle, const char* symbol, const char* version) {
-  grape::lifecycle::tell_of_settings();
   auto* real_dlvsym = grape::lifecycle::real_dlvsym();
   if (real_dlvsym == nullptr) return nullptr;
-  void* real = real_dlvsym(handle, symbol, version);
-  if (real == nullptr) return nullptr;
-  if (!grape::interpose::is_export(real)) return grape::interpose::exchange_symbol(symbol, real);
-  void* next = grape::interpose::behind_export(symbol, real);
-  if (next == nullptr) next = real_dlvsym(RTLD_NEXT, symbol, version);
-  GRAPE_NO_TAIL_CALL(next);
-  return next;
+  const auto find = [&](void* in) { return real_dlvsym(in, symbol, version); };
+  void* found = grape::interpose::find_for_program(find, handle, symbol);
+  GRAPE_NO_TAIL_CALL(found);
+  return found;
 }
 }

@@ -56,23 +56,11 @@ std::uint32_t native_frame(record::ThreadLog& log) noexcept {
 
 void note_environment(trace::ApiClass api_class) noexcept {
   if (__builtin_expect(!g_version_noted.load(std::memory_order_relaxed), 0)) {
-    auto* version_of = driver::real::get_cuDriverGetVersion();
     int version = 0;
-    if (version_of != nullptr && version_of(&version) == CUDA_SUCCESS) record::set_driver_version(version);
+    if (driver::real::call_cuDriverGetVersion(&version) == CUDA_SUCCESS) record::set_driver_version(version);
     g_version_noted.store(true, std::memory_order_relaxed);
   }
   if (api_class == trace::ApiClass::kAlloc) check_allocator();
-}
-
-bool ask_if_captured(CUstream stream, bool per_thread) noexcept {
-  // The legacy default stream cannot be captured, and asking about it while another stream is, is an error.
-  if (stream == CU_STREAM_LEGACY || (stream == nullptr && !per_thread)) return false;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const int saved_errno = errno;
-  auto* ask = per_thread ? driver::real::get_cuStreamIsCapturing_ptsz() : driver::real::get_cuStreamIsCapturing();
-  const bool answered = ask != nullptr && ask(stream, &status) == CUDA_SUCCESS;
-  errno = saved_errno;
-  return answered && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
 record::Stamp stamp_of_call(record::ThreadLog& log, bool early) noexcept {

@@ -54,12 +54,10 @@ inline Position current_position(record::ThreadLog& log) noexcept {
 // Once, as soon as the driver answers: its version; and whether PyTorch's allocator can be seen.
 void note_environment(trace::ApiClass api_class) noexcept;
 
-// Is work on this stream being captured rather than executed? `per_thread`: stream 0 is the thread's own. Asks the
-// driver only while some capture is active. errno is kept.
-bool ask_if_captured(CUstream stream, bool per_thread) noexcept;
+// driver::is_capturing(), which is asked only while some capture is active.
 inline bool is_captured(CUstream stream, bool per_thread) noexcept {
   if (__builtin_expect(driver::g_captures.load(std::memory_order_relaxed) <= 0, 1)) return false;
-  return ask_if_captured(stream, per_thread);
+  return driver::is_capturing(stream, per_thread);
 }
 
 inline std::uint32_t elapsed(std::uint64_t begin) noexcept {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "shim/driver/real_driver.h"
+#include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/lifecycle.h"
 
 extern "C" {
@@ -62,15 +63,7 @@ void forget_driver(std::uintptr_t begin, std::uintptr_t end) noexcept {
 int find_driver(dl_phdr_info* info, std::size_t, void* data) {
   if (info->dlpi_name == nullptr || !is_driver_name(info->dlpi_name)) return 0;
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  std::uintptr_t begin = UINTPTR_MAX;
-  std::uintptr_t end = 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& segment = info->dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD) continue;
-    const std::uintptr_t first = info->dlpi_addr + segment.p_vaddr;
-    if (first < begin) begin = first;
-    if (first + segment.p_memsz > end) end = first + segment.p_memsz;
-  }
+  const auto [begin, end] = lifecycle::extent_of(*info);
   if (address < begin || address >= end) return 0;
   const std::uintptr_t known = g_driver.begin.load(std::memory_order_relaxed);
   if (known != 0 && known != begin) forget_driver(known, g_driver.end.load(std::memory_order_relaxed));

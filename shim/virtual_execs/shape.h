@@ -62,6 +62,9 @@ struct Shape {
   Sequence sequence;  // once `sequenced`: how its nodes are launched one by one; no lanes: they are not
 };
 
+// Nodes, edges, attributes and fixed words, as bytes: the same for equal ones. Throws std::bad_alloc.
+std::string content_of(const Shape& shape);
+
 // Keeps every shape once. One thread at a time.
 class Shapes {
  public:

@@ -130,6 +130,9 @@ class VirtualExecs {
   VirtualExecs() = default;
   using Lock = std::lock_guard<std::mutex>;
 
+  template <class Act>
+  void note_change(const Act& act) noexcept;
+
   // With table_ held.
   Virtual* find(CUgraphExec handle) const noexcept;
   Use use(RealExec* exec) noexcept;
@@ -141,6 +144,7 @@ class VirtualExecs {
   void attach(Virtual& to, RealExec& exec) noexcept;
 
   // With work_ held.
+  Virtual* look_up(CUgraphExec handle) const noexcept;
   void pin(Virtual& v) noexcept;
   bool follow(Virtual& v, const Use& use, const Change& change);
   bool follow_kernel(Virtual& v, std::size_t index, const CUDA_KERNEL_NODE_PARAMS_v2& params);
