@@ -1,4 +1,4 @@
-// Which context is current on the calling thread, as the driver says.
+// Asks the driver for the context that is current on the calling thread.
 #pragma once
 
 #include "shim/driver/real_driver.h"

@@ -1,4 +1,4 @@
-// What Grape follows of a driver function: the column `effects` of hooks.def.
+// The effects of a driver function that Grape follows: the column `effects` of hooks.def.
 #pragma once
 
 #include <cstdint>

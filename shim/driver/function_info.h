@@ -1,5 +1,5 @@
-// What the driver says about a kernel's handle, be it a CUfunction or a CUkernel. Any thread; asks the driver each
-// time.
+// Asks the driver for the name, the owner and the parameters of a kernel. The handle is a CUfunction or a CUkernel. Any
+// thread; nothing is cached.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What the wrappers share: code positions, captures, and the two shapes of events.
+// The parts that all wrappers share: code positions, captures, and the two shapes of events.
 #pragma once
 
 #include <atomic>

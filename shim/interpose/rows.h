@@ -1,4 +1,4 @@
-// The rows of hooks.def at run time: names, wrappers, and where the real functions are.
+// The rows of hooks.def at run time: names, wrappers, and the addresses of the real functions.
 #pragma once
 
 #include <atomic>

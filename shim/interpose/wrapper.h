@@ -1,5 +1,5 @@
-// The wrapper of a row, with exactly the driver function's signature: calls the real function once, records what it
-// did, and returns its result and errno as they were.
+// The wrapper of a row, with exactly the driver function's signature. It calls the real function once, records the
+// call, and returns the result and errno unchanged.
 #pragma once
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-// The dynamic loader's own functions, behind our definitions of them. dlsym cannot be asked for dlsym when we are
-// dlsym, so the loaded objects' symbol tables are read directly.
+// Reads the symbol tables of loaded objects. This library defines dlsym, so it cannot ask dlsym for the loader's own
+// dlsym.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a thread knows about the kernels that it launches: the id under which the trace knows them, and where their
-// parameters lie. Belongs to one thread, in its log's slot; nothing here locks.
+// A thread's cache of the kernels that it launches: the id in the trace, and where the parameters lie. It belongs to
+// one thread, in the slot of its log; nothing here locks.
 #pragma once
 
 #include <algorithm>

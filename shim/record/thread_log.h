@@ -1,6 +1,6 @@
-// The recorder's hot side: each thread writes its events into blocks of its own; a writer thread takes them to disk.
-// No locks, no system calls and no allocation on the way, except when a thread is first seen. When the bounded pool
-// of blocks is empty, events are dropped and counted (kLost), never waited for.
+// The hot side of recording: each thread writes its events into its own blocks, and a writer thread takes them to disk.
+// There is no lock, system call or allocation, except when a thread is first seen. When the bounded pool of blocks is
+// empty, events are dropped and counted (kLost).
 #pragma once
 
 #include <x86intrin.h>
