@@ -6,7 +6,7 @@ using grape::interpose::test::finish;
 using grape::interpose::test::in_grape;
 
 extern "C" {
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects)                          \
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects)                 \
   int linked_##symbol(std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, \
                       std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, \
                       std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t) __asm__(#symbol);
@@ -18,7 +18,7 @@ FakeState* fake_state();
 int main() {
   FakeState& state = *fake_state();
   std::uint32_t row = 0;
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects)           \
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects)  \
   if (std::strcmp(#base, "cuGetProcAddress") != 0) {                                             \
     EXPECT(linked_##symbol(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 0, #symbol);       \
     EXPECT(state.counts[row] == 1, #symbol);                                                     \
