@@ -35,6 +35,11 @@ const Row& row_of(RefusalId id) noexcept { return kRows[static_cast<std::size_t>
 
 }  // namespace
 
+Refusal::Refusal(const Refusal& other) = default;
+Refusal::Refusal(Refusal&& other) noexcept = default;
+Refusal& Refusal::operator=(const Refusal& other) = default;
+Refusal& Refusal::operator=(Refusal&& other) noexcept = default;
+
 std::string text_of(RefusalId id, const std::string_view* parts, std::size_t count) {
   std::string_view rest = row_of(id).text;
   std::string text;

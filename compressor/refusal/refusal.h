@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace grape::refusal {
 
@@ -23,6 +24,16 @@ struct Refusal {
   RefusalId id = RefusalId::none;
   std::string text;   // one line, in words for the user
   std::string place;  // "net.py:12 in Net.forward"; empty: not known
+
+  Refusal() noexcept = default;
+  Refusal(RefusalId of, std::string words, std::string where = {}) noexcept
+      : id(of), text(std::move(words)), place(std::move(where)) {}
+  // Out of line: hundreds of places have them, and few run.
+  Refusal(const Refusal& other);
+  Refusal(Refusal&& other) noexcept;
+  Refusal& operator=(const Refusal& other);
+  Refusal& operator=(Refusal&& other) noexcept;
+  ~Refusal() = default;
   explicit operator bool() const noexcept { return id != RefusalId::none; }
 };
 
@@ -51,7 +62,7 @@ template <std::size_t count, typename... Parts>
 [[gnu::cold, gnu::noinline]] Refusal make(Form<count> form, const Parts&... parts) {
   static_assert(sizeof...(parts) == count, "the row's text takes another number of parts");
   const std::string_view all[count + 1] = {std::string_view(parts)...};
-  return {form.id, text_of(form.id, all, count), {}};
+  return {form.id, text_of(form.id, all, count)};
 }
 
 // "no memory": short enough to need none.

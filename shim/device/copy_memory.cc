@@ -22,14 +22,12 @@ std::int64_t seconds() noexcept { return static_cast<std::int64_t>(monotonic_sec
 
 CUresult free_memory(std::size_t& bytes) noexcept {
   std::size_t total = 0;
-  auto* info = real::get_cuMemGetInfo_v2();
-  return info != nullptr ? info(&bytes, &total) : CUDA_ERROR_NOT_SUPPORTED;
+  return real::call_cuMemGetInfo_v2(&bytes, &total);
 }
 
 void free_block(CopyMemory::Block& block) noexcept {
   const RelaxedCapture relaxed;
-  auto* free = real::get_cuMemFree_v2();
-  if (block.address != 0 && free != nullptr) free(block.address);
+  if (block.address != 0) real::call_cuMemFree_v2(block.address);
   block = {};
 }
 

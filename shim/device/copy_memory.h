@@ -1,6 +1,7 @@
-// Device memory for the copies that a proof makes. Allocating and freeing it waits for the device and takes as long as
-// the rest of the proof; so what one proof is done with is kept for the next. It is released when no proof came for a
-// while, when the program is refused memory of its own, and when much of what is free would be ours.
+// Device memory for the copies that a proof makes. Allocating and freeing such memory waits for the device, and takes
+// as long as the rest of the proof. So the blocks of one proof are kept for the next. They are released when no proof
+// came for a while, or when the program is refused memory of its own. Blocks that would be much of the free memory are
+// not kept.
 #pragma once
 
 #include <cuda.h>

@@ -1,6 +1,6 @@
-// Hashes of device memory, to compare what two runs wrote without bringing it to the host. A 64-bit sum over mixed
-// (position, word) pairs: equal memory gives equal hashes; different memory does so once in 2^64, and never if only one
-// word of 8 bytes differs.
+// Hashes of device memory, which compare the results of two runs without bringing them to the host. A hash is a 64-bit
+// sum over mixed (position, word) pairs. Equal memory has equal hashes. Different memory has equal hashes once in 2^64,
+// and never if only one word of 8 bytes differs.
 #pragma once
 
 #include <cuda.h>

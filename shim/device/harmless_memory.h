@@ -1,4 +1,4 @@
-// Device memory that nobody uses: for words that look like addresses and should be padding.
+// Device memory that nobody uses, for words that look like addresses and should be padding.
 #pragma once
 
 #include <cstdint>

@@ -23,10 +23,8 @@ bool failed(const char* call, CUresult result, refusal::Refusal& error) {
 }
 
 void unload(OwnKernels& kernels) noexcept {
-  auto* free_memory = real::get_cuMemFree_v2();
-  auto* unload_module = real::get_cuModuleUnload();
-  if (kernels.sums != 0 && free_memory != nullptr) free_memory(kernels.sums);
-  if (kernels.module != nullptr && unload_module != nullptr) unload_module(kernels.module);
+  if (kernels.sums != 0) real::call_cuMemFree_v2(kernels.sums);
+  if (kernels.module != nullptr) real::call_cuModuleUnload(kernels.module);
 }
 
 bool load(OwnKernels& kernels, refusal::Refusal& error) {
@@ -93,8 +91,7 @@ std::uint32_t own_kernel_blocks(std::uint64_t bytes, std::uint64_t bytes_per_thr
 
 std::string name_of_error(CUresult result) {
   const char* name = nullptr;
-  auto* name_of = real::get_cuGetErrorName();
-  if (name_of != nullptr && name_of(result, &name) == CUDA_SUCCESS && name != nullptr) return name;
+  if (real::call_cuGetErrorName(result, &name) == CUDA_SUCCESS && name != nullptr) return name;
   return "error " + std::to_string(static_cast<int>(result));
 }
 
@@ -103,12 +100,11 @@ refusal::Refusal driver_error(const char* call, CUresult result) {
 }
 
 RelaxedCapture::RelaxedCapture() noexcept {
-  auto* exchange = real::get_cuThreadExchangeStreamCaptureMode();
-  changed_ = exchange != nullptr && exchange(&mode_) == CUDA_SUCCESS;
+  changed_ = real::call_cuThreadExchangeStreamCaptureMode(&mode_) == CUDA_SUCCESS;
 }
 
 RelaxedCapture::~RelaxedCapture() {
-  if (changed_) real::get_cuThreadExchangeStreamCaptureMode()(&mode_);
+  if (changed_) real::call_cuThreadExchangeStreamCaptureMode(&mode_);
 }
 
 namespace {

@@ -1,5 +1,5 @@
-// The kernels that Grape brings along: a copy, a fill and a hash. One small PTX text, which the driver compiles once
-// for each context.
+// The kernels that Grape brings along: a copy, a fill and a hash. They are one small PTX text, which the driver
+// compiles once for each context.
 #pragma once
 
 #include <cuda.h>

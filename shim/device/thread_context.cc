@@ -8,29 +8,24 @@ namespace real = driver::real;
 namespace {
 
 bool make_primary_current(std::int32_t device) noexcept {
-  auto* set = real::get_cuCtxSetCurrent();
-  CUcontext context = set != nullptr ? primary_context(device) : nullptr;
-  return context != nullptr && set(context) == CUDA_SUCCESS;
+  CUcontext context = primary_context(device);
+  return context != nullptr && real::call_cuCtxSetCurrent(context) == CUDA_SUCCESS;
 }
 
 }  // namespace
 
 // The runtime keeps the primary context alive: what is retained here to get it is given back at once.
 CUcontext primary_context(std::int32_t ordinal) noexcept {
-  auto* get_device = real::get_cuDeviceGet();
-  auto* state = real::get_cuDevicePrimaryCtxGetState();
-  auto* retain = real::get_cuDevicePrimaryCtxRetain();
-  auto* release = real::get_cuDevicePrimaryCtxRelease_v2();
   CUdevice device = 0;
   unsigned flags = 0;
   int active = 0;
   CUcontext context = nullptr;
-  if (get_device == nullptr || state == nullptr || retain == nullptr || release == nullptr ||
-      get_device(&device, ordinal) != CUDA_SUCCESS || state(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
-      retain(&context, device) != CUDA_SUCCESS) {
+  if (real::get_cuDevicePrimaryCtxRelease_v2() == nullptr || real::call_cuDeviceGet(&device, ordinal) != CUDA_SUCCESS ||
+      real::call_cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+      real::call_cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
     return nullptr;
   }
-  release(device);
+  real::call_cuDevicePrimaryCtxRelease_v2(device);
   return context;
 }
 
@@ -56,8 +51,7 @@ void ContextScope::leave() noexcept {
   CUcontext popped = nullptr;
   if (real::get_cuCtxPopCurrent_v2()(&popped) == CUDA_SUCCESS) return;
   // It lies deeper than before, but it is the one that is current.
-  auto* set = real::get_cuCtxSetCurrent();
-  if (set != nullptr) set(before_);
+  real::call_cuCtxSetCurrent(before_);
 }
 
 }  // namespace grape::replay

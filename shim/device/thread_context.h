@@ -1,6 +1,6 @@
-// Which context is current on a thread. One that did no work on a device yet has none; the CUDA runtime makes the
-// device's primary one current for it with its first work. A replay may be that. PyTorch's operators make the context
-// of their tensors' device current for a moment, where that is not the current device; so do replays of them.
+// The CUDA context that is current on a thread. A thread has none before its first work on a device; the CUDA runtime
+// then makes the device's primary context current. A replay may be that first work. PyTorch's operators make the
+// context of their tensors' device current for a moment if it is not; so do their replays.
 #pragma once
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// How far an image of device code reaches, of which the driver is given the beginning alone.
+// The size of an image of device code. The driver is given only the address where the image begins.
 #pragma once
 
 #include <cstdint>

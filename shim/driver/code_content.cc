@@ -159,9 +159,8 @@ void code_obtained(CUmodule* module, CUlibrary library) noexcept {
 
 void code_obtained(CUfunction* function, CUkernel kernel) noexcept {
   if (g_obtained.has(number(*function), number(kernel))) return;
-  auto* library_of = real::get_cuKernelGetLibrary();
   CUlibrary library = nullptr;
-  if (library_of == nullptr || library_of(&library, kernel) != CUDA_SUCCESS) return;
+  if (real::call_cuKernelGetLibrary(&library, kernel) != CUDA_SUCCESS) return;
   Known& all = known();
   const std::lock_guard<std::mutex> lock(all.mutex);
   try {
@@ -199,8 +198,7 @@ std::string machine() {
   std::string text;
   char line[320];
   int count = 0, version = 0;
-  auto* version_of = real::get_cuDriverGetVersion();
-  if (version_of != nullptr && version_of(&version) == CUDA_SUCCESS) text = "driver=" + std::to_string(version) + '\n';
+  if (real::call_cuDriverGetVersion(&version) == CUDA_SUCCESS) text = "driver=" + std::to_string(version) + '\n';
   auto* count_of = real::get_cuDeviceGetCount();
   auto* name_of = real::get_cuDeviceGetName();
   auto* attribute = real::get_cuDeviceGetAttribute();

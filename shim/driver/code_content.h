@@ -1,5 +1,5 @@
-// Which code a kernel is, in terms that hold in other processes: the content of the module that it came from. Followed
-// in replay mode: small images, and all where GRAPE_CACHE asks for it. Any thread.
+// Follows which module a kernel's code came from, so that other processes can recognise the kernel by the module's
+// content. Mode replay follows small images, and all images where GRAPE_CACHE asks for it. Any thread.
 #pragma once
 
 #include <atomic>
@@ -10,10 +10,10 @@
 namespace grape::driver {
 
 extern std::atomic<bool> g_follows_code;
-// From here on, images up to that size; once, before any is loaded.
+// Follows images up to that size from now on. Called once, before any image is loaded.
 void follow_code(std::uint64_t most_bytes) noexcept;
 
-// What wrappers tell: after a call that succeeded, and before code is unloaded. `options`: of the compiler.
+// The wrappers report calls that succeeded; code_unloaded() comes before the call. `options`: of the compiler.
 void code_loaded(CUmodule* module, const void* image, unsigned count = 0, const CUjit_option* options = nullptr,
                  void** = nullptr) noexcept;
 void code_loaded(CUlibrary* library, const void* image, const CUjit_option* options, void**, unsigned count,

@@ -1,4 +1,4 @@
-// Which context is current on the calling thread, as the driver says.
+// Asks the driver for the context that is current on the calling thread.
 #pragma once
 
 #include "shim/driver/real_driver.h"
@@ -6,10 +6,7 @@
 namespace grape::driver {
 
 // `out`: null where the thread has none; as it was where the driver does not say.
-inline CUresult current_context(CUcontext& out) noexcept {
-  auto* get = real::get_cuCtxGetCurrent();
-  return get != nullptr ? get(&out) : CUDA_ERROR_NOT_SUPPORTED;
-}
+inline CUresult current_context(CUcontext& out) noexcept { return real::call_cuCtxGetCurrent(&out); }
 
 // Null also where the driver does not say.
 inline CUcontext current_context() noexcept {

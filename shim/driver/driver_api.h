@@ -1,4 +1,4 @@
-// CUDA's headers with all versions of all types. The function names in them are macros here: never use them.
+// CUDA's headers with all versions of all types. Plain <cuda.h> renames functions by macros: include this file first.
 #pragma once
 
 #define __CUDA_API_VERSION_INTERNAL

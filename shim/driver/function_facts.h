@@ -1,9 +1,9 @@
-// What is known of a driver function by its name (functions.def), at compile time.
+// The effects of a driver function that Grape follows: the column `effects` of hooks.def.
 #pragma once
 
 #include <cstdint>
-
-#include "shim/driver/same_text.h"
+#include <string_view>
+#include <type_traits>
 
 namespace grape::driver {
 
@@ -70,27 +70,38 @@ enum class InCall : std::uint8_t {
 };
 
 struct FunctionFacts {
-  const char* base;
   MemoryEffect memory = MemoryEffect::kNone;
   GraphDoor graphs = GraphDoor::kNone;
   CodeEffect code = CodeEffect::kNone;
   HostData host_data = HostData::kNone;
   InCall in_call = InCall::kByClass;
+
+  constexpr FunctionFacts() noexcept = default;
+  // One column's value stands for a row with nothing else.
+  constexpr FunctionFacts(MemoryEffect value) noexcept : memory(value) {}  // NOLINT(google-explicit-constructor)
+  constexpr FunctionFacts(GraphDoor value) noexcept : graphs(value) {}     // NOLINT(google-explicit-constructor)
+  constexpr FunctionFacts(CodeEffect value) noexcept : code(value) {}      // NOLINT(google-explicit-constructor)
+  constexpr FunctionFacts(HostData value) noexcept : host_data(value) {}   // NOLINT(google-explicit-constructor)
+  constexpr FunctionFacts(InCall value) noexcept : in_call(value) {}       // NOLINT(google-explicit-constructor)
 };
 
-inline constexpr FunctionFacts kFunctions[] = {
-#define GRAPE_FUNCTION(base, memory, graphs, code, host_data, in_call) \
-  {#base, MemoryEffect::memory, GraphDoor::graphs, CodeEffect::code, HostData::host_data, InCall::in_call},
-#include "shim/driver/functions.def"
-#undef GRAPE_FUNCTION
-};
+inline constexpr FunctionFacts kNoEffect;
+
+// Two values of the columns, or sets of them, which have no column in common.
+template <class A, class B,
+          class = std::enable_if_t<std::is_convertible_v<A, FunctionFacts> && std::is_convertible_v<B, FunctionFacts>>>
+constexpr FunctionFacts operator|(A a, B b) noexcept {
+  FunctionFacts both = a;
+  const FunctionFacts more = b;
+  if (more.memory != MemoryEffect::kNone) both.memory = more.memory;
+  if (more.graphs != GraphDoor::kNone) both.graphs = more.graphs;
+  if (more.code != CodeEffect::kNone) both.code = more.code;
+  if (more.host_data != HostData::kNone) both.host_data = more.host_data;
+  if (more.in_call != InCall::kByClass) both.in_call = more.in_call;
+  return both;
+}
 
 // `base`: a name without version and stream suffixes.
-constexpr FunctionFacts facts_of(const char* base) noexcept {
-  for (const FunctionFacts& facts : kFunctions) {
-    if (same_text(facts.base, base)) return facts;
-  }
-  return {base};
-}
+InCall in_call_of(std::string_view base) noexcept;
 
 }  // namespace grape::driver

@@ -1,4 +1,4 @@
-// Kernels and the machine in terms that hold in other processes. Any thread.
+// Describes kernels and the machine in terms that hold in other processes. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace grape::driver {
 
-// Of a kernel (CUfunction or CUkernel) by its name and its module's content. False: not known (it was loaded from a
-// file, linked, compiled with options that change it; it is larger than what is followed; or no code is).
+// The digest of a kernel (CUfunction or CUkernel), from its name and its module's content. False: not known. The module
+// was loaded from a file, linked, or compiled with options that change it; or it is too large, or no code is followed.
 bool kernel_content(std::uint64_t handle, cache::Digest& digest) noexcept;
 
 // Modules and libraries that were loaded so far, from memory, while code is followed.

@@ -1,4 +1,4 @@
-// The kernel in the parameter struct of a graph node, if it has one; and parameters in one buffer.
+// Finds the kernel in the parameter struct of a graph node, and the parameters that came as one buffer.
 #pragma once
 
 #include <cstddef>

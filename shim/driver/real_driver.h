@@ -1,5 +1,5 @@
-// The driver's own functions that Grape itself calls: queries, and what it replays with. Looked up at their first use;
-// null where the driver is too old. Any thread.
+// The driver's own functions that Grape itself calls: queries, and what it replays with. Looked up at their first use.
+// Where the driver is too old, get_...() is null and call_...() gives CUDA_ERROR_NOT_SUPPORTED. Any thread.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,6 @@ namespace grape::driver {
   X(cuKernelGetParamInfo, PFN_cuKernelGetParamInfo_v12040)                           \
   X(cuKernelGetLibrary, PFN_cuKernelGetLibrary_v12050)                               \
   X(cuStreamIsCapturing, PFN_cuStreamIsCapturing_v10000)                             \
-  X(cuStreamIsCapturing_ptsz, PFN_cuStreamIsCapturing_v10000_ptsz)                   \
   X(cuGraphGetNodes, PFN_cuGraphGetNodes_v10000)                                     \
   X(cuGraphGetEdges, PFN_cuGraphGetEdges_v10000)                                     \
   X(cuGraphGetEdges_v2, PFN_cuGraphGetEdges_v12030)                                  \
@@ -115,6 +114,11 @@ namespace real {
   inline std::atomic<void*> slot_##symbol{nullptr};                                        \
   inline type get_##symbol() noexcept {                                                    \
     return reinterpret_cast<type>(grape::driver::detail::look_up(slot_##symbol, #symbol)); \
+  }                                                                                        \
+  template <class... A>                                                                    \
+  CUresult call_##symbol(A... arguments) noexcept {                                        \
+    auto* function = get_##symbol();                                                       \
+    return function != nullptr ? function(arguments...) : CUDA_ERROR_NOT_SUPPORTED;        \
   }
 GRAPE_REAL_DRIVER(GRAPE_X)
 #undef GRAPE_X

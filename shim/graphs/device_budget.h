@@ -1,5 +1,5 @@
-// GRAPE_MEMORY_BUDGET, shared by the graphs of Grape's own replays and, where they are virtual, the program's:
-// estimates of what the driver keeps for each of both on the device, in bytes. Any thread.
+// GRAPE_MEMORY_BUDGET, shared by the graphs of Grape's replays and, where they are virtual, the program's graphs.
+// Estimates the bytes that the driver keeps on the device for each side. Any thread.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// A region's execs. A program that no exec holds takes one of its own shape over, by setting the nodes that differ:
-// some hundred microseconds for hundreds of nodes, where building takes milliseconds and memory. One that comes again
-// and again gets an exec of its own, as long as the budget lasts. One thread at a time per object.
+// A region's executable graphs (execs). A program without an exec takes over one of its own shape: the nodes that
+// differ are set, which takes some hundred microseconds for hundreds of nodes. Building takes milliseconds, and memory.
+// A program that comes again and again gets its own exec, as long as the budget lasts. One thread at a time per object.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ namespace grape::replay {
 
 class ExecPool {
  public:
-  // An exec that holds the program's segment, bound to `bindings`: valid until the pool is asked for another program's.
-  // Null and one line in `error` if the driver refuses. `program` and `plan` must stay where they are until forget();
-  // what is not in the program's head is only asked for where no exec holds it.
+  // Returns an exec that holds the program's segment, bound to `bindings`. It is valid until the pool is asked for
+  // another program. Null and one line in `error` if the driver refuses. `program` and `plan` must stay where they are
+  // until forget(). The whole program is loaded only if no exec holds it.
   GraphExec* take(const store::KeptProgram& program, program::Segment segment, const program::ArenaPlan& plan,
                   const program::Bindings& bindings, refusal::Refusal& error) noexcept;
-  // `to` is `from` with other words: it takes over the execs that hold `from`, bound. Where that fails take() builds.
+  // `to` is `from` with other words. Moves the execs of `from` to `to`, bound. Where that fails, take() builds later.
   void hand_over(const store::KeptProgram& from, const store::KeptProgram& to, const program::ArenaPlan& plan,
                  const program::Bindings& bindings) noexcept;
   // The program is about to go: so do the execs that hold it.

@@ -99,18 +99,15 @@ struct GraphExec::State {
 void GraphExec::State::destroy() noexcept {
   if (exec == nullptr && graph == nullptr) return;
   const ContextScope scope(context);  // where it cannot be entered the driver says what it says of these handles
-  auto* destroy_exec = real::get_cuGraphExecDestroy();
-  auto* destroy_graph = real::get_cuGraphDestroy();
-  if (exec != nullptr && destroy_exec != nullptr) destroy_exec(exec);
-  if (graph != nullptr && destroy_graph != nullptr) destroy_graph(graph);
+  if (exec != nullptr) real::call_cuGraphExecDestroy(exec);
+  if (graph != nullptr) real::call_cuGraphDestroy(graph);
   exec = nullptr;
   graph = nullptr;
 }
 
 bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode handle, refusal::Refusal& error) const {
-  auto* set = real::get_cuGraphKernelNodeSetAttribute();
   const auto apply = [&](CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {
-    const CUresult result = set != nullptr ? set(handle, id, &value) : CUDA_ERROR_NOT_SUPPORTED;
+    const CUresult result = real::call_cuGraphKernelNodeSetAttribute(handle, id, &value);
     if (result != CUDA_SUCCESS) {
       error = refusal::make(refusal::driver_error_of_attribute, "cuGraphKernelNodeSetAttribute", name_of_error(result),
                             std::to_string(id));

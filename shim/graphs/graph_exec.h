@@ -1,6 +1,6 @@
-// A program on the driver: built node by node, bound to addresses, launched. Calls the driver's real functions
-// (shim/driver/real_driver.h), never our wrappers. One thread at a time per object; contexts as PyTorch has them
-// (the device's primary context, current on the calling thread).
+// A program as an executable graph of the driver: built node by node, bound to addresses, launched. Calls the driver's
+// real functions (shim/driver/real_driver.h), never our wrappers. One thread at a time per object. The context is
+// PyTorch's: the device's primary one, current on the calling thread.
 #pragma once
 
 #include <cuda.h>
@@ -19,10 +19,9 @@ namespace grape::replay {
 class GraphExec {
  public:
   // Builds and instantiates with the given addresses. Null and one line in `error` if the driver refuses anything;
-  // whatever was made is destroyed again. `program`, not null, is shared; `plan` must outlive the result and stay as it
-  // is; so must the modules of its kernels (record::g_module_epoch tells of unloads). Copies and memsets become kernels
-  // of our own, since nodes of their kinds keep a straight line from launching fast. Only the nodes of `segment` are
-  // built: what they follow in others has been launched before.
+  // nothing is left behind then. `program`, not null, is shared. `plan` and the modules of the kernels must outlive the
+  // result, unchanged (record::g_module_epoch tells of unloads). Copies and memsets become kernels of our own: a chain
+  // of kernel nodes launches faster. Only the nodes of `segment` are built; earlier segments were launched before.
   static std::unique_ptr<GraphExec> build(std::shared_ptr<const program::Program> program, program::Segment segment,
                                           const program::ArenaPlan& plan, const program::Bindings& bindings,
                                           refusal::Refusal& error) noexcept;
@@ -42,8 +41,8 @@ class GraphExec {
   bool fits(const program::Program& program, program::Segment segment) const noexcept;  // could it adopt it?
   bool usable() const noexcept;
   const program::Program* holds() const noexcept;
-  // Where the value is that the host reads behind the segment, once a launch is done: the same place after each launch.
-  // Null: it is to be copied. Who gives up waiting abandons it.
+  // The place of the value that the host reads behind the segment; the same after each launch. Null: the value is to be
+  // copied. A caller that gives up waiting abandons the place.
   std::shared_ptr<Landing> value() const noexcept;
   // Sends what was set since the last launch to the device, beside the work that is under way.
   void upload() noexcept;

@@ -57,12 +57,10 @@ void add_places() noexcept {
   if (memory == MAP_FAILED) return;
   const std::uint32_t gone = g_gone.load();
   CUcontext context = driver::current_context();
-  auto* know = driver::real::get_cuMemHostRegister_v2();
-  const bool known = know != nullptr && know(memory, kAll, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+  const bool known = driver::real::call_cuMemHostRegister_v2(memory, kAll, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
   // With one address space for all, what is known is mapped, on most devices at its own address.
-  auto* find = driver::real::get_cuMemHostGetDevicePointer_v2();
   CUdeviceptr address = 0;
-  const bool mapped = known && find != nullptr && find(&address, memory, 0) == CUDA_SUCCESS &&
+  const bool mapped = known && driver::real::call_cuMemHostGetDevicePointer_v2(&address, memory, 0) == CUDA_SUCCESS &&
                       address == reinterpret_cast<CUdeviceptr>(memory);
   for (std::size_t i = 0; i < kPlaces; ++i) {
     give(static_cast<char*>(memory) + i * Landing::kBytes, !known, mapped ? context : nullptr, gone);

@@ -1,6 +1,6 @@
-// Where values that the host reads from the device arrive. Ordinary memory of ours, which outlives every context, made
-// known to the driver where it allows that: a copy then does not wait by itself, and may be asked for right behind the
-// work that it reads, and kernels may write there. Any thread.
+// Host memory where values that the host reads from the device arrive. It outlives every context, and is registered
+// with the driver where that is allowed. A copy to registered memory does not wait, so it may be enqueued right behind
+// the work that it reads, and kernels may write to the memory. Any thread.
 #pragma once
 
 #include <cuda.h>
@@ -16,8 +16,8 @@ class Landing {
 
   // Takes a place; a context is current. No copy to it may be under way when it goes.
   Landing() noexcept;
-  // One where kernels of `context`, which is current, may write as well, at the same address. None, if the driver maps
-  // no memory of the host in that way.
+  // A place where kernels of `context`, which is current, may write as well, at the same address. data() is null if the
+  // driver maps no host memory in that way.
   explicit Landing(CUcontext context) noexcept;
   ~Landing();
   Landing(const Landing&) = delete;
@@ -37,7 +37,7 @@ class Landing {
   std::uint32_t gone_before_ = 0;
 };
 
-// A context is gone, and with it what it had mapped.
+// A context is gone, and with it the memory that it had mapped.
 void note_context_gone() noexcept;
 
 }  // namespace grape::replay

@@ -1,4 +1,5 @@
-// A program's kernel nodes as the driver takes them. No driver calls; one thread at a time per object.
+// Converts a program's kernel nodes to the driver's parameter structs. Makes no driver calls; one thread at a time per
+// object.
 #pragma once
 
 #include <cuda.h>

@@ -22,11 +22,9 @@ constexpr std::uint32_t kMostGridY = 65535;
 // functions for each kind answer.
 bool is_kernel_handle(std::uint64_t handle) noexcept {
   const char* name = nullptr;
-  auto* function_name = real::get_cuFuncGetName();
-  auto* kernel_name = real::get_cuKernelGetName();
-  if (function_name == nullptr || kernel_name == nullptr) return false;
-  return function_name(&name, reinterpret_cast<CUfunction>(handle)) != CUDA_SUCCESS &&
-         kernel_name(&name, reinterpret_cast<CUkernel>(handle)) == CUDA_SUCCESS;
+  return real::get_cuFuncGetName() != nullptr &&
+         real::call_cuFuncGetName(&name, reinterpret_cast<CUfunction>(handle)) != CUDA_SUCCESS &&
+         real::call_cuKernelGetName(&name, reinterpret_cast<CUkernel>(handle)) == CUDA_SUCCESS;
 }
 
 bool shape_own(const Program& program, const RecordedNode& node, const OwnKernels& own,

@@ -1,5 +1,5 @@
-// A program's nodes as kernels of the driver's, all but their parameters. Copies and memsets are kernels of our own.
-// One thread at a time per object; the program's context is current.
+// Converts a program's nodes to kernel nodes of the driver, all but their parameters. Copies and memsets become kernels
+// of our own. One thread at a time per object; the program's context is current.
 #pragma once
 
 #include <cuda.h>

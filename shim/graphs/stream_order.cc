@@ -7,30 +7,25 @@ namespace grape::replay {
 namespace real = driver::real;
 
 StreamOrder::~StreamOrder() {
-  auto* destroy = real::get_cuEventDestroy_v2();
-  if (event_ != nullptr && destroy != nullptr) destroy(event_);
+  if (event_ != nullptr) real::call_cuEventDestroy_v2(event_);
 }
 
 CUresult StreamOrder::begin(CUstream stream, const std::vector<CUstream>& others) noexcept {
   if (others.empty()) return CUDA_SUCCESS;
-  auto* create = real::get_cuEventCreate();
-  auto* record = real::get_cuEventRecord();
-  auto* wait = real::get_cuStreamWaitEvent();
-  if (create == nullptr || record == nullptr || wait == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  CUresult result = event_ != nullptr ? CUDA_SUCCESS : create(&event_, CU_EVENT_DISABLE_TIMING);
+  CUresult result = event_ != nullptr ? CUDA_SUCCESS : real::call_cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING);
   if (result != CUDA_SUCCESS) event_ = nullptr;
   for (std::size_t i = 0; i < others.size() && result == CUDA_SUCCESS; ++i) {
-    result = record(event_, others[i]);
-    if (result == CUDA_SUCCESS) result = wait(stream, event_, 0);
+    result = real::call_cuEventRecord(event_, others[i]);
+    if (result == CUDA_SUCCESS) result = real::call_cuStreamWaitEvent(stream, event_, 0);
   }
   return result;
 }
 
 CUresult StreamOrder::end(CUstream stream, const std::vector<CUstream>& others) noexcept {
   if (others.empty()) return CUDA_SUCCESS;
-  bool ordered = real::get_cuEventRecord()(event_, stream) == CUDA_SUCCESS;
+  bool ordered = real::call_cuEventRecord(event_, stream) == CUDA_SUCCESS;
   for (const CUstream other : others) {
-    ordered = ordered && real::get_cuStreamWaitEvent()(other, event_, 0) == CUDA_SUCCESS;
+    ordered = ordered && real::call_cuStreamWaitEvent(other, event_, 0) == CUDA_SUCCESS;
   }
   // The others find it done.
   if (ordered || real::get_cuStreamSynchronize() == nullptr) return CUDA_SUCCESS;

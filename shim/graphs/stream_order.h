@@ -1,5 +1,5 @@
-// What stands on one stream for work that was on several: it follows what they had, and they wait for it. Calls the
-// driver's real functions. One thread at a time per object; the streams' context is current.
+// Orders work on one stream that was recorded on several: the work follows the other streams, and they wait for it.
+// Calls the driver's real functions. One thread at a time per object; the streams' context is current.
 #pragma once
 
 #include <cuda.h>

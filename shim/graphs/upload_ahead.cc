@@ -29,8 +29,7 @@ std::vector<UploadStream>& streams() {
 // That of the current context; null: the driver gives none.
 CUstream upload_stream() {
   CUcontext context = nullptr;
-  auto* create = real::get_cuStreamCreate();
-  if (create == nullptr || driver::current_context(context) != CUDA_SUCCESS) return nullptr;
+  if (driver::current_context(context) != CUDA_SUCCESS) return nullptr;
   const std::lock_guard<std::mutex> lock(g_mutex);
   for (const UploadStream& one : streams()) {
     if (one.context == context) return one.stream;
@@ -38,7 +37,7 @@ CUstream upload_stream() {
   streams().reserve(streams().size() + 1);
   CUstream stream = nullptr;
   // A stream that the default one does not wait for. Asked for once: null stays null.
-  if (create(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) stream = nullptr;
+  if (real::call_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) stream = nullptr;
   streams().push_back({context, stream});
   return stream;
 }
@@ -46,24 +45,21 @@ CUstream upload_stream() {
 }  // namespace
 
 UploadAhead::~UploadAhead() {
-  auto* destroy = real::get_cuEventDestroy_v2();
-  if (event_ != nullptr && destroy != nullptr) destroy(event_);
+  if (event_ != nullptr) real::call_cuEventDestroy_v2(event_);
 }
 
 void UploadAhead::begin(CUgraphExec exec) noexcept {
-  auto* upload = real::get_cuGraphUpload();
-  auto* create = real::get_cuEventCreate();
-  auto* record = real::get_cuEventRecord();
-  if (upload == nullptr || create == nullptr || record == nullptr || real::get_cuStreamWaitEvent() == nullptr) return;
+  if (real::get_cuStreamWaitEvent() == nullptr) return;
   try {
     const RelaxedCapture relaxed;
     CUstream stream = upload_stream();
     if (stream == nullptr) return;
-    if (event_ == nullptr && create(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) event_ = nullptr;
-    if (event_ == nullptr || upload(exec, stream) != CUDA_SUCCESS) return;
-    pending_ = record(event_, stream) == CUDA_SUCCESS;
+    if (event_ == nullptr && real::call_cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+      event_ = nullptr;
+    if (event_ == nullptr || real::call_cuGraphUpload(exec, stream) != CUDA_SUCCESS) return;
+    pending_ = real::call_cuEventRecord(event_, stream) == CUDA_SUCCESS;
     // Without the event the launch could not be told to come after it.
-    if (!pending_ && real::get_cuStreamSynchronize() != nullptr) real::get_cuStreamSynchronize()(stream);
+    if (!pending_) real::call_cuStreamSynchronize(stream);
   } catch (const std::bad_alloc&) {
     // Then the launch does it.
   }
@@ -73,11 +69,10 @@ void UploadAhead::order(CUstream stream) noexcept {
   if (!pending_) return;
   pending_ = false;
   const RelaxedCapture relaxed;  // asking is what another thread's capture may forbid
-  auto* query = real::get_cuEventQuery();
-  if (query != nullptr && query(event_) == CUDA_SUCCESS) return;
-  if (real::get_cuStreamWaitEvent()(stream, event_, 0) == CUDA_SUCCESS) return;
+  if (real::call_cuEventQuery(event_) == CUDA_SUCCESS) return;
+  if (real::call_cuStreamWaitEvent(stream, event_, 0) == CUDA_SUCCESS) return;
   // Whatever the error is, the launch meets it as well.
-  if (auto* wait = real::get_cuEventSynchronize()) wait(event_);
+  real::call_cuEventSynchronize(event_);
 }
 
 void forget_upload_stream(CUcontext context) noexcept {

@@ -1,6 +1,6 @@
-// What was set in an exec goes to the device with its next launch, which waits for it: a tenth of a millisecond for
-// hundreds of nodes (H200). Sent ahead, on a stream of ours, it is there while the device is still at work on something
-// else. Calls the driver's real functions. One thread at a time per object; the exec's context is current.
+// Sends new node parameters of an exec to the device before its next launch, on a stream of our own. Otherwise the
+// launch sends them and waits: a tenth of a millisecond for hundreds of nodes (H200). Calls the driver's real
+// functions. One thread at a time per object; the exec's context is current.
 #pragma once
 
 #include <cuda.h>
@@ -14,7 +14,7 @@ class UploadAhead {
   UploadAhead(const UploadAhead&) = delete;
   UploadAhead& operator=(const UploadAhead&) = delete;
 
-  // Sends it, or leaves it to the launch.
+  // Sends the parameters, or leaves them to the launch.
   void begin(CUgraphExec exec) noexcept;
   // Before a launch into `stream`, which must not be under capture: it comes after the upload. That is not left to the
   // driver, whose documentation orders uploads behind launches but says nothing of launches behind uploads.

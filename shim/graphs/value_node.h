@@ -1,6 +1,6 @@
-// A value that the host reads behind a part of a program, brought to the host's memory by the part's own graph: that
-// takes the host nothing, where a copy behind the graph takes it nearly as long as a graph's launch. One thread at a
-// time per object; the graph's context is current.
+// A graph node that brings a value to the host, which reads it behind this part of a program. The node costs the host
+// nothing; a copy behind the graph costs nearly as much as a graph's launch. One thread at a time per object; the
+// graph's context is current.
 #pragma once
 
 #include <cuda.h>

@@ -1,4 +1,4 @@
-// PyTorch's allocator, seen through the function to which it reports each block.
+// PyTorch's allocator, observed through the function to which it reports each block.
 #pragma once
 
 namespace grape::interpose {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <tuple>
 #include <type_traits>
+#include <utility>
 
 #include "shim/driver/kernel_node.h"
 
@@ -64,13 +65,13 @@ std::uint64_t value_word(T value) noexcept {
   }
 }
 
-// Where the bytes of a blob entry come from. `parameters`: those of the kernel that a node's struct names, a second
-// entry for the same argument.
+// Where the bytes of a blob entry come from.
 struct BlobEntry {
   const void* data = nullptr;
   std::uint32_t bytes = 0;
+  std::uint16_t argument = 0;
   bool cut = false;
-  driver::KernelNode kernel;
+  driver::KernelNode kernel;  // that a node's struct names: its parameters are a second entry for the same argument
 };
 
 // NOLINTBEGIN(bugprone-sizeof-expression): handles are pointers, and arrays of them arrays of pointers
@@ -94,36 +95,55 @@ struct Arguments {
     }
   }
 
+  // Has the argument an entry in the blob, if its call succeeds?
   template <std::size_t I>
-  static BlobEntry entry(const Tuple& arguments) noexcept {
-    constexpr ArgumentKind kKind = argument_kind(Row::kArguments, I);
-    using Type = std::tuple_element_t<I, Tuple>;
-    const auto& value = std::get<I>(arguments);
-    BlobEntry result;
-    if constexpr (kKind.kind == 't') {
-      if (value != nullptr) {
-        result.data = value;
-        result.bytes = static_cast<std::uint32_t>(strnlen(value, kMaxTextBytes));
+  static constexpr bool kHasEntry = argument_kind(Row::kArguments, I).kind == 't' ||
+                                    argument_kind(Row::kArguments, I).kind == 'b';
+
+  // Fills in the entries, in order; returns their end. `out`: room for as many as there are arguments.
+  template <std::size_t... I>
+  static BlobEntry* entries(const Tuple& arguments, BlobEntry* out, std::index_sequence<I...>) noexcept {
+    ((out = entry<I>(arguments, out)), ...);
+    return out;
+  }
+
+ private:
+  template <std::size_t I>
+  static BlobEntry* entry(const Tuple& arguments, BlobEntry* out) noexcept {
+    if constexpr (kHasEntry<I>) {
+      const auto& value = std::get<I>(arguments);
+      out->argument = I;
+      if constexpr (!std::is_pointer_v<std::tuple_element_t<I, Tuple>>) {
+        out->data = &value;
+        out->bytes = sizeof(value);
+      } else {
+        if (value == nullptr) return out;
+        out->data = value;
+        measure<I>(arguments, *out);
       }
-    } else if constexpr (kKind.kind == 'b' && std::is_pointer_v<Type>) {
-      if (value != nullptr) {
-        std::uint64_t count = 1;
-        if constexpr (kKind.count_argument >= 0) {
-          count = value_word(std::get<static_cast<std::size_t>(kKind.count_argument)>(arguments));
-          constexpr std::uint64_t kLess = static_cast<std::uint64_t>(-kKind.count_adjustment);
-          count = count > kLess ? count - kLess : 0;
-        }
-        constexpr std::uint64_t kMost = kMaxArgumentBytes / sizeof(*value);
-        result.cut = count > kMost;
-        result.data = value;
-        result.bytes = static_cast<std::uint32_t>((result.cut ? kMost : count) * sizeof(*value));
-        if constexpr (kKind.count_argument < 0) result.kernel = driver::kernel_node(*value);
-      }
-    } else if constexpr (kKind.kind == 'b') {
-      result.data = &value;
-      result.bytes = sizeof(value);
+      return out + 1;
     }
-    return result;
+    return out;
+  }
+
+  template <std::size_t I>
+  static void measure(const Tuple& arguments, BlobEntry& entry) noexcept {
+    constexpr ArgumentKind kKind = argument_kind(Row::kArguments, I);
+    const auto& value = std::get<I>(arguments);
+    if constexpr (kKind.kind == 't') {
+      entry.bytes = static_cast<std::uint32_t>(strnlen(value, kMaxTextBytes));
+    } else if constexpr (kKind.count_argument < 0) {
+      static_assert(sizeof(*value) <= kMaxArgumentBytes, "a struct is kept whole");
+      entry.bytes = sizeof(*value);
+      entry.kernel = driver::kernel_node(*value);
+    } else {
+      constexpr std::uint64_t kLess = static_cast<std::uint64_t>(-kKind.count_adjustment);
+      constexpr std::uint64_t kMost = kMaxArgumentBytes / sizeof(*value);
+      const std::uint64_t given = value_word(std::get<static_cast<std::size_t>(kKind.count_argument)>(arguments));
+      const std::uint64_t count = given > kLess ? given - kLess : 0;
+      entry.cut = count > kMost;
+      entry.bytes = static_cast<std::uint32_t>((entry.cut ? kMost : count) * sizeof(*value));
+    }
   }
 };
 // NOLINTEND(bugprone-sizeof-expression)

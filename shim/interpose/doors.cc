@@ -23,7 +23,7 @@ bool is_driver_function_name(const char* name) noexcept {
 void* exchange_symbol(const char* symbol, void* real) noexcept {
   if (!lifecycle::active() || !in_driver(real)) return real;
   const std::uint32_t row = find_symbol(symbol);
-  if (row != kRowCount) return adopt(row, real) ? *kRows[row].wrapper : real;
+  if (row != kRowCount) return adopt(row, real) ? grape_wrappers[row] : real;
   return is_query(symbol) ? real : driver::counted(symbol, real);
 }
 
@@ -32,6 +32,18 @@ void* behind_export(const char* symbol, void* found) noexcept {
   void* next = lifecycle::next_symbol(symbol, kDriver);
   if (next == nullptr) return nullptr;
   return lifecycle::active() ? found : next;
+}
+
+// What the program gets for a driver's name. `find`: the real dlsym or dlvsym with that name, by handle.
+template <class Find>
+void* find_for_program(const Find& find, void* handle, const char* symbol) noexcept {
+  lifecycle::tell_of_settings();
+  void* real = find(handle);
+  if (real == nullptr) return nullptr;
+  if (!is_export(real)) return exchange_symbol(symbol, real);
+  void* next = behind_export(symbol, real);
+  // Nothing there but us: the loader itself shall say so, for dlerror.
+  return next != nullptr ? next : find(RTLD_NEXT);
 }
 
 // The addresses that the real cuGetProcAddress gives for the rows' own versions; &g_none: none.
@@ -43,9 +55,10 @@ void* by_version(void* real, AskDriver ask, std::uint32_t row) noexcept {
   if (known == &g_none || in_driver(known)) return known;
   constexpr cuuint64_t kLegacy = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
   constexpr cuuint64_t kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+  char base[sizeof kRows[row].symbol] = {};
+  std::memcpy(base, kRows[row].symbol, std::strcspn(kRows[row].symbol, "_"));
   void* function = nullptr;
-  const CUresult result =
-      ask(real, kRows[row].base, &function, kRows[row].version, kRows[row].per_thread ? kPerThread : kLegacy);
+  const CUresult result = ask(real, base, &function, kRows[row].version, kRows[row].per_thread ? kPerThread : kLegacy);
   if (result != CUDA_SUCCESS || function == nullptr) function = &g_none;
   g_by_version[row].store(function, std::memory_order_relaxed);
   return function;
@@ -60,12 +73,12 @@ void exchange_proc_address(void* real, AskDriver ask, const char* name, void** f
   if (!is_driver_function_name(name) || !in_driver(*function)) return;
   std::uint32_t match = kRowCount;
   for (std::uint32_t row = 0; row < kRowCount; ++row) {
-    if (std::strcmp(kRows[row].base, name) != 0 && std::strcmp(kRows[row].symbol, name) != 0) continue;
+    if (!has_base(row, name) && std::strcmp(kRows[row].symbol, name) != 0) continue;
     if (match != kRowCount && kRows[match].version <= kRows[row].version) continue;
     if (by_version(real, ask, row) == *function) match = row;
   }
   if (match != kRowCount) {
-    if (adopt(match, *function)) *function = *kRows[match].wrapper;
+    if (adopt(match, *function)) *function = grape_wrappers[match];
   } else if (!is_query(name)) {
     *function = driver::counted(name, *function);
   }
@@ -92,29 +105,19 @@ __attribute__((visibility("hidden"))) int grape_exports_symbol(const char* symbo
 }
 
 __attribute__((visibility("hidden"))) void* grape_dlsym_driver(void* handle, const char* symbol) {
-  grape::lifecycle::tell_of_settings();
   auto* real_dlsym = grape::lifecycle::real_dlsym();
   if (real_dlsym == nullptr) return nullptr;
-  void* real = real_dlsym(handle, symbol);
-  if (real == nullptr) return nullptr;
-  if (!grape::interpose::is_export(real)) return grape::interpose::exchange_symbol(symbol, real);
-  void* next = grape::interpose::behind_export(symbol, real);
-  // Nothing there but us: the loader itself shall say so, for dlerror.
-  if (next == nullptr) next = real_dlsym(RTLD_NEXT, symbol);
-  GRAPE_NO_TAIL_CALL(next);
-  return next;
+  void* found = grape::interpose::find_for_program([&](void* in) { return real_dlsym(in, symbol); }, handle, symbol);
+  GRAPE_NO_TAIL_CALL(found);
+  return found;
 }
 
 __attribute__((visibility("hidden"))) void* grape_dlvsym_driver(void* handle, const char* symbol, const char* version) {
-  grape::lifecycle::tell_of_settings();
   auto* real_dlvsym = grape::lifecycle::real_dlvsym();
   if (real_dlvsym == nullptr) return nullptr;
-  void* real = real_dlvsym(handle, symbol, version);
-  if (real == nullptr) return nullptr;
-  if (!grape::interpose::is_export(real)) return grape::interpose::exchange_symbol(symbol, real);
-  void* next = grape::interpose::behind_export(symbol, real);
-  if (next == nullptr) next = real_dlvsym(RTLD_NEXT, symbol, version);
-  GRAPE_NO_TAIL_CALL(next);
-  return next;
+  const auto find = [&](void* in) { return real_dlvsym(in, symbol, version); };
+  void* found = grape::interpose::find_for_program(find, handle, symbol);
+  GRAPE_NO_TAIL_CALL(found);
+  return found;
 }
 }

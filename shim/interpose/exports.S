@@ -6,10 +6,11 @@
 grape_exports_begin:
 
 // The parameters' names must differ from the words below.
-#define GRAPE_HOOK(p_base, p_symbol, p_version, p_pfn, p_thread, p_class, p_action, p_arguments) \
+        .set    row, 0
+#define GRAPE_HOOK(p_base, p_symbol, ...) \
         .globl p_symbol; .type p_symbol, @function; .p2align 4; p_symbol: endbr64; \
-        jmp *grape_linked_##p_symbol(%rip); .size p_symbol, . - p_symbol;
-#include "shim/interpose/hooks.def"
+        jmp *grape_linked + 8 * row(%rip); .size p_symbol, . - p_symbol; .set row, row + 1;
+#include "shim/driver/hooks.def"
 
         .globl  grape_exports_end
         .hidden grape_exports_end

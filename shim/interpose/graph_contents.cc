@@ -1,9 +1,9 @@
 // What is in a graph that the application instantiated: its nodes and edges, children flattened. A child-graph node
 // stands as a node of its own before its contents; what followed it follows the contents' last nodes.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <type_traits>
+#include <new>
+#include <vector>
 
 #include "shim/driver/real_driver.h"
 #include "shim/interpose/recording.h"
@@ -19,44 +19,6 @@ namespace {
 constexpr std::uint32_t kMaxNodes = 4u << 20;
 constexpr int kMaxDepth = 16;
 constexpr std::uint32_t kEdgesPerEvent = 8192;
-
-// A list in malloc'ed memory: no exception when there is none left, the rest of the walk is given up.
-template <class T>
-class List {
- public:
-  List() = default;
-  ~List() { std::free(items_); }
-  List(const List&) = delete;
-  List& operator=(const List&) = delete;
-
-  bool resize(std::size_t count) noexcept {
-    static_assert(std::is_trivially_copyable_v<T>, "grown by realloc");
-    if (count > room_) {
-      const std::size_t room = std::max(count, room_ * 2);
-      auto* larger = static_cast<T*>(std::realloc(items_, room * sizeof(T)));
-      if (larger == nullptr) return false;
-      items_ = larger;
-      room_ = room;
-    }
-    count_ = count;
-    return true;
-  }
-  bool push(const T& item) noexcept {
-    if (!resize(count_ + 1)) return false;
-    items_[count_ - 1] = item;
-    return true;
-  }
-  T* data() noexcept { return items_; }
-  T& operator[](std::size_t i) noexcept { return items_[i]; }
-  std::size_t size() const noexcept { return count_; }
-  T* begin() noexcept { return items_; }
-  T* end() noexcept { return items_ + count_; }
-
- private:
-  T* items_ = nullptr;
-  std::size_t count_ = 0;
-  std::size_t room_ = 0;
-};
 
 struct Edge {
   std::uint32_t from;
@@ -78,15 +40,15 @@ class Walk {
   Walk(record::ThreadLog& log, CUgraphExec exec) noexcept : log_(log), exec_(reinterpret_cast<std::uint64_t>(exec)) {}
 
   // Emits the graph's nodes; `after`: a node that those without predecessors follow, kNone for none. Appends the
-  // nodes that nothing in the graph follows to exits_.
+  // nodes that nothing in the graph follows to exits_. False: the driver does not tell. Throws std::bad_alloc.
   static constexpr std::uint32_t kNone = UINT32_MAX;
-  bool graph(CUgraph graph, std::uint32_t after, int depth) noexcept;
+  bool graph(CUgraph graph, std::uint32_t after, int depth);
   void emit_edges() noexcept;
 
  private:
-  bool node(CUgraphNode handle, int depth, Place* place) noexcept;
-  bool edges(CUgraph graph, List<Place>& places, std::uint32_t after) noexcept;
-  bool read_edges(CUgraph graph, List<CUgraphNode>& from, List<CUgraphNode>& to) noexcept;
+  bool node(CUgraphNode handle, int depth, Place* place);
+  bool edges(CUgraph graph, std::vector<Place>& places, std::uint32_t after);
+  bool read_edges(CUgraph graph, std::vector<CUgraphNode>& from, std::vector<CUgraphNode>& to);
   void emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept;
   void emit(std::uint32_t index, CUgraphNodeType type, const void* bytes, std::uint32_t size) noexcept;
   std::uint64_t* begin_node(std::uint32_t index, CUgraphNodeType type, std::uint32_t function, std::uint32_t bytes,
@@ -103,8 +65,8 @@ class Walk {
   record::ThreadLog& log_;
   std::uint64_t exec_;
   std::uint32_t next_index_ = 0;
-  List<Edge> edges_;
-  List<std::uint32_t> exits_;
+  std::vector<Edge> edges_;
+  std::vector<std::uint32_t> exits_;
 };
 
 std::uint64_t* Walk::begin_node(std::uint32_t index, CUgraphNodeType type, std::uint32_t function, std::uint32_t bytes,
@@ -132,10 +94,8 @@ void Walk::emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept {
   std::memset(&params, 0, sizeof(params));
   CUDA_KERNEL_NODE_PARAMS_v1 older;
   std::memset(&older, 0, sizeof(older));
-  auto* get = driver::real::get_cuGraphKernelNodeGetParams_v2();
-  auto* get_older = driver::real::get_cuGraphKernelNodeGetParams();
-  bool known = get != nullptr && get(handle, &params) == CUDA_SUCCESS;
-  if (!known && get_older != nullptr && get_older(handle, &older) == CUDA_SUCCESS) {
+  bool known = driver::real::call_cuGraphKernelNodeGetParams_v2(handle, &params) == CUDA_SUCCESS;
+  if (!known && driver::real::call_cuGraphKernelNodeGetParams(handle, &older) == CUDA_SUCCESS) {
     static_assert(sizeof(older) <= sizeof(params), "the newer struct begins like the older one");
     std::memcpy(&params, &older, sizeof(older));
     known = true;
@@ -158,13 +118,12 @@ void Walk::emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept {
   log_.commit();
 }
 
-bool Walk::node(CUgraphNode handle, int depth, Place* place) noexcept {
+bool Walk::node(CUgraphNode handle, int depth, Place* place) {
   if (next_index_ >= kMaxNodes) return false;
   const std::uint32_t index = next_index_++;
   *place = {handle, index, 0, 0};
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  auto* get_type = driver::real::get_cuGraphNodeGetType();
-  if (get_type == nullptr || get_type(handle, &type) != CUDA_SUCCESS) return false;
+  if (driver::real::call_cuGraphNodeGetType(handle, &type) != CUDA_SUCCESS) return false;
   switch (type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       emit_kernel(handle, index);
@@ -192,8 +151,7 @@ bool Walk::node(CUgraphNode handle, int depth, Place* place) noexcept {
       return true;
     case CU_GRAPH_NODE_TYPE_GRAPH: {
       CUgraph child = nullptr;
-      auto* get_child = driver::real::get_cuGraphChildGraphNodeGetGraph();
-      const bool known = get_child != nullptr && get_child(handle, &child) == CUDA_SUCCESS;
+      const bool known = driver::real::call_cuGraphChildGraphNodeGetGraph(handle, &child) == CUDA_SUCCESS;
       emit(index, type, &child, known ? sizeof(child) : 0);
       place->first_exit = static_cast<std::uint32_t>(exits_.size());
       if (known && depth < kMaxDepth && !graph(child, index, depth + 1)) return false;
@@ -206,75 +164,67 @@ bool Walk::node(CUgraphNode handle, int depth, Place* place) noexcept {
   }
 }
 
-bool Walk::read_edges(CUgraph graph, List<CUgraphNode>& from, List<CUgraphNode>& to) noexcept {
+bool Walk::read_edges(CUgraph graph, std::vector<CUgraphNode>& from, std::vector<CUgraphNode>& to) {
   std::size_t count = 0;
   // The newer one first: the older one fails where edges carry data (programmatic launches).
-  if (auto* get = driver::real::get_cuGraphGetEdges_v2()) {
-    if (get(graph, nullptr, nullptr, nullptr, &count) == CUDA_SUCCESS) {
-      List<CUgraphEdgeData> data;
-      if (count > kMaxNodes || !from.resize(count) || !to.resize(count) || !data.resize(count)) return false;
-      return count == 0 || get(graph, from.data(), to.data(), data.data(), &count) == CUDA_SUCCESS;
-    }
-  }
-  auto* get = driver::real::get_cuGraphGetEdges();
-  if (get == nullptr || get(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
-  if (count > kMaxNodes || !from.resize(count) || !to.resize(count)) return false;
-  return count == 0 || get(graph, from.data(), to.data(), &count) == CUDA_SUCCESS;
+  const bool newer = driver::real::call_cuGraphGetEdges_v2(graph, nullptr, nullptr, nullptr, &count) == CUDA_SUCCESS;
+  if (!newer && driver::real::call_cuGraphGetEdges(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
+  if (count > kMaxNodes) return false;
+  from.resize(count);
+  to.resize(count);
+  if (count == 0) return true;
+  std::vector<CUgraphEdgeData> data(newer ? count : 0);
+  const CUresult result =
+      newer ? driver::real::call_cuGraphGetEdges_v2(graph, from.data(), to.data(), data.data(), &count)
+            : driver::real::call_cuGraphGetEdges(graph, from.data(), to.data(), &count);
+  return result == CUDA_SUCCESS;
 }
 
 // `places` of one graph. Adds its edges, and to exits_ the nodes that nothing follows.
-bool Walk::edges(CUgraph graph, List<Place>& places, std::uint32_t after) noexcept {
-  List<CUgraphNode> from;
-  List<CUgraphNode> to;
-  List<std::uint8_t> links;  // bit 0: something precedes it; bit 1: something follows it
-  if (!read_edges(graph, from, to) || !links.resize(places.size())) return false;
-  std::fill(links.begin(), links.end(), std::uint8_t{0});
+bool Walk::edges(CUgraph graph, std::vector<Place>& places, std::uint32_t after) {
+  std::vector<CUgraphNode> from, to;
+  if (!read_edges(graph, from, to)) return false;
+  std::vector<std::uint8_t> links(places.size());  // bit 0: something precedes it; bit 1: something follows it
   std::sort(places.begin(), places.end(), by_handle);
-  const auto find = [&](CUgraphNode handle) noexcept -> Place* {
-    Place* at = std::lower_bound(places.begin(), places.end(), Place{handle, 0, 0, 0}, by_handle);
-    return at != places.end() && at->handle == handle ? at : nullptr;
+  const auto find = [&](CUgraphNode handle) -> const Place* {
+    const auto at = std::lower_bound(places.begin(), places.end(), Place{handle, 0, 0, 0}, by_handle);
+    return at != places.end() && at->handle == handle ? &*at : nullptr;
   };
   for (std::size_t i = 0; i < from.size(); ++i) {
-    Place* source = find(from[i]);
-    Place* target = find(to[i]);
+    const Place* source = find(from[i]);
+    const Place* target = find(to[i]);
     if (source == nullptr || target == nullptr) continue;
-    links[static_cast<std::size_t>(target - places.begin())] |= 1;
-    links[static_cast<std::size_t>(source - places.begin())] |= 2;
-    if (source->first_exit == source->last_exit && !edges_.push({source->index, target->index})) return false;
+    links[static_cast<std::size_t>(target - places.data())] |= 1;
+    links[static_cast<std::size_t>(source - places.data())] |= 2;
+    if (source->first_exit == source->last_exit) edges_.push_back({source->index, target->index});
     for (std::uint32_t exit = source->first_exit; exit < source->last_exit; ++exit) {
-      if (!edges_.push({exits_[exit], target->index})) return false;
+      edges_.push_back({exits_[exit], target->index});
     }
   }
-  // The exits of the children stay where they are, before this graph's own.
-  const std::size_t first_own = exits_.size();
+  // Only this graph's own exits are of interest from here on: they take the place of its children's.
+  std::vector<std::uint32_t> own;
+  std::size_t begin = exits_.size();
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
-    if ((links[i] & 1) == 0 && after != kNone && !edges_.push({after, place.index})) return false;
+    const bool child = place.first_exit != place.last_exit;
+    if (child) begin = std::min<std::size_t>(begin, place.first_exit);
+    if ((links[i] & 1) == 0 && after != kNone) edges_.push_back({after, place.index});
     if ((links[i] & 2) != 0) continue;
-    if (place.first_exit == place.last_exit && !exits_.push(place.index)) return false;
-    for (std::uint32_t exit = place.first_exit; exit < place.last_exit; ++exit) {
-      if (!exits_.push(std::uint32_t{exits_[exit]})) return false;
-    }
+    if (!child) own.push_back(place.index);
+    own.insert(own.end(), exits_.begin() + place.first_exit, exits_.begin() + place.last_exit);
   }
-  // Only this graph's own exits are of interest from here on.
-  const std::size_t own = exits_.size() - first_own;
-  std::size_t begin = first_own;
-  for (Place& place : places) {
-    if (place.first_exit != place.last_exit) begin = std::min<std::size_t>(begin, place.first_exit);
-  }
-  std::memmove(exits_.data() + begin, exits_.data() + first_own, own * sizeof(std::uint32_t));
-  return exits_.resize(begin + own);
+  exits_.resize(begin);
+  exits_.insert(exits_.end(), own.begin(), own.end());
+  return true;
 }
 
-bool Walk::graph(CUgraph graph, std::uint32_t after, int depth) noexcept {
-  auto* get_nodes = driver::real::get_cuGraphGetNodes();
+bool Walk::graph(CUgraph graph, std::uint32_t after, int depth) {
   std::size_t count = 0;
-  if (get_nodes == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS || count > kMaxNodes) return false;
-  List<CUgraphNode> handles;
-  List<Place> places;
-  if (!handles.resize(count) || !places.resize(count)) return false;
+  if (driver::real::call_cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count > kMaxNodes) return false;
   if (count == 0) return true;
-  if (get_nodes(graph, handles.data(), &count) != CUDA_SUCCESS) return false;
+  std::vector<CUgraphNode> handles(count);
+  std::vector<Place> places(count);
+  if (driver::real::call_cuGraphGetNodes(graph, handles.data(), &count) != CUDA_SUCCESS) return false;
   for (std::size_t i = 0; i < count; ++i) {
     if (!node(handles[i], depth, &places[i])) return false;
   }
@@ -297,8 +247,11 @@ void Walk::emit_edges() noexcept {
 
 void record_graph_contents(record::ThreadLog& log, CUgraphExec exec, CUgraph graph) noexcept {
   Walk walk(log, exec);
-  // Where the walk was given up, the nodes seen so far stand in the trace with the edges between them.
-  (void)walk.graph(graph, Walk::kNone, 0);
+  // Where the walk is given up, the nodes seen so far stand in the trace with the edges between them.
+  try {
+    (void)walk.graph(graph, Walk::kNone, 0);
+  } catch (const std::bad_alloc&) {
+  }
   walk.emit_edges();
 }
 

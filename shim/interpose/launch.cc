@@ -14,37 +14,6 @@ namespace {
 
 constexpr std::uint32_t kMostAttributes = 64;  // CUDA 13 knows 19
 
-inline void copy_parameter(std::uint8_t* to, const void* from, std::uint32_t bytes) noexcept {
-  if (bytes == 8) {
-    std::memcpy(to, from, 8);
-  } else if (bytes == 4) {
-    std::memcpy(to, from, 4);
-  } else {
-    std::memcpy(to, from, bytes);
-  }
-}
-
-// By the kernel's layout. The gaps between parameters are nobody's, and zeros; behind the last one nothing is written.
-inline void copy_parameters(std::uint8_t* to, const record::Function& function, void* const* parameters) noexcept {
-  std::uint32_t end = 0;
-  const record::ParameterSlot* slot = function.parameters();
-  for (const record::ParameterSlot* last = slot + function.parameter_count; slot != last; ++slot, ++parameters) {
-    if (__builtin_expect(slot->offset != end, 0) && slot->offset > end) {
-      if (slot->offset - end == 4) {
-        std::memset(to + end, 0, 4);
-      } else {
-        std::memset(to + end, 0, slot->offset - end);
-      }
-    }
-    if (__builtin_expect(*parameters != nullptr, 1)) {
-      copy_parameter(to + slot->offset, *parameters, slot->bytes);
-    } else {
-      std::memset(to + slot->offset, 0, slot->bytes);
-    }
-    end = std::max(end, slot->offset + slot->bytes);
-  }
-}
-
 // Without the function id, the stack and what comes behind the sizes.
 inline void write_fixed(std::uint64_t* out, const Launch& launch, CUresult result, std::uint32_t attributes,
                         std::uint32_t parameter_bytes) noexcept {
@@ -105,7 +74,7 @@ void record_launch(record::ThreadLog& log, std::uint32_t row, bool per_thread, c
   if (__builtin_expect(attributes != 0, 0)) std::memcpy(out, launch.attributes, attributes * trace::kAttributeBytes);
   auto* to = reinterpret_cast<std::uint8_t*>(out + attribute_words);
   if (__builtin_expect(by_layout, 1)) {
-    copy_parameters(to, *function, launch.parameters);
+    record::copy_parameters(to, *function, launch.parameters);
   } else {
     packed.copy_to(to);
   }

@@ -34,8 +34,9 @@ void add(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcep
 void add_unsized(std::uint64_t address) noexcept {
   CUdeviceptr base = 0;
   std::size_t bytes = 0;
-  auto* range = driver::real::get_cuMemGetAddressRange_v2();
-  if (range == nullptr || range(&base, &bytes, address) != CUDA_SUCCESS) return LiveBlocks::instance().set_incomplete();
+  if (driver::real::call_cuMemGetAddressRange_v2(&base, &bytes, address) != CUDA_SUCCESS) {
+    return LiveBlocks::instance().set_incomplete();
+  }
   add(BlockSource::kDriver, base, bytes);
 }
 
@@ -54,8 +55,9 @@ void primary_gone(std::uint64_t device) noexcept {
 bool still_active(std::uint64_t device) noexcept {
   unsigned flags = 0;
   int active = 0;
-  auto* state = driver::real::get_cuDevicePrimaryCtxGetState();
-  return state != nullptr && state(static_cast<CUdevice>(device), &flags, &active) == CUDA_SUCCESS && active != 0;
+  return driver::real::call_cuDevicePrimaryCtxGetState(static_cast<CUdevice>(device), &flags, &active) ==
+             CUDA_SUCCESS &&
+         active != 0;
 }
 
 void succeeded(MemoryEffect effect, const std::uint64_t* words) noexcept {

@@ -1,4 +1,4 @@
-// What calls do to memory, events and streams, for replay::LiveBlocks. Mode replay only.
+// Tells replay::LiveBlocks what driver calls do to memory, events and streams. Mode replay only.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace grape::interpose {
 
 using driver::MemoryEffect;
 
-// May a call be refused that would not have been without the memory that we keep for proofs?
+// Can the memory that we keep for proofs be the reason that such a call is refused?
 constexpr bool takes_device_memory(MemoryEffect effect) noexcept {
   return effect == MemoryEffect::kAlloc || effect == MemoryEffect::kAllocPitch || effect == MemoryEffect::kCreate;
 }
@@ -19,7 +19,7 @@ constexpr bool takes_device_memory(MemoryEffect effect) noexcept {
 // Set once, before the first driver call: mode replay.
 extern std::atomic<bool> g_tracks_memory;
 
-// What was forgotten before a call, to be remembered again if it fails.
+// The blocks that were removed before a call, to be added again if the call fails.
 struct Forgotten {
   std::uint64_t device_bytes = 0, host_bytes = 0;
 };

@@ -1,4 +1,4 @@
-// What the wrappers share: code positions, captures, and the two shapes of events.
+// The parts that all wrappers share: code positions, captures, and the two shapes of events.
 #pragma once
 
 #include <atomic>
@@ -54,12 +54,10 @@ inline Position current_position(record::ThreadLog& log) noexcept {
 // Once, as soon as the driver answers: its version; and whether PyTorch's allocator can be seen.
 void note_environment(trace::ApiClass api_class) noexcept;
 
-// Is work on this stream being captured rather than executed? `per_thread`: stream 0 is the thread's own. Asks the
-// driver only while some capture is active. errno is kept.
-bool ask_if_captured(CUstream stream, bool per_thread) noexcept;
+// driver::is_capturing(), which is asked only while some capture is active.
 inline bool is_captured(CUstream stream, bool per_thread) noexcept {
   if (__builtin_expect(driver::g_captures.load(std::memory_order_relaxed) <= 0, 1)) return false;
-  return ask_if_captured(stream, per_thread);
+  return driver::is_capturing(stream, per_thread);
 }
 
 inline std::uint32_t elapsed(std::uint64_t begin) noexcept {
@@ -67,20 +65,24 @@ inline std::uint32_t elapsed(std::uint64_t begin) noexcept {
   return ticks < UINT32_MAX ? static_cast<std::uint32_t>(ticks) : UINT32_MAX;
 }
 
-struct CallRecord {
+constexpr std::uint32_t kMostEntries = 16;  // of one call
+
+// What all calls of a row that launches no kernel have in common.
+struct CallKind {
   std::uint32_t row;
   trace::ApiClass api_class;
-  CUresult result;
-  record::Stamp stamp;
-  std::uint32_t duration;
-  std::uint16_t flags;
-  const std::uint64_t* words;
-  std::uint32_t word_count;
-  const BlobEntry* entries;  // one per argument; null: none of this call
+  bool per_thread;
+  std::uint16_t word_count;  // arguments
+  std::int16_t stream;       // the argument with the stream that work was put on; -1: none
 };
 
-// A kCall event, behind whatever must be defined first.
-void record_call(record::ThreadLog& log, const CallRecord& call) noexcept;
+// `early`: the number in the order of all calls is taken now, and not when the event is begun.
+record::Stamp stamp_of_call(record::ThreadLog& log, bool early) noexcept;
+
+// A kCall event, behind whatever must be defined first. `words`: one per argument; of an out handle, what it points to.
+// `entries`: of a call that succeeded. Keeps errno.
+void record_call(record::ThreadLog& log, const CallKind& kind, CUresult result, record::Stamp stamp,
+                 const std::uint64_t* words, const BlobEntry* entries, const BlobEntry* entries_end) noexcept;
 
 // What a kernel launch consists of, whichever function launched it.
 struct Launch {

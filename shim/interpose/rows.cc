@@ -4,60 +4,24 @@
 #include <link.h>
 
 #include <cstring>
+#include <string_view>
 
-#include "shim/driver/function_facts.h"
 #include "shim/driver/real_driver.h"
+#include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/record/thread_log.h"
 
-// Defined with the wrappers, one pair per row.
 extern "C" {
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
-  extern void* const grape_wrapper_##symbol __attribute__((visibility("hidden")));     \
-  extern void* grape_linked_##symbol __attribute__((visibility("hidden")));
-#include "shim/interpose/hooks.def"
-#undef GRAPE_HOOK
 extern const char grape_exports_begin[] __attribute__((visibility("hidden")));
 extern const char grape_exports_end[] __attribute__((visibility("hidden")));
 }
 
 namespace grape::interpose {
-namespace {
-
-constexpr const char* kBases[] = {
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) #base,
-#include "shim/interpose/hooks.def"
-#undef GRAPE_HOOK
-};
-
-// Is each function of functions.def one that is hooked, and there once?
-constexpr bool functions_are_rows() noexcept {
-  const char* before = "";
-  for (const driver::FunctionFacts& facts : driver::kFunctions) {
-    bool hooked = false;
-    for (const char* base : kBases) hooked = hooked || driver::same_text(base, facts.base);
-    if (!hooked || !driver::comes_before(before, facts.base)) return false;
-    before = facts.base;
-  }
-  return true;
-}
-static_assert(functions_are_rows(), "functions.def: a function without a row in hooks.def, or one out of order");
-
-}  // namespace
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the parameters are numbers and names
-const Row kRows[kRowCount] = {
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
-  {#base,                                                                              \
-   #symbol,                                                                            \
-   version,                                                                            \
-   per_thread != 0,                                                                    \
-   trace::ApiClass::k##class_,                                                         \
-   arguments,                                                                          \
-   &grape_wrapper_##symbol,                                                            \
-   &grape_linked_##symbol},
-#include "shim/interpose/hooks.def"
-#undef GRAPE_HOOK
+const record::ApiRow kRows[kRowCount] = {
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects) \
+  {#symbol, version, per_thread != 0, trace::ApiClass::k##class_, arguments},
+#include "shim/driver/hooks.def"
 };
 // NOLINTEND(bugprone-macro-parentheses)
 
@@ -65,11 +29,12 @@ std::atomic<void*> g_real[kRowCount];
 
 namespace {
 
-constexpr const char* kQueries[] = {
-#define GRAPE_QUERY(base) #base,
-#include "shim/interpose/queries.def"
-#undef GRAPE_QUERY
-};
+// With a comma behind each, and a blank between.
+constexpr std::string_view kQueries =
+#define GRAPE_QUERIES(...) " " #__VA_ARGS__ ","
+#define GRAPE_PASSED(...)
+#include "shim/driver/unwrapped.def"
+    ;
 
 // The address range of the driver seen last.
 struct Range {
@@ -98,15 +63,7 @@ void forget_driver(std::uintptr_t begin, std::uintptr_t end) noexcept {
 int find_driver(dl_phdr_info* info, std::size_t, void* data) {
   if (info->dlpi_name == nullptr || !is_driver_name(info->dlpi_name)) return 0;
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  std::uintptr_t begin = UINTPTR_MAX;
-  std::uintptr_t end = 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& segment = info->dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD) continue;
-    const std::uintptr_t first = info->dlpi_addr + segment.p_vaddr;
-    if (first < begin) begin = first;
-    if (first + segment.p_memsz > end) end = first + segment.p_memsz;
-  }
+  const auto [begin, end] = lifecycle::extent_of(*info);
   if (address < begin || address >= end) return 0;
   const std::uintptr_t known = g_driver.begin.load(std::memory_order_relaxed);
   if (known != 0 && known != begin) forget_driver(known, g_driver.end.load(std::memory_order_relaxed));
@@ -150,14 +107,15 @@ std::uint32_t find_symbol(const char* symbol) noexcept {
   return kRowCount;
 }
 
+bool has_base(std::uint32_t row, const char* base) noexcept {
+  const std::size_t length = std::strcspn(kRows[row].symbol, "_");
+  return std::strncmp(kRows[row].symbol, base, length) == 0 && base[length] == '\0';
+}
+
 bool is_query(const char* name) noexcept {
-  std::size_t length = std::strlen(name);
-  if (length > 5 && (std::strcmp(name + length - 5, "_ptsz") == 0 || std::strcmp(name + length - 5, "_ptds") == 0)) {
-    length -= 5;
-  }
-  if (length > 3 && name[length - 3] == '_' && name[length - 2] == 'v') length -= 3;
-  for (const char* query : kQueries) {
-    if (std::strncmp(query, name, length) == 0 && query[length] == '\0') return true;
+  const std::string_view base(name, std::strcspn(name, "_"));
+  for (std::size_t at = kQueries.find(base); at != kQueries.npos; at = kQueries.find(base, at + 1)) {
+    if (kQueries[at - 1] == ' ' && kQueries[at + base.size()] == ',') return true;
   }
   return false;
 }
@@ -183,7 +141,7 @@ bool adopt(std::uint32_t row, void* real) noexcept {
   if (known == nullptr) {
     // A program that links the driver must still reach a library that is preloaded behind us.
     void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
-    if (next != nullptr && !in_driver(next)) *kRows[row].linked = next;
+    if (next != nullptr && !in_driver(next)) grape_linked[row] = next;
   }
   g_real[row].store(real, std::memory_order_relaxed);
   return true;

@@ -1,10 +1,10 @@
-// The rows of hooks.def at run time: names, wrappers, and where the real functions are.
+// The rows of hooks.def at run time: names, wrappers, and the addresses of the real functions.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
-#include "compressor/trace/meta.h"
+#include "shim/record/thread_log.h"
 
 namespace grape::interpose {
 
@@ -26,31 +26,29 @@ enum class Action : std::uint8_t {
 };
 
 enum RowIndex : std::uint32_t {
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) kRow_##symbol,
-#include "shim/interpose/hooks.def"
-#undef GRAPE_HOOK
+#define GRAPE_HOOK(base, symbol, ...) kRow_##symbol,
+#include "shim/driver/hooks.def"
   kRowCount
 };
 
-struct Row {
-  const char* base;
-  const char* symbol;
-  int version;
-  bool per_thread;
-  trace::ApiClass api_class;
-  const char* arguments;  // with the suffixes that hooks.def explains
-  void* const* wrapper;
-  void** linked;  // where the exported symbol jumps: the wrapper, or what another library put below us
-};
+extern const record::ApiRow kRows[kRowCount];
 
-extern const Row kRows[kRowCount];
+// By row. Defined with the wrappers.
+extern "C" {
+extern void* const grape_wrappers[kRowCount] __attribute__((visibility("hidden")));
+// Where the exported symbol jumps: the wrapper, or what another library put below us.
+extern void* grape_linked[kRowCount] __attribute__((visibility("hidden")));
+}
 
 constexpr std::uint32_t api_id(std::uint32_t row) { return row + 1; }
 
 // The row with exactly this symbol; kRowCount: none.
 std::uint32_t find_symbol(const char* symbol) noexcept;
 
-// Does the name, without its version and stream suffixes, belong to a function of queries.def?
+// Has the row this name without version and stream suffixes?
+bool has_base(std::uint32_t row, const char* base) noexcept;
+
+// Is the name, without its version and stream suffixes, one of GRAPE_QUERIES (unwrapped.def)?
 bool is_query(const char* name) noexcept;
 
 // The real functions, by row; null where not yet known.

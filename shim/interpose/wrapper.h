@@ -1,11 +1,11 @@
-// The wrapper of a row, with exactly the driver function's signature: calls the real function once, records what it
-// did, and returns its result and errno as they were.
+// The wrapper of a row, with exactly the driver function's signature. It calls the real function once, records the
+// call, and returns the result and errno unchanged.
 #pragma once
 
 #include <errno.h>
 
-#include <algorithm>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "python_hooks/discovery/outside.h"
@@ -113,15 +113,11 @@ constexpr bool outlasts_ranges(trace::ApiClass api_class) noexcept {
   return api_class == trace::ApiClass::kStream || api_class == trace::ApiClass::kGraph;
 }
 
-constexpr bool may_have_blob(const char* arguments) {
-  for (; *arguments != '\0'; ++arguments) {
-    if (arguments[0] == ':' && (arguments[1] == 'b' || arguments[1] == 't')) return true;
-  }
-  return false;
+// Work that may be put on a stream under capture.
+constexpr bool can_be_captured(trace::ApiClass api_class) noexcept {
+  return has_position(api_class) || api_class == trace::ApiClass::kEventRecord ||
+         api_class == trace::ApiClass::kEventWait || api_class == trace::ApiClass::kFree;
 }
-
-template <class Row>
-inline constexpr driver::FunctionFacts kFacts = driver::facts_of(Row::kBase);
 
 template <class Row, class Type = typename Row::Type>
 struct Wrapper;
@@ -130,6 +126,7 @@ template <class Row, class... A>
 struct Wrapper<Row, CUresult (*)(A...)> {
   using Real = CUresult (*)(A...);
   using Captured = Arguments<Row, A...>;
+  static constexpr auto kEach = std::index_sequence_for<A...>{};
 
   static CUresult call(A... arguments) {
     auto real = reinterpret_cast<Real>(real_function(Row::kIndex));
@@ -137,99 +134,115 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     // symbol: what NVIDIA's stub library answers.
     if (__builtin_expect(real == nullptr, 0)) return CUDA_ERROR_STUB_LIBRARY;
     if (!lifecycle::active()) return call_door(real, arguments...);
-    if constexpr (driver::same_text(Row::kBase, "cuInit")) lifecycle::begin();
+    if constexpr (Row::kIndex == kRow_cuInit) lifecycle::begin();
     if constexpr (Row::kAction == Action::kGetProcAddress) {
       return get_proc_address(real, arguments...);
     } else {
       // The calls that begin and end a range are its first and its last.
       if constexpr (Row::kAction == Action::kRangeBegin) record::begin_range();
-      const CUresult result = recorded(real, arguments...);
+      // Before the handles can be given anew.
+      if constexpr (Row::kAction == Action::kUnmakeCode) record::g_module_epoch.fetch_add(1, std::memory_order_acq_rel);
+      const CUresult result = followed(real, arguments...);
       if constexpr (Row::kAction == Action::kRangeEnd) record::end_range();
       return result;
     }
   }
 
  private:
-  static CUresult recorded(Real real, A... arguments) {
-    if constexpr (Row::kAction == Action::kUnmakeCode) {
-      // Before the handles can be given anew.
-      record::g_module_epoch.fetch_add(1, std::memory_order_acq_rel);
-    }
-    if (record::nobody_records()) return passed(real, arguments...);
-    record::Entry entry;
-    record::ThreadLog* log = entry.log();
-    if constexpr (outlasts_ranges(Row::kClass)) {
-      if (log == nullptr) log = entry.lasting_log();
-    }
-    if (log == nullptr) return unrecorded(entry, real, arguments...);
-    record::Stamp stamp{record::ticks(), 0};
-    // Submitting work ends with a store to the device, which takes its time to leave the core. An atomic operation
-    // behind it would wait for that; so where the order of the calls is all that counts, it is taken ahead.
-    if constexpr (Row::kAction == Action::kUnmake || Row::kAction == Action::kUnmakeCode || submits_work(Row::kClass)) {
-      stamp.sequence = log->next_sequence();
-    }
-    const CUresult result = call_real(real, arguments...);
+  __attribute__((always_inline)) static CUresult followed(Real real, A... arguments) {
+    const bool passes = record::nobody_records();
     if constexpr (is_launch(Row::kAction)) {
-      const std::uint32_t duration = elapsed(stamp.ticks);
-      count_launch(result);
-      if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
-        record_launch(*log, Row::kIndex, Row::kPerThread, launch_of(arguments...), stamp, duration);
-      } else {
-        record_failed_launch(*log, result, stamp, duration, arguments...);
-      }
-      return result;
-    }
-    const int saved_errno = errno;
-    const std::uint32_t duration = elapsed(stamp.ticks);
-    count_captures(result);
-    if constexpr (Row::kAction == Action::kLaunchCooperativeKernelMultiDevice) {
-      record_launches(*log, result, stamp, duration, arguments...);
+      return passes ? passed_launch(real, arguments...) : recorded_launch(real, arguments...);
     } else {
-      record_arguments(*log, result, stamp, duration, typename Captured::Tuple(arguments...),
-                       std::index_sequence_for<A...>{});
-      if constexpr (Row::kClass == trace::ApiClass::kStreamSync) {
-        if (result == CUDA_SUCCESS) replay::note_stream_sync();
-      }
-      if constexpr (kFacts<Row>.host_data == driver::HostData::kMayBring) {
-        if (result == CUDA_SUCCESS) note_host_data(arguments...);
-      }
-      if constexpr (Row::kAction == Action::kInstantiate) {
-        if (result == CUDA_SUCCESS) record_instantiated(*log, arguments...);
-      }
+      return passes ? unrecorded(real, arguments...) : recorded(real, arguments...);
     }
-    errno = saved_errno;
-    return result;
   }
 
   // In mode replay, where nobody collects this thread's events: most calls of most programs. It touches few cache
   // lines, since the program's own code has left little in the near caches.
-  __attribute__((always_inline)) static CUresult passed(Real real, A... arguments) {
+  __attribute__((always_inline)) static CUresult passed_launch(Real real, A... arguments) {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
-    if constexpr (is_launch(Row::kAction)) {
-      bool outermost = false;
-      {
-        const replay::Work work;
-        if (work.refused()) return result;
-        outermost = work.outermost();
-        result = call_behind_door(real, arguments...);
-      }
-      if (result == CUDA_SUCCESS && outermost) python::replay::note_launch();
-    } else {
-      result = call_real<true>(real, arguments...);
-      count_captures(result);
+    bool outermost = false;
+    {
+      const replay::Work work;
+      if (work.refused()) return result;
+      outermost = work.outermost();
+      result = call_behind_door(real, arguments...);
     }
+    if (result == CUDA_SUCCESS && outermost) python::replay::note_launch();
     python::on_driver_call();
     return result;
   }
 
-  // Nested, or nobody asks for a record.
-  __attribute__((noinline)) static CUresult unrecorded(const record::Entry& entry, Real real, A... arguments) {
-    const CUresult result = call_real<true>(real, arguments...);
-    count_captures(result);
-    if (entry.outermost()) count_launch(result);
-    // In mode replay, and outside of ranges, Python's hooks are installed all the same.
-    if (g_tracks_memory.load(std::memory_order_relaxed) || record::paused()) python::on_driver_call();
+  __attribute__((noinline)) static CUresult recorded_launch(Real real, A... arguments) {
+    record::Entry entry;
+    record::ThreadLog* log = entry.log();
+    if (log == nullptr) return unrecorded_launch(entry, real, arguments...);
+    // Submitting work ends with a store to the device, which takes its time to leave the core. An atomic operation
+    // behind it would wait for that; so where the order of the calls is all that counts, it is taken ahead.
+    const record::Stamp stamp{record::ticks(), log->next_sequence()};
+    const bool tracked = __builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0);
+    const CUresult result = tracked ? call_door(real, arguments...) : call_behind_door(real, arguments...);
+    const std::uint32_t duration = elapsed(stamp.ticks);
+    count_launch(result);
+    if (__builtin_expect(result == CUDA_SUCCESS, 1)) {
+      record_launch(*log, Row::kIndex, Row::kPerThread, launch_of(arguments...), stamp, duration);
+    } else {
+      record_failed_launch(*log, result, stamp, duration, arguments...);
+    }
     return result;
+  }
+
+  // Nested, or nobody asks for a record.
+  __attribute__((noinline)) static CUresult unrecorded_launch(const record::Entry& entry, Real real, A... arguments) {
+    const CUresult result = call_door(real, arguments...);
+    if (entry.outermost()) count_launch(result);
+    tell_python();
+    return result;
+  }
+
+  // Small code for all that is no launch: there are hundreds of these functions.
+  __attribute__((noinline)) static CUresult unrecorded(Real real, A... arguments) {
+    const CUresult result = call_real(real, arguments...);
+    count_captures(result);
+    tell_python();
+    return result;
+  }
+
+  __attribute__((noinline)) static CUresult recorded(Real real, A... arguments) {
+    record::Entry entry(__builtin_frame_address(0));
+    record::ThreadLog* log = entry.log();
+    if constexpr (outlasts_ranges(Row::kClass)) {
+      if (log == nullptr) log = entry.lasting_log();
+    }
+    if (log == nullptr) return unrecorded(real, arguments...);
+    constexpr bool kEarly =
+        Row::kAction == Action::kUnmake || Row::kAction == Action::kUnmakeCode || submits_work(Row::kClass);
+    const record::Stamp stamp = stamp_of_call(*log, kEarly);
+    const CUresult result = call_real(real, arguments...);
+    count_captures(result);
+    if constexpr (Row::kAction == Action::kLaunchCooperativeKernelMultiDevice) {
+      record_launches(*log, result, stamp, arguments...);
+    } else {
+      record_arguments(*log, result, stamp, typename Captured::Tuple(arguments...), kEach);
+      if (result == CUDA_SUCCESS) note_effects(*log, arguments...);
+    }
+    return result;
+  }
+
+  // What else is kept of a call that succeeded, for a region or the trace.
+  static void note_effects(record::ThreadLog& log, A... arguments) noexcept {
+    (void)log;
+    if constexpr (Row::kClass == trace::ApiClass::kStreamSync || Row::kFacts.host_data == driver::HostData::kMayBring ||
+                  Row::kAction == Action::kInstantiate) {
+      const int saved_errno = errno;
+      if constexpr (Row::kClass == trace::ApiClass::kStreamSync) replay::note_stream_sync();
+      if constexpr (Row::kFacts.host_data == driver::HostData::kMayBring) note_host_data(arguments...);
+      if constexpr (Row::kAction == Action::kInstantiate) record_instantiated(log, arguments...);
+      errno = saved_errno;
+    } else {
+      ((void)arguments, ...);
+    }
   }
 
   template <class Destination, class Source, class Size, class... Rest>
@@ -237,30 +250,25 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     replay::note_host_copy(value_word(source), bytes);
   }
 
-  // The real call. Where graphs are virtual, calls that name an exec are answered by what stands for it. What mode
-  // replay does besides is out of the way of what is recorded, but for where it stands `here`.
-  template <bool Here = false>
-  static CUresult call_door(Real real, A... arguments) {
+  // In mode replay, and outside of ranges, Python's hooks are installed all the same.
+  static void tell_python() noexcept {
+    if (g_tracks_memory.load(std::memory_order_relaxed) || record::paused()) python::on_driver_call();
+  }
+
+  // The real call, as work where mode replay has to know of it.
+  __attribute__((noinline)) static CUresult call_door(Real real, A... arguments) {
     if constexpr (uses_memory(Row::kClass)) {
-      if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), Here)) {
-        if constexpr (Here) return call_as_work(real, arguments...);
-        return call_as_work_aside(real, arguments...);
+      if (g_tracks_memory.load(std::memory_order_relaxed)) {
+        const replay::Work work;
+        return work.refused() ? CUDA_ERROR_INVALID_VALUE : call_behind_door(real, arguments...);
       }
     }
     return call_behind_door(real, arguments...);
   }
 
-  __attribute__((always_inline)) static CUresult call_as_work(Real real, A... arguments) {
-    const replay::Work work;
-    if (work.refused()) return CUDA_ERROR_INVALID_VALUE;
-    return call_behind_door(real, arguments...);
-  }
-  __attribute__((noinline)) static CUresult call_as_work_aside(Real real, A... arguments) {
-    return call_as_work(real, arguments...);
-  }
-
-  static CUresult call_behind_door(Real real, A... arguments) {
-    constexpr virtual_execs::Door kDoor = kFacts<Row>.graphs;
+  // Where graphs are virtual, calls that name an exec are answered by what stands for it.
+  __attribute__((always_inline)) static CUresult call_behind_door(Real real, A... arguments) {
+    constexpr virtual_execs::Door kDoor = Row::kFacts.graphs;
     constexpr bool kOrdered = is_ordered_work(Row::kClass);
     if constexpr (kOrdered || kDoor != virtual_execs::Door::kNone) {
       if (__builtin_expect(virtual_execs::g_on.load(std::memory_order_relaxed), 0)) {
@@ -273,24 +281,23 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     return real(arguments...);
   }
 
-  // And what it does to memory is followed, where that is wanted.
-  template <bool Here = false>
+  // And what it does to code and memory is followed, where that is wanted.
   static CUresult call_real(Real real, A... arguments) {
-    constexpr driver::CodeEffect kCode = kFacts<Row>.code;
+    constexpr driver::CodeEffect kCode = Row::kFacts.code;
     if constexpr (kCode != driver::CodeEffect::kNone) {
       if (driver::g_follows_code.load(std::memory_order_relaxed)) return call_following_code<kCode>(real, arguments...);
     }
-    constexpr MemoryEffect kEffect = kFacts<Row>.memory;
+    constexpr MemoryEffect kEffect = Row::kFacts.memory;
     if constexpr (kEffect != MemoryEffect::kNone) {
       if (g_tracks_memory.load(std::memory_order_relaxed)) {
-        return call_tracked<kEffect>(real, typename Captured::Tuple(arguments...), std::index_sequence_for<A...>{});
+        return call_tracked<kEffect>(real, typename Captured::Tuple(arguments...), kEach);
       }
     }
-    return call_door<Here>(real, arguments...);
+    return call_door(real, arguments...);
   }
 
   template <driver::CodeEffect Effect>
-  static CUresult call_following_code(Real real, A... arguments) {
+  __attribute__((noinline)) static CUresult call_following_code(Real real, A... arguments) {
     if constexpr (Effect == driver::CodeEffect::kUnload) driver::code_unloaded(arguments...);
     const CUresult result = call_door(real, arguments...);
     const int saved_errno = errno;
@@ -304,7 +311,8 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   }
 
   template <MemoryEffect Effect, std::size_t... I>
-  static CUresult call_tracked(Real real, const typename Captured::Tuple& arguments, std::index_sequence<I...>) {
+  __attribute__((noinline)) static CUresult call_tracked(Real real, const typename Captured::Tuple& arguments,
+                                                         std::index_sequence<I...>) {
     const std::uint64_t before[] = {Captured::template word<I>(arguments, false)...};
     const Forgotten forgotten = before_memory_call(Effect, before);
     CUresult result = call_door(real, std::get<I>(arguments)...);
@@ -327,12 +335,9 @@ struct Wrapper<Row, CUresult (*)(A...)> {
 
   // For the report of mode replay. What Grape launches itself comes by no wrapper.
   static void count_launch(CUresult result) noexcept {
-    if constexpr (is_launch(Row::kAction)) {
-      if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0) && result == CUDA_SUCCESS) {
-        python::replay::note_launch();
-      }
+    if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0) && result == CUDA_SUCCESS) {
+      python::replay::note_launch();
     }
-    (void)result;
   }
 
   __attribute__((cold, noinline)) static void record_failed_launch(record::ThreadLog& log, CUresult result,
@@ -340,22 +345,25 @@ struct Wrapper<Row, CUresult (*)(A...)> {
                                                                    A... arguments) noexcept {
     if constexpr (Row::kAction == Action::kLaunchKernelEx) {
       // The configuration is behind a pointer, which may be what was wrong.
-      (void)std::tuple<A...>(arguments...);
+      ((void)arguments, ...);
       record_refused_launch(log, Row::kIndex, Launch{}, result, stamp, duration);
     } else {
       record_refused_launch(log, Row::kIndex, launch_of(arguments...), result, stamp, duration);
     }
   }
 
-  static void record_launches(record::ThreadLog& log, CUresult result, record::Stamp stamp, std::uint32_t duration,
-                              CUDA_LAUNCH_PARAMS* list, unsigned count, unsigned) noexcept {
+  static void record_launches(record::ThreadLog& log, CUresult result, record::Stamp stamp, CUDA_LAUNCH_PARAMS* list,
+                              unsigned count, unsigned) noexcept {
+    const int saved_errno = errno;
+    const std::uint32_t duration = elapsed(stamp.ticks);
     if (result != CUDA_SUCCESS || list == nullptr) {
       record_refused_launch(log, Row::kIndex, Launch{}, result, stamp, duration);
-      return;
+    } else {
+      for (unsigned i = 0; i < count; ++i) {
+        record_launch(log, Row::kIndex, Row::kPerThread, launch_of(list[i]), stamp, i == 0 ? duration : 0);
+      }
     }
-    for (unsigned i = 0; i < count; ++i) {
-      record_launch(log, Row::kIndex, Row::kPerThread, launch_of(list[i]), stamp, i == 0 ? duration : 0);
-    }
+    errno = saved_errno;
   }
 
   template <class... Rest>
@@ -363,44 +371,29 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     if (exec != nullptr && *exec != nullptr) record_graph_contents(log, *exec, graph);
   }
 
-  // The stream among the arguments, if work was put on one.
-  static bool captured(const typename Captured::Tuple& arguments) noexcept {
-    if constexpr (!has_position(Row::kClass) && Row::kClass != trace::ApiClass::kEventRecord &&
-                  Row::kClass != trace::ApiClass::kEventWait && Row::kClass != trace::ApiClass::kFree) {
-      return false;
-    } else {
-      return captured_stream(arguments, std::index_sequence_for<A...>{});
-    }
+  // The index of the stream that work was put on; -1: none.
+  static constexpr std::int16_t stream_argument() noexcept {
+    constexpr bool kStreams[] = {std::is_same_v<A, CUstream>..., true};
+    std::int16_t index = 0;
+    while (!kStreams[index]) ++index;
+    return can_be_captured(Row::kClass) && index != sizeof...(A) ? index : -1;
   }
 
   template <std::size_t... I>
-  static bool captured_stream(const typename Captured::Tuple& arguments, std::index_sequence<I...>) noexcept {
-    bool result = false;
-    (void)std::initializer_list<int>{(captured_argument(std::get<I>(arguments), result), 0)...};
-    return result;
-  }
-  static void captured_argument(CUstream stream, bool& result) noexcept {
-    result = result || is_captured(stream, Row::kPerThread);
-  }
-  template <class T>
-  static void captured_argument(const T&, bool&) noexcept {}
-
-  template <std::size_t... I>
-  static void record_arguments(record::ThreadLog& log, CUresult result, record::Stamp stamp, std::uint32_t duration,
+  static void record_arguments(record::ThreadLog& log, CUresult result, record::Stamp stamp,
                                const typename Captured::Tuple& arguments, std::index_sequence<I...>) noexcept {
+    static constexpr CallKind kKind{Row::kIndex, Row::kClass, Row::kPerThread, sizeof...(A), stream_argument()};
     const bool succeeded = result == CUDA_SUCCESS;
-    const std::uint64_t words[sizeof...(A) + 1] = {Captured::template word<I>(arguments, succeeded)..., 0};
-    const auto flags = static_cast<std::uint16_t>(succeeded && captured(arguments) ? trace::kFlagCaptured : 0);
-    CallRecord call{Row::kIndex, Row::kClass, result, stamp, duration, flags, words, sizeof...(A), nullptr};
-    if constexpr (may_have_blob(Row::kArguments)) {
+    const std::uint64_t words[sizeof...(A) + 1] = {Captured::template word<I>(arguments, succeeded)...};
+    constexpr std::size_t kEntries = (std::size_t{Captured::template kHasEntry<I>} + ... + 0);
+    static_assert(kEntries <= kMostEntries);
+    if constexpr (kEntries != 0) {
       if (succeeded) {
-        const BlobEntry entries[sizeof...(A) + 1] = {Captured::template entry<I>(arguments)..., BlobEntry{}};
-        call.entries = entries;
-        record_call(log, call);
-        return;
+        BlobEntry entries[kEntries];
+        return record_call(log, kKind, result, stamp, words, entries, Captured::entries(arguments, entries, kEach));
       }
     }
-    record_call(log, call);
+    record_call(log, kKind, result, stamp, words, nullptr, nullptr);
   }
 
   // cuGetProcAddress itself is no event; it is a door.
@@ -425,29 +418,5 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     }
   }
 };
-
-// NOLINTBEGIN(bugprone-macro-parentheses): the parameters are types and names
-// A family's rows as types, and their wrappers under the names that rows.cc and exports.S know.
-#define GRAPE_DEFINE_ROW(base, symbol, version, type, per_thread, class_, action, arguments)     \
-  namespace grape::interpose {                                                                   \
-  struct Row_##symbol {                                                                          \
-    using Type = type;                                                                           \
-    static constexpr char kBase[] = #base;                                                       \
-    static constexpr RowIndex kIndex = kRow_##symbol;                                            \
-    static constexpr bool kPerThread = per_thread != 0;                                          \
-    static constexpr trace::ApiClass kClass = trace::ApiClass::k##class_;                        \
-    static constexpr Action kAction = Action::k##action;                                         \
-    static constexpr char kArguments[] = arguments;                                              \
-  };                                                                                             \
-  }                                                                                              \
-  extern "C" {                                                                                   \
-  extern void* const grape_wrapper_##symbol __attribute__((visibility("hidden")));               \
-  void* const grape_wrapper_##symbol =                                                           \
-      reinterpret_cast<void*>(&grape::interpose::Wrapper<grape::interpose::Row_##symbol>::call); \
-  extern void* grape_linked_##symbol __attribute__((visibility("hidden")));                      \
-  void* grape_linked_##symbol =                                                                  \
-      reinterpret_cast<void*>(&grape::interpose::Wrapper<grape::interpose::Row_##symbol>::call); \
-  }
-// NOLINTEND(bugprone-macro-parentheses)
 
 }  // namespace grape::interpose

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "shim/lifecycle/elf_lookup.h"
+
 namespace grape::lifecycle {
 namespace {
 
@@ -36,14 +38,7 @@ std::string id_in_notes(const std::uint8_t* at, std::size_t left) {
 }
 
 int look(dl_phdr_info* info, std::size_t, void* data) {
-  const auto own = reinterpret_cast<ElfW(Addr)>(&look);
-  bool ours = false;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& part = info->dlpi_phdr[i];
-    const ElfW(Addr) begin = info->dlpi_addr + part.p_vaddr;
-    ours = ours || (part.p_type == PT_LOAD && own >= begin && own - begin < part.p_memsz);
-  }
-  if (!ours) return 0;
+  if (!holds(*info, reinterpret_cast<const void*>(&look))) return 0;
   auto& id = *static_cast<std::string*>(data);
   for (int i = 0; i < info->dlpi_phnum && id.empty(); ++i) {
     const ElfW(Phdr)& part = info->dlpi_phdr[i];

@@ -1,4 +1,4 @@
-// Which build of this library this is.
+// Identifies the build of this library.
 #pragma once
 
 #include <string>

@@ -3,6 +3,7 @@
 #include <elf.h>
 #include <link.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -87,16 +88,6 @@ void* find_symbol(const dl_phdr_info* info, const char* name) {
   return symbol == nullptr ? nullptr : reinterpret_cast<void*>(table.base + symbol->st_value);
 }
 
-bool contains(const dl_phdr_info* info, const void* address) {
-  const auto target = reinterpret_cast<ElfW(Addr)>(address);
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-    const ElfW(Addr) begin = info->dlpi_addr + segment.p_vaddr;
-    if (segment.p_type == PT_LOAD && target >= begin && target < begin + segment.p_memsz) return true;
-  }
-  return false;
-}
-
 bool is_named(const dl_phdr_info* info, const char* library) {
   if (info->dlpi_name == nullptr) return false;
   const char* slash = std::strrchr(info->dlpi_name, '/');
@@ -115,7 +106,7 @@ int visit(dl_phdr_info* info, std::size_t, void* data) {
   auto* search = static_cast<Search*>(data);
   if (search->library == nullptr) {
     if (!search->passed_self) {
-      search->passed_self = contains(info, reinterpret_cast<const void*>(&visit));
+      search->passed_self = holds(*info, reinterpret_cast<const void*>(&visit));
       return 0;
     }
   } else if (!is_named(info, search->library)) {
@@ -128,7 +119,7 @@ int visit(dl_phdr_info* info, std::size_t, void* data) {
 
 // Stops at this library or at the C library, whichever was loaded first; *data: it was the C library.
 int find_first(dl_phdr_info* info, std::size_t, void* data) {
-  if (contains(info, reinterpret_cast<const void*>(&visit))) return 1;
+  if (holds(*info, reinterpret_cast<const void*>(&visit))) return 1;
   if (!is_named(info, "libc.so.6")) return 0;
   *static_cast<bool*>(data) = true;
   return 1;
@@ -140,26 +131,43 @@ void* next_definition(const char* symbol) {
   return search.result;
 }
 
+void* resolved(std::atomic<void*>& found, const char* symbol) {
+  void* function = found.load(std::memory_order_relaxed);
+  if (function == nullptr) found.store(function = next_definition(symbol), std::memory_order_relaxed);
+  return function;
+}
+
 }  // namespace
+
+Extent extent_of(const dl_phdr_info& info) noexcept {
+  Extent extent{UINTPTR_MAX, 0};
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+    if (segment.p_type != PT_LOAD) continue;
+    const std::uintptr_t begin = info.dlpi_addr + segment.p_vaddr;
+    extent.begin = std::min(extent.begin, begin);
+    extent.end = std::max<std::uintptr_t>(extent.end, begin + segment.p_memsz);
+  }
+  return extent;
+}
+
+bool holds(const dl_phdr_info& info, const void* address) noexcept {
+  const auto target = reinterpret_cast<std::uintptr_t>(address);
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+    if (segment.p_type == PT_LOAD && target - (info.dlpi_addr + segment.p_vaddr) < segment.p_memsz) return true;
+  }
+  return false;
+}
 
 DlsymFunction real_dlsym() noexcept {
   static std::atomic<void*> found{nullptr};
-  void* function = found.load(std::memory_order_relaxed);
-  if (function == nullptr) {
-    function = next_definition("dlsym");
-    found.store(function, std::memory_order_relaxed);
-  }
-  return reinterpret_cast<DlsymFunction>(function);
+  return reinterpret_cast<DlsymFunction>(resolved(found, "dlsym"));
 }
 
 DlvsymFunction real_dlvsym() noexcept {
   static std::atomic<void*> found{nullptr};
-  void* function = found.load(std::memory_order_relaxed);
-  if (function == nullptr) {
-    function = next_definition("dlvsym");
-    found.store(function, std::memory_order_relaxed);
-  }
-  return reinterpret_cast<DlvsymFunction>(function);
+  return reinterpret_cast<DlvsymFunction>(resolved(found, "dlvsym"));
 }
 
 void* symbol_in(const char* library, const char* symbol) noexcept {

@@ -1,8 +1,20 @@
-// The dynamic loader's own functions, behind our definitions of them. dlsym cannot be asked for dlsym when we are
-// dlsym, so the loaded objects' symbol tables are read directly.
+// Reads the symbol tables of loaded objects. This library defines dlsym, so it cannot ask dlsym for the loader's own
+// dlsym.
 #pragma once
 
+#include <cstdint>
+
+struct dl_phdr_info;
+
 namespace grape::lifecycle {
+
+// Where a loaded object lies: from its first loaded segment to the end of its last.
+struct Extent {
+  std::uintptr_t begin, end;
+};
+Extent extent_of(const dl_phdr_info& info) noexcept;
+// Is the address in one of the object's loaded segments?
+bool holds(const dl_phdr_info& info, const void* address) noexcept;
 
 using DlsymFunction = void* (*)(void* handle, const char* symbol);
 using DlvsymFunction = void* (*)(void* handle, const char* symbol, const char* version);

@@ -12,30 +12,23 @@ namespace grape::lifecycle {
 namespace {
 
 struct Search {
-  std::uintptr_t address;
+  const void* address;
   dl_find_object* result;
 };
 
 int look_into(dl_phdr_info* info, std::size_t, void* data) {
   auto* search = static_cast<Search*>(data);
-  std::uintptr_t begin = UINTPTR_MAX;
-  std::uintptr_t end = 0;
+  if (!holds(*info, search->address)) return 0;
   void* tables = nullptr;
-  bool inside = false;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = info->dlpi_phdr[i];
-    const std::uintptr_t start = info->dlpi_addr + segment.p_vaddr;
-    if (segment.p_type == PT_GNU_EH_FRAME) tables = reinterpret_cast<void*>(start);
-    if (segment.p_type != PT_LOAD) continue;
-    if (start < begin) begin = start;
-    if (start + segment.p_memsz > end) end = start + segment.p_memsz;
-    if (search->address >= start && search->address < start + segment.p_memsz) inside = true;
+    if (segment.p_type == PT_GNU_EH_FRAME) tables = reinterpret_cast<void*>(info->dlpi_addr + segment.p_vaddr);
   }
-  if (!inside) return 0;
   if (tables == nullptr) return -1;
+  const Extent extent = extent_of(*info);
   *search->result = {};
-  search->result->dlfo_map_start = reinterpret_cast<void*>(begin);
-  search->result->dlfo_map_end = reinterpret_cast<void*>(end);
+  search->result->dlfo_map_start = reinterpret_cast<void*>(extent.begin);
+  search->result->dlfo_map_end = reinterpret_cast<void*>(extent.end);
   search->result->dlfo_eh_frame = tables;
   return 1;
 }
@@ -48,7 +41,7 @@ int walk(void* address, dl_find_object* result) { return find_object_by_walk(add
 }  // namespace
 
 int find_object_by_walk(const void* address, dl_find_object* result) noexcept {
-  Search search{reinterpret_cast<std::uintptr_t>(address), result};
+  Search search{address, result};
   return dl_iterate_phdr(look_into, &search) == 1 ? 0 : -1;
 }
 

@@ -1,5 +1,5 @@
-// The library's life in one place: loaded → active → (child of a fork: inert) → finished. A child of a process that
-// never began to use the driver begins anew: CUDA works there, as it does not in other children.
+// The state of the library: loaded, then active, then finished; a forked child is inert. A child is active again if the
+// parent never began to use the driver: CUDA works there, as it does not in other children.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// Messages to stderr: one write(2) a line, "grape: ..." in front, nothing allocated, errno kept. Async-signal-safe.
+// Writes messages to stderr: one write(2) per line, with "grape: " in front. Allocates nothing and keeps errno.
+// Async-signal-safe.
 #pragma once
 
 #include "shim/lifecycle/config.h"

@@ -1,6 +1,6 @@
-// Blocks of the framework's allocator as they come and go, in their order, until somebody asks LiveBlocks: training
-// asks for thousands of blocks a step, and hardly anybody asks for them. Any thread; its own lock is held for a handful
-// of instructions.
+// Keeps notes of the framework's blocks, in the order in which they come and go, until LiveBlocks is asked. Training
+// allocates thousands of blocks a step, and asks LiveBlocks hardly ever. Any thread; the journal's own lock is held for
+// a handful of instructions.
 #pragma once
 
 #include <sched.h>

@@ -1,5 +1,5 @@
-// References to all that a program needs alive (LiveBlocks::refer): as long as they last, LiveBlocks::epoch() moves
-// when some of it goes. Gives back what it took and no more. One thread at a time.
+// References to all memory and handles that a program needs alive (LiveBlocks::refer). While they last,
+// LiveBlocks::epoch() changes when one of these goes. Releases exactly what it took. One thread at a time.
 #pragma once
 
 #include "compressor/program/program.h"

@@ -1,4 +1,4 @@
-// Blocks by address, for LiveBlocks, which locks.
+// A hash table of blocks by address, for LiveBlocks, which locks it.
 #pragma once
 
 #include <algorithm>

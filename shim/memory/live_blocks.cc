@@ -181,23 +181,21 @@ void erase_if(BlockTable& blocks, const Condition& condition) {
   }
 }
 
-void clear_all() noexcept {
-  for (BlockTable& blocks : g_tables) {
-    for (const Block& block : blocks) note_freed(block);
-    blocks.clear();
-  }
-  segments().clear();
-  forget_marked();
-}
+constexpr auto kByAddress = [](const auto& a, const auto& b) { return a.address < b.address; };
 
-std::vector<program::LiveBlock> sorted(const BlockTable& blocks) {
+template <class Condition>
+std::vector<program::LiveBlock> sorted_if(const BlockTable& blocks, const Condition& condition) {
   std::vector<program::LiveBlock> result;
   result.reserve(blocks.used());
   for (const Block& block : blocks) {
-    if (block.address != 0) result.push_back({block.address, block.bytes, block.serial});
+    if (block.address != 0 && condition(block)) result.push_back({block.address, block.bytes, block.serial});
   }
-  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+  std::sort(result.begin(), result.end(), kByAddress);
   return result;
+}
+
+std::vector<program::LiveBlock> sorted(const BlockTable& blocks) {
+  return sorted_if(blocks, [](const Block&) { return true; });
 }
 
 // Of blocks that overlap, which none should, the one that came last holds.
@@ -224,9 +222,21 @@ std::vector<program::LiveBlock> disjoint(BlockSource source) {
   return blocks;
 }
 
+// False: no memory, and `out` is empty.
+template <class Out, class Fill>
+bool filled(Out& out, const Fill& fill) noexcept {
+  out.clear();
+  try {
+    fill();
+    return true;
+  } catch (const std::bad_alloc&) {
+    out.clear();
+    return false;
+  }
+}
+
 bool overlaps_any(const std::vector<program::LiveBlock>& blocks, const program::LiveBlock& block) {
-  auto next = std::lower_bound(blocks.begin(), blocks.end(), block.address,
-                               [](const auto& a, std::uint64_t address) { return a.address < address; });
+  const auto next = std::lower_bound(blocks.begin(), blocks.end(), block, kByAddress);
   if (next != blocks.end() && next->address < block.address + block.bytes) return true;
   return next != blocks.begin() && (next - 1)->address + (next - 1)->bytes > block.address;
 }
@@ -285,16 +295,11 @@ void LiveBlocks::remove_range(BlockSource source, std::uint64_t address, std::ui
 void LiveBlocks::remove_context(std::uint64_t context) noexcept {
   try {
     const Settled settled;
-    std::vector<program::LiveBlock> gone;
-    for (const Block& block : table(BlockSource::kDriver)) {
-      if (block.address != 0 && block.context == context) gone.push_back({block.address, block.bytes, block.serial});
-    }
-    std::sort(gone.begin(), gone.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
     const auto belongs = [context](const Block& block) { return block.context == context; };
-    erase_if(table(BlockSource::kDriver), belongs);
-    erase_if(table(BlockSource::kHost), belongs);
-    erase_if(table(BlockSource::kEvent), belongs);
-    erase_if(table(BlockSource::kStream), belongs);
+    const std::vector<program::LiveBlock> gone = sorted_if(table(BlockSource::kDriver), belongs);
+    for (const auto source : {BlockSource::kDriver, BlockSource::kHost, BlockSource::kEvent, BlockSource::kStream}) {
+      erase_if(table(source), belongs);
+    }
     erase_if(table(BlockSource::kFramework), [&](const Block& block) {
       return overlaps_any(gone, {block.address, block.bytes, 0});
     });
@@ -305,7 +310,12 @@ void LiveBlocks::remove_context(std::uint64_t context) noexcept {
 
 void LiveBlocks::clear() noexcept {
   const Settled settled;
-  clear_all();
+  for (BlockTable& blocks : g_tables) {
+    for (const Block& block : blocks) note_freed(block);
+    blocks.clear();
+  }
+  segments().clear();
+  forget_marked();
 }
 
 void LiveBlocks::set_incomplete() noexcept {
@@ -314,65 +324,51 @@ void LiveBlocks::set_incomplete() noexcept {
 }
 
 bool LiveBlocks::snapshot(std::vector<program::LiveBlock>& out) const noexcept {
-  try {
-    std::vector<program::LiveBlock> outer;
-    {
-      const Settled settled;
-      out = sorted(table(BlockSource::kFramework));
-      outer = sorted(table(BlockSource::kDriver));
-      const auto cached = [](const program::LiveBlock& block) {
-        const auto segment = segment_from(block.address);
-        return segment != segments().end() && segment->address == block.address && segment->cached;
-      };
-      outer.erase(std::remove_if(outer.begin(), outer.end(), cached), outer.end());
-    }
-    make_disjoint(out);
-    make_disjoint(outer);
-    const std::size_t inner = out.size();
-    const std::vector<program::LiveBlock> framework(out);
-    std::copy_if(outer.begin(), outer.end(), std::back_inserter(out),
-                 [&](const program::LiveBlock& block) { return !overlaps_any(framework, block); });
-    std::inplace_merge(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(inner), out.end(),
-                       [](const auto& a, const auto& b) { return a.address < b.address; });
-  } catch (const std::bad_alloc&) {
-    out.clear();
-    return false;
-  }
-  return complete();
+  return filled(out,
+                [&] {
+                  std::vector<program::LiveBlock> outer;
+                  {
+                    const Settled settled;
+                    out = sorted(table(BlockSource::kFramework));
+                    outer = sorted(table(BlockSource::kDriver));
+                    const auto cached = [](const program::LiveBlock& block) {
+                      const auto segment = segment_from(block.address);
+                      return segment != segments().end() && segment->address == block.address && segment->cached;
+                    };
+                    outer.erase(std::remove_if(outer.begin(), outer.end(), cached), outer.end());
+                  }
+                  make_disjoint(out);
+                  make_disjoint(outer);
+                  const std::size_t inner = out.size();
+                  const std::vector<program::LiveBlock> framework(out);
+                  std::copy_if(outer.begin(), outer.end(), std::back_inserter(out),
+                               [&](const program::LiveBlock& block) { return !overlaps_any(framework, block); });
+                  std::inplace_merge(out.begin(), out.begin() + static_cast<std::ptrdiff_t>(inner), out.end(),
+                                     kByAddress);
+                }) &&
+         complete();
 }
 
 bool LiveBlocks::snapshot_segments(std::vector<program::Extent>& out) const noexcept {
-  try {
-    out.clear();
-    for (const program::LiveBlock& block : disjoint(BlockSource::kDriver)) out.push_back({block.address, block.bytes});
-  } catch (const std::bad_alloc&) {
-    out.clear();
-    return false;
-  }
-  return complete();
+  return filled(out,
+                [&] {
+                  for (const program::LiveBlock& block : disjoint(BlockSource::kDriver))
+                    out.push_back({block.address, block.bytes});
+                }) &&
+         complete();
 }
 
 bool LiveBlocks::snapshot_host(std::vector<program::LiveBlock>& out) const noexcept {
-  try {
-    out = disjoint(BlockSource::kHost);
-  } catch (const std::bad_alloc&) {
-    out.clear();
-    return false;
-  }
-  return complete();
+  return filled(out, [&] { out = disjoint(BlockSource::kHost); }) && complete();
 }
 
 bool LiveBlocks::snapshot_streams(std::vector<std::uint64_t>& out) const noexcept {
-  try {
-    out.clear();
+  return filled(out, [&] {
     const Settled settled;
     for (const Block& stream : table(BlockSource::kStream)) {
       if (stream.address != 0) out.push_back(stream.address);
     }
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  return true;
+  });
 }
 
 bool LiveBlocks::refer(std::uint64_t address, std::uint64_t serial) noexcept {

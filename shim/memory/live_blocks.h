@@ -1,7 +1,6 @@
-// Every block of device memory that is alive: those of the framework's allocator and those the driver gave; and the
-// driver's events and streams. Names each allocation by a serial number, since addresses are reused, and tells when a
-// block that somebody refers to is freed.
-// Any thread; holds its lock for the time of one table operation, never across a driver call.
+// All blocks of device memory that are alive: the framework's and the driver's; and the driver's events and streams.
+// Addresses are reused, so each allocation has a serial number. A counter moves when a block is freed to which somebody
+// holds a reference. Any thread; the lock is held for one table operation, never across a driver call.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +20,10 @@ class LiveBlocks {
  public:
   static LiveBlocks& instance() noexcept;
 
-  // Returns the block's serial; 0: no memory (the block is then unknown, and `complete()` false from then on). What was
-  // at the address counts as freed. `context`: with which the memory goes; 0: none in particular.
+  // Returns the block's serial; 0: no memory (the block is then unknown, and `complete()` false from then on). An older
+  // block at the address counts as freed. `context`: the context that owns the memory; 0: none in particular.
   std::uint64_t add(BlockSource source, std::uint64_t address, std::uint64_t bytes, std::uint64_t context = 0) noexcept;
-  // The serial of what was there; 0: nothing known. `bytes`, if given, gets its size.
+  // Returns the serial of the removed block; 0: none was known. `bytes`, if given, gets the block's size.
   std::uint64_t remove(BlockSource source, std::uint64_t address, std::uint64_t* bytes = nullptr) noexcept;
   // All blocks that begin in the range.
   void remove_range(BlockSource source, std::uint64_t address, std::uint64_t bytes) noexcept;
@@ -43,7 +42,7 @@ class LiveBlocks {
   // The streams' handles, of all contexts. False: no memory.
   bool snapshot_streams(std::vector<std::uint64_t>& out) const noexcept;
 
-  // The block that begins there; false: none.
+  // Finds the block that begins at the address; false: none.
   bool find(BlockSource source, std::uint64_t address, program::LiveBlock& out) const noexcept;
   // Of what was added last.
   std::uint64_t last_serial() const noexcept;

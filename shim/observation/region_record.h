@@ -1,5 +1,5 @@
-// Events of one region call become a program::RegionRecord, or a refusal. Asks nobody but through its callbacks:
-// no driver, no thread state.
+// Converts the events of one region call to a program::RegionRecord, or refuses it. Asks the driver and the thread's
+// state through callbacks only.
 #pragma once
 
 #include <cstdint>

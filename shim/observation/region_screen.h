@@ -1,5 +1,5 @@
-// First pass over a region's events: what no program can hold, and which events and streams reach beyond the call. For
-// region_record.cc only.
+// The first pass over a region's events. It finds work that no program can hold, and events and streams that reach
+// beyond the call. For region_record.cc only.
 #pragma once
 
 #include <cstdint>

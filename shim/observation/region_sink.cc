@@ -45,7 +45,7 @@ const record::ApiTable* apis() {
     const record::ApiRow* rows = record::api_table(count);
     std::vector<trace::ApiInfo> infos;
     for (std::uint32_t i = 0; rows != nullptr && i < count; ++i) {
-      infos.push_back({rows[i].symbol, static_cast<trace::ApiClass>(rows[i].api_class), rows[i].arguments});
+      infos.push_back({rows[i].symbol, rows[i].api_class, rows[i].arguments});
     }
     return new record::ApiTable(infos);
   }();

@@ -98,7 +98,7 @@ ApiTable::ApiTable(const std::vector<trace::ApiInfo>& apis, bool ranges) : layou
   layouts_.reserve(apis.size() + 1);
   for (const trace::ApiInfo& api : apis) {
     layouts_.push_back(parse(api));
-    layouts_.back().in_call = driver::facts_of(api.symbol.substr(0, api.symbol.find('_')).c_str()).in_call;
+    layouts_.back().in_call = driver::in_call_of(std::string_view(api.symbol).substr(0, api.symbol.find('_')));
     layouts_.back().begins_range = ranges && api.symbol == "cuProfilerStart";
     layouts_.back().ends_range = ranges && api.symbol == "cuProfilerStop";
   }

@@ -1,5 +1,5 @@
-// The driver's call table of a trace, parsed once: which argument of a call is its stream, its event, its size.
-// Core: no CUDA, no Python, no preloading. The few driver constants used here are named with their source in cuda.h.
+// The driver's call table of a trace, parsed once: the index of a call's stream, event, size and so on. Core: no CUDA,
+// no Python, no preloading. The few driver constants used here are named with their source in cuda.h.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A bounded pool of fixed-size blocks that threads write events into. Lock-free; memory is taken from the system as it
-// is first touched, and recycled last-in first-out, so that a light load stays small and warm.
+// A bounded pool of fixed-size blocks that threads write events into. Lock-free. The system gives memory at the first
+// touch. Blocks are reused last-in first-out, so that a light load stays small and warm.
 #pragma once
 
 #include <atomic>

@@ -16,8 +16,6 @@ namespace grape::record {
 
 namespace {
 
-constexpr std::uint32_t kMaxParameters = 4096;
-constexpr std::uint32_t kMaxParameterBytes = 64 * 1024;  // twice what any device takes
 constexpr std::uint32_t kMaxNameBytes = 32 * 1024;
 
 using Cache = FunctionCache;
@@ -56,30 +54,20 @@ void destroy_cache(void* data) {
 
 void read_layout(Function& function, bool kernel) noexcept {
   std::uint32_t room = Function::kNear;
-  for (std::uint32_t index = 0; index <= kMaxParameters; ++index) {
-    std::size_t offset = 0;
-    std::size_t bytes = 0;
-    const CUresult result = driver::parameter_info(function.handle, kernel, index, &offset, &bytes);
-    if (result == CUDA_ERROR_INVALID_VALUE) {  // no such parameter: the end
-      function.has_layout = true;
-      return;
-    }
-    if (result != CUDA_SUCCESS || index == kMaxParameters || offset > kMaxParameterBytes ||
-        bytes > kMaxParameterBytes - offset) {
-      return;
-    }
+  const auto keep = [&](std::uint32_t index, std::uint32_t offset, std::uint32_t bytes) {
     if (index == room) {
       room *= 2;
       auto* larger = static_cast<ParameterSlot*>(std::realloc(function.far, room * sizeof(ParameterSlot)));
-      if (larger == nullptr) return;
+      if (larger == nullptr) return false;
       if (function.far == nullptr) std::copy_n(function.near, Function::kNear, larger);
       function.far = larger;
     }
-    ParameterSlot* slots = function.far != nullptr ? function.far : function.near;
-    slots[index] = {static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(bytes)};
+    (function.far != nullptr ? function.far : function.near)[index] = {offset, bytes};
     function.parameter_count = index + 1;
-    function.parameter_bytes = std::max(function.parameter_bytes, static_cast<std::uint32_t>(offset + bytes));
-  }
+    function.parameter_bytes = std::max(function.parameter_bytes, offset + bytes);
+    return true;
+  };
+  function.has_layout = driver::for_each_parameter(function.handle, kernel, keep);
 }
 
 // False: no room for the definition.
@@ -175,9 +163,9 @@ PackedParameters packed_parameters(const Function* function, void* const* parame
     const driver::PackedBuffer buffer = driver::packed_buffer(extra);
     if (buffer.data != nullptr) {
       result.packed = buffer.data;
-      result.bytes = static_cast<std::uint32_t>(std::min<std::size_t>(buffer.bytes, kMaxParameterBytes));
-      result.flags = static_cast<std::uint16_t>(trace::kFlagPackedExtra |
-                                                (buffer.bytes > kMaxParameterBytes ? trace::kFlagTruncated : 0));
+      result.bytes = static_cast<std::uint32_t>(std::min<std::size_t>(buffer.bytes, driver::kMostParameterBytes));
+      result.flags = static_cast<std::uint16_t>(
+          trace::kFlagPackedExtra | (buffer.bytes > driver::kMostParameterBytes ? trace::kFlagTruncated : 0));
       return result;
     }
   }
@@ -193,25 +181,7 @@ void PackedParameters::copy_to(std::uint8_t* destination) const noexcept {
     return;
   }
   if (parameters == nullptr || padded == 0) return;
-  std::uint32_t end = 0;
-  const ParameterSlot* slots = function->parameters();
-  for (std::uint32_t i = 0; i < function->parameter_count; ++i) {
-    const ParameterSlot slot = slots[i];
-    // The gaps between parameters are nobody's: zeros.
-    if (slot.offset > end) std::memset(destination + end, 0, slot.offset - end);
-    if (parameters[i] != nullptr) {
-      if (slot.bytes == 8) {
-        std::memcpy(destination + slot.offset, parameters[i], 8);
-      } else if (slot.bytes == 4) {
-        std::memcpy(destination + slot.offset, parameters[i], 4);
-      } else {
-        std::memcpy(destination + slot.offset, parameters[i], slot.bytes);
-      }
-    } else {
-      std::memset(destination + slot.offset, 0, slot.bytes);
-    }
-    end = std::max(end, slot.offset + slot.bytes);
-  }
+  const std::uint32_t end = copy_parameters(destination, *function, parameters);
   std::memset(destination + end, 0, padded - end);
 }
 

@@ -1,8 +1,10 @@
-// What a thread knows about the kernels that it launches: the id under which the trace knows them, and where their
-// parameters lie. Belongs to one thread, in its log's slot; nothing here locks.
+// A thread's cache of the kernels that it launches: the id in the trace, and where the parameters lie. It belongs to
+// one thread, in the slot of its log; nothing here locks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "shim/driver/driver_api.h"
 #include "shim/record/thread_log.h"
@@ -61,6 +63,39 @@ inline const Function* find_function(ThreadLog& log, CUfunction handle) noexcept
 
 // The function that this thread knows by that id; null: none, or code was unloaded since. Cold.
 const Function* function_of_id(ThreadLog& log, std::uint32_t id) noexcept;
+
+inline void copy_parameter(std::uint8_t* to, const void* from, std::uint32_t bytes) noexcept {
+  if (bytes == 8) {
+    std::memcpy(to, from, 8);
+  } else if (bytes == 4) {
+    std::memcpy(to, from, 4);
+  } else {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+// By the kernel's layout; returns where the last parameter ends. The gaps between parameters are nobody's, and zeros;
+// behind the last one nothing is written.
+inline std::uint32_t copy_parameters(std::uint8_t* to, const Function& function, void* const* parameters) noexcept {
+  std::uint32_t end = 0;
+  const ParameterSlot* slot = function.parameters();
+  for (const ParameterSlot* last = slot + function.parameter_count; slot != last; ++slot, ++parameters) {
+    if (__builtin_expect(slot->offset != end, 0) && slot->offset > end) {
+      if (slot->offset - end == 4) {
+        std::memset(to + end, 0, 4);
+      } else {
+        std::memset(to + end, 0, slot->offset - end);
+      }
+    }
+    if (__builtin_expect(*parameters != nullptr, 1)) {
+      copy_parameter(to + slot->offset, *parameters, slot->bytes);
+    } else {
+      std::memset(to + slot->offset, 0, slot->bytes);
+    }
+    end = std::max(end, slot->offset + slot->bytes);
+  }
+  return end;
+}
 
 // Parameters as one packed buffer.
 struct PackedParameters {

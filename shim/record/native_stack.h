@@ -1,8 +1,8 @@
-// Native stacks, on request (GRAPE_STACKS=native), by the unwinder of libgcc, which is linked statically and stops
-// where code has no unwind information. libunwind 1.6.2 is some 70 times as fast, but no guest of other people's
-// processes: there it guesses, and probes what it guessed by writes to a pipe, whose descriptors it closes and opens
-// anew where they do not answer as its own (src/x86_64/Ginit.c); after a program's closefrom() they are the program's
-// files. Built without these probes it follows the guesses. (And Debian's static library is not position-independent.)
+// Native stacks, on request (GRAPE_STACKS=native). libgcc's unwinder walks them; it is linked statically, and stops
+// where code has no unwind information. libunwind 1.6.2 is some 70 times as fast, but unsafe in other people's
+// processes. It guesses, and probes each guess by a write to a pipe. If the pipe's descriptors do not answer, it closes
+// them and opens new ones (src/x86_64/Ginit.c); after a program's closefrom() these descriptors are files of the
+// program. Built without the probes it follows the guesses. Debian's static library is not position-independent either.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The recorder's cold side: starts with the first recorded thread, owns the blocks and the writer thread, and closes
+// The cold side of recording: starts with the first recorded thread, owns the blocks and the writer thread, and closes
 // the trace when the process ends.
 #pragma once
 

@@ -148,6 +148,8 @@ void forget_thread_log() noexcept {
   t_thread.refused = true;
 }
 
+Entry::Entry(const void* frame) noexcept { enter(frame); }
+
 // Is the outermost entry, which should be further up the stack, no longer there? Asked only on the rare nested call.
 __attribute__((no_sanitize("address"))) bool Entry::left_behind(const Entry* entry) noexcept {
   const int saved = errno;

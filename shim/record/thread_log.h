@@ -1,6 +1,6 @@
-// The recorder's hot side: each thread writes its events into blocks of its own; a writer thread takes them to disk.
-// No locks, no system calls and no allocation on the way, except when a thread is first seen. When the bounded pool
-// of blocks is empty, events are dropped and counted (kLost), never waited for.
+// The hot side of recording: each thread writes its events into its own blocks, and a writer thread takes them to disk.
+// There is no lock, system call or allocation, except when a thread is first seen. When the bounded pool of blocks is
+// empty, events are dropped and counted (kLost).
 #pragma once
 
 #include <x86intrin.h>
@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "compressor/trace/event.h"
+#include "compressor/trace/meta.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/record/block_pool.h"
 
@@ -213,17 +214,9 @@ inline ThreadLog* open_thread_log(bool& written) noexcept {
 class Entry {
  public:
   // Inlined always: the frame is that of the wrapper.
-  __attribute__((always_inline)) Entry() noexcept {
-    // The stack grows down: a wrapper entered from within another one lies below it, with its whole frame.
-    const void* frame = __builtin_frame_address(0);
-    outermost_ = t_thread.outermost == nullptr || static_cast<const void*>(t_thread.outermost) < frame ||
-                 left_behind(t_thread.outermost);
-    if (outermost_) {
-      t_thread.outermost = this;
-      mark_ = t_thread.mark = (t_thread.mark + 1) * kMarkFactor;
-    }
-    log_ = outermost_ ? thread_log() : nullptr;
-  }
+  __attribute__((always_inline)) Entry() noexcept { enter(__builtin_frame_address(0)); }
+  // The same out of line, where a launch does not wait for it. `frame`: the wrapper's.
+  explicit Entry(const void* frame) noexcept;
   ~Entry() noexcept {
     if (outermost_) t_thread.outermost = nullptr;
   }
@@ -235,6 +228,16 @@ class Entry {
 
  private:
   static constexpr std::uint64_t kMarkFactor = 0x9e3779b97f4a7c15u;  // odd: marks look like nothing else on a stack
+  __attribute__((always_inline)) void enter(const void* frame) noexcept {
+    // The stack grows down: a wrapper entered from within another one lies below it, with its whole frame.
+    outermost_ = t_thread.outermost == nullptr || static_cast<const void*>(t_thread.outermost) < frame ||
+                 left_behind(t_thread.outermost);
+    if (outermost_) {
+      t_thread.outermost = this;
+      mark_ = t_thread.mark = (t_thread.mark + 1) * kMarkFactor;
+    }
+    log_ = outermost_ ? thread_log() : nullptr;
+  }
   __attribute__((cold)) static bool left_behind(const Entry* entry) noexcept;
 
   ThreadLog* log_;
@@ -245,11 +248,14 @@ class Entry {
 // Bumped when a module or library is unloaded: per-thread caches keyed by its handles are void.
 extern std::atomic<std::uint32_t> g_module_epoch;
 
-// The driver's call table for the trace's meta chunk; set once by shim/interpose before anything is recorded.
+// A driver function of the call table in the trace's meta chunk; set once by shim/interpose before anything is
+// recorded.
 struct ApiRow {
-  const char* symbol;
-  std::uint8_t api_class;  // trace::ApiClass
-  const char* arguments;
+  char symbol[50];  // as libcuda exports it; in place, so that the table has fewer addresses to relocate
+  std::uint16_t version;
+  bool per_thread;
+  trace::ApiClass api_class;
+  const char* arguments;  // as shim/driver/hooks.def has them: more than trace::ApiInfo::arguments
 };
 void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept;
 const ApiRow* api_table(std::uint32_t& count) noexcept;  // null: not set

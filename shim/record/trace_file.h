@@ -1,5 +1,5 @@
-// The trace on disk: a file of this process alone, never somebody else's. Created with O_EXCL and O_NOFOLLOW, mode
-// 0600 whatever the umask.
+// The trace on disk. The file belongs to this process alone: it is created with O_EXCL and O_NOFOLLOW, mode 0600
+// whatever the umask.
 #pragma once
 
 #include <cstddef>

@@ -29,6 +29,18 @@ std::uint64_t rate(std::uint64_t tick_count, std::uint64_t elapsed) {
              : static_cast<std::uint64_t>(static_cast<double>(tick_count) * 1e9 / static_cast<double>(elapsed));
 }
 
+// One letter behind each colon: the others are for the wrappers.
+std::string plain_arguments(const char* arguments) {
+  std::string text;
+  for (const char* at = arguments; *at != '\0'; ++at) {
+    text += *at;
+    if (*at != ':') continue;
+    text += *++at;
+    while (at[1] != '\0' && at[1] != ',') ++at;
+  }
+  return text;
+}
+
 }  // namespace
 
 TraceSession::TraceSession(Recorder& recorder) : recorder_(recorder) {}
@@ -57,7 +69,7 @@ bool TraceSession::open() {
   if (recorder_.python_known_.load()) meta.python_version = recorder_.python_version_;
   const ApiRow* rows = recorder_.apis_.load();
   for (std::uint32_t i = 0; rows != nullptr && i < recorder_.api_count_.load(); ++i) {
-    meta.apis.push_back({rows[i].symbol, static_cast<trace::ApiClass>(rows[i].api_class), rows[i].arguments});
+    meta.apis.push_back({rows[i].symbol, rows[i].api_class, plain_arguments(rows[i].arguments)});
   }
   if (!file_.create(settings.trace[0] == '\0' ? kDefaultTrace : settings.trace, settings.replace)) {
     log_line(LogLevel::kError, "cannot create the trace %s: %s; not recording", file_.path(), std::strerror(errno));

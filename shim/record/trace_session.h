@@ -1,5 +1,5 @@
-// One trace being written: the writer thread's state. Gathers the threads' events into chunks and decides when they
-// go to the file.
+// The state of the writer thread for one trace. It gathers the threads' events into chunks, and decides when chunks go
+// to the file.
 #pragma once
 
 #include <cstddef>

@@ -28,16 +28,14 @@ bool failed(CUresult result, const char* what, refusal::Refusal& error) {
 bool several_devices() noexcept {
   static const bool several = [] {
     int count = 0;
-    auto* ask = real::get_cuDeviceGetCount();
-    return ask == nullptr || ask(&count) != CUDA_SUCCESS || count > 1;
+    return real::call_cuDeviceGetCount(&count) != CUDA_SUCCESS || count > 1;
   }();
   return several;
 }
 
 bool is_of(CUdevice device, std::uint64_t address) noexcept {
   int ordinal = -1;
-  auto* ask = real::get_cuPointerGetAttribute();
-  return ask != nullptr && ask(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
+  return real::call_cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == CUDA_SUCCESS &&
          ordinal == device;
 }
 
@@ -73,8 +71,7 @@ bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, r
 // The copies were waited for, but for those of a call that was given up behind after().
 Shadow::~Shadow() {
   const ContextScope scope(before_copy_.context);  // a default stream is that of the current one
-  auto* wait = real::get_cuStreamSynchronize();
-  if (copying_ && wait != nullptr && scope.entered()) wait(copied_on_);
+  if (copying_ && scope.entered()) real::call_cuStreamSynchronize(copied_on_);
   CopyMemory::instance().give(before_copy_);
   CopyMemory::instance().give(after_copy_);
 }

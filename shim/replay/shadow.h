@@ -1,6 +1,6 @@
-// A replay beside an eager run: does the graph leave the same bytes everywhere that the region may write? Memory that
-// the call can reach is copied before and after the eager run, so that the graph starts from what eager started from,
-// and whatever it does, eager's result is what stays. One thread; the region's context is current.
+// Compares a replay with an eager run: does the graph leave the same bytes everywhere that the region may write? The
+// memory that the call can reach is copied before and after the eager run. So the graph starts from the same memory as
+// eager did, and eager's result is restored in every case. One thread; the region's context is current.
 #pragma once
 
 #include <cuda.h>
@@ -36,16 +36,15 @@ class Shadow {
   bool before(CUstream stream, const std::vector<Watched>& watched, refusal::Refusal& error) noexcept;
   // After the eager run. `outputs`: what it made.
   bool after(CUstream stream, std::vector<Range> outputs, refusal::Refusal& error) noexcept;
-  // Starts from the memory of before(), launches, compares what it left in `outputs` (same order and sizes as
-  // after()'s) and in the watched ranges, and puts eager's bytes back. False: an error. `difference`: where it differs
-  // from eager, if it does. kNotDeterministic: there is nothing that several runs of it, from
-  // the same memory, all left alike and eager otherwise. `twice`: what hidden ranges hold must not matter in any case,
-  // see above.
+  // Restores the memory of before(), launches, and compares the results in `outputs` (same order and sizes as
+  // after()'s) and in the watched ranges. Then restores eager's bytes. False: an error. `difference`: the first
+  // difference from eager, if any. kNotDeterministic: wherever all runs from the same memory agree, they agree with
+  // eager as well. `twice`: runs once more, since the contents of hidden ranges must not matter in any case.
   bool compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps, const std::vector<Range>& outputs,
                bool twice, Found& found, refusal::Refusal& difference, refusal::Refusal& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
-  // Since before(), other threads than the caller's: what differs may be their doing.
+  // Did other threads work since before()? They may have made the difference.
   bool others_worked() const noexcept { return onlooker_ && onlooker_->others_worked(); }
   // Did the eager run change watched range `i`?
   bool changed(std::size_t i) const noexcept { return before_hashes_[i] != after_hashes_[i]; }

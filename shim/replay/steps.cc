@@ -17,11 +17,10 @@ static_assert(kMostValueBytes <= Landing::kBytes, "a value finds room");
 
 // Is all that the stream has done, or as good as? An error is not looked at here: whatever follows meets it as well.
 bool done_within(double patience, CUstream stream) noexcept {
-  auto* query = real::get_cuStreamQuery();
-  if (query == nullptr) return false;
+  if (real::get_cuStreamQuery() == nullptr) return false;
   const double until = monotonic_seconds() + patience;
   do {
-    if (query(stream) != CUDA_ERROR_NOT_READY) return true;
+    if (real::call_cuStreamQuery(stream) != CUDA_ERROR_NOT_READY) return true;
   } while (monotonic_seconds() < until);
   return false;
 }
@@ -40,8 +39,8 @@ bool Steps::wait_for(CUstream stream, Pause* pause, Wait wait) {
 }
 
 bool put_host_data(const program::Program& program, std::uint64_t address, CUstream stream) noexcept {
-  auto* copy = real::get_cuMemcpyHtoDAsync_v2();
-  return copy != nullptr && copy(address, program.host_data.data(), program.host_data.size(), stream) == CUDA_SUCCESS;
+  return real::call_cuMemcpyHtoDAsync_v2(address, program.host_data.data(), program.host_data.size(), stream) ==
+         CUDA_SUCCESS;
 }
 
 // What is the same each time.
@@ -110,17 +109,16 @@ void Steps::prepare_all(ExecPool& pool, const store::KeptProgram& program, const
 }
 
 bool Steps::wait_for_streams(Pause* pause) {
-  auto* wait = real::get_cuStreamSynchronize();
   for (const std::uint64_t waited : program_->head().waited_streams) {
     auto* stream = reinterpret_cast<CUstream>(waited);
-    if (wait == nullptr || !wait_for(stream, pause, [&] { return wait(stream) == CUDA_SUCCESS; })) return false;
+    const auto wait = [&] { return real::call_cuStreamSynchronize(stream) == CUDA_SUCCESS; };
+    if (!wait_for(stream, pause, wait)) return false;
   }
   return true;
 }
 
 bool Steps::copy(const Part& part, const Landing& landing, CUstream stream) noexcept {
-  auto* copy = real::get_cuMemcpyDtoHAsync_v2();
-  return copy != nullptr && copy(landing.data(), part.source, part.bytes, stream) == CUDA_SUCCESS;
+  return real::call_cuMemcpyDtoHAsync_v2(landing.data(), part.source, part.bytes, stream) == CUDA_SUCCESS;
 }
 
 // The value behind a part that was launched, while the next one is bound. A copy that waits comes after our own wait,
@@ -148,11 +146,11 @@ Steps::Ran Steps::read(std::size_t index, CUstream stream, Pause* pause, refusal
 }
 
 bool Steps::wait_for_events(CUstream stream) const noexcept {
-  auto* wait = real::get_cuStreamWaitEvent();
   for (const program::LiveHandle& event : program_->head().waited_events) {
-    if (!LiveBlocks::instance().alive(event.handle, event.serial) || wait == nullptr ||
-        wait(stream, reinterpret_cast<CUevent>(event.handle), 0) != CUDA_SUCCESS)
+    if (!LiveBlocks::instance().alive(event.handle, event.serial) ||
+        real::call_cuStreamWaitEvent(stream, reinterpret_cast<CUevent>(event.handle), 0) != CUDA_SUCCESS) {
       return false;
+    }
   }
   return true;
 }
@@ -160,14 +158,12 @@ bool Steps::wait_for_events(CUstream stream) const noexcept {
 // One that cannot be recorded has its last record, and who waits for that must find the work done. For one that is gone
 // nobody waits.
 bool Steps::record_events(CUstream stream) const noexcept {
-  auto* record = real::get_cuEventRecord();
   bool good = true;
   for (const program::LiveHandle& event : program_->head().recorded_events) {
     if (!LiveBlocks::instance().alive(event.handle, event.serial)) continue;
-    good = record != nullptr && record(reinterpret_cast<CUevent>(event.handle), stream) == CUDA_SUCCESS && good;
+    good = real::call_cuEventRecord(reinterpret_cast<CUevent>(event.handle), stream) == CUDA_SUCCESS && good;
   }
-  auto* wait = real::get_cuStreamSynchronize();
-  return good || (wait != nullptr && wait(stream) == CUDA_SUCCESS);
+  return good || real::call_cuStreamSynchronize(stream) == CUDA_SUCCESS;
 }
 
 Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {

@@ -1,5 +1,5 @@
-// A program's run in parts: graphs, and between them the reads by the host, whose values must be what they were when
-// the program was recorded. One thread; the program's context is current.
+// Runs a program in parts: graphs, and the reads by the host between them. The host must read the values that were
+// recorded. One thread; the program's context is current.
 #pragma once
 
 #include <cuda.h>
@@ -15,20 +15,20 @@ namespace grape::replay {
 // Copies the program's host data to `address`, in the order of `stream`. The program stays as it is until that is done.
 bool put_host_data(const program::Program& program, std::uint64_t address, CUstream stream) noexcept;
 
-// What the caller does while a run waits for the device for longer than handing over to other threads takes. A run
-// without one keeps everybody else waiting as well.
+// The caller's part in a long wait for the device: it lets other threads work meanwhile. A run without a Pause keeps
+// all other threads waiting.
 class Pause {
  public:
   virtual bool begin() = 0;      // false: not possible now; the wait goes on as it is
   virtual void end() = 0;        // after begin(). May not return, where the thread is ended
-  virtual bool unchanged() = 0;  // Is all that the run stands on as it was before the pauses since the last question?
+  virtual bool unchanged() = 0;  // has nothing that the run needs changed in the pauses since the last question?
 
  protected:
   ~Pause() = default;
 };
 
-// Most waits are over by then; who pauses has to look at everything again. Python itself lets a thread go on for 5 ms
-// before others get their turn.
+// In seconds: most waits are shorter. After a pause everything has to be checked again. Python itself lets a thread run
+// for 5 ms before it switches.
 constexpr double kShortWait = 1e-3;
 
 class Steps {
@@ -37,8 +37,8 @@ class Steps {
   // program; program and plan must live until run() is done. Always for one and the same program and plan.
   bool prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                const program::Bindings& bindings, refusal::Refusal& error);
-  // The same for all parts, ahead of time: prepare() and run() with bindings like these have little to do. What fails
-  // is left to them.
+  // Prepares all parts ahead of time, so that prepare() and run() with similar bindings have little to do. Failures are
+  // left to these two.
   void prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                    const program::Bindings& bindings);
   enum class Ran : std::uint8_t { kDone, kOtherValue, kChanged, kFailed };

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "shim/device/own_kernels.h"
+#include "shim/device/thread_context.h"
 #include "shim/driver/real_driver.h"
 #include "shim/virtual_execs/node_launch.h"
-#include "shim/virtual_execs/scopes.h"
 #include "shim/virtual_execs/submissions.h"
 #include "shim/virtual_execs/virtual_execs.h"
 
@@ -58,8 +59,8 @@ bool VirtualExecs::launch_by_node(CUgraphExec handle, const Place& place, std::u
   if (!can_go_by_node(*v) || comes_again_soon(*v)) return false;
   if (foreseen(handle) && is_worth_going_ahead(*v)) return false;
   const Alone alone;
-  const RelaxedCapture relaxed;
-  const ContextScope context(v->shape->context);
+  const replay::RelaxedCapture relaxed;
+  const replay::ContextScope context(v->shape->context);
   if (!alone || context.result() != CUDA_SUCCESS) return false;
   const std::shared_ptr<Tail> tail = tails_.of(place, v->shape->context);
   if (tail == nullptr || !load(*v) || !can_be_launched(*v->shape, scratch_)) return false;
@@ -106,10 +107,9 @@ CUresult VirtualExecs::launch_rest(const std::shared_ptr<Shape>& shape, std::siz
   std::swap(scratch_, by_node_);
   CUresult result = CUDA_SUCCESS;
   RealExec* exec = build(shape, disabled, result);
-  auto* launch = real::get_cuGraphLaunch();
-  if (exec == nullptr || launch == nullptr) return exec == nullptr ? result : CUDA_ERROR_NOT_SUPPORTED;
+  if (exec == nullptr) return result;
   exec->launching(place);
-  return launch(exec->exec(), place.stream);
+  return real::call_cuGraphLaunch(exec->exec(), place.stream);
 }
 
 // Its launch there comes behind its last one elsewhere.
@@ -120,8 +120,8 @@ void VirtualExecs::stay_in_order(Virtual& v, const Place& place) {
     if (v.tail == nullptr || v.tail->place == place) return;
     tail = std::move(v.tail);
   }
-  const RelaxedCapture relaxed;
-  const ContextScope context(v.shape->context);
+  const replay::RelaxedCapture relaxed;
+  const replay::ContextScope context(v.shape->context);
   come_behind(*tail, place.stream);
 }
 

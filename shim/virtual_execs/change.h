@@ -1,4 +1,4 @@
-// A call that changes one node of an exec, in one form for all of the driver's functions that do.
+// A change of one node of an exec, in one form for all driver functions that change nodes.
 #pragma once
 
 #include <cstddef>

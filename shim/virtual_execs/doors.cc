@@ -34,8 +34,7 @@ void unloads(CUmodule module) noexcept {
 void unloads(CUlibrary library) noexcept {
   VirtualExecs::instance().before_unload(reinterpret_cast<std::uint64_t>(library));
   CUmodule module = nullptr;
-  auto* get = real::get_cuLibraryGetModule();
-  if (get != nullptr && get(&module, library) == CUDA_SUCCESS) unloads(module);
+  if (real::call_cuLibraryGetModule(&module, library) == CUDA_SUCCESS) unloads(module);
 }
 
 void primary_held(CUcontext context, CUdevice device) noexcept {
@@ -45,9 +44,8 @@ void primary_held(CUcontext context, CUdevice device) noexcept {
 void primary_gone(CUdevice device) noexcept {
   unsigned flags = 0;
   int active = 0;
-  auto* state = real::get_cuDevicePrimaryCtxGetState();
   if (device < 0 || static_cast<std::size_t>(device) >= g_primary.size()) return;
-  if (state != nullptr && state(device, &flags, &active) == CUDA_SUCCESS && active != 0) return;
+  if (real::call_cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0) return;
   const CUcontext context = g_primary[device].exchange(nullptr);
   if (context != nullptr) VirtualExecs::instance().context_gone(context);
 }

@@ -1,5 +1,5 @@
-// What the wrappers do with calls that name an exec, or that change what execs are made of, where graphs are virtual
-// (GRAPE_GRAPHS). Everything else goes to the driver as it came.
+// Handles driver calls that name an exec, or change what execs are made of, where graphs are virtual (GRAPE_GRAPHS).
+// All other calls go to the driver unchanged.
 #pragma once
 
 #include <atomic>
@@ -19,7 +19,7 @@ extern std::atomic<bool> g_on;
 
 using Door = driver::GraphDoor;
 
-// Of what goes: what there was is told apart, the driver's answer given back.
+// Notes of the wrappers that code or a primary context goes, or that a primary context is held.
 void unloads(CUmodule module) noexcept;
 void unloads(CUlibrary library) noexcept;
 void primary_held(CUcontext context, CUdevice device) noexcept;
@@ -78,7 +78,7 @@ CUresult get_flags(const Call& call, CUgraphExec exec, Flags* flags) {
   return CUDA_SUCCESS;
 }
 
-// `call`: the driver's function, with whatever else the wrapper does around it.
+// `call`: the driver's function.
 template <Door kDoor, bool kPerThread, class Call, class First, class... Rest>
 CUresult through(const Call& call, First first, Rest... rest) {
   VirtualExecs& execs = VirtualExecs::instance();

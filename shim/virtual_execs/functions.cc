@@ -7,19 +7,14 @@
 namespace grape::virtual_execs {
 namespace {
 
-constexpr std::uint32_t kMostParameters = 4096;
-constexpr std::size_t kMostBytes = 64 << 10;  // twice what any device takes
-
 void read_layout(KernelFunction& function, bool kernel) {
-  const auto handle = reinterpret_cast<CUfunction>(function.info.handle);
-  for (std::uint32_t i = 0; i <= kMostParameters; ++i) {
-    std::size_t offset = 0, bytes = 0;
-    const CUresult result = driver::parameter_info(handle, kernel, i, &offset, &bytes);
-    function.info.has_layout = result == CUDA_ERROR_INVALID_VALUE;  // no such parameter: the end
-    if (result != CUDA_SUCCESS || offset > kMostBytes || bytes > kMostBytes - offset) return;
-    function.info.parameters.push_back({static_cast<std::uint32_t>(offset), static_cast<std::uint32_t>(bytes)});
-    function.bytes = std::max(function.bytes, static_cast<std::uint32_t>(offset + bytes));
-  }
+  const auto keep = [&](std::uint32_t, std::uint32_t offset, std::uint32_t bytes) {
+    function.info.parameters.push_back({offset, bytes});
+    function.bytes = std::max(function.bytes, offset + bytes);
+    return true;
+  };
+  function.info.has_layout =
+      driver::for_each_parameter(reinterpret_cast<CUfunction>(function.info.handle), kernel, keep);
 }
 
 }  // namespace

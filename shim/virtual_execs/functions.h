@@ -1,5 +1,5 @@
-// The kernels of the application's graphs: where their parameters lie, and which module they come from. One thread at a
-// time; numbers are never given twice.
+// The kernels of the application's graphs, with their parameters' places and their modules. One thread at a time;
+// numbers are never reused.
 #pragma once
 
 #include <cstdint>

@@ -12,54 +12,46 @@ namespace real = driver::real;
 // Ours have the ordinary priority: what the application wants done before other work does not belong there.
 bool has_ordinary_priority(CUstream stream) noexcept {
   if (stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) return true;
-  auto* get = real::get_cuStreamGetPriority();
   int priority = 0;
-  return get != nullptr && get(stream, &priority) == CUDA_SUCCESS && priority == 0;
+  return real::call_cuStreamGetPriority(stream, &priority) == CUDA_SUCCESS && priority == 0;
 }
 
 }  // namespace
 
 bool Lanes::suffice(const Sequence& sequence) {
-  auto* create_stream = real::get_cuStreamCreate();
-  auto* create_event = real::get_cuEventCreate();
-  if (create_stream == nullptr || create_event == nullptr) return false;
   streams_.reserve(kMostLanes - 1);
   events_.reserve(sequence.events);
   // Not ordered by the default stream: it is events that order them, and nothing else.
   for (CUstream made = nullptr; streams_.size() + 1 < sequence.lanes; streams_.push_back(made)) {
-    if (create_stream(&made, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return false;
+    if (real::call_cuStreamCreate(&made, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return false;
   }
   for (CUevent made = nullptr; events_.size() < sequence.events; events_.push_back(made)) {
-    if (create_event(&made, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
+    if (real::call_cuEventCreate(&made, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
   }
   return true;
 }
 
 bool Lanes::take(const std::shared_ptr<Tail>& tail) noexcept {
   if (last_ != nullptr && !(last_->place == tail->place)) {
-    auto* query = real::get_cuEventQuery();
-    if (query == nullptr || query(last_->event) != CUDA_SUCCESS) return false;
+    if (real::call_cuEventQuery(last_->event) != CUDA_SUCCESS) return false;
   }
   last_ = tail;
   return true;
 }
 
 CUresult Lanes::wait(CUstream stream, std::uint32_t event) const noexcept {
-  auto* wait = real::get_cuStreamWaitEvent();
-  return wait != nullptr ? wait(stream, events_[event], 0) : CUDA_ERROR_NOT_SUPPORTED;
+  return real::call_cuStreamWaitEvent(stream, events_[event], 0);
 }
 
 CUresult Lanes::record(std::uint32_t event, CUstream stream) const noexcept {
-  auto* start = real::get_cuEventRecord();
-  return start != nullptr ? start(events_[event], stream) : CUDA_ERROR_NOT_SUPPORTED;
+  return real::call_cuEventRecord(events_[event], stream);
 }
 
 void Lanes::join(CUstream application) const noexcept {
-  auto* synchronize = real::get_cuStreamSynchronize();
   for (const CUstream own : streams_) {
     // A wait is for what was recorded last when it was asked for: one event does for all.
     if (record(0, own) == CUDA_SUCCESS && wait(application, 0) == CUDA_SUCCESS) continue;
-    if (synchronize != nullptr) synchronize(own);
+    real::call_cuStreamSynchronize(own);
   }
 }
 

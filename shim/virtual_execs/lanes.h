@@ -1,5 +1,5 @@
-// Streams of our own beside the application's, for graphs whose nodes run side by side, with the events between them.
-// Calls the driver's real functions; the right context is current.
+// Our own streams and events, for graphs whose nodes run side by side. Calls the driver's real functions; the right
+// context is current.
 #pragma once
 
 #include <cuda.h>
@@ -13,15 +13,15 @@
 
 namespace grape::virtual_execs {
 
-// Those of one context, one graph at a time. They go with it: nothing is destroyed here.
+// The streams of one context, for one graph at a time. The context destroys them: nothing is destroyed here.
 class Lanes {
  public:
   explicit Lanes(CUcontext context) noexcept : context_(context) {}
   CUcontext context() const noexcept { return context_; }
 
-  // False: the driver does not give as many as the sequence needs. Throws std::bad_alloc.
+  // Makes the streams and events that the sequence needs. False: the driver refuses. Throws std::bad_alloc.
   bool suffice(const Sequence& sequence);
-  // For a launch that ends with `tail`. False: they have work of another place's, which nothing may have to wait for.
+  // For a launch that ends with `tail`. False: the lanes still have work of another place.
   bool take(const std::shared_ptr<Tail>& tail) noexcept;
 
   CUstream stream(std::uint32_t lane, CUstream application) const noexcept {
@@ -29,7 +29,7 @@ class Lanes {
   }
   CUresult wait(CUstream stream, std::uint32_t event) const noexcept;
   CUresult record(std::uint32_t event, CUstream stream) const noexcept;
-  // What they do, however far it has come, lies before what `application` gets from now on.
+  // Work that `application` gets from now on follows all work of the lanes.
   void join(CUstream application) const noexcept;
 
  private:

@@ -47,10 +47,10 @@ bool fits(const Shape& shape, const NodeShape& node) noexcept {
 
 bool on_device(CUmemorytype type, CUdeviceptr address) noexcept {
   if (type == CU_MEMORYTYPE_DEVICE) return true;
-  auto* get = real::get_cuPointerGetAttribute();
   unsigned told = 0;
-  return type == CU_MEMORYTYPE_UNIFIED && get != nullptr &&
-         get(&told, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS && told == CU_MEMORYTYPE_DEVICE;
+  return type == CU_MEMORYTYPE_UNIFIED &&
+         real::call_cuPointerGetAttribute(&told, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS &&
+         told == CU_MEMORYTYPE_DEVICE;
 }
 
 class Launcher {
@@ -67,8 +67,6 @@ class Launcher {
 
  private:
   CUresult kernel(const NodeShape& node, const program::RecordedNode& recorded) {
-    auto* launch = real::get_cuLaunchKernelEx();
-    if (launch == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const CUDA_KERNEL_NODE_PARAMS_v2 params = kernel_of(node, program_, recorded, parameters_);
     attributes_.clear();
     for (std::uint32_t i = 0; i < node.attribute_count; ++i) {
@@ -88,27 +86,25 @@ class Launcher {
     config.numAttrs = static_cast<unsigned>(attributes_.size());
     // The driver takes a CUkernel for a function, too.
     CUfunction function = params.func != nullptr ? params.func : reinterpret_cast<CUfunction>(params.kern);
-    return launch(&config, function, params.kernelParams, params.extra);
+    return real::call_cuLaunchKernelEx(&config, function, params.kernelParams, params.extra);
   }
 
   CUresult copy(const program::RecordedNode& recorded) {
-    auto* start = real::get_cuMemcpy3DAsync_v2();
     const CUDA_MEMCPY3D_v2 params = copy_of(program_, recorded);
-    return start != nullptr ? start(&params, stream_) : CUDA_ERROR_NOT_SUPPORTED;
+    return real::call_cuMemcpy3DAsync_v2(&params, stream_);
   }
 
   CUresult memset(const program::RecordedNode& recorded) {
     const CUDA_MEMSET_NODE_PARAMS_v1 params = memset_of(program_, recorded);
-    auto* bytes = real::get_cuMemsetD8Async();
-    auto* halves = real::get_cuMemsetD16Async();
-    auto* words = real::get_cuMemsetD32Async();
-    if (bytes == nullptr || halves == nullptr || words == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-    if (params.elementSize == 1)
-      return bytes(params.dst, static_cast<unsigned char>(params.value), params.width, stream_);
-    if (params.elementSize == 2) {
-      return halves(params.dst, static_cast<unsigned short>(params.value), params.width, stream_);
+    if (params.elementSize == 1) {
+      const auto value = static_cast<unsigned char>(params.value);
+      return real::call_cuMemsetD8Async(params.dst, value, params.width, stream_);
     }
-    return words(params.dst, params.value, params.width, stream_);
+    if (params.elementSize == 2) {
+      const auto value = static_cast<unsigned short>(params.value);
+      return real::call_cuMemsetD16Async(params.dst, value, params.width, stream_);
+    }
+    return real::call_cuMemsetD32Async(params.dst, params.value, params.width, stream_);
   }
 
   const Shape& shape_;

@@ -1,5 +1,5 @@
-// A graph's nodes launched one by one, into one stream or several: as long as the device takes longer for a node than
-// the host for its launch, that is as quick as a graph launch, and needs no exec. Calls the driver's real functions.
+// Launches a graph's nodes one by one, into one stream or several. This is as quick as a graph launch while the device
+// takes longer for a node than the host for its launch, and it needs no exec. Calls the driver's real functions.
 #pragma once
 
 #include <cuda.h>
@@ -15,18 +15,18 @@
 
 namespace grape::virtual_execs {
 
-// Can such nodes be launched into streams? Not those of another context, or with a launch attribute that only graphs
+// Can the nodes be launched into streams? No if a node has another context, or a launch attribute that only graphs
 // know.
 bool can_be_launched(const Shape& shape) noexcept;
 
-// Can copies and memsets be done on a stream as they are done in a graph? Those of host memory cannot: there they are
-// read when they are launched.
+// Do the copies and memsets have the same effect on a stream? A graph reads host memory at its launch, so a copy of
+// host memory does not.
 bool can_be_launched(const Shape& shape, const program::Program& program) noexcept;
 
-// Launches them in that order, but for `disabled` ones (ascending), whose edges hold all the same. `lanes`: for a
-// sequence with more than one. The shape's context is current. The driver's first error ends it, or
-// CUDA_ERROR_OUT_OF_MEMORY of the host's: then what comes into the stream comes behind what was launched. `done`: how
-// many steps need not be launched any more; 0: no node was.
+// Launches the nodes in the sequence's order. Nodes in `disabled` (ascending) are left out; their edges hold all the
+// same. `lanes`: for a sequence with more than one. The shape's context is current. The driver's first error ends the
+// launch, and so does the host's lack of memory (CUDA_ERROR_OUT_OF_MEMORY); later work of the stream then follows the
+// launched nodes. `done`: the number of steps that need no other launch; 0: no node was launched.
 CUresult launch_nodes(const Shape& shape, const program::Program& program, const Sequence& sequence,
                       const std::vector<std::uint32_t>& disabled, CUstream stream, const Lanes* lanes,
                       std::size_t& done) noexcept;

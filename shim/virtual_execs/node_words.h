@@ -1,4 +1,4 @@
-// What a node of a kept graph is to the driver, from its words.
+// Converts the words of a stored node to the driver's parameter structs.
 #pragma once
 
 #include <cuda.h>

@@ -20,10 +20,9 @@ constexpr std::uint32_t kMostExtraBytes = 64 << 10;
 // Is the memory not another device's? What is no device memory is.
 bool on_device(CUdeviceptr address, int device) noexcept {
   int ordinal = device;
-  auto* get = real::get_cuPointerGetAttribute();
-  if (get == nullptr) return false;
-  return get(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS || ordinal < 0 ||
-         ordinal == device;
+  if (real::get_cuPointerGetAttribute() == nullptr) return false;
+  return real::call_cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) != CUDA_SUCCESS ||
+         ordinal < 0 || ordinal == device;
 }
 
 class Reader {
@@ -74,10 +73,9 @@ refusal::Form<0> Reader::read_attributes(CUgraphNode handle, NodeShape& shape) {
 }
 
 refusal::Form<0> Reader::read_kernel(CUgraphNode handle, NodeShape& shape, RecordedNode& node) {
-  auto* get = real::get_cuGraphKernelNodeGetParams_v2();
   CUDA_KERNEL_NODE_PARAMS_v2 params;
   std::memset(&params, 0, sizeof params);
-  if (get == nullptr || get(handle, &params) != CUDA_SUCCESS) return refusal::graph_not_told;
+  if (real::call_cuGraphKernelNodeGetParams_v2(handle, &params) != CUDA_SUCCESS) return refusal::graph_not_told;
   const driver::KernelNode kernel = driver::kernel_node(params);
   if (kernel.function == nullptr) return refusal::graph_not_told;
   shape.kernel_handle = params.func == nullptr;
@@ -96,10 +94,9 @@ refusal::Form<0> Reader::read_kernel(CUgraphNode handle, NodeShape& shape, Recor
 }
 
 refusal::Form<0> Reader::read_copy(CUgraphNode handle, RecordedNode& node) {
-  auto* get = real::get_cuGraphMemcpyNodeGetParams();
   CUDA_MEMCPY3D_v2 copy;
   std::memset(&copy, 0, sizeof copy);
-  if (get == nullptr || get(handle, &copy) != CUDA_SUCCESS) return refusal::graph_not_told;
+  if (real::call_cuGraphMemcpyNodeGetParams(handle, &copy) != CUDA_SUCCESS) return refusal::graph_not_told;
   if (copy.srcMemoryType == CU_MEMORYTYPE_ARRAY || copy.dstMemoryType == CU_MEMORYTYPE_ARRAY)
     return refusal::graph_with_array;
   if ((copy.srcMemoryType != CU_MEMORYTYPE_HOST && !on_device(copy.srcDevice, device_)) ||
@@ -122,9 +119,8 @@ refusal::Form<0> Reader::read_copy(CUgraphNode handle, RecordedNode& node) {
 }
 
 refusal::Form<0> Reader::read_memset(CUgraphNode handle, RecordedNode& node) {
-  auto* get = real::get_cuGraphMemsetNodeGetParams();
   CUDA_MEMSET_NODE_PARAMS_v1 memset{};
-  if (get == nullptr || get(handle, &memset) != CUDA_SUCCESS) return refusal::graph_not_told;
+  if (real::call_cuGraphMemsetNodeGetParams(handle, &memset) != CUDA_SUCCESS) return refusal::graph_not_told;
   if (!on_device(memset.dst, device_)) return refusal::graph_of_other_device;
   node.kind = NodeKind::kMemset;
   node.word_count = kMemsetWords;
@@ -138,12 +134,11 @@ refusal::Form<0> Reader::read_memset(CUgraphNode handle, RecordedNode& node) {
 }
 
 refusal::Form<0> Reader::read_node(CUgraphNode handle) {
-  auto* get_type = real::get_cuGraphNodeGetType();
   NodeShape shape;
   RecordedNode node;
   node.kind = NodeKind::kCopy;
   node.words_at = static_cast<std::uint32_t>(reading_.program.words.size());
-  if (get_type == nullptr || get_type(handle, &shape.type) != CUDA_SUCCESS) return refusal::graph_not_told;
+  if (real::call_cuGraphNodeGetType(handle, &shape.type) != CUDA_SUCCESS) return refusal::graph_not_told;
   refusal::Form<0> refusal;
   switch (shape.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -183,10 +178,10 @@ refusal::Form<0> Reader::read_edges(CUgraph graph) {
     if (count != 0 && get(graph, from.data(), to.data(), data.data(), &count) != CUDA_SUCCESS)
       return refusal::graph_not_told;
   } else {
-    auto* older = real::get_cuGraphGetEdges();
-    if (older == nullptr || older(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return refusal::graph_not_told;
+    if (real::call_cuGraphGetEdges(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return refusal::graph_not_told;
     resize();
-    if (count != 0 && older(graph, from.data(), to.data(), &count) != CUDA_SUCCESS) return refusal::graph_not_told;
+    if (count != 0 && real::call_cuGraphGetEdges(graph, from.data(), to.data(), &count) != CUDA_SUCCESS)
+      return refusal::graph_not_told;
   }
   for (std::size_t i = 0; i < count; ++i) {
     const auto source = index.find(from[i]), target = index.find(to[i]);
@@ -200,17 +195,15 @@ refusal::Form<0> Reader::read_edges(CUgraph graph) {
 }
 
 refusal::Form<0> Reader::read(CUgraph graph) {
-  auto* get_nodes = real::get_cuGraphGetNodes();
-  auto* get_device = real::get_cuCtxGetDevice();
   std::size_t count = 0;
-  if (get_nodes == nullptr || get_device == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS ||
-      get_device(&device_) != CUDA_SUCCESS || driver::current_context(reading_.shape.context) != CUDA_SUCCESS ||
-      reading_.shape.context == nullptr) {
+  if (real::call_cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS ||
+      real::call_cuCtxGetDevice(&device_) != CUDA_SUCCESS ||
+      driver::current_context(reading_.shape.context) != CUDA_SUCCESS || reading_.shape.context == nullptr) {
     return refusal::graph_not_told;
   }
   if (count == 0 || count > kMostNodes) return refusal::graph_size;
   reading_.nodes.resize(count);
-  if (get_nodes(graph, reading_.nodes.data(), &count) != CUDA_SUCCESS) return refusal::graph_not_told;
+  if (real::call_cuGraphGetNodes(graph, reading_.nodes.data(), &count) != CUDA_SUCCESS) return refusal::graph_not_told;
   for (const CUgraphNode node : reading_.nodes) {
     const refusal::Form<0> refusal = read_node(node);
     if (refusal) return refusal;
@@ -225,10 +218,9 @@ refusal::Form<0> read_graph(CUgraph graph, Functions& functions, GraphReading& r
 }
 
 bool read_attribute(CUgraphNode node, unsigned id, CUlaunchAttribute& attribute) noexcept {
-  auto* get = real::get_cuGraphKernelNodeGetAttribute();
   std::memset(&attribute, 0, sizeof attribute);
   attribute.id = static_cast<CUlaunchAttributeID>(id);
-  return get != nullptr && get(node, attribute.id, &attribute.value) == CUDA_SUCCESS;
+  return real::call_cuGraphKernelNodeGetAttribute(node, attribute.id, &attribute.value) == CUDA_SUCCESS;
 }
 
 bool same_value(const CUlaunchAttributeValue& a, const CUlaunchAttributeValue& b) noexcept {

@@ -1,4 +1,4 @@
-// A graph as the driver tells of it: its shape, and all else as a program. Calls the driver's real functions.
+// Reads a graph from the driver: its shape, and everything else as a program. Calls the driver's real functions.
 #pragma once
 
 #include <cuda.h>

@@ -20,7 +20,6 @@ using program::Program;
 using program::RecordedNode;
 
 CUresult set_attributes(const Shape& shape, const NodeShape& node, CUgraphNode handle) {
-  auto* set = real::get_cuGraphKernelNodeSetAttribute();
   CUlaunchAttribute has, wanted;
   for (unsigned id = 1; id < kAttributes; ++id) {
     if (!read_attribute(handle, id, has)) continue;
@@ -31,8 +30,7 @@ CUresult set_attributes(const Shape& shape, const NodeShape& node, CUgraphNode h
       if (known.id == wanted.id) wanted = known;
     }
     if (same_value(has.value, wanted.value)) continue;
-    if (set == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-    const CUresult result = set(handle, wanted.id, &wanted.value);
+    const CUresult result = real::call_cuGraphKernelNodeSetAttribute(handle, wanted.id, &wanted.value);
     if (result != CUDA_SUCCESS) return result;
   }
   return CUDA_SUCCESS;
@@ -43,24 +41,19 @@ CUresult add_node(const Shape& shape, const Program& program, std::size_t index,
   const NodeShape& node = shape.nodes[index];
   const RecordedNode& recorded = program.nodes[index];
   if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) {
-    auto* add = real::get_cuGraphAddKernelNode_v2();
-    if (add == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const CUDA_KERNEL_NODE_PARAMS_v2 kernel = kernel_of(node, program, recorded, parameters);
-    const CUresult result = add(&handle, graph, nullptr, 0, &kernel);
+    const CUresult result = real::call_cuGraphAddKernelNode_v2(&handle, graph, nullptr, 0, &kernel);
     return result == CUDA_SUCCESS ? set_attributes(shape, node, handle) : result;
   }
   if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
-    auto* add = real::get_cuGraphAddMemcpyNode();
     const CUDA_MEMCPY3D_v2 copy = copy_of(program, recorded);
-    return add != nullptr ? add(&handle, graph, nullptr, 0, &copy, shape.context) : CUDA_ERROR_NOT_SUPPORTED;
+    return real::call_cuGraphAddMemcpyNode(&handle, graph, nullptr, 0, &copy, shape.context);
   }
   if (node.type == CU_GRAPH_NODE_TYPE_MEMSET) {
-    auto* add = real::get_cuGraphAddMemsetNode();
     const CUDA_MEMSET_NODE_PARAMS_v1 memset = memset_of(program, recorded);
-    return add != nullptr ? add(&handle, graph, nullptr, 0, &memset, shape.context) : CUDA_ERROR_NOT_SUPPORTED;
+    return real::call_cuGraphAddMemsetNode(&handle, graph, nullptr, 0, &memset, shape.context);
   }
-  auto* add = real::get_cuGraphAddEmptyNode();
-  return add != nullptr ? add(&handle, graph, nullptr, 0) : CUDA_ERROR_NOT_SUPPORTED;
+  return real::call_cuGraphAddEmptyNode(&handle, graph, nullptr, 0);
 }
 
 // Edges with data one by one: of several in one call the driver (580.159) gives each the data of the first.
@@ -74,14 +67,11 @@ CUresult add_edges(const Shape& shape, const BuiltGraph& built) {
       to.push_back(target);
       continue;
     }
-    auto* add = real::get_cuGraphAddDependencies_v2();
-    const CUresult result =
-        add != nullptr ? add(built.graph, &source, &target, &edge.data, 1) : CUDA_ERROR_NOT_SUPPORTED;
+    const CUresult result = real::call_cuGraphAddDependencies_v2(built.graph, &source, &target, &edge.data, 1);
     if (result != CUDA_SUCCESS) return result;
   }
   if (from.empty()) return CUDA_SUCCESS;
-  auto* add = real::get_cuGraphAddDependencies();
-  return add != nullptr ? add(built.graph, from.data(), to.data(), from.size()) : CUDA_ERROR_NOT_SUPPORTED;
+  return real::call_cuGraphAddDependencies(built.graph, from.data(), to.data(), from.size());
 }
 
 bool same_function(const Program& a, const RecordedNode& x, const Program& b, const RecordedNode& y) {
@@ -128,34 +118,12 @@ bool same_meaning(const Program& a, const RecordedNode& x, const Program& b, con
              address(n.dstMemoryType, n.dstHost, n.dstDevice, n.dstXInBytes);
 }
 
-bool same_shape(const Shape& a, const Shape& b) {
-  const auto same_nodes = [](const NodeShape& x, const NodeShape& y) {
-    return x.type == y.type && x.kernel_handle == y.kernel_handle && x.context == y.context &&
-           x.attribute_count == y.attribute_count;
-  };
-  const auto same_edges = [](const EdgeShape& x, const EdgeShape& y) {
-    return x.from == y.from && x.to == y.to && std::memcmp(&x.data, &y.data, sizeof x.data) == 0;
-  };
-  if (a.nodes.size() != b.nodes.size() || a.edges.size() != b.edges.size() || a.fixed != b.fixed ||
-      a.attributes.size() != b.attributes.size()) {
-    return false;
-  }
-  for (std::size_t i = 0; i < a.nodes.size(); ++i) {
-    if (!same_nodes(a.nodes[i], b.nodes[i])) return false;
-  }
-  for (std::size_t i = 0; i < a.edges.size(); ++i) {
-    if (!same_edges(a.edges[i], b.edges[i])) return false;
-  }
-  return a.attributes.empty() ||
-         std::memcmp(a.attributes.data(), b.attributes.data(), a.attributes.size() * sizeof(CUlaunchAttribute)) == 0;
-}
-
 // Does the driver say of our graph what it said of the application's?
 refusal::Form<0> read_back(const Shape& shape, const Program& program, Functions& functions, const BuiltGraph& built) {
   GraphReading back;
   const refusal::Form<0> refusal = read_graph(built.graph, functions, back);
   if (refusal) return refusal;
-  if (back.nodes != built.nodes || !same_shape(shape, back.shape)) return refusal::graph_not_the_same;
+  if (back.nodes != built.nodes || content_of(shape) != content_of(back.shape)) return refusal::graph_not_the_same;
   for (std::size_t i = 0; i < program.nodes.size(); ++i) {
     if (!same_meaning(program, program.nodes[i], back.program, back.program.nodes[i], shape.nodes[i].type)) {
       return refusal::graph_not_the_same;
@@ -175,20 +143,17 @@ Place place_of(CUstream stream, bool per_thread) noexcept {
 }
 
 void destroy_graph(BuiltGraph& built) noexcept {
-  auto* destroy = real::get_cuGraphDestroy();
-  if (built.graph != nullptr && destroy != nullptr) destroy(built.graph);
+  if (built.graph != nullptr) real::call_cuGraphDestroy(built.graph);
   built.graph = nullptr;
 }
 
 CUresult build_graph(const Shape& shape, const Program& program, Functions& functions, BuiltGraph& built,
                      refusal::Form<0>& refusal) {
   refusal = refusal::graph_not_told;
-  auto* create = real::get_cuGraphCreate();
-  if (create == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   if (program.nodes.size() != shape.nodes.size()) return CUDA_ERROR_UNKNOWN;
   replay::NodeParameters parameters;
   built.nodes.resize(shape.nodes.size());
-  CUresult result = create(&built.graph, 0);
+  CUresult result = real::call_cuGraphCreate(&built.graph, 0);
   if (result != CUDA_SUCCESS) return result;
   for (std::size_t i = 0; result == CUDA_SUCCESS && i < shape.nodes.size(); ++i) {
     result = add_node(shape, program, i, built.graph, parameters, built.nodes[i]);
@@ -211,9 +176,7 @@ std::unique_ptr<RealExec> RealExec::build(const std::shared_ptr<Shape>& shape, P
   refusal::Form<0> refusal;
   result = build_graph(*shape, program, functions, made->built_, refusal);
   if (result != CUDA_SUCCESS) return nullptr;
-  auto* instantiate = real::get_cuGraphInstantiateWithFlags();
-  result =
-      instantiate != nullptr ? instantiate(&made->exec_, made->built_.graph, shape->flags) : CUDA_ERROR_NOT_SUPPORTED;
+  result = real::call_cuGraphInstantiateWithFlags(&made->exec_, made->built_.graph, shape->flags);
   if (result != CUDA_SUCCESS) {
     made->exec_ = nullptr;
     return nullptr;
@@ -225,10 +188,8 @@ std::unique_ptr<RealExec> RealExec::build(const std::shared_ptr<Shape>& shape, P
 }
 
 RealExec::~RealExec() {
-  auto* destroy = real::get_cuGraphExecDestroy();
-  auto* destroy_event = real::get_cuEventDestroy_v2();
-  if (exec_ != nullptr && destroy != nullptr) destroy(exec_);
-  if (event_ != nullptr && destroy_event != nullptr) destroy_event(event_);
+  if (exec_ != nullptr) real::call_cuGraphExecDestroy(exec_);
+  if (event_ != nullptr) real::call_cuEventDestroy_v2(event_);
   destroy_graph(built_);
 }
 
@@ -243,20 +204,16 @@ CUresult RealExec::set_node(const Program& program, std::size_t index) noexcept 
   const NodeShape& shape = shape_->nodes[index];
   const RecordedNode& node = program.nodes[index];
   if (shape.type == CU_GRAPH_NODE_TYPE_KERNEL) {
-    auto* set = real::get_cuGraphExecKernelNodeSetParams_v2();
-    if (set == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     const CUDA_KERNEL_NODE_PARAMS_v2 kernel = kernel_of(shape, program, node, parameters_);
-    return set(exec_, built_.nodes[index], &kernel);
+    return real::call_cuGraphExecKernelNodeSetParams_v2(exec_, built_.nodes[index], &kernel);
   }
   if (shape.type == CU_GRAPH_NODE_TYPE_MEMCPY) {
-    auto* set = real::get_cuGraphExecMemcpyNodeSetParams();
     const CUDA_MEMCPY3D_v2 copy = copy_of(program, node);
-    return set != nullptr ? set(exec_, built_.nodes[index], &copy, shape_->context) : CUDA_ERROR_NOT_SUPPORTED;
+    return real::call_cuGraphExecMemcpyNodeSetParams(exec_, built_.nodes[index], &copy, shape_->context);
   }
   if (shape.type == CU_GRAPH_NODE_TYPE_MEMSET) {
-    auto* set = real::get_cuGraphExecMemsetNodeSetParams();
     const CUDA_MEMSET_NODE_PARAMS_v1 memset = memset_of(program, node);
-    return set != nullptr ? set(exec_, built_.nodes[index], &memset, shape_->context) : CUDA_ERROR_NOT_SUPPORTED;
+    return real::call_cuGraphExecMemsetNodeSetParams(exec_, built_.nodes[index], &memset, shape_->context);
   }
   return CUDA_SUCCESS;
 }
@@ -264,15 +221,13 @@ CUresult RealExec::set_node(const Program& program, std::size_t index) noexcept 
 // Of own ones: those nodes are disabled, and no others.
 CUresult RealExec::disable(const std::vector<std::uint32_t>& disabled) {
   if (disabled == disabled_) return CUDA_SUCCESS;
-  auto* set = real::get_cuGraphNodeSetEnabled();
-  if (set == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
   std::vector<std::uint32_t> other;
   std::set_symmetric_difference(disabled.begin(), disabled.end(), disabled_.begin(), disabled_.end(),
                                 std::back_inserter(other));
   pristine_ = false;
   for (const std::uint32_t index : other) {
     const bool enabled = !std::binary_search(disabled.begin(), disabled.end(), index);
-    const CUresult result = set(exec_, built_.nodes[index], enabled ? 1 : 0);
+    const CUresult result = real::call_cuGraphNodeSetEnabled(exec_, built_.nodes[index], enabled ? 1 : 0);
     if (result != CUDA_SUCCESS) return result;
   }
   disabled_ = disabled;
@@ -307,14 +262,11 @@ void RealExec::launching(const Place& place) noexcept {
 // Records the event behind its last launch. Not on the legacy default stream, where other streams would wait for it.
 bool RealExec::mark() noexcept {
   if (place_.stream == CU_STREAM_LEGACY || !(place_ == place_of(place_.stream, false))) return false;
-  auto* create = real::get_cuEventCreate();
-  auto* record = real::get_cuEventRecord();
-  if (create == nullptr || record == nullptr) return false;
-  if (event_ == nullptr && create(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+  if (event_ == nullptr && real::call_cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
     event_ = nullptr;
     return false;
   }
-  marked_ = record(event_, place_.stream) == CUDA_SUCCESS;
+  marked_ = real::call_cuEventRecord(event_, place_.stream) == CUDA_SUCCESS;
   return marked_;
 }
 
@@ -328,21 +280,17 @@ bool RealExec::finished() noexcept {
       if (!lifecycle::active() || driver::g_captures.load(std::memory_order_relaxed) > 0) return false;
     } else {
       CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-      auto* capturing = real::get_cuStreamIsCapturing();
-      if (capturing == nullptr || capturing(place_.stream, &status) != CUDA_SUCCESS ||
+      if (real::call_cuStreamIsCapturing(place_.stream, &status) != CUDA_SUCCESS ||
           status != CU_STREAM_CAPTURE_STATUS_NONE) {
         return false;
       }
     }
-    auto* query = real::get_cuStreamQuery();
-    if (query == nullptr) return false;
-    const CUresult result = query(place_.stream);
+    const CUresult result = real::call_cuStreamQuery(place_.stream);
     if (result == CUDA_ERROR_NOT_READY) mark();
     if (result == CUDA_SUCCESS) launched_ = false;
     return result == CUDA_SUCCESS;
   }
-  auto* query = real::get_cuEventQuery();
-  if (query == nullptr || query(event_) != CUDA_SUCCESS) return false;
+  if (real::call_cuEventQuery(event_) != CUDA_SUCCESS) return false;
   launched_ = false;
   return true;
 }

@@ -1,6 +1,6 @@
-// An exec of the driver's that one of the application's graphs is on: the one that the driver made of the application's
-// own graph, or one of ours, built from what was read, whose nodes can be set to another graph of the same shape. Calls
-// the driver's real functions. One thread at a time per object; the right context is current.
+// An exec of the driver that holds one of the application's graphs. Either the driver made it of the application's own
+// graph; or it is ours, built from what was read. The nodes of ours can be set to another graph of the same shape.
+// Calls the driver's real functions. One thread at a time per object; the right context is current.
 #pragma once
 
 #include <cuda.h>
@@ -22,7 +22,7 @@ namespace grape::virtual_execs {
 
 struct Virtual;
 
-// Where work went: two launches into the same place are in order. Handles of default streams are made definite.
+// The stream that work went to; two launches into the same place are in order. Default streams have definite handles.
 struct Place {
   CUstream stream = nullptr;
   std::uint64_t thread = 0;  // of a per-thread default stream; no two threads' are the same
@@ -30,8 +30,8 @@ struct Place {
 };
 Place place_of(CUstream stream, bool per_thread) noexcept;
 
-// A graph of our own from what was read of another one. Null, with the driver's error: nothing is left behind.
-// kNotReproducible in `refusal`: what was built does not read back as it should.
+// Builds a graph of our own with the contents of another. On an error of the driver nothing is left behind. `refusal`
+// says so if the built graph does not read back as it should.
 struct BuiltGraph {
   CUgraph graph = nullptr;
   std::vector<CUgraphNode> nodes;
@@ -43,7 +43,7 @@ void destroy_graph(BuiltGraph& built) noexcept;
 class RealExec {
  public:
   explicit RealExec(std::shared_ptr<Shape> shape);
-  // Takes an exec over that the driver made of the application's graph.
+  // Takes over the exec that the driver made of the application's graph.
   void adopt(CUgraphExec exec) noexcept { exec_ = exec; }
   // Null, with the driver's error in `result`.
   static std::unique_ptr<RealExec> build(const std::shared_ptr<Shape>& shape, program::Program& program,
@@ -59,7 +59,7 @@ class RealExec {
   bool own() const noexcept { return built_.graph != nullptr; }
   CUgraphNode node(std::size_t index) const noexcept { return built_.nodes[index]; }
 
-  // Own ones: does it hold a node of such a function? `gone`: by handle.
+  // Of our own execs: does it hold a node whose function is gone? `gone` tells by handle.
   template <class Gone>
   bool runs(const Gone& gone) const {
     for (const program::FunctionInfo& function : held_.functions) {
@@ -67,22 +67,21 @@ class RealExec {
     }
     return false;
   }
-  // Own ones: sets the nodes in which `program`, of the same shape, differs from what it holds, and takes it over;
-  // `program` gets what it held before. Launches under way keep what they were launched with. On an error the exec is
-  // half of each: to be dropped.
+  // Of our own execs: sets the nodes in which `program`, of the same shape, differs from the held program, and swaps
+  // both programs. Launches under way keep their parameters. After an error the exec is half of each program: drop it.
   CUresult take_over(program::Program& program, const std::vector<std::uint32_t>& disabled) noexcept;
-  // The application changed it, by calls for its nodes: so it is now.
+  // The application changed the exec by calls for its nodes: it holds `program` now.
   void hold(program::Program&& program) noexcept { held_ = std::move(program); }
   void set_disabled(const std::vector<std::uint32_t>& disabled) { disabled_ = disabled; }
-  // As it was instantiated: what a launch that is captured becomes.
+  // Is it as it was instantiated? A captured launch becomes that graph, whatever was set since.
   bool pristine() const noexcept { return pristine_; }
   void modified() noexcept { pristine_ = false; }
 
-  // Sends what was set to the device, beside the work that is under way.
+  // Sends the new parameters to the device, beside the work that is under way.
   void upload() noexcept { upload_.begin(exec_); }
   // To be called before a launch into that place.
   void launching(const Place& place) noexcept;
-  // Is none of its launches under way, as far as can be told without waiting?
+  // Are all its launches done, as far as the driver can say without waiting?
   bool finished() noexcept;
   const Place& place() const noexcept { return place_; }  // of its last launch; none: the stream is gone
   bool was_last_in(const Place& place) const noexcept { return !launched_ || place_ == place; }

@@ -1,4 +1,4 @@
-// What became of the program's own graphs, as plain data for the report. No CUDA here.
+// Statistics of the program's own graphs, as plain data for the report. No CUDA here.
 #pragma once
 
 #include <cstdint>

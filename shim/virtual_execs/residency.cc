@@ -3,8 +3,9 @@
 #include <new>
 #include <utility>
 
+#include "shim/device/own_kernels.h"
+#include "shim/device/thread_context.h"
 #include "shim/graphs/device_budget.h"
-#include "shim/virtual_execs/scopes.h"
 #include "shim/virtual_execs/virtual_execs.h"
 
 namespace grape::virtual_execs {
@@ -105,7 +106,7 @@ bool VirtualExecs::make_room() noexcept {
   if (device_bytes() == 0) return false;
   try {
     Lock work(work_);
-    const RelaxedCapture relaxed;
+    const replay::RelaxedCapture relaxed;
     bool any = false;
     while (evict_oldest()) any = true;
     return any;
@@ -191,8 +192,8 @@ RealExec* VirtualExecs::bring(Virtual& v, const Place* place, bool pristine, CUr
   if (v.context_gone) return nullptr;
   result = CUDA_ERROR_INVALID_HANDLE;
   if (code_gone(v)) return nullptr;
-  const RelaxedCapture relaxed;
-  const ContextScope context(v.shape->context);
+  const replay::RelaxedCapture relaxed;
+  const replay::ContextScope context(v.shape->context);
   result = context.result();
   if (result != CUDA_SUCCESS) return nullptr;
   if (!load(v)) {
@@ -224,8 +225,8 @@ void VirtualExecs::bring_ahead(Virtual& v, const Place& place) {
     if (v.exec != nullptr) return;
   }
   if (v.context_gone || code_gone(v)) return;
-  const RelaxedCapture relaxed;
-  const ContextScope context(v.shape->context);
+  const replay::RelaxedCapture relaxed;
+  const replay::ContextScope context(v.shape->context);
   if (context.result() != CUDA_SUCCESS || !load(v)) return;
   RealExec* exec = take_over(v, &place, true);
   if (exec == nullptr) return;

@@ -1,6 +1,5 @@
-// How a graph's nodes are launched one by one: in which order and, where some may run side by side, on which lanes and
-// with which events between these. What the edges demand is met; besides, what follows on a lane follows in turn. Makes
-// no CUDA calls.
+// Plans how a graph's nodes are launched one by one: their order, their lanes, and the events between lanes. Lanes let
+// nodes run side by side. The plan meets all edges, and besides orders the nodes of one lane. Makes no CUDA calls.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ struct Step {
   std::uint32_t event = kNone;                 // recorded behind it
 };
 
-// Launched as it says, all of a graph lies behind what its stream had before, and before what the stream gets later.
+// A graph launched in this way follows its stream's earlier work, and the stream's later work follows the graph.
 struct Sequence {
   std::vector<Step> steps;           // each comes behind those whose events it waits for
   std::vector<std::uint32_t> waits;  // events
@@ -30,8 +29,8 @@ struct Sequence {
   std::uint32_t events = 0;
 };
 
-// Nodes that follow each other get one lane, and no events. None, where events and waits would be more than nodes that
-// do work. Empty nodes have a step only where it saves waits. Throws std::bad_alloc.
+// Nodes that follow each other share a lane, without events. No lanes: events and waits would outnumber the nodes that
+// do work. An empty node has a step only where that saves waits. Throws std::bad_alloc.
 Sequence sequence_of(const Shape& shape);
 
 }  // namespace grape::virtual_execs

@@ -18,11 +18,11 @@ void append_all(std::string& bytes, const std::vector<T>& values) {
   bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
+}  // namespace
+
 // Field by field: structs have padding. Attributes were filled over zeros.
-std::string key_of(const Shape& shape) {
+std::string content_of(const Shape& shape) {
   std::string key;
-  append(key, shape.context);
-  append(key, shape.flags);
   append(key, shape.nodes.size());
   for (const NodeShape& node : shape.nodes) {
     append(key, node.type);
@@ -41,10 +41,10 @@ std::string key_of(const Shape& shape) {
   return key;
 }
 
-}  // namespace
-
 std::shared_ptr<Shape> Shapes::intern(Shape&& shape) {
-  std::string key = key_of(shape);
+  std::string key = content_of(shape);
+  append(key, shape.context);
+  append(key, shape.flags);
   const auto found = shapes_.find(key);
   if (found != shapes_.end()) {
     if (auto known = found->second.lock()) return known;

@@ -1,5 +1,5 @@
-// What one exec can take over from another without being instantiated anew, and what it cannot: the shape is all that
-// no call for a single node changes. Graphs of one shape can hold each other's parameters.
+// The part of a graph that no call for a single node changes. An exec can take over each graph of its own shape without
+// a new instantiation.
 #pragma once
 
 #include <cuda.h>
@@ -28,8 +28,8 @@ struct EdgeShape {
   CUgraphEdgeData data{};
 };
 
-// Do execs of a shape, once built, serve enough graphs before others need their memory? To build one costs as much as
-// to launch several graphs node by node.
+// Counts whether execs of a shape serve enough graphs before others need their memory. Building an exec costs as much
+// as launching several graphs node by node.
 class AheadAccount {
  public:
   void built() noexcept { ++built_; }
@@ -50,7 +50,7 @@ struct Shape {
   std::vector<NodeShape> nodes;
   std::vector<EdgeShape> edges;
   std::vector<CUlaunchAttribute> attributes;
-  // Words of copies and memsets that may not be changed: all of those with rows, where memory lies of the others.
+  // Words of copies and memsets that no call changes: all words if there are rows, else the kinds of memory.
   std::vector<std::uint64_t> fixed;
   CUcontext context = nullptr;  // that was current when it was instantiated
   cuuint64_t flags = 0;         // of the instantiation, but for the upload
@@ -61,6 +61,9 @@ struct Shape {
   bool sequenced = false;
   Sequence sequence;  // once `sequenced`: how its nodes are launched one by one; no lanes: they are not
 };
+
+// Nodes, edges, attributes and fixed words, as bytes: the same for equal ones. Throws std::bad_alloc.
+std::string content_of(const Shape& shape);
 
 // Keeps every shape once. One thread at a time.
 class Shapes {

@@ -1,6 +1,6 @@
-// Which threads of the process put work on streams. A graph that is launched node by node is no longer one element of
-// its stream; that nothing of another thread's comes between its nodes is certain while only one thread launches at
-// all. Threads: any. Threads that end are forgotten: what they did lies behind them.
+// Knows which threads of the process put work on streams. A graph that is launched node by node is no longer one
+// element of its stream. Only while a single thread launches at all, nothing of another thread's can come between its
+// nodes. Any thread. Threads that ended are forgotten.
 #pragma once
 
 namespace grape::virtual_execs {
@@ -15,7 +15,7 @@ inline void note_submission() noexcept {
   if (__builtin_expect(!detail::t_submits, 0)) detail::first_submission();
 }
 
-// As long as it lives no other thread begins to submit work, if no other one did before.
+// While it lives and is true, this thread alone has submitted work, and no other thread begins to.
 class Alone {
  public:
   Alone() noexcept;

@@ -8,18 +8,16 @@ namespace grape::virtual_execs {
 namespace real = driver::real;
 
 Tail::~Tail() {
-  auto* destroy = real::get_cuEventDestroy_v2();
-  if (event != nullptr && destroy != nullptr) destroy(event);
+  if (event != nullptr) real::call_cuEventDestroy_v2(event);
 }
 
 std::shared_ptr<Tail> Tails::of(const Place& place, CUcontext context) {
   const auto found = std::find_if(all_.begin(), all_.end(),
                                   [&](const auto& tail) { return tail->place == place && tail->context == context; });
   if (found != all_.end()) return *found;
-  auto* create = real::get_cuEventCreate();
   auto made = std::make_shared<Tail>();
   all_.reserve(all_.size() + 1);
-  if (create == nullptr || create(&made->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+  if (real::call_cuEventCreate(&made->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
     made->event = nullptr;
     return nullptr;
   }
@@ -48,19 +46,16 @@ void Tails::context_gone(CUcontext context) noexcept {
 }
 
 void mark_end(Tail& tail) noexcept {
-  auto* start = real::get_cuEventRecord();
-  auto* wait = real::get_cuStreamSynchronize();
-  if (start != nullptr && start(tail.event, tail.place.stream) == CUDA_SUCCESS) return;
-  if (wait != nullptr) wait(tail.place.stream);
+  if (real::call_cuEventRecord(tail.event, tail.place.stream) != CUDA_SUCCESS) {
+    real::call_cuStreamSynchronize(tail.place.stream);
+  }
 }
 
 void come_behind(Tail& tail, CUstream stream) noexcept {
   if (tail.event == nullptr) return;
-  auto* query = real::get_cuEventQuery();
-  auto* wait = real::get_cuStreamWaitEvent();
-  if (query != nullptr && query(tail.event) == CUDA_SUCCESS) return;
-  if (wait != nullptr && wait(stream, tail.event, 0) == CUDA_SUCCESS) return;
-  if (auto* stop = real::get_cuEventSynchronize()) stop(tail.event);
+  if (real::call_cuEventQuery(tail.event) == CUDA_SUCCESS) return;
+  if (real::call_cuStreamWaitEvent(stream, tail.event, 0) == CUDA_SUCCESS) return;
+  real::call_cuEventSynchronize(tail.event);
 }
 
 }  // namespace grape::virtual_execs

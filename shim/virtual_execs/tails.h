@@ -1,5 +1,5 @@
-// Where the work of a graph ends that is on no exec any more, so that its next launch comes behind it wherever that
-// goes: the driver's launches of one exec follow each other in any streams. Calls the driver's real functions.
+// Marks where the last launch of a graph ends that has left its exec. The graph's next launch follows that mark on any
+// stream, as the driver's launches of one exec follow each other. Calls the driver's real functions.
 #pragma once
 
 #include <cuda.h>
@@ -11,8 +11,8 @@
 
 namespace grape::virtual_execs {
 
-// The end of what a place had to do when it was last recorded: later than each launch that it stands for. Guarded as
-// its owner is; the event is destroyed with the last user.
+// An event at the end of a place's work, recorded after each launch that the tail stands for. Guarded as its owner is;
+// the event is destroyed with the last user.
 struct Tail {
   Tail() = default;
   ~Tail();
@@ -29,7 +29,7 @@ class Tails {
  public:
   // Null: the driver gives no event.
   std::shared_ptr<Tail> of(const Place& place, CUcontext context);
-  // Of handles that may come again for others.
+  // The handle may come again for another stream, or context.
   void stream_goes(CUstream stream) noexcept;
   void context_gone(CUcontext context) noexcept;
 
@@ -37,9 +37,9 @@ class Tails {
   std::vector<std::shared_ptr<Tail>> all_;
 };
 
-// Whatever is in its place now lies before it.
+// Moves the tail behind all work that its place has now.
 void mark_end(Tail& tail) noexcept;
-// What is put into `stream` from now on comes behind it.
+// Work that `stream` gets from now on follows the tail.
 void come_behind(Tail& tail, CUstream stream) noexcept;
 
 }  // namespace grape::virtual_execs

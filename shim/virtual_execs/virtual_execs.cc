@@ -7,11 +7,12 @@
 #include <new>
 #include <utility>
 
+#include "shim/device/own_kernels.h"
+#include "shim/device/thread_context.h"
 #include "shim/driver/captures.h"
 #include "shim/driver/real_driver.h"
 #include "shim/driver/unhandled.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/virtual_execs/scopes.h"
 
 namespace grape::virtual_execs {
 namespace {
@@ -60,11 +61,7 @@ CUgraphExec handle_of(std::size_t slot) noexcept {
 // Would a launch into the stream be captured? Counts of captures are kept only while the library is active.
 bool is_captured(CUstream stream, bool per_thread) noexcept {
   if (lifecycle::active() && driver::g_captures.load(std::memory_order_relaxed) <= 0) return false;
-  const Place place = place_of(stream, per_thread);
-  if (place.stream == CU_STREAM_LEGACY) return false;  // asking about it is an error while another one is captured
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  auto* ask = real::get_cuStreamIsCapturing();
-  return ask != nullptr && ask(place.stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  return driver::is_capturing(stream, per_thread);
 }
 
 }  // namespace
@@ -89,6 +86,11 @@ Virtual* VirtualExecs::find(CUgraphExec handle) const noexcept {
   return slot < slots_.size() && handle == handle_of(slot) ? slots_[slot] : nullptr;
 }
 
+Virtual* VirtualExecs::look_up(CUgraphExec handle) const noexcept {
+  Lock table(table_);
+  return find(handle);
+}
+
 VirtualExecs::Use VirtualExecs::use(RealExec* exec) noexcept {
   ++exec->busy;
   exec->used = ++clock_;
@@ -108,12 +110,7 @@ void VirtualExecs::prepare(CUgraphExec next, CUstream stream, bool per_thread) n
   try {
     std::unique_lock<std::mutex> work(work_, std::try_to_lock);
     if (!work.owns_lock()) return;  // another thread has more urgent work
-    Virtual* v = nullptr;
-    {
-      Lock table(table_);
-      v = find(next);
-    }
-    if (v != nullptr) bring_ahead(*v, place_of(stream, per_thread));
+    if (Virtual* v = look_up(next)) bring_ahead(*v, place_of(stream, per_thread));
   } catch (const std::bad_alloc&) {
     // Then it is brought when it is launched.
   }
@@ -145,12 +142,8 @@ VirtualExecs::Use VirtualExecs::begin_launch(CUgraphExec handle, CUstream stream
   try {
     std::unique_lock<std::mutex> work(work_);
     if (!captured && launch_by_node(handle, place, work, failed)) return failed;
-    Virtual* v = nullptr;
-    {
-      Lock table(table_);
-      v = find(handle);
-      if (v == nullptr) return {};
-    }
+    Virtual* v = look_up(handle);
+    if (v == nullptr) return {};
     if (bring(*v, captured ? nullptr : &place, captured, failed.result) == nullptr) return failed;
     if (!captured) stay_in_order(*v, place);
     Lock table(table_);
@@ -166,11 +159,7 @@ VirtualExecs::Use VirtualExecs::begin(CUgraphExec handle) noexcept {
   if (g_child.load(std::memory_order_relaxed)) return {};
   try {
     Lock work(work_);
-    Virtual* v = nullptr;
-    {
-      Lock table(table_);
-      v = find(handle);
-    }
+    Virtual* v = look_up(handle);
     if (v == nullptr) return {};
     RealExec* exec = bring(*v, nullptr, false, failed.result);
     if (exec == nullptr) return failed;
@@ -186,11 +175,7 @@ VirtualExecs::Use VirtualExecs::begin_pinned(CUgraphExec handle) noexcept {
   const Use result = begin(handle);
   if (result.held == nullptr) return result;
   Lock work(work_);
-  Virtual* v = nullptr;
-  {
-    Lock table(table_);
-    v = find(handle);
-  }
+  Virtual* v = look_up(handle);
   if (v != nullptr && v->exec == result.held) pin(*v);
   return result;
 }
@@ -204,12 +189,11 @@ bool VirtualExecs::flags(CUgraphExec handle, cuuint64_t& flags) noexcept {
 }
 
 void VirtualExecs::instantiating(CUgraph graph) noexcept {
-  auto* get_nodes = real::get_cuGraphGetNodes();
   std::size_t count = 0;
-  if (device_bytes() == 0 || get_nodes == nullptr || get_nodes(graph, nullptr, &count) != CUDA_SUCCESS) return;
+  if (device_bytes() == 0 || real::call_cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return;
   try {
     Lock work(work_);
-    const RelaxedCapture relaxed;
+    const replay::RelaxedCapture relaxed;
     const std::uint64_t needed = replay::estimated_device_bytes(count);
     evict_to(limit() - std::min(limit(), needed));
   } catch (const std::bad_alloc&) {
@@ -222,7 +206,7 @@ refusal::Form<0> VirtualExecs::read(CUgraph graph, cuuint64_t flags, GraphReadin
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return refusal::graph_launched_from_device;
   if (keeping_objects_.count(graph) != 0) return refusal::graph_keeps_objects;
   reading.shape.flags = flags & ~static_cast<cuuint64_t>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
-  const RelaxedCapture relaxed;
+  const replay::RelaxedCapture relaxed;
   refusal::Form<0> refusal = read_graph(graph, functions_, reading);
   if (refusal) return refusal;
   shape = shapes_.intern(std::move(reading.shape));
@@ -263,8 +247,7 @@ CUgraphExec VirtualExecs::add(CUgraphExec exec, CUgraph graph, GraphReading& rea
   made->source_nodes = std::move(reading.nodes);
   auto resident = std::make_unique<RealExec>(shape);
   made->shape = shape;
-  auto* get_flags = real::get_cuGraphExecGetFlags();
-  if (get_flags == nullptr || get_flags(exec, &made->flags) != CUDA_SUCCESS) made->flags = shape->flags;
+  if (real::call_cuGraphExecGetFlags(exec, &made->flags) != CUDA_SUCCESS) made->flags = shape->flags;
   std::string error;
   if (!store_.put(made->id, reading.program, error)) return nullptr;
   CUgraphExec handle = nullptr;
@@ -363,71 +346,68 @@ CUresult VirtualExecs::destroy(CUgraphExec handle, DestroyExec destroy_exec) noe
   return result;
 }
 
-void VirtualExecs::graph_gone(CUgraph graph) noexcept {
-  if (g_child.load(std::memory_order_relaxed)) return;
-  Lock work(work_);
-  keeping_objects_.erase(graph);
-  const auto found = made_of_.find(graph);
-  if (found == made_of_.end()) return;
-  Lock table(table_);
-  for (const CUgraphExec handle : found->second) {
-    Virtual* v = find(handle);
-    if (v == nullptr) continue;
-    v->source = nullptr;
-    std::vector<CUgraphNode>().swap(v->source_nodes);
-  }
-  made_of_.erase(found);
-}
-
-void VirtualExecs::node_gone(CUgraphNode node) noexcept {
-  if (g_child.load(std::memory_order_relaxed)) return;
-  Lock work(work_);
-  Lock table(table_);
-  for (const auto& [graph, handles] : made_of_) {
-    for (const CUgraphExec handle : handles) {
-      Virtual* v = find(handle);
-      if (v != nullptr) std::replace(v->source_nodes.begin(), v->source_nodes.end(), node, CUgraphNode{});
-    }
-  }
-}
-
-void VirtualExecs::keeps_objects(CUgraph graph) noexcept {
+// Throwing std::bad_alloc, `act` ends all of Grape's work: what it did not note would be missed.
+template <class Act>
+void VirtualExecs::note_change(const Act& act) noexcept {
   if (g_child.load(std::memory_order_relaxed)) return;
   try {
     Lock work(work_);
-    keeping_objects_.insert(graph);
+    act();
   } catch (const std::bad_alloc&) {
     lifecycle::give_up("no memory");
   }
 }
 
+void VirtualExecs::graph_gone(CUgraph graph) noexcept {
+  note_change([&] {
+    keeping_objects_.erase(graph);
+    const auto found = made_of_.find(graph);
+    if (found == made_of_.end()) return;
+    Lock table(table_);
+    for (const CUgraphExec handle : found->second) {
+      Virtual* v = find(handle);
+      if (v == nullptr) continue;
+      v->source = nullptr;
+      std::vector<CUgraphNode>().swap(v->source_nodes);
+    }
+    made_of_.erase(found);
+  });
+}
+
+void VirtualExecs::node_gone(CUgraphNode node) noexcept {
+  note_change([&] {
+    Lock table(table_);
+    for (const auto& [graph, handles] : made_of_) {
+      for (const CUgraphExec handle : handles) {
+        Virtual* v = find(handle);
+        if (v != nullptr) std::replace(v->source_nodes.begin(), v->source_nodes.end(), node, CUgraphNode{});
+      }
+    }
+  });
+}
+
+void VirtualExecs::keeps_objects(CUgraph graph) noexcept {
+  note_change([&] { keeping_objects_.insert(graph); });
+}
+
 void VirtualExecs::cloned(CUgraph from, CUgraph to) noexcept {
-  if (g_child.load(std::memory_order_relaxed)) return;
-  {
-    Lock work(work_);
-    if (keeping_objects_.count(from) == 0) return;
-  }
-  keeps_objects(to);
+  note_change([&] {
+    if (keeping_objects_.count(from) != 0) keeping_objects_.insert(to);
+  });
 }
 
 void VirtualExecs::before_unload(std::uint64_t owner) noexcept {
-  if (g_child.load(std::memory_order_relaxed)) return;
-  try {
-    Lock work(work_);
+  note_change([&] {
     functions_.unload(owner);
     // Ours that have a node with such a function: setting it to another one would name it.
     for (RealExec* exec : select([&](const RealExec& e) { return e.own() && e.busy == 0; })) {
       if (exec->runs([&](std::uint64_t handle) { return functions_.is_gone(handle); })) drop(*exec);
     }
-  } catch (const std::bad_alloc&) {
-    lifecycle::give_up("no memory");
-  }
+  });
 }
 
 void VirtualExecs::context_gone(CUcontext context) noexcept {
-  if (g_child.load(std::memory_order_relaxed)) return;
-  try {
-    Lock work(work_);
+  note_change([&] {
     for (RealExec* exec : select([&](const RealExec& e) { return e.shape()->context == context && e.busy == 0; })) {
       exec->abandon();
       drop(*exec);
@@ -441,9 +421,7 @@ void VirtualExecs::context_gone(CUcontext context) noexcept {
       --v->shape->users;  // another context may get the handle, and graphs of this shape
     }
     forget_unused_functions();
-  } catch (const std::bad_alloc&) {
-    lifecycle::give_up("no memory");
-  }
+  });
 }
 
 // Functions of a context that is gone: another one may get their handles. Whose they are is not known of all, since
@@ -460,16 +438,13 @@ void VirtualExecs::forget_unused_functions() {
 }
 
 void VirtualExecs::before_stream_goes(CUstream stream) noexcept {
-  if (g_child.load(std::memory_order_relaxed) || counters_.made.load(std::memory_order_relaxed) == 0) return;
-  try {
-    Lock work(work_);
-    const RelaxedCapture relaxed;
+  if (counters_.made.load(std::memory_order_relaxed) == 0) return;
+  note_change([&] {
+    const replay::RelaxedCapture relaxed;
     for (RealExec* exec : select([](const RealExec& e) { return e.busy == 0; })) exec->stream_goes(stream);
     Lock table(table_);
     tails_.stream_goes(stream);
-  } catch (const std::bad_alloc&) {
-    lifecycle::give_up("no memory");
-  }
+  });
 }
 
 }  // namespace grape::virtual_execs

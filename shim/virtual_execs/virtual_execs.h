@@ -1,9 +1,10 @@
-// The application's graphs behind handles of ours. What a graph does lies in a store; a few real execs, within the
-// budget, are on those that are launched. Launching one that is on an exec costs a look-up; another is launched node by
-// node, or put on the exec of its shape that was not used for longest, by setting the nodes that differ.
+// The application's graphs behind handles of ours. A store holds the contents of all graphs. A few real execs, within
+// the budget, hold the graphs that are launched. Launching a graph that is on an exec costs a look-up. Another graph is
+// launched node by node; or it takes over the exec of its shape that was unused for longest, by setting the nodes that
+// differ.
 //
-// Threads: any, at any time. `table_` is held for moments, never across a driver call; `work_` while an exec is made or
-// changed, never across a launch (but of what is left of one that broke off). Where memory runs out the driver's own
+// Any thread, at any time. `table_` is held for moments, never across a driver call. `work_` is held while an exec is
+// made or changed, and across a launch only for the rest of one that broke off. Where memory runs out, the driver's own
 // error comes back.
 #pragma once
 
@@ -35,11 +36,11 @@ struct Virtual {
   std::uint64_t id = 0;  // in the store
   std::shared_ptr<Shape> shape;
   std::vector<std::uint32_t> functions;  // numbers of those that it runs
-  // As long as it is there, the graph that it was made of, and its nodes by the program's: calls for single nodes name
-  // them.
+  // The graph that it was made of, and that graph's nodes in the program's order: calls for single nodes name them.
+  // Null and empty once the application destroyed the graph.
   CUgraph source = nullptr;
   std::vector<CUgraphNode> source_nodes;
-  // Where the application changed it by node: what it does now, as long as it is on its exec; null: as in the store.
+  // The graph as the application changed it by node, while it is on its exec. Null: as in the store.
   std::unique_ptr<program::Program> changed;
   std::vector<std::uint32_t> disabled;  // nodes, ascending
   cuuint64_t flags = 0;                 // as the driver tells them
@@ -54,7 +55,7 @@ struct Virtual {
   CUgraphExec follower = nullptr;  // launched after it the last time, by the same thread
 };
 
-// What became of graphs and their launches, since the start.
+// Counts of graphs and launches since the start.
 struct Counters {
   std::atomic<std::uint64_t> made{0}, destroyed{0};  // virtual execs
   std::atomic<std::uint64_t> refused[refusal::kRefusals] = {};
@@ -65,22 +66,22 @@ struct Counters {
 
 class VirtualExecs {
  public:
-  // Before any other call: makes the one instance. It is never destroyed: threads may launch until the very end. False:
+  // Makes the one instance, before any other call. It is never destroyed: threads may launch until the very end. False:
   // no memory.
   static bool start() noexcept;
   static VirtualExecs& instance() noexcept { return *g_instance; }
-  // Is it a handle that only we can have given out? In the child of a fork, too.
+  // Is the handle one of ours? Also in the child of a fork.
   static bool ours(CUgraphExec handle) noexcept;
 
-  // Before and after a successful call of the driver's. Gives back the handle for the application: `exec` itself where
-  // the graph stays with the driver.
+  // Before and after a successful instantiation. instantiated() returns the handle for the application: `exec` itself
+  // if the graph stays with the driver.
   void instantiating(CUgraph graph) noexcept;
   CUgraphExec instantiated(CUgraphExec exec, CUgraph graph, cuuint64_t flags) noexcept;
   // The driver had no memory. True: there may be some now.
   bool make_room() noexcept;
 
-  // A real exec in the place of a handle of ours, from begin to end(). `result` is the error to give to the application
-  // if there is none; for a handle that is nobody's it is CUDA_SUCCESS, and the driver is to be asked with null.
+  // A real exec that stands for a handle of ours, from begin...() to end(). If there is none, `result` is the error for
+  // the application. For an unknown handle `result` is CUDA_SUCCESS, and the driver is asked with null.
   static constexpr std::size_t kNoIndex = ~std::size_t{0};
   struct Use {
     RealExec* held = nullptr;
@@ -92,23 +93,23 @@ class VirtualExecs {
     CUgraphExec next = nullptr;  // is likely to be launched after this one, and on no exec
   };
   Use begin_launch(CUgraphExec handle, CUstream stream, bool per_thread) noexcept;
-  // After a launch, while the device works on it: puts `next` on an exec that can be taken over at once.
+  // Called after a launch, while the device works on it. Puts `next` on an exec that can be taken over at once.
   void prepare(CUgraphExec next, CUstream stream, bool per_thread) noexcept;
   Use begin(CUgraphExec handle) noexcept;
-  // For what changes it as a whole: it stays on the exec from now on.
+  // For calls that change the exec as a whole: the graph stays on it from now on.
   Use begin_pinned(CUgraphExec handle) noexcept;
-  // For a call for one node of the graph that it was made of; and, before end(), what it changed if it succeeded. What
-  // cannot be followed stays on its exec from then on.
+  // For a call that names one node. changed() is called before end() if the call succeeded. A graph whose change cannot
+  // be followed stays on its exec from then on.
   Use begin_node(CUgraphExec handle, CUgraphNode node) noexcept;
   void changed(CUgraphExec handle, const Use& use, const Change& change) noexcept;
   void end(const Use& use) noexcept;
 
-  // What cuGraphExecGetFlags says. False: no such handle.
+  // The answer of cuGraphExecGetFlags. False: no such handle.
   bool flags(CUgraphExec handle, cuuint64_t& flags) noexcept;
   using DestroyExec = CUresult (*)(CUgraphExec);
   CUresult destroy(CUgraphExec handle, DestroyExec destroy_exec) noexcept;
 
-  // What else the application does to what graphs are made of. `before`: the call has yet to be made.
+  // The application's other calls for graphs, code, contexts and streams. before_...(): the call has yet to be made.
   void graph_gone(CUgraph graph) noexcept;
   void node_gone(CUgraphNode node) noexcept;
   void keeps_objects(CUgraph graph) noexcept;
@@ -130,6 +131,9 @@ class VirtualExecs {
   VirtualExecs() = default;
   using Lock = std::lock_guard<std::mutex>;
 
+  template <class Act>
+  void note_change(const Act& act) noexcept;
+
   // With table_ held.
   Virtual* find(CUgraphExec handle) const noexcept;
   Use use(RealExec* exec) noexcept;
@@ -141,6 +145,7 @@ class VirtualExecs {
   void attach(Virtual& to, RealExec& exec) noexcept;
 
   // With work_ held.
+  Virtual* look_up(CUgraphExec handle) const noexcept;
   void pin(Virtual& v) noexcept;
   bool follow(Virtual& v, const Use& use, const Change& change);
   bool follow_kernel(Virtual& v, std::size_t index, const CUDA_KERNEL_NODE_PARAMS_v2& params);

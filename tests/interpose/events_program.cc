@@ -120,6 +120,7 @@ void calls(void* driver, FakeState& state) {
       CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   CUmemLocation location = {CU_MEM_LOCATION_TYPE_DEVICE, {5}};
   get<PFN_cuMemPrefetchAsync_v12020>(driver, "cuMemPrefetchAsync_v2")(0x900, 64, location, 0, nullptr);
+  get<PFN_cuMemSetMemPool_v13000>(driver, "cuMemSetMemPool")(&location, CU_MEM_ALLOCATION_TYPE_PINNED, nullptr);
   std::uint64_t parameter = 0x77;
   void* parameters[] = {&parameter};
   CUDA_KERNEL_NODE_PARAMS_v2 node = {};

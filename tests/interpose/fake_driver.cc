@@ -13,9 +13,9 @@ using grape::interpose::test::FakeState;
 extern "C" {
 __attribute__((visibility("hidden"))) std::uint64_t fake_counts[kRowCount];
 __attribute__((visibility("hidden"))) int fake_result = 0;
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects) \
   extern const char fake_address_of_##symbol[] __asm__(#symbol);
-#include "shim/interpose/hooks.def"
+#include "shim/driver/hooks.def"
 #undef GRAPE_HOOK
 }
 
@@ -32,9 +32,9 @@ struct Entry {
 
 // NOLINTBEGIN(bugprone-macro-parentheses): the parameters are numbers and names
 const Entry kEntries[] = {
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects) \
   {#base, version, per_thread != 0, fake_address_of_##symbol},
-#include "shim/interpose/hooks.def"
+#include "shim/driver/hooks.def"
 #undef GRAPE_HOOK
 };
 // NOLINTEND(bugprone-macro-parentheses)

@@ -318,6 +318,10 @@ TEST_F(Events, TextStructsAndArrays) {
 
   const Event& prefetch = *run_->calls("cuMemPrefetchAsync_v2").at(0);
   EXPECT_EQ(prefetch.words[3 + 5], grape::trace::pack(2, 8)) << "a struct by value";
+
+  const Event& set_pool = *run_->calls("cuMemSetMemPool").at(0);
+  EXPECT_EQ(set_pool.words[3 + 1], 1u) << "the type";
+  EXPECT_EQ(set_pool.words[3 + 3], grape::trace::pack(0, 8)) << "a struct behind a pointer";
 }
 
 TEST_F(Events, ANodesParametersFollowItsStruct) {

@@ -6,11 +6,11 @@ using grape::interpose::test::finish;
 using grape::interpose::test::in_grape;
 
 extern "C" {
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments)                          \
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects)                 \
   int linked_##symbol(std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, \
                       std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t, \
                       std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t) __asm__(#symbol);
-#include "shim/interpose/hooks.def"
+#include "shim/driver/hooks.def"
 #undef GRAPE_HOOK
 FakeState* fake_state();
 }
@@ -18,14 +18,14 @@ FakeState* fake_state();
 int main() {
   FakeState& state = *fake_state();
   std::uint32_t row = 0;
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments)           \
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects)  \
   if (std::strcmp(#base, "cuGetProcAddress") != 0) {                                             \
     EXPECT(linked_##symbol(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) == 0, #symbol);       \
     EXPECT(state.counts[row] == 1, #symbol);                                                     \
     std::printf("calls %s %llu\n", #symbol, static_cast<unsigned long long>(state.counts[row])); \
   }                                                                                              \
   ++row;
-#include "shim/interpose/hooks.def"
+#include "shim/driver/hooks.def"
 #undef GRAPE_HOOK
   // A search of the program's own scope finds what the program links.
   void* found = dlsym(RTLD_DEFAULT, "cuInit");

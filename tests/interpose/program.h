@@ -57,9 +57,9 @@ struct ListedRow {
   bool per_thread;
 };
 inline const ListedRow kListed[] = {
-#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments) \
+#define GRAPE_HOOK(base, symbol, version, type, per_thread, class_, action, arguments, effects) \
   {#base, #symbol, version, per_thread != 0},
-#include "shim/interpose/hooks.def"
+#include "shim/driver/hooks.def"
 #undef GRAPE_HOOK
 };
 

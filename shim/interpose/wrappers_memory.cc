@@ -1,5 +1,0 @@
-#include "shim/interpose/wrapper.h"
-
-#define GRAPE_HOOK GRAPE_DEFINE_ROW
-#include "shim/interpose/hooks_memory.def"
-#undef GRAPE_HOOK
