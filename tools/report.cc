@@ -229,7 +229,8 @@ Outside outside_of(const Fields& fields) {
 }
 
 Json parse(const std::string& path, const std::string& text) {
-  if (text.compare(0, sizeof trace::kMagic, reinterpret_cast<const char*>(trace::kMagic), sizeof trace::kMagic) == 0) {
+  if (text.compare(0, sizeof trace::kMagic, reinterpret_cast<const char*>(trace::kMagic.data()),
+                   sizeof trace::kMagic) == 0) {
     throw Failure(fmt::format("{}: a trace, not a report; see grape dump", escape_text(path)));
   }
   Json json = Json::parse(text, nullptr, false);
