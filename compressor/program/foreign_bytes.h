@@ -13,6 +13,9 @@ namespace grape::program {
 enum class HostPlace : std::uint8_t { kNone, kReserved, kData, kCode };
 using HostPlaces = std::function<HostPlace(std::uint64_t address)>;
 
+// Bit i: byte i is not the same.
+std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b);
+
 struct Replacement {
   std::uint64_t value = 0;
   std::uint8_t bytes = 0;  // bit i: byte i is another one than before, and so tried

@@ -68,8 +68,4 @@ Comparison compare(const Program& a, const Program& b);
 refusal::Refusal describe(const Comparison& comparison, const Program& a, const Program& b,
                           std::string (*readable)(const std::string& kernel));
 
-// The noise words of `program` take the values (or symbols) that `donor` has there. Both were compared equal but for
-// `noise`. Used for shadow replays: padding of another run must not change a result. Statics are numbered anew.
-void take_noise(Program& program, const Program& donor, const std::vector<std::uint32_t>& noise);
-
 }  // namespace grape::program

@@ -239,9 +239,7 @@ void Symboliser::settle_doubts() {
 // In a struct, and another launch of the kernel has a number in its place. Where there is no other launch, small
 // numbers are doubted.
 bool Symboliser::may_be_number(std::uint32_t word, std::uint32_t low) const {
-  const auto next = std::upper_bound(program_.nodes.begin(), program_.nodes.end(), word,
-                                     [](std::uint32_t w, const RecordedNode& node) { return w < node.words_at; });
-  const RecordedNode& node = *(next - 1);
+  const RecordedNode& node = node_of(program_, word);
   if (node.kind != NodeKind::kKernel || !program_.functions[node.function].has_layout) return false;
   const std::uint32_t place = word - node.words_at;
   const auto& parameters = program_.functions[node.function].parameters;
@@ -259,10 +257,7 @@ bool Symboliser::may_be_number(std::uint32_t word, std::uint32_t low) const {
 }
 
 bool Symboliser::is_number(std::uint32_t word) const {
-  const auto at = std::lower_bound(program_.references.begin(), program_.references.end(), word,
-                                   [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
-  const bool symbol = at != program_.references.end() && at->word == word;
-  return !symbol && program_.words[word] != 0 && !in_segment(program_.words[word]);
+  return reference_at(program_, word) == nullptr && program_.words[word] != 0 && !in_segment(program_.words[word]);
 }
 
 bool Symboliser::in_segment(std::uint64_t address) const {
@@ -318,6 +313,18 @@ void Symboliser::take_handles() {
 }
 
 }  // namespace
+
+const Reference* reference_at(const Program& program, std::uint32_t word) noexcept {
+  const auto at = std::lower_bound(program.references.begin(), program.references.end(), word,
+                                   [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
+  return at != program.references.end() && at->word == word ? &*at : nullptr;
+}
+
+const RecordedNode& node_of(const Program& program, std::uint32_t word) noexcept {
+  const auto next = std::upper_bound(program.nodes.begin(), program.nodes.end(), word,
+                                     [](std::uint32_t w, const RecordedNode& node) { return w < node.words_at; });
+  return *(next - 1);
+}
 
 std::vector<Segment> segments(const Program& program) {
   std::vector<Segment> parts(1);

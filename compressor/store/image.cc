@@ -2,6 +2,9 @@
 
 #include <cstring>
 
+#include "compressor/store/parts.h"
+#include "compressor/trace/event.h"
+
 namespace grape::store {
 namespace {
 
@@ -12,14 +15,13 @@ using program::Program;
 using program::RecordedNode;
 using program::Reference;
 using program::Role;
+using trace::high;
+using trace::low;
+using trace::pack;
 
 constexpr std::uint64_t kScalarCells = 4;
 constexpr std::uint64_t kRoles = static_cast<std::uint64_t>(Role::kRandomOffset) + 1;
 constexpr std::uint64_t kKinds = static_cast<std::uint64_t>(NodeKind::kHostCopy) + 1;
-
-constexpr std::uint64_t pack(std::uint32_t low, std::uint32_t high) { return low | std::uint64_t{high} << 32; }
-constexpr std::uint32_t low(std::uint64_t cell) { return static_cast<std::uint32_t>(cell); }
-constexpr std::uint32_t high(std::uint64_t cell) { return static_cast<std::uint32_t>(cell >> 32); }
 
 void put_bytes(std::vector<std::uint64_t>& cells, const std::vector<std::uint8_t>& bytes) {
   const std::size_t at = cells.size();
@@ -249,16 +251,6 @@ bool take_functions(Cells& cells, std::uint64_t count, const std::vector<const s
 
 }  // namespace
 
-bool Layout::operator==(const Layout& other) const {
-  if (has_layout != other.has_layout || parameters.size() != other.parameters.size()) return false;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].offset != other.parameters[i].offset || parameters[i].bytes != other.parameters[i].bytes) {
-      return false;
-    }
-  }
-  return true;
-}
-
 std::uint64_t cells_of(Section section, std::uint64_t count) {
   switch (section) {
     case kNodes:
@@ -301,7 +293,7 @@ bool check(const Program& program, std::string& error) {
   return fault == nullptr;
 }
 
-Image to_image(const Program& program, FunctionParts& parts) {
+Image to_image(const Program& program, Parts& parts) {
   Image image;
   image.counts = counts_of(program);
   std::uint64_t cells = 0;
