@@ -21,7 +21,7 @@ bool Store::put(std::uint64_t id, const program::Program& program, std::string& 
   if (!check(program, error)) return false;
   const Lock put_lock(put_mutex_);
   auto image = std::make_shared<Image>(to_image(program, parts_));
-  const ContentKey content = content_key(image->counts, image->structure, image->words);
+  const Digest content = content_key(image->counts, image->structure, image->words);
   const auto taken = records_.find(id);
   if (taken != records_.end()) {
     if (taken->second->content == content) return true;
@@ -41,7 +41,7 @@ bool Store::put(std::uint64_t id, const program::Program& program, std::string& 
   return true;
 }
 
-Store::RecordPointer Store::store_new(std::shared_ptr<const Image> image, const ContentKey& content) {
+Store::RecordPointer Store::store_new(std::shared_ptr<const Image> image, const Digest& content) {
   Record record;
   record.number = next_number();
   record.shape = shape_of(*image);

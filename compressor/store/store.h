@@ -132,7 +132,7 @@ class Store {
     std::size_t distance = ~std::size_t{0};
   };
 
-  RecordPointer store_new(std::shared_ptr<const Image> image, const ContentKey& content);
+  RecordPointer store_new(std::shared_ptr<const Image> image, const Digest& content);
   RecordPointer store_base(const std::shared_ptr<const Image>& image, Record record);
   RecordPointer store_member(const Image& image, Record record, const Choice& choice);
   void consider(const RecordPointer& base, const Image& image, Choice& best);
@@ -158,7 +158,7 @@ class Store {
   mutable std::mutex put_mutex_;
   std::unordered_map<std::uint64_t, Family> families_;  // by shape
   std::map<std::uint64_t, Tree> trees_;                 // by their roots' numbers
-  std::unordered_map<ContentKey, std::weak_ptr<Record>, ContentKeyHash> by_content_;
+  std::unordered_map<Digest, std::weak_ptr<Record>, DigestHash> by_content_;
   std::size_t changes_ = 0;
 
   mutable std::mutex mutex_;

@@ -2,7 +2,6 @@
 // and a file cut anywhere reads up to its last whole chunk. Never throws other than std::bad_alloc. Not thread-safe.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
