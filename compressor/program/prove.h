@@ -1,4 +1,4 @@
-// Do two observed runs of one signature tell the same program? Core: no CUDA, no Python. Throws std::bad_alloc only.
+// Compares two observed runs of one signature: are they the same program? Throws std::bad_alloc only.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the store keeps of one program, and the images of bases that are decoded. Core: no CUDA, no Python.
+// A stored program's record, and a cache of decoded bases.
 #pragma once
 
 #include <array>

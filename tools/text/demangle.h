@@ -1,4 +1,4 @@
-// Kernel names for people.
+// Demangles and shortens kernel names.
 #pragma once
 
 #include <string>
