@@ -1,5 +1,3 @@
-#include "tools/doctor.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -7,9 +5,9 @@
 #include <cstdlib>
 
 #include "tools/child.h"
+#include "tools/commands.h"
 #include "tools/inputs/trace_input.h"
 #include "tools/program_file.h"
-#include "tools/run.h"
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
 #include "tools/text/table.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "tools/doctor.h"
+#include "tools/commands.h"
 #include "tools/text/table.h"
 
 namespace grape::tools {

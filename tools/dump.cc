@@ -1,33 +1,14 @@
-#include "tools/dump.h"
-
 #include <utility>
 
+#include "tools/commands.h"
 #include "tools/inputs/count_option.h"
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
-#include "tools/views/store_views.h"
 
 namespace grape::tools {
 namespace {
 
-constexpr const char* kFooter = R"(Views of a trace:
-  summary          what the trace holds, in one page (default)
-  regions          one row per outermost module, backward pass, optimizer, function
-                   (--calls: one row per call; --tree: the modules inside)
-  graphs           the distinct graphs of the regions, and those of the application
-  kernels          launches by kernel, as a profiler counts them
-  graph N          one graph, node by node (N from graphs; or call:17; or REGION#2)
-  diff A B         two graphs, word by word
-  calls            all events in order
-  threads          one row per thread
-
-Views of a cache (what GRAPE_CACHE leaves):
-  summary          what it holds, and what it is for (default)
-  programs         one row per program
-  families         programs of the same operations in the same order
-  program N        one program, node by node
-  diff A B         why two programs differ: in a sentence, then node by node
-
+constexpr const char* kExamples = R"(
 Examples:
   grape dump run.grape
   grape dump run.grape regions --tree --depth 3
@@ -45,43 +26,31 @@ Exit status:
   2  wrong usage, or the file cannot be read
   3  the trace is incomplete; it was printed up to where it ends)";
 
-// Options that only some views have a use for.
-enum Uses : unsigned {
-  kRegion = 1 << 0,
-  kStream = 1 << 1,
-  kKernel = 1 << 2,
-  kLine = 1 << 3,
-  kCalls = 1 << 4,
-  kTree = 1 << 5,
-  kDepth = 1 << 6,
-  kParams = 1 << 7,
-  kStacks = 1 << 8,
-  kBlocks = 1 << 9,
-  kIgnoreMoved = 1 << 10,
-  kNodeFilters = kStream | kKernel | kLine,
-  kFilters = kRegion | kNodeFilters,
-};
-
 template <class Input>
 struct ViewRow {
   const char* name;
-  int (*view)(Input&, const DumpOptions&, Output&);
-  std::size_t arguments;
+  const char* arguments;
+  std::size_t count;  // of the arguments
   unsigned uses;
+  const char* shows;
+  int (*view)(Input&, const DumpOptions&, Output&);
 };
-constexpr ViewRow<TraceInput> kViews[] = {{"summary", view_summary, 0, kFilters},
-                                          {"regions", view_regions, 0, kFilters | kCalls | kTree | kDepth},
-                                          {"graphs", view_graphs, 0, kRegion},
-                                          {"kernels", view_kernels, 0, kFilters},
-                                          {"graph", view_graph, 1, kNodeFilters | kParams | kStacks | kBlocks},
-                                          {"diff", view_diff, 2, kNodeFilters | kIgnoreMoved},
-                                          {"calls", view_calls, 0, kFilters | kStacks},
-                                          {"threads", view_threads, 0, kFilters}};
-constexpr ViewRow<StoreInput> kStoreViews[] = {{"summary", view_store_summary, 0, 0},
-                                               {"programs", view_store_programs, 0, kRegion | kKernel},
-                                               {"families", view_store_families, 0, 0},
-                                               {"program", view_store_program, 1, kKernel | kParams},
-                                               {"diff", view_store_diff, 2, kKernel | kIgnoreMoved}};
+#define GRAPE_ROW(name, arguments, count, uses, shows) {#name, arguments, count, uses, shows, view_##name},
+constexpr ViewRow<TraceInput> kViews[] = {GRAPE_TRACE_VIEWS(GRAPE_ROW)};
+constexpr ViewRow<StoreInput> kStoreViews[] = {GRAPE_STORE_VIEWS(GRAPE_ROW)};
+#undef GRAPE_ROW
+
+template <class Rows>
+std::string help_of(const Rows& rows) {
+  std::string help;
+  for (const auto& row : rows) {
+    const std::string shows = row.shows;
+    const std::size_t end = shows.find('\n');
+    help += fmt::format("  {:<16} {}\n", fmt::format("{}{}", row.name, row.arguments), shows.substr(0, end));
+    if (end != std::string::npos) help += fmt::format("{:19}{}\n", "", shows.substr(end + 1));
+  }
+  return help;
+}
 
 template <class Rows>
 std::vector<std::string> names_of(const Rows& rows) {
@@ -158,7 +127,7 @@ void check_options(const DumpOptions& options, unsigned uses, const std::string&
 
 template <class Input>
 void check_view(const DumpOptions& options, const ViewRow<Input>& row) {
-  check_arguments(options, row.arguments);
+  check_arguments(options, row.count);
   check_options(options, row.uses, fmt::format("the view {}", row.name));
   if (options.depth != 0 && !options.tree) throw Failure("--depth is for regions --tree");
 }
@@ -172,7 +141,7 @@ void check(const DumpOptions& options, const ViewRow<TraceInput>& row) {
   if (std::string(row.name) != "graph") {
     throw Failure("--format dot draws one graph: grape dump FILE graph N --format dot");
   }
-  check_arguments(options, row.arguments);
+  check_arguments(options, row.count);
   check_options(options, kNodeFilters, "--format dot");
 }
 
@@ -210,7 +179,8 @@ void print_json(Output& out, TraceInput& input, const DumpOptions& options, Json
 
 CLI::App* add_dump(CLI::App& app, DumpOptions& options) {
   CLI::App* dump = app.add_subcommand("dump", "Show what a trace or a cache holds");
-  dump->footer(kFooter);
+  dump->footer("Views of a trace:\n" + help_of(kViews) + "\nViews of a cache (what GRAPE_CACHE leaves):\n" +
+               help_of(kStoreViews) + kExamples);
   dump->add_option("file", options.file, "The trace, or the cache's file")->required();
   dump->add_option("view", options.view, "What to show")->capture_default_str()->each([&options](const std::string&) {
     options.view_given = true;

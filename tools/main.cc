@@ -9,10 +9,7 @@
 #include <vector>
 
 #include "compressor/trace/chunk.h"
-#include "tools/doctor.h"
-#include "tools/dump.h"
-#include "tools/report.h"
-#include "tools/run.h"
+#include "tools/commands.h"
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
 

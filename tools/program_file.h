@@ -1,4 +1,4 @@
-// What kind of file a program is: will the dynamic loader preload a library into it?
+// Inspects a program's file: will the dynamic loader preload a library into it?
 #pragma once
 
 #include <string>

@@ -1,5 +1,3 @@
-#include "tools/report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <vector>
 
 #include "compressor/trace/chunk.h"
+#include "tools/commands.h"
 #include "tools/inputs/count_option.h"
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
@@ -63,18 +62,20 @@ std::string read_file(const std::string& path) {
   return text;
 }
 
-// One module of the report, its fields by name and type. What is wrong is said with where it stands.
+// An object of the report, its fields by name and type. What is wrong is said with where it stands.
 class Fields {
  public:
-  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+  Fields(const Json& object, std::string where) : object_(&object), where_(std::move(where)) {
     if (!object.is_object()) throw Failure(where_ + " is no object");
   }
 
+  bool has(const char* key) const { return object_->count(key) != 0; }
   const Json& at(const char* key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) throw Failure(fmt::format("{}: there is no \"{}\"", where_, key));
+    const auto found = object_->find(key);
+    if (found == object_->end()) throw Failure(fmt::format("{}: there is no \"{}\"", where_, key));
     return *found;
   }
+  Fields part(const char* key) const { return {at(key), fmt::format("{}: {}", where_, key)}; }
   std::string text(const char* key) const {
     const Json& value = at(key);
     if (!value.is_string()) wrong(key, "no text");
@@ -92,144 +93,28 @@ class Fields {
     if (!value.is_number_unsigned()) wrong(key, "no count");
     return value.get<std::uint64_t>();
   }
-  const Json& list(const char* key) const {
+  double mebibytes(const char* key) const { return static_cast<double>(count(key)) / (1 << 20); }
+  // The objects of a list; `what` each of them is.
+  std::vector<Fields> list(const char* key, const char* what) const {
     const Json& value = at(key);
     if (!value.is_array()) wrong(key, "no list");
-    return value;
+    std::vector<Fields> items;
+    for (const Json& item : value) items.emplace_back(item, fmt::format("{}: {} {}", where_, what, items.size()));
+    return items;
   }
-  const std::string& where() const { return where_; }
 
  private:
   [[noreturn]] void wrong(const char* key, const char* what) const {
     throw Failure(fmt::format("{}: \"{}\" is {}", where_, key, what));
   }
 
-  const Json& object_;
+  const Json* object_;
   std::string where_;
 };
 
-struct Reason {
-  std::uint64_t count = 0;
-  std::string text, place, advice;
-};
-
-struct Module {
-  std::string name, state;
-  double share = 0;
-  std::uint64_t calls = 0, replayed = 0, other_reasons = 0;
-  double eager = 0, observed = 0, replay = 0, eager_interval = 0, replay_interval = 0, gain = 0;
-  std::vector<Reason> reasons;
-};
-
-// The program's own graphs, where they were virtual.
-struct Graphs {
-  bool any = false;
-  std::uint64_t made = 0, pinned = 0, launches = 0, by_node = 0, taken_over = 0, ahead = 0, built = 0;
-  std::uint64_t execs = 0, device_bytes = 0;
-  std::uint64_t raw_bytes = 0, resident_bytes = 0;
-  std::vector<Reason> left;
-};
-
-// Where the programs of modules' calls lie that wait to be replayed.
-struct Store {
-  std::uint64_t programs = 0, families = 0, raw = 0, deduplicated = 0, stored = 0, resident = 0;
-};
-
-// What GRAPE_CACHE had, and what came of it.
-struct Cache {
-  std::string file;
-  std::uint64_t programs = 0, used = 0, added = 0;
-};
-
-// What was launched outside of modules' calls, and by which functions most.
-struct Function {
-  std::string region, place;
-  double share = 0;
-};
-struct Outside {
-  std::uint64_t launches = 0;
-  double share = 0;
-  std::string named;       // the patterns in GRAPE_REGIONS
-  bool automatic = false;  // and `auto`,
-  std::string found;       // which found these
-  std::vector<Function> functions;
-};
-
-struct Report {
-  Graphs graphs;
-  Outside outside;
-  Cache cache;
-  Store store;
-  double seconds = 0, region_seconds = 0;
-  std::uint64_t left_out = 0;
-  std::vector<Module> modules;
-};
-
-Module module_of(const Fields& fields) {
-  Module module;
-  module.name = fields.text("region");
-  module.state = fields.text("state");
-  module.share = fields.number("share");
-  module.calls = fields.count("calls");
-  module.replayed = fields.count("replayed");
-  module.eager = fields.number_or_zero("eager_ms");
-  module.observed = fields.number_or_zero("observed_ms");
-  module.replay = fields.number_or_zero("replay_ms");
-  module.eager_interval = fields.number_or_zero("eager_interval_ms");
-  module.replay_interval = fields.number_or_zero("replay_interval_ms");
-  module.gain = fields.number_or_zero("gain");
-  module.other_reasons = fields.count("other_reasons");
-  for (const Json& item : fields.list("reasons")) {
-    const Fields reason(item, fmt::format("{}: reason {}", fields.where(), module.reasons.size()));
-    module.reasons.push_back(
-        {reason.count("count"), reason.text("text"), reason.text_or_none("place"), reason.text_or_none("advice")});
-  }
-  return module;
-}
-
-Graphs graphs_of(const Fields& fields) {
-  Graphs graphs;
-  graphs.any = true;
-  graphs.made = fields.count("virtual");
-  graphs.pinned = fields.count("pinned");
-  graphs.launches = fields.count("launches");
-  graphs.by_node = fields.count("by_node");
-  graphs.taken_over = fields.count("taken_over");
-  graphs.ahead = fields.count("ahead");
-  graphs.built = fields.count("built");
-  graphs.execs = fields.count("execs");
-  graphs.device_bytes = fields.count("device_bytes");
-  const Fields store(fields.at("store"), fields.where() + ": store");
-  graphs.raw_bytes = store.count("raw_bytes");
-  graphs.resident_bytes = store.count("resident_bytes");
-  for (const Json& item : fields.list("left")) {
-    const Fields reason(item, fmt::format("{}: reason {}", fields.where(), graphs.left.size()));
-    graphs.left.push_back({reason.count("count"), reason.text("reason"), "", ""});
-  }
-  return graphs;
-}
-
-Store store_of(const Fields& fields) {
-  return {fields.count("programs"),           fields.count("families"),     fields.count("raw_bytes"),
-          fields.count("deduplicated_bytes"), fields.count("stored_bytes"), fields.count("resident_bytes")};
-}
-
-Cache cache_of(const Fields& fields) {
-  return {fields.text("file"), fields.count("programs"), fields.count("used"), fields.count("added")};
-}
-
-Outside outside_of(const Fields& fields) {
-  Outside outside{fields.count("launches"),      fields.number("share"),       fields.text("named"),
-                  !fields.at("found").is_null(), fields.text_or_none("found"), {}};
-  for (const Json& item : fields.list("functions")) {
-    const Fields function(item, fmt::format("{}: function {}", fields.where(), outside.functions.size()));
-    outside.functions.push_back({function.text("region"), function.text("place"), function.number("share")});
-  }
-  return outside;
-}
-
 Json parse(const std::string& path, const std::string& text) {
-  if (text.compare(0, sizeof trace::kMagic, reinterpret_cast<const char*>(trace::kMagic), sizeof trace::kMagic) == 0) {
+  if (text.compare(0, sizeof trace::kMagic, reinterpret_cast<const char*>(trace::kMagic.data()),
+                   sizeof trace::kMagic) == 0) {
     throw Failure(fmt::format("{}: a trace, not a report; see grape dump", escape_text(path)));
   }
   Json json = Json::parse(text, nullptr, false);
@@ -245,29 +130,10 @@ Json parse(const std::string& path, const std::string& text) {
   return json;
 }
 
-Report report_of(const std::string& path, const Json& json) {
-  const Fields fields(json, escape_text(path));
-  Report report;
-  report.seconds = fields.number("seconds");
-  report.region_seconds = fields.number("region_seconds");
-  report.left_out = fields.count("regions_left_out");
-  if (json.count("graphs") != 0) report.graphs = graphs_of(Fields(json["graphs"], fields.where() + ": graphs"));
-  if (json.count("cache") != 0) report.cache = cache_of(Fields(json["cache"], fields.where() + ": cache"));
-  if (json.count("outside") != 0) report.outside = outside_of(Fields(json["outside"], fields.where() + ": outside"));
-  if (json.count("store") != 0) report.store = store_of(Fields(json["store"], fields.where() + ": store"));
-  for (const Json& item : fields.list("regions")) {
-    const std::string where = fmt::format("{}: module {}", fields.where(), report.modules.size());
-    report.modules.push_back(module_of(Fields(item, where)));
-  }
-  const auto more = [](const Module& a, const Module& b) { return a.share > b.share; };
-  std::stable_sort(report.modules.begin(), report.modules.end(), more);
-  return report;
-}
-
 std::string percent(double part) { return fmt::format("{:.1f}%", 100 * part); }
 std::string milliseconds(double value) { return value > 0 ? fmt::format("{:.3f}", value) : ""; }
 
-void print_modules(Output& out, const std::vector<Module>& modules, std::size_t limit) {
+void print_modules(Output& out, const std::vector<Fields>& modules, std::size_t limit) {
   Table table({{"share", "share", true},
                {"state", "state"},
                {"calls", "calls", true},
@@ -278,12 +144,15 @@ void print_modules(Output& out, const std::vector<Module>& modules, std::size_t 
                {"replay_loop", "loop replay", true},
                {"gain", "gain", true},
                {"module", "module", false, true}});
-  for (const Module& module : modules) {
-    const bool timed = module.eager > 0 || module.observed <= 0;
-    table.add({percent(module.share), module.state, module.calls, module.replayed,
-               timed ? milliseconds(module.eager) : "<" + milliseconds(module.observed), milliseconds(module.replay),
-               milliseconds(module.eager_interval), milliseconds(module.replay_interval),
-               module.gain > 0 ? fmt::format("{:.2f}x", module.gain) : "", module.name});
+  for (const Fields& module : modules) {
+    const double eager = module.number_or_zero("eager_ms"), observed = module.number_or_zero("observed_ms");
+    const double gain = module.number_or_zero("gain");
+    table.add({percent(module.number("share")), module.text("state"), module.count("calls"), module.count("replayed"),
+               eager > 0 || observed <= 0 ? milliseconds(eager) : "<" + milliseconds(observed),
+               milliseconds(module.number_or_zero("replay_ms")),
+               milliseconds(module.number_or_zero("eager_interval_ms")),
+               milliseconds(module.number_or_zero("replay_interval_ms")), gain > 0 ? fmt::format("{:.2f}x", gain) : "",
+               module.text("region")});
   }
   table.text(out, limit);
 }
@@ -309,104 +178,122 @@ void print_wrapped(Output& out, const std::string& first, const std::string& tex
   out.print("{}\n", line);
 }
 
-void print_reasons(Output& out, const Module& module, const ReportOptions& options) {
-  if (module.reasons.empty()) return;
+void print_reasons(Output& out, const Fields& module, const ReportOptions& options) {
+  const std::vector<Fields> reasons = module.list("reasons", "reason");
+  std::uint64_t hidden = module.count("other_reasons");
+  if (reasons.empty()) return;
   const std::size_t columns = out.columns() > 40 ? out.columns() : kWrapAt;
-  out.print("\n{} ({}), calls that were not replayed:\n", escape_text(module.name), percent(module.share));
-  const std::size_t most = options.all ? module.reasons.size() : kReasonsShown;
-  std::uint64_t hidden = module.other_reasons;
-  for (std::size_t i = 0; i < module.reasons.size(); ++i) {
-    const Reason& reason = module.reasons[i];
-    if (i >= most) {
-      hidden += reason.count;
+  out.print("\n{} ({}), calls that were not replayed:\n", escape_text(module.text("region")),
+            percent(module.number("share")));
+  for (std::size_t i = 0; i < reasons.size(); ++i) {
+    const Fields& reason = reasons[i];
+    const std::uint64_t count = reason.count("count");
+    if (!options.all && i >= kReasonsShown) {
+      hidden += count;
       continue;
     }
-    print_wrapped(out, fmt::format("{:>8}  ", reason.count), escape_text(reason.text), columns);
-    if (!reason.place.empty()) print_wrapped(out, "          at ", escape_text(reason.place), columns);
-    if (!reason.advice.empty()) print_wrapped(out, "          -> ", escape_text(reason.advice), columns);
+    print_wrapped(out, fmt::format("{:>8}  ", count), escape_text(reason.text("text")), columns);
+    const std::string place = reason.text_or_none("place"), advice = reason.text_or_none("advice");
+    if (!place.empty()) print_wrapped(out, "          at ", escape_text(place), columns);
+    if (!advice.empty()) print_wrapped(out, "          -> ", escape_text(advice), columns);
   }
   if (hidden != 0) out.print("{:>8}  for other reasons\n", hidden);
 }
 
-double mebibytes(std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
-
-void print_store(Output& out, const Store& store) {
-  if (store.programs == 0) return;
+// Where the programs of modules' calls lie that wait to be replayed.
+void print_store(Output& out, const Fields& store) {
+  if (store.count("programs") == 0) return;
   out.print(
       "\n{} programs of {} shapes were kept in the end: {:.1f} MiB; {:.1f} MiB as differences, {:.1f} MiB compressed, "
       "{:.1f} MiB of host memory in all\n",
-      store.programs, store.families, mebibytes(store.raw), mebibytes(store.deduplicated), mebibytes(store.stored),
-      mebibytes(store.resident));
+      store.count("programs"), store.count("families"), store.mebibytes("raw_bytes"),
+      store.mebibytes("deduplicated_bytes"), store.mebibytes("stored_bytes"), store.mebibytes("resident_bytes"));
 }
 
-void print_cache(Output& out, const Cache& cache) {
-  if (cache.file.empty()) return;
-  out.print("\n{}: {} programs of earlier processes, {} of them used; {} added\n", escape_text(cache.file),
-            cache.programs, cache.used, cache.added);
+// What GRAPE_CACHE had, and what came of it.
+void print_cache(Output& out, const Fields& cache) {
+  out.print("\n{}: {} programs of earlier processes, {} of them used; {} added\n", escape_text(cache.text("file")),
+            cache.count("programs"), cache.count("used"), cache.count("added"));
 }
 
-// With the line that makes them regions, where they do not become that by themselves; what is one stays one.
-void print_outside(Output& out, const Outside& outside) {
-  if (outside.launches == 0) return;
-  out.print("\noutside of modules: {} launches, {} of all that the program made itself{}\n", outside.launches,
-            percent(outside.share), outside.functions.empty() ? "" : "; of these in calls of:");
-  std::string regions = outside.named;
-  for (const Function& function : outside.functions) {
-    out.print("{:>8}  {} ({})\n", percent(function.share), escape_text(function.region), escape_text(function.place));
-    regions += (regions.empty() ? "" : ",") + function.region;
+// What was launched outside of modules' calls, and by which functions most. With the line that makes them regions,
+// where they do not become that by themselves; what is one stays one.
+void print_outside(Output& out, const Fields& outside) {
+  const std::uint64_t launches = outside.count("launches");
+  if (launches == 0) return;
+  const std::vector<Fields> functions = outside.list("functions", "function");
+  out.print("\noutside of modules: {} launches, {} of all that the program made itself{}\n", launches,
+            percent(outside.number("share")), functions.empty() ? "" : "; of these in calls of:");
+  std::string regions = outside.text("named");  // the patterns in GRAPE_REGIONS
+  for (const Fields& function : functions) {
+    const std::string region = function.text("region");
+    out.print("{:>8}  {} ({})\n", percent(function.number("share")), escape_text(region),
+              escape_text(function.text("place")));
+    regions += (regions.empty() ? "" : ",") + region;
   }
-  if (outside.automatic) {
-    if (!outside.found.empty()) out.print("regions that were found: {}\n", escape_text(outside.found));
-  } else if (!outside.functions.empty()) {
+  const std::string found = outside.text_or_none("found");
+  if (!outside.at("found").is_null()) {  // `auto` was among the patterns
+    if (!found.empty()) out.print("regions that were found: {}\n", escape_text(found));
+  } else if (!functions.empty()) {
     out.print("make them regions (`auto` in GRAPE_REGIONS does while the program runs):\nGRAPE_REGIONS={}\n",
               escape_text(regions));
   }
 }
 
-void print_graphs(Output& out, const Graphs& graphs) {
-  if (!graphs.any) return;
+// The program's own graphs, where they were virtual.
+void print_graphs(Output& out, const Fields& graphs) {
   out.print(
       "\ngraphs that the program made itself: {} virtual ({} of them on execs of their own, since it changed them)\n",
-      graphs.made, graphs.pinned);
+      graphs.count("virtual"), graphs.count("pinned"));
   out.print(
       "{:>8}  launches, {} of them node by node; for {} another graph's exec was taken over (for {} ahead), for {} one "
       "was built\n",
-      graphs.launches, graphs.by_node, graphs.taken_over, graphs.ahead, graphs.built);
+      graphs.count("launches"), graphs.count("by_node"), graphs.count("taken_over"), graphs.count("ahead"),
+      graphs.count("built"));
+  const Fields store = graphs.part("store");
   out.print(
       "{:>8}  execs at the end, about {:.1f} MiB of the device; {:.1f} MiB of programs in {:.1f} MiB of host memory\n",
-      graphs.execs, mebibytes(graphs.device_bytes), mebibytes(graphs.raw_bytes), mebibytes(graphs.resident_bytes));
-  for (const Reason& reason : graphs.left) {
-    out.print("{:>8}  left to the driver: {}\n", reason.count, escape_text(reason.text));
+      graphs.count("execs"), graphs.mebibytes("device_bytes"), store.mebibytes("raw_bytes"),
+      store.mebibytes("resident_bytes"));
+  for (const Fields& reason : graphs.list("left", "reason")) {
+    out.print("{:>8}  left to the driver: {}\n", reason.count("count"), escape_text(reason.text("reason")));
   }
 }
 
-void print_text(Output& out, const Report& report, const ReportOptions& options) {
-  std::vector<Module> modules = report.modules;
+// A part of the report that may be missing.
+void print_part(Output& out, const Fields& report, const char* key, void (*print)(Output&, const Fields&)) {
+  if (report.has(key)) print(out, report.part(key));
+}
+
+void print_text(Output& out, const Fields& report, const ReportOptions& options) {
+  std::vector<Fields> modules = report.list("regions", "module");
   const std::size_t all = modules.size();
+  std::stable_sort(modules.begin(), modules.end(),
+                   [](const Fields& a, const Fields& b) { return a.number("share") > b.number("share"); });
   if (!options.all) {
-    const auto idle = [](const Module& module) { return module.state == "no GPU work"; };
+    const auto idle = [](const Fields& module) { return module.text("state") == "no GPU work"; };
     modules.erase(std::remove_if(modules.begin(), modules.end(), idle), modules.end());
   }
-  const double share = report.seconds > 0 ? std::min(report.region_seconds / report.seconds, 1.0) : 0;
-  out.print("{}: {:.1f} s, {} of it in modules' calls\n", escape_text(options.file), report.seconds, percent(share));
-  print_graphs(out, report.graphs);
+  const double seconds = report.number("seconds"), in_regions = report.number("region_seconds");
+  const double share = seconds > 0 ? std::min(in_regions / seconds, 1.0) : 0;
+  out.print("{}: {:.1f} s, {} of it in modules' calls\n", escape_text(options.file), seconds, percent(share));
+  print_part(out, report, "graphs", print_graphs);
+  const std::uint64_t left_out = report.count("regions_left_out");
   if (modules.empty()) {
-    if (!report.graphs.any || all != 0) {
+    if (!report.has("graphs") || all != 0) {
       out.print("{}\n",
                 all == 0 ? "no module was called" : "no module that was called has work on a GPU (--all shows them)");
     }
-    print_outside(out, report.outside);
-    return;
+    return print_part(out, report, "outside", print_outside);
   }
   out.print("\n");
   const std::size_t limit = options.all ? 0 : options.limit;
   print_modules(out, modules, limit);
-  if (report.left_out != 0) out.print("and {} whose modules are gone\n", report.left_out);
-  print_outside(out, report.outside);
-  print_store(out, report.store);
-  print_cache(out, report.cache);
-  if (limit != 0 && modules.size() > limit) modules.resize(limit);
-  for (const Module& module : modules) print_reasons(out, module, options);
+  if (left_out != 0) out.print("and {} whose modules are gone\n", left_out);
+  print_part(out, report, "outside", print_outside);
+  print_part(out, report, "store", print_store);
+  print_part(out, report, "cache", print_cache);
+  for (std::size_t i = 0; i < modules.size() && (limit == 0 || i < limit); ++i) print_reasons(out, modules[i], options);
   out.print("\n{}\n", kLegend);
 }
 
@@ -426,7 +313,12 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
 
 int run_report(const ReportOptions& options) {
   const Json json = parse(options.file, read_file(options.file));
-  const Report report = report_of(options.file, json);
+  const Fields report(json, escape_text(options.file));
+  // What is wrong with it is found before anything is written.
+  Output nowhere;
+  ReportOptions everything = options;
+  everything.all = true;
+  print_text(nowhere, report, everything);
   check_output(options.output, options.file);
   Output out(options.output, options.pager && options.output.empty());
   if (options.json) {

@@ -1,5 +1,3 @@
-#include "tools/run.h"
-
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,7 +10,7 @@
 
 #include "shim/lifecycle/config.h"
 #include "tools/child.h"
-#include "tools/environment.h"
+#include "tools/commands.h"
 #include "tools/program_file.h"
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
@@ -92,6 +90,36 @@ bool takes_next(const std::string& word, const std::vector<std::string>& with_va
   return false;
 }
 
+std::vector<std::string>* g_complaints = nullptr;  // the library's parser takes a plain function
+
+void collect(const char* line) { g_complaints->emplace_back(line); }
+
+// The library says what it does instead; the launcher does nothing instead.
+std::string without_fallback(const std::string& line) {
+  for (const char* tail : {"; using ", "; ignored"}) {
+    const std::size_t at = line.rfind(tail);
+    if (at != std::string::npos) return line.substr(0, at);
+  }
+  return line;
+}
+
+// "GRAPE_MODE=obsrve is not one of off, observe" → the word that was probably meant.
+std::string suggestion(const std::string& line) {
+  const std::size_t equals = line.find('='), is = line.find(" is not one of ");
+  if (equals == std::string::npos || is == std::string::npos || equals > is) return "";
+  std::vector<std::string> words(1);
+  for (const char c : line.substr(is + std::strlen(" is not one of "))) {
+    if (c == ' ') continue;
+    if (c == ',') {
+      words.emplace_back();
+    } else {
+      words.back() += c;
+    }
+  }
+  const std::string near = nearest(std::string_view(line).substr(equals + 1, is - equals - 1), words);
+  return near.empty() ? "" : "; did you mean " + near + "?";
+}
+
 }  // namespace
 
 std::vector<std::string> split_program(std::vector<std::string>& arguments,
@@ -123,6 +151,19 @@ void check_program(const std::string& program) {
   if (!why.empty()) throw Failure("not loaded: " + why);
 }
 
+std::vector<std::string> environment_complaints(const char* const* environment) {
+  std::vector<std::string> complaints;
+  const auto config = std::make_unique<Config>();
+  g_complaints = &complaints;
+  parse_environment(environment, *config, collect);
+  g_complaints = nullptr;
+  for (std::string& line : complaints) {
+    line = without_fallback(line);
+    line += suggestion(line);
+  }
+  return complaints;
+}
+
 void check_environment() {
   const auto complaints = environment_complaints(environ);
   if (complaints.empty()) return;
@@ -142,7 +183,8 @@ void check_loadable(const std::string& library) {
 
 // Options of one mode, which would be silently without effect in the others. After the variables are set.
 void check_mode(const RunOptions& options) {
-  const std::unique_ptr<Config> config = read_environment(environ);
+  const auto config = std::make_unique<Config>();
+  parse_environment(environ, *config, [](const char*) {});
   const char* option = options.strict              ? "--strict"
                        : !options.validate.empty() ? "--validate"
                        : !options.report.empty()   ? "--report"

@@ -3,15 +3,6 @@
 namespace grape::cache {
 namespace {
 
-bool same_layout(const program::FunctionInfo& a, const program::FunctionInfo& b) {
-  if (a.has_layout != b.has_layout || a.parameters.size() != b.parameters.size()) return false;
-  for (std::size_t i = 0; i < a.parameters.size(); ++i) {
-    if (a.parameters[i].offset != b.parameters[i].offset || a.parameters[i].bytes != b.parameters[i].bytes)
-      return false;
-  }
-  return true;
-}
-
 bool adopt_functions(program::Program& cached, const program::Program& seen, const std::vector<Digest>& kernels,
                      std::string& why) {
   if (cached.functions.size() != seen.functions.size() || kernels.size() != seen.functions.size()) {
@@ -24,7 +15,8 @@ bool adopt_functions(program::Program& cached, const program::Program& seen, con
     const program::FunctionInfo& other = seen.functions[i];
     if (own.name != other.name) {
       why = "it ran " + other.name + "; there, " + own.name;
-    } else if (own.handle != handle_of(kernels[i]) || !same_layout(own, other)) {
+    } else if (own.handle != handle_of(kernels[i]) || own.has_layout != other.has_layout ||
+               own.parameters != other.parameters) {
       why = "the code of " + own.name + " was another one";
     }
     if (!why.empty()) return false;

@@ -1,4 +1,4 @@
-// A program of a cache, as if this process had seen it. Core: no CUDA, no Python. Throws std::bad_alloc only.
+// Puts a cached program on the functions and memory of this process. Throws std::bad_alloc only.
 #pragma once
 
 #include <string>

@@ -15,13 +15,7 @@
 
 namespace grape::cache {
 
-// 128 bits of XXH3: equal digests are equal content.
-struct Digest {
-  std::uint64_t low = 0, high = 0;
-  bool operator==(const Digest& other) const { return low == other.low && high == other.high; }
-  bool operator!=(const Digest& other) const { return !(*this == other); }
-  bool operator<(const Digest& other) const { return std::tie(low, high) < std::tie(other.low, other.high); }
-};
+using Digest = store::Digest;
 
 // What was called, in words that another process understands: nothing of it depends on where objects lie.
 struct Call {

@@ -1,6 +1,6 @@
-// A cache in a folder while a process uses it: what was there when it began, and what it adds, written now and then by
-// a thread of its own and once more at the end. Processes that are killed lose what came since. Core: no CUDA, no
-// Python. Any thread; throws std::bad_alloc only.
+// A process's cache in a folder: the entries of earlier processes, and those that this one adds. A thread of its own
+// writes additions from time to time, and write() once more at the end. A killed process loses the additions since the
+// last write. Any thread; throws std::bad_alloc only.
 #pragma once
 
 #include <chrono>

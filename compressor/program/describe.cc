@@ -147,12 +147,6 @@ class Describer {
     return comparison_.word == 0 ? "the source" : comparison_.word == 1 ? "the size" : "the value";
   }
 
-  static const Reference* reference_at(const Program& program, std::uint32_t word) {
-    const auto by_word = [](const Reference& reference, std::uint32_t other) { return reference.word < other; };
-    const auto found = std::lower_bound(program.references.begin(), program.references.end(), word, by_word);
-    return found != program.references.end() && found->word == word ? &*found : nullptr;
-  }
-
   std::string value(const Program& program) const {
     const RecordedNode& node = program.nodes[comparison_.node];
     const std::uint32_t word = node.words_at + comparison_.word;

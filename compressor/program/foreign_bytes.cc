@@ -24,14 +24,6 @@ std::uint64_t mask_of(std::uint8_t bytes) {
   return mask;
 }
 
-std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b) {
-  std::uint8_t bytes = 0;
-  for (unsigned i = 0; i < 8; ++i) {
-    if (((a ^ b) >> (8 * i) & 0xff) != 0) bytes = static_cast<std::uint8_t>(bytes | 1u << i);
-  }
-  return bytes;
-}
-
 // Each of these bytes half as large: a smaller number, however many bytes it has.
 std::uint32_t lowered(std::uint32_t own, std::uint32_t mask) { return (own & ~mask) | (own >> 1 & 0x7f7f7f7f & mask); }
 
@@ -51,6 +43,14 @@ std::uint64_t careful_halves(std::uint64_t own, std::uint64_t other, std::uint64
 }
 
 }  // namespace
+
+std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b) {
+  std::uint8_t bytes = 0;
+  for (unsigned i = 0; i < 8; ++i) {
+    if (((a ^ b) >> (8 * i) & 0xff) != 0) bytes = static_cast<std::uint8_t>(bytes | 1u << i);
+  }
+  return bytes;
+}
 
 Replacement careful_replacement(std::uint64_t own, std::uint64_t other, std::uint8_t bytes, HostPlace place,
                                 std::uint64_t harmless) {

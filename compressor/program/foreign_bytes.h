@@ -1,6 +1,6 @@
-// Which bytes a shadow replay may have where an earlier process had others than this one. That process's own may be an
-// address, a handle or an index: anything in this process, and a kernel that goes astray with it ends the program.
-// Core: no CUDA, no Python.
+// Chooses the bytes that a shadow replay tries where an earlier process had other bytes than this one. The earlier
+// process's bytes may be an address, a handle or an index. In this process they may mean anything, and a kernel that
+// uses them as a pointer ends the program.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,9 @@ namespace grape::program {
 // data, or code of the host.
 enum class HostPlace : std::uint8_t { kNone, kReserved, kData, kCode };
 using HostPlaces = std::function<HostPlace(std::uint64_t address)>;
+
+// Bit i: byte i is not the same.
+std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b);
 
 struct Replacement {
   std::uint64_t value = 0;

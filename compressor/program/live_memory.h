@@ -1,4 +1,4 @@
-// Which block an address points into, at one moment of a region. For symbolise.cc only. Core: no CUDA, no Python.
+// Finds the block that an address points into, at one moment of a region. For symbolise.cc only.
 #pragma once
 
 #include <cstdint>

@@ -9,14 +9,6 @@ namespace {
 
 constexpr std::uint8_t kAllBytes = 0xff, kUpperHalf = 0xf0;
 
-std::uint8_t different_bytes(std::uint64_t a, std::uint64_t b) {
-  std::uint8_t bytes = 0;
-  for (int i = 0; i < 8; ++i) {
-    if (((a ^ b) >> (8 * i) & 0xff) != 0) bytes = static_cast<std::uint8_t>(bytes | 1 << i);
-  }
-  return bytes;
-}
-
 int count(std::uint8_t bytes) { return __builtin_popcount(bytes); }
 
 // What a run had in a word.
@@ -27,14 +19,13 @@ struct Observed {
 };
 
 Observed observed(const Program& program, std::uint32_t word) {
-  const auto at = std::lower_bound(program.references.begin(), program.references.end(), word,
-                                   [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
-  if (at == program.references.end() || at->word != word) {
+  const Reference* reference = reference_at(program, word);
+  if (reference == nullptr) {
     const bool stray = std::binary_search(program.strays.begin(), program.strays.end(), word);
     return {stray, true, static_cast<std::uint32_t>(program.words[word])};
   }
   if (program.lows.size() != program.references.size()) return {true, false, 0};
-  return {true, true, program.lows[static_cast<std::size_t>(at - program.references.begin())]};
+  return {true, true, program.lows[static_cast<std::size_t>(reference - program.references.data())]};
 }
 
 // Of two runs. Lower halves that are not known count as the same: the program was proven where they were.
@@ -43,12 +34,6 @@ std::uint8_t noise_bytes(const Program& a, const Program& b, std::uint32_t word)
   if (!in_a.address && !in_b.address) return different_bytes(a.words[word], b.words[word]);
   const bool both = in_a.known && in_b.known;
   return static_cast<std::uint8_t>(kUpperHalf | (both ? different_bytes(in_a.low, in_b.low) : 0));
-}
-
-const RecordedNode& node_of(const Program& program, std::uint32_t word) {
-  const auto next = std::upper_bound(program.nodes.begin(), program.nodes.end(), word,
-                                     [](std::uint32_t w, const RecordedNode& node) { return w < node.words_at; });
-  return *(next - 1);
 }
 
 // The references at these words go, and the statics that nothing else refers to.

@@ -1,13 +1,12 @@
-// Which bytes of kernels' parameters are padding. compare() only says where padding could be; what is, shadow replays
-// show: a graph that had bytes of another run there left the same results, twice at least. Padding belongs to a kernel
-// and a word of its parameters, so what one program's shadows showed holds for all. It is never the only witness: each
-// program that is replayed ran in the shadow with bytes of another run itself.
+// Learns which bytes of kernels' parameters are padding. compare() only says where padding could be. Shadow replays
+// prove it: a graph with another run's bytes there left the same results, at least twice. Padding belongs to a kernel
+// and a word of its parameters, so one program's shadow replays count for all programs. They are never the only proof:
+// each replayed program itself ran in the shadow with another run's bytes.
 //
-// Bytes that only an earlier process had are tried with care (foreign_bytes.h), and where that is not possible not at
-// all. The latter need no trial if they are known to be padding, or if several calls of this process, of whichever
-// programs, had the same ones.
+// Bytes that only an earlier process had are tried with care (foreign_bytes.h), or not at all. They need no trial if
+// they are known to be padding, or if several calls of this process, of any program, had the same bytes.
 //
-// Core: no CUDA, no Python. Throws std::bad_alloc only.
+// Throws std::bad_alloc only.
 #pragma once
 
 #include <array>

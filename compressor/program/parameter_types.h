@@ -1,4 +1,4 @@
-// What a kernel's mangled name says of its parameters' types. For prove.cc only. Core: no CUDA, no Python.
+// Reads the types of a kernel's parameters from its mangled name. For prove.cc only.
 #pragma once
 
 #include <cstdint>

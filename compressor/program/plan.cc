@@ -2,20 +2,89 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
-
-#include "compressor/program/node_order.h"
 
 namespace grape::program {
 namespace {
 
-constexpr std::uint64_t kMostNumbers = 1u << 24;  // 64 MiB, twice
+constexpr std::uint64_t kMostNumbers = 1u << 24;  // of each kind: 64 MiB, three times
 // Orders are tried until this many pairs of temps were looked at: a few milliseconds.
 constexpr std::size_t kMostPairs = 2u << 20;
 constexpr int kMostOrders = 12;
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
+
+// The nodes as chains in which each follows the one before by an edge: one chain for a single stream. A node comes
+// after a prefix of each chain, so one number per node and chain says which nodes it comes after.
+class NodeOrder {
+ public:
+  // Keeps no reference to `program`.
+  explicit NodeOrder(const Program& program);
+
+  // False: more chains than anyone could keep numbers for; nothing else may be asked then.
+  bool known() const { return known_; }
+  std::uint32_t chains() const { return chains_; }
+  std::uint32_t chain(std::uint32_t node) const { return places_[node].chain; }
+  std::uint32_t position(std::uint32_t node) const { return places_[node].position; }
+  // How many nodes at the chain's begin this node comes after. Chains one beside the other.
+  const std::uint32_t* comes_after(std::uint32_t node) const { return clocks_.data() + std::size_t{node} * chains_; }
+
+ private:
+  struct Place {
+    std::uint32_t chain = 0, position = 0;
+  };
+  void make_chains(const Program& program);
+  void make_clocks(const Program& program);
+
+  std::vector<Place> places_;
+  std::vector<std::uint32_t> clocks_;
+  std::uint32_t chains_ = 0;
+  bool known_ = true;
+};
+
+NodeOrder::NodeOrder(const Program& program) : places_(program.nodes.size()) {
+  make_chains(program);
+  known_ = std::uint64_t{chains_} * program.nodes.size() <= kMostNumbers;
+  if (known_) make_clocks(program);
+}
+
+// A node goes on with the chain of a node that it directly follows, best its stream's, if that is its chain's last.
+void NodeOrder::make_chains(const Program& program) {
+  std::vector<std::uint32_t> last_of;  // per chain
+  for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
+    const RecordedNode& node = program.nodes[i];
+    std::uint32_t follows = kNever;
+    for (std::uint32_t j = 0; j < node.after_count; ++j) {
+      const std::uint32_t before = program.after[node.after_at + j];
+      if (before >= i || last_of[places_[before].chain] != before) continue;
+      if (follows == kNever || program.nodes[before].stream == node.stream) follows = before;
+    }
+    if (follows == kNever) {
+      places_[i] = {static_cast<std::uint32_t>(last_of.size()), 0};
+      last_of.push_back(i);
+    } else {
+      places_[i] = {places_[follows].chain, places_[follows].position + 1};
+      last_of[places_[i].chain] = i;
+    }
+  }
+  chains_ = static_cast<std::uint32_t>(last_of.size());
+}
+
+void NodeOrder::make_clocks(const Program& program) {
+  clocks_.assign(std::size_t{chains_} * program.nodes.size(), 0);
+  for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
+    std::uint32_t* clock = clocks_.data() + std::size_t{i} * chains_;
+    const RecordedNode& node = program.nodes[i];
+    for (std::uint32_t j = 0; j < node.after_count; ++j) {
+      const std::uint32_t before = program.after[node.after_at + j];
+      if (before >= i) continue;
+      const std::uint32_t* theirs = comes_after(before);
+      for (std::uint32_t c = 0; c < chains_; ++c) clock[c] = std::max(clock[c], theirs[c]);
+      std::uint32_t& own = clock[places_[before].chain];
+      own = std::max(own, places_[before].position + 1);
+    }
+  }
+}
 
 // The temps that words refer to, and which of them may share bytes.
 class Lives {

@@ -1,4 +1,4 @@
-// Where a program's temporary blocks lie in its arena. Core: no CUDA, no Python. Throws std::bad_alloc only.
+// Plans where a program's temporary blocks lie in its arena. Throws std::bad_alloc only.
 #pragma once
 
 #include <cstdint>

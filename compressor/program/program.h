@@ -73,6 +73,11 @@ struct Program {
   std::uint64_t observed_seed = 0, observed_offset = 0;
 };
 
+// What Program::words[word] refers to; null: it is a plain value.
+const Reference* reference_at(const Program& program, std::uint32_t word) noexcept;
+// The node that has Program::words[word].
+const RecordedNode& node_of(const Program& program, std::uint32_t word) noexcept;
+
 // Nodes [first, first + count), launched as one, and the read by the host that follows (kNever: none).
 struct Segment {
   std::uint32_t first = 0, count = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 
 #include "compressor/program/parameter_types.h"
@@ -297,48 +296,8 @@ std::uint64_t Comparer::raw_random(const Program& program, const Reference& refe
   return program.observed_offset + program.words[reference.word];
 }
 
-// Statics of a program, renumbered in the order in which they are asked for.
-class StaticNumbers {
- public:
-  std::uint32_t number_of(const StaticBlock& block) {
-    const auto next = static_cast<std::uint32_t>(blocks_.size());
-    const auto place = numbers_.emplace(std::make_pair(block.address, block.serial), next);
-    if (place.second) blocks_.push_back(block);
-    return place.first->second;
-  }
-  std::vector<StaticBlock> take() { return std::move(blocks_); }
-
- private:
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::uint32_t> numbers_;
-  std::vector<StaticBlock> blocks_;
-};
-
 }  // namespace
 
 Comparison compare(const Program& a, const Program& b) { return Comparer(a, b).run(); }
-
-void take_noise(Program& program, const Program& donor, const std::vector<std::uint32_t>& noise) {
-  std::vector<Reference> references;
-  references.reserve(program.references.size() + noise.size());
-  StaticNumbers statics;
-  const auto take = [&](const Program& from, Reference reference) {
-    if (reference.role == Role::kStatic) reference.block = statics.number_of(from.statics[reference.block]);
-    references.push_back(reference);
-  };
-  const auto by_word = [](const Reference& reference, std::uint32_t word) { return reference.word < word; };
-  auto own = program.references.cbegin();
-  auto theirs = donor.references.cbegin();
-  for (const std::uint32_t word : noise) {
-    for (; own != program.references.cend() && own->word < word; ++own) take(program, *own);
-    if (own != program.references.cend() && own->word == word) ++own;
-    theirs = std::lower_bound(theirs, donor.references.cend(), word, by_word);
-    if (theirs != donor.references.cend() && theirs->word == word) take(donor, *theirs);
-    program.words[word] = donor.words[word];
-  }
-  for (; own != program.references.cend(); ++own) take(program, *own);
-  program.references = std::move(references);
-  program.statics = statics.take();
-  program.lows.clear();
-}
 
 }  // namespace grape::program

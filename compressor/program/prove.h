@@ -1,4 +1,4 @@
-// Do two observed runs of one signature tell the same program? Core: no CUDA, no Python. Throws std::bad_alloc only.
+// Compares two observed runs of one signature: are they the same program? Throws std::bad_alloc only.
 #pragma once
 
 #include <cstdint>
@@ -67,9 +67,5 @@ Comparison compare(const Program& a, const Program& b);
 // and parameters count from 0. Nothing is refused where nothing differs.
 refusal::Refusal describe(const Comparison& comparison, const Program& a, const Program& b,
                           std::string (*readable)(const std::string& kernel));
-
-// The noise words of `program` take the values (or symbols) that `donor` has there. Both were compared equal but for
-// `noise`. Used for shadow replays: padding of another run must not change a result. Statics are numbered anew.
-void take_noise(Program& program, const Program& donor, const std::vector<std::uint32_t>& noise);
 
 }  // namespace grape::program

@@ -19,6 +19,7 @@ struct Dimensions {
 struct Parameter {
   std::uint32_t offset = 0;  // in bytes, in the packed buffer
   std::uint32_t bytes = 0;
+  bool operator==(const Parameter& other) const { return offset == other.offset && bytes == other.bytes; }
 };
 
 // A kernel, by handle: the same function has the same handle as long as its module stays loaded.

@@ -5,7 +5,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "compressor/program/launch_attributes.h"
 #include "compressor/program/live_memory.h"
 #include "compressor/program/prove.h"
 
@@ -16,6 +15,38 @@ constexpr std::uint32_t kMostNumber = 1u << 24;       // lower halves of address
 constexpr std::uint32_t kMostNumberAlone = 1u << 16;  // and where nothing else tells
 constexpr std::size_t kRandomWords = 3;               // of at::PhiloxCudaState that are looked at
 constexpr std::uint64_t kNotCapturedMask = (std::uint64_t{1} << 40) - 1;
+
+constexpr std::size_t kValueAt = 8;  // after the id and four bytes of padding
+
+// Bytes of the value, by CUlaunchAttributeID (the driver's ABI, so that no header of CUDA's is needed); 0: not known.
+constexpr std::uint8_t kValueBytes[] = {
+    0,   // IGNORE: nothing to be cleaned for
+    28,  // ACCESS_POLICY_WINDOW
+    4,   // COOPERATIVE
+    4,   // SYNCHRONIZATION_POLICY
+    12,  // CLUSTER_DIMENSION
+    4,   // CLUSTER_SCHEDULING_POLICY_PREFERENCE
+    4,   // PROGRAMMATIC_STREAM_SERIALIZATION
+    16,  // PROGRAMMATIC_EVENT
+    4,   // PRIORITY
+    2,   // MEM_SYNC_DOMAIN_MAP
+    4,   // MEM_SYNC_DOMAIN
+    12,  // PREFERRED_CLUSTER_DIMENSION
+    12,  // LAUNCH_COMPLETION_EVENT
+    0,   // DEVICE_UPDATABLE_KERNEL_NODE: has an out-field
+    4,   // PREFERRED_SHARED_MEMORY_CARVEOUT
+};
+
+// Zeroes the bytes of a CUlaunchAttribute beyond its value: they are whatever the caller had on its stack. Attributes
+// that are not known here are left as they are.
+void clean_attribute(std::uint8_t* attribute) {
+  std::uint32_t id = 0;
+  std::memcpy(&id, attribute, sizeof id);
+  const std::size_t bytes = id < sizeof kValueBytes ? kValueBytes[id] : 0;
+  if (bytes == 0) return;
+  std::memset(attribute + sizeof id, 0, kValueAt - sizeof id);
+  std::memset(attribute + kValueAt + bytes, 0, kAttributeBytes - kValueAt - bytes);
+}
 
 class Symboliser {
  public:
@@ -239,9 +270,7 @@ void Symboliser::settle_doubts() {
 // In a struct, and another launch of the kernel has a number in its place. Where there is no other launch, small
 // numbers are doubted.
 bool Symboliser::may_be_number(std::uint32_t word, std::uint32_t low) const {
-  const auto next = std::upper_bound(program_.nodes.begin(), program_.nodes.end(), word,
-                                     [](std::uint32_t w, const RecordedNode& node) { return w < node.words_at; });
-  const RecordedNode& node = *(next - 1);
+  const RecordedNode& node = node_of(program_, word);
   if (node.kind != NodeKind::kKernel || !program_.functions[node.function].has_layout) return false;
   const std::uint32_t place = word - node.words_at;
   const auto& parameters = program_.functions[node.function].parameters;
@@ -259,10 +288,7 @@ bool Symboliser::may_be_number(std::uint32_t word, std::uint32_t low) const {
 }
 
 bool Symboliser::is_number(std::uint32_t word) const {
-  const auto at = std::lower_bound(program_.references.begin(), program_.references.end(), word,
-                                   [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
-  const bool symbol = at != program_.references.end() && at->word == word;
-  return !symbol && program_.words[word] != 0 && !in_segment(program_.words[word]);
+  return reference_at(program_, word) == nullptr && program_.words[word] != 0 && !in_segment(program_.words[word]);
 }
 
 bool Symboliser::in_segment(std::uint64_t address) const {
@@ -318,6 +344,18 @@ void Symboliser::take_handles() {
 }
 
 }  // namespace
+
+const Reference* reference_at(const Program& program, std::uint32_t word) noexcept {
+  const auto at = std::lower_bound(program.references.begin(), program.references.end(), word,
+                                   [](const Reference& reference, std::uint32_t w) { return reference.word < w; });
+  return at != program.references.end() && at->word == word ? &*at : nullptr;
+}
+
+const RecordedNode& node_of(const Program& program, std::uint32_t word) noexcept {
+  const auto next = std::upper_bound(program.nodes.begin(), program.nodes.end(), word,
+                                     [](std::uint32_t w, const RecordedNode& node) { return w < node.words_at; });
+  return *(next - 1);
+}
 
 std::vector<Segment> segments(const Program& program) {
   std::vector<Segment> parts(1);

@@ -4,26 +4,22 @@
 #include <cstring>
 
 #include "compressor/trace/byte_stream.h"
+#include "compressor/trace/event.h"
 
 namespace grape::store {
 namespace {
 
 using trace::ByteCursor;
+using trace::half_move;
+using trace::high;
+using trace::low;
+using trace::pack;
 using trace::put_fixed;
 using trace::put_varint;
 using trace::unzigzag;
 using trace::zigzag;
 
 enum CellClass : std::uint8_t { kSameMove, kLearntMove, kRecall, kSmall, kHighSmall, kBothSmall, kWhole };
-
-constexpr std::uint64_t pack(std::uint64_t low, std::uint64_t high) { return (low & 0xFFFFFFFFu) | high << 32; }
-constexpr std::uint64_t low(std::uint64_t cell) { return cell & 0xFFFFFFFFu; }
-constexpr std::uint64_t high(std::uint64_t cell) { return cell >> 32; }
-// The difference of two halves, as a signed number of 64 bits.
-std::uint64_t half_move(std::uint64_t from, std::uint64_t to) {
-  return static_cast<std::uint64_t>(
-      std::int64_t{static_cast<std::int32_t>(static_cast<std::uint32_t>(to) - static_cast<std::uint32_t>(from))});
-}
 
 // Predictions of changed cells, learnt along the way by both sides alike.
 class Predictor {
@@ -159,11 +155,11 @@ void lay(const Image& base, const Fitting& fitting, std::vector<std::uint64_t>& 
   for (std::size_t i = 0; i < kWords; ++i) {
     const auto section = static_cast<Section>(i);
     const std::uint64_t old_cells = cells_of(section, base.counts[i]), new_cells = cells_of(section, fitting.counts[i]);
-    splice(from, old_cells, fitting.splices[i].head, to, new_cells);
+    splice(from, old_cells, fitting.heads[i], to, new_cells);
     from += old_cells;
     to += new_cells;
   }
-  splice(base.words.data(), base.words.size(), fitting.splices[kWords].head, words.data(), words.size());
+  splice(base.words.data(), base.words.size(), fitting.heads[kWords], words.data(), words.size());
 }
 
 std::size_t unequal(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t>& b) {
@@ -188,7 +184,7 @@ bool take_fitting(ByteCursor& cursor, const Image& base, Fitting& fitting) {
     const auto which = static_cast<Section>(section);
     if (head > std::min(cells_of(which, count), cells_of(which, base.counts[section]))) return false;
     fitting.counts[section] = count;
-    fitting.splices[section].head = head;
+    fitting.heads[section] = head;
   }
   return !cursor.failed();
 }
@@ -254,11 +250,12 @@ class CellDecoder {
         cell = from + unzigzag(deltas_.varint());
         break;
       case kHighSmall:
-        cell = pack(low(from), high(from) + unzigzag(deltas_.varint()));
+        cell = from + (unzigzag(deltas_.varint()) << 32);
         break;
       case kBothSmall: {
-        const std::uint64_t lower = low(from) + unzigzag(deltas_.varint());
-        cell = pack(lower, high(from) + unzigzag(deltas_.varint()));
+        const auto lower = static_cast<std::uint32_t>(unzigzag(deltas_.varint()));
+        const auto upper = static_cast<std::uint32_t>(unzigzag(deltas_.varint()));
+        cell = pack(low(from) + lower, high(from) + upper);
         break;
       }
       case kWhole:
@@ -291,7 +288,7 @@ Fitting fit(const Image& base, const Image& image) {
     const std::uint64_t* b = i == kWords ? image.words.data() : image.structure.data() + to;
     const std::uint64_t least = std::min(old_cells, new_cells);
     if (base.counts[i] != image.counts[i]) {
-      fitting.splices[i].head = static_cast<std::uint64_t>(std::mismatch(a, a + least, b).first - a);
+      fitting.heads[i] = static_cast<std::uint64_t>(std::mismatch(a, a + least, b).first - a);
     }
     from += old_cells;
     to += new_cells;
@@ -314,7 +311,7 @@ bool encode_difference(const Image& base, const Fitting& fitting, const Image& i
     ++changed;
     put_varint(sections, i);
     put_varint(sections, image.counts[i]);
-    put_varint(sections, fitting.splices[i].head);
+    put_varint(sections, fitting.heads[i]);
   }
   Streams streams;
   CellEncoder encoder(streams);

@@ -12,18 +12,14 @@ namespace grape::store {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// A base's section taken over: `head` cells from its begin, then zeros, then as many from its end as still fit.
-struct Splice {
-  std::uint64_t head = 0;
-};
-
-// How the base is laid under an image of other counts, section by section.
+// How the base is laid under an image of other counts. Of each section `heads` cells are taken over from its begin,
+// then come zeros, then as many from its end as still fit.
 struct Fitting {
   Counts counts{};
-  std::array<Splice, kSections> splices{};
+  std::array<std::uint64_t, kSections> heads{};
 };
 
-// Splices that keep the most: each section's common head.
+// The fitting that keeps the most: each section's common head.
 Fitting fit(const Image& base, const Image& image);
 
 // Cells in which `image` differs from the fitted base.

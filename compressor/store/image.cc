@@ -1,80 +1,177 @@
 #include "compressor/store/image.h"
 
 #include <cstring>
+#include <type_traits>
+
+#include "compressor/store/parts.h"
+#include "compressor/trace/event.h"
 
 namespace grape::store {
 namespace {
 
-using program::BornBlock;
-using program::LiveHandle;
 using program::NodeKind;
 using program::Program;
 using program::RecordedNode;
 using program::Reference;
 using program::Role;
+using trace::high;
+using trace::low;
+using trace::pack;
 
 constexpr std::uint64_t kScalarCells = 4;
 constexpr std::uint64_t kRoles = static_cast<std::uint64_t>(Role::kRandomOffset) + 1;
 constexpr std::uint64_t kKinds = static_cast<std::uint64_t>(NodeKind::kHostCopy) + 1;
 
-constexpr std::uint64_t pack(std::uint32_t low, std::uint32_t high) { return low | std::uint64_t{high} << 32; }
-constexpr std::uint32_t low(std::uint64_t cell) { return static_cast<std::uint32_t>(cell); }
-constexpr std::uint32_t high(std::uint64_t cell) { return static_cast<std::uint32_t>(cell >> 32); }
-
-void put_bytes(std::vector<std::uint64_t>& cells, const std::vector<std::uint8_t>& bytes) {
-  const std::size_t at = cells.size();
-  cells.resize(at + (bytes.size() + 7) / 8, 0);
-  if (!bytes.empty()) std::memcpy(cells.data() + at, bytes.data(), bytes.size());
-}
-
-void put_node(std::vector<std::uint64_t>& cells, const RecordedNode& node) {
-  const std::uint32_t flags =
-      static_cast<std::uint32_t>(node.kind) | std::uint32_t{node.cooperative} << 8 | std::uint32_t{node.packed} << 16;
-  const std::uint64_t row[kNodeCells] = {
-      pack(flags, node.function),           pack(node.stream, node.frame),
-      pack(node.grid.x, node.grid.y),       pack(node.grid.z, node.block.x),
-      pack(node.block.y, node.block.z),     pack(node.shared_bytes, node.parameter_bytes),
-      pack(node.words_at, node.word_count), pack(node.attributes_at, node.attribute_count),
-      pack(node.after_at, node.after_count)};
-  cells.insert(cells.end(), row, row + kNodeCells);
-}
-
-void put_handles(std::vector<std::uint64_t>& cells, const std::vector<LiveHandle>& handles) {
-  for (const LiveHandle& handle : handles) {
-    cells.push_back(handle.handle);
-    cells.push_back(handle.serial);
+// What an element of a section has in its cells, for the writer (T is const then) and the reader alike.
+template <typename Cells, typename T>
+void element(Cells& cells, T& e) {
+  constexpr bool kReads = !std::is_const_v<T>;
+  using Kind = std::remove_const_t<T>;
+  if constexpr (std::is_same_v<Kind, RecordedNode>) {
+    std::uint32_t flags =
+        static_cast<std::uint32_t>(e.kind) | std::uint32_t{e.cooperative} << 8 | std::uint32_t{e.packed} << 16;
+    cells.halves(flags, e.function);
+    if constexpr (kReads) {
+      cells.good = cells.good && (flags & 0xFFu) < kKinds && (flags & ~0x101FFu) == 0;
+      e.kind = static_cast<NodeKind>((flags & 0xFFu) % kKinds);
+      e.cooperative = (flags >> 8 & 1u) != 0;
+      e.packed = (flags >> 16 & 1u) != 0;
+    }
+    cells.halves(e.stream, e.frame);
+    cells.halves(e.grid.x, e.grid.y);
+    cells.halves(e.grid.z, e.block.x);
+    cells.halves(e.block.y, e.block.z);
+    cells.halves(e.shared_bytes, e.parameter_bytes);
+    cells.halves(e.words_at, e.word_count);
+    cells.halves(e.attributes_at, e.attribute_count);
+    cells.halves(e.after_at, e.after_count);
+  } else if constexpr (std::is_same_v<Kind, program::FunctionInfo>) {
+    cells.word(e.handle);
+    cells.parts(e);
+  } else if constexpr (std::is_same_v<Kind, Reference>) {
+    auto role = static_cast<std::uint32_t>(e.role);
+    cells.halves(e.word, role);
+    if constexpr (kReads) {
+      cells.good = cells.good && role < kRoles;
+      e.role = static_cast<Role>(role % kRoles);
+    }
+    cells.half(e.block);
+  } else if constexpr (std::is_same_v<Kind, program::StaticBlock>) {
+    cells.word(e.address);
+    cells.word(e.bytes);
+    cells.word(e.serial);
+  } else if constexpr (std::is_same_v<Kind, program::BornBlock>) {
+    cells.word(e.bytes);
+    cells.halves(e.birth, e.born);
+    cells.half(e.died);
+  } else if constexpr (std::is_same_v<Kind, program::LiveHandle>) {
+    cells.word(e.handle);
+    cells.word(e.serial);
+  } else if constexpr (std::is_same_v<Kind, std::uint32_t>) {
+    cells.half(e);
+  } else {
+    cells.word(e);
   }
 }
 
-void put_born(std::vector<std::uint64_t>& cells, const std::vector<BornBlock>& blocks) {
-  for (const BornBlock& block : blocks) {
-    cells.push_back(block.bytes);
-    cells.push_back(pack(block.birth, block.born));
-    cells.push_back(block.died);
-  }
+// All sections of a program but the scalars and the words, in the order of their numbers.
+template <typename Each, typename T>
+void for_sections(Each& each, T& program) {
+  each(program.nodes);
+  each(program.functions);
+  each(program.references);
+  each(program.attributes);
+  each(program.after);
+  each(program.statics);
+  each(program.input_bytes);
+  each(program.temps);
+  each(program.outputs);
+  each(program.strays);
+  each(program.waited_events);
+  each(program.recorded_events);
+  each(program.waited_streams);
+  each(program.host_data);
+  each(program.streams);
+}
+
+template <typename Cells, typename T>
+void scalars(Cells& cells, T& program) {
+  cells.half(program.stream_count);
+  cells.word(program.random_increment);
+  cells.word(program.observed_seed);
+  cells.word(program.observed_offset);
 }
 
 Counts counts_of(const Program& program) {
   Counts counts{};
-  counts[kNodes] = program.nodes.size();
-  counts[kFunctions] = program.functions.size();
-  counts[kReferences] = program.references.size();
-  counts[kAttributes] = program.attributes.size();
-  counts[kAfter] = program.after.size();
-  counts[kStatics] = program.statics.size();
-  counts[kInputs] = program.input_bytes.size();
-  counts[kTemps] = program.temps.size();
-  counts[kOutputs] = program.outputs.size();
-  counts[kStrays] = program.strays.size();
-  counts[kWaitedEvents] = program.waited_events.size();
-  counts[kRecordedEvents] = program.recorded_events.size();
-  counts[kWaitedStreams] = program.waited_streams.size();
-  counts[kHostData] = program.host_data.size();
-  counts[kStreams] = program.streams.size();
+  std::size_t section = 0;
+  auto count = [&](const auto& list) { counts[section++] = list.size(); };
+  for_sections(count, program);
   counts[kScalars] = kScalarCells;
   counts[kWords] = program.words.size();
   return counts;
 }
+
+// Fills cells, of which there are as many as the counts say.
+struct CellWriter {
+  std::uint64_t* at;
+  Parts& known;
+
+  void word(std::uint64_t value) { *at++ = value; }
+  void half(std::uint32_t value) { *at++ = value; }
+  void halves(std::uint32_t lower, std::uint32_t upper) { *at++ = pack(lower, upper); }
+  void parts(const program::FunctionInfo& function) {
+    halves(known.name(function.name), known.layout(function.parameters, function.has_layout));
+  }
+
+  template <typename Element>
+  void operator()(const std::vector<Element>& list) {
+    for (const Element& each : list) element(*this, each);
+  }
+  void operator()(const std::vector<std::uint8_t>& bytes) {
+    if (!bytes.empty()) std::memcpy(at, bytes.data(), bytes.size());
+    at += (bytes.size() + 7) / 8;
+  }
+};
+
+// Takes cells, of which there are as many as the counts say. Their content is not trusted.
+struct CellReader {
+  const std::uint64_t* at;
+  const std::uint64_t* count;  // of the next section's elements
+  const std::vector<const std::string*>& names;
+  const std::vector<const Layout*>& layouts;
+  bool good = true;
+
+  void word(std::uint64_t& value) { value = *at++; }
+  void half(std::uint32_t& value) {
+    good = good && high(*at) == 0;
+    value = low(*at++);
+  }
+  void halves(std::uint32_t& lower, std::uint32_t& upper) {
+    lower = low(*at);
+    upper = high(*at++);
+  }
+  void parts(program::FunctionInfo& function) {
+    std::uint32_t name = 0, layout = 0;
+    halves(name, layout);
+    good = good && name < names.size() && layout < layouts.size();
+    if (!good) return;
+    function.name = *names[name];
+    function.parameters = layouts[layout]->parameters;
+    function.has_layout = layouts[layout]->has_layout;
+  }
+
+  template <typename Element>
+  void operator()(std::vector<Element>& list) {
+    list.resize(*count++);
+    for (Element& each : list) element(*this, each);
+  }
+  void operator()(std::vector<std::uint8_t>& bytes) {
+    const auto* from = reinterpret_cast<const std::uint8_t*>(at);
+    bytes.assign(from, from + *count);
+    at += (*count++ + 7) / 8;
+  }
+};
 
 bool range_fits(std::uint64_t at, std::uint64_t count, std::uint64_t limit) {
   return at <= limit && count <= limit - at;
@@ -136,128 +233,7 @@ const char* fault_of(const Program& program) {
   return nullptr;
 }
 
-// Takes cells from the front; how many there are was checked against the counts.
-class Cells {
- public:
-  explicit Cells(const std::vector<std::uint64_t>& cells) : at_(cells.data()) {}
-  std::uint64_t next() { return *at_++; }
-  const std::uint64_t* take(std::uint64_t count) {
-    const std::uint64_t* here = at_;
-    at_ += count;
-    return here;
-  }
-
-  void bytes(std::uint64_t count, std::vector<std::uint8_t>& to) {
-    const auto* from = reinterpret_cast<const std::uint8_t*>(take((count + 7) / 8));
-    to.assign(from, from + count);
-  }
-
-  // False: a number that does not fit 32 bits.
-  bool numbers(std::uint64_t count, std::vector<std::uint32_t>& to) {
-    to.resize(count);
-    std::uint64_t all = 0;
-    for (std::uint32_t& number : to) {
-      const std::uint64_t cell = next();
-      all |= cell;
-      number = low(cell);
-    }
-    return high(all) == 0;
-  }
-
-  void words(std::uint64_t count, std::vector<std::uint64_t>& to) {
-    const std::uint64_t* from = take(count);
-    to.assign(from, from + count);
-  }
-
-  void handles(std::uint64_t count, std::vector<LiveHandle>& to) {
-    to.resize(count);
-    for (LiveHandle& handle : to) {
-      handle.handle = next();
-      handle.serial = next();
-    }
-  }
-
-  void born(std::uint64_t count, std::vector<BornBlock>& to) {
-    to.resize(count);
-    for (BornBlock& block : to) {
-      block.bytes = next();
-      const std::uint64_t when = next();
-      block.birth = low(when);
-      block.born = high(when);
-      block.died = low(next());
-    }
-  }
-
-  bool nodes(std::uint64_t count, std::vector<RecordedNode>& to) {
-    to.resize(count);
-    bool good = true;
-    for (RecordedNode& node : to) {
-      const std::uint64_t* row = take(kNodeCells);
-      const std::uint32_t flags = low(row[0]);
-      good = good && (flags & 0xFFu) < kKinds && (flags & ~0x101FFu) == 0;
-      node.kind = static_cast<NodeKind>((flags & 0xFFu) % kKinds);
-      node.cooperative = (flags >> 8 & 1u) != 0;
-      node.packed = (flags >> 16 & 1u) != 0;
-      node.function = high(row[0]);
-      node.stream = low(row[1]);
-      node.frame = high(row[1]);
-      node.grid = {low(row[2]), high(row[2]), low(row[3])};
-      node.block = {high(row[3]), low(row[4]), high(row[4])};
-      node.shared_bytes = low(row[5]);
-      node.parameter_bytes = high(row[5]);
-      node.words_at = low(row[6]);
-      node.word_count = high(row[6]);
-      node.attributes_at = low(row[7]);
-      node.attribute_count = high(row[7]);
-      node.after_at = low(row[8]);
-      node.after_count = high(row[8]);
-    }
-    return good;
-  }
-
-  bool references(std::uint64_t count, std::vector<Reference>& to) {
-    to.resize(count);
-    bool good = true;
-    for (Reference& reference : to) {
-      const std::uint64_t cell = next();
-      good = good && high(cell) < kRoles;
-      reference.word = low(cell);
-      reference.role = static_cast<Role>(high(cell) % kRoles);
-      reference.block = low(next());
-    }
-    return good;
-  }
-
- private:
-  const std::uint64_t* at_;
-};
-
-bool take_functions(Cells& cells, std::uint64_t count, const std::vector<const std::string*>& names,
-                    const std::vector<const Layout*>& layouts, Program& program) {
-  program.functions.resize(count);
-  for (program::FunctionInfo& function : program.functions) {
-    function.handle = cells.next();
-    const std::uint64_t parts = cells.next();
-    if (low(parts) >= names.size() || high(parts) >= layouts.size()) return false;
-    function.name = *names[low(parts)];
-    const Layout& layout = *layouts[high(parts)];
-    function.parameters = layout.parameters;
-    function.has_layout = layout.has_layout;
-  }
-  return true;
-}
-
 }  // namespace
-
-bool Layout::operator==(const Layout& other) const {
-  if (has_layout != other.has_layout || parameters.size() != other.parameters.size()) return false;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].offset != other.parameters[i].offset || parameters[i].bytes != other.parameters[i].bytes) {
-      return false;
-    }
-  }
-  return true;
-}
 
 std::uint64_t cells_of(Section section, std::uint64_t count) {
   switch (section) {
@@ -301,37 +277,15 @@ bool check(const Program& program, std::string& error) {
   return fault == nullptr;
 }
 
-Image to_image(const Program& program, FunctionParts& parts) {
+Image to_image(const Program& program, Parts& parts) {
   Image image;
   image.counts = counts_of(program);
   std::uint64_t cells = 0;
   structure_cells(image.counts, cells);
-  std::vector<std::uint64_t>& to = image.structure;
-  to.reserve(cells);
-  for (const RecordedNode& node : program.nodes) put_node(to, node);
-  for (const program::FunctionInfo& function : program.functions) {
-    to.push_back(function.handle);
-    to.push_back(pack(parts.name(function.name), parts.layout(function.parameters, function.has_layout)));
-  }
-  for (const Reference& reference : program.references) {
-    to.push_back(pack(reference.word, static_cast<std::uint32_t>(reference.role)));
-    to.push_back(reference.block);
-  }
-  put_bytes(to, program.attributes);
-  to.insert(to.end(), program.after.begin(), program.after.end());
-  for (const program::StaticBlock& block : program.statics) {
-    to.insert(to.end(), {block.address, block.bytes, block.serial});
-  }
-  to.insert(to.end(), program.input_bytes.begin(), program.input_bytes.end());
-  put_born(to, program.temps);
-  put_born(to, program.outputs);
-  to.insert(to.end(), program.strays.begin(), program.strays.end());
-  put_handles(to, program.waited_events);
-  put_handles(to, program.recorded_events);
-  to.insert(to.end(), program.waited_streams.begin(), program.waited_streams.end());
-  put_bytes(to, program.host_data);
-  put_handles(to, program.streams);
-  to.insert(to.end(), {program.stream_count, program.random_increment, program.observed_seed, program.observed_offset});
+  image.structure.resize(cells);
+  CellWriter writer{image.structure.data(), parts};
+  for_sections(writer, program);
+  scalars(writer, program);
   image.words = program.words;
   return image;
 }
@@ -344,36 +298,10 @@ bool from_structure(const Counts& counts, const std::vector<std::uint64_t>& stru
     error = "the stored program's counts do not fit its cells";
     return false;
   }
-  Cells cells(structure);
-  bool good = cells.nodes(counts[kNodes], program.nodes);
-  good = good && take_functions(cells, counts[kFunctions], names, layouts, program);
-  good = good && cells.references(counts[kReferences], program.references);
-  if (!good) {
-    error = "a stored node, function or reference is of no known kind";
-    return false;
-  }
-  cells.bytes(counts[kAttributes], program.attributes);
-  good = cells.numbers(counts[kAfter], program.after);
-  program.statics.resize(counts[kStatics]);
-  for (program::StaticBlock& block : program.statics) {
-    block.address = cells.next();
-    block.bytes = cells.next();
-    block.serial = cells.next();
-  }
-  cells.words(counts[kInputs], program.input_bytes);
-  cells.born(counts[kTemps], program.temps);
-  cells.born(counts[kOutputs], program.outputs);
-  good = cells.numbers(counts[kStrays], program.strays) && good;
-  cells.handles(counts[kWaitedEvents], program.waited_events);
-  cells.handles(counts[kRecordedEvents], program.recorded_events);
-  cells.words(counts[kWaitedStreams], program.waited_streams);
-  cells.bytes(counts[kHostData], program.host_data);
-  cells.handles(counts[kStreams], program.streams);
-  program.stream_count = low(cells.next());
-  program.random_increment = cells.next();
-  program.observed_seed = cells.next();
-  program.observed_offset = cells.next();
-  const char* fault = good ? fault_of(program) : "a number that does not fit";
+  CellReader reader{structure.data(), counts.data(), names, layouts};
+  for_sections(reader, program);
+  scalars(reader, program);
+  const char* fault = reader.good ? fault_of(program) : "a number that does not fit, or something of no known kind";
   if (fault != nullptr) error = std::string("the stored program contradicts itself: ") + fault;
   return fault == nullptr;
 }

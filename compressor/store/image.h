@@ -54,26 +54,23 @@ struct Image {
   std::size_t bytes() const { return cells() * sizeof(std::uint64_t) + sizeof(Image); }
 };
 
-// What functions are called and how their parameters lie, once for all programs. Numbers count from 0.
-class FunctionParts {
- public:
-  virtual ~FunctionParts() = default;
-  virtual std::uint32_t name(const std::string& name) = 0;
-  virtual std::uint32_t layout(const std::vector<program::Parameter>& parameters, bool has_layout) = 0;
-};
-
+// How the parameters of functions lie.
 struct Layout {
   std::vector<program::Parameter> parameters;
   bool has_layout = false;
-  bool operator==(const Layout& other) const;
+  bool operator==(const Layout& other) const {
+    return has_layout == other.has_layout && parameters == other.parameters;
+  }
 };
+
+class Parts;
 
 // False: the program contradicts itself (indices beyond their lists, unknown kinds) or exceeds a limit; `error` says
 // so.
 bool check(const program::Program& program, std::string& error);
 
 // Of a program that check() passed.
-Image to_image(const program::Program& program, FunctionParts& parts);
+Image to_image(const program::Program& program, Parts& parts);
 
 // From the cells of all sections but the words, into `program`, whose words are there already; memory that it has is
 // used again. The cells are not trusted. False: `error` says what is wrong; `program` is then in no particular state.

@@ -1,5 +1,5 @@
-// A program between its runs: what is asked of it each time stays at hand, the rest may lie in a store until a graph is
-// to be made of it. Core: no CUDA, no Python. One thread at a time per object.
+// A program between its runs. Its head stays in memory; the rest may lie in a store until a graph is made of it. One
+// thread at a time per object.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class KeptProgram {
   }
 
   // Without nodes and what belongs to them (functions, words, references, attributes, edges), temps, strays and host
-  // data. Stays where it is and as it is as long as the object does.
+  // data. The address and the contents are stable for the lifetime of the object.
   const program::Program& head() const noexcept { return head_; }
 
   // All of it, shared with whoever else has it at the moment. Null: no memory for it, or the store's bytes are damaged.

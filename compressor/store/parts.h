@@ -11,7 +11,7 @@
 
 namespace grape::store {
 
-class Parts final : public FunctionParts {
+class Parts {
  public:
   // By number; what they point to lives as long as the Parts.
   struct Snapshot {
@@ -19,8 +19,9 @@ class Parts final : public FunctionParts {
     std::vector<const Layout*> layouts;
   };
 
-  std::uint32_t name(const std::string& name) override;
-  std::uint32_t layout(const std::vector<program::Parameter>& parameters, bool has_layout) override;
+  // Their numbers, from 0.
+  std::uint32_t name(const std::string& name);
+  std::uint32_t layout(const std::vector<program::Parameter>& parameters, bool has_layout);
 
   // Of all that is there now.
   std::shared_ptr<const Snapshot> snapshot();

@@ -1,7 +1,7 @@
 // Putting programs in, and taking them out for good.
 #include <algorithm>
 
-#include "compressor/store/state.h"
+#include "compressor/store/store.h"
 
 namespace grape::store {
 namespace {
@@ -17,11 +17,11 @@ constexpr std::size_t kSweepEvery = 256;
 
 }  // namespace
 
-bool Store::State::put(std::uint64_t id, const program::Program& program, std::string& error) {
+bool Store::put(std::uint64_t id, const program::Program& program, std::string& error) {
   if (!check(program, error)) return false;
   const Lock put_lock(put_mutex_);
   auto image = std::make_shared<Image>(to_image(program, parts_));
-  const ContentKey content = content_key(image->counts, image->structure, image->words);
+  const Digest content = content_key(image->counts, image->structure, image->words);
   const auto taken = records_.find(id);
   if (taken != records_.end()) {
     if (taken->second->content == content) return true;
@@ -41,7 +41,7 @@ bool Store::State::put(std::uint64_t id, const program::Program& program, std::s
   return true;
 }
 
-Store::State::RecordPointer Store::State::store_new(std::shared_ptr<const Image> image, const ContentKey& content) {
+Store::RecordPointer Store::store_new(std::shared_ptr<const Image> image, const Digest& content) {
   Record record;
   record.number = next_number();
   record.shape = shape_of(*image);
@@ -60,7 +60,7 @@ Store::State::RecordPointer Store::State::store_new(std::shared_ptr<const Image>
   return stored;
 }
 
-void Store::State::consider(const RecordPointer& base, const Image& image, Choice& best) {
+void Store::consider(const RecordPointer& base, const Image& image, Choice& best) {
   Choice choice;
   choice.base = base;
   choice.image = image_of(*base);
@@ -70,7 +70,7 @@ void Store::State::consider(const RecordPointer& base, const Image& image, Choic
   if (choice.distance < best.distance) best = std::move(choice);
 }
 
-Store::State::Choice Store::State::nearest_of(Family& family, const Image& image) {
+Store::Choice Store::nearest_of(Family& family, const Image& image) {
   Choice best;
   auto& bases = family.bases;
   bases.erase(std::remove_if(bases.begin(), bases.end(), [](const auto& base) { return base.expired(); }), bases.end());
@@ -80,7 +80,7 @@ Store::State::Choice Store::State::nearest_of(Family& family, const Image& image
   return best;
 }
 
-Store::State::Choice Store::State::nearest_root(const Image& image, const Sketch& sketch) {
+Store::Choice Store::nearest_root(const Image& image, const Sketch& sketch) {
   std::vector<std::pair<std::size_t, RecordPointer>> roots;
   for (const auto& entry : trees_) {
     const std::size_t agreeing = agreement(entry.second.sketch, sketch);
@@ -96,7 +96,7 @@ Store::State::Choice Store::State::nearest_root(const Image& image, const Sketch
 }
 
 // The first of its family, or far from those that are there: whole, or a difference to the root of a tree.
-Store::State::RecordPointer Store::State::store_base(const std::shared_ptr<const Image>& image, Record record) {
+Store::RecordPointer Store::store_base(const std::shared_ptr<const Image>& image, Record record) {
   const Sketch sketch = sketch_of(*image);
   record.is_base = true;
   Bytes raw;
@@ -122,7 +122,7 @@ Store::State::RecordPointer Store::State::store_base(const std::shared_ptr<const
   return stored;
 }
 
-Store::State::RecordPointer Store::State::store_member(const Image& image, Record record, const Choice& choice) {
+Store::RecordPointer Store::store_member(const Image& image, Record record, const Choice& choice) {
   Bytes difference;
   if (!encode_difference(*choice.image, choice.fitting, image, difference)) return nullptr;
   record.base = choice.base;
@@ -143,7 +143,7 @@ Store::State::RecordPointer Store::State::store_member(const Image& image, Recor
   return stored;
 }
 
-std::shared_ptr<const Payload> Store::State::pack(Bytes raw, std::shared_ptr<const Dictionary> dictionary) {
+std::shared_ptr<const Payload> Store::pack(Bytes raw, std::shared_ptr<const Dictionary> dictionary) {
   auto payload = std::make_shared<Payload>();
   payload->raw_size = raw.size();
   payload->compressed =
@@ -156,7 +156,7 @@ std::shared_ptr<const Payload> Store::State::pack(Bytes raw, std::shared_ptr<con
   return payload;
 }
 
-void Store::State::compress(Tree& tree, bool train) {
+void Store::compress(Tree& tree, bool train) {
   std::vector<RecordPointer> records;
   Bytes samples;
   std::vector<std::size_t> sizes;
@@ -178,12 +178,12 @@ void Store::State::compress(Tree& tree, bool train) {
   }
 }
 
-void Store::State::compress() {
+void Store::compress() {
   const Lock put_lock(put_mutex_);
   for (auto& tree : trees_) compress(tree.second, true);
 }
 
-bool Store::State::erase(std::uint64_t id) {
+bool Store::erase(std::uint64_t id) {
   const Lock put_lock(put_mutex_);
   RecordPointer record;
   {
@@ -206,7 +206,7 @@ bool Store::State::erase(std::uint64_t id) {
 }
 
 // What is left of records that are gone; those who look at it pass it over anyway.
-void Store::State::forget_dead() {
+void Store::forget_dead() {
   for (auto known = by_content_.begin(); known != by_content_.end();) {
     known = known->second.expired() ? by_content_.erase(known) : std::next(known);
   }

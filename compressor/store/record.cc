@@ -28,8 +28,8 @@ std::uint64_t sizes_of(const Counts& counts, std::uint64_t& structure) {
 
 }  // namespace
 
-ContentKey content_key(const Counts& counts, const std::vector<std::uint64_t>& structure,
-                       const std::vector<std::uint64_t>& words) {
+Digest content_key(const Counts& counts, const std::vector<std::uint64_t>& structure,
+                   const std::vector<std::uint64_t>& words) {
   const XXH128_hash_t parts[] = {XXH3_128bits(counts.data(), sizeof counts),
                                  XXH3_128bits(structure.data(), structure.size() * sizeof structure[0]),
                                  XXH3_128bits(words.data(), words.size() * sizeof words[0])};

@@ -1,10 +1,11 @@
-// What the store keeps of one program, and the images of bases that are decoded. Core: no CUDA, no Python.
+// A stored program's record, and a cache of decoded bases.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <tuple>
 #include <unordered_map>
 
 #include "compressor/store/codec.h"
@@ -14,19 +15,21 @@ namespace grape::store {
 
 constexpr std::uint8_t kMaxDepth = 2;  // differences between a program and what is stored whole
 
-// Of an image's content; 128 bits, so that equal keys are equal programs.
-struct ContentKey {
+// 128 bits of XXH3: equal digests are equal content.
+struct Digest {
   std::uint64_t low = 0, high = 0;
-  bool operator==(const ContentKey& other) const { return low == other.low && high == other.high; }
-  bool operator!=(const ContentKey& other) const { return !(*this == other); }
+  bool operator==(const Digest& other) const { return low == other.low && high == other.high; }
+  bool operator!=(const Digest& other) const { return !(*this == other); }
+  bool operator<(const Digest& other) const { return std::tie(low, high) < std::tie(other.low, other.high); }
 };
 
-struct ContentKeyHash {
-  std::size_t operator()(const ContentKey& key) const { return key.low; }
+struct DigestHash {
+  std::size_t operator()(const Digest& digest) const { return digest.low; }
 };
 
-ContentKey content_key(const Counts& counts, const std::vector<std::uint64_t>& structure,
-                       const std::vector<std::uint64_t>& words);
+// Of an image's content: equal ones are equal programs.
+Digest content_key(const Counts& counts, const std::vector<std::uint64_t>& structure,
+                   const std::vector<std::uint64_t>& words);
 
 // Programs of one shape run the same functions, with as many words, in the same order: a family.
 std::uint64_t shape_of(const Image& image);
@@ -48,7 +51,7 @@ struct Payload {
 struct Record {
   std::uint64_t number = 0;  // process-wide
   std::uint64_t shape = 0;
-  ContentKey content;
+  Digest content;
   std::shared_ptr<Record> base;            // null: stored whole
   std::uint64_t image_bytes = 0;           // of its cells
   std::uint8_t depth = 0;                  // differences down to what is whole

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "compressor/store/state.h"
-
 namespace grape::store {
 
 namespace {
@@ -19,18 +17,18 @@ bool is_image_of(const Record& record, const Counts& counts, const std::vector<s
 
 }  // namespace
 
-std::shared_ptr<const Payload> Store::State::payload_of(const Record& record) const {
+std::shared_ptr<const Payload> Store::payload_of(const Record& record) const {
   const Lock lock(mutex_);
   return record.payload;
 }
 
-bool Store::State::unpack(const Payload& payload, Bytes& raw) {
+bool Store::unpack(const Payload& payload, Bytes& raw) const {
   if (payload.compressed) return codec_.decompress(payload.bytes, payload.raw_size, payload.dictionary.get(), raw);
   raw = payload.bytes;
   return true;
 }
 
-std::shared_ptr<const Image> Store::State::image_of(const Record& record) {
+std::shared_ptr<const Image> Store::image_of(const Record& record) const {
   {
     const Lock lock(mutex_);
     if (auto image = hot_.find(record.number)) {
@@ -54,7 +52,7 @@ std::shared_ptr<const Image> Store::State::image_of(const Record& record) {
   return image;
 }
 
-bool Store::State::read(const Record& record, program::Program& program, std::string& error) {
+bool Store::read(const Record& record, program::Program& program, std::string& error) const {
   Counts counts{};
   std::vector<std::uint64_t> structure;
   bool good = false;
@@ -84,7 +82,7 @@ bool Store::State::read(const Record& record, program::Program& program, std::st
   return from_structure(counts, structure, parts->names, parts->layouts, program, error);
 }
 
-bool Store::State::get(std::uint64_t id, program::Program& program, std::string& error) {
+bool Store::get(std::uint64_t id, program::Program& program, std::string& error) const {
   RecordPointer record;
   {
     const Lock lock(mutex_);
@@ -97,12 +95,12 @@ bool Store::State::get(std::uint64_t id, program::Program& program, std::string&
   return false;
 }
 
-bool Store::State::contains(std::uint64_t id) const {
+bool Store::contains(std::uint64_t id) const {
   const Lock lock(mutex_);
   return records_.count(id) != 0;
 }
 
-std::vector<std::uint64_t> Store::State::ids() const {
+std::vector<std::uint64_t> Store::ids() const {
   std::vector<std::uint64_t> ids;
   {
     const Lock lock(mutex_);
@@ -113,7 +111,7 @@ std::vector<std::uint64_t> Store::State::ids() const {
   return ids;
 }
 
-Statistics Store::State::statistics() const {
+Statistics Store::statistics() const {
   const Lock put_lock(put_mutex_);
   const Lock lock(mutex_);
   Statistics result;
@@ -154,7 +152,7 @@ Statistics Store::State::statistics() const {
   return result;
 }
 
-std::vector<FamilyStatistics> Store::State::families() const {
+std::vector<FamilyStatistics> Store::families() const {
   const Lock lock(mutex_);
   std::unordered_map<std::uint64_t, FamilyStatistics> by_shape;
   std::unordered_set<const Record*> records;
@@ -178,7 +176,7 @@ std::vector<FamilyStatistics> Store::State::families() const {
   return result;
 }
 
-bool Store::State::statistics(std::uint64_t id, ProgramStatistics& program) const {
+bool Store::statistics(std::uint64_t id, ProgramStatistics& program) const {
   const Lock lock(mutex_);
   const auto found = records_.find(id);
   if (found == records_.end()) return false;
@@ -186,29 +184,13 @@ bool Store::State::statistics(std::uint64_t id, ProgramStatistics& program) cons
   return true;
 }
 
-Store::Store(const Options& options) : state_(std::make_unique<State>(options)) {}
 Store::~Store() = default;
-
-bool Store::put(std::uint64_t id, const program::Program& program, std::string& error) {
-  return state_->put(id, program, error);
-}
-bool Store::get(std::uint64_t id, program::Program& program, std::string& error) const {
-  return state_->get(id, program, error);
-}
-bool Store::contains(std::uint64_t id) const { return state_->contains(id); }
-std::vector<std::uint64_t> Store::ids() const { return state_->ids(); }
-bool Store::erase(std::uint64_t id) { return state_->erase(id); }
-void Store::compress() { state_->compress(); }
-Statistics Store::statistics() const { return state_->statistics(); }
-std::vector<FamilyStatistics> Store::families() const { return state_->families(); }
-bool Store::statistics(std::uint64_t id, ProgramStatistics& program) const { return state_->statistics(id, program); }
-void Store::save(std::vector<std::uint8_t>& file, const std::vector<Note>& notes) { state_->save(file, notes); }
 
 std::unique_ptr<Store> Store::open(const std::vector<std::uint8_t>& file, std::string& error, const Options& options,
                                    std::vector<Note>* notes) {
   auto store = std::make_unique<Store>(options);
   error.clear();
-  return store->state_->open(file, error, notes) ? std::move(store) : nullptr;
+  return store->read_file(file, error, notes) ? std::move(store) : nullptr;
 }
 
 }  // namespace grape::store

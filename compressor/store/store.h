@@ -9,11 +9,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "compressor/program/program.h"
+#include "compressor/store/parts.h"
+#include "compressor/store/record.h"
 
 namespace grape::store {
 
@@ -67,7 +72,7 @@ struct Note {
 
 class Store {
  public:
-  explicit Store(const Options& options = {});
+  explicit Store(const Options& options = {}) : options_(options), hot_(options.hot_bytes) {}
   ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -106,8 +111,62 @@ class Store {
                                      const Options& options = {}, std::vector<Note>* notes = nullptr);
 
  private:
-  class State;
-  std::unique_ptr<State> state_;
+  class Loader;
+  using RecordPointer = std::shared_ptr<Record>;
+
+  struct Family {
+    std::vector<std::weak_ptr<Record>> bases;
+  };
+  // What hangs together by its root: programs that share a dictionary.
+  struct Tree {
+    std::weak_ptr<Record> root;
+    Sketch sketch{};
+    std::shared_ptr<const Dictionary> dictionary;
+    std::vector<std::weak_ptr<Record>> pending;  // not compressed yet
+  };
+  // A base and how an image lies on it.
+  struct Choice {
+    RecordPointer base;  // null: none
+    std::shared_ptr<const Image> image;
+    Fitting fitting;
+    std::size_t distance = ~std::size_t{0};
+  };
+
+  RecordPointer store_new(std::shared_ptr<const Image> image, const Digest& content);
+  RecordPointer store_base(const std::shared_ptr<const Image>& image, Record record);
+  RecordPointer store_member(const Image& image, Record record, const Choice& choice);
+  void consider(const RecordPointer& base, const Image& image, Choice& best);
+  Choice nearest_of(Family& family, const Image& image);
+  Choice nearest_root(const Image& image, const Sketch& sketch);
+  std::shared_ptr<const Payload> pack(Bytes raw, std::shared_ptr<const Dictionary> dictionary);
+  void compress(Tree& tree, bool train);
+  void forget_dead();
+
+  // Null: the bytes are damaged.
+  std::shared_ptr<const Image> image_of(const Record& record) const;
+  bool unpack(const Payload& payload, Bytes& raw) const;
+  bool read(const Record& record, program::Program& program, std::string& error) const;
+  std::shared_ptr<const Payload> payload_of(const Record& record) const;
+  // Into an empty store; false and `error` as open().
+  bool read_file(const Bytes& file, std::string& error, std::vector<Note>* notes);
+
+  const Options options_;
+  mutable Codec codec_;
+
+  // Two locks. `put_mutex_` makes those who change the store take turns; whoever holds it may read all of the index.
+  // `mutex_` is taken for moments only, by those for changes and by get() for reading; it guards what is marked so.
+  mutable std::mutex put_mutex_;
+  std::unordered_map<std::uint64_t, Family> families_;  // by shape
+  std::map<std::uint64_t, Tree> trees_;                 // by their roots' numbers
+  std::unordered_map<Digest, std::weak_ptr<Record>, DigestHash> by_content_;
+  std::size_t changes_ = 0;
+
+  mutable std::mutex mutex_;
+  std::unordered_map<std::uint64_t, RecordPointer> records_;  // by id; under mutex_
+  std::shared_ptr<const Parts::Snapshot> names_;              // under mutex_
+  mutable HotImages hot_;                                     // under mutex_
+  mutable std::uint64_t base_hits_ = 0, base_misses_ = 0;     // under mutex_
+  Parts parts_;                                               // under put_mutex_; what snapshots point to stays
 };
 
 }  // namespace grape::store

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "compressor/store/state.h"
+#include "compressor/store/store.h"
 #include "compressor/trace/byte_stream.h"
 #include "compressor/trace/chunk.h"
 
@@ -122,10 +122,10 @@ class Saver {
 
 }  // namespace
 
-// Reads records into an empty state.
-class Store::State::Loader {
+// Reads records into an empty store.
+class Store::Loader {
  public:
-  Loader(State& state, std::vector<Note>* notes) : state_(state), notes_(notes) {}
+  Loader(Store& store, std::vector<Note>* notes) : store_(store), notes_(notes) {}
 
   bool header(ByteCursor& cursor, std::string& error) {
     std::uint8_t magic[sizeof kMagic] = {};
@@ -181,13 +181,13 @@ class Store::State::Loader {
  private:
   const char* name(const std::uint8_t* body, std::size_t size) {
     const std::string name(reinterpret_cast<const char*>(body), size);
-    return state_.parts_.name(name) == names_++ ? nullptr : "a name stands there twice";
+    return store_.parts_.name(name) == names_++ ? nullptr : "a name stands there twice";
   }
 
   const char* layout(const std::uint8_t* body, std::size_t size) {
     Layout layout;
     if (!take_layout(body, size, layout)) return "a parameter layout is damaged";
-    const bool fresh = state_.parts_.layout(layout.parameters, layout.has_layout) == layouts_++;
+    const bool fresh = store_.parts_.layout(layout.parameters, layout.has_layout) == layouts_++;
     return fresh ? nullptr : "a parameter layout stands there twice";
   }
 
@@ -239,30 +239,30 @@ class Store::State::Loader {
   // Bases are decoded now: what new programs are compared with must be sound.
   const char* enter(const std::shared_ptr<Record>& record, const std::vector<std::uint64_t>& ids) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (!state_.records_.emplace(ids[i], record).second) {
-        for (std::size_t k = 0; k < i; ++k) state_.records_.erase(ids[k]);
+      if (!store_.records_.emplace(ids[i], record).second) {
+        for (std::size_t k = 0; k < i; ++k) store_.records_.erase(ids[k]);
         return "an id stands there twice";
       }
     }
     const char* fault = record->is_base ? base(record) : nullptr;
     if (fault != nullptr) {
-      for (const std::uint64_t id : ids) state_.records_.erase(id);
+      for (const std::uint64_t id : ids) store_.records_.erase(id);
       return fault;
     }
     if (record->payload->dictionary != nullptr) {
-      state_.trees_[record->root().number].dictionary = record->payload->dictionary;
+      store_.trees_[record->root().number].dictionary = record->payload->dictionary;
     }
-    state_.by_content_[record->content] = record;
+    store_.by_content_[record->content] = record;
     records_.push_back(record);
     return nullptr;
   }
 
   const char* base(const std::shared_ptr<Record>& record) {
-    const auto image = state_.image_of(*record);
+    const auto image = store_.image_of(*record);
     if (image == nullptr || shape_of(*image) != record->shape) return "a base is damaged";
-    state_.families_[record->shape].bases.push_back(record);
+    store_.families_[record->shape].bases.push_back(record);
     if (record->base == nullptr) {
-      Tree& tree = state_.trees_[record->number];
+      Tree& tree = store_.trees_[record->number];
       tree.root = record;
       tree.sketch = sketch_of(*image);
     }
@@ -270,7 +270,7 @@ class Store::State::Loader {
   }
 
   static constexpr std::size_t kMaxDictionaries = 4096;
-  State& state_;
+  Store& store_;
   std::vector<Note>* notes_;  // null: nobody asks
   std::uint16_t minor_ = 0;
   std::uint32_t names_ = 0, layouts_ = 0;
@@ -278,7 +278,7 @@ class Store::State::Loader {
   std::vector<std::shared_ptr<Record>> records_;  // those without id and without relatives go with the loader
 };
 
-void Store::State::save(Bytes& file, const std::vector<Note>& notes) {
+void Store::save(Bytes& file, const std::vector<Note>& notes) {
   const Lock put_lock(put_mutex_);
   for (auto& tree : trees_) compress(tree.second, true);
   file.clear();
@@ -294,7 +294,7 @@ void Store::State::save(Bytes& file, const std::vector<Note>& notes) {
   saver.end();
 }
 
-bool Store::State::open(const Bytes& file, std::string& error, std::vector<Note>* notes) {
+bool Store::read_file(const Bytes& file, std::string& error, std::vector<Note>* notes) {
   const Lock put_lock(put_mutex_);
   ByteCursor cursor(file.data(), file.size());
   Loader loader(*this, notes);

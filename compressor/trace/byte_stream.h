@@ -13,6 +13,11 @@ using Bytes = std::vector<std::uint8_t>;
 inline std::uint64_t zigzag(std::uint64_t value) { return (value << 1) ^ (std::uint64_t{0} - (value >> 63)); }
 inline std::uint64_t unzigzag(std::uint64_t value) { return (value >> 1) ^ (std::uint64_t{0} - (value & 1)); }
 
+// The difference of two halves of words, as a signed number of 64 bits.
+inline std::uint64_t half_move(std::uint32_t from, std::uint32_t to) {
+  return static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(to - from)});
+}
+
 template <typename Integer>
 void put_fixed(Bytes& out, Integer value) {
   const std::size_t at = out.size();

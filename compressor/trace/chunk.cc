@@ -4,13 +4,11 @@
 #include <zstd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 namespace grape::trace {
 namespace {
-
-constexpr std::uint32_t kMarker = 0x4B484347;  // "GCHK"
-constexpr std::size_t kHeaderChecked = kChunkHeaderBytes - 8;
 
 std::uint64_t raw_limit(std::uint64_t stored) { return kRatioAllowance + kMaxRatio * stored; }
 
@@ -21,53 +19,18 @@ struct Column {
 
 }  // namespace
 
-void write_file_header(std::uint8_t (&to)[kFileHeaderBytes]) {
-  Bytes bytes(kMagic, kMagic + sizeof kMagic);
-  put_fixed(bytes, kFormatMajor);
-  put_fixed(bytes, kFormatMinor);
-  put_fixed(bytes, std::uint32_t{0});
-  std::copy(bytes.begin(), bytes.end(), to);
-}
-
-void write_chunk_header(const ChunkHeader& header, std::uint8_t (&to)[kChunkHeaderBytes]) {
-  Bytes bytes;
-  bytes.reserve(kChunkHeaderBytes);
-  put_fixed(bytes, kMarker);
-  put_fixed(bytes, header.type);
-  put_fixed(bytes, std::uint16_t{0});
-  put_fixed(bytes, header.stored);
-  put_fixed(bytes, header.raw);
-  put_fixed(bytes, header.thread);
-  put_fixed(bytes, header.os_thread);
-  put_fixed(bytes, header.first_sequence);
-  put_fixed(bytes, header.last_sequence);
-  put_fixed(bytes, header.event_bytes);
-  put_fixed(bytes, header.events);
-  put_fixed(bytes, std::uint32_t{0});
-  put_fixed(bytes, header.body_checksum);
-  put_fixed(bytes, checksum(bytes.data(), kHeaderChecked));
-  std::copy(bytes.begin(), bytes.end(), to);
+void write_chunk_header(ChunkHeader header, std::uint8_t (&to)[kChunkHeaderBytes]) {
+  header.header_checksum = checksum(&header, offsetof(ChunkHeader, header_checksum));
+  std::memcpy(to, &header, sizeof header);
 }
 
 bool parse_chunk_header(const std::uint8_t (&from)[kChunkHeaderBytes], ChunkHeader& header, std::string& message) {
-  ByteCursor cursor(from, kChunkHeaderBytes);
-  if (cursor.fixed<std::uint32_t>() != kMarker) {
+  std::memcpy(&header, from, sizeof header);
+  if (header.marker != kChunkMarker) {
     message = "no chunk begins here";
     return false;
   }
-  header.type = cursor.fixed<std::uint16_t>();
-  cursor.fixed<std::uint16_t>();
-  header.stored = cursor.fixed<std::uint32_t>();
-  header.raw = cursor.fixed<std::uint32_t>();
-  header.thread = cursor.fixed<std::uint32_t>();
-  header.os_thread = cursor.fixed<std::uint32_t>();
-  header.first_sequence = cursor.fixed<std::uint64_t>();
-  header.last_sequence = cursor.fixed<std::uint64_t>();
-  header.event_bytes = cursor.fixed<std::uint64_t>();
-  header.events = cursor.fixed<std::uint32_t>();
-  cursor.fixed<std::uint32_t>();
-  header.body_checksum = cursor.fixed<std::uint64_t>();
-  if (cursor.fixed<std::uint64_t>() != checksum(from, kHeaderChecked)) {
+  if (header.header_checksum != checksum(from, offsetof(ChunkHeader, header_checksum))) {
     message = "the chunk header's checksum is wrong";
     return false;
   }
@@ -81,20 +44,12 @@ bool parse_chunk_header(const std::uint8_t (&from)[kChunkHeaderBytes], ChunkHead
 
 std::uint64_t checksum(const void* data, std::size_t bytes) { return XXH3_64bits(data, bytes); }
 
-RunningChecksum::RunningChecksum() : state_(XXH3_createState()) {
-  if (state_ == nullptr) throw std::bad_alloc();
-  XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_));
-}
-RunningChecksum::~RunningChecksum() { XXH3_freeState(static_cast<XXH3_state_t*>(state_)); }
-void RunningChecksum::add(const void* data, std::size_t bytes) {
-  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_), data, bytes);
-}
-std::uint64_t RunningChecksum::value() const { return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_)); }
+void FreeContext::operator()(ZSTD_CCtx_s* context) const { ZSTD_freeCCtx(context); }
+void FreeContext::operator()(ZSTD_DCtx_s* context) const { ZSTD_freeDCtx(context); }
 
 ColumnPacker::ColumnPacker() : context_(ZSTD_createCCtx()) {
   if (context_ == nullptr) throw std::bad_alloc();
 }
-ColumnPacker::~ColumnPacker() { ZSTD_freeCCtx(static_cast<ZSTD_CCtx*>(context_)); }
 
 void ColumnPacker::pack(const std::vector<const Bytes*>& columns, const std::vector<int>& levels, ChunkHeader& header,
                         Bytes& body) {
@@ -105,8 +60,8 @@ void ColumnPacker::pack(const std::vector<const Bytes*>& columns, const std::vec
     const Bytes& column = *columns[i];
     const std::size_t at = compressed_.size();
     compressed_.resize(at + ZSTD_compressBound(column.size()));
-    std::size_t stored = ZSTD_compressCCtx(static_cast<ZSTD_CCtx*>(context_), compressed_.data() + at,
-                                           compressed_.size() - at, column.data(), column.size(), levels[i]);
+    std::size_t stored = ZSTD_compressCCtx(context_.get(), compressed_.data() + at, compressed_.size() - at,
+                                           column.data(), column.size(), levels[i]);
     // zstd fails here only for want of memory. Uncompressed is always right.
     if (ZSTD_isError(stored) || stored >= column.size()) {
       std::copy(column.begin(), column.end(), compressed_.begin() + static_cast<std::ptrdiff_t>(at));
@@ -138,7 +93,6 @@ void ColumnPacker::pack(const std::vector<const Bytes*>& columns, const std::vec
 ColumnUnpacker::ColumnUnpacker() : context_(ZSTD_createDCtx()) {
   if (context_ == nullptr) throw std::bad_alloc();
 }
-ColumnUnpacker::~ColumnUnpacker() { ZSTD_freeDCtx(static_cast<ZSTD_DCtx*>(context_)); }
 
 bool ColumnUnpacker::unpack(const ChunkHeader& header, const Bytes& body, std::vector<Bytes>& columns,
                             std::string& message) {
@@ -165,8 +119,7 @@ bool ColumnUnpacker::unpack(const ChunkHeader& header, const Bytes& body, std::v
       std::copy(data, data + sizes[i].raw, columns[i].begin());
       continue;
     }
-    const std::size_t got =
-        ZSTD_decompressDCtx(static_cast<ZSTD_DCtx*>(context_), columns[i].data(), sizes[i].raw, data, sizes[i].stored);
+    const std::size_t got = ZSTD_decompressDCtx(context_.get(), columns[i].data(), sizes[i].raw, data, sizes[i].stored);
     if (ZSTD_isError(got) || got != sizes[i].raw) {
       message = "a column of the chunk does not decompress";
       return false;

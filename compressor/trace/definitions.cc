@@ -17,11 +17,6 @@ std::string text_at(const std::uint64_t* words, std::size_t bytes) {
 }  // namespace
 
 Definitions::Definitions(const ReaderLimits& limits) : limits_(limits) {
-  tables_.functions.resize(1);
-  tables_.codes.resize(1);
-  tables_.frames.resize(1);
-  tables_.native_frames.resize(1);
-  tables_.scopes.resize(1);
   depth_[kFrameIds].assign(1, 0);
   depth_[kNativeFrameIds].assign(1, 0);
 }
@@ -88,7 +83,7 @@ bool Definitions::define(EventKind kind, IdSpace space, std::uint64_t* words, st
     return false;
   }
   if (found == known_[space].end()) {
-    found = known_[space].emplace(std::move(content), static_cast<std::uint32_t>(entries(space))).first;
+    found = known_[space].emplace(std::move(content), static_cast<std::uint32_t>(known_[space].size() + 1)).first;
     if (!depth_[space].empty()) depth_[space].push_back(depth_[space][high(words[0])] + 1);
     enter(kind, words);
   }
@@ -96,21 +91,6 @@ bool Definitions::define(EventKind kind, IdSpace space, std::uint64_t* words, st
   map[id] = found->second;
   set_low(words[0], found->second);
   return true;
-}
-
-std::size_t Definitions::entries(IdSpace space) const {
-  switch (space) {
-    case kFunctionIds:
-      return tables_.functions.size();
-    case kCodeIds:
-      return tables_.codes.size();
-    case kFrameIds:
-      return tables_.frames.size();
-    case kNativeFrameIds:
-      return tables_.native_frames.size();
-    default:
-      return tables_.scopes.size();
-  }
 }
 
 void Definitions::enter(EventKind kind, const std::uint64_t* words) {

@@ -36,7 +36,6 @@ class Definitions {
   bool define(EventKind kind, IdSpace space, std::uint64_t* words, std::size_t count, ThreadIds& ids,
               const char*& message);
   void enter(EventKind kind, const std::uint64_t* words);
-  std::size_t entries(IdSpace space) const;
 
   ReaderLimits limits_;
   Tables tables_;

@@ -1,9 +1,7 @@
 // Reads the events of one events chunk back, one after the other (docs/FORMAT.md, Events chunks).
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "compressor/trace/byte_stream.h"

@@ -191,10 +191,8 @@ void EventEncoder::put_changes(std::uint64_t reference, unsigned mode, const std
 void EventEncoder::put_word(std::uint64_t reference, std::uint64_t older, std::uint64_t current) {
   const std::uint64_t move = current - reference;
   const std::uint64_t small = zigzag(move);
-  const std::uint64_t low_move = zigzag(
-      static_cast<std::uint64_t>(static_cast<std::int64_t>(static_cast<std::int32_t>(low(current) - low(reference)))));
-  const std::uint64_t high_move = zigzag(static_cast<std::uint64_t>(
-      static_cast<std::int64_t>(static_cast<std::int32_t>(high(current) - high(reference)))));
+  const std::uint64_t low_move = zigzag(half_move(low(reference), low(current)));
+  const std::uint64_t high_move = zigzag(half_move(high(reference), high(current)));
   const std::uint8_t hint = recall_hint_.empty() ? 0 : recall_hint_[recall_slot(current)];
   WordClass how = kWhole;
   if (current == older) {

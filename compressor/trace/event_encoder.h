@@ -11,8 +11,11 @@
 
 namespace grape::trace {
 
+// Each event becomes the difference to an earlier event of the same chunk that it resembles. May throw std::bad_alloc.
 class EventEncoder {
  public:
+  // Copies the event. Precondition: a well-formed event of at most kMaxEventBytes; sequence and ticks ascend. A chunk
+  // holds at most 128 MiB of events, all in all.
   void add(const EventHeader& event);
 
   // Completes the columns. `ticks_per_second` decides how far ticks are rounded.
@@ -22,7 +25,7 @@ class EventEncoder {
 
   std::uint64_t events() const { return history_.size(); }
   std::uint64_t event_bytes() const { return event_bytes_; }
-  std::size_t memory() const;
+  std::size_t memory() const;  // bytes held, about: 2 to 4 times event_bytes() for a small chunk
   std::uint64_t first_sequence() const { return first_sequence_; }
   std::uint64_t last_sequence() const { return last_sequence_; }
 

@@ -1,9 +1,6 @@
 // The fields of meta and end chunks (docs/FORMAT.md, Meta and end chunks).
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "compressor/trace/byte_stream.h"
 #include "compressor/trace/meta.h"
 

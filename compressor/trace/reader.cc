@@ -1,5 +1,7 @@
 #include "compressor/trace/reader.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
@@ -103,13 +105,13 @@ void Reader::State::set_damage(const std::string& message, std::uint64_t offset)
 }
 
 bool Reader::State::check_file_header(Error& error) {
-  std::uint8_t start[kFileHeaderBytes] = {};
+  FileHeader start;
   const std::size_t there = static_cast<std::size_t>(std::min<std::uint64_t>(file->size(), sizeof start));
-  if (!file->read(0, start, there)) {
+  if (!file->read(0, &start, there)) {
     error = {"the file cannot be read", 0};
     return false;
   }
-  if (there == 0 || std::memcmp(start, kMagic, std::min(there, sizeof kMagic)) != 0) {
+  if (there == 0 || std::memcmp(start.magic.data(), kMagic.data(), std::min(there, sizeof kMagic)) != 0) {
     error = {there == 0 ? "the file is empty" : "not a Grape trace", 0};
     return false;
   }
@@ -117,18 +119,15 @@ bool Reader::State::check_file_header(Error& error) {
     error = {"the file ends within its header", there};
     return false;
   }
-  ByteCursor cursor(start + sizeof kMagic, sizeof start - sizeof kMagic);
-  const auto major = cursor.fixed<std::uint16_t>();
-  const auto minor = cursor.fixed<std::uint16_t>();
-  if (major == 0 || major > kFormatMajor) {
-    error = {"the trace has format version " + std::to_string(major) + "." + std::to_string(minor) +
+  if (start.major == 0 || start.major > kFormatMajor) {
+    error = {"the trace has format version " + std::to_string(start.major) + "." + std::to_string(start.minor) +
                  ", this reader knows versions up to " + std::to_string(kFormatMajor) + "." +
                  std::to_string(kFormatMinor),
              sizeof kMagic};
     return false;
   }
-  version = (std::uint32_t{major} << 16) | minor;
-  newer = minor > kFormatMinor;
+  version = (std::uint32_t{start.major} << 16) | start.minor;
+  newer = start.minor > kFormatMinor;
   return true;
 }
 
@@ -153,17 +152,18 @@ Reader::State::Found Reader::State::find_chunk(std::uint64_t offset, Chunk& chun
 }
 
 bool Reader::State::body_is_whole(const Chunk& chunk) {
-  RunningChecksum sum;
+  XXH3_state_t sum;
+  XXH3_64bits_reset(&sum);
   std::uint64_t at = chunk.offset + kChunkHeaderBytes;
   for (std::uint64_t left = chunk.header.stored; left > 0;) {
     const std::size_t piece = static_cast<std::size_t>(std::min<std::uint64_t>(left, kPiece));
     body.resize(piece);
     if (!file->read(at, body.data(), piece)) return false;
-    sum.add(body.data(), piece);
+    XXH3_64bits_update(&sum, body.data(), piece);
     at += piece;
     left -= piece;
   }
-  return sum.value() == chunk.header.body_checksum;
+  return XXH3_64bits_digest(&sum) == chunk.header.body_checksum;
 }
 
 bool Reader::State::unpack(const Chunk& chunk, std::vector<Bytes>& columns, std::string& message) {

@@ -2,7 +2,6 @@
 // and a file cut anywhere reads up to its last whole chunk. Never throws other than std::bad_alloc. Not thread-safe.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -57,11 +56,11 @@ struct Scope {
 // File-wide tables; index 0 is an empty entry for "none". Equal definitions of several threads share one id, except
 // functions and scopes, where handle (address) and name must both agree.
 struct Tables {
-  std::vector<Function> functions;
-  std::vector<Code> codes;
-  std::vector<Frame> frames;
-  std::vector<NativeFrame> native_frames;
-  std::vector<Scope> scopes;
+  std::vector<Function> functions = std::vector<Function>(1);
+  std::vector<Code> codes = std::vector<Code>(1);
+  std::vector<Frame> frames = std::vector<Frame>(1);
+  std::vector<NativeFrame> native_frames = std::vector<NativeFrame>(1);
+  std::vector<Scope> scopes = std::vector<Scope>(1);
 };
 
 struct ReaderLimits {

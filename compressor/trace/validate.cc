@@ -3,35 +3,49 @@
 namespace grape::trace {
 namespace {
 
-constexpr std::uint64_t kUnknown = ~std::uint64_t{0};
+// What half of a word counts that follows the fixed words: nothing, words, attributes, or bytes.
+enum Unit : std::uint8_t { kNothing = 0, kWords = 1, kAttributes = kAttributeBytes / 8, kBytes = 255 };
 
-// Words of the payload before its lists and texts.
-std::uint64_t fixed_words(EventKind kind) {
+// Words of a kind's payload: `fixed` ones, then as many as the two halves of the word `counts` say. No fixed ones: the
+// kind is unknown.
+struct Layout {
+  std::uint8_t fixed = 0, counts = 0;
+  Unit low = kNothing, high = kNothing;
+};
+
+constexpr Layout layout_of(EventKind kind) {
   switch (kind) {
     case EventKind::kScopeAttach:
     case EventKind::kLost:
-      return 1;
+      return {1};
     case EventKind::kScopeBegin:
     case EventKind::kScopeEnd:
-    case EventKind::kExecEdges:
-      return 2;
-    case EventKind::kDefCode:
+      return {2};
     case EventKind::kDefFrame:
-    case EventKind::kDefNativeFrame:
-    case EventKind::kDefScope:
-    case EventKind::kCall:
     case EventKind::kBlockAlloc:
     case EventKind::kBlockFree:
-      return 3;
+      return {3};
     case EventKind::kDefFunction:
-      return 4;
-    case EventKind::kExecNode:
-      return 7;
+      return {4, 3, kWords, kBytes};
+    case EventKind::kDefCode:
+    case EventKind::kDefNativeFrame:
+    case EventKind::kDefScope:
+      return {3, 2, kBytes, kBytes};
     case EventKind::kLaunch:
-      return kLaunchFixed;
+      return {kLaunchFixed, kLaunchSizes, kAttributes, kBytes};
+    case EventKind::kCall:
+      return {3, 2, kWords, kBytes};
+    case EventKind::kExecNode:
+      return {7, 2, kNothing, kBytes};
+    case EventKind::kExecEdges:
+      return {2, 1, kWords};
     default:
-      return kUnknown;
+      return {};
   }
+}
+
+std::uint64_t words_of(Unit unit, std::uint32_t count) {
+  return unit == kBytes ? words_for(count) : std::uint64_t{unit} * count;
 }
 
 // The blob of a call: per entry u32 argument index, u32 bytes, bytes padded to a word; exactly `bytes` long.
@@ -46,36 +60,14 @@ bool blob_fits(const std::uint64_t* words, std::uint64_t bytes, std::uint64_t ar
   return bytes % 8 == 0;
 }
 
-// Words of the payload in all, by the counts in its fixed words.
-std::uint64_t needed_words(EventKind kind, const std::uint64_t* w) {
-  switch (kind) {
-    case EventKind::kDefFunction:
-      return 4 + std::uint64_t{low(w[3])} + words_for(high(w[3]));
-    case EventKind::kDefCode:
-    case EventKind::kDefNativeFrame:
-    case EventKind::kDefScope:
-      return 3 + words_for(low(w[2])) + words_for(high(w[2]));
-    case EventKind::kLaunch:
-      return kLaunchFixed + std::uint64_t{low(w[kLaunchSizes])} * (kAttributeBytes / 8) +
-             words_for(high(w[kLaunchSizes]));
-    case EventKind::kCall:
-      return 3 + std::uint64_t{low(w[2])} + words_for(high(w[2]));
-    case EventKind::kExecNode:
-      return 7 + words_for(high(w[2]));
-    case EventKind::kExecEdges:
-      return 2 + std::uint64_t{low(w[1])};
-    default:
-      return fixed_words(kind);
-  }
-}
-
 }  // namespace
 
 Fit check_layout(EventKind kind, const std::uint64_t* words, std::size_t count, bool newer) {
-  const std::uint64_t fixed = fixed_words(kind);
-  if (fixed == kUnknown) return newer ? Fit::kUnknownKind : Fit::kBad;
-  if (count < fixed) return Fit::kBad;
-  const std::uint64_t needed = needed_words(kind, words);
+  const Layout layout = layout_of(kind);
+  if (layout.fixed == 0) return newer ? Fit::kUnknownKind : Fit::kBad;
+  if (count < layout.fixed) return Fit::kBad;
+  const std::uint64_t counts = words[layout.counts];
+  const std::uint64_t needed = layout.fixed + words_of(layout.low, low(counts)) + words_of(layout.high, high(counts));
   if (count < needed || (count > needed && !newer)) return Fit::kBad;
   if (kind == EventKind::kCall && !blob_fits(words + 3 + low(words[2]), high(words[2]), low(words[2]))) {
     return Fit::kBad;

@@ -16,10 +16,7 @@ using program::Segment;
 
 // The word that names where the value lies; null: a fixed address.
 const Reference* source_of(const Program& program, const Segment& segment) noexcept {
-  const std::uint32_t word = program.nodes[segment.read].words_at;
-  const auto found = std::lower_bound(program.references.begin(), program.references.end(), word,
-                                      [](const Reference& reference, std::uint32_t at) { return reference.word < at; });
-  return found != program.references.end() && found->word == word ? &*found : nullptr;
+  return program::reference_at(program, program.nodes[segment.read].words_at);
 }
 
 std::uint64_t bytes_of(const Program& program, const Segment& segment) noexcept {

@@ -106,12 +106,12 @@ void TraceSession::add(std::uint32_t number, std::uint32_t os_thread, void*& slo
   if (event.kind == trace::EventKind::kScopeBegin) {
     regions_ += trace::EventView{&event}.words()[1] != 0 ? 1 : 0;
   }
-  if (thread->encoder.raw_bytes() >= kChunkBytes) write(*thread);
+  if (thread->encoder.event_bytes() >= kChunkBytes) write(*thread);
 }
 
 void TraceSession::write(Thread& thread) {
   if (failed_ || thread.encoder.events() == 0) return;
-  held_bytes_ -= std::min<std::uint64_t>(held_bytes_, thread.encoder.raw_bytes());
+  held_bytes_ -= std::min<std::uint64_t>(held_bytes_, thread.encoder.event_bytes());
   if ((writer_ == nullptr && !open()) || !writer_->write_events(thread.number, thread.os_thread, thread.encoder))
     fail();
 }

@@ -33,7 +33,7 @@ class TraceSession {
  private:
   struct Thread {
     std::uint32_t number = 0, os_thread = 0;
-    trace::ThreadEncoder encoder;
+    trace::EventEncoder encoder;
     std::uint64_t first_nanoseconds = 0;  // when the oldest event of the chunk was taken
   };
   bool open();

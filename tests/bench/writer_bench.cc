@@ -78,7 +78,7 @@ void EncodeLaunches(benchmark::State& state) {
   Counting sink;
   Meta meta;
   Writer writer(sink, meta);
-  ThreadEncoder encoder;
+  EventEncoder encoder;
   for (auto _ : state) {
     for (const Launch& launch : all) encoder.add(launch.header);
     if (!writer.write_events(1, 1, encoder)) state.SkipWithError("the writer failed");

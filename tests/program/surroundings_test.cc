@@ -46,6 +46,18 @@ TEST(Surroundings, EventsThatReachBeyondTheCallMustBeTheSame) {
   EXPECT_EQ(described(one, with({{16, 1}}, {})), "the calls record other CUDA events that outlive them");
 }
 
+TEST(Surroundings, ArgumentsAndWaitsOfTheHostMustBeTheSame) {
+  const auto refused = [](const RecordBuilder& changed) -> std::string {
+    const Program one = symbolise(model().record()), other = symbolise(changed.record());
+    return refusal::name_of(describe(compare(one, other), one, other, nullptr).id);
+  };
+  RecordBuilder longer = model(), waits = model();
+  longer.record().inputs.push_back({kWeight + 256, 64});
+  EXPECT_EQ(refused(longer), "other_input_sizes");
+  waits.record().waited_streams = {0x500};
+  EXPECT_EQ(refused(waits), "other_waited_streams");
+}
+
 // What is named must be alive; which streams they are is no part of the program.
 TEST(Surroundings, StreamsMayBeOtherOnes) {
   RecordBuilder one = model(), other = model();

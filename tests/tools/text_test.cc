@@ -4,9 +4,8 @@
 #include <algorithm>
 #include <random>
 
-#include "tools/environment.h"
+#include "tools/commands.h"
 #include "tools/inputs/filter.h"
-#include "tools/run.h"
 #include "tools/text/align.h"
 #include "tools/text/demangle.h"
 #include "tools/text/escape.h"

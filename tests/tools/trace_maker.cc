@@ -197,7 +197,7 @@ void TraceMaker::exec_edges(std::uint64_t exec, const std::vector<std::pair<std:
 bool TraceMaker::write(const std::string& path, bool with_end) const {
   FileSink sink(path);
   trace::Writer writer(sink, meta);
-  std::map<std::uint32_t, trace::ThreadEncoder> encoders;
+  std::map<std::uint32_t, trace::EventEncoder> encoders;
   for (const auto& [number, event] : events_) {
     encoders[number].add(*reinterpret_cast<const trace::EventHeader*>(event.data()));
   }

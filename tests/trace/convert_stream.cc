@@ -264,7 +264,7 @@ class Converter {
       const auto* header = reinterpret_cast<const EventHeader*>(&pending_[at]);
       encoder_.add(*header);
       at += header->bytes / 8;
-      if (encoder_.raw_bytes() >= options_.chunk_bytes) writer_->write_events(1, kOsThread, encoder_);
+      if (encoder_.event_bytes() >= options_.chunk_bytes) writer_->write_events(1, kOsThread, encoder_);
     }
     pending_.clear();
     counts_.encode_seconds += cpu_seconds() - begin;
@@ -287,7 +287,7 @@ class Converter {
   Sink& sink_;
   ConvertCounts& counts_;
   Writer* writer_ = nullptr;
-  ThreadEncoder encoder_;
+  EventEncoder encoder_;
   std::unordered_map<std::string, std::uint32_t> api_of_, scopes_;
   std::unordered_map<std::uint32_t, Function> functions_;
   std::uint64_t sequence_ = 0;

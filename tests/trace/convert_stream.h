@@ -19,7 +19,7 @@ namespace grape::trace {
 
 struct ConvertOptions {
   std::string command = "convert_stream";
-  std::size_t chunk_bytes = kGoodChunkBytes;
+  std::size_t chunk_bytes = std::size_t{32} << 20;
   // Address and size of blocks that were alive at the start; they come first, as allocations.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> blocks;
 };
@@ -30,7 +30,7 @@ struct ConvertCounts {
   std::uint64_t parameter_bytes = 0;
   std::uint64_t event_bytes = 0;
   std::uint64_t file_bytes = 0;
-  double encode_seconds = 0;  // CPU time in ThreadEncoder and Writer
+  double encode_seconds = 0;  // CPU time in EventEncoder and Writer
 };
 
 // False: `error` says what is wrong with the stream, or that the sink failed.

@@ -268,7 +268,7 @@ TEST(RoundTrip, NothingButMetaAndEnd) {
 TEST(Writer, StopsAtTheFirstFailedWrite) {
   const std::vector<OwnedEvent> events = every_kind();
   const auto write_into = [&events](MemorySink& sink, Writer& writer) {
-    ThreadEncoder encoder;
+    EventEncoder encoder;
     for (const OwnedEvent& event : events) {
       encoder.add(*reinterpret_cast<const EventHeader*>(event.flat().data()));
     }

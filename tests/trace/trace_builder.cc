@@ -90,9 +90,9 @@ Meta test_meta() {
 Bytes write_trace(const std::vector<OwnedEvent>& events, std::size_t chunk_events, bool with_end) {
   MemorySink sink;
   Writer writer(sink, test_meta());
-  std::map<std::uint32_t, ThreadEncoder> encoders;
+  std::map<std::uint32_t, EventEncoder> encoders;
   for (const OwnedEvent& event : events) {
-    ThreadEncoder& encoder = encoders[event.thread];
+    EventEncoder& encoder = encoders[event.thread];
     const std::vector<std::uint64_t> flat = event.flat();
     encoder.add(*reinterpret_cast<const EventHeader*>(flat.data()));
     if (encoder.events() == chunk_events) writer.write_events(event.thread, 1000 + event.thread, encoder);
@@ -174,7 +174,7 @@ std::vector<ChunkPlace> chunks_of(const Bytes& file) {
 }
 
 Bytes file_start(std::uint16_t major, std::uint16_t minor) {
-  Bytes file(kMagic, kMagic + sizeof kMagic);
+  Bytes file(kMagic.begin(), kMagic.end());
   put_fixed(file, major);
   put_fixed(file, minor);
   put_fixed(file, std::uint32_t{0});

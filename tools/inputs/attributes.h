@@ -1,4 +1,4 @@
-// What a launch says beside its dimensions, for people.
+// A launch's attributes and flags as text.
 #pragma once
 
 #include <string>

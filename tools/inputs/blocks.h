@@ -1,4 +1,4 @@
-// Which memory lives where, as a walk passes allocations and frees: what a pointer points into.
+// Tracks live memory blocks while a walk passes allocations and frees, and finds the block of a pointer.
 #pragma once
 
 #include <cstdint>

@@ -67,30 +67,10 @@ std::string launch_detail(const TraceInput& input, const trace::LaunchView& laun
 }  // namespace
 
 const char* event_kind_name(EventKind kind) {
-  switch (kind) {
-    case EventKind::kLaunch:
-      return "launch";
-    case EventKind::kCall:
-      return "call";
-    case EventKind::kBlockAlloc:
-      return "block alloc";
-    case EventKind::kBlockFree:
-      return "block free";
-    case EventKind::kScopeBegin:
-      return "begin";
-    case EventKind::kScopeEnd:
-      return "end";
-    case EventKind::kScopeAttach:
-      return "attach";
-    case EventKind::kExecNode:
-      return "graph node";
-    case EventKind::kExecEdges:
-      return "graph edges";
-    case EventKind::kLost:
-      return "lost";
-    default:
-      return "definition";
-  }
+  constexpr const char* kNames[] = {"launch", "call",   "block alloc", "block free",  "begin",
+                                    "end",    "attach", "graph node",  "graph edges", "lost"};
+  const auto number = static_cast<std::size_t>(kind) - static_cast<std::size_t>(EventKind::kLaunch);
+  return number < std::size(kNames) ? kNames[number] : "definition";
 }
 
 std::string event_name(TraceInput& input, const Step& step) {

@@ -1,4 +1,4 @@
-// One event in words.
+// Describes one event of a trace as text.
 #pragma once
 
 #include <string>

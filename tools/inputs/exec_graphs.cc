@@ -65,21 +65,6 @@ void ExecGraphs::add_node(const trace::EventView& event) {
     if (graph.functions.empty() || graph.functions.back().first != function) graph.functions.emplace_back(function, 0);
     ++graph.functions.back().second;
   }
-  if (current.graph != keep_) return;
-  ExecNode node;
-  node.index = index;
-  node.type = type;
-  node.function = function;
-  node.parameter_bytes = high(words[2]);
-  const std::uint32_t dimensions[] = {low(words[3]),  high(words[3]), low(words[4]),
-                                      high(words[4]), low(words[5]),  high(words[5])};
-  for (int i = 0; i < 3; ++i) {
-    node.grid[i] = dimensions[i];
-    node.block[i] = dimensions[3 + i];
-  }
-  node.shared_bytes = low(words[6]);
-  node.parameters.assign(words + 7, words + event.word_count());
-  graph.node_list.push_back(std::move(node));
 }
 
 void ExecGraphs::add_edges(const trace::EventView& event) {
@@ -87,10 +72,7 @@ void ExecGraphs::add_edges(const trace::EventView& event) {
   const auto found = current_.find(words[0]);
   if (found == current_.end()) return;
   found->second.whole = true;
-  ExecGraph& graph = graphs_[found->second.graph];
-  graph.edges += low(words[1]);
-  if (found->second.graph != keep_) return;
-  for (std::uint32_t i = 0; i < low(words[1]); ++i) graph.edge_list.emplace_back(low(words[2 + i]), high(words[2 + i]));
+  graphs_[found->second.graph].edges += low(words[1]);
 }
 
 void ExecGraphs::add_call(const trace::EventView& event) {

@@ -21,34 +21,26 @@ enum GraphNodeType : std::uint32_t {
 };
 const char* graph_node_type_name(std::uint32_t type);
 
-struct ExecNode {
-  std::uint32_t index = 0, type = 0, function = 0;
-  std::uint32_t grid[3] = {}, block[3] = {};
-  std::uint32_t shared_bytes = 0;
-  std::vector<std::uint64_t> parameters;
-  std::uint32_t parameter_bytes = 0;
+struct GraphCounts {
+  std::uint64_t nodes = 0, kernels = 0, copies = 0, memsets = 0, edges = 0, parameter_bytes = 0;
 };
 
 // One instantiation. A handle may be used again after its graph was destroyed.
-struct ExecGraph {
+struct ExecGraph : GraphCounts {
   std::uint64_t handle = 0;
-  std::uint64_t sequence = 0;  // of its first event
-  std::uint64_t launches = 0;  // that succeeded and were not captured themselves
-  std::uint64_t nodes = 0, kernels = 0, copies = 0, memsets = 0, edges = 0, parameter_bytes = 0;
+  std::uint64_t sequence = 0;                                      // of its first event
+  std::uint64_t launches = 0;                                      // that succeeded and were not captured themselves
   std::vector<std::pair<std::uint32_t, std::uint64_t>> functions;  // function id → kernel nodes
-  std::vector<ExecNode> node_list;                                 // of the graph that was asked for
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> edge_list;
 };
 
 class ExecGraphs {
  public:
-  // `keep`: index of the graph whose nodes and edges are kept; none by default.
-  explicit ExecGraphs(const record::ApiTable& apis, std::size_t keep = SIZE_MAX) : apis_(apis), keep_(keep) {}
+  explicit ExecGraphs(const record::ApiTable& apis) : apis_(apis) {}
   void see(const trace::EventView& event);
   const std::vector<ExecGraph>& graphs() const { return graphs_; }
   std::uint64_t unknown_launches() const { return unknown_launches_; }  // of graphs whose nodes the trace lacks
   static constexpr std::size_t kNone = SIZE_MAX;
-  std::size_t current(std::uint64_t handle) const;
+  std::size_t current(std::uint64_t handle) const;  // index of the handle's graph at this moment
 
  private:
   void add_node(const trace::EventView& event);
@@ -61,7 +53,6 @@ class ExecGraphs {
     bool whole = false;  // its edges have begun, or it was launched
   };
   const record::ApiTable& apis_;
-  std::size_t keep_;
   std::vector<ExecGraph> graphs_;
   std::unordered_map<std::uint64_t, Current> current_;
   std::uint64_t unknown_launches_ = 0;

@@ -132,17 +132,12 @@ void GraphIndex::add_execs(const ExecGraphs& execs) {
   for (std::size_t i = 0; i < execs.graphs().size(); ++i) {
     const ExecGraph& graph = execs.graphs()[i];
     GraphEntry entry;
+    static_cast<GraphCounts&>(entry) = graph;
     entry.application = true;
     entry.exec = i;
     entry.exec_handle = graph.handle;
     entry.sequence = graph.sequence;
     entry.launches = graph.launches;
-    entry.nodes = graph.nodes;
-    entry.kernels = graph.kernels;
-    entry.copies = graph.copies;
-    entry.memsets = graph.memsets;
-    entry.edges = graph.edges;
-    entry.parameter_bytes = graph.parameter_bytes;
     entries_.push_back(entry);
   }
 }

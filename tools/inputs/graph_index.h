@@ -14,7 +14,7 @@
 
 namespace grape::tools {
 
-struct GraphEntry {
+struct GraphEntry : GraphCounts {
   std::uint32_t id = 0;
   bool application = false;
   std::uint64_t sequence = 0;  // of its first event
@@ -27,8 +27,6 @@ struct GraphEntry {
   // Of the application:
   std::size_t exec = 0;  // index in ExecGraphs
   std::uint64_t exec_handle = 0, launches = 0;
-  // Of both:
-  std::uint64_t nodes = 0, kernels = 0, copies = 0, memsets = 0, edges = 0, parameter_bytes = 0;
 };
 
 struct CallEntry {

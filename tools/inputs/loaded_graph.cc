@@ -15,6 +15,8 @@ namespace {
 
 using record::NodeKind;
 using trace::EventKind;
+using trace::high;
+using trace::low;
 
 void add_piece(std::vector<Word>& words, const std::uint8_t* data, std::uint32_t begin, std::uint32_t end,
                std::uint32_t parameter, const BlockTable& blocks) {
@@ -213,24 +215,25 @@ NodeKind kind_of(std::uint32_t type) {
   }
 }
 
-LoadedNode load_node(const ExecNode& from, const trace::EventHeader& header, TraceInput& input, bool words,
-                     const BlockTable& blocks) {
+LoadedNode load_node(const trace::EventView& event, TraceInput& input, bool words, const BlockTable& blocks) {
+  const std::uint64_t* from = event.words();
   LoadedNode node;
-  node.kind = kind_of(from.type);
-  node.other = from.type > kChildGraphNode;
-  node.type = from.type;
-  node.function = from.function;
-  std::copy(from.grid, from.grid + 3, node.grid);
-  std::copy(from.block, from.block + 3, node.block);
-  node.shared_bytes = from.shared_bytes;
-  node.bytes = from.parameter_bytes;
-  node.sequence = header.sequence;
-  node.attributes = flag_notes(header.flags);
+  node.type = high(from[1]);
+  node.kind = kind_of(node.type);
+  node.other = node.type > kChildGraphNode;
+  node.function = low(from[2]);
+  node.bytes = high(from[2]);
+  const std::uint32_t dimensions[] = {low(from[3]),  high(from[3]), low(from[4]),
+                                      high(from[4]), low(from[5]),  high(from[5])};
+  std::copy(dimensions, dimensions + 3, node.grid);
+  std::copy(dimensions + 3, dimensions + 6, node.block);
+  node.shared_bytes = low(from[6]);
+  node.sequence = event.header->sequence;
+  node.attributes = flag_notes(event.header->flags);
   if (!words) return node;
   static const trace::Function no_layout;
-  node.words =
-      parameter_words(from.type == kKernelNode ? input.function(from.function) : no_layout,
-                      reinterpret_cast<const std::uint8_t*>(from.parameters.data()), from.parameter_bytes, blocks);
+  node.words = parameter_words(node.type == kKernelNode ? input.function(node.function) : no_layout,
+                               reinterpret_cast<const std::uint8_t*>(from + 7), high(from[2]), blocks);
   return node;
 }
 
@@ -239,29 +242,30 @@ LoadedGraph load_exec(TraceInput& input, const GraphEntry& entry, bool words) {
   loaded.application = true;
   loaded.title = fmt::format("graph {} of the application (exec {:#x}), launched {} times", entry.id, entry.exec_handle,
                              entry.launches);
-  ExecGraphs execs(input.apis(), entry.exec);
+  ExecGraphs execs(input.apis());
   BlockTable blocks(input.apis());
+  // Node numbers are those of the trace; where some were lost, positions in the list differ from them.
+  std::unordered_map<std::uint32_t, std::uint32_t> position;
   Step step;
   input.rewind();
   while (input.next(step)) {
     blocks.see(step.event);
     execs.see(step.event);
-    if (execs.graphs().size() <= entry.exec) continue;
-    const auto& nodes = execs.graphs()[entry.exec].node_list;
-    if (nodes.size() > loaded.nodes.size()) {
-      loaded.nodes.push_back(load_node(nodes.back(), *step.event.header, input, words, blocks));
+    const EventKind kind = step.event.header->kind;
+    const std::uint64_t* from = step.event.words();
+    if ((kind != EventKind::kExecNode && kind != EventKind::kExecEdges) || execs.current(from[0]) != entry.exec)
+      continue;
+    if (kind == EventKind::kExecNode) {
+      position[low(from[1])] = static_cast<std::uint32_t>(loaded.nodes.size());
+      loaded.nodes.push_back(load_node(step.event, input, words, blocks));
+      continue;
     }
-  }
-  if (execs.graphs().size() <= entry.exec) return loaded;
-  const ExecGraph& graph = execs.graphs()[entry.exec];
-  // Node numbers are those of the trace; where some were lost, positions in the list differ from them.
-  std::unordered_map<std::uint32_t, std::uint32_t> position;
-  for (std::uint32_t i = 0; i < graph.node_list.size(); ++i) position[graph.node_list[i].index] = i;
-  for (const auto& [from, to] : graph.edge_list) {
-    const auto a = position.find(from), b = position.find(to);
-    if (a == position.end() || b == position.end()) continue;
-    loaded.nodes[b->second].after.push_back(a->second);
-    ++loaded.edges;
+    for (std::uint32_t i = 0; i < low(from[1]); ++i) {
+      const auto a = position.find(low(from[2 + i])), b = position.find(high(from[2 + i]));
+      if (a == position.end() || b == position.end()) continue;
+      loaded.nodes[b->second].after.push_back(a->second);
+      ++loaded.edges;
+    }
   }
   return loaded;
 }

@@ -8,7 +8,6 @@
 
 #include "compressor/program/padding.h"
 #include "compressor/trace/file_bytes.h"
-#include "tools/text/demangle.h"
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
 
@@ -85,19 +84,6 @@ std::uint64_t StoreInput::raw_bytes(std::uint64_t id) const {
 const std::string& StoreInput::position(const program::RecordedNode& node) const {
   static const std::string none;
   return node.frame == 0 || node.frame > cache_.places.size() ? none : cache_.places[node.frame - 1];
-}
-
-const std::string& StoreInput::demangled(const std::string& kernel) {
-  const auto known = demangled_.try_emplace(kernel);
-  if (known.second) known.first->second = demangle(kernel);
-  return known.first->second;
-}
-
-const std::string& StoreInput::shown(const std::string& kernel) {
-  if (full_names_) return demangled(kernel);
-  const auto known = shown_.try_emplace(kernel);
-  if (known.second) known.first->second = short_name(demangled(kernel));
-  return known.first->second;
 }
 
 bool StoreInput::is_padding(std::uint64_t handle, std::uint32_t word, std::uint64_t bits) const {

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -40,11 +39,10 @@ class StoreInput {
 
   // "net.py:12 in Net.forward"; "" where it is not known.
   const std::string& position(const program::RecordedNode& node) const;
-  const std::string& demangled(const std::string& kernel);
-  // What text shows: shortened unless full names are asked for.
-  const std::string& shown(const std::string& kernel);
-  void show_full_names(bool full) { full_names_ = full; }
-  bool full_names() const { return full_names_; }
+  const std::string& demangled(const std::string& kernel) { return names_.demangled(kernel); }
+  const std::string& shown(const std::string& kernel) { return names_.shown(kernel); }
+  void show_full_names(bool full) { names_.show_full(full); }
+  bool full_names() const { return names_.full(); }
 
   // Whether shadow replays showed that all of these bits of a word of the kernel's parameters are padding.
   bool is_padding(std::uint64_t handle, std::uint32_t word, std::uint64_t bits) const;
@@ -52,14 +50,13 @@ class StoreInput {
  private:
   std::string path_;
   std::uint64_t file_bytes_ = 0;
-  bool full_names_ = false;
   cache::Cache cache_;
   std::vector<std::uint64_t> ids_;
   std::vector<store::FamilyStatistics> families_;
   std::unordered_map<std::uint64_t, std::size_t> entries_;                                  // by program
   std::unordered_map<std::uint64_t, std::size_t> family_order_;                             // by shape
   std::map<std::pair<std::uint64_t, std::uint32_t>, std::array<std::uint8_t, 8>> padding_;  // by handle and word
-  std::unordered_map<std::string, std::string> demangled_, shown_;
+  KernelNames names_;
 };
 
 // Nodes by --kernel. Throws Failure where that cannot be understood.

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "tools/text/demangle.h"
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
 
@@ -65,28 +64,13 @@ const std::string& TraceInput::function_name(std::uint32_t id, void* input) {
   return static_cast<TraceInput*>(input)->function(id).name;
 }
 
-const std::string& TraceInput::demangled(std::uint32_t id) {
-  if (id >= demangled_.size()) demangled_.resize(id + 1);
-  std::string& name = demangled_[id];
-  if (name.empty()) name = demangle(function(id).name);
-  return name;
-}
-
-const std::string& TraceInput::shown(std::uint32_t id) {
-  if (full_names_) return demangled(id);
-  if (id >= shown_.size()) shown_.resize(id + 1);
-  std::string& name = shown_[id];
-  if (name.empty()) name = short_name(demangled(id));
-  return name;
-}
-
 std::string TraceInput::position(std::uint32_t id) const {
   if (id == 0 || id >= tables().frames.size()) return "";
   const trace::Frame& frame = tables().frames[id];
   if (frame.code >= tables().codes.size()) return "";
   const trace::Code& code = tables().codes[frame.code];
   std::string_view file = code.file;
-  if (!full_names_) {
+  if (!names_.full()) {
     const std::size_t last = file.rfind('/');
     const std::size_t before = last == std::string_view::npos || last == 0 ? last : file.rfind('/', last - 1);
     if (before != std::string_view::npos) file.remove_prefix(before + 1);
@@ -98,11 +82,11 @@ std::string TraceInput::native_position(std::uint32_t id) const {
   if (id == 0 || id >= tables().native_frames.size()) return "";
   const trace::NativeFrame& frame = tables().native_frames[id];
   std::string_view object = frame.object;
-  if (!full_names_) object.remove_prefix(object.rfind('/') + 1);  // npos + 1 is 0
+  if (!names_.full()) object.remove_prefix(object.rfind('/') + 1);  // npos + 1 is 0
   std::string place = fmt::format("{}+{:#x}", object, frame.offset);
   if (frame.symbol.empty()) return place;
   const std::string name = demangle(frame.symbol);
-  return fmt::format("{} ({})", full_names_ ? name : short_name(name), place);
+  return fmt::format("{} ({})", names_.full() ? name : short_name(name), place);
 }
 
 std::vector<std::string> TraceInput::stack(std::uint32_t id) const {

@@ -9,6 +9,7 @@
 
 #include "compressor/trace/reader.h"
 #include "shim/record/api_table.h"
+#include "tools/text/demangle.h"
 
 namespace grape::tools {
 
@@ -42,10 +43,9 @@ class TraceInput {
   const trace::Scope& scope(std::uint32_t id) const;
   // Name of a kernel, mangled; "(unknown kernel)" for id 0. As GraphBuilder wants it, with a TraceInput as context.
   static const std::string& function_name(std::uint32_t id, void* input);
-  const std::string& demangled(std::uint32_t function);
-  // What text shows: shortened unless full names are asked for.
-  const std::string& shown(std::uint32_t function);
-  void show_full_names(bool full) { full_names_ = full; }
+  const std::string& demangled(std::uint32_t id) { return names_.demangled(function(id).name); }
+  const std::string& shown(std::uint32_t id) { return names_.shown(function(id).name); }
+  void show_full_names(bool full) { names_.show_full(full); }
 
   // "file.py:12 in function"; "" for frame 0. Files by their last two parts unless full names are asked for.
   std::string position(std::uint32_t frame) const;
@@ -82,8 +82,7 @@ class TraceInput {
   std::unique_ptr<trace::Reader> reader_;
   record::ApiTable apis_;
   double ticks_per_second_ = 1;
-  bool full_names_ = false;
-  std::vector<std::string> demangled_, shown_;
+  KernelNames names_;
   std::vector<Thread> threads_;
   std::unordered_map<std::uint64_t, std::uint32_t> call_regions_;  // calls that are open → scope id
   std::uint64_t events_read_ = 0;

@@ -123,4 +123,17 @@ std::string short_name(const std::string& demangled) {
   return name;
 }
 
+KernelNames::Names& KernelNames::known(const std::string& mangled) {
+  Names& names = names_[mangled];
+  if (names.demangled.empty()) names.demangled = demangle(mangled);
+  return names;
+}
+
+const std::string& KernelNames::shown(const std::string& mangled) {
+  Names& names = known(mangled);
+  if (full_) return names.demangled;
+  if (names.shortened.empty()) names.shortened = short_name(names.demangled);
+  return names.shortened;
+}
+
 }  // namespace grape::tools

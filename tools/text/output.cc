@@ -51,6 +51,7 @@ Output::~Output() {
 }
 
 void Output::flush() {
+  if (file_ == nullptr) return buffer_.clear();
   const std::size_t bytes = buffer_.size();
   // What is no file (/dev/stderr, a pipe) cannot be emptied, and need not be.
   struct stat status;

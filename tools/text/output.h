@@ -16,6 +16,7 @@ void check_output(const std::string& output, const std::string& input);
 
 class Output {
  public:
+  Output() = default;  // nowhere
   // `path`: "" or "-" is standard output. Throws Failure.
   Output(const std::string& path, bool pager);
   ~Output();

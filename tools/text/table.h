@@ -1,6 +1,7 @@
 // A table that prints as aligned text, as CSV, or as a JSON array of objects.
 #pragma once
 
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <type_traits>
@@ -32,6 +33,12 @@ struct Cell {
 class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // For CSV alone.
+  static Table of_keys(std::initializer_list<const char*> keys) {
+    Table table({});
+    for (const char* key : keys) table.columns_.push_back({key, ""});
+    return table;
+  }
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
   std::size_t size() const { return rows_.size(); }
   // Rows beyond `limit` (0: none) are left out; text says how many.

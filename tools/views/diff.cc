@@ -275,7 +275,7 @@ void print_text(Output& out, TraceInput& input, const DumpOptions& options, cons
 
 void print_csv(Output& out, TraceInput& input, const DumpOptions& options, const LoadedGraph& a, const LoadedGraph& b,
                const std::vector<Difference>& shown) {
-  Table table({{"change", ""}, {"node", ""}, {"name", ""}, {"place", ""}, {"a", ""}, {"b", ""}, {"line", ""}});
+  Table table = Table::of_keys({"change", "node", "name", "place", "a", "b", "line"});
   for (const Difference& d : shown) {
     const Row row = describe(input, d, a, b);
     table.add({kChangeKeys[static_cast<std::size_t>(d.change)], row.node, text_value(row.name), text_value(row.place),

@@ -17,21 +17,8 @@ bool is_kernel(const LoadedNode& node) { return node.kind == NodeKind::kKernel &
 
 const char* kind_name(const LoadedNode& node) {
   if (node.other) return graph_node_type_name(node.type);
-  switch (node.kind) {
-    case NodeKind::kKernel:
-      return "kernel";
-    case NodeKind::kCopy:
-      return "copy";
-    case NodeKind::kMemset:
-      return "memset";
-    case NodeKind::kHostFunction:
-      return "host function";
-    case NodeKind::kGraph:
-      return "graph";
-    case NodeKind::kMemoryOp:
-      return "memory operation";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"kernel", "copy", "memset", "host function", "graph", "memory operation"};
+  return kNames[static_cast<std::size_t>(node.kind)];
 }
 
 bool passes(const LoadedNode& node, Filter& filter) {
@@ -167,18 +154,8 @@ void print_text(Output& out, TraceInput& input, const LoadedGraph& graph, const 
 }
 
 void print_csv(Output& out, TraceInput& input, const LoadedGraph& graph, const DumpOptions& options, Filter& filter) {
-  Table table({{"index", ""},
-               {"kind", ""},
-               {"name", ""},
-               {"grid", ""},
-               {"block", ""},
-               {"shared_bytes", ""},
-               {"bytes", ""},
-               {"stream", ""},
-               {"attributes", ""},
-               {"line", ""},
-               {"module", ""},
-               {"after", ""}});
+  Table table = Table::of_keys({"index", "kind", "name", "grid", "block", "shared_bytes", "bytes", "stream",
+                                "attributes", "line", "module", "after"});
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const LoadedNode& node = graph.nodes[i];
     if (!passes(node, filter)) continue;

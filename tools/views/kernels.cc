@@ -2,7 +2,6 @@
 #include <deque>
 #include <map>
 #include <set>
-#include <unordered_map>
 
 #include "tools/inputs/exec_graphs.h"
 #include "tools/text/escape.h"

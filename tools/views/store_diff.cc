@@ -5,7 +5,7 @@
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
 #include "tools/views/store_compare.h"
-#include "tools/views/store_views.h"
+#include "tools/views/views.h"
 
 namespace grape::tools {
 namespace {
@@ -114,15 +114,7 @@ class View {
   }
 
   void csv(Output& out) {
-    Table table({{"change", ""},
-                 {"node", ""},
-                 {"kind", ""},
-                 {"name", ""},
-                 {"place", ""},
-                 {"offset", ""},
-                 {"a", ""},
-                 {"b", ""},
-                 {"line", ""}});
+    Table table = Table::of_keys({"change", "node", "kind", "name", "place", "offset", "a", "b", "line"});
     for (const StoredDifference* each : shown_) {
       const Row row = row_of(*each);
       table.add({change_key(each->change), row.node, row.kind, text_value(row.name), each->place,
@@ -274,7 +266,7 @@ class View {
 
 }  // namespace
 
-int view_store_diff(StoreInput& input, const DumpOptions& options, Output& out) {
+int view_diff(StoreInput& input, const DumpOptions& options, Output& out) {
   View view(input, options);
   if (options.format == Format::kText) {
     view.text(out);

@@ -12,7 +12,6 @@ namespace {
 
 using program::FunctionInfo;
 using program::NodeKind;
-using program::Parameter;
 using program::Program;
 using program::RecordedNode;
 using program::Reference;
@@ -37,12 +36,6 @@ const FunctionInfo* layout_of(const Program& program, const RecordedNode& node) 
   if (node.kind != NodeKind::kKernel) return nullptr;
   const FunctionInfo& function = program.functions[node.function];
   return function.has_layout ? &function : nullptr;
-}
-
-bool same_layout(const FunctionInfo* a, const FunctionInfo* b) {
-  if (a == nullptr || b == nullptr) return false;
-  return std::equal(a->parameters.begin(), a->parameters.end(), b->parameters.begin(), b->parameters.end(),
-                    [](const Parameter& x, const Parameter& y) { return x.offset == y.offset && x.bytes == y.bytes; });
 }
 
 // Cuts `total` bytes of parameters at the ends of words and of parameters. Layouts are not trusted: what overlaps
@@ -101,23 +94,15 @@ void fill(std::vector<StoredWord>& words, const Program& program, const Recorded
   }
 }
 
+// Of a node that is no kernel; null: the word has no name.
 const char* word_name(NodeKind kind, std::size_t word) {
-  constexpr const char* kCopy[] = {"destination", "source", "bytes"};
-  constexpr const char* kMemset[] = {"destination", "value", "element bytes", "width", "height", "pitch"};
-  constexpr const char* kHostCopy[] = {"destination", "place in host data", "bytes"};
-  switch (kind) {
-    case NodeKind::kCopy:
-      return word < 3 ? kCopy[word] : nullptr;
-    case NodeKind::kMemset:
-      return word < 6 ? kMemset[word] : nullptr;
-    case NodeKind::kHostCopy:
-      return word < 3 ? kHostCopy[word] : nullptr;
-    case NodeKind::kHostRead:
-      return word == 0 ? "source" : word == 1 ? "bytes" : "value";
-    case NodeKind::kKernel:
-      return nullptr;
-  }
-  return nullptr;
+  constexpr const char* kNames[][6] = {{},
+                                       {"destination", "source", "bytes"},
+                                       {"destination", "value", "element bytes", "width", "height", "pitch"},
+                                       {"source", "bytes"},
+                                       {"destination", "place in host data", "bytes"}};
+  if (kind == NodeKind::kHostRead && word > 1) return "value";
+  return word < 6 ? kNames[static_cast<std::size_t>(kind)][word] : nullptr;
 }
 
 // Of a role with blocks: the bytes of this one.
@@ -133,11 +118,9 @@ std::uint64_t block_bytes(const Program& program, const Reference& reference) {
       return program.outputs[reference.block].bytes;
     case Role::kHostData:
       return program.host_data.size();
-    case Role::kRandomSeed:
-    case Role::kRandomOffset:
+    default:
       return 0;
   }
-  return 0;
 }
 
 }  // namespace
@@ -153,7 +136,8 @@ std::vector<StoredWord> words_of(const Program& program, const RecordedNode& nod
 std::vector<std::pair<StoredWord, StoredWord>> word_pairs(const Program& a, const RecordedNode& node_a,
                                                           const Program& b, const RecordedNode& node_b) {
   const FunctionInfo* layout = layout_of(a, node_a);
-  if (!same_layout(layout, layout_of(b, node_b))) layout = nullptr;
+  const FunctionInfo* other = layout_of(b, node_b);
+  if (layout != nullptr && (other == nullptr || layout->parameters != other->parameters)) layout = nullptr;
   const Roles roles_a = roles_of(a, node_a), roles_b = roles_of(b, node_b);
   std::vector<StoredWord> words_a = Cutter().run(layout, std::size_t{node_a.word_count} * 8);
   join(words_a, roles_a);
@@ -167,39 +151,13 @@ std::vector<std::pair<StoredWord, StoredWord>> word_pairs(const Program& a, cons
 }
 
 const char* kind_name(NodeKind kind) {
-  switch (kind) {
-    case NodeKind::kKernel:
-      return "kernel";
-    case NodeKind::kCopy:
-      return "copy";
-    case NodeKind::kMemset:
-      return "memset";
-    case NodeKind::kHostRead:
-      return "host read";
-    case NodeKind::kHostCopy:
-      return "copy from host";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"kernel", "copy", "memset", "host read", "copy from host"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 const char* role_name(Role role) {
-  switch (role) {
-    case Role::kStatic:
-      return "static";
-    case Role::kInput:
-      return "input";
-    case Role::kTemp:
-      return "temp";
-    case Role::kOutput:
-      return "output";
-    case Role::kHostData:
-      return "host data";
-    case Role::kRandomSeed:
-      return "random seed";
-    case Role::kRandomOffset:
-      return "random offset";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"static", "input", "temp", "output", "host data", "random seed", "random offset"};
+  return kNames[static_cast<std::size_t>(role)];
 }
 
 std::string node_key(const Program& program, const RecordedNode& node) {
@@ -241,10 +199,9 @@ std::uint64_t moved_bytes(const Program& program, const RecordedNode& node) {
       return word(1);
     case NodeKind::kMemset:
       return word(2) * word(3) * word(4);
-    case NodeKind::kKernel:
+    default:
       return 0;
   }
-  return 0;
 }
 
 std::string dimensions_text(const program::Dimensions& size) { return fmt::format("{}x{}x{}", size.x, size.y, size.z); }

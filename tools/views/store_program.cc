@@ -2,7 +2,7 @@
 #include "tools/text/escape.h"
 #include "tools/text/failure.h"
 #include "tools/views/store_nodes.h"
-#include "tools/views/store_views.h"
+#include "tools/views/views.h"
 
 namespace grape::tools {
 namespace {
@@ -38,17 +38,8 @@ class View {
   }
 
   void csv(Output& out) {
-    Table table({{"index", ""},
-                 {"kind", ""},
-                 {"name", ""},
-                 {"grid", ""},
-                 {"block", ""},
-                 {"shared_bytes", ""},
-                 {"bytes", ""},
-                 {"stream", ""},
-                 {"attributes", ""},
-                 {"line", ""},
-                 {"after", ""}});
+    Table table = Table::of_keys(
+        {"index", "kind", "name", "grid", "block", "shared_bytes", "bytes", "stream", "attributes", "line", "after"});
     for (const std::size_t index : shown_nodes()) {
       const RecordedNode& node = program_.nodes[index];
       const bool kernel = node.kind == NodeKind::kKernel;
@@ -159,7 +150,7 @@ class View {
 
 }  // namespace
 
-int view_store_program(StoreInput& input, const DumpOptions& options, Output& out) {
+int view_program(StoreInput& input, const DumpOptions& options, Output& out) {
   View view(input, options, input.find(options.arguments[0]));
   if (options.format == Format::kText) {
     view.text(out);

@@ -1,5 +1,5 @@
 // The views "programs" and "families" of a cache.
-#include "tools/views/store_views.h"
+#include "tools/views/views.h"
 
 namespace grape::tools {
 namespace {
@@ -21,7 +21,7 @@ void print_json(Output& out, const StoreInput& input, const DumpOptions& options
   out.print("{}\n", dump_json(json, 2));
 }
 
-int view_store_programs(StoreInput& input, const DumpOptions& options, Output& out) {
+int view_programs(StoreInput& input, const DumpOptions& options, Output& out) {
   KernelFilter kernels(options.filter.kernel);
   Table table({{"id", "program", true},
                {"family", "family", true},
@@ -46,7 +46,7 @@ int view_store_programs(StoreInput& input, const DumpOptions& options, Output& o
   return 0;
 }
 
-int view_store_families(StoreInput& input, const DumpOptions& options, Output& out) {
+int view_families(StoreInput& input, const DumpOptions& options, Output& out) {
   Table table({{"id", "family", true},
                {"example", "example", true},
                {"programs", "programs", true},

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "tools/text/escape.h"
-#include "tools/views/store_views.h"
+#include "tools/views/views.h"
 
 namespace grape::tools {
 namespace {
@@ -113,7 +113,7 @@ void print_text(const Facts& facts, const StoreInput& input, Output& out) {
 
 }  // namespace
 
-int view_store_summary(StoreInput& input, const DumpOptions& options, Output& out) {
+int view_summary(StoreInput& input, const DumpOptions& options, Output& out) {
   const Facts facts = facts_of(input);
   if (options.format == Format::kText) {
     print_text(facts, input, out);

@@ -1,4 +1,5 @@
-// What `grape dump` can show. Each view walks the trace itself and writes in the chosen format.
+// What `grape dump` can show of a trace, or of a cache (a store's file). Each view walks the trace itself and writes in
+// the chosen format.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tools/inputs/filter.h"
-#include "tools/inputs/trace_input.h"
+#include "tools/inputs/store_input.h"
 #include "tools/text/output.h"
 #include "tools/text/table.h"
 
@@ -27,17 +27,55 @@ struct DumpOptions {
   std::string output;
 };
 
-// Each returns the exit status, kOk or kDifferent.
-int view_summary(TraceInput& input, const DumpOptions& options, Output& out);
-int view_regions(TraceInput& input, const DumpOptions& options, Output& out);
-int view_graphs(TraceInput& input, const DumpOptions& options, Output& out);
-int view_kernels(TraceInput& input, const DumpOptions& options, Output& out);
-int view_graph(TraceInput& input, const DumpOptions& options, Output& out);
-int view_diff(TraceInput& input, const DumpOptions& options, Output& out);
-int view_calls(TraceInput& input, const DumpOptions& options, Output& out);
-int view_threads(TraceInput& input, const DumpOptions& options, Output& out);
-int view_chrome(TraceInput& input, const DumpOptions& options, Output& out);
+// Options that only some views have a use for.
+enum Uses : unsigned {
+  kRegion = 1 << 0,
+  kStream = 1 << 1,
+  kKernel = 1 << 2,
+  kLine = 1 << 3,
+  kCalls = 1 << 4,
+  kTree = 1 << 5,
+  kDepth = 1 << 6,
+  kParams = 1 << 7,
+  kStacks = 1 << 8,
+  kBlocks = 1 << 9,
+  kIgnoreMoved = 1 << 10,
+  kNodeFilters = kStream | kKernel | kLine,
+  kFilters = kRegion | kNodeFilters,
+};
 
+// The views: VIEW(name, its arguments, how many, the options that it takes, what it shows). A file of this folder
+// defines view_NAME for each; what is said of them here is the command's help.
+#define GRAPE_TRACE_VIEWS(VIEW)                                                                    \
+  VIEW(summary, "", 0, kFilters, "what the trace holds, in one page (default)")                    \
+  VIEW(regions, "", 0, kFilters | kCalls | kTree | kDepth,                                         \
+       "one row per outermost module, backward pass, optimizer, function\n"                        \
+       "(--calls: one row per call; --tree: the modules inside)")                                  \
+  VIEW(graphs, "", 0, kRegion, "the distinct graphs of the regions, and those of the application") \
+  VIEW(kernels, "", 0, kFilters, "launches by kernel, as a profiler counts them")                  \
+  VIEW(graph, " N", 1, kNodeFilters | kParams | kStacks | kBlocks,                                 \
+       "one graph, node by node (N from graphs; or call:17; or REGION#2)")                         \
+  VIEW(diff, " A B", 2, kNodeFilters | kIgnoreMoved, "two graphs, word by word")                   \
+  VIEW(calls, "", 0, kFilters | kStacks, "all events in order")                                    \
+  VIEW(threads, "", 0, kFilters, "one row per thread")
+#define GRAPE_STORE_VIEWS(VIEW)                                                 \
+  VIEW(summary, "", 0, 0, "what it holds, and what it is for (default)")        \
+  VIEW(programs, "", 0, kRegion | kKernel, "one row per program")               \
+  VIEW(families, "", 0, 0, "programs of the same operations in the same order") \
+  VIEW(program, " N", 1, kKernel | kParams, "one program, node by node")        \
+  VIEW(diff, " A B", 2, kKernel | kIgnoreMoved, "why two programs differ: in a sentence, then node by node")
+
+// Each returns the exit status, kOk or kDifferent.
+#define GRAPE_DECLARE(name, ...) int view_##name(TraceInput& input, const DumpOptions& options, Output& out);
+GRAPE_TRACE_VIEWS(GRAPE_DECLARE)
+#undef GRAPE_DECLARE
+#define GRAPE_DECLARE(name, ...) int view_##name(StoreInput& input, const DumpOptions& options, Output& out);
+GRAPE_STORE_VIEWS(GRAPE_DECLARE)
+#undef GRAPE_DECLARE
+int view_chrome(TraceInput& input, const DumpOptions& options, Output& out);  // --format chrome
+
+// {"file": …, "view": …, <content>}
+void print_json(Output& out, const StoreInput& input, const DumpOptions& options, Json content);
 // {"file": …, "view": …, <content>, "records": …, "complete": …}, for a view that has read what it needs.
 void print_json(Output& out, TraceInput& input, const DumpOptions& options, Json content);
 
