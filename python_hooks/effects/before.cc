@@ -107,7 +107,7 @@ class Taker {
   bool take_items(std::uint32_t place) {
     ObjectBefore& known = state_.objects[place];
     std::vector<Item> items;
-    if (!items_of(known.object, known.shape.content, items)) return refuse(refusal::items_unreadable, place);
+    if (!items_of(known.object, known.shape.kind, items)) return refuse(refusal::items_unreadable, place);
     keep_items(place, items, [&](std::size_t i) { return item_label(items[i], i); });
     return true;
   }

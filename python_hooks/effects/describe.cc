@@ -75,7 +75,7 @@ std::uint32_t Describer::describe_new(Object* object) {
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   const Kind kind = info->kind;
-  if (kind == Kind::kType || kind == Kind::kEnum) return add(ValueKind::kIdentity, object, 0);
+  if (is(kind, kByIdentity)) return add(ValueKind::kIdentity, object, 0);
   const auto place = before_.places.find(object);
   const bool argument = place != before_.places.end() && before_.alive(place->second);
   if (of_module_.count(object) != 0) {
@@ -100,14 +100,14 @@ std::uint32_t Describer::describe_instance(Object* object, const Shape& shape,
   out_.nodes[index].shape = shape;
   known_[object] = index;  // for parts that refer back to it
   expect(index, object);
-  if (shape.content == Content::kDeque) {
+  if (shape.kind == Kind::kDeque) {
     const std::ptrdiff_t most = deque_limit(object);
     const Reference limit(most >= 0 ? g_api.PyLong_FromLong(most) : nullptr);
     out_.nodes[index].limit = Strong(limit ? limit.get() : g_api._Py_NoneStruct);
   }
   std::vector<Link> items, attributes, slot_links;
   if (!describe_attributes(object, attributes) || !describe_slots(object, slots, slot_links) ||
-      !describe_items(object, shape.content, items)) {
+      !describe_items(object, shape.kind, items)) {
     return kNoNode;
   }
   Node& node = out_.nodes[index];
@@ -156,13 +156,13 @@ bool Describer::describe_slots(Object* object, const std::vector<TypeInfo::Slot>
   return true;
 }
 
-bool Describer::describe_items(Object* object, Content content, std::vector<Link>& links) {
+bool Describer::describe_items(Object* object, Kind kind, std::vector<Link>& links) {
   std::vector<Item> items;
-  if (!items_of(object, content, items)) {
+  if (!items_of(object, kind, items)) {
     refuse(refusal::items_of_object_unreadable, type::name(type_of(object)));
     return false;
   }
-  if (content == Content::kSet && (items.size() > 1 || (items.size() == 1 && !is_plain_key(items[0].value)))) {
+  if (kind == Kind::kSet && (items.size() > 1 || (items.size() == 1 && !is_plain_key(items[0].value)))) {
     refuse(refusal::order_of_set);
     return false;
   }
@@ -203,25 +203,15 @@ bool Describer::describe_key(Object* key, Link& link) {
 
 // Neither a container nor an instance: the walk writes down what is immutable.
 std::uint32_t Describer::describe_other(Object* object, Kind kind) {
-  switch (kind) {
-    case Kind::kFunction:
-      return add(ValueKind::kIdentity, object, 0);
-    case Kind::kFrozenSet:
-    case Kind::kModule:
-    case Kind::kBuiltin:
-    case Kind::kDescriptor:
-    case Kind::kTorchConstant:
-    case Kind::kTorchDevice:
-    case Kind::kTorchSize: {
-      Walk walk(true);
-      const bool understood = walk.add(object, path_.c_str()) && walk.tensors().empty();
-      const bool itself = walk.objects().size() == 1 && walk.objects()[0] == object;
-      if (!understood || !(walk.objects().empty() || itself)) break;
+  if (kind == Kind::kFunction) return add(ValueKind::kIdentity, object, 0);
+  if (is(kind, kByForm)) {
+    Walk walk(true);
+    const bool understood = walk.add(object, path_.c_str()) && walk.tensors().empty();
+    const bool itself = walk.objects().size() == 1 && walk.objects()[0] == object;
+    if (understood && (walk.objects().empty() || itself)) {
       out_.forms.push_back(walk.bytes());
       return add(ValueKind::kForm, object, static_cast<std::uint32_t>(out_.forms.size() - 1));
     }
-    default:
-      break;
   }
   return refuse(refusal::not_made_again, type::name(type_of(object)));
 }
@@ -230,7 +220,7 @@ std::uint32_t Describer::describe_other(Object* object, Kind kind) {
 bool Describer::has_made_parts(const Node& node) const {
   if (node.kind == ValueKind::kMade || node.kind == ValueKind::kView) return true;
   if (node.kind != ValueKind::kBuilt) return false;
-  if (!node.shape.exact || node.shape.content != Content::kTuple) return true;
+  if (!node.shape.exact || node.shape.kind != Kind::kTuple) return true;
   for (std::uint32_t i = 0; i < node.items.count; ++i) {
     if (has_made_parts(out_.nodes[out_.links[node.items.first + i].node])) return true;
   }

@@ -69,7 +69,7 @@ class Describer {
   std::uint32_t describe_other(Object* object, Kind kind);
   bool describe_attributes(Object* object, std::vector<Link>& links);
   bool describe_slots(Object* object, const std::vector<TypeInfo::Slot>& slots, std::vector<Link>& links);
-  bool describe_items(Object* object, Content content, std::vector<Link>& links);
+  bool describe_items(Object* object, Kind kind, std::vector<Link>& links);
   bool describe_part(Object* value, const std::string& label, Link& link);
   bool describe_key(Object* key, Link& link);
   Range append(std::vector<Link>& links);

@@ -212,17 +212,18 @@ bool EffectFinder::replaced_dict(const Object* dict) const {
 }
 
 bool EffectFinder::find_in_items() {
-  const Content content = known().shape.content;
-  if (content == Content::kNothing || (content == Content::kTuple && !known().fleeting)) return true;
+  const Kind kind = known().shape.kind;
+  if (kind == Kind::kPlain || (kind == Kind::kTuple && !known().fleeting)) return true;
   std::vector<Item> items;
-  if (!items_of(known().object, content, items)) return refuse(refusal::items_unreadable);
-  switch (content) {
-    case Content::kList:
+  if (!items_of(known().object, kind, items)) return refuse(refusal::items_unreadable);
+  switch (kind) {
+    case Kind::kList:
       return find_in_list(items);
-    case Content::kDict:
+    case Kind::kDict:
+    case Kind::kDefaultDict:
       if (!dicts_.insert(known().object).second) return true;
       return find_in_dictionary(known().items, items, Action::kSetEntry, Action::kDeleteEntry);
-    case Content::kOrderedDict:
+    case Kind::kOrderedDict:
       return find_in_dictionary(known().items, items, Action::kSetOrdered, Action::kDeleteOrdered);
     default:
       return unchanged(items) || refuse(refusal::changed_for_good);

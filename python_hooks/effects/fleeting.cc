@@ -141,8 +141,7 @@ bool end_is_seen(Object* object) {
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   // To what is known by what it is, Grape itself refers weakly.
-  return info->kind != Kind::kType && info->kind != Kind::kEnum && info->kind != Kind::kFunction &&
-         info->kind != Kind::kModule && info->kind != Kind::kLogger;
+  return !is(info->kind, kLasting);
 }
 
 bool let_go_of_fleeting(BeforeState& state, const std::vector<bool>& seen, refusal::Refusal& refusal) {

@@ -47,7 +47,7 @@ class Digester {
   }
 
   void add(const Node& node) {
-    put(node.kind, node.shape.content, node.shape.exact, node.index);
+    put(node.kind, node.shape.kind, node.shape.exact, node.index);
     for (const Range& range : {node.items, node.attributes, node.slots}) put(range.first, range.count);
     if (node.kind == ValueKind::kPlain) {
       value(node.held.get());

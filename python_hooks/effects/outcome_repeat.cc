@@ -136,7 +136,7 @@ class Repeat {
   }
 
   bool fill_items(const Node& node, Object* object) noexcept {
-    if (node.shape.content == Content::kDeque) return put_in_deque(node, object);
+    if (node.shape.kind == Kind::kDeque) return put_in_deque(node, object);
     for (std::uint32_t i = 0; i < node.items.count; ++i) {
       const Link& link = state_.links[node.items.first + i];
       if (!put_item(node.shape, object, i, link.key.get(), values_[link.node])) return false;
@@ -145,18 +145,19 @@ class Repeat {
   }
 
   static bool put_item(const Shape& shape, Object* object, std::uint32_t index, Object* key, Object* value) noexcept {
-    switch (shape.content) {
-      case Content::kTuple:
+    switch (shape.kind) {
+      case Kind::kTuple:
         new_tuple_data(object)[index] = shared(value);
         return true;
-      case Content::kList:
+      case Kind::kList:
         return shape.exact ? g_api.PyList_SetItem(object, index, shared(value)) == 0
                            : g_api.PyList_Append(object, value) == 0;
-      case Content::kDict:
+      case Kind::kDict:
+      case Kind::kDefaultDict:
         return g_api.PyDict_SetItem(object, key, value) == 0;
-      case Content::kOrderedDict:
+      case Kind::kOrderedDict:
         return g_api.PyODict_SetItem(object, key, value) == 0;
-      case Content::kSet:
+      case Kind::kSet:
         return g_api.PySet_Add(object, value) == 0;
       default:
         return false;

@@ -115,25 +115,10 @@ bool is_data(Object* value) {
   Object* type = type_of(value);
   const TypeInfo* info = type_info(type);
   if (info == nullptr) throw std::bad_alloc();
-  switch (info->kind) {
-    case Kind::kPlain:
-      return type != module_member("os", "_Environ");  // see EffectKind::kEnvironment
-    case Kind::kTuple:
-    case Kind::kList:
-    case Kind::kDict:
-    case Kind::kSet:
-    case Kind::kFrozenSet:
-    case Kind::kOrderedDict:
-    case Kind::kDefaultDict:
-    case Kind::kDeque:
-    case Kind::kTensor:
-      return true;
-    case Kind::kOpaque:
-      return info->shows_memory ||
-             (std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type)));
-    default:
-      return info->made_in_python;
-  }
+  if (info->kind == Kind::kPlain) return type != module_member("os", "_Environ");  // see EffectKind::kEnvironment
+  if (info->kind != Kind::kOpaque) return is(info->kind, kData) || info->made_in_python;
+  return info->shows_memory ||
+         (std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type)));
 }
 
 WatchedNames::WatchedNames(Object* dict, bool users, std::string owner, bool module)

@@ -8,7 +8,7 @@
 
 namespace grape::python::state {
 
-// None, a number, str, bytes, dtype, device, or a tuple of such.
+// None, a number, str, bytes, range, dtype, device, or a tuple of such.
 bool is_constant(Object* object) noexcept;
 // Two plain values: the same in all that code can read but their addresses?
 bool same_constants(Object* first, Object* second) noexcept;

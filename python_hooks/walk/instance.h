@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "python_hooks/interpreter/cpython_objects.h"
@@ -13,15 +14,11 @@
 
 namespace grape::python::state {
 
-// What an object holds beside attributes.
-enum class Content : std::uint8_t { kNothing, kTuple, kList, kDict, kOrderedDict, kSet, kDeque };
-
 // How instances of a type are made.
 struct Shape {
-  Content content = Content::kNothing;
-  bool exact = false;      // the container's own type: no attributes
-  bool has_dict = false;   // instances have a __dict__
-  Object* base = nullptr;  // the innermost type of C's
+  Kind kind = Kind::kPlain;  // what they hold beside attributes
+  bool exact = false;        // the container's own type: no attributes
+  Object* base = nullptr;    // the innermost type of C's
 };
 
 // False: neither a known container nor a class made by a `class` statement over one (or over object).
@@ -44,8 +41,16 @@ Object* own_dict(Object* object) noexcept;
 
 // A dictionary's entries, borrowed.
 void entries_of(Object* dict, std::vector<Item>& out);
-// The container's items in their order, borrowed. False: they cannot be read.
-bool items_of(Object* object, Content content, std::vector<Item>& out);
+// How many items the container has.
+inline std::size_t size_of(const Object* object, Kind kind) noexcept {
+  return kind == Kind::kSet || kind == Kind::kFrozenSet ? set_size(object) : item_count(object);
+}
+// Gives the container's items in their order, each(key, value, index), until that is false; in tuples, lists, sets and
+// deques the key is null. False: it was, or they cannot be read.
+template <typename Each>
+bool each_item(Object* object, Kind kind, const Each& each);
+// The same, borrowed. False: they cannot be read.
+bool items_of(Object* object, Kind kind, std::vector<Item>& out);
 // Every object that `object` refers to, for those that are known no better; borrowed. False: that cannot be told.
 bool referents_of(Object* object, std::vector<Item>& out);
 // What a class and its bases define.
@@ -78,5 +83,69 @@ struct PlainKeyEqual {
 // How a person names an item or attribute: ".name", "[3]", "['key']".
 std::string item_label(const Item& item, std::size_t index);
 std::string attribute_label(Object* name);
+
+// In the order of its own list, which need not be that of its table. No key is looked up: that might run its __eq__.
+template <typename Each>
+bool each_ordered_item(Object* dict, const Each& each) {
+  std::unordered_map<const Object*, Object*> behind;  // items whose turn comes later
+  const OrderedNode* node = first_node(dict);
+  std::size_t index = 0;
+  std::ptrdiff_t position = 0;
+  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+    if (!behind.empty() || node == nullptr || node->key != key) {
+      behind.emplace(key, item);
+      continue;
+    }
+    if (!each(key, item, index++)) return false;
+    node = node->next;
+  }
+  for (; node != nullptr; node = node->next) {
+    const auto found = behind.find(node->key);
+    if (found == behind.end() || !each(node->key, found->second, index++)) return false;
+  }
+  return index == item_count(dict);
+}
+
+template <typename Each>
+bool each_item(Object* object, Kind kind, const Each& each) {
+  std::size_t index = 0;
+  switch (kind) {
+    case Kind::kTuple:
+    case Kind::kTorchSize:
+    case Kind::kList: {
+      Object* const* const data = kind == Kind::kList ? list_data(object) : tuple_data(object);
+      for (const std::size_t count = item_count(object); index < count; ++index) {
+        if (!each(nullptr, data[index], index)) return false;
+      }
+      return true;
+    }
+    case Kind::kDict:
+    case Kind::kDefaultDict: {
+      std::ptrdiff_t position = 0;
+      for (Object *key, *item; g_api.PyDict_Next(object, &position, &key, &item) != 0;) {
+        if (!each(key, item, index++)) return false;
+      }
+      return true;
+    }
+    case Kind::kOrderedDict:
+      return each_ordered_item(object, each);
+    case Kind::kSet:
+    case Kind::kFrozenSet: {
+      const SetEntry* const table = set_table(object);
+      for (const std::size_t size = set_table_size(object); index < size; ++index) {
+        if (table[index].used() && !each(nullptr, table[index].key, index)) return false;
+      }
+      return true;
+    }
+    case Kind::kDeque:
+      for (const std::size_t count = item_count(object); index < count; ++index) {
+        const Reference item(type::sequence_item(g_named_types.deque, object, static_cast<std::ptrdiff_t>(index)));
+        if (!item || !each(nullptr, item.get(), index)) return false;  // the deque holds it
+      }
+      return true;
+    default:
+      return true;
+  }
+}
 
 }  // namespace grape::python::state

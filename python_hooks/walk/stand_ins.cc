@@ -26,14 +26,6 @@ bool is_users_instance(Object* value) noexcept {
   return !is_library_class(type);
 }
 
-bool is_container(Object* type) noexcept {
-  for (Object* const known : {g_api.PyDict_Type, g_api.PyList_Type, g_api.PySet_Type, g_named_types.ordered_dict,
-                              g_named_types.default_dict, g_named_types.deque}) {
-    if (type == known) return true;
-  }
-  return false;
-}
-
 // "next = itertools.count().__next__"
 bool is_method_wrapper(Object* type) noexcept { return std::strcmp(type::name(type), "method-wrapper") == 0; }
 
@@ -55,7 +47,7 @@ bool is_users_callable(Object* value) noexcept {
 bool is_callable_with_state(Object* value) noexcept {
   if (!is_bound_builtin(value) && !is_method_wrapper(type_of(value))) return is_users_callable(value);
   Object* self = builtin_self(value);  // a method-wrapper has it in the same place
-  return is_container(type_of(self)) || *next_slot(type_of(self)) != nullptr || is_users_instance(self);
+  return is(exact_kind(type_of(self)), kMutable) || *next_slot(type_of(self)) != nullptr || is_users_instance(self);
 }
 
 bool may_hold_state(Object* value) noexcept {

@@ -14,6 +14,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/interpreter/dict_reports.h"
 #include "python_hooks/torch/torch_api.h"
+#include "python_hooks/walk/type_info.h"
 
 namespace grape::python::state {
 
@@ -27,12 +28,9 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   // Filled by a Walk. All may throw std::bad_alloc.
-  void object(Object* object);            // its class and its attributes' dictionary
-  void dict(Object* dict, bool ordered);  // its content, which is not read before; ordered: an OrderedDict
-  void empty_dict(Object* dict);          // that it stays empty
-  void list(Object* list);
-  void tuple(Object* tuple);
-  void set(Object* set);
+  void object(Object* object);                               // its class and its attributes' dictionary
+  void items(Object* container, Kind kind);                  // which are not read before
+  void empty_dict(Object* dict);                             // that it stays empty
   void word(const Object* object, std::size_t offset);       // a pointer or number inside of an object
   void reference(const Object* object, std::size_t offset);  // a pointer to what may be a plain value
   void function(Object* function);
@@ -56,9 +54,10 @@ class Watch {
     std::uintptr_t address;
     std::uint64_t expected;
   };
-  enum class What : std::uint32_t { kDictItems, kList, kTuple, kSet, kType, kGrad, kTensor, kMemory };
+  enum class What : std::uint8_t { kItems, kType, kGrad, kTensor, kMemory };
   struct Entry {
     What what;
+    Kind kind;  // kItems
     std::uint32_t count;
     const Object* object;
     std::uint64_t a;  // a version, a hash, or where its words begin
@@ -66,11 +65,11 @@ class Watch {
 
   // `reported`: looked at only when a dictionary has reported a change.
   void check(const Check& check, bool reported);
-  void is(const void* address, std::uint64_t expected, bool reported = false);
+  void expect(const void* address, std::uint64_t expected, bool reported = false);
   void more(const Entry& entry, bool reported = false);
   bool all_hold(const std::vector<Check>& checks) const noexcept;
   bool entry_holds(const Entry& entry) const noexcept;
-  void items(What what, const Object* object, Object* const* data, std::size_t count, bool reported = false);
+  bool items_hold(const Entry& entry) const noexcept;
 
   std::vector<Check> checks_;  // in the order of the walk
   std::vector<Check> always_;  // the same without those of dictionaries that report
