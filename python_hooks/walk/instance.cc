@@ -115,16 +115,6 @@ Object* new_instance(Object* type, const Shape& shape, std::ptrdiff_t items) noe
   return made;
 }
 
-bool fill_deque(Object* deque, Object* items, Object* limit) noexcept {
-  const Reference arguments(g_api.PyTuple_New(2));
-  if (!arguments) return false;
-  g_api.Py_IncRef(items);
-  g_api.Py_IncRef(limit);
-  new_tuple_data(arguments.get())[0] = items;
-  new_tuple_data(arguments.get())[1] = limit;
-  return type::initialise(g_named_types.deque)(deque, arguments.get(), nullptr) == 0;
-}
-
 bool is_plain_value(Object* object) noexcept {
   if (is_plain_type(type_of(object))) return true;
   Object* const* parts = nullptr;

@@ -61,9 +61,6 @@ bool weakly_held(Object* object) noexcept;
 
 // A new instance without attributes and items (a tuple: with `items` empty ones); null: no memory.
 Object* new_instance(Object* type, const Shape& shape, std::ptrdiff_t items) noexcept;
-// Fills a new deque. `limit`: an int or None.
-bool fill_deque(Object* deque, Object* items, Object* limit) noexcept;
-
 // None, bool, int, float, complex, str, bytes, Ellipsis, range; slices and tuples of these.
 bool is_plain_value(Object* object) noexcept;
 // The same type and the same value, to the bit; for plain values.
