@@ -1,4 +1,4 @@
-// Describes values that a call left behind, so that they can be made again. Internal to python_hooks/state.
+// Describes values that a call left behind, so that they can be made again. Internal to python_hooks/effects.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a call changed in its arguments. Internal to python_hooks/state.
+// Finds what a call changed in its arguments. Internal to python_hooks/effects.
 #pragma once
 
 #include <string>

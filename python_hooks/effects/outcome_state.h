@@ -1,4 +1,4 @@
-// What an Outcome knows: how to make the values, and where to put them. Internal to python_hooks/state.
+// What an Outcome knows: how to make the values, and where to put them. Internal to python_hooks/effects.
 #pragma once
 
 #include <cstdint>

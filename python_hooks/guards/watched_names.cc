@@ -5,7 +5,6 @@
 #include <new>
 #include <string_view>
 
-#include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
 #include "python_hooks/interpreter/texts.h"
@@ -32,10 +31,7 @@ bool calls_an_object(Object* ufunc) noexcept {
 // context variables' values, functions that ran): compiled expressions, operators, kernels, functions of libraries,
 // also with caches.
 bool stands_for_itself(Object* value) noexcept {
-  if (is_function(value)) {
-    const FunctionParts parts = function_parts(value);
-    return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
-  }
+  if (is_function(value)) return is_library_function(value);
   if (type_of(value) == g_named_types.lru_cache) {
     Object* own = instance_dict(value);
     Object* function = own != nullptr ? dict_item(own, "__wrapped__") : nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <unordered_map>
 
 namespace grape::python::state {
 namespace {
@@ -71,6 +72,29 @@ void entries_of(Object* dict, std::vector<Item>& out) {
   std::ptrdiff_t position = 0;
   Item entry;
   while (g_api.PyDict_Next(dict, &position, &entry.key, &entry.value) != 0) out.push_back(entry);
+}
+
+bool is_in_table_order(Object* dict) noexcept {
+  const OrderedNode* node = first_node(dict);
+  std::ptrdiff_t position = 0;
+  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0; node = node->next) {
+    if (node == nullptr || node->key != key) return false;
+  }
+  return node == nullptr;
+}
+
+// No key is looked up: that might run its __eq__.
+bool ordered_items(Object* dict, std::vector<Item>& out) {
+  std::unordered_map<const Object*, Object*> values;
+  std::vector<Item> entries;
+  entries_of(dict, entries);
+  for (const Item& entry : entries) values.emplace(entry.key, entry.value);
+  for (const OrderedNode* node = first_node(dict); node != nullptr; node = node->next) {
+    const auto value = values.find(node->key);
+    if (value == values.end()) return false;
+    out.push_back({node->key, value->second});
+  }
+  return out.size() == entries.size();
 }
 
 bool items_of(Object* object, Kind kind, std::vector<Item>& out) {

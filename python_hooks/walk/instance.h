@@ -1,12 +1,11 @@
-// Instances of Python classes and of the interpreter's containers, read and made without running Python code: what
-// stands in __dict__, in __slots__ and in the container below. After check_objects(), under NoCollection, with the GIL;
-// no function leaves an exception set. Those that are not noexcept throw std::bad_alloc.
+// Reads and makes objects without running Python code: containers of the interpreter, and instances of Python classes
+// with what stands in their __dict__, their __slots__ and the container below. After check_objects(), under
+// NoCollection, with the GIL; no function leaves an exception set. Those that are not noexcept throw std::bad_alloc.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "python_hooks/interpreter/cpython_objects.h"
@@ -41,6 +40,10 @@ Object* own_dict(Object* object) noexcept;
 
 // A dictionary's entries, borrowed.
 void entries_of(Object* dict, std::vector<Item>& out);
+// An OrderedDict has a list of its own for its order. Is that the order of its table?
+bool is_in_table_order(Object* dict) noexcept;
+// Its items by that list, borrowed. False: they cannot be read.
+bool ordered_items(Object* dict, std::vector<Item>& out);
 // How many items the container has.
 inline std::size_t size_of(const Object* object, Kind kind) noexcept {
   return kind == Kind::kSet || kind == Kind::kFrozenSet ? set_size(object) : item_count(object);
@@ -81,28 +84,6 @@ struct PlainKeyEqual {
 std::string item_label(const Item& item, std::size_t index);
 std::string attribute_label(Object* name);
 
-// In the order of its own list, which need not be that of its table. No key is looked up: that might run its __eq__.
-template <typename Each>
-bool each_ordered_item(Object* dict, const Each& each) {
-  std::unordered_map<const Object*, Object*> behind;  // items whose turn comes later
-  const OrderedNode* node = first_node(dict);
-  std::size_t index = 0;
-  std::ptrdiff_t position = 0;
-  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
-    if (!behind.empty() || node == nullptr || node->key != key) {
-      behind.emplace(key, item);
-      continue;
-    }
-    if (!each(key, item, index++)) return false;
-    node = node->next;
-  }
-  for (; node != nullptr; node = node->next) {
-    const auto found = behind.find(node->key);
-    if (found == behind.end() || !each(node->key, found->second, index++)) return false;
-  }
-  return index == item_count(dict);
-}
-
 template <typename Each>
 bool each_item(Object* object, Kind kind, const Each& each) {
   std::size_t index = 0;
@@ -116,6 +97,16 @@ bool each_item(Object* object, Kind kind, const Each& each) {
       }
       return true;
     }
+    case Kind::kOrderedDict:
+      if (!is_in_table_order(object)) {
+        std::vector<Item> items;
+        if (!ordered_items(object, items)) return false;
+        for (; index < items.size(); ++index) {
+          if (!each(items[index].key, items[index].value, index)) return false;
+        }
+        return true;
+      }
+      [[fallthrough]];
     case Kind::kDict:
     case Kind::kDefaultDict: {
       std::ptrdiff_t position = 0;
@@ -124,8 +115,6 @@ bool each_item(Object* object, Kind kind, const Each& each) {
       }
       return true;
     }
-    case Kind::kOrderedDict:
-      return each_ordered_item(object, each);
     case Kind::kSet:
     case Kind::kFrozenSet: {
       const SetEntry* const table = set_table(object);

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/type_info.h"
@@ -12,11 +11,7 @@ namespace {
 
 bool is_wrapper(Object* type) noexcept { return type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type; }
 
-bool is_users_function(Object* value) noexcept {
-  if (!is_function(value)) return false;
-  const FunctionParts parts = function_parts(value);
-  return origin_of(parts.code, parts.globals) == CodeOrigin::kUser;
-}
+bool is_users_function(Object* value) noexcept { return is_function(value) && !is_library_function(value); }
 
 // Of a module a library's class says nothing: what it computes with is the program's.
 bool is_users_instance(Object* value) noexcept {

@@ -21,11 +21,6 @@ constexpr int kDeepest = 8;  // of plain values in a library's class
 
 bool is_text_key(Object* key) noexcept { return is_exactly(key, g_api.PyUnicode_Type); }
 
-bool is_library_function(Object* function) noexcept {
-  const FunctionParts parts = function_parts(function);
-  return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
-}
-
 // Does a module hold the class under the name that the class says it has there? Of C's it is taken to.
 bool is_held_by(Object* globals, Object* type) noexcept {
   Object* name = type::is_heap(type) ? field<Object*>(type, type::g_texts[1]) : nullptr;
@@ -58,9 +53,25 @@ bool is_c_descriptor(Object* type) noexcept {
          type == g_api.PyWrapperDescr_Type || type == g_api.PyClassMethodDescr_Type;
 }
 
+// Null: its instances are not laid out as one reference behind their head.
+Object* view_type(const char* module, const char* name) noexcept {
+  Object* const type = module_member(module, name);
+  return type != nullptr && is_type(type) && type::basic_size(type) == 24 && type::dict_offset(type) == 0 ? type
+                                                                                                          : nullptr;
+}
+
+bool is_method_wrapper(Object* type) noexcept {
+  return type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type || type == g_api.PyProperty_Type;
+}
+
 bool is_container(Object* value) noexcept { return is(exact_kind(type_of(value)), kMutable); }
 
 }  // namespace
+
+bool is_library_function(Object* function) noexcept {
+  const FunctionParts parts = function_parts(function);
+  return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
+}
 
 Kind exact_kind(Object* type) noexcept {
   static const Object* const known[] = {
@@ -190,11 +201,7 @@ class ClassDigest {
 
   // A function of the user's, also one that was put into a library's class.
   static bool is_users_function(Object* value) noexcept {
-    Object* type = type_of(value);
-    if (is_function(value)) return !is_library_function(value);
-    const bool wrapper =
-        type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type || type == g_api.PyProperty_Type;
-    Object* function = wrapper ? wrapped_function(value) : nullptr;
+    Object* function = is_method_wrapper(type_of(value)) ? wrapped_function(value) : value;
     return function != nullptr && is_function(function) && !is_library_function(function);
   }
 
@@ -215,10 +222,8 @@ class ClassDigest {
     if (is_function(value)) {
       return function_parts(value).closure != nullptr || !is_library_function(value);
     }
-    const bool wrapper =
-        type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type || type == g_api.PyProperty_Type;
     // What the interpreter and the libraries write into a class (__annotations__, _abc_impl, ...) is made once.
-    return wrapper || !(is_dunder(name) || text_is(name, "_abc_impl"));
+    return is_method_wrapper(type) || !(is_dunder(name) || text_is(name, "_abc_impl"));
   }
 
   void put_value(Object* value, int depth);

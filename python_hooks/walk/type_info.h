@@ -1,5 +1,6 @@
-// What the walk knows of a class: how to read its instances, and in few bytes what the class itself is like now. Kept
-// for the process, and made anew when the class or one of its bases has changed. With the GIL.
+// Tells for each class how a walk reads its instances, and keeps a digest of all that the class and its bases define.
+// An entry lives as long as the process; a change of the class or of one of its bases renews it. With the GIL, after
+// check_objects().
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ enum class Kind : std::uint8_t {
 #undef GRAPE_KIND
 };
 
-// Of a kind; several as a mask.
+// Traits of a kind, combined as a mask.
 enum Trait : std::uint16_t {
   kCounted = 1 << 0,     // has an identity: written once in a walk, then referred to
   kBase = 1 << 1,        // classes made in Python may have it as their base
@@ -67,6 +68,8 @@ struct TypeInfo {
 // By these names other libraries get memory by its address.
 constexpr const char* kArrayInterfaces[] = {"__array_interface__", "__array_struct__", "__cuda_array_interface__"};
 
+// Is the Python function's code a library's? `function`: see is_function().
+bool is_library_function(Object* function) noexcept;
 // By the module that the class says it is from; by its functions where no module goes by that name, or it does not hold
 // the class: types.new_class, or who copies a name, says so of classes of the user's.
 bool is_library_class(Object* type) noexcept;

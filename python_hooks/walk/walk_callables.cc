@@ -3,7 +3,6 @@
 #include <cstring>
 #include <vector>
 
-#include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/walk/identity.h"
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/walker.h"
@@ -17,17 +16,11 @@ bool is_function_record(Object* object) noexcept {
   return std::strcmp(name, "PyCapsule") == 0 || std::strstr(name, "pybind11_detail_function_record") != nullptr;
 }
 
-bool is_librarys_function(Object* object) noexcept {
-  if (!is_function(object)) return false;
-  const FunctionParts parts = function_parts(object);
-  return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
-}
-
 }  // namespace
 
 bool Walker::function(Object* function, Kind, const Path& path) {
   const FunctionParts parts = function_parts(function);
-  if (parts.closure == nullptr && origin_of(parts.code, parts.globals) != CodeOrigin::kUser) {
+  if (parts.closure == nullptr && is_library_function(function)) {
     return by_identity(function) && function_texts(function, path) && function_attributes(function, path);
   }
   put_identity(parts.code);
@@ -107,7 +100,7 @@ bool Walker::cached_property(Object* property, Kind, const Path& path) {
 bool Walker::cache(Object* cache, Kind, const Path& path) {
   Object* own = instance_dict(cache);
   Object* function = own != nullptr ? dict_item(own, "__wrapped__") : nullptr;
-  if (function != nullptr && is_librarys_function(function)) return by_identity(cache);
+  if (function != nullptr && is_function(function) && is_library_function(function)) return by_identity(cache);
   if (watch_ != nullptr) watch_->object(cache);
   if (!attributes(cache, own, path)) return false;
   // Its results may be dictionaries as well; its own two are told last.

@@ -107,12 +107,13 @@ bool Walker::dict_in_any_order(Object* dict, const Path& path) {
 bool Walker::set_in_any_order(Object* set) {
   put(static_cast<std::uint32_t>(set_size(set)));
   std::vector<cache::Digest> elements;
-  each_item(set, Kind::kSet, [&](Object*, Object* item, std::size_t) {
+  std::vector<Item> items;
+  items_of(set, Kind::kSet, items);
+  for (const Item& item : items) {
     Walk element = Walk::portable(walk_.keep_addresses_);
-    const bool plain = is_plain_value(item) && element.add(item, "an element");
-    elements.push_back(plain ? digest_of(element.bytes()) : cache::Digest{portable_name(item), 0});
-    return true;
-  });
+    const bool plain = is_plain_value(item.value) && element.add(item.value, "an element");
+    elements.push_back(plain ? digest_of(element.bytes()) : cache::Digest{portable_name(item.value), 0});
+  }
   put(digest_of_all(std::move(elements)));
   return true;
 }

@@ -65,11 +65,12 @@ void Watch::items(Object* container, Kind kind) {
     words_.push_back(bits(part));
     if (part != nullptr && is_constant(part)) keep(part);
   };
-  each_item(container, read_as, [&](Object* key, Object* item, std::size_t) {
-    if (keyed) add(key);
-    add(item);
-    return true;
-  });
+  std::vector<Item> now;
+  items_of(container, read_as, now);
+  for (const Item& item : now) {
+    if (keyed) add(item.key);
+    add(item.value);
+  }
 }
 
 bool Watch::items_hold(const Entry& entry) const noexcept {

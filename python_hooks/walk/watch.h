@@ -1,11 +1,11 @@
-// The quick check of what a walk has seen: versions of dictionaries and classes, the items of lists, the memory of
-// tensors, one after the other as the walk met them. What holds something comes before what it holds, so that no
-// pointer is followed that may be dead: as long as all before it is as it was, an object is alive. With the GIL.
+// Checks quickly whether all that a walk has read is unchanged: versions of dictionaries and classes, items of lists,
+// memory of tensors. The order of the checks is the order of the walk: a container is checked before its items. So no
+// check follows a dead pointer: an object is alive as long as everything before it is unchanged. With the GIL.
 //
-// Dictionaries that report their changes (dict_reports.h) are looked at only when one of them did.
+// A dictionary that reports its changes (dict_reports.h) is checked only after a report.
 //
-// Only immutable plain values are kept alive (and code objects, weak references, tuples of such), so that an equal
-// address means the same value.
+// A watch keeps alive only plain immutable values, code objects, weak references and tuples of these: an equal address
+// then means the same value.
 #pragma once
 
 #include <cstdint>
