@@ -276,8 +276,13 @@ bool Walker::optional(Object* object, const Path& path) {
   return true;
 }
 
-const Walker::Row Walker::kRows[] = {
-#define GRAPE_KIND(name, type, traits, ...) {&Walker::__VA_ARGS__},
+// Of the last columns of kinds.def.
+#define GRAPE_WRITE(write, ...) write
+#define GRAPE_PARTS(write, ...) \
+  { __VA_ARGS__ }
+
+const char* const Walker::kParts[][kMostParts + 1] = {
+#define GRAPE_KIND(name, type, traits, ...) GRAPE_PARTS(__VA_ARGS__, nullptr),
 #include "python_hooks/walk/kinds.def"
 #undef GRAPE_KIND
 };
@@ -292,7 +297,14 @@ bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& pat
 
 bool Walker::content(Object* object, Kind kind, const Path& path) {
   put(kind);
-  return (this->*kRows[static_cast<std::size_t>(kind)].write)(object, kind, path);
+  switch (kind) {
+#define GRAPE_KIND(name, type, traits, ...) \
+  case Kind::k##name:                       \
+    return GRAPE_WRITE(__VA_ARGS__, )(object, kind, path);
+#include "python_hooks/walk/kinds.def"
+#undef GRAPE_KIND
+  }
+  return false;
 }
 
 bool Walker::opaque(Object* object, Kind, const Path& path) {
@@ -373,8 +385,8 @@ bool Walker::device(Object* device, Kind, const Path&) {
 }
 
 bool Walker::parts(Object* object, Kind kind, const Path& path) {
-  const char* const* const names = kRows[static_cast<std::size_t>(kind)].parts;
-  for (std::size_t i = 0; i < kMostParts && names[i] != nullptr; ++i) {
+  const char* const* const names = kParts[static_cast<std::size_t>(kind)];
+  for (std::size_t i = 0; names[i] != nullptr; ++i) {
     const std::size_t at = kHead + i * sizeof(Object*);
     if (watch_ != nullptr) watch_->reference(object, at);
     const Path part = names[i] == kItem ? path.item(i) : names[i] == kSame ? path : path.attribute(names[i]);

@@ -64,12 +64,7 @@ class Walker {
   // How a path names a part of an object: by its number, not at all, or else as an attribute.
   static constexpr char kItem[] = "[]", kSame[] = "";
   static constexpr std::size_t kHead = 16, kMostParts = 3;  // bytes ahead of the parts; how many there are
-  // A row of kinds.def.
-  struct Row {
-    bool (Walker::*write)(Object*, Kind, const Path&);
-    const char* parts[kMostParts] = {};  // null: no more
-  };
-  static const Row kRows[];
+  static const char* const kParts[][kMostParts + 1];        // of each kind, as kinds.def says; null: no more
 
   // What is written is gathered here and goes to the walk in pieces.
   void put(const void* data, std::size_t size) {
@@ -172,13 +167,17 @@ class Walker {
 template <typename Each>
 bool Walker::items(Object* object, Kind kind, const Path& path, const Each& each) {
   if (watch_ != nullptr) watch_->items(object, kind);
-  const bool keyed = is(kind, kKeyed), in_set = kind == Kind::kSet || kind == Kind::kFrozenSet;
-  if (!keyed) put(static_cast<std::uint32_t>(size_of(object, kind)));
-  const bool taken = each_item(object, kind, [&](Object* key, Object* item, std::size_t index) {
-    if (keyed) return each(key, path.note("a key")) && each(item, path.key(key));
-    return each(item, in_set ? path.note("an element") : path.item(index));
+  if (!is(kind, kKeyed)) {
+    const bool in_set = kind == Kind::kSet || kind == Kind::kFrozenSet;
+    put(static_cast<std::uint32_t>(size_of(object, kind)));
+    return each_item(object, kind, [&](Object*, Object* item, std::size_t index) {
+      return in_set ? each(item, path.note("an element")) : each(item, path.item(index));
+    });
+  }
+  const bool taken = each_item(object, kind, [&](Object* key, Object* item, std::size_t) {
+    return each(key, path.note("a key")) && each(item, path.key(key));
   });
-  if (keyed) put(Mark::kEnd);
+  put(Mark::kEnd);
   return taken;
 }
 
