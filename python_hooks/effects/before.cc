@@ -72,21 +72,19 @@ class Taker {
   }
 
   bool take_class(std::uint32_t place) {
-    ObjectBefore& known = state_.objects[place];
-    known.kept = Kept::kClass;
+    state_.objects[place].kept = Kept::kClass;
     std::vector<Item> definitions;
-    definitions_of(known.object, definitions);
-    keep_items(place, definitions, [&](std::size_t i) { return attribute_label(definitions[i].key); });
+    definitions_of(state_.objects[place].object, definitions);
+    keep(&ObjectBefore::items, place, definitions, [&](std::size_t i) { return attribute_label(definitions[i].key); });
     return true;
   }
 
   void take_slots(std::uint32_t place) {
-    ObjectBefore& known = state_.objects[place];
-    for (const TypeInfo::Slot& slot : known.slot_places) {
-      Object* const value = slot_at(known.object, slot.offset);
-      known.slots.push_back(entry(nullptr, value));
-      adopt(place, value, [&] { return std::string(".") + slot.name; });
-    }
+    const ObjectBefore& known = state_.objects[place];
+    std::vector<Item> slots;
+    for (const TypeInfo::Slot& slot : known.slot_places) slots.push_back({nullptr, slot_at(known.object, slot.offset)});
+    keep(&ObjectBefore::slots, place, slots,
+         [&](std::size_t i) { return "." + std::string(known.slot_places[i].name); });
   }
 
   bool take_attributes(std::uint32_t place) {
@@ -97,36 +95,32 @@ class Taker {
       known.dict.value = instance_dict(known.object);
       known.dict.held = Strong(known.dict.value);
     }
-    for (const Item& item : entries) {
-      known.attributes.push_back(entry(item.key, item.value));
-      adopt(place, item.value, [&] { return attribute_label(item.key); });
-    }
+    keep(&ObjectBefore::attributes, place, entries, [&](std::size_t i) { return attribute_label(entries[i].key); });
     return true;
   }
 
   bool take_items(std::uint32_t place) {
-    ObjectBefore& known = state_.objects[place];
+    const ObjectBefore& known = state_.objects[place];
     std::vector<Item> items;
-    if (!items_of(known.object, known.shape.content, items)) return refuse(refusal::items_unreadable, place);
-    keep_items(place, items, [&](std::size_t i) { return item_label(items[i], i); });
+    if (!items_of(known.object, known.shape.kind, items)) return refuse(refusal::items_unreadable, place);
+    keep(&ObjectBefore::items, place, items, [&](std::size_t i) { return item_label(items[i], i); });
     return true;
   }
 
   bool take_referents(std::uint32_t place) {
     std::vector<Item> referents;
-    if (!referents_of(state_.objects[place].object, referents)) {
-      return refuse(refusal::referents_unknown, place);
-    }
-    keep_items(place, referents, [](std::size_t) { return std::string("'s own object"); });
+    if (!referents_of(state_.objects[place].object, referents)) return refuse(refusal::referents_unknown, place);
+    keep(&ObjectBefore::items, place, referents, [](std::size_t) { return std::string("'s own object"); });
     return true;
   }
 
   template <typename Label>
-  void keep_items(std::uint32_t place, const std::vector<Item>& items, const Label& label) {
-    ObjectBefore& known = state_.objects[place];
-    known.items.reserve(items.size());
+  void keep(std::vector<Entry> ObjectBefore::*into, std::uint32_t place, const std::vector<Item>& items,
+            const Label& label) {
+    std::vector<Entry>& entries = state_.objects[place].*into;
+    entries.reserve(items.size());
     for (std::size_t i = 0; i < items.size(); ++i) {
-      known.items.push_back(entry(items[i].key, items[i].value));
+      entries.push_back(entry(items[i].key, items[i].value));
       adopt(place, items[i].value, [&] { return label(i); });
     }
   }

@@ -1,4 +1,4 @@
-// What a Before remembers. Internal to python_hooks/state.
+// What a Before remembers. Internal to python_hooks/effects.
 #pragma once
 
 #include <cstdint>

@@ -75,7 +75,7 @@ std::uint32_t Describer::describe_new(Object* object) {
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   const Kind kind = info->kind;
-  if (kind == Kind::kType || kind == Kind::kEnum) return add(ValueKind::kIdentity, object, 0);
+  if (is(kind, kByIdentity)) return add(ValueKind::kIdentity, object, 0);
   const auto place = before_.places.find(object);
   const bool argument = place != before_.places.end() && before_.alive(place->second);
   if (of_module_.count(object) != 0) {
@@ -100,20 +100,17 @@ std::uint32_t Describer::describe_instance(Object* object, const Shape& shape,
   out_.nodes[index].shape = shape;
   known_[object] = index;  // for parts that refer back to it
   expect(index, object);
-  if (shape.content == Content::kDeque) {
+  if (shape.kind == Kind::kDeque) {
     const std::ptrdiff_t most = deque_limit(object);
     const Reference limit(most >= 0 ? g_api.PyLong_FromLong(most) : nullptr);
     out_.nodes[index].limit = Strong(limit ? limit.get() : g_api._Py_NoneStruct);
   }
-  std::vector<Link> items, attributes, slot_links;
-  if (!describe_attributes(object, attributes) || !describe_slots(object, slots, slot_links) ||
-      !describe_items(object, shape.content, items)) {
-    return kNoNode;
-  }
-  Node& node = out_.nodes[index];
-  node.items = append(items);
-  node.attributes = append(attributes);
-  node.slots = append(slot_links);
+  std::vector<Link> links;
+  if (!describe_attributes(object, links) || !describe_slots(object, slots, links)) return kNoNode;
+  const std::size_t before_items = links.size();
+  if (!describe_items(object, shape.kind, links)) return kNoNode;
+  out_.nodes[index].items = static_cast<std::uint32_t>(links.size() - before_items);
+  out_.nodes[index].links = append(links);
   return index;
 }
 
@@ -127,18 +124,13 @@ bool Describer::describe_attributes(Object* object, std::vector<Link>& links) {
   std::vector<Item> entries;
   Object* dict = instance_dict(object);
   if (!read_attributes(object, entries) || (dict != nullptr && reference_count(dict) != 1)) {
-    refuse(refusal::dict_not_its_own, type::name(type_of(object)));
-    return false;
+    return refuse(refusal::dict_not_its_own, type::name(type_of(object)));
   }
   for (const Item& entry : entries) {
     if (!is_exactly(entry.key, g_api.PyUnicode_Type)) {
-      refuse(refusal::attribute_without_name, type::name(type_of(object)));
-      return false;
+      return refuse(refusal::attribute_without_name, type::name(type_of(object)));
     }
-    Link link;
-    link.key = Strong(entry.key);
-    if (!describe_part(entry.value, attribute_label(entry.key), link)) return false;
-    links.push_back(std::move(link));
+    if (!describe_part({Link::Place::kAttribute, Strong(entry.key)}, entry.value, links)) return false;
   }
   return true;
 }
@@ -146,82 +138,56 @@ bool Describer::describe_attributes(Object* object, std::vector<Link>& links) {
 bool Describer::describe_slots(Object* object, const std::vector<TypeInfo::Slot>& slots, std::vector<Link>& links) {
   for (const TypeInfo::Slot& slot : slots) {
     Object* const value = slot_at(object, slot.offset);
-    if (value == nullptr) continue;
-    Link link;
-    link.offset = slot.offset;
-    link.slot = slot.name;
-    if (!describe_part(value, "." + link.slot, link)) return false;
-    links.push_back(std::move(link));
+    const Link link{Link::Place::kSlot, Strong(), slot.offset, slot.name};
+    if (value != nullptr && !describe_part(link, value, links)) return false;
   }
   return true;
 }
 
-bool Describer::describe_items(Object* object, Content content, std::vector<Link>& links) {
+bool Describer::describe_items(Object* object, Kind kind, std::vector<Link>& links) {
   std::vector<Item> items;
-  if (!items_of(object, content, items)) {
-    refuse(refusal::items_of_object_unreadable, type::name(type_of(object)));
-    return false;
-  }
-  if (content == Content::kSet && (items.size() > 1 || (items.size() == 1 && !is_plain_key(items[0].value)))) {
-    refuse(refusal::order_of_set);
-    return false;
+  const char* const type = type::name(type_of(object));
+  if (!items_of(object, kind, items)) return refuse(refusal::items_of_object_unreadable, type);
+  if (kind == Kind::kSet && (items.size() > 1 || (items.size() == 1 && !is_plain_key(items[0].value)))) {
+    return refuse(refusal::order_of_set);
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (items[i].value == nullptr) {  // C code can leave it so
-      refuse(refusal::items_not_set, type::name(type_of(object)));
-      return false;
-    }
-    Link link;
-    if (items[i].key != nullptr && !describe_key(items[i].key, link)) return false;
-    if (!describe_part(items[i].value, item_label(items[i], i), link)) return false;
-    links.push_back(std::move(link));
+    const Item& item = items[i];
+    if (item.value == nullptr) return refuse(refusal::items_not_set, type);  // C code can leave it so
+    if (item.key != nullptr && !good_key(item.key)) return false;
+    if (!describe_part({Link::Place::kItem, Strong(item.key), i}, item.value, links)) return false;
   }
   return true;
 }
 
-bool Describer::describe_part(Object* value, const std::string& label, Link& link) {
+bool Describer::describe_part(Link link, Object* value, std::vector<Link>& links) {
   const std::size_t length = path_.size();
-  path_ += label;
+  path_ += link.label();
   link.node = describe_at_path(value);
   path_.resize(length);
-  return link.node != kNoNode;
+  links.push_back(std::move(link));
+  return links.back().node != kNoNode;
 }
 
 // Keys are kept as they are, so they must be such that everybody may have them.
-bool Describer::describe_key(Object* key, Link& link) {
+bool Describer::good_key(Object* key) {
   if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) {
-    refuse(refusal::key_of_type, type::name(type_of(key)));
-    return false;
+    return refuse(refusal::key_of_type, type::name(type_of(key)));
   }
-  if (has_nan(key)) {
-    refuse(refusal::key_with_nan);
-    return false;
-  }
-  link.key = Strong(key);
-  return true;
+  return !has_nan(key) || refuse(refusal::key_with_nan);
 }
 
 // Neither a container nor an instance: the walk writes down what is immutable.
 std::uint32_t Describer::describe_other(Object* object, Kind kind) {
-  switch (kind) {
-    case Kind::kFunction:
-      return add(ValueKind::kIdentity, object, 0);
-    case Kind::kFrozenSet:
-    case Kind::kModule:
-    case Kind::kBuiltin:
-    case Kind::kDescriptor:
-    case Kind::kTorchConstant:
-    case Kind::kTorchDevice:
-    case Kind::kTorchSize: {
-      Walk walk(true);
-      const bool understood = walk.add(object, path_.c_str()) && walk.tensors().empty();
-      const bool itself = walk.objects().size() == 1 && walk.objects()[0] == object;
-      if (!understood || !(walk.objects().empty() || itself)) break;
+  if (kind == Kind::kFunction) return add(ValueKind::kIdentity, object, 0);
+  if (is(kind, kByForm)) {
+    Walk walk(true);
+    const bool understood = walk.add(object, path_.c_str()) && walk.tensors().empty();
+    const bool itself = walk.objects().size() == 1 && walk.objects()[0] == object;
+    if (understood && (walk.objects().empty() || itself)) {
       out_.forms.push_back(walk.bytes());
       return add(ValueKind::kForm, object, static_cast<std::uint32_t>(out_.forms.size() - 1));
     }
-    default:
-      break;
   }
   return refuse(refusal::not_made_again, type::name(type_of(object)));
 }
@@ -230,9 +196,9 @@ std::uint32_t Describer::describe_other(Object* object, Kind kind) {
 bool Describer::has_made_parts(const Node& node) const {
   if (node.kind == ValueKind::kMade || node.kind == ValueKind::kView) return true;
   if (node.kind != ValueKind::kBuilt) return false;
-  if (!node.shape.exact || node.shape.content != Content::kTuple) return true;
-  for (std::uint32_t i = 0; i < node.items.count; ++i) {
-    if (has_made_parts(out_.nodes[out_.links[node.items.first + i].node])) return true;
+  if (!node.shape.exact || node.shape.kind != Kind::kTuple) return true;
+  for (std::uint32_t i = 0; i < node.links.count; ++i) {
+    if (has_made_parts(out_.nodes[out_.links[node.links.first + i].node])) return true;
   }
   return false;
 }
@@ -269,8 +235,7 @@ bool Describer::tells_no_addresses() {
   for (const auto& [number, path] : large_numbers_) {
     if (!is_address(number)) continue;
     path_ = path;
-    refuse(refusal::number_is_address);
-    return false;
+    return refuse(refusal::number_is_address);
   }
   return true;
 }
@@ -284,8 +249,7 @@ bool Describer::held_by_nobody_else() {
     const std::uint32_t native = tensor && held_by_native_code(made->second.object) ? 1 : 0;
     if (reference_count(made->second.object) > made->second.references + native) {
       path_ = made->second.path;
-      refuse(refusal::held_elsewhere, type::name(type_of(made->second.object)));
-      return false;
+      return refuse(refusal::held_elsewhere, type::name(type_of(made->second.object)));
     }
   }
   return true;

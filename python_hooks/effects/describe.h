@@ -1,4 +1,4 @@
-// Describes values that a call left behind, so that they can be made again. Internal to python_hooks/state.
+// Describes values that a call left behind, so that they can be made again. Internal to python_hooks/effects.
 #pragma once
 
 #include <string>
@@ -69,9 +69,9 @@ class Describer {
   std::uint32_t describe_other(Object* object, Kind kind);
   bool describe_attributes(Object* object, std::vector<Link>& links);
   bool describe_slots(Object* object, const std::vector<TypeInfo::Slot>& slots, std::vector<Link>& links);
-  bool describe_items(Object* object, Content content, std::vector<Link>& links);
-  bool describe_part(Object* value, const std::string& label, Link& link);
-  bool describe_key(Object* key, Link& link);
+  bool describe_items(Object* object, Kind kind, std::vector<Link>& links);
+  bool describe_part(Link link, Object* value, std::vector<Link>& links);
+  bool good_key(Object* key);
   Range append(std::vector<Link>& links);
 
   void note_number(Object* value);
@@ -82,11 +82,15 @@ class Describer {
   std::uint32_t add(ValueKind kind, Object* held, std::uint32_t index);
   void expect(std::uint32_t node, Object* object);
   bool has_made_parts(const Node& node) const;
-  // With the path and `parts`; the first refusal is kept. Gives kNoNode.
+  struct Refused {
+    operator std::uint32_t() const noexcept { return kNoNode; }
+    operator bool() const noexcept { return false; }
+  };
+  // With the path and `parts`; the first refusal is kept.
   template <std::size_t count, typename... Parts>
-  std::uint32_t refuse(refusal::Form<count> form, const Parts&... parts) {
+  Refused refuse(refusal::Form<count> form, const Parts&... parts) {
     if (!refusal_) refusal_ = refusal::make(form, path_, parts...);
-    return kNoNode;
+    return {};
   }
 
   const BeforeState& before_;

@@ -18,8 +18,7 @@ std::uint64_t end_of(const TensorView& view) {
   return static_cast<std::uint64_t>(last + 1) * view.item_bytes;
 }
 
-template <typename Shaped>
-void take_form(const TensorView& view, Shaped& out) {
+void take_form(const TensorView& view, TensorForm& out) {
   out.offset = view.offset;
   out.sizes.assign(view.sizes, view.sizes + view.dimensions);
   out.strides.assign(view.strides, view.strides + view.dimensions);
@@ -115,13 +114,10 @@ bool Describer::describe_tensor_attributes(Object* tensor, std::uint32_t node) {
   const bool readable = read_attributes(tensor, entries);
   const bool plain = readable && std::all_of(entries.begin(), entries.end(),
                                              [](const Item& entry) { return is_plain_value(entry.value); });
-  if (!plain) {
-    refuse(refusal::tensor_with_attributes);
-    return false;
-  }
+  if (!plain) return refuse(refusal::tensor_with_attributes);
   std::vector<Link> links;
   if (!describe_attributes(tensor, links)) return false;
-  out_.nodes[node].attributes = append(links);
+  out_.nodes[node].links = append(links);
   return true;
 }
 
@@ -177,12 +173,10 @@ bool Describer::find_memory(const TensorView& view, const void* base, const Memo
   for (const Memory& memory : memory_) {
     if (memory.address >= view.storage + view.storage_bytes || view.storage >= memory.address + memory.bytes) continue;
     if (memory.address != view.storage || memory.bytes != view.storage_bytes) {
-      refuse(refusal::storage_overlaps);
-      return false;
+      return refuse(refusal::storage_overlaps);
     }
     if (found != nullptr && (found->module_tensor == nullptr) != (memory.module_tensor == nullptr)) {
-      refuse(refusal::memory_of_both);
-      return false;
+      return refuse(refusal::memory_of_both);
     }
     const int near = nearness(memory, counter, base);
     if (near > nearest) {
@@ -218,8 +212,7 @@ bool Describer::describe_base(const TensorView& view, View& made) {
   const Reference base(new_reference_to_base(view.object));
   if (!base) {
     if (view.keys == keys_of_alias(of, made)) return true;
-    refuse(refusal::view_of_other_inference_mode);
-    return false;
+    return refuse(refusal::view_of_other_inference_mode);
   }
   const void* const identity = identity_of_tensor(base.get());
   made.is_view = !made.own_version &&
@@ -234,10 +227,7 @@ bool Describer::relate_views() {
   for (std::size_t i = 0; i < based_.size(); ++i) {
     const Based view = based_[i];
     path_ = view.path;
-    if (!is_in_memory_of_base(view.tensor)) {
-      refuse(refusal::view_in_other_memory);
-      return false;
-    }
+    if (!is_in_memory_of_base(view.tensor)) return refuse(refusal::view_in_other_memory);
     const auto index = [&] { return index_in(view.made ? made_tensors_ : view_tensors_, view.base); };
     if (index() < 0 && !describe_hidden(view)) return false;
     (view.made ? out_.made[view.index].view_of : out_.views[view.index].view_of) = index();
@@ -310,8 +300,7 @@ bool Describer::is_hidden(Object* base, const void* identity) {
   const auto place = before_.places.find(base);
   const bool known = of_module_.count(base) != 0 || (place != before_.places.end() && before_.alive(place->second));
   if (plain && !known && owners <= expected && reference_count(base) <= references) return true;
-  refuse(refusal::view_of_held);
-  return false;
+  return refuse(refusal::view_of_held);
 }
 
 // Tensors of the arguments' or the module's memory that have a version of their own may have it in common.
@@ -321,10 +310,7 @@ bool Describer::share_own_versions() {
     const VersionCounter* const counter = view_counters_[i];
     view.as_first = static_cast<std::uint32_t>(i);
     if (!view.own_version || view.view_of >= 0 || counter == nullptr) continue;
-    if (versions_.count(counter) != 0) {
-      refuse(refusal::version_in_other_memory);
-      return false;
-    }
+    if (versions_.count(counter) != 0) return refuse(refusal::version_in_other_memory);
     for (std::size_t first = 0; first < i && view.as_first == i; ++first) {
       const View& other = out_.views[first];
       const bool alike = view_counters_[first] == counter && other.own_version && other.view_of < 0;

@@ -164,14 +164,15 @@ bool EffectFinder::unchanged(const std::vector<Item>& items) const {
   return true;
 }
 
-bool EffectFinder::add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value,
+bool EffectFinder::add(Action action, Kind of, Object* key, std::size_t at, const std::string& label, Object* value,
                        Order order) {
   Effect effect;
   effect.action = action;
+  effect.of = of;
   effect.place = place_;
   effect.type = known().type;
   effect.key = Strong(key);
-  effect.offset = offset;
+  effect.at = at;
   effect.path = before_.path(place_) + label;
   if (value != nullptr) {
     effect.node = describer_.describe(value, effect.path);
@@ -188,7 +189,8 @@ bool EffectFinder::find_in_slots() {
     Object* const value = slot_at(then.object, slot.offset);
     if (before_.same(then.slots[i], value)) continue;
     const std::string label = std::string(".") + slot.name;
-    if (!let_go(then.slots[i], label) || !add(Action::kSetSlot, nullptr, slot.offset, label, value)) return false;
+    if (!let_go(then.slots[i], label) || !add(Action::kSet, Kind::kPlain, nullptr, slot.offset, label, value))
+      return false;
   }
   return true;
 }
@@ -200,7 +202,7 @@ bool EffectFinder::find_in_attributes() {
     return refuse(refusal::replaced_dict);
   }
   if (dict != nullptr && !dicts_.insert(dict).second) return true;
-  return find_in_dictionary(known().attributes, entries, Action::kSetAttribute, Action::kDeleteAttribute);
+  return find_in_dictionary(known().attributes, entries, Kind::kPlain);
 }
 
 // The next call's would be changed in its place, for all that refer to it. A tensor's is none of its own before there
@@ -212,21 +214,14 @@ bool EffectFinder::replaced_dict(const Object* dict) const {
 }
 
 bool EffectFinder::find_in_items() {
-  const Content content = known().shape.content;
-  if (content == Content::kNothing || (content == Content::kTuple && !known().fleeting)) return true;
+  const Kind kind = known().shape.kind;
+  if (kind == Kind::kPlain || (kind == Kind::kTuple && !known().fleeting)) return true;
   std::vector<Item> items;
-  if (!items_of(known().object, content, items)) return refuse(refusal::items_unreadable);
-  switch (content) {
-    case Content::kList:
-      return find_in_list(items);
-    case Content::kDict:
-      if (!dicts_.insert(known().object).second) return true;
-      return find_in_dictionary(known().items, items, Action::kSetEntry, Action::kDeleteEntry);
-    case Content::kOrderedDict:
-      return find_in_dictionary(known().items, items, Action::kSetOrdered, Action::kDeleteOrdered);
-    default:
-      return unchanged(items) || refuse(refusal::changed_for_good);
-  }
+  if (!items_of(known().object, kind, items)) return refuse(refusal::items_unreadable);
+  if (kind == Kind::kList) return find_in_list(items);
+  if (!is(kind, kKeyed)) return unchanged(items) || refuse(refusal::changed_for_good);
+  if (kind != Kind::kOrderedDict && !dicts_.insert(known().object).second) return true;
+  return find_in_dictionary(known().items, items, kind);
 }
 
 bool EffectFinder::find_in_list(const std::vector<Item>& items) {
@@ -235,25 +230,24 @@ bool EffectFinder::find_in_list(const std::vector<Item>& items) {
   for (std::size_t i = 0; i < common; ++i) {
     if (before_.same(then[i], items[i].value)) continue;
     const std::string label = item_label(items[i], i);
-    if (!let_go(then[i], label) || !add(Action::kSetItem, nullptr, i, label, items[i].value)) return false;
+    if (!let_go(then[i], label) || !add(Action::kSet, Kind::kList, nullptr, i, label, items[i].value)) return false;
   }
   for (std::size_t i = common; i < then.size(); ++i) {
     if (!let_go(then[i], item_label({nullptr, then[i].value}, i))) return false;
   }
   if (items.size() < then.size()) {
     const std::string label = "[" + std::to_string(items.size()) + ":]";
-    return add(Action::kTruncate, nullptr, items.size(), label, nullptr, Order::kLast);
+    return add(Action::kTruncate, Kind::kList, nullptr, items.size(), label, nullptr, Order::kLast);
   }
   for (std::size_t i = common; i < items.size(); ++i) {
-    if (!add(Action::kAppend, nullptr, i, item_label(items[i], i), items[i].value)) return false;
+    if (!add(Action::kAppend, Kind::kList, nullptr, i, item_label(items[i], i), items[i].value)) return false;
   }
   return true;
 }
 
 // Entries that stay in their order keep their place; all others are taken out and put behind them, in their new order.
-bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Action set,
-                                      Action remove) {
-  const bool attributes = set == Action::kSetAttribute;
+bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Kind of) {
+  const bool attributes = of == Kind::kPlain;
   const auto label = [&](Object* key) { return attributes ? attribute_label(key) : item_label({key, nullptr}, 0); };
   std::vector<std::size_t> was;
   if (!match_keys(entries, items, attributes, was)) return false;
@@ -275,14 +269,14 @@ bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const s
     if (staying[i]) continue;
     keys.push_back(key);
     if (!still_there[i] && !let_go(entries[i], label(key))) return false;
-    if (!add(remove, key, 0, label(key), nullptr, still_there[i] ? Order::kNow : Order::kLast)) return false;
+    if (!add(Action::kSet, of, key, 0, label(key), nullptr, still_there[i] ? Order::kNow : Order::kLast)) return false;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     const bool same = was[i] != kNew && before_.same(entries[was[i]], items[i].value);
     if (i < stay && same) continue;
     if (was[i] != kNew && !same && !let_go(entries[was[i]], label(items[i].key))) return false;
     keys.push_back(items[i].key);
-    if (!add(set, items[i].key, 0, label(items[i].key), items[i].value)) return false;
+    if (!add(Action::kSet, of, items[i].key, 0, label(items[i].key), items[i].value)) return false;
   }
   return keys.empty() || good_keys(items, keys, attributes);
 }

@@ -1,4 +1,4 @@
-// What a call changed in its arguments. Internal to python_hooks/state.
+// Finds what a call changed in its arguments. Internal to python_hooks/effects.
 #pragma once
 
 #include <string>
@@ -36,7 +36,7 @@ class EffectFinder {
   bool find_in_slots();
   bool find_in_items();
   bool find_in_list(const std::vector<Item>& items);
-  bool find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Action set, Action remove);
+  bool find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Kind of);
   bool match_keys(const std::vector<Entry>& entries, const std::vector<Item>& items, bool attributes,
                   std::vector<std::size_t>& was);
   bool good_keys(const std::vector<Item>& items, const std::vector<Object*>& named, bool attributes);
@@ -45,7 +45,7 @@ class EffectFinder {
   bool unchanged(const std::vector<Item>& items) const;
   // What only takes away needs no memory: it comes last, when nothing can fail any more.
   enum class Order : std::uint8_t { kNow, kLast };
-  bool add(Action action, Object* key, std::size_t offset, const std::string& label, Object* value,
+  bool add(Action action, Kind of, Object* key, std::size_t at, const std::string& label, Object* value,
            Order order = Order::kNow);
   // With the object's path and `parts`; the first refusal is kept. Gives false.
   template <std::size_t count, typename... Parts>

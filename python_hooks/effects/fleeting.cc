@@ -38,10 +38,12 @@ class Fleeting {
 
  private:
   bool refers_to_any(const ObjectBefore& known) const {
-    const auto is = [this](const Entry& entry) { return is_fleeting(entry.value) || is_fleeting(entry.key.get()); };
-    return std::any_of(known.attributes.begin(), known.attributes.end(), is) ||
-           std::any_of(known.items.begin(), known.items.end(), is) ||
-           std::any_of(known.slots.begin(), known.slots.end(), is);
+    for (const auto* entries : {&known.attributes, &known.items, &known.slots}) {
+      for (const Entry& entry : *entries) {
+        if (is_fleeting(entry.value) || is_fleeting(entry.key.get())) return true;
+      }
+    }
+    return false;
   }
 
   // What the walk has not noted is immutable (a tuple, a bound method), or lives longer than any call.
@@ -141,8 +143,7 @@ bool end_is_seen(Object* object) {
   const TypeInfo* info = type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   // To what is known by what it is, Grape itself refers weakly.
-  return info->kind != Kind::kType && info->kind != Kind::kEnum && info->kind != Kind::kFunction &&
-         info->kind != Kind::kModule && info->kind != Kind::kLogger;
+  return !is(info->kind, kLasting);
 }
 
 bool let_go_of_fleeting(BeforeState& state, const std::vector<bool>& seen, refusal::Refusal& refusal) {

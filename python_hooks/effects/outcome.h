@@ -39,13 +39,17 @@ class Before {
   std::unique_ptr<BeforeState> state_;
 };
 
+struct TensorForm {
+  std::int64_t offset = 0;  // elements
+  std::vector<std::int64_t> sizes, strides;
+  std::int32_t type = 0;
+};
+
 // A tensor that the call made: where its memory lies, and its shape. Whether the storage was allocated during the call
 // is for the caller to ask: also a global one, or the memory of an argument's tensor that the call dropped, comes here.
-struct MadeTensor {
+struct MadeTensor : TensorForm {
   std::uint64_t storage = 0, storage_bytes = 0;  // as observed; an empty one is shared with nobody
-  std::int64_t offset = 0;                       // elements
-  std::vector<std::int64_t> sizes, strides;
-  std::int32_t type = 0, device_type = 0, device_index = 0;
+  std::int32_t device_type = 0, device_index = 0;
   std::uint32_t item_bytes = 0;
   std::uint32_t group = 0;         // tensors with the same number share one storage; numbered in order
   std::uint32_t version = 0;       // how often it was written to

@@ -49,7 +49,9 @@ class Comparison {
 
   bool same_effect(const Effect& a, const Effect& b) {
     path_ = a.path;
-    if (a.action != b.action || a.place != b.place || a.offset != b.offset || !same_key(a.key, b.key)) {
+    const bool one_deletes = a.key.get() != nullptr && (a.node == kNoNode) != (b.node == kNoNode);
+    if (a.action != b.action || a.of != b.of || a.place != b.place || a.at != b.at || one_deletes ||
+        !same_key(a.key, b.key)) {
       return differ(refusal::changed_elsewhere, b.path);
     }
     return same_value(a.node, b.node);
@@ -85,10 +87,9 @@ class Comparison {
         return left.object == right.object || differ(refusal::other_object_of_module);
       case ValueKind::kMade:
         return left.index == right.index && same_tensor(a_.made[left.index], b_.made[right.index]) &&
-               same_links(left.attributes, right.attributes, Part::kAttribute);
+               same_links(left.links, right.links);
       case ValueKind::kView:
-        return same_view(a_.views[left.index], b_.views[right.index]) &&
-               same_links(left.attributes, right.attributes, Part::kAttribute);
+        return same_view(a_.views[left.index], b_.views[right.index]) && same_links(left.links, right.links);
       case ValueKind::kBuilt:
         return same_built(left, right);
     }
@@ -113,60 +114,49 @@ class Comparison {
   }
 
   bool same_tensor(const MadeTensor& a, const MadeTensor& b) {
-    if (a.type != b.type) return differ(refusal::other_tensor_type);
-    if (a.sizes != b.sizes || a.strides != b.strides || a.offset != b.offset) {
-      return differ(refusal::other_tensor_shape);
-    }
-    if (a.device_type != b.device_type || a.device_index != b.device_index) {
-      return differ(refusal::other_tensor_device);
-    }
-    if (a.group != b.group || a.storage_bytes != b.storage_bytes) {
-      return differ(refusal::other_tensor_storage);
-    }
-    if (a.view_of != b.view_of) return differ(refusal::view_of_other_tensor);
-    if (a.version != b.version || a.as_first != b.as_first) {
-      return differ(refusal::other_tensor_version);
-    }
-    return true;
+    return (a.type == b.type || differ(refusal::other_tensor_type)) &&
+           (same_form(a, b) || differ(refusal::other_tensor_shape)) &&
+           ((a.device_type == b.device_type && a.device_index == b.device_index) ||
+            differ(refusal::other_tensor_device)) &&
+           ((a.group == b.group && a.storage_bytes == b.storage_bytes) || differ(refusal::other_tensor_storage)) &&
+           (a.view_of == b.view_of || differ(refusal::view_of_other_tensor)) &&
+           ((a.version == b.version && a.as_first == b.as_first) || differ(refusal::other_tensor_version));
+  }
+
+  static bool same_form(const TensorForm& a, const TensorForm& b) {
+    return a.type == b.type && a.sizes == b.sizes && a.strides == b.strides && a.offset == b.offset;
   }
 
   bool same_view(const View& a, const View& b) {
-    const bool same = a.module_tensor == b.module_tensor && a.place == b.place && a.sizes == b.sizes &&
-                      a.strides == b.strides && a.offset == b.offset && a.type == b.type && a.is_view == b.is_view &&
-                      a.view_of == b.view_of && a.own_version == b.own_version && a.version == b.version &&
-                      a.as_first == b.as_first;
+    const bool same = a.module_tensor == b.module_tensor && a.place == b.place && same_form(a, b) &&
+                      a.is_view == b.is_view && a.view_of == b.view_of && a.own_version == b.own_version &&
+                      a.version == b.version && a.as_first == b.as_first;
     if (!same) return differ(refusal::other_view);
     return a.view_of < 0 ||
            same_view(a_.views[static_cast<std::size_t>(a.view_of)], b_.views[static_cast<std::size_t>(b.view_of)]);
   }
 
   bool same_built(const Node& a, const Node& b) {
-    if (a.held.get() != b.held.get()) return differ(refusal::other_class);
-    if (!same_key(a.limit, b.limit)) return differ(refusal::other_greatest_length);
-    return same_links(a.attributes, b.attributes, Part::kAttribute) && same_links(a.slots, b.slots, Part::kSlot) &&
-           same_links(a.items, b.items, Part::kItem);
+    return (a.held.get() == b.held.get() || differ(refusal::other_class)) &&
+           (same_key(a.limit, b.limit) || differ(refusal::other_greatest_length)) && same_links(a.links, b.links);
   }
 
-  enum class Part : std::uint8_t { kAttribute, kSlot, kItem };
-
-  bool same_links(const Range& a, const Range& b, Part part) {
-    for (std::uint32_t i = 0; i < a.count && i < b.count; ++i) {
-      const Link& left = a_.links[a.first + i];
-      const Link& right = b_.links[b.first + i];
+  bool same_links(const Range& a, const Range& b) {
+    for (std::uint32_t i = 0; i < a.count || i < b.count; ++i) {
+      const Link* const left = i < a.count ? &a_.links[a.first + i] : nullptr;
+      const Link* const right = i < b.count ? &b_.links[b.first + i] : nullptr;
+      if (left == nullptr || right == nullptr || left->place != right->place) {
+        const auto no_other = [](const Link* link) { return link == nullptr || link->place == Link::Place::kItem; };
+        const bool items = no_other(left) && no_other(right);
+        return differ(items ? refusal::other_number_of_items : refusal::other_number_of_attributes);
+      }
       const std::size_t length = path_.size();
-      path_ += label(left, part, i);
-      if (left.offset != right.offset || !same_key(left.key, right.key)) return differ(refusal::not_in_other_run);
-      if (!same_value(left.node, right.node)) return false;
+      path_ += left->label();
+      if (left->at != right->at || !same_key(left->key, right->key)) return differ(refusal::not_in_other_run);
+      if (!same_value(left->node, right->node)) return false;
       path_.resize(length);
     }
-    if (a.count == b.count) return true;
-    return differ(part == Part::kItem ? refusal::other_number_of_items : refusal::other_number_of_attributes);
-  }
-
-  static std::string label(const Link& link, Part part, std::size_t index) {
-    if (part == Part::kSlot) return "." + link.slot;
-    if (part == Part::kItem) return item_label({link.key.get(), nullptr}, index);
-    return attribute_label(link.key.get());
+    return true;
   }
 
   const OutcomeState& a_;

@@ -16,13 +16,13 @@ class Digester {
       put(write.module_tensor != nullptr, write.place, write.times, write.as_first);
     }
     for (const Effect& effect : state_.effects) {
-      put(effect.action, effect.place, effect.offset, effect.node);
+      put(effect.action, effect.of, effect.place, effect.at, effect.node);
       name(effect.type.get());
       value(effect.key.get());
     }
     for (const Node& node : state_.nodes) add(node);
     for (const Link& link : state_.links) {
-      put(link.node, link.offset);
+      put(link.place, link.node, link.at);
       value(link.key.get());
     }
     for (const View& view : state_.views) add(view);
@@ -36,9 +36,12 @@ class Digester {
   void put(const T&... numbers) {
     (walk_.add_bytes(&numbers, sizeof numbers), ...);
   }
-  void put(const std::vector<std::int64_t>& list) {
-    put(list.size());
-    walk_.add_bytes(list.data(), list.size() * sizeof list.front());
+  void put(const TensorForm& form) {
+    put(form.offset, form.type);
+    for (const auto* list : {&form.sizes, &form.strides}) {
+      put(list->size());
+      walk_.add_bytes(list->data(), list->size() * sizeof(std::int64_t));
+    }
   }
   void name(Object* object) { put(object != nullptr ? portable_name(object) : std::uint64_t{0}); }
   // What cannot be walked counts by what it is.
@@ -47,8 +50,7 @@ class Digester {
   }
 
   void add(const Node& node) {
-    put(node.kind, node.shape.content, node.shape.exact, node.index);
-    for (const Range& range : {node.items, node.attributes, node.slots}) put(range.first, range.count);
+    put(node.kind, node.shape.kind, node.shape.exact, node.index, node.links.first, node.links.count, node.items);
     if (node.kind == ValueKind::kPlain) {
       value(node.held.get());
     } else {
@@ -59,17 +61,14 @@ class Digester {
   }
 
   void add(const View& view) {
-    put(view.module_tensor != nullptr, view.place, view.offset, view.type, view.end, view.is_view, view.view_of,
-        view.own_version, view.version, view.as_first);
-    put(view.sizes);
-    put(view.strides);
+    put(view.module_tensor != nullptr, view.place, view.end, view.is_view, view.view_of, view.own_version, view.version,
+        view.as_first);
+    put(static_cast<const TensorForm&>(view));
   }
 
   void add(const MadeTensor& made) {
-    put(made.storage_bytes, made.offset, made.type, made.device_type, made.item_bytes, made.group, made.version,
-        made.as_first, made.view_of);
-    put(made.sizes);
-    put(made.strides);
+    put(made.storage_bytes, made.device_type, made.item_bytes, made.group, made.version, made.as_first, made.view_of);
+    put(static_cast<const TensorForm&>(made));
   }
 
   const OutcomeState& state_;

@@ -56,7 +56,7 @@ class Repeat {
       case ValueKind::kView:
         return shared(views_[node.index]);
       case ValueKind::kBuilt:
-        return new_instance(node.held.get(), node.shape, static_cast<std::ptrdiff_t>(node.items.count));
+        return new_instance(node.held.get(), node.shape, static_cast<std::ptrdiff_t>(node.items));
     }
     return nullptr;
   }
@@ -112,64 +112,59 @@ class Repeat {
 
   bool fill() noexcept {
     for (std::size_t i = 0; i < state_.nodes.size(); ++i) {
-      const Node& node = state_.nodes[i];
-      if (!fill_attributes(node, values_[i])) return false;  // also of tensors
-      if (node.kind != ValueKind::kBuilt) continue;
-      if (!fill_items(node, values_[i])) return false;
-      for (std::uint32_t slot = 0; slot < node.slots.count; ++slot) {
-        const Link& link = state_.links[node.slots.first + slot];
-        exchange_slot(values_[i], link.offset, values_[link.node]);
+      if (!fill(state_.nodes[i], values_[i])) return false;  // also the attributes of tensors
+    }
+    return true;
+  }
+
+  bool fill(const Node& node, Object* object) noexcept {
+    const bool deque = node.kind == ValueKind::kBuilt && node.shape.kind == Kind::kDeque;
+    const std::uint32_t count = node.links.count - (deque ? node.items : 0);  // items come last
+    const Link* const links = state_.links.data() + node.links.first;
+    const bool attributes = count != 0 && links[0].place == Link::Place::kAttribute;  // these come first
+    const Reference dict(attributes ? own_dict(object) : nullptr);
+    if (attributes && !dict) return false;
+    for (const Link* link = links; link != links + count; ++link) {
+      Object* const value = values_[link->node];
+      if (link->place == Link::Place::kSlot) {
+        exchange_slot(object, link->at, value);
+      } else if (link->place == Link::Place::kAttribute ? !put_entry(Kind::kPlain, dict.get(), link->key.get(), value)
+                                                        : !put_item(node.shape, object, *link, value)) {
+        return false;
       }
     }
-    return true;
+    return !deque || fill_deque(node, links + count, object);
   }
 
-  bool fill_attributes(const Node& node, Object* object) noexcept {
-    if (node.attributes.count == 0) return true;
-    const Reference dict(own_dict(object));
-    if (!dict) return false;
-    for (std::uint32_t i = 0; i < node.attributes.count; ++i) {
-      const Link& link = state_.links[node.attributes.first + i];
-      if (g_api.PyDict_SetItem(dict.get(), link.key.get(), values_[link.node]) != 0) return false;
+  // A null value: the entry is taken out. kPlain: of a __dict__.
+  static bool put_entry(Kind kind, Object* dict, Object* key, Object* value) noexcept {
+    if (kind == Kind::kOrderedDict) {
+      return (value != nullptr ? g_api.PyODict_SetItem(dict, key, value) : g_api.PyODict_DelItem(dict, key)) == 0;
     }
-    return true;
+    return (value != nullptr ? g_api.PyDict_SetItem(dict, key, value) : g_api.PyDict_DelItem(dict, key)) == 0;
   }
 
-  bool fill_items(const Node& node, Object* object) noexcept {
-    if (node.shape.content == Content::kDeque) return put_in_deque(node, object);
-    for (std::uint32_t i = 0; i < node.items.count; ++i) {
-      const Link& link = state_.links[node.items.first + i];
-      if (!put_item(node.shape, object, i, link.key.get(), values_[link.node])) return false;
-    }
-    return true;
-  }
-
-  static bool put_item(const Shape& shape, Object* object, std::uint32_t index, Object* key, Object* value) noexcept {
-    switch (shape.content) {
-      case Content::kTuple:
-        new_tuple_data(object)[index] = shared(value);
+  static bool put_item(const Shape& shape, Object* object, const Link& link, Object* value) noexcept {
+    switch (shape.kind) {
+      case Kind::kTuple:
+        new_tuple_data(object)[link.at] = shared(value);
         return true;
-      case Content::kList:
-        return shape.exact ? g_api.PyList_SetItem(object, index, shared(value)) == 0
+      case Kind::kList:
+        return shape.exact ? g_api.PyList_SetItem(object, static_cast<std::ptrdiff_t>(link.at), shared(value)) == 0
                            : g_api.PyList_Append(object, value) == 0;
-      case Content::kDict:
-        return g_api.PyDict_SetItem(object, key, value) == 0;
-      case Content::kOrderedDict:
-        return g_api.PyODict_SetItem(object, key, value) == 0;
-      case Content::kSet:
+      case Kind::kSet:
         return g_api.PySet_Add(object, value) == 0;
       default:
-        return false;
+        return put_entry(shape.kind, object, link.key.get(), value);
     }
   }
 
-  bool put_in_deque(const Node& node, Object* deque) noexcept {
-    const Reference items(g_api.PyTuple_New(static_cast<std::ptrdiff_t>(node.items.count)));
+  bool fill_deque(const Node& node, const Link* links, Object* deque) noexcept {
+    const Reference items(g_api.PyTuple_New(static_cast<std::ptrdiff_t>(node.items)));
     if (!items) return false;
-    for (std::uint32_t i = 0; i < node.items.count; ++i) {
-      new_tuple_data(items.get())[i] = shared(values_[state_.links[node.items.first + i].node]);
-    }
-    return fill_deque(deque, items.get(), node.limit.get());
+    for (std::uint32_t i = 0; i < node.items; ++i) new_tuple_data(items.get())[i] = shared(values_[links[i].node]);
+    const Reference arguments(tuple_of(shared(items.get()), shared(node.limit.get())));
+    return arguments && type::initialise(g_named_types.deque)(deque, arguments.get(), nullptr) == 0;
   }
 
   // What each effect is applied to, and what it replaces: held until all is done, since the end of an object may run
@@ -181,35 +176,23 @@ class Repeat {
       if (!find_target(i, object)) return false;
       old_[i] = replaced_by(effect, targets_[i]);
       g_api.PyErr_Clear();
-      if (old_[i] == nullptr && needs_old(effect.action)) return false;
+      if (old_[i] == nullptr && needs_old(effect)) return false;
     }
     return true;
   }
 
-  static bool of_attribute(Action action) noexcept {
-    return action == Action::kSetAttribute || action == Action::kDeleteAttribute;
-  }
-
-  static bool needs_old(Action action) noexcept {
-    switch (action) {
-      case Action::kDeleteAttribute:
-      case Action::kDeleteEntry:
-      case Action::kDeleteOrdered:
-      case Action::kSetItem:
-      case Action::kTruncate:
-        return true;
-      default:
-        return false;
-    }
+  static bool needs_old(const Effect& effect) noexcept {
+    const bool deletes = effect.key.get() != nullptr && effect.node == kNoNode;
+    return deletes || (effect.of == Kind::kList && effect.action != Action::kAppend);
   }
 
   bool find_target(std::size_t i, Object* object) noexcept {
     const Effect& effect = state_.effects[i];
-    if (!of_attribute(effect.action)) {
+    if (!effect.of_attribute()) {
       targets_[i] = shared(object);
       return true;
     }
-    if (i > 0 && state_.effects[i - 1].place == effect.place && of_attribute(state_.effects[i - 1].action)) {
+    if (i > 0 && state_.effects[i - 1].place == effect.place && state_.effects[i - 1].of_attribute()) {
       targets_[i] = shared(targets_[i - 1]);
       return true;
     }
@@ -218,19 +201,11 @@ class Repeat {
   }
 
   static Object* replaced_by(const Effect& effect, Object* target) noexcept {
-    const auto offset = static_cast<std::ptrdiff_t>(effect.offset);
-    switch (effect.action) {
-      case Action::kSetSlot:
-        return shared(slot_at(target, effect.offset));
-      case Action::kSetItem:
-        return shared(g_api.PyList_GetItem(target, offset));
-      case Action::kAppend:
-        return nullptr;
-      case Action::kTruncate:
-        return g_api.PyList_GetSlice(target, offset, g_api.PyList_Size(target));
-      default:
-        return shared(g_api.PyDict_GetItemWithError(target, effect.key.get()));
-    }
+    const auto at = static_cast<std::ptrdiff_t>(effect.at);
+    if (effect.action == Action::kAppend) return nullptr;
+    if (effect.action == Action::kTruncate) return g_api.PyList_GetSlice(target, at, g_api.PyList_Size(target));
+    if (effect.key.get() != nullptr) return shared(g_api.PyDict_GetItemWithError(target, effect.key.get()));
+    return shared(effect.of == Kind::kList ? g_api.PyList_GetItem(target, at) : slot_at(target, effect.at));
   }
 
   bool apply() noexcept {
@@ -245,60 +220,31 @@ class Repeat {
   }
 
   static bool apply(const Effect& effect, Object* target, Object* value) noexcept {
-    Object* const key = effect.key.get();
-    switch (effect.action) {
-      case Action::kSetAttribute:
-      case Action::kSetEntry:
-        return g_api.PyDict_SetItem(target, key, value) == 0;
-      case Action::kDeleteAttribute:
-      case Action::kDeleteEntry:
-        return g_api.PyDict_DelItem(target, key) == 0;
-      case Action::kSetOrdered:
-        return g_api.PyODict_SetItem(target, key, value) == 0;
-      case Action::kDeleteOrdered:
-        return g_api.PyODict_DelItem(target, key) == 0;
-      case Action::kSetSlot:
-        exchange_slot(target, effect.offset, value);
-        return true;
-      case Action::kSetItem:
-        return g_api.PyList_SetItem(target, static_cast<std::ptrdiff_t>(effect.offset), shared(value)) == 0;
-      case Action::kAppend:
-        return g_api.PyList_Append(target, value) == 0;
-      case Action::kTruncate:
-        return g_api.PyList_SetSlice(target, static_cast<std::ptrdiff_t>(effect.offset), g_api.PyList_Size(target),
-                                     nullptr) == 0;
-    }
-    return false;
+    if (effect.action == Action::kSet) return set(effect, target, value);
+    if (effect.action == Action::kAppend) return g_api.PyList_Append(target, value) == 0;
+    return g_api.PyList_SetSlice(target, static_cast<std::ptrdiff_t>(effect.at), g_api.PyList_Size(target), nullptr) ==
+           0;
   }
 
   static void undo(const Effect& effect, Object* target, Object* old) noexcept {
-    Object* const key = effect.key.get();
-    const auto offset = static_cast<std::ptrdiff_t>(effect.offset);
-    switch (effect.action) {
-      case Action::kSetAttribute:
-      case Action::kSetEntry:
-      case Action::kDeleteAttribute:
-      case Action::kDeleteEntry:
-        old != nullptr ? g_api.PyDict_SetItem(target, key, old) : g_api.PyDict_DelItem(target, key);
-        break;
-      case Action::kSetOrdered:
-      case Action::kDeleteOrdered:
-        old != nullptr ? g_api.PyODict_SetItem(target, key, old) : g_api.PyODict_DelItem(target, key);
-        break;
-      case Action::kSetSlot:
-        exchange_slot(target, effect.offset, old);
-        break;
-      case Action::kSetItem:
-        g_api.PyList_SetItem(target, offset, shared(old));
-        break;
-      case Action::kAppend:
-        g_api.PyList_SetSlice(target, g_api.PyList_Size(target) - 1, g_api.PyList_Size(target), nullptr);
-        break;
-      case Action::kTruncate:
-        g_api.PyList_SetSlice(target, offset, offset, old);
-        break;
+    const auto at = static_cast<std::ptrdiff_t>(effect.at);
+    if (effect.action == Action::kSet) {
+      set(effect, target, old);
+    } else if (effect.action == Action::kAppend) {
+      g_api.PyList_SetSlice(target, g_api.PyList_Size(target) - 1, g_api.PyList_Size(target), nullptr);
+    } else {
+      g_api.PyList_SetSlice(target, at, at, old);
     }
     g_api.PyErr_Clear();
+  }
+
+  static bool set(const Effect& effect, Object* target, Object* value) noexcept {
+    if (effect.key.get() != nullptr) return put_entry(effect.of, target, effect.key.get(), value);
+    if (effect.of == Kind::kList) {
+      return g_api.PyList_SetItem(target, static_cast<std::ptrdiff_t>(effect.at), shared(value)) == 0;
+    }
+    exchange_slot(target, effect.at, value);
+    return true;
   }
 
   const OutcomeState& state_;

@@ -1,4 +1,4 @@
-// What an Outcome knows: how to make the values, and where to put them. Internal to python_hooks/state.
+// What an Outcome knows: how to make the values, and where to put them. Internal to python_hooks/effects.
 #pragma once
 
 #include <cstdint>
@@ -30,30 +30,35 @@ struct Range {
 
 struct Node {
   ValueKind kind = ValueKind::kPlain;
-  Shape shape;                     // kBuilt
-  Strong held;                     // kPlain, kIdentity, kForm: the value; kBuilt: its type
-  Object* object = nullptr;        // kModule: borrowed, lives while the module's guard holds
-  std::uint32_t index = 0;         // kArgument: place; kMade: tensor; kView: view; kForm: form
-  Strong limit;                    // of a deque: its greatest length
-  Range items, attributes, slots;  // kBuilt; kMade, kView: attributes, plain values
+  Shape shape;               // kBuilt
+  Strong held;               // kPlain, kIdentity, kForm: the value; kBuilt: its type
+  Object* object = nullptr;  // kModule: borrowed, lives while the module's guard holds
+  std::uint32_t index = 0;   // kArgument: place; kMade: tensor; kView: view; kForm: form
+  Strong limit;              // of a deque: its greatest length
+  Range links;               // kBuilt: its parts; kMade, kView: attributes, plain values
+  std::uint32_t items = 0;   // how many of the links are items
 };
 
 // A part of a built object.
 struct Link {
-  Strong key;              // of an attribute or of a dictionary's item
-  std::uint32_t node = 0;  // kNoNode: an empty slot
-  std::size_t offset = 0;  // of a slot
-  std::string slot;        // its name
+  enum class Place : std::uint8_t { kAttribute, kSlot, kItem };
+  Place place = Place::kItem;
+  Strong key;                  // of an attribute or of a dictionary's item
+  std::size_t at = 0;          // bytes of a slot; an item's index
+  const char* slot = nullptr;  // its name; the class has it
+  std::uint32_t node = 0;
+
+  std::string label() const {
+    if (place == Place::kSlot) return std::string(".") + slot;
+    return place == Place::kItem ? item_label({key.get(), nullptr}, at) : attribute_label(key.get());
+  }
 };
 
-struct View {
+struct View : TensorForm {
   Object* module_tensor = nullptr;  // borrowed; null: of an argument
   std::uint32_t place = 0;          // the argument's
-  std::vector<std::int64_t> sizes, strides;
-  std::int64_t offset = 0;
-  std::int32_t type = 0;
-  std::uint64_t end = 0;       // bytes of the storage that it needs
-  bool is_view = false;        // autograd knows it as one of the tensor, or of what that is a view of
+  std::uint64_t end = 0;            // bytes of the storage that it needs
+  bool is_view = false;             // autograd knows it as one of the tensor, or of what that is a view of
   std::int32_t view_of = -1;   // autograd knows it as a view of another one of these, by index, which is none itself
   bool own_version = false;    // it does not share the tensor's
   std::uint32_t version = 0;   // of its own: how often it was written to
@@ -61,26 +66,22 @@ struct View {
 };
 
 enum class Action : std::uint8_t {
-  kSetAttribute,
-  kDeleteAttribute,
-  kSetSlot,
-  kSetItem,  // of a list
-  kAppend,
-  kTruncate,  // a list, to `offset` items
-  kSetEntry,  // of a dictionary
-  kDeleteEntry,
-  kSetOrdered,  // of an OrderedDict
-  kDeleteOrdered,
+  kSet,
+  kAppend,    // to a list
+  kTruncate,  // a list, to `at` items
 };
 
 struct Effect {
-  Action action = Action::kSetAttribute;
-  std::uint32_t place = 0;  // the argument's object
-  Strong type;              // its class
-  Strong key;
-  std::size_t offset = 0;        // list index, bytes of a slot
-  std::uint32_t node = kNoNode;  // the new value
+  Action action = Action::kSet;
+  Kind of = Kind::kPlain;        // kPlain: of an attribute, or of a slot (no key); else of an entry or item
+  std::uint32_t place = 0;       // the argument's object
+  Strong type;                   // its class
+  Strong key;                    // of an attribute or entry
+  std::size_t at = 0;            // an item's index, bytes of a slot
+  std::uint32_t node = kNoNode;  // the new value; kNoNode: the attribute or entry is deleted, the slot is empty
   std::string path;              // for people
+
+  bool of_attribute() const noexcept { return of == Kind::kPlain && key.get() != nullptr; }
 };
 
 // Views, writes: the tensor that they are of.

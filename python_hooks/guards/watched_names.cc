@@ -5,7 +5,6 @@
 #include <new>
 #include <string_view>
 
-#include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
 #include "python_hooks/interpreter/texts.h"
@@ -32,10 +31,7 @@ bool calls_an_object(Object* ufunc) noexcept {
 // context variables' values, functions that ran): compiled expressions, operators, kernels, functions of libraries,
 // also with caches.
 bool stands_for_itself(Object* value) noexcept {
-  if (is_function(value)) {
-    const FunctionParts parts = function_parts(value);
-    return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
-  }
+  if (is_function(value)) return is_library_function(value);
   if (type_of(value) == g_named_types.lru_cache) {
     Object* own = instance_dict(value);
     Object* function = own != nullptr ? dict_item(own, "__wrapped__") : nullptr;
@@ -115,25 +111,10 @@ bool is_data(Object* value) {
   Object* type = type_of(value);
   const TypeInfo* info = type_info(type);
   if (info == nullptr) throw std::bad_alloc();
-  switch (info->kind) {
-    case Kind::kPlain:
-      return type != module_member("os", "_Environ");  // see EffectKind::kEnvironment
-    case Kind::kTuple:
-    case Kind::kList:
-    case Kind::kDict:
-    case Kind::kSet:
-    case Kind::kFrozenSet:
-    case Kind::kOrderedDict:
-    case Kind::kDefaultDict:
-    case Kind::kDeque:
-    case Kind::kTensor:
-      return true;
-    case Kind::kOpaque:
-      return info->shows_memory ||
-             (std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type)));
-    default:
-      return info->made_in_python;
-  }
+  if (info->kind == Kind::kPlain) return type != module_member("os", "_Environ");  // see EffectKind::kEnvironment
+  if (info->kind != Kind::kOpaque) return is(info->kind, kData) || info->made_in_python;
+  return info->shows_memory ||
+         (std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type)));
 }
 
 WatchedNames::WatchedNames(Object* dict, bool users, std::string owner, bool module)

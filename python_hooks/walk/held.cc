@@ -5,6 +5,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/identity.h"
+#include "python_hooks/walk/type_info.h"
 #include "python_hooks/walk/walk.h"
 
 namespace grape::python::state {
@@ -14,11 +15,7 @@ constexpr int kDeepest = 4;
 
 bool is_plain(Object* object, int depth) noexcept {
   Object* type = type_of(object);
-  if (type == g_api.PyUnicode_Type || type == g_api.PyLong_Type || type == g_api.PyFloat_Type ||
-      type == g_api.PyBytes_Type || type == g_api.PyComplex_Type || object == g_api._Py_NoneStruct ||
-      object == g_api._Py_EllipsisObject || type == type_of(g_api._Py_TrueStruct)) {
-    return true;
-  }
+  if (is_plain_type(type) || type == g_api.PyRange_Type) return true;
   const TorchType torch = torch_type(type);
   if (torch == TorchType::kConstant || torch == TorchType::kDevice) return true;
   if ((type != g_api.PyTuple_Type && torch != TorchType::kSize) || depth >= kDeepest) return false;

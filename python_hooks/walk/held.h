@@ -1,5 +1,5 @@
-// A value as it was seen, to be told from any other later on, also from one at the same address. Alive are kept: plain
-// immutable values, and what cannot be referred to weakly. With the GIL.
+// Remembers a value, and tells it later from every other value, also from a new one at the same address. Plain
+// immutable values, and objects without weak references, are kept alive. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace grape::python::state {
 
-// None, a number, str, bytes, dtype, device, or a tuple of such.
+// None, a number, str, bytes, range, dtype, device, or a tuple of such.
 bool is_constant(Object* object) noexcept;
 // Two plain values: the same in all that code can read but their addresses?
 bool same_constants(Object* first, Object* second) noexcept;

@@ -7,44 +7,6 @@
 namespace grape::python::state {
 namespace {
 
-bool content_of(Kind kind, Content& content, Object*& base) {
-  const struct {
-    Kind kind;
-    Content content;
-    Object* base;
-  } known[] = {
-      {Kind::kPlain, Content::kNothing, g_api.PyBaseObject_Type},
-      {Kind::kTuple, Content::kTuple, g_api.PyTuple_Type},
-      {Kind::kList, Content::kList, g_api.PyList_Type},
-      {Kind::kDict, Content::kDict, g_api.PyDict_Type},
-      {Kind::kOrderedDict, Content::kOrderedDict, g_named_types.ordered_dict},
-      {Kind::kDefaultDict, Content::kDict, g_named_types.default_dict},
-      {Kind::kSet, Content::kSet, g_api.PySet_Type},
-      {Kind::kDeque, Content::kDeque, g_named_types.deque},
-  };
-  for (const auto& row : known) {
-    if (row.kind != kind) continue;
-    content = row.content;
-    base = row.base;
-    return true;
-  }
-  return false;
-}
-
-// In the order of its own list, which need not be that of its table. No key is looked up: that might run its __eq__.
-bool ordered_items(Object* dict, std::vector<Item>& out) {
-  std::unordered_map<const Object*, Object*> values;
-  std::vector<Item> entries;
-  entries_of(dict, entries);
-  for (const Item& entry : entries) values.emplace(entry.key, entry.value);
-  for (const OrderedNode* node = first_node(dict); node != nullptr; node = node->next) {
-    const auto value = values.find(node->key);
-    if (value == values.end()) return false;
-    out.push_back({node->key, value->second});
-  }
-  return out.size() == entries.size();
-}
-
 int visit(Object* referent, void* out) {
   try {
     static_cast<std::vector<Item>*>(out)->push_back({nullptr, referent});
@@ -78,11 +40,9 @@ bool parts_of(const Object* object, Object* const*& parts, std::size_t& count) n
 bool shape_of(Object* type, Shape& out, std::vector<TypeInfo::Slot>& slots) {
   const TypeInfo* info = type_info(type);
   if (info == nullptr) throw std::bad_alloc();
-  out = Shape{};
-  if (!content_of(info->kind, out.content, out.base)) return false;
-  out.exact = !info->made_in_python;
-  if (out.exact && out.base != type) return false;
-  out.has_dict = type::dict_offset(type) != 0;
+  out = {info->kind, !info->made_in_python, type};
+  if (!is(info->kind, kMadeAgain)) return false;
+  while (type::made_in_python(out.base)) out.base = type::base(out.base);
   slots = info->slots;
   if (info->kind == Kind::kDefaultDict)
     slots.push_back({"default_factory", static_cast<std::uint32_t>(kDefaultFactory)});
@@ -114,38 +74,34 @@ void entries_of(Object* dict, std::vector<Item>& out) {
   while (g_api.PyDict_Next(dict, &position, &entry.key, &entry.value) != 0) out.push_back(entry);
 }
 
-bool items_of(Object* object, Content content, std::vector<Item>& out) {
-  const auto add = [&](Object* const* items, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) out.push_back({nullptr, items[i]});
-  };
-  switch (content) {
-    case Content::kNothing:
-      return true;
-    case Content::kTuple:
-      add(tuple_data(object), item_count(object));
-      return true;
-    case Content::kList:
-      add(list_data(object), item_count(object));
-      return true;
-    case Content::kDict:
-      entries_of(object, out);
-      return true;
-    case Content::kOrderedDict:
-      return ordered_items(object, out);
-    case Content::kSet:
-      for (std::size_t i = 0; i < set_table_size(object); ++i) {
-        if (set_table(object)[i].used()) out.push_back({nullptr, set_table(object)[i].key});
-      }
-      return true;
-    case Content::kDeque:
-      for (std::size_t i = 0; i < item_count(object); ++i) {
-        const Reference item(type::sequence_item(g_named_types.deque, object, static_cast<std::ptrdiff_t>(i)));
-        if (!item) return false;
-        out.push_back({nullptr, item.get()});  // the deque holds it
-      }
-      return true;
+bool is_in_table_order(Object* dict) noexcept {
+  const OrderedNode* node = first_node(dict);
+  std::ptrdiff_t position = 0;
+  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0; node = node->next) {
+    if (node == nullptr || node->key != key) return false;
   }
-  return false;
+  return node == nullptr;
+}
+
+// No key is looked up: that might run its __eq__.
+bool ordered_items(Object* dict, std::vector<Item>& out) {
+  std::unordered_map<const Object*, Object*> values;
+  std::vector<Item> entries;
+  entries_of(dict, entries);
+  for (const Item& entry : entries) values.emplace(entry.key, entry.value);
+  for (const OrderedNode* node = first_node(dict); node != nullptr; node = node->next) {
+    const auto value = values.find(node->key);
+    if (value == values.end()) return false;
+    out.push_back({node->key, value->second});
+  }
+  return out.size() == entries.size();
+}
+
+bool items_of(Object* object, Kind kind, std::vector<Item>& out) {
+  return each_item(object, kind, [&](Object* key, Object* item, std::size_t) {
+    out.push_back({key, item});
+    return true;
+  });
 }
 
 bool referents_of(Object* object, std::vector<Item>& out) {
@@ -169,9 +125,9 @@ bool weakly_held(Object* object) noexcept {
 
 Object* new_instance(Object* type, const Shape& shape, std::ptrdiff_t items) noexcept {
   Object* made = nullptr;
-  if (shape.content == Content::kTuple) {
+  if (shape.kind == Kind::kTuple) {
     made = shape.exact ? g_api.PyTuple_New(items) : type::new_tuple(type, static_cast<std::size_t>(items));
-  } else if (shape.exact && shape.content == Content::kList) {
+  } else if (shape.exact && shape.kind == Kind::kList) {
     made = g_api.PyList_New(items);
   } else if (type == g_api.PyDict_Type) {
     made = g_api.PyDict_New();
@@ -183,25 +139,8 @@ Object* new_instance(Object* type, const Shape& shape, std::ptrdiff_t items) noe
   return made;
 }
 
-bool fill_deque(Object* deque, Object* items, Object* limit) noexcept {
-  const Reference arguments(g_api.PyTuple_New(2));
-  if (!arguments) return false;
-  g_api.Py_IncRef(items);
-  g_api.Py_IncRef(limit);
-  new_tuple_data(arguments.get())[0] = items;
-  new_tuple_data(arguments.get())[1] = limit;
-  return type::initialise(g_named_types.deque)(deque, arguments.get(), nullptr) == 0;
-}
-
 bool is_plain_value(Object* object) noexcept {
-  if (object == g_api._Py_NoneStruct || object == g_api._Py_TrueStruct || object == g_api._Py_FalseStruct ||
-      object == g_api._Py_EllipsisObject) {
-    return true;
-  }
-  for (const Object* const type :
-       {g_api.PyUnicode_Type, g_api.PyLong_Type, g_api.PyFloat_Type, g_api.PyComplex_Type, g_api.PyBytes_Type}) {
-    if (is_exactly(object, type)) return true;
-  }
+  if (is_plain_type(type_of(object))) return true;
   Object* const* parts = nullptr;
   std::size_t count = 0;
   if (!parts_of(object, parts, count)) return false;

@@ -25,7 +25,6 @@ class SeenTable {
     const Slot& slot = slot_of(address);
     return slot.round == round_ ? &slot.number : nullptr;
   }
-  std::uint32_t size() const noexcept { return count_; }
   // Has a small table fetched ahead.
   void fetch() const noexcept {
     if (slots_.size() > 512) return;

@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/type_info.h"
@@ -12,11 +11,7 @@ namespace {
 
 bool is_wrapper(Object* type) noexcept { return type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type; }
 
-bool is_users_function(Object* value) noexcept {
-  if (!is_function(value)) return false;
-  const FunctionParts parts = function_parts(value);
-  return origin_of(parts.code, parts.globals) == CodeOrigin::kUser;
-}
+bool is_users_function(Object* value) noexcept { return is_function(value) && !is_library_function(value); }
 
 // Of a module a library's class says nothing: what it computes with is the program's.
 bool is_users_instance(Object* value) noexcept {
@@ -24,14 +19,6 @@ bool is_users_instance(Object* value) noexcept {
   if (is_type(value) || !type::made_in_python(type)) return false;
   if (module_class() != nullptr && g_api.PyType_IsSubtype(type, module_class()) != 0) return true;
   return !is_library_class(type);
-}
-
-bool is_container(Object* type) noexcept {
-  for (Object* const known : {g_api.PyDict_Type, g_api.PyList_Type, g_api.PySet_Type, g_named_types.ordered_dict,
-                              g_named_types.default_dict, g_named_types.deque}) {
-    if (type == known) return true;
-  }
-  return false;
 }
 
 // "next = itertools.count().__next__"
@@ -55,7 +42,7 @@ bool is_users_callable(Object* value) noexcept {
 bool is_callable_with_state(Object* value) noexcept {
   if (!is_bound_builtin(value) && !is_method_wrapper(type_of(value))) return is_users_callable(value);
   Object* self = builtin_self(value);  // a method-wrapper has it in the same place
-  return is_container(type_of(self)) || *next_slot(type_of(self)) != nullptr || is_users_instance(self);
+  return is(exact_kind(type_of(self)), kMutable) || *next_slot(type_of(self)) != nullptr || is_users_instance(self);
 }
 
 bool may_hold_state(Object* value) noexcept {

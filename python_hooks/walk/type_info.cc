@@ -2,7 +2,9 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "python_hooks/interpreter/code_origin.h"
@@ -18,11 +20,6 @@ namespace {
 constexpr int kDeepest = 8;  // of plain values in a library's class
 
 bool is_text_key(Object* key) noexcept { return is_exactly(key, g_api.PyUnicode_Type); }
-
-bool is_library_function(Object* function) noexcept {
-  const FunctionParts parts = function_parts(function);
-  return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
-}
 
 // Does a module hold the class under the name that the class says it has there? Of C's it is taken to.
 bool is_held_by(Object* globals, Object* type) noexcept {
@@ -51,7 +48,50 @@ bool makes_classes(const char* module) noexcept {
   return false;
 }
 
+bool is_c_descriptor(Object* type) noexcept {
+  return type == g_api.PyMethodDescr_Type || type == g_api.PyGetSetDescr_Type || type == g_api.PyMemberDescr_Type ||
+         type == g_api.PyWrapperDescr_Type || type == g_api.PyClassMethodDescr_Type;
+}
+
+// Null: its instances are not laid out as one reference behind their head.
+Object* view_type(const char* module, const char* name) noexcept {
+  Object* const type = module_member(module, name);
+  return type != nullptr && is_type(type) && type::basic_size(type) == 24 && type::dict_offset(type) == 0 ? type
+                                                                                                          : nullptr;
+}
+
+bool is_method_wrapper(Object* type) noexcept {
+  return type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type || type == g_api.PyProperty_Type;
+}
+
+bool is_container(Object* value) noexcept { return is(exact_kind(type_of(value)), kMutable); }
+
 }  // namespace
+
+bool is_library_function(Object* function) noexcept {
+  const FunctionParts parts = function_parts(function);
+  return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
+}
+
+Kind exact_kind(Object* type) noexcept {
+  static const Object* const known[] = {
+#define GRAPE_KIND(name, type, ...) type,
+#include "python_hooks/walk/kinds.def"
+#undef GRAPE_KIND
+  };
+  const auto* const found = std::find(std::begin(known), std::end(known), type);
+  if (found != std::end(known)) return static_cast<Kind>(found - known);
+  return is_c_descriptor(type) ? Kind::kDescriptor : Kind::kOpaque;
+}
+
+bool is_plain_type(const Object* type) noexcept {
+  for (const Object* const plain :
+       {g_api.PyUnicode_Type, g_api.PyLong_Type, g_api.PyFloat_Type, g_api.PyBytes_Type, g_api.PyComplex_Type,
+        type_of(g_api._Py_NoneStruct), type_of(g_api._Py_TrueStruct), type_of(g_api._Py_EllipsisObject)}) {
+    if (type == plain) return true;
+  }
+  return false;
+}
 
 bool is_dunder(Object* name) noexcept {
   Text text;
@@ -82,19 +122,6 @@ bool is_library_class(Object* type) noexcept {
 
 namespace {
 
-bool is_container(Object* type) noexcept {
-  for (Object* const known : {g_api.PyDict_Type, g_api.PyList_Type, g_api.PySet_Type, g_named_types.ordered_dict,
-                              g_named_types.default_dict}) {
-    if (type == known) return true;
-  }
-  return false;
-}
-
-bool is_c_descriptor(Object* type) noexcept {
-  return type == g_api.PyMethodDescr_Type || type == g_api.PyGetSetDescr_Type || type == g_api.PyMemberDescr_Type ||
-         type == g_api.PyWrapperDescr_Type || type == g_api.PyClassMethodDescr_Type;
-}
-
 // From 3.14, the function that makes a class's annotations when they are asked for; its closure holds all of the class.
 bool is_annotate(Object* name) noexcept { return text_is(name, "__annotate_func__"); }
 
@@ -120,7 +147,7 @@ class ClassDigest {
       if (is_note(name, value)) continue;
       put_value(name, 0);
       const bool members = is_enum && !librarys && is_content_of_enum(type, name, value);
-      const bool kept = is_container(type_of(value)) ? !is_dunder(name) : stands_in(name, value);
+      const bool kept = is_container(value) ? !is_dunder(name) : stands_in(name, value);
       const bool shallow = librarys && !is_enum && kept;
       const bool deep = !is_annotate(name) && (by_identity ? is_users_function(value) : counts_by_value(name, value));
       put(deep || shallow || members);
@@ -169,16 +196,12 @@ class ClassDigest {
     char first = '\0';
     if (text_is(name, "_member_map_") || text_is(name, "_member_names_")) return true;
     if (text_is(name, "_value2member_map_")) return !is_flag(type);
-    return is_container(type_of(value)) && is_text_key(name) && copy_text(name, &first, 1) == 1 && first != '_';
+    return is_container(value) && is_text_key(name) && copy_text(name, &first, 1) == 1 && first != '_';
   }
 
   // A function of the user's, also one that was put into a library's class.
   static bool is_users_function(Object* value) noexcept {
-    Object* type = type_of(value);
-    if (is_function(value)) return !is_library_function(value);
-    const bool wrapper =
-        type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type || type == g_api.PyProperty_Type;
-    Object* function = wrapper ? wrapped_function(value) : nullptr;
+    Object* function = is_method_wrapper(type_of(value)) ? wrapped_function(value) : value;
     return function != nullptr && is_function(function) && !is_library_function(function);
   }
 
@@ -192,21 +215,15 @@ class ClassDigest {
   // May `value`, an attribute of a class of the user's, hold anything that can change while the attribute stays?
   static bool counts_by_value(Object* name, Object* value) noexcept {
     Object* type = type_of(value);
-    for (Object* const plain : {g_api.PyBaseObject_Type, g_api.PyUnicode_Type, g_api.PyLong_Type, g_api.PyFloat_Type,
-                                g_api.PyBytes_Type, g_api.PyComplex_Type, type_of(g_api._Py_NoneStruct),
-                                type_of(g_api._Py_TrueStruct), type_of(g_api._Py_EllipsisObject)}) {
-      if (type == plain) return false;
-    }
+    if (is_plain_type(type) || type == g_api.PyBaseObject_Type) return false;
     if (is_c_descriptor(type) || type == g_named_types.tuple_getter) return false;
     if (type == g_api.PyCFunction_Type) return is_bound_builtin(value);
     if (is_type(value)) return type::is_heap(value) && !is_dunder(name);  // its attributes, as "Config.Model.scale"
     if (is_function(value)) {
       return function_parts(value).closure != nullptr || !is_library_function(value);
     }
-    const bool wrapper =
-        type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type || type == g_api.PyProperty_Type;
     // What the interpreter and the libraries write into a class (__annotations__, _abc_impl, ...) is made once.
-    return wrapper || !(is_dunder(name) || text_is(name, "_abc_impl"));
+    return is_method_wrapper(type) || !(is_dunder(name) || text_is(name, "_abc_impl"));
   }
 
   void put_value(Object* value, int depth);
@@ -262,47 +279,6 @@ void ClassDigest::put_value(Object* value, int depth) {
   }
 }
 
-Kind exact_kind(Object* type) noexcept {
-  const struct {
-    Object* type;
-    Kind kind;
-  } known[] = {
-      {g_api.PyUnicode_Type, Kind::kStr},
-      {g_api.PyLong_Type, Kind::kInt},
-      {type_of(g_api._Py_NoneStruct), Kind::kNone},
-      {type_of(g_api._Py_TrueStruct), Kind::kBool},
-      {type_of(g_api._Py_EllipsisObject), Kind::kEllipsis},
-      {g_api.PyFloat_Type, Kind::kFloat},
-      {g_api.PyComplex_Type, Kind::kComplex},
-      {g_api.PyBytes_Type, Kind::kBytes},
-      {g_api.PyRange_Type, Kind::kRange},
-      {g_api.PySlice_Type, Kind::kSlice},
-      {g_api.PyTuple_Type, Kind::kTuple},
-      {g_api.PyList_Type, Kind::kList},
-      {g_api.PyDict_Type, Kind::kDict},
-      {g_api.PySet_Type, Kind::kSet},
-      {g_api.PyFrozenSet_Type, Kind::kFrozenSet},
-      {g_named_types.ordered_dict, Kind::kOrderedDict},
-      {g_named_types.default_dict, Kind::kDefaultDict},
-      {g_named_types.deque, Kind::kDeque},
-      {g_named_types.partial, Kind::kPartial},
-      {g_named_types.generic_alias, Kind::kTypeAlias},
-      {g_named_types.union_type, Kind::kTypeAlias},
-      {g_api.PyFunction_Type, Kind::kFunction},
-      {g_api.PyMethod_Type, Kind::kMethod},
-      {g_api.PyCFunction_Type, Kind::kBuiltin},
-      {g_api.PyStaticMethod_Type, Kind::kStaticMethod},
-      {g_api.PyClassMethod_Type, Kind::kClassMethod},
-      {g_api.PyProperty_Type, Kind::kProperty},
-      {g_api.PyCell_Type, Kind::kCell},
-      {g_api._PyWeakref_RefType, Kind::kWeakReference},
-  };
-  for (const auto& row : known) {
-    if (row.type == type) return row.kind;
-  }
-  return is_c_descriptor(type) ? Kind::kDescriptor : Kind::kOpaque;
-}
-
 // Is it typing.Generic, as C has it from 3.12 on, whose instances hold nothing?
 bool is_generic(Object* type) noexcept {
   return type == module_member("typing", "Generic") && type::base(type) == g_api.PyBaseObject_Type &&
@@ -323,24 +299,7 @@ Kind base_kind(Object* type, TypeInfo& info) {
   if (type == g_api.PyBaseObject_Type || type == g_named_types.simple_namespace) return Kind::kPlain;
   if (g_api.PyType_IsSubtype(type, g_api.PyModule_Type) != 0) return Kind::kModule;
   const Kind kind = exact_kind(type);
-  switch (kind) {
-    case Kind::kStr:
-    case Kind::kInt:
-    case Kind::kFloat:
-    case Kind::kComplex:
-    case Kind::kBytes:
-    case Kind::kTuple:
-    case Kind::kList:
-    case Kind::kDict:
-    case Kind::kSet:
-    case Kind::kFrozenSet:
-    case Kind::kOrderedDict:
-    case Kind::kDefaultDict:
-    case Kind::kDeque:
-      return kind;
-    default:
-      return Kind::kOpaque;
-  }
+  return is(kind, kBase) ? kind : Kind::kOpaque;
 }
 
 bool is_logger(Object* type) noexcept {
@@ -391,13 +350,11 @@ Kind kind_of(Object* type, TypeInfo& info) {
   }
   if ((type::flags(type) & (1UL << 31)) != 0) return Kind::kType;  // metaclasses
   if (ClassDigest::is_enum_class(type)) return Kind::kEnum;
-  if (type == g_named_types.cached_property) return Kind::kCachedProperty;
-  if (type == g_named_types.lru_cache) return Kind::kCache;
   if (is_logger(type)) return Kind::kLogger;
+  if (const Kind exact = exact_kind(type); exact != Kind::kOpaque) return exact;
   info.made_in_python = type::made_in_python(type);
   info.shows_memory = info.made_in_python && shows_memory(type);
   if (info.made_in_python) return info.shows_memory ? Kind::kOpaque : base_kind(type, info);
-  if (const Kind exact = exact_kind(type); exact != Kind::kOpaque) return exact;
   const Kind named = type == g_named_types.simple_namespace ? Kind::kPlain
                      : is_bare_float(type)                  ? Kind::kFloat
                      : is_numpy_scalar(type)                ? Kind::kNumpyScalar

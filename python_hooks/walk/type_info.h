@@ -1,5 +1,6 @@
-// What the walk knows of a class: how to read its instances, and in few bytes what the class itself is like now. Kept
-// for the process, and made anew when the class or one of its bases has changed. With the GIL.
+// Tells for each class how a walk reads its instances, and keeps a digest of all that the class and its bases define.
+// An entry lives as long as the process; a change of the class or of one of its bases renews it. With the GIL, after
+// check_objects().
 #pragma once
 
 #include <cstdint>
@@ -10,49 +11,31 @@
 namespace grape::python::state {
 
 enum class Kind : std::uint8_t {
-  kOpaque,  // refused
-  kNone,
-  kEllipsis,
-  kBool,
-  kInt,
-  kFloat,
-  kComplex,
-  kStr,
-  kBytes,
-  kNumpyScalar,  // numpy.int64 and its like, but for numpy.float64
-  kRange,
-  kSlice,
-  kTypeAlias,  // list[int], int | str
-  kTuple,
-  kList,
-  kDict,
-  kSet,
-  kFrozenSet,
-  kOrderedDict,
-  kDefaultDict,
-  kDeque,
-  kPlain,  // nothing but attributes
-  kEnum,
-  kType,
-  kModule,
-  kFunction,
-  kMethod,
-  kBuiltin,
-  kDescriptor,
-  kStaticMethod,
-  kClassMethod,
-  kProperty,
-  kPartial,
-  kCell,
-  kWeakReference,
-  kLogger,          // what is asked of its parents and handlers shows in the code that runs (executed_code.h)
-  kCache,           // functools.lru_cache: the results that it holds
-  kCachedProperty,  // by its function: up to 3.11 it holds a lock as well
-  kTensor,
-  kTorchConstant,  // torch.dtype, layout, memory_format
-  kTorchDevice,
-  kTorchSize,
+#define GRAPE_KIND(name, ...) k##name,
+#include "python_hooks/walk/kinds.def"
+#undef GRAPE_KIND
 };
+
+// Traits of a kind, combined as a mask.
+enum Trait : std::uint16_t {
+  kCounted = 1 << 0,     // has an identity: written once in a walk, then referred to
+  kBase = 1 << 1,        // classes made in Python may have it as their base
+  kData = 1 << 2,        // code that reads it may read another content later
+  kShallow = 1 << 3,     // of a library's, the objects that it refers to are written (Walk::add_shallow)
+  kMutable = 1 << 4,     // a container that classes keep for all their instances
+  kKeyed = 1 << 5,       // its items have keys
+  kMadeAgain = 1 << 6,   // a replay makes a new one from its parts
+  kByIdentity = 1 << 7,  // there is one of it: a replay gives the very object
+  kByForm = 1 << 8,      // immutable: a replay gives the object, and an equal walk means an equal object
+  kLasting = 1 << 9,     // lives as long as the program
+};
+constexpr std::uint16_t kTraits[] = {
+#define GRAPE_KIND(name, type, traits, ...) traits,
+#include "python_hooks/walk/kinds.def"
+#undef GRAPE_KIND
+};
+// Has the kind any of these traits?
+constexpr bool is(Kind kind, unsigned traits) noexcept { return (kTraits[static_cast<unsigned>(kind)] & traits) != 0; }
 
 struct TypeInfo {
   struct Slot {
@@ -85,9 +68,15 @@ struct TypeInfo {
 // By these names other libraries get memory by its address.
 constexpr const char* kArrayInterfaces[] = {"__array_interface__", "__array_struct__", "__cuda_array_interface__"};
 
+// Is the Python function's code a library's? `function`: see is_function().
+bool is_library_function(Object* function) noexcept;
 // By the module that the class says it is from; by its functions where no module goes by that name, or it does not hold
 // the class: types.new_class, or who copies a name, says so of classes of the user's.
 bool is_library_class(Object* type) noexcept;
+// Of instances of exactly this class, as its row in kinds.def says; kOpaque: it has none.
+Kind exact_kind(Object* type) noexcept;
+// None, Ellipsis, bool, int, float, complex, str or bytes: the class itself, none below it.
+bool is_plain_type(const Object* type) noexcept;
 // "__name__"
 bool is_dunder(Object* name) noexcept;
 

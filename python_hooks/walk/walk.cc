@@ -227,31 +227,12 @@ void Walker::put_name(Object* text) {
   put(std::uint32_t{0});
 }
 
-void Walker::put_int(Object* number) {
-  int overflow = 0;
-  const long long value = g_api.PyLong_AsLongLongAndOverflow(number, &overflow);
-  // What a library notes of an object's hash or address is another number in each process.
-  if (walk_.portable_ && walk_.keep_addresses_ &&
-      (overflow != 0 || value >= kMostPortable || value <= -kMostPortable)) {
-    return put(Tag::kLongInt);
-  }
-  if (overflow == 0) {
-    put(Tag::kInt);
-    put(value);
-    return;
-  }
-  const Reference digits(g_api.PyNumber_ToBase(number, 16));
-  if (!digits) throw std::bad_alloc();
-  put(Tag::kLongInt);
-  put_text(digits.get());
-}
-
 bool Walker::again(Object* object) {
   bool added = false;
   const std::uint32_t number = walk_.seen_.number_of(object, added);
   if (!added) {
     if (watch_ != nullptr && walk_.memo_ != nullptr) walk_.memo_->met_again(number, object);
-    put(Tag::kBack);
+    put(Mark::kBack);
     put(number);
     return true;
   }
@@ -291,108 +272,127 @@ bool Walker::value(Object* object, const Path& path) {
 
 bool Walker::optional(Object* object, const Path& path) {
   if (object != nullptr) return value(object, path);
-  put(Tag::kNull);
+  put(Mark::kNull);
   return true;
 }
 
+// Of the last columns of kinds.def.
+#define GRAPE_WRITE(write, ...) write
+#define GRAPE_PARTS(write, ...) \
+  { __VA_ARGS__ }
+
+const char* const Walker::kParts[][kMostParts + 1] = {
+#define GRAPE_KIND(name, type, traits, ...) GRAPE_PARTS(__VA_ARGS__, nullptr),
+#include "python_hooks/walk/kinds.def"
+#undef GRAPE_KIND
+};
+
 bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& path) {
-  if (info.made_in_python && info.kind != Kind::kModule && info.kind != Kind::kOpaque) {
+  const Kind kind = info.kind;
+  if (info.made_in_python && kind != Kind::kModule && kind != Kind::kOpaque) {
     return again(object) || instance(object, info, path);
   }
-  switch (info.kind) {
-    case Kind::kNone:
-      put(Tag::kNone);
-      return true;
-    case Kind::kEllipsis:
-      put(Tag::kEllipsis);
-      return true;
-    case Kind::kBool:
-      put(object == g_api._Py_TrueStruct ? Tag::kTrue : Tag::kFalse);
-      return true;
-    case Kind::kInt:
-    case Kind::kFloat:
-    case Kind::kComplex:
-    case Kind::kStr:
-    case Kind::kBytes:
-    case Kind::kTuple:
-    case Kind::kTorchSize:
-      return content(object, info.kind, path);
-    case Kind::kRange:
-    case Kind::kSlice:
-      put(info.kind == Kind::kRange ? Tag::kRange : Tag::kSlice);
-      if (watch_ != nullptr) {
-        for (std::size_t i = 0; i < 3; ++i) watch_->reference(object, 16 + 8 * i);
-      }
-      return items(three_parts(object), 3, path);
-    case Kind::kTypeAlias:
-      put(Tag::kTypeAlias);
-      if (watch_ != nullptr) {
-        for (std::size_t i = 0; i < count_of_alias_parts(object); ++i) watch_->reference(object, 16 + 8 * i);
-      }
-      return items(alias_parts(object), count_of_alias_parts(object), path);
-    case Kind::kMethod:
-      put(Tag::kMethod);
-      if (watch_ != nullptr) {
-        for (std::size_t i = 0; i < 2; ++i) watch_->reference(object, 16 + 8 * i);
-      }
-      return value(method_function(object), path.attribute("__func__")) &&
-             value(method_self(object), path.attribute("__self__"));
-    case Kind::kTorchConstant:
-      put(Tag::kConstant);
-      put_pointer(object);
-      return true;
-    case Kind::kTorchDevice:
-      put(Tag::kDevice);
-      touch(object);
-      put(device_value(object));
-      return true;
-    case Kind::kModule:
-      return python_module(object, path);
-    case Kind::kDescriptor:
-      return descriptor(object);
-    case Kind::kBuiltin:
-      return builtin(object, path);
-    case Kind::kType:
-      return class_reference(object, path);
-    case Kind::kOpaque:
-      if (is_hashed_generator(object)) return shallow_leaf(object, path);
-      return refuse(refusal::opaque, path, full_type_name(info.type));
-    default:
-      break;
+  return (is(kind, kCounted) && again(object)) || content(object, kind, path);
+}
+
+bool Walker::content(Object* object, Kind kind, const Path& path) {
+  put(kind);
+  switch (kind) {
+#define GRAPE_KIND(name, type, traits, ...) \
+  case Kind::k##name:                       \
+    return GRAPE_WRITE(__VA_ARGS__, )(object, kind, path);
+#include "python_hooks/walk/kinds.def"
+#undef GRAPE_KIND
   }
-  if (again(object)) return true;
-  switch (info.kind) {
-    case Kind::kEnum:
-      return enum_member(object, path);
-    case Kind::kLogger:
-      return logger(object, path);
-    case Kind::kFunction:
-      return function(object, path);
-    case Kind::kPartial:
-      return partial(object, path);
-    case Kind::kStaticMethod:
-    case Kind::kClassMethod:
-      return wrapper(object, 1, path);
-    case Kind::kProperty:
-      return wrapper(object, 3, path);
-    case Kind::kCache:
-      return cache(object, path);
-    case Kind::kCachedProperty:
-      return cached_property(object, path);
-    case Kind::kCell:
-      put(Tag::kCell);
-      if (watch_ != nullptr) watch_->reference(object, 16);
-      return optional(cell_content(object), path);
-    case Kind::kWeakReference:
-      return weak_reference(object, path);
-    case Kind::kTensor:
-      return tensor(object, info, path);
-    case Kind::kOrderedDict:  // the one container that has attributes as well
-      if (watch_ != nullptr) watch_->object(object);
-      return content(object, info.kind, path) && attributes(object, instance_dict(object), path);
-    default:
-      return content(object, info.kind, path);
+  return false;
+}
+
+bool Walker::opaque(Object* object, Kind, const Path& path) {
+  if (is_hashed_generator(object)) return shallow_leaf(object);
+  return refuse(refusal::opaque, path, full_type_name(type_of(object)));
+}
+
+bool Walker::nothing(Object*, Kind, const Path&) { return true; }
+
+bool Walker::boolean(Object* object, Kind, const Path&) {
+  put(object == g_api._Py_TrueStruct);
+  return true;
+}
+
+bool Walker::integer(Object* number, Kind, const Path&) {
+  int overflow = 0;
+  const long long value = g_api.PyLong_AsLongLongAndOverflow(number, &overflow);
+  const bool large = overflow != 0 || value >= kMostPortable || value <= -kMostPortable;
+  // What a library notes of an object's hash or address is another number in each process.
+  const bool left_out = large && walk_.portable_ && walk_.keep_addresses_;
+  put(left_out || overflow != 0);
+  if (left_out) return true;
+  if (overflow == 0) {
+    put(value);
+    return true;
   }
+  const Reference digits(g_api.PyNumber_ToBase(number, 16));
+  if (!digits) throw std::bad_alloc();
+  put_text(digits.get());
+  return true;
+}
+
+bool Walker::real(Object* number, Kind, const Path&) {
+  put(float_bits(number));
+  return true;
+}
+
+bool Walker::complex(Object* number, Kind, const Path&) {
+  put(float_bits(number));
+  put(imaginary_bits(number));
+  return true;
+}
+
+bool Walker::text(Object* text, Kind, const Path& path) {
+  Text parts;
+  if (!text_of(text, parts)) return refuse(refusal::old_text, path);
+  put_text(text);
+  return true;
+}
+
+bool Walker::bytes(Object* bytes, Kind, const Path&) {
+  put(bytes_size(bytes));
+  put(bytes_data(bytes), bytes_size(bytes));
+  return true;
+}
+
+bool Walker::buffer(Object* object, Kind, const Path& path) {
+  Buffer view{};
+  if (g_api.PyObject_GetBuffer(object, &view, 0) != 0) {
+    g_api.PyErr_Clear();
+    return refuse(refusal::opaque, path, full_type_name(type_of(object)));
+  }
+  put(static_cast<std::size_t>(view.bytes));
+  put(view.data, static_cast<std::size_t>(view.bytes));
+  g_api.PyBuffer_Release(&view);
+  return true;
+}
+
+bool Walker::constant(Object* constant, Kind, const Path&) {
+  put_pointer(constant);
+  return true;
+}
+
+bool Walker::device(Object* device, Kind, const Path&) {
+  touch(device);
+  put(device_value(device));
+  return true;
+}
+
+bool Walker::parts(Object* object, Kind kind, const Path& path) {
+  const char* const* const names = kParts[static_cast<std::size_t>(kind)];
+  for (std::size_t i = 0; names[i] != nullptr; ++i) {
+    const std::size_t at = kHead + i * sizeof(Object*);
+    if (watch_ != nullptr) watch_->reference(object, at);
+    const Path part = names[i] == kItem ? path.item(i) : names[i] == kSame ? path : path.attribute(names[i]);
+    if (!optional(field<Object*>(object, at), part)) return false;
+  }
+  return true;
 }
 
 std::string other_object(const Walk& before, const Walk& now) {

@@ -3,7 +3,7 @@
 //
 //   by value     None, bool, int, float, complex, str, bytes, range, slice, Ellipsis, list[int], int | str, torch.Size,
 //                torch.device, dtype, layout, memory_format; tuple, list, dict (in order), set, frozenset, OrderedDict,
-//                defaultdict, deque;
+//                defaultdict, deque; types.MappingProxyType and the views of a dictionary, by the dictionary
 //                instances of Python classes whose base in C is object, a number, str, bytes or one of these containers
 //                (attributes in __dict__ and in __slots__, then the base's content); functools.partial; bound methods;
 //                cells, weak references without a callback, staticmethod, classmethod, property; Python functions of
@@ -122,7 +122,7 @@ class Walk {
 
   // For ModuleGuard. Everything walked is told to `watch`, a container before what it holds. Null: nobody.
   void set_watch(Watch* watch) { watch_ = watch; }
-  // What that has of an argument is taken from there, if it is as it was. Null: nothing is.
+  // Reuses the memo's walk of an argument if the argument is unchanged. Null: walks everything.
   void recall(WalkMemo* memo) { memo_ = memo; }
   // For reports: while walking, compares with these bytes; the first place that differs is then in difference().
   void compare_with(const std::vector<std::uint8_t>* expected) { expected_ = expected; }

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <vector>
 
-#include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/walk/identity.h"
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/walker.h"
@@ -17,21 +16,13 @@ bool is_function_record(Object* object) noexcept {
   return std::strcmp(name, "PyCapsule") == 0 || std::strstr(name, "pybind11_detail_function_record") != nullptr;
 }
 
-bool is_librarys_function(Object* object) noexcept {
-  if (!is_function(object)) return false;
-  const FunctionParts parts = function_parts(object);
-  return origin_of(parts.code, parts.globals) != CodeOrigin::kUser;
-}
-
 }  // namespace
 
-bool Walker::function(Object* function, const Path& path) {
+bool Walker::function(Object* function, Kind, const Path& path) {
   const FunctionParts parts = function_parts(function);
-  if (parts.closure == nullptr && origin_of(parts.code, parts.globals) != CodeOrigin::kUser) {
-    return by_identity(function, Tag::kLibraryFunction) && function_texts(function, path) &&
-           function_attributes(function, path);
+  if (parts.closure == nullptr && is_library_function(function)) {
+    return by_identity(function) && function_texts(function, path) && function_attributes(function, path);
   }
-  put(Tag::kFunction);
   put_identity(parts.code);
   if (walk_.portable_) {
     put_name(dict_item(parts.globals, "__name__"));
@@ -56,36 +47,27 @@ bool Walker::function_texts(Object* function, const Path& path) {
   return true;
 }
 
-bool Walker::partial(Object* partial, const Path& path) {
-  const PartialParts parts = partial_parts(partial);
-  put(Tag::kPartial);
-  if (watch_ != nullptr) {
-    for (std::size_t i = 0; i < 4; ++i) watch_->reference(partial, 16 + 8 * i);
-  }
-  return optional(parts.function, path.attribute("func")) && optional(parts.arguments, path.attribute("args")) &&
-         optional(parts.keywords, path.attribute("keywords")) && attributes(partial, parts.attributes, path);
+bool Walker::partial(Object* partial, Kind kind, const Path& path) {
+  if (watch_ != nullptr) watch_->object(partial);
+  return parts(partial, kind, path) && attributes(partial, partial_parts(partial).attributes, path);
 }
 
 // Functions of C: of a module, or methods of the object that they are bound to.
-bool Walker::builtin(Object* builtin, const Path& path) {
+bool Walker::builtin(Object* builtin, Kind, const Path& path) {
   Object* self = builtin_self(builtin);
-  if (self != nullptr && is_function_record(self)) {
-    return by_identity(builtin, Tag::kBuiltinObject);
-  }
-  put(Tag::kBuiltin);
+  if (self != nullptr && is_function_record(self)) return by_identity(builtin);
   const void* definition = builtin_definition(builtin);
   put_c_name(*static_cast<const char* const*>(definition), definition);
   if (watch_ != nullptr) {
     for (std::size_t i = 0; i < 2; ++i) watch_->word(builtin, 16 + 8 * i);
   }
   // What a function does with its module is its own affair.
-  if (self != nullptr && module_dict(self) != nullptr) return by_identity(self, Tag::kModule);
+  if (self != nullptr && module_dict(self) != nullptr) return by_identity(self);
   return optional(self, path.attribute("__self__"));
 }
 
 // Of a class of C's, for which it stands; it cannot change.
-bool Walker::descriptor(Object* descriptor) {
-  put(Tag::kDescriptor);
+bool Walker::descriptor(Object* descriptor, Kind, const Path&) {
   put_identity(field<Object*>(descriptor, 16));
   if (walk_.portable_) {
     put_name(field<Object*>(descriptor, 24));
@@ -100,38 +82,25 @@ bool Walker::descriptor(Object* descriptor) {
   return true;
 }
 
-bool Walker::wrapper(Object* wrapper, unsigned parts, const Path& path) {
-  put(Tag::kWrapper);
-  put_pointer(type_of(wrapper));
-  for (unsigned part = 0; part < parts; ++part) {
-    if (watch_ != nullptr) watch_->reference(wrapper, 16 + 8 * std::size_t{part});
-    if (!optional(property_part(wrapper, part), path)) return false;
-  }
-  return true;
-}
-
-bool Walker::by_identity(Object* object, Tag tag) {
-  put(tag);
+bool Walker::by_identity(Object* object) {
+  put(Mark::kIdentity);
   put_identity(object);
   if (watch_ != nullptr) watch_->identity(object);
   return true;
 }
 
-bool Walker::cached_property(Object* property, const Path& path) {
-  put(Tag::kWrapper);
-  put_pointer(type_of(property));
+bool Walker::cached_property(Object* property, Kind, const Path& path) {
   if (watch_ != nullptr) watch_->object(property);
   Object* dict = instance_dict(property);
-  if (watch_ != nullptr && dict != nullptr) watch_->dict(dict, false);
+  if (watch_ != nullptr && dict != nullptr) watch_->items(dict, Kind::kDict);
   return optional(dict != nullptr ? dict_item(dict, "func") : nullptr, path);
 }
 
 // What it would return without running anything. Of a library's function it is the library's own affair.
-bool Walker::cache(Object* cache, const Path& path) {
+bool Walker::cache(Object* cache, Kind, const Path& path) {
   Object* own = instance_dict(cache);
   Object* function = own != nullptr ? dict_item(own, "__wrapped__") : nullptr;
-  if (function != nullptr && is_librarys_function(function)) return by_identity(cache, Tag::kLibraryFunction);
-  put(Tag::kCache);
+  if (function != nullptr && is_function(function) && is_library_function(function)) return by_identity(cache);
   if (watch_ != nullptr) watch_->object(cache);
   if (!attributes(cache, own, path)) return false;
   // Its results may be dictionaries as well; its own two are told last.
@@ -141,20 +110,15 @@ bool Walker::cache(Object* cache, const Path& path) {
     return item.value != own && is_exactly(item.value, g_api.PyDict_Type);
   });
   if (results == referents.rend()) return refuse(refusal::cache_unreadable, path);
-  if (watch_ != nullptr) watch_->dict(results->value, false);
-  std::ptrdiff_t position = 0;
-  for (Object *key, *held; g_api.PyDict_Next(results->value, &position, &key, &held) != 0;) {
+  return entries(results->value, false, [&](Object* key, Object* held) {
     if (!cache_key(key, path)) return false;
-    const char* type_name = type::name(type_of(held));
-    if (std::strstr(type_name, "_lru_list_elem") != nullptr) {
+    if (std::strstr(type::name(type_of(held)), "_lru_list_elem") != nullptr) {
       if (!is_cache_link(held, key)) return refuse(refusal::cache_unreadable, path);
       if (watch_ != nullptr) watch_->reference(held, kCacheLinkResult);
       held = field<Object*>(held, kCacheLinkResult);
     }
-    if (!value(held, path.note("a result"))) return false;
-  }
-  put(Tag::kEnd);
-  return true;
+    return value(held, path.note("a result"));
+  });
 }
 
 // One argument, or a tuple of all; between positional and keyword arguments stands a mark of functools' own.
@@ -173,9 +137,8 @@ bool Walker::cache_key(Object* key, const Path& path) {
   return true;
 }
 
-bool Walker::weak_reference(Object* reference, const Path& path) {
+bool Walker::weak_reference(Object* reference, Kind, const Path& path) {
   if (weak_callback(reference) != nullptr) return refuse(refusal::weak_callback, path);
-  put(Tag::kWeakReference);
   if (watch_ != nullptr) watch_->word(reference, 16);
   return value(referent(reference), path);
 }

@@ -1,6 +1,6 @@
-// What a walk of arguments writes of one of them, kept for the next walk: arguments that live on from call to call (a
-// cache of keys and values, a module) are walked after a replay, while the device works, and at the next call a quick
-// check tells that they are as they were. With the GIL.
+// Keeps the bytes that a walk wrote for one argument, for the next call's walk. Some arguments live on from call to
+// call (a cache of keys and values, a module). They are walked after a replay, while the device works; at the next call
+// a quick check (watch.h) tells whether they are unchanged. With the GIL.
 #pragma once
 
 #include <cstdint>

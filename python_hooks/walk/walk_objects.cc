@@ -1,7 +1,6 @@
 // Containers, instances and classes.
 #include <algorithm>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -56,192 +55,66 @@ bool starts_with_underscore(Object* key) noexcept {
 
 }  // namespace
 
-bool Walker::number_of_numpy(Object* number, const Path& path) {
-  Buffer view{};
-  if (g_api.PyObject_GetBuffer(number, &view, 0) != 0) {
-    g_api.PyErr_Clear();
-    return refuse(refusal::opaque, path, full_type_name(type_of(number)));
+bool Walker::container(Object* object, Kind kind, const Path& path) {
+  if (kind == Kind::kList) touch(list_data(object));
+  if (is(kind, kKeyed)) {
+    touch_dict(object);
+    note_dict(object);
   }
-  put(Tag::kBytes);
-  put(static_cast<std::size_t>(view.bytes));
-  put(view.data, static_cast<std::size_t>(view.bytes));
-  g_api.PyBuffer_Release(&view);
-  return true;
+  if (walk_.portable_ && (kind == Kind::kDict || kind == Kind::kDefaultDict)) return dict_in_any_order(object, path);
+  if (walk_.portable_ && (kind == Kind::kSet || kind == Kind::kFrozenSet)) return set_in_any_order(object);
+  const auto each = [this](Object* item, const Path& item_path) { return optional(item, item_path); };
+  if (items(object, kind, path, each)) return true;
+  if (walk_.refusal_) return false;
+  return refuse(kind == Kind::kDeque ? refusal::deque_unreadable : refusal::ordered_dict_changed, path);
 }
 
-bool Walker::content(Object* object, Kind kind, const Path& path) {
-  switch (kind) {
-    case Kind::kPlain:
-      return true;
-    case Kind::kInt:
-      put_int(object);
-      return true;
-    case Kind::kFloat:
-      put(Tag::kFloat);
-      put(float_bits(object));
-      return true;
-    case Kind::kComplex:
-      put(Tag::kComplex);
-      put(float_bits(object));
-      put(imaginary_bits(object));
-      return true;
-    case Kind::kStr: {
-      Text text;
-      if (!text_of(object, text)) return refuse(refusal::old_text, path);
-      put(Tag::kText);
-      put_text(object);
-      return true;
-    }
-    case Kind::kBytes:
-      put(Tag::kBytes);
-      put(bytes_size(object));
-      put(bytes_data(object), bytes_size(object));
-      return true;
-    case Kind::kNumpyScalar:
-      return number_of_numpy(object, path);
-    case Kind::kTuple:
-    case Kind::kTorchSize:
-      put(kind == Kind::kTuple ? Tag::kTuple : Tag::kSize);
-      if (watch_ != nullptr) watch_->tuple(object);
-      return items(tuple_data(object), item_count(object), path);
-    case Kind::kList:
-      touch(list_data(object));
-      put(Tag::kList);
-      if (watch_ != nullptr) watch_->list(object);
-      return items(list_data(object), item_count(object), path);
-    case Kind::kDict:
-      touch_dict(object);
-      put(Tag::kDict);
-      note_dict(object);
-      if (watch_ != nullptr) watch_->dict(object, false);
-      return dict_items(object, path);
-    case Kind::kDefaultDict:
-      put(Tag::kDefaultDict);
-      note_dict(object);
-      if (watch_ != nullptr) {
-        watch_->dict(object, false);
-        watch_->reference(object, 48);
-      }
-      return optional(default_factory(object), path.attribute("default_factory")) && dict_items(object, path);
-    case Kind::kOrderedDict:
-      put(Tag::kOrderedDict);
-      note_dict(object);
-      if (watch_ != nullptr) watch_->dict(object, true);
-      return ordered_items(object, path);
-    case Kind::kSet:
-    case Kind::kFrozenSet:
-      put(kind == Kind::kSet ? Tag::kSet : Tag::kFrozenSet);
-      if (watch_ != nullptr) watch_->set(object);
-      return set_items(object, path);
-    case Kind::kDeque:
-      put(Tag::kDeque);
-      if (watch_ != nullptr) watch_->give_up();
-      return deque_items(object, path);
-    default:
-      return refuse(refusal::opaque, path, full_type_name(type_of(object)));
-  }
+bool Walker::ordered_dict(Object* dict, Kind kind, const Path& path) {
+  if (!is_exactly(dict, g_named_types.ordered_dict)) return container(dict, kind, path);
+  if (watch_ != nullptr) watch_->object(dict);
+  return container(dict, kind, path) && attributes(dict, instance_dict(dict), path);
 }
 
-bool Walker::items(Object* const* data, std::size_t count, const Path& path) {
-  put(static_cast<std::uint32_t>(count));
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!optional(data[i], path.item(i))) return false;
-  }
-  return true;
+bool Walker::default_dict(Object* dict, Kind kind, const Path& path) {
+  if (watch_ != nullptr) watch_->reference(dict, kDefaultFactory);
+  return optional(default_factory(dict), path.attribute("default_factory")) && container(dict, kind, path);
 }
 
-bool Walker::dict_items(Object* dict, const Path& path) {
-  if (walk_.portable_) return dict_in_any_order(dict, path);
-  std::ptrdiff_t position = 0;
-  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
-    if (!value(key, path.note("a key")) || !value(item, path.key(key))) return false;
-  }
-  put(Tag::kEnd);
-  return true;
+bool Walker::deque(Object* deque, Kind kind, const Path& path) {
+  put(deque_limit(deque));
+  return container(deque, kind, path);
 }
 
 // Dictionaries that were made of sets are in another order in each process. Names first, in alphabetical order.
 bool Walker::dict_in_any_order(Object* dict, const Path& path) {
-  std::vector<std::pair<std::string, Item>> named;
-  std::vector<Item> others;
+  std::vector<std::pair<std::string, Item>> all;
   std::ptrdiff_t position = 0;
   for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
-    if (is_exactly(key, g_api.PyUnicode_Type)) {
-      named.push_back({text_value(key), {key, item}});
-    } else {
-      others.push_back({key, item});
-    }
+    all.push_back({is_exactly(key, g_api.PyUnicode_Type) ? "." + text_value(key) : "", {key, item}});
   }
-  std::stable_sort(named.begin(), named.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  std::vector<Item> items;
-  items.reserve(named.size() + others.size());
-  for (const auto& [text, item] : named) items.push_back(item);
-  items.insert(items.end(), others.begin(), others.end());
-  for (const Item& item : items) {
+  // Those without a name come last.
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.first.empty() || b.first.empty() ? a.first.size() > b.first.size() : a.first < b.first;
+  });
+  for (const auto& [name, item] : all) {
     if (!value(item.key, path.note("a key")) || !value(item.value, path.key(item.key))) return false;
   }
-  put(Tag::kEnd);
-  return true;
-}
-
-// In the order of its own list, which need not be that of its table. No key is looked up: that might run its __eq__.
-bool Walker::ordered_items(Object* dict, const Path& path) {
-  std::unordered_map<const Object*, Object*> items;
-  const OrderedNode* node = first_node(dict);
-  bool in_step = true;
-  std::ptrdiff_t position = 0;
-  for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
-    in_step = in_step && node != nullptr && node->key == key;
-    if (in_step) {
-      if (!value(key, path.note("a key")) || !value(item, path.key(key))) return false;
-      node = node->next;
-    } else {
-      items.emplace(key, item);
-    }
-  }
-  for (; node != nullptr; node = node->next) {
-    const auto found = items.find(node->key);
-    if (found == items.end()) return refuse(refusal::ordered_dict_changed, path);
-    if (!value(node->key, path.note("a key")) || !value(found->second, path.key(node->key))) return false;
-  }
-  put(Tag::kEnd);
-  return true;
-}
-
-bool Walker::set_items(Object* set, const Path& path) {
-  const SetEntry* table = set_table(set);
-  const std::size_t size = set_table_size(set);
-  put(static_cast<std::uint32_t>(set_size(set)));
-  if (walk_.portable_) return set_in_any_order(set);
-  for (std::size_t i = 0; i < size; ++i) {
-    if (table[i].used() && !value(table[i].key, path.note("an element"))) return false;
-  }
+  put(Mark::kEnd);
   return true;
 }
 
 // Strings hash otherwise in each process. Elements that are no plain values count by what they are.
 bool Walker::set_in_any_order(Object* set) {
+  put(static_cast<std::uint32_t>(set_size(set)));
   std::vector<cache::Digest> elements;
-  for (std::size_t i = 0; i < set_table_size(set); ++i) {
-    const SetEntry& entry = set_table(set)[i];
-    if (!entry.used()) continue;
+  std::vector<Item> items;
+  items_of(set, Kind::kSet, items);
+  for (const Item& item : items) {
     Walk element = Walk::portable(walk_.keep_addresses_);
-    const bool plain = is_plain_value(entry.key) && element.add(entry.key, "an element");
-    elements.push_back(plain ? digest_of(element.bytes()) : cache::Digest{portable_name(entry.key), 0});
+    const bool plain = is_plain_value(item.value) && element.add(item.value, "an element");
+    elements.push_back(plain ? digest_of(element.bytes()) : cache::Digest{portable_name(item.value), 0});
   }
   put(digest_of_all(std::move(elements)));
-  return true;
-}
-
-bool Walker::deque_items(Object* deque, const Path& path) {
-  const std::size_t count = item_count(deque);
-  put(static_cast<std::uint32_t>(count));
-  put(deque_limit(deque));
-  for (std::size_t i = 0; i < count; ++i) {
-    const Reference item(type::sequence_item(g_named_types.deque, deque, static_cast<std::ptrdiff_t>(i)));
-    if (!item) return refuse(refusal::deque_unreadable, path);
-    if (!value(item.get(), path.item(i))) return false;
-  }
   return true;
 }
 
@@ -253,7 +126,7 @@ void Walker::note_attributes(Object* of, Object* dict) {
     return;
   }
   if (const std::uint32_t* value = walk_.seen_.find(dict)) {
-    put(Tag::kSameDict);
+    put(Mark::kSameDict);
     put(*value);
   }
   bool added = false;
@@ -262,7 +135,7 @@ void Walker::note_attributes(Object* of, Object* dict) {
     walk_.attribute_dicts_.push_back({dict, walk_.seen_.number_of(of, added)});
     return;
   }
-  put(Tag::kSameAttributes);
+  put(Mark::kSameAttributes);
   put(walk_.attribute_dicts_[known].object);
 }
 
@@ -271,25 +144,21 @@ void Walker::note_dict(Object* dict) {
   if (walk_.attribute_dicts_.empty()) return;
   const std::uint32_t* known = walk_.dicts_.find(dict);
   if (known == nullptr) return;
-  put(Tag::kSameAttributes);
+  put(Mark::kSameAttributes);
   put(walk_.attribute_dicts_[*known].object);
+}
+
+bool Walker::entry(Object* name, Object* item, const Path& path) {
+  if (shows_memory(name)) return refuse(refusal::memory_by_address, path.attribute(name));
+  return value(name, path.note("a name")) && value(item, is_text(name) ? path.attribute(name) : path.key(name));
 }
 
 bool Walker::attributes(Object* of, Object* dict, const Path& path) {
   if (dict != nullptr) {
     touch_dict(dict);
     note_attributes(of, dict);
-    if (watch_ != nullptr) watch_->dict(dict, false);
-    std::ptrdiff_t position = 0;
-    for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
-      if (shows_memory(key)) return refuse(refusal::memory_by_address, path.attribute(key));
-      if (!value(key, path.note("a name")) || !value(item, is_text(key) ? path.attribute(key) : path.key(key))) {
-        return false;
-      }
-    }
   }
-  put(Tag::kEnd);
-  return true;
+  return entries(dict, false, [&](Object* name, Object* item) { return entry(name, item, path); });
 }
 
 bool Walker::hooks(Object* name, Object* dict, bool backward, const Path& path) {
@@ -298,33 +167,21 @@ bool Walker::hooks(Object* name, Object* dict, bool backward, const Path& path) 
     return value(name, path.attribute(name)) && value(dict, path.attribute(name));
   }
   if (watch_ != nullptr) watch_->empty_dict(dict);
-  put(Tag::kNull);
+  put(Mark::kNull);
   if (walk_.expected_ != nullptr) compare(path.attribute(name));
   return true;
 }
 
 bool Walker::module_attributes(Object* of, Object* dict, const Path& path) {
-  if (dict != nullptr) {
-    note_attributes(of, dict);
-    if (watch_ != nullptr) watch_->dict(dict, false);
-    std::ptrdiff_t position = 0;
-    for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
-      if (starts_with_underscore(key)) {
-        if (is_one_of(key, kLeftOut)) continue;
-        if (shows_memory(key)) return refuse(refusal::memory_by_address, path.attribute(key));
-        const bool backward = is_one_of(key, kBackwardHooks);
-        if (backward || is_one_of(key, kHooks)) {
-          if (!hooks(key, item, backward, path)) return false;
-          continue;
-        }
-      }
-      if (!value(key, path.note("a name")) || !value(item, is_text(key) ? path.attribute(key) : path.key(key))) {
-        return false;
-      }
+  if (dict != nullptr) note_attributes(of, dict);
+  return entries(dict, false, [&](Object* name, Object* item) {
+    if (starts_with_underscore(name)) {
+      if (is_one_of(name, kLeftOut)) return true;
+      const bool backward = is_one_of(name, kBackwardHooks);
+      if (backward || is_one_of(name, kHooks)) return hooks(name, item, backward, path);
     }
-  }
-  put(Tag::kEnd);
-  return true;
+    return entry(name, item, path);
+  });
 }
 
 bool Walker::instance(Object* object, const TypeInfo& info, const Path& path) {
@@ -332,7 +189,7 @@ bool Walker::instance(Object* object, const TypeInfo& info, const Path& path) {
   const Kind kind = info.kind;
   const bool is_module = info.is_module_class;
   const std::vector<TypeInfo::Slot> slots = info.slots;
-  put(Tag::kInstance);
+  put(Mark::kInstance);
   if (watch_ != nullptr) {
     if (kind == Kind::kTuple || kind == Kind::kInt || kind == Kind::kBytes) watch_->word(object, 16);
     watch_->object(object);
@@ -347,11 +204,13 @@ bool Walker::instance(Object* object, const TypeInfo& info, const Path& path) {
   return content(object, kind, path);
 }
 
+bool Walker::class_object(Object* type, Kind, const Path& path) { return class_reference(type, path); }
+
 bool Walker::class_reference(Object* type, const Path& path) {
   if (again(type)) return true;
   const TypeInfo* info = type_info(type);
   if (info == nullptr) throw std::bad_alloc();
-  put(info->reference == nullptr ? Tag::kBuiltinClass : Tag::kClass);
+  put(info->reference == nullptr ? Mark::kBuiltinClass : Mark::kClass);
   put(walk_.portable_ ? portable_name(type) : info->identity);
   if (info->reference == nullptr) return true;
   if (watch_ != nullptr) watch_->type(type);
@@ -384,19 +243,18 @@ bool Walker::class_reference(Object* type, const Path& path) {
 }
 
 // A library's by the objects that its names stand for. Of the user's anything may be set at any time.
-bool Walker::python_module(Object* module, const Path& path) {
+bool Walker::python_module(Object* module, Kind, const Path& path) {
   Object* dict = module_dict(module);
   if (dict != nullptr && is_users_module(dict)) {
     return refuse(refusal::module_of_users, path, text_value(dict_item(dict, "__name__")));
   }
-  if (!by_identity(module, Tag::kModule)) return false;
+  if (!by_identity(module)) return false;
   // Of arguments, and of a result that is a module, only which module it is.
   const bool whole = dict != nullptr && walk_.keep_addresses_ && path.from != nullptr;
   return !whole || again(module) || public_names(dict, path);
 }
 
-bool Walker::enum_member(Object* member, const Path& path) {
-  put(Tag::kEnum);
+bool Walker::enum_member(Object* member, Kind, const Path& path) {
   if (watch_ != nullptr) watch_->object(member);
   if (!class_reference(type_of(member), path)) return false;
   Object* dict = instance_dict(member);

@@ -12,14 +12,13 @@ constexpr std::uint64_t kAlignment = 512, kCpuAlignment = 64;
 
 }  // namespace
 
-bool Walker::tensor(Object* tensor, const TypeInfo&, const Path& path) {
+bool Walker::tensor(Object* tensor, Kind, const Path& path) {
   WalkedTensor walked;
   TensorView& view = walked.view;
   if (!view_tensor(tensor, view)) {
     return refuse(cloned_lazily(tensor) ? refusal::lazy_clone : refusal::not_dense, path);
   }
   touch_tensor(view);
-  put(Tag::kTensor);
   if (watch_ != nullptr) watch_->object(tensor);
   if (!class_reference(type_of(tensor), path)) return false;
   if (watch_ != nullptr) watch_->tensor(tensor);

@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/texts.h"
-#include "python_hooks/walk/type_info.h"
+#include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/watch.h"
 
@@ -46,7 +47,24 @@ class Walker {
   void flush();  // at the end
 
  private:
-  enum class Tag : std::uint8_t;
+  // What stands in the form where a Kind might.
+  enum class Mark : std::uint8_t {
+    kEnd = 128,
+    kNull,
+    kBack,
+    kSameDict,
+    kSameAttributes,
+    kInstance,
+    kClass,
+    kBuiltinClass,
+    kIdentity,
+    kShallow,
+  };
+  static_assert(std::size(kTraits) < static_cast<std::size_t>(Mark::kEnd), "kinds and marks are told apart");
+  // How a path names a part of an object: by its number, not at all, or else as an attribute.
+  static constexpr char kItem[] = "[]", kSame[] = "";
+  static constexpr std::size_t kHead = 16, kMostParts = 3;  // bytes ahead of the parts; how many there are
+  static const char* const kParts[][kMostParts + 1];        // of each kind, as kinds.def says; null: no more
 
   // What is written is gathered here and goes to the walk in pieces.
   void put(const void* data, std::size_t size) {
@@ -68,13 +86,11 @@ class Walker {
     put(&number, sizeof number);
   }
   void put_address(const void* address) { put(reinterpret_cast<std::uint64_t>(address)); }
-  void put(Tag tag) { put(static_cast<std::uint8_t>(tag)); }
   void put_identity(Object* object);
   void put_pointer(Object* object);  // that lives for good
   void put_c_name(const char* name, const void* address);
   void put_name(Object* text);  // null, or no text: as an empty one
   void put_text(Object* text);
-  void put_int(Object* number);
 
   // Was the object met before? Then it is written as a reference back; else it is counted from now on.
   bool again(Object* object);
@@ -82,7 +98,42 @@ class Walker {
 
   bool value_of_kind(Object* object, const TypeInfo& info, const Path& path);
   bool content(Object* object, Kind kind, const Path& path);
-  bool number_of_numpy(Object* number, const Path& path);
+  // kinds.def
+  bool opaque(Object* object, Kind kind, const Path& path);
+  bool nothing(Object* object, Kind kind, const Path& path);
+  bool boolean(Object* object, Kind kind, const Path& path);
+  bool integer(Object* number, Kind kind, const Path& path);
+  bool real(Object* number, Kind kind, const Path& path);
+  bool complex(Object* number, Kind kind, const Path& path);
+  bool text(Object* text, Kind kind, const Path& path);
+  bool bytes(Object* bytes, Kind kind, const Path& path);
+  bool buffer(Object* object, Kind kind, const Path& path);
+  bool parts(Object* object, Kind kind, const Path& path);
+  bool container(Object* object, Kind kind, const Path& path);
+  bool ordered_dict(Object* dict, Kind kind, const Path& path);
+  bool default_dict(Object* dict, Kind kind, const Path& path);
+  bool deque(Object* deque, Kind kind, const Path& path);
+  bool function(Object* function, Kind kind, const Path& path);
+  bool partial(Object* partial, Kind kind, const Path& path);
+  bool builtin(Object* builtin, Kind kind, const Path& path);
+  bool descriptor(Object* descriptor, Kind kind, const Path& path);
+  bool cached_property(Object* property, Kind kind, const Path& path);
+  bool cache(Object* cache, Kind kind, const Path& path);
+  bool weak_reference(Object* reference, Kind kind, const Path& path);
+  bool class_object(Object* type, Kind kind, const Path& path);
+  bool enum_member(Object* member, Kind kind, const Path& path);
+  bool python_module(Object* module, Kind kind, const Path& path);
+  bool logger(Object* logger, Kind kind, const Path& path);
+  bool tensor(Object* tensor, Kind kind, const Path& path);
+  bool constant(Object* constant, Kind kind, const Path& path);
+  bool device(Object* device, Kind kind, const Path& path);
+
+  // Each tells the watch of the container, and gives its keys and values to `each` until that refuses.
+  template <typename Each>
+  bool items(Object* object, Kind kind, const Path& path, const Each& each);
+  template <typename Each>
+  bool entries(Object* dict, bool ordered, const Each& each);
+  bool entry(Object* name, Object* item, const Path& path);
   bool class_reference(Object* type, const Path& path);
   bool instance(Object* object, const TypeInfo& info, const Path& path);
   bool module_attributes(Object* of, Object* dict, const Path& path);
@@ -90,36 +141,19 @@ class Walker {
   bool attributes(Object* of, Object* dict, const Path& path);
   void note_attributes(Object* of, Object* dict);
   void note_dict(Object* dict);
-  bool items(Object* const* data, std::size_t count, const Path& path);
-  bool dict_items(Object* dict, const Path& path);
   bool dict_in_any_order(Object* dict, const Path& path);
-  bool ordered_items(Object* dict, const Path& path);
-  bool set_items(Object* set, const Path& path);
   bool set_in_any_order(Object* set);
-  bool deque_items(Object* deque, const Path& path);
-  bool function(Object* function, const Path& path);
   bool function_texts(Object* function, const Path& path);
   bool function_attributes(Object* function, const Path& path);
-  bool partial(Object* partial, const Path& path);
-  bool builtin(Object* builtin, const Path& path);
-  bool descriptor(Object* descriptor);
-  bool by_identity(Object* object, Tag tag);
+  bool by_identity(Object* object);
   bool shallow_at(Object* object, int depth, const Path& path);
   bool shallow_items(Object* object, const TypeInfo& info, int depth, const Path& path);
   bool shallow_attributes(Object* dict, int depth, const Path& path);
   bool shallow_closure(Object* function, int depth, const Path& path);
   bool shallow_partial(Object* partial, int depth, const Path& path);
   bool public_names(Object* dict, const Path& path);
-  bool shallow_leaf(Object* object, const Path& path);
-  bool python_module(Object* module, const Path& path);
-  bool cached_property(Object* property, const Path& path);
-  bool cache(Object* cache, const Path& path);
+  bool shallow_leaf(Object* object);
   bool cache_key(Object* key, const Path& path);
-  bool wrapper(Object* wrapper, unsigned parts, const Path& path);
-  bool weak_reference(Object* reference, const Path& path);
-  bool enum_member(Object* member, const Path& path);
-  bool logger(Object* logger, const Path& path);
-  bool tensor(Object* tensor, const TypeInfo& info, const Path& path);
   bool tensor_content(const TensorView& view, const Path& path);
   bool optional(Object* object, const Path& path);  // null as well
 
@@ -130,56 +164,34 @@ class Walker {
   std::uint8_t ready_[512];
 };
 
-enum class Walker::Tag : std::uint8_t {
-  kEnd,
-  kNull,
-  kBack,
-  kSameDict,
-  kSameAttributes,
-  kNone,
-  kEllipsis,
-  kFalse,
-  kTrue,
-  kInt,
-  kLongInt,
-  kFloat,
-  kComplex,
-  kText,
-  kBytes,
-  kRange,
-  kSlice,
-  kTypeAlias,
-  kTuple,
-  kList,
-  kDict,
-  kSet,
-  kFrozenSet,
-  kOrderedDict,
-  kDefaultDict,
-  kDeque,
-  kInstance,
-  kContent,
-  kEnum,
-  kClass,
-  kBuiltinClass,
-  kModule,
-  kFunction,
-  kLibraryFunction,
-  kMethod,
-  kBuiltin,
-  kBuiltinObject,
-  kDescriptor,
-  kWrapper,
-  kCache,
-  kPartial,
-  kCell,
-  kWeakReference,
-  kByIdentity,
-  kShallow,
-  kTensor,
-  kConstant,
-  kDevice,
-  kSize,
-};
+template <typename Each>
+bool Walker::items(Object* object, Kind kind, const Path& path, const Each& each) {
+  if (watch_ != nullptr) watch_->items(object, kind);
+  if (!is(kind, kKeyed)) {
+    const bool in_set = kind == Kind::kSet || kind == Kind::kFrozenSet;
+    put(static_cast<std::uint32_t>(size_of(object, kind)));
+    return each_item(object, kind, [&](Object*, Object* item, std::size_t index) {
+      return in_set ? each(item, path.note("an element")) : each(item, path.item(index));
+    });
+  }
+  const bool taken = each_item(object, kind, [&](Object* key, Object* item, std::size_t) {
+    return each(key, path.note("a key")) && each(item, path.key(key));
+  });
+  put(Mark::kEnd);
+  return taken;
+}
+
+template <typename Each>
+bool Walker::entries(Object* dict, bool ordered, const Each& each) {
+  if (dict != nullptr) {
+    if (watch_ != nullptr) watch_->items(dict, ordered ? Kind::kOrderedDict : Kind::kDict);
+    std::ptrdiff_t position = 0;
+    for (Object *key, *item; g_api.PyDict_Next(dict, &position, &key, &item) != 0;) {
+      if (!each(key, item)) return false;
+    }
+  }
+  put(Mark::kEnd);
+  return true;
+}
 
 }  // namespace grape::python::state

@@ -1,11 +1,11 @@
-// The quick check of what a walk has seen: versions of dictionaries and classes, the items of lists, the memory of
-// tensors, one after the other as the walk met them. What holds something comes before what it holds, so that no
-// pointer is followed that may be dead: as long as all before it is as it was, an object is alive. With the GIL.
+// Checks quickly whether all that a walk has read is unchanged: versions of dictionaries and classes, items of lists,
+// memory of tensors. The order of the checks is the order of the walk: a container is checked before its items. So no
+// check follows a dead pointer: an object is alive as long as everything before it is unchanged. With the GIL.
 //
-// Dictionaries that report their changes (dict_reports.h) are looked at only when one of them did.
+// A dictionary that reports its changes (dict_reports.h) is checked only after a report.
 //
-// Only immutable plain values are kept alive (and code objects, weak references, tuples of such), so that an equal
-// address means the same value.
+// A watch keeps alive only plain immutable values, code objects, weak references and tuples of these: an equal address
+// then means the same value.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/interpreter/dict_reports.h"
 #include "python_hooks/torch/torch_api.h"
+#include "python_hooks/walk/type_info.h"
 
 namespace grape::python::state {
 
@@ -27,12 +28,9 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   // Filled by a Walk. All may throw std::bad_alloc.
-  void object(Object* object);            // its class and its attributes' dictionary
-  void dict(Object* dict, bool ordered);  // its content, which is not read before; ordered: an OrderedDict
-  void empty_dict(Object* dict);          // that it stays empty
-  void list(Object* list);
-  void tuple(Object* tuple);
-  void set(Object* set);
+  void object(Object* object);                               // its class and its attributes' dictionary
+  void items(Object* container, Kind kind);                  // which are not read before
+  void empty_dict(Object* dict);                             // that it stays empty
   void word(const Object* object, std::size_t offset);       // a pointer or number inside of an object
   void reference(const Object* object, std::size_t offset);  // a pointer to what may be a plain value
   void function(Object* function);
@@ -56,9 +54,10 @@ class Watch {
     std::uintptr_t address;
     std::uint64_t expected;
   };
-  enum class What : std::uint32_t { kDictItems, kList, kTuple, kSet, kType, kGrad, kTensor, kMemory };
+  enum class What : std::uint8_t { kItems, kType, kGrad, kTensor, kMemory };
   struct Entry {
     What what;
+    Kind kind;  // kItems
     std::uint32_t count;
     const Object* object;
     std::uint64_t a;  // a version, a hash, or where its words begin
@@ -66,11 +65,11 @@ class Watch {
 
   // `reported`: looked at only when a dictionary has reported a change.
   void check(const Check& check, bool reported);
-  void is(const void* address, std::uint64_t expected, bool reported = false);
+  void expect(const void* address, std::uint64_t expected, bool reported = false);
   void more(const Entry& entry, bool reported = false);
   bool all_hold(const std::vector<Check>& checks) const noexcept;
   bool entry_holds(const Entry& entry) const noexcept;
-  void items(What what, const Object* object, Object* const* data, std::size_t count, bool reported = false);
+  bool items_hold(const Entry& entry) const noexcept;
 
   std::vector<Check> checks_;  // in the order of the walk
   std::vector<Check> always_;  // the same without those of dictionaries that report

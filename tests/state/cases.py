@@ -103,6 +103,10 @@ class Case:
         m.pair = Pair(([1],))
         m.view = slice(1, [2], 3)
         m.space = types.SimpleNamespace(a=[1])
+        self.behind = {"a": [1], "b": 2}
+        m.proxy = types.MappingProxyType(self.behind)
+        self.viewed = {"a": [1]}
+        m.dict_view = self.viewed.items()
         m.logger = logging.getLogger("cases")
         m.weak = weakref.ref(m.part)
         m.module = sys
@@ -238,6 +242,12 @@ CHANGES = {
     "weak reference to another": lambda c: set_attribute(c.model, "weak", weakref.ref(c.model.parts[0])),
     "namespace": lambda c: set_attribute(c.model.space, "a", 2),
     "list in a namespace": lambda c: set_item(c.model.space.a, 0, 2),
+    "read-only view": lambda c: set_attribute(c.model, "proxy", types.MappingProxyType({"a": [1], "b": 3})),
+    "equal read-only view of another type": lambda c: set_attribute(c.model, "proxy", c.behind),
+    "behind a read-only view": lambda c: set_item(c.behind, "b", 3),
+    "deep behind a read-only view": lambda c: set_item(c.behind["a"], 0, 2),
+    "behind a dictionary's view": lambda c: set_item(c.viewed, "a", 3),
+    "another view of the dictionary": lambda c: set_attribute(c.model, "dict_view", c.viewed.values()),
     "logger": lambda c: set_attribute(c.model, "logger", logging.getLogger("other")),
     "module": lambda c: set_attribute(c.model, "module", gc),
     "attribute of the class": lambda c: call(

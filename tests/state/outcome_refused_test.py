@@ -3,6 +3,7 @@ import collections
 import ctypes
 import os
 import threading
+import types
 import unittest
 import weakref
 
@@ -170,6 +171,8 @@ REFUSALS = [
     (bad_key, (x,), "a dictionary with a key of type Pair"),
     (lambda x: {1, 2}, (x,), "result: a set, whose order cannot be made again"),
     (lambda x: OSError(1), (x,), "result: an object of type OSError cannot be made again"),
+    (lambda x: types.MappingProxyType({"a": x}), (x,), "result: an object of type mappingproxy cannot be made again"),
+    (lambda x: {"a": x}.values(), (x,), "result: an object of type dict_values cannot be made again"),
     (lambda x: [os.stat("/")], (x,), "result[0]: an object of type os.stat_result cannot be made again"),
     (lambda x: keep(os.terminal_size((1, 2))), (x,), "os.terminal_size that is also referred to from elsewhere"),
     (without_items, (x,), "result: an object of type os.terminal_size whose items are not set"),

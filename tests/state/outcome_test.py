@@ -2,6 +2,7 @@
 import collections
 import gc
 import os
+import types
 
 from outcome import Check, main, torch
 from outcome_shapes import (MODULE, Cache, Color, Frozen, FrozenSlotted, Holder, Loud, LoudDict, LoudList, MoreSlotted,
@@ -44,6 +45,25 @@ def nest(x):
 @case()
 def empty_containers(x):
     return [], {}, (), set(), collections.OrderedDict(), collections.deque(), [[]]
+
+
+@case()
+def namespaces(x):
+    return types.SimpleNamespace(y=x + 1), types.SimpleNamespace()
+
+
+def viewed():
+    behind = {"a": x(), "b": [1]}
+    return x(), behind, types.MappingProxyType(behind), behind.values()
+
+
+@case(viewed)
+def views_of_dictionaries(x, behind, proxy, values):
+    before = proxy["a"]
+    behind["a"] = x + proxy["a"]
+    proxy["b"].append(len(values))
+    behind["c"] = x + 2
+    return before + 1, proxy, values
 
 
 @case()

@@ -1,6 +1,7 @@
 """The module, its weights and what its code names, changed from outside between calls."""
 import builtins
 import functools
+import types
 
 import torch
 from bed import Net, case, data, net
@@ -36,6 +37,39 @@ class Flagged(Net):
 @case("eer{6}eer{2}(?:ee|rr)r{2}")
 def flag_flipped(run):
     changing(run, Flagged, {8: setting("flag", True), 12: setting("flag", False)})
+
+
+class Viewing(Net):
+    """Its settings are a read-only view of a dictionary that others change."""
+
+    def __init__(self):
+        super().__init__()
+        self.set = {"scale": 1.0, "more": [0.0]}
+        self.settings, self.items = types.MappingProxyType(self.set), self.set.items()
+
+    def forward(self, x, other=None):
+        settings = other or self.settings
+        return super().forward(x) * settings["scale"] + sum(value[0] for name, value in self.items if name == "more")
+
+
+@case("eer{6}eer{2}(?:ee|rr)r{2}")
+def changed_behind_a_view(run):
+    changing(
+        run,
+        Viewing,
+        {
+            8: lambda model: model.set.update(scale=2.0, more=[1.0]),
+            12: lambda model: model.set.update(scale=1.0, more=[0.0]),
+        },
+    )
+
+
+@case("eer{2}(?:eer{2}){2}")
+def arguments_behind_a_view(run):
+    model, behind = net(Viewing), {"scale": 1.0}
+    for i in range(12):
+        behind["scale"] = (1.0, 2.0, 3.0)[i // 4]
+        run(model, data(i), types.MappingProxyType(behind))
 
 
 class Scaled(Net):
