@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "python_hooks/proof/cached_proofs.h"
-#include "python_hooks/walk/portable.h"
+#include "python_hooks/replay/proof_guards.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python::replay {
@@ -72,13 +72,8 @@ const cache::Call& name_of(const Region& region, const Signature& signature, con
                            Seen& seen) {
   if (!seen.name.region.empty()) return seen.name;
   seen.name.region = region.name;
-  const cache::Digest globals = observation.globals->digest();
-  if (globals == cache::Digest()) return seen.name;  // without a signature it is no call
-  const auto* shared = reinterpret_cast<const std::uint8_t*>(observation.shared.data());
-  const std::size_t bytes = observation.shared.size() * sizeof observation.shared.front();
-  const cache::Digest sharing = state::digest_of({shared, shared + bytes});
-  seen.name.signature = signature.name;
-  seen.name.code = state::digest_of_all({seen.code.digest(), globals, sharing});
+  seen.name.code = identify(seen.code.digest(), observation);
+  if (seen.name.code != cache::Digest()) seen.name.signature = signature.name;  // without one it is no call
   return seen.name;
 }
 

@@ -11,6 +11,7 @@
 #include "python_hooks/proof/shadowed.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/proof_guards.h"
 #include "shim/device/thread_context.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -31,11 +32,7 @@ class Check {
 
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(refusal::Refusal& error) {
-    Why why;
-    if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_) || !storages_fit(proven_, call_) ||
-        proven_.outcome->end_is_seen(*call_.walk)) {
-      return false;
-    }
+    if (broken_guard(proven_, call_) != nullptr) return false;
     before_ = state::Before::take(*call_.walk, *region_.guard, lasting_argument(region_), error);
     if (proven_.globals != nullptr) proven_.globals->take_versions(globals_before_);
     random_known_ = state::random_state(call_.work.device, seed_, offset_);
@@ -114,7 +111,7 @@ class Check {
     bindings.seed = seed_;
     bindings.offset = offset_;
     std::vector<Object*> tensors;
-    if (!place_call(region_, proven_, call_, tensors)) {
+    if (!place_call(region_, proven_, proven_, call_, tensors)) {
       error = refusal::make(refusal::no_device_memory);
       return Checked::kInconclusive;
     }

@@ -26,6 +26,7 @@ struct WorkPlace {
   // Of the device, to be made current for work of Grape's; null: it is the current device.
   CUcontext context = nullptr;
 
+  CUstream driver_stream() const noexcept { return reinterpret_cast<CUstream>(stream); }
   bool operator==(const WorkPlace& other) const noexcept {
     return device == other.device && stream == other.stream && context == other.context;
   }
