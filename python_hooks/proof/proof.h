@@ -15,8 +15,23 @@
 
 namespace grape::python::replay {
 
+// What a function returns that refuses: false, or null.
+struct Nothing {
+  operator bool() const noexcept { return false; }
+  template <typename T>
+  operator std::unique_ptr<T>() const noexcept {
+    return nullptr;
+  }
+};
+
 // What one observed call was, and what became of it.
 struct Seen {
+  template <std::size_t count, typename... Parts>
+  Nothing refuse(refusal::Form<count> form, const Parts&... parts) {
+    refusal = refusal::make(form, parts...);
+    return {};
+  }
+
   state::ExecutedCode code;
   grape::replay::RegionSink sink;
   grape::replay::Shadow shadow;
