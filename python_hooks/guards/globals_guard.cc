@@ -90,21 +90,21 @@ bool GlobalsGuard::State::walk_into(Walk& walk) const {
       if (names.of_module() == modules && !names.walk(walk)) return false;
     }
   }
-  for (Object* type : plan.types) {
-    if (!walk.add(type, type::name(type))) return false;
+  for (const Strong& type : plan.types) {
+    if (!walk.add(type.get(), type::name(type.get()))) return false;
   }
   for (const ContextVariable& variable : plan.contexts) {
     if (!variable.walk(walk)) return false;
   }
-  return plan.environment == nullptr || walk.add(plan.environment, "os.environ");
+  return plan.environment.get() == nullptr || walk.add(plan.environment.get(), "os.environ");
 }
 
 bool GlobalsGuard::State::take_alone(refusal::Refusal& refusal) {
   const std::vector<Object*>& objects = walked.walk().objects();
   const std::unordered_set<Object*> known(objects.begin(), objects.end());
-  for (Object* reference : plan.alone) {
-    if (known.count(referent(reference)) != 0) continue;
-    alone.push_back({reference, std::make_unique<GuardedWalk>()});
+  for (const Strong& reference : plan.alone) {
+    if (known.count(referent(reference.get())) != 0) continue;
+    alone.push_back({reference.get(), std::make_unique<GuardedWalk>()});
     if (!alone.back().take(refusal)) return false;
   }
   return closures_known(objects, refusal);
@@ -127,8 +127,8 @@ bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, re
 
 void GlobalsGuard::State::identify() {
   for (const WatchedNames& names : plan.names) names.identify(form);
-  for (Object* type : plan.types) form.push_back(reinterpret_cast<std::uint64_t>(type));
-  for (const ModuleClass& one : plan.modules) form.push_back(reinterpret_cast<std::uint64_t>(one.module));
+  for (const Strong& type : plan.types) form.push_back(reinterpret_cast<std::uint64_t>(type.get()));
+  for (const ModuleClass& one : plan.modules) form.push_back(reinterpret_cast<std::uint64_t>(one.module.get()));
   form.push_back(plan.settings);
   for (const long asked :
        {plan.abstract_token, static_cast<long>(plan.thread), long{plan.nothing_handled}, long{plan.sees_storages}}) {
@@ -208,7 +208,7 @@ constexpr Mark kMarks[] = {
     {[](const GlobalsPlan& plan) {
        for (std::size_t i = 0; i < plan.modules.size(); ++i) {
          fetch_ahead(plan.modules, i);
-         if (type_of(plan.modules[i].module) != plan.modules[i].type) return false;
+         if (type_of(plan.modules[i].module.get()) != plan.modules[i].type) return false;
        }
        return true;
      },

@@ -5,6 +5,7 @@
 #include "python_hooks/guards/guarded_walk.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
+#include "python_hooks/interpreter/strong.h"
 
 namespace grape::python::state {
 namespace {
@@ -64,27 +65,21 @@ GlobalHooks& global_hooks() {
 }  // namespace
 
 struct ModuleGuard::State {
-  Object* root = nullptr;  // weak
-  Object* self = nullptr;  // the same; null: none
+  Strong root, self;  // weak references; `self` may be none
   GuardedWalk walked;
   std::string change;
   Sharing sharing;
   std::uint32_t shared_walk = 0;  // the walk that `sharing` was taken of
 
-  ~State() {
-    for (Object* reference : {root, self}) {
-      if (reference != nullptr) g_api.Py_DecRef(reference);
-    }
-  }
-
   bool gone() const noexcept {
-    return referent(root) == g_api._Py_NoneStruct || (self != nullptr && referent(self) == g_api._Py_NoneStruct);
+    return referent(root.get()) == g_api._Py_NoneStruct ||
+           (self.get() != nullptr && referent(self.get()) == g_api._Py_NoneStruct);
   }
   // Neither is gone. False: refused.
   bool walk_into(Walk& walk) const noexcept {
-    Object* first = referent(root);
+    Object* first = referent(root.get());
     return walk.add(first, is_function(first) ? "function" : "module") &&
-           (self == nullptr || walk.add(referent(self), "module"));
+           (self.get() == nullptr || walk.add(referent(self.get()), "module"));
   }
 };
 
@@ -101,10 +96,11 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refus
     std::unique_ptr<ModuleGuard> guard(new ModuleGuard);
     State& state = *guard->state_;
     const NoCollection no_collection;
-    state.root = g_api.PyWeakref_NewRef(root, nullptr);
-    state.self = self != nullptr && state.root != nullptr ? g_api.PyWeakref_NewRef(self, nullptr) : nullptr;
-    if (state.root == nullptr || (self != nullptr && state.self == nullptr)) {
-      g_api.PyErr_Clear();
+    const Reference weak_root(g_api.PyWeakref_NewRef(root, nullptr));
+    const Reference weak_self(self != nullptr ? g_api.PyWeakref_NewRef(self, nullptr) : nullptr);
+    state.root = Strong(weak_root.get());
+    state.self = Strong(weak_self.get());
+    if (!weak_root || (self != nullptr && !weak_self)) {
       refusal = refusal::make(refusal::no_weak_reference);
       return nullptr;
     }

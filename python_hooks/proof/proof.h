@@ -27,7 +27,7 @@ struct Nothing {
 // What one observed call was, and what became of it.
 struct Seen {
   template <std::size_t count, typename... Parts>
-  Nothing refuse(refusal::Form<count> form, const Parts&... parts) {
+  [[gnu::cold, gnu::noinline]] Nothing refuse(refusal::Form<count> form, const Parts&... parts) {
     refusal = refusal::make(form, parts...);
     return {};
   }
