@@ -1,4 +1,5 @@
-// What of the process's state the executed code names: the lists that GlobalsGuard goes through. With the GIL.
+// The plan of a GlobalsGuard: which names, functions, classes and settings of the process the executed code uses. With
+// the GIL.
 #pragma once
 
 #include <string>

@@ -82,13 +82,10 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   if (!known_earlier(region, signature)) return nullptr;
   std::string why;
   program::ForeignNoise noise;
-  bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
-  if (const char* against = same ? against_earlier(observation, seen) : nullptr) {
-    same = false;
-    why = against;
-  }
-  if (!same) {
-    log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
+  const bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
+  const char* const against = same ? against_earlier(observation, seen) : why.c_str();
+  if (against != nullptr) {
+    log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), against);
     return nullptr;
   }
   seen.refusal = {};

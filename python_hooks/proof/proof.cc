@@ -9,7 +9,6 @@
 
 #include "python_hooks/interpreter/memory_map.h"
 #include "python_hooks/proof/cached_proofs.h"
-#include "python_hooks/proof/kernel_digest.h"
 #include "python_hooks/proof/shadowed.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"

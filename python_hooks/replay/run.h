@@ -1,4 +1,5 @@
-// The replay itself.
+// Replays one call: asks the guards, makes the outputs, launches, and does for Python what the call would do. With the
+// GIL.
 #pragma once
 
 #include "python_hooks/replay/call.h"
@@ -23,8 +24,8 @@ refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven);
 bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Call& call,
                 std::vector<Object*>& tensors) noexcept;
 
-// Tensors for the outputs: `tensors[i]` for made()[i], behind these memory for the casts that autocast is to keep,
-// owned by the caller; `addresses` per Program::outputs.
+// Makes tensors for the outputs: `tensors[i]` for made()[i], then memory for the casts that autocast is to keep. The
+// caller owns them. `addresses`: per Program::outputs. False: no memory, and no tensors.
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 
@@ -33,9 +34,8 @@ void drop(std::vector<Object*>& tensors) noexcept;
 // A tensor of so many bytes on a device and where they lie; a new reference, null without memory.
 Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept;
 
-// Puts what the program copies from the host into device memory of its own, on the call's stream; nothing if it copies
-// nothing. False: `refusal` says why not.
-// `whole`: the proven program.
+// Copies the host data of `whole`, the proven program, to device memory of its own, on the call's stream. Does nothing
+// where the program has no host data. False: `refusal` says why.
 bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, refusal::Refusal& refusal);
 
 // The region's arena for the call's stream, at least so large. False: no memory.
