@@ -3,7 +3,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/watch.h"
@@ -15,7 +14,8 @@ class GuardedWalk {
   // `roots(walk)` adds what is walked; the same each time. False: refused.
   template <typename Roots>
   bool take(const Roots& roots, refusal::Refusal& refusal) {
-    if (look(walk_, nullptr, roots)) return true;
+    begin(walk_, nullptr);
+    if (roots(walk_)) return true;
     refusal = walk_.refusal();
     return false;
   }
@@ -25,37 +25,16 @@ class GuardedWalk {
   // `is`, as a key, and where a call returns it. False: change() says what is not as it was.
   template <typename Roots>
   bool same(const Roots& roots) {
-    const bool taken = look(again_, &walk_.bytes(), roots);
-    const bool equal = taken && again_.bytes() == walk_.bytes();
-    if (equal && again_.objects() == walk_.objects()) {
-      std::swap(walk_, again_);
-      return true;
-    }
-    watch_.clear();
-    watch_.give_up();  // what it knew is void; should all be as before again, the next walk says so
-    if (!taken) {
-      change_ = again_.refusal().text;
-    } else if (equal) {
-      change_ = other_object(walk_, again_);
-    } else {
-      change_ = again_.difference().empty() ? "there is less than before" : again_.difference();
-    }
-    return false;
+    begin(again_, &walk_.bytes());
+    return settle(roots(again_));
   }
   const Walk& walk() const noexcept { return walk_; }
   const std::string& change() const noexcept { return change_; }
   std::uint32_t walks() const noexcept { return walks_; }  // how often everything was walked
 
  private:
-  template <typename Roots>
-  bool look(Walk& into, const std::vector<std::uint8_t>* expected, const Roots& roots) {
-    ++walks_;
-    watch_.clear();
-    into.clear();
-    into.set_watch(&watch_);
-    into.compare_with(expected);
-    return roots(into);
-  }
+  void begin(Walk& into, const std::vector<std::uint8_t>* expected) noexcept;
+  bool settle(bool taken);
 
   Walk walk_{true}, again_{true};
   Watch watch_;
