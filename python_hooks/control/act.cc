@@ -78,7 +78,7 @@ Object* end_check(Region& region, const Proven& proven, Checked checked, const r
                   Object* result) {
   if (checked == Checked::kOtherValue) {
     ++region.fell_back;
-    region.reasons.add(Why{refusal::other_value_read, nullptr, &proven.read_place}.refusal());
+    region.reasons.add(at_read(refusal::other_value_read, proven));
   } else if (checked == Checked::kDiffers) {
     drop_region(region, difference);
   } else {
@@ -117,10 +117,9 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
     result = measure(region, signature, call);
     return true;
   }
-  Why why;
   const double looked_up = now();
   region.parts = {};
-  switch (run(region, *signature.proven, call, result, why)) {
+  switch (run(region, *signature.proven, call, result, refusal)) {
     case Ran::kReplayed: {
       const double seconds = now() - lookup.began;
       ++region.replayed;
@@ -136,18 +135,17 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
     }
     case Ran::kOther:
     case Ran::kNotNow:
-      result = fall_back(region, call, why.refusal());
+      result = fall_back(region, call, refusal);
       return true;
     case Ran::kFailed:
       signature.stage = Stage::kGivenUp;
       signature.proven = nullptr;
-      signature.given_up_for = why.refusal();
+      signature.given_up_for = std::move(refusal);
       result = fall_back(region, call, signature.given_up_for);
       return true;
     case Ran::kStale:
       break;
   }
-  refusal = why.refusal();
   signature.stage = Stage::kSeen;
   signature.proven = nullptr;
   return false;

@@ -6,11 +6,11 @@
 #include <unordered_set>
 
 #include "python_hooks/guards/globals_plan.h"
+#include "python_hooks/guards/guarded_walk.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
 #include "python_hooks/interpreter/function_reports.h"
 #include "python_hooks/walk/portable.h"
-#include "python_hooks/walk/watch.h"
 
 namespace grape::python::state {
 namespace {
@@ -29,59 +29,10 @@ void fetch_ahead(const std::vector<Thing>& things, std::size_t index) noexcept {
   if (index + kAhead < things.size()) things[index + kAhead].fetch();
 }
 
-// What is walked, and the quick check of it.
-class Walked {
- public:
-  // `roots(walk)` adds to a walk. False: refused.
-  template <typename Roots>
-  bool take(Roots roots, refusal::Refusal& refusal) {
-    if (look(walk_, nullptr, roots)) return true;
-    refusal = walk_.refusal();
-    return false;
-  }
-  bool quick() noexcept { return watch_.holds(); }
-  std::uint32_t walks() const noexcept { return walks_; }
-  // Walks again. False: change() says what is not as it was.
-  template <typename Roots>
-  bool same(Roots roots) {
-    if (!look(again_, &walk_.bytes(), roots)) {
-      change_ = again_.refusal().text;
-    } else if (again_.bytes() == walk_.bytes() && again_.objects() == walk_.objects()) {
-      std::swap(walk_, again_);
-      return true;
-    } else if (again_.bytes() == walk_.bytes()) {
-      change_ = other_object(walk_, again_);
-    } else {
-      change_ = again_.difference().empty() ? "there is less than before" : again_.difference();
-    }
-    watch_.clear();
-    watch_.give_up();  // what it knew is void; should all be as before again, the next walk says so
-    return false;
-  }
-  const Walk& walk() const noexcept { return walk_; }
-  const std::string& change() const noexcept { return change_; }
-
- private:
-  template <typename Roots>
-  bool look(Walk& into, const std::vector<std::uint8_t>* expected, Roots roots) {
-    ++walks_;
-    watch_.clear();
-    into.clear();
-    into.set_watch(&watch_);
-    into.compare_with(expected);
-    return roots(into);
-  }
-
-  Walk walk_{true}, again_{true};
-  Watch watch_;
-  std::string change_;
-  std::uint32_t walks_ = 0;
-};
-
 // A function of the user's that ran, and that no name leads to.
 struct Alone {
   Object* reference;  // weak; borrowed from the plan
-  std::unique_ptr<Walked> walked;
+  std::unique_ptr<GuardedWalk> walked;
 
   bool add_to(Walk& walk) const noexcept { return walk.add(referent(reference), "a function that ran"); }
   bool take(refusal::Refusal& refusal) {
@@ -98,7 +49,7 @@ struct Alone {
 
 struct GlobalsGuard::State {
   GlobalsPlan plan;
-  Walked walked;
+  GuardedWalk walked;
   std::vector<Alone> alone;
   std::vector<std::uint64_t> form;  // with the walks' bytes: equal for guards of the same
   std::string change;
@@ -139,21 +90,21 @@ bool GlobalsGuard::State::walk_into(Walk& walk) const {
       if (names.of_module() == modules && !names.walk(walk)) return false;
     }
   }
-  for (Object* type : plan.types) {
-    if (!walk.add(type, type::name(type))) return false;
+  for (const Strong& type : plan.types) {
+    if (!walk.add(type.get(), type::name(type.get()))) return false;
   }
   for (const ContextVariable& variable : plan.contexts) {
     if (!variable.walk(walk)) return false;
   }
-  return plan.environment == nullptr || walk.add(plan.environment, "os.environ");
+  return plan.environment.get() == nullptr || walk.add(plan.environment.get(), "os.environ");
 }
 
 bool GlobalsGuard::State::take_alone(refusal::Refusal& refusal) {
   const std::vector<Object*>& objects = walked.walk().objects();
   const std::unordered_set<Object*> known(objects.begin(), objects.end());
-  for (Object* reference : plan.alone) {
-    if (known.count(referent(reference)) != 0) continue;
-    alone.push_back({reference, std::make_unique<Walked>()});
+  for (const Strong& reference : plan.alone) {
+    if (known.count(referent(reference.get())) != 0) continue;
+    alone.push_back({reference.get(), std::make_unique<GuardedWalk>()});
     if (!alone.back().take(refusal)) return false;
   }
   return closures_known(objects, refusal);
@@ -176,8 +127,8 @@ bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, re
 
 void GlobalsGuard::State::identify() {
   for (const WatchedNames& names : plan.names) names.identify(form);
-  for (Object* type : plan.types) form.push_back(reinterpret_cast<std::uint64_t>(type));
-  for (const ModuleClass& one : plan.modules) form.push_back(reinterpret_cast<std::uint64_t>(one.module));
+  for (const Strong& type : plan.types) form.push_back(reinterpret_cast<std::uint64_t>(type.get()));
+  for (const ModuleClass& one : plan.modules) form.push_back(reinterpret_cast<std::uint64_t>(one.module.get()));
   form.push_back(plan.settings);
   for (const long asked :
        {plan.abstract_token, static_cast<long>(plan.thread), long{plan.nothing_handled}, long{plan.sees_storages}}) {
@@ -247,37 +198,38 @@ bool GlobalsGuard::State::functions_hold() {
   return true;
 }
 
+// What the interpreter and PyTorch keep beside names. `what`: for the report, where it is not as it was.
+struct Mark {
+  bool (*holds)(const GlobalsPlan& plan);
+  const char* what;
+};
+
+constexpr Mark kMarks[] = {
+    {[](const GlobalsPlan& plan) {
+       for (std::size_t i = 0; i < plan.modules.size(); ++i) {
+         fetch_ahead(plan.modules, i);
+         if (type_of(plan.modules[i].module.get()) != plan.modules[i].type) return false;
+       }
+       return true;
+     },
+     "the class of a module"},
+    {[](const GlobalsPlan& plan) { return plan.settings == setting_changes(); },
+     "a setting of torch or of the interpreter (an operator was defined anew, a process group came or went, tunable "
+     "operators, what waiting for the device does, a lazy clone of a tensor, limits of recursion and of numbers' "
+     "digits)"},
+    {[](const GlobalsPlan& plan) { return plan.abstract_token < 0 || plan.abstract_token == abstract_token(); },
+     "which classes abstract ones have registered"},
+    {[](const GlobalsPlan& plan) { return plan.thread == 0 || plan.thread == g_api.PyThread_get_thread_ident(); },
+     "the thread, which its code asks for"},
+    {[](const GlobalsPlan& plan) { return !plan.nothing_handled || !handles_exception(); },
+     "that no exception is handled, which its code asks for"},
+    {[](const GlobalsPlan& plan) { return plan.filters.hold(); }, "warnings.filters"},
+};
+
 bool GlobalsGuard::State::marks_hold() {
-  fetch_first(plan.modules);
-  if (!functions_hold()) return false;
-  for (std::size_t i = 0; i < plan.modules.size(); ++i) {
-    fetch_ahead(plan.modules, i);
-    const ModuleClass& one = plan.modules[i];
-    if (type_of(one.module) == one.type) continue;
-    change = "the class of a module";
-    return false;
-  }
-  if (plan.settings != setting_changes()) {
-    change =
-        "a setting of torch or of the interpreter (an operator was defined anew, a process group came or went, tunable "
-        "operators, what waiting for the device does, a lazy clone of a tensor, limits of recursion and of numbers' "
-        "digits)";
-    return false;
-  }
-  if (plan.abstract_token >= 0 && plan.abstract_token != abstract_token()) {
-    change = "which classes abstract ones have registered";
-    return false;
-  }
-  if (plan.thread != 0 && plan.thread != g_api.PyThread_get_thread_ident()) {
-    change = "the thread, which its code asks for";
-    return false;
-  }
-  if (plan.nothing_handled && handles_exception()) {
-    change = "that no exception is handled, which its code asks for";
-    return false;
-  }
-  if (!plan.filters.hold()) {
-    change = "warnings.filters";
+  for (const Mark& mark : kMarks) {
+    if (mark.holds(plan)) continue;
+    change = mark.what;
     return false;
   }
   return true;
@@ -303,7 +255,9 @@ bool GlobalsGuard::State::values_hold(bool walk_to_know) {
 
 bool GlobalsGuard::State::all_hold() {
   bool walk_to_know = false;
-  return names_hold(walk_to_know) && marks_hold() && values_hold(walk_to_know);
+  if (!names_hold(walk_to_know)) return false;
+  fetch_first(plan.modules);
+  return functions_hold() && marks_hold() && values_hold(walk_to_know);
 }
 
 bool GlobalsGuard::State::holds() {

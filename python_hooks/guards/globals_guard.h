@@ -1,4 +1,4 @@
-// The guard of all that a call's code names outside of its module and its arguments. With the GIL.
+// Guards the state that a call's code names outside of its module and its arguments. With the GIL.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// The parts of a plan that are no names: functions, context variables, and what the interpreter keeps.
+// The parts of a plan that are neither names nor functions: context variables, and what the interpreter keeps.
 #include <new>
 
 #include "python_hooks/guards/globals_plan.h"
@@ -60,84 +60,9 @@ bool handles_exception() noexcept {
   return handles;
 }
 
-FunctionMark::FunctionMark(Object* function, bool users) : function_(function), reference_(function) {
-  const FunctionParts parts = function_parts(function);
-  parts_[0] = parts.code;
-  parts_[1] = parts.defaults;
-  parts_[2] = parts.keyword_defaults;
-  parts_[3] = parts.closure;
-  if (!users && parts.closure != nullptr) {
-    for (std::size_t i = 0; i < item_count(parts.closure); ++i) {
-      cells_.emplace_back(cell_content(tuple_data(parts.closure)[i]), true);
-    }
-  }
-  if (parts.closure != nullptr) {
-    reference_ = g_api.PyWeakref_NewRef(function, nullptr);
-    if (reference_ == nullptr) throw std::bad_alloc();
-  } else {
-    g_api.Py_IncRef(function);
-  }
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (parts_[i] != nullptr) g_api.Py_IncRef(parts_[i]);
-  }
-}
-
-FunctionMark::FunctionMark(FunctionMark&& other) noexcept
-    : function_(other.function_), reference_(other.reference_), cells_(std::move(other.cells_)) {
-  for (std::size_t i = 0; i < 4; ++i) parts_[i] = other.parts_[i];
-  other.reference_ = nullptr;
-}
-
-FunctionMark::~FunctionMark() {
-  if (reference_ == nullptr) return;
-  g_api.Py_DecRef(reference_);
-  for (std::size_t i = 0; i < 3; ++i) {
-    if (parts_[i] != nullptr) g_api.Py_DecRef(parts_[i]);
-  }
-}
-
-bool FunctionMark::holds() const noexcept {
-  if (reference_ != function_ && referent(reference_) != function_) return true;
-  const FunctionParts parts = function_parts(function_);
-  if (parts.code != parts_[0] || parts.defaults != parts_[1] || parts.keyword_defaults != parts_[2]) return false;
-  if (parts.closure != parts_[3]) return false;
-  for (std::size_t i = 0; i < cells_.size(); ++i) {
-    if (!cells_[i].is_or_equals(cell_content(tuple_data(parts.closure)[i]))) return false;
-  }
-  return true;
-}
-
-// An address that is no more is not followed.
-void FunctionMark::fetch() const noexcept {
-  const auto* function = reinterpret_cast<const char*>(function_);
-  __builtin_prefetch(function + g_layout.function_code);
-  __builtin_prefetch(function + g_layout.function_defaults + 16);  // the closure
-  if (reference_ != function_) __builtin_prefetch(reinterpret_cast<const char*>(reference_) + 16);
-  if (!cells_.empty()) __builtin_prefetch(cells_.data());
-}
-
-std::string FunctionMark::name() const {
-  char name[256] = "";
-  return qualified_name(function_, name, sizeof(name)) ? name : "a function";
-}
-
-ContextVariable::ContextVariable(Object* variable) : variable_(variable) {
-  g_api.Py_IncRef(variable);
-  take_again();
-}
-
-ContextVariable::~ContextVariable() {
-  if (variable_ != nullptr) g_api.Py_DecRef(variable_);
-}
-
-ContextVariable::ContextVariable(ContextVariable&& other) noexcept
-    : variable_(other.variable_), value_(std::move(other.value_)) {
-  other.variable_ = nullptr;
-}
-
 Reference ContextVariable::now() const noexcept {
   Object* value = nullptr;
-  if (g_api.PyContextVar_Get(variable_, nullptr, &value) != 0) g_api.PyErr_Clear();
+  if (g_api.PyContextVar_Get(variable_.get(), nullptr, &value) != 0) g_api.PyErr_Clear();
   return Reference(value);
 }
 
@@ -150,28 +75,21 @@ bool ContextVariable::walk(Walk& into) const {
   const bool there = static_cast<bool>(value);
   into.add_bytes(&there, sizeof there);
   if (!there) return true;
-  const Reference name(g_api.PyObject_GetAttrString(variable_, "name"));
+  const Reference name(g_api.PyObject_GetAttrString(variable_.get(), "name"));
   return into.add(value.get(), ("the context variable " + (name ? text_value(name.get()) : std::string())).c_str());
 }
 
 WarningFilters::WarningFilters() {
   Object* filters = warning_filters();
   known_ = filters != nullptr;
-  for (std::size_t i = 0; known_ && i < item_count(filters); ++i) {
-    filters_.push_back(list_data(filters)[i]);
-    g_api.Py_IncRef(filters_.back());
-  }
-}
-
-WarningFilters::~WarningFilters() {
-  for (Object* filter : filters_) g_api.Py_DecRef(filter);
+  for (std::size_t i = 0; known_ && i < item_count(filters); ++i) filters_.emplace_back(list_data(filters)[i]);
 }
 
 bool WarningFilters::hold() const noexcept {
   Object* filters = warning_filters();
   if (filters == nullptr || item_count(filters) != filters_.size()) return filters == nullptr && !known_;
   for (std::size_t i = 0; i < filters_.size(); ++i) {
-    if (!same_filter(list_data(filters)[i], filters_[i])) return false;
+    if (!same_filter(list_data(filters)[i], filters_[i].get())) return false;
   }
   return true;
 }

@@ -20,13 +20,33 @@ std::string text_of_name(Object* text) {
   return text != nullptr && is_text(text) ? std::string(name, copy_text(text, name, sizeof(name))) : std::string();
 }
 
+// Of a module that is imported; borrowed, null: none.
+Object* member(const char* module, const char* name) {
+  Object* found = imported_module(module);
+  Object* dict = found != nullptr ? module_dict(found) : nullptr;
+  return dict != nullptr ? dict_item(dict, name) : nullptr;
+}
+
+// What is in a tuple of the code's; borrowed from it.
+std::vector<Object*> items_of(Object* code, const char* tuple) {
+  const Reference items(g_api.PyObject_GetAttrString(code, tuple));
+  return items ? std::vector<Object*>(tuple_data(items.get()), tuple_data(items.get()) + item_count(items.get()))
+               : std::vector<Object*>();
+}
+
+// The code's names, and its constants, among which there may be more.
+std::vector<Object*> names_in(Object* code) {
+  std::vector<Object*> names = items_of(code, "co_names");
+  const std::vector<Object*> constants = items_of(code, "co_consts");
+  names.insert(names.end(), constants.begin(), constants.end());
+  return names;
+}
+
 // Code that was made by code that ran: a lambda, a function inside of another. Likely made anew in each call.
 std::unordered_set<Object*> inner_codes(const ExecutedCode::State& code) {
   std::unordered_set<Object*> inner;
   for (const CodeKey& key : code.codes) {
-    const Reference constants(g_api.PyObject_GetAttrString(key.code, "co_consts"));
-    for (std::size_t i = 0; constants && i < item_count(constants.get()); ++i) {
-      Object* constant = tuple_data(constants.get())[i];
+    for (Object* constant : items_of(key.code, "co_consts")) {
       if (type_of(constant) == g_api.PyCode_Type) inner.insert(constant);
     }
   }
@@ -56,7 +76,9 @@ class Planner {
     code_ = key.code;
     users_code_ = origin_of(key.code, key.globals) == CodeOrigin::kUser;
     if (users_code_ && !attributes_known()) return true;
-    if (users_code_) note_attributes();
+    for (Object* name : users_code_ ? names_in(code_) : std::vector<Object*>()) {
+      if (is_exactly(name, g_api.PyUnicode_Type)) attributes_.insert(name);  // alive as long as the code
+    }
     for (const NameUse& use : uses) {
       if (use.kind == NameUse::Kind::kImport) {
         import(use);
@@ -78,7 +100,7 @@ class Planner {
       if (!is_library_class(one) && !made_in_call(one, inner) && classes.insert(one).second) class_data_of(one);
     }
     for (std::size_t i = 0; i < plan_.types.size(); ++i) {
-      Object* mro = type::mro(plan_.types[i]);
+      Object* mro = type::mro(plan_.types[i].get());
       for (std::size_t at = 0; mro != nullptr && at < item_count(mro); ++at) {
         Object* one = tuple_data(mro)[at];
         if (is_heap_type(one) && classes.insert(one).second) class_data_of(one);
@@ -87,7 +109,7 @@ class Planner {
   }
 
   void type(Object* type) {
-    if (is_heap_type(type) && types_.insert(type).second) keep(plan_.types, type);
+    if (is_heap_type(type) && types_.insert(type).second) plan_.types.emplace_back(type);
   }
 
   // What code of the user's reads that cannot be guarded ("sys.modules", and so modules by names that it does not
@@ -136,16 +158,6 @@ class Planner {
   }
 
  private:
-  void note_attributes() {
-    for (const char* list : {"co_names", "co_consts"}) {
-      const Reference items(g_api.PyObject_GetAttrString(code_, list));
-      for (std::size_t i = 0; items && i < item_count(items.get()); ++i) {
-        Object* name = tuple_data(items.get())[i];
-        if (is_exactly(name, g_api.PyUnicode_Type)) attributes_.insert(name);  // alive as long as the code
-      }
-    }
-  }
-
   void class_data_of(Object* one) {
     const bool librarys = is_library_class(one);
     std::vector<Object*> found;
@@ -159,11 +171,6 @@ class Planner {
       }
     }
     for (Object* name : found) value(type::dict(one), type::name(one), name, false, true);
-  }
-
-  static void keep(std::vector<Object*>& list, Object* object) {
-    list.push_back(object);
-    g_api.Py_IncRef(object);
   }
 
   // The watch of `dict`'s names. The reference is valid until the next call.
@@ -190,24 +197,14 @@ class Planner {
     constexpr unsigned long kOptimized = 1;  // a function's code
     const Reference flags(g_api.PyObject_GetAttrString(code_, "co_flags"));
     if (!flags || (static_cast<unsigned long>(g_api.PyLong_AsLong(flags.get())) & kOptimized) == 0) return true;
-    for (const char* list : {"co_names", "co_consts"}) {
-      const Reference items(g_api.PyObject_GetAttrString(code_, list));
-      for (std::size_t i = 0; items && i < item_count(items.get()); ++i) {
-        Object* name = tuple_data(items.get())[i];
-        for (const char* hidden :
-             {"__annotations__", "__annotate__", "__globals__", "__import__", "f_back", "f_globals", "f_builtins"}) {
-          if (text_is(name, hidden)) reads_ = hidden;
-        }
-        if (text_is(name, "__context__")) asks_handled_ = true;
+    for (Object* name : names_in(code_)) {
+      for (const char* hidden :
+           {"__annotations__", "__annotate__", "__globals__", "__import__", "f_back", "f_globals", "f_builtins"}) {
+        if (text_is(name, hidden)) reads_ = hidden;
       }
+      if (text_is(name, "__context__")) asks_handled_ = true;
     }
     return reads_ == nullptr;
-  }
-
-  static Object* member(const char* module, const char* name) {
-    Object* found = imported_module(module);
-    Object* dict = found != nullptr ? module_dict(found) : nullptr;
-    return dict != nullptr ? dict_item(dict, name) : nullptr;
   }
 
   Object* attribute(Object* dict, const char* name, const char* owner) {
@@ -249,9 +246,7 @@ class Planner {
   }
 
   void module_class(Object* module) {
-    if (!modules_seen_.insert(module).second) return;
-    plan_.modules.push_back({module, type_of(module)});
-    g_api.Py_IncRef(module);
+    if (modules_seen_.insert(module).second) plan_.modules.push_back({Strong(module), type_of(module)});
   }
 
   // Data that a library's class holds.
@@ -289,16 +284,12 @@ class Planner {
     module_class(module);
     const bool users = is_users_module(dict);
     if (!users) {
-      for (const char* list : {"co_names", "co_consts"}) {
-        const Reference names(g_api.PyObject_GetAttrString(code_, list));
-        for (std::size_t i = 0; names && i < item_count(names.get()); ++i) {
-          Object* name = tuple_data(names.get())[i];
-          if (is_exactly(name, g_api.PyUnicode_Type) && dict_has(dict, name)) {
-            value(dict, nullptr, name, false, users_code_);
-          }
+      for (Object* name : users_code_ ? names_in(code_) : items_of(code_, "co_names")) {
+        if (is_exactly(name, g_api.PyUnicode_Type) && dict_has(dict, name)) {
+          value(dict, nullptr, name, false, users_code_);
         }
-        if (!users_code_) return;
       }
+      if (!users_code_) return;
     }
     if (!escaped_.insert(dict).second) return;
     std::vector<Object*> found;
@@ -337,97 +328,7 @@ class Planner {
   const char* reads_ = nullptr;
 };
 
-// Where frames do not name their functions, the functions are looked for where functions stand: in the globals of the
-// code, in classes, and in the closures of functions that are found.
-class FunctionFinder {
- public:
-  explicit FunctionFinder(const ExecutedCode::State& code) {
-    for (const CodeKey& key : code.codes) codes_.insert(key.code);
-  }
-
-  void look_in(Object* dict) {
-    std::ptrdiff_t position = 0;
-    for (Object *name, *value; g_api.PyDict_Next(dict, &position, &name, &value) != 0;) look_at(value, 0);
-  }
-  std::vector<Object*>& found() { return found_; }
-
- private:
-  static constexpr int kDeepest = 8;
-
-  void look_at(Object* value, int depth) {
-    if (depth > kDeepest) return;
-    Object* type = type_of(value);
-    if (type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type) value = wrapped_function(value);
-    if (type == g_api.PyProperty_Type) value = property_part(value, 0);
-    if (value == nullptr || !is_function(value) || !seen_.insert(value).second) return;
-    const FunctionParts parts = function_parts(value);
-    if (codes_.count(parts.code) != 0) found_.push_back(value);
-    for (std::size_t i = 0; parts.closure != nullptr && i < item_count(parts.closure); ++i) {
-      Object* content = cell_content(tuple_data(parts.closure)[i]);
-      if (content != nullptr) look_at(content, depth + 1);
-    }
-  }
-
-  std::unordered_set<Object*> codes_, seen_;
-  std::vector<Object*> found_;
-};
-
-// The functions that ran and are still there, each once; borrowed.
-std::vector<Object*> functions_of(const ExecutedCode::State& code, const GlobalsPlan& plan) {
-  if (g_layout.frame_function < 0) {
-    FunctionFinder finder(code);
-    std::unordered_set<Object*> dicts;
-    for (const CodeKey& key : code.codes) dicts.insert(key.globals);
-    for (Object* type : plan.types) {
-      Object* bases = type::mro(type);
-      for (std::size_t i = 0; i < item_count(bases); ++i) dicts.insert(type::dict(tuple_data(bases)[i]));
-    }
-    dicts.erase(nullptr);
-    for (Object* dict : dicts) finder.look_in(dict);
-    return std::move(finder.found());
-  }
-  std::vector<Object*> found;
-  std::unordered_set<Object*> seen;
-  for (Object* reference : code.functions) {
-    Object* function = referent(reference);
-    if (function != g_api._Py_NoneStruct && seen.insert(function).second) found.push_back(function);
-  }
-  return found;
-}
-
-// Code of the user's that ran with a closure, and of which no function was found.
-std::vector<Object*> unknown_closures(const ExecutedCode::State& code, const std::vector<FunctionMark>& functions,
-                                      const std::unordered_set<Object*>& inner) {
-  std::unordered_set<Object*> known = inner;
-  for (const FunctionMark& mark : functions) known.insert(function_parts(mark.function()).code);
-  std::vector<Object*> unknown;
-  for (const CodeKey& key : code.codes) {
-    const Reference names(g_api.PyObject_GetAttrString(key.code, "co_freevars"));
-    if (!names || item_count(names.get()) == 0 || origin_of(key.code, key.globals) != CodeOrigin::kUser) continue;
-    if (known.insert(key.code).second) unknown.push_back(key.code);
-  }
-  return unknown;
-}
-
-// The dictionary behind os.environ; a new reference, or null.
-Object* environment() {
-  Object* os = imported_module("os");
-  Object* dict = os != nullptr ? module_dict(os) : nullptr;
-  Object* environ = dict != nullptr ? dict_item(dict, "environ") : nullptr;
-  Object* data = environ != nullptr ? g_api.PyObject_GetAttrString(environ, "_data") : nullptr;
-  if (data == nullptr) g_api.PyErr_Clear();
-  return data;
-}
-
 }  // namespace
-
-GlobalsPlan::~GlobalsPlan() {
-  for (auto* list : {&types, &alone}) {
-    for (Object* object : *list) g_api.Py_DecRef(object);
-  }
-  for (const ModuleClass& one : modules) g_api.Py_DecRef(one.module);
-  if (environment != nullptr) g_api.Py_DecRef(environment);
-}
 
 bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusal) {
   if (!instructions_known()) {
@@ -471,12 +372,16 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusa
     functions.emplace_back(function, users);
     if (!users) planner.operator_kernels(parts.closure);
     if (!users || inner.count(parts.code) != 0) continue;
-    Object* reference = g_api.PyWeakref_NewRef(function, nullptr);
-    if (reference == nullptr) throw std::bad_alloc();
-    alone.push_back(reference);
+    const Reference reference(g_api.PyWeakref_NewRef(function, nullptr));
+    if (!reference) throw std::bad_alloc();
+    alone.emplace_back(reference.get());
   }
   if (g_layout.frame_function < 0) closures = unknown_closures(code, functions, inner);
-  if (code.reads_environment) environment = state::environment();
+  if (code.reads_environment) {
+    Object* environ = member("os", "environ");
+    const Reference data(environ != nullptr ? g_api.PyObject_GetAttrString(environ, "_data") : nullptr);
+    environment = Strong(data.get());
+  }
   return true;
 }
 

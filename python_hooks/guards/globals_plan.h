@@ -1,11 +1,14 @@
-// What of the process's state the executed code names: the lists that GlobalsGuard goes through. With the GIL.
+// The plan of a GlobalsGuard: which names, functions, classes and settings of the process the executed code uses. With
+// the GIL.
 #pragma once
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "python_hooks/guards/watched_names.h"
 #include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/interpreter/strong.h"
 #include "python_hooks/observation/executed_code_state.h"
 #include "python_hooks/observation/traps.h"
 #include "python_hooks/walk/held.h"
@@ -16,44 +19,35 @@ namespace grape::python::state {
 class FunctionMark {
  public:
   FunctionMark(Object* function, bool users);
-  ~FunctionMark();
-  FunctionMark(FunctionMark&& other) noexcept;
-  FunctionMark& operator=(FunctionMark&&) = delete;
-  FunctionMark(const FunctionMark&) = delete;
-  FunctionMark& operator=(const FunctionMark&) = delete;
 
   bool holds() const noexcept;  // true as well when it is gone: who led to it has changed, then
   void fetch() const noexcept;  // has what holds() looks at fetched ahead
   Object* function() const noexcept { return function_; }
-  bool has_closure() const noexcept { return parts_[3] != nullptr; }  // of which no change is reported
+  bool has_closure() const noexcept { return closure_ != nullptr; }  // of which no change is reported
   std::string name() const;
 
  private:
-  Object* function_;   // borrowed
-  Object* reference_;  // the function itself where it has no closure, else a weak reference; null: moved from
-  Object* parts_[4];   // code, defaults, keyword defaults, closure; references but for the closure
+  Object* function_;  // borrowed
+  Object* closure_;   // the same
+  Strong reference_;  // the function itself where it has no closure, else a weak reference
+  Strong code_, defaults_, keyword_defaults_;
   std::vector<Held> cells_;
 };
 
 // A context variable that the code read or set, and its value on the calling thread.
 class ContextVariable {
  public:
-  explicit ContextVariable(Object* variable);
-  ~ContextVariable();
-  ContextVariable(ContextVariable&& other) noexcept;
-  ContextVariable& operator=(ContextVariable&&) = delete;
-  ContextVariable(const ContextVariable&) = delete;
-  ContextVariable& operator=(const ContextVariable&) = delete;
+  explicit ContextVariable(Object* variable) : variable_(variable) { take_again(); }
 
   bool untouched() const noexcept;  // false: walk to know
   void take_again();                // after a walk found it to be the same
   bool walk(Walk& into) const;      // false: refused
-  Object* variable() const noexcept { return variable_; }
+  Object* variable() const noexcept { return variable_.get(); }
 
  private:
   Reference now() const noexcept;  // null: it has none
 
-  Object* variable_;  // a reference; null: moved from
+  Strong variable_;
   Held value_;
 };
 
@@ -61,20 +55,18 @@ class ContextVariable {
 class WarningFilters {
  public:
   WarningFilters();
-  ~WarningFilters();
-  WarningFilters(const WarningFilters&) = delete;
-  WarningFilters& operator=(const WarningFilters&) = delete;
   bool hold() const noexcept;
 
  private:
-  std::vector<Object*> filters_;  // references
+  std::vector<Strong> filters_;
   bool known_ = false;
 };
 
 // The class of a module whose names are watched: of another one's, what it is asked for may be a property.
 struct ModuleClass {
-  Object *module, *type;  // the module: a reference
-  void fetch() const noexcept { __builtin_prefetch(module); }
+  Strong module;
+  Object* type;
+  void fetch() const noexcept { __builtin_prefetch(module.get()); }
 };
 
 struct GlobalsPlan {
@@ -82,10 +74,10 @@ struct GlobalsPlan {
   std::vector<ModuleClass> modules;
   std::vector<FunctionMark> functions;
   std::vector<ContextVariable> contexts;
-  std::vector<Object*> types;     // references
-  std::vector<Object*> alone;     // weak references: functions of the user's that ran, and were not made in the call
+  std::vector<Strong> types;
+  std::vector<Strong> alone;      // weak references: functions of the user's that ran, and were not made in the call
   std::vector<Object*> closures;  // borrowed: code of the user's that ran with a closure which is not known
-  Object* environment = nullptr;  // reference: the dictionary behind os.environ, if it was read
+  Strong environment;             // the dictionary behind os.environ, if it was read
   WarningFilters filters;
   std::uint64_t settings = setting_changes();
   long abstract_token = -1;      // the number of classes that abstract ones have registered; -1: not asked
@@ -93,14 +85,15 @@ struct GlobalsPlan {
   bool sees_storages = false;    // the arguments' memory is to be as large as it was
   bool nothing_handled = false;  // there is to be no exception that is handled: code asks which
 
-  GlobalsPlan() = default;
-  ~GlobalsPlan();
-  GlobalsPlan(const GlobalsPlan&) = delete;
-  GlobalsPlan& operator=(const GlobalsPlan&) = delete;
-
   // Throws std::bad_alloc. False: refused.
   bool make(const ExecutedCode::State& code, refusal::Refusal& refusal);
 };
+
+// The functions that ran and are still there, each once; borrowed. Throws std::bad_alloc, as the next one does.
+std::vector<Object*> functions_of(const ExecutedCode::State& code, const GlobalsPlan& plan);
+// Code of the user's that ran with a closure, and of which no function was found. `inner`: code that is left out.
+std::vector<Object*> unknown_closures(const ExecutedCode::State& code, const std::vector<FunctionMark>& functions,
+                                      const std::unordered_set<Object*>& inner);
 
 long abstract_token() noexcept;
 bool handles_exception() noexcept;  // does the thread, by an except clause that encloses all?

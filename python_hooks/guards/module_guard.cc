@@ -2,9 +2,10 @@
 
 #include <new>
 
+#include "python_hooks/guards/guarded_walk.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
-#include "python_hooks/walk/watch.h"
+#include "python_hooks/interpreter/strong.h"
 
 namespace grape::python::state {
 namespace {
@@ -64,32 +65,21 @@ GlobalHooks& global_hooks() {
 }  // namespace
 
 struct ModuleGuard::State {
-  Object* root = nullptr;  // weak
-  Object* self = nullptr;  // the same; null: none
-  Walk walk{true};
-  Walk again{true};  // to look a second time
-  Watch watch;
+  Strong root, self;  // weak references; `self` may be none
+  GuardedWalk walked;
   std::string change;
-  std::uint32_t walks = 0;
   Sharing sharing;
   std::uint32_t shared_walk = 0;  // the walk that `sharing` was taken of
 
-  ~State() {
-    for (Object* reference : {root, self}) {
-      if (reference != nullptr) g_api.Py_DecRef(reference);
-    }
+  bool gone() const noexcept {
+    return referent(root.get()) == g_api._Py_NoneStruct ||
+           (self.get() != nullptr && referent(self.get()) == g_api._Py_NoneStruct);
   }
-
-  // Walks into `into`, with a new watch; neither is gone. False: refused.
-  bool look(Walk& into, const std::vector<std::uint8_t>* expected) {
-    watch.clear();
-    into.clear();
-    into.set_watch(&watch);
-    into.compare_with(expected);
-    ++walks;
-    Object* first = referent(root);
-    return into.add(first, is_function(first) ? "function" : "module") &&
-           (self == nullptr || into.add(referent(self), "module"));
+  // Neither is gone. False: refused.
+  bool walk_into(Walk& walk) const noexcept {
+    Object* first = referent(root.get());
+    return walk.add(first, is_function(first) ? "function" : "module") &&
+           (self.get() == nullptr || walk.add(referent(self.get()), "module"));
   }
 };
 
@@ -106,15 +96,15 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refus
     std::unique_ptr<ModuleGuard> guard(new ModuleGuard);
     State& state = *guard->state_;
     const NoCollection no_collection;
-    state.root = g_api.PyWeakref_NewRef(root, nullptr);
-    state.self = self != nullptr && state.root != nullptr ? g_api.PyWeakref_NewRef(self, nullptr) : nullptr;
-    if (state.root == nullptr || (self != nullptr && state.self == nullptr)) {
-      g_api.PyErr_Clear();
+    const Reference weak_root(g_api.PyWeakref_NewRef(root, nullptr));
+    const Reference weak_self(self != nullptr ? g_api.PyWeakref_NewRef(self, nullptr) : nullptr);
+    state.root = Strong(weak_root.get());
+    state.self = Strong(weak_self.get());
+    if (!weak_root || (self != nullptr && !weak_self)) {
       refusal = refusal::make(refusal::no_weak_reference);
       return nullptr;
     }
-    if (state.look(state.walk, nullptr)) return guard;
-    refusal = state.walk.refusal();
+    if (state.walked.take([&](Walk& walk) { return state.walk_into(walk); }, refusal)) return guard;
   } catch (const std::bad_alloc&) {
     refusal = {};
   }
@@ -123,54 +113,37 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refus
 
 bool ModuleGuard::holds() noexcept {
   State& state = *state_;
-  const auto gone = [](Object* reference) {
-    return reference != nullptr && referent(reference) == g_api._Py_NoneStruct;
-  };
   try {
-    if (gone(state.root) || gone(state.self)) {
+    if (state.gone()) {
       state.change = "the module is gone";
-      return false;
-    }
-    if (const char* hooks = global_hooks().find()) {
+    } else if (const char* hooks = global_hooks().find()) {
       state.change = std::string("a hook for all modules was registered (torch.nn.modules.module.") + hooks + ")";
-      return false;
-    }
-    if (state.watch.holds()) return true;
-    if (!state.look(state.again, &state.walk.bytes())) {
-      state.change = state.again.refusal().text;
-    } else if (state.again.bytes() == state.walk.bytes()) {
-      // An object that looks alike is another one all the same: to `is`, as a key, and where the call returns it.
-      if (state.again.objects() == state.walk.objects()) {
-        std::swap(state.walk, state.again);
-        return true;
-      }
-      state.change = other_object(state.walk, state.again);
+    } else if (state.walked.quick() || state.walked.same([&](Walk& walk) { return state.walk_into(walk); })) {
+      return true;
     } else {
-      state.change = state.again.difference().empty() ? "there is less than before" : state.again.difference();
+      state.change = state.walked.change();
     }
   } catch (const std::bad_alloc&) {
     state.change.clear();
   }
-  state.watch.clear();
-  state.watch.give_up();  // what it knew is void; should all be as before again, the next walk says so
   return false;
 }
 
 const std::string& ModuleGuard::change() const noexcept { return state_->change; }
-const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walk.bytes(); }
-const std::vector<StorageExtent>& ModuleGuard::extents() const noexcept { return state_->walk.extents(); }
-const DeviceSet& ModuleGuard::devices() const noexcept { return state_->walk.devices(); }
+const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walked.walk().bytes(); }
+const std::vector<StorageExtent>& ModuleGuard::extents() const noexcept { return state_->walked.walk().extents(); }
+const DeviceSet& ModuleGuard::devices() const noexcept { return state_->walked.walk().devices(); }
+const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walked.walk().objects(); }
+const std::vector<WalkedTensor>& ModuleGuard::tensors() const noexcept { return state_->walked.walk().tensors(); }
+std::uint32_t ModuleGuard::walks() const noexcept { return state_->walked.walks(); }
 const Sharing& ModuleGuard::sharing() {
   State& state = *state_;
-  if (state.shared_walk != state.walks) {
+  if (state.shared_walk != state.walked.walks()) {
     state.sharing.clear();
-    state.sharing.add(state.walk);
-    state.shared_walk = state.walks;
+    state.sharing.add(state.walked.walk());
+    state.shared_walk = state.walked.walks();
   }
   return state.sharing;
 }
-std::uint32_t ModuleGuard::walks() const noexcept { return state_->walks; }
-const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walk.objects(); }
-const std::vector<WalkedTensor>& ModuleGuard::tensors() const noexcept { return state_->walk.tensors(); }
 
 }  // namespace grape::python::state

@@ -1,8 +1,8 @@
-// Is everything that can be reached from a module (or from a function that is a region: its code, defaults, closure and
-// attributes; and from the module that it is a method of) as it was? Walked once (walk.h, addresses kept), then watched
-// by the reports or version numbers of dictionaries, the version numbers of classes, list items, and the addresses of
-// tensors, parents before children, so that no pointer is followed that may be dead. Keeps nothing alive: the module is
-// held by a weak reference. With the GIL.
+// Guards the state of a module: everything that can be reached from it. The same of a function that is a region (code,
+// defaults, closure, attributes) and of the module that the function is a method of. Walked once (walk.h, addresses
+// kept), then watched by the reports or version numbers of dictionaries, the version numbers of classes, list items,
+// and the addresses of tensors, parents before children, so that no pointer is followed that may be dead. Keeps nothing
+// alive: the module is held by a weak reference. With the GIL.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// Which objects and which memory of a call's arguments belong to a state walked apart from them (the module's, the
-// globals') as well: two calls whose arguments look alike are different ones if the argument of one is what the module
+// Tells which objects and which memory of a call's arguments belong to another walked state (of the module, of the
+// globals) as well. Two calls whose arguments look alike are different ones if the argument of one is what the module
 // holds ("x is self.last", an argument in a weight's memory). Borrows everything. With the GIL.
 #pragma once
 

@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <ctime>
-#include <unordered_map>
 #include <utility>
 
 #include "compressor/cache/adopt.h"
 #include "compressor/cache/keeper.h"
-#include "python_hooks/proof/kernel_digest.h"
 #include "python_hooks/replay/signature.h"
 #include "python_hooks/scopes/frame_names.h"
 #include "python_hooks/torch/torch_symbols.h"
@@ -20,6 +18,7 @@
 #include "shim/lifecycle/build_id.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
+#include "shim/record/thread_log.h"
 
 namespace grape::python::replay {
 namespace {
@@ -49,17 +48,7 @@ void say(const char* line) { log_line(LogLevel::kWarning, "%s", line); }
 
 std::atomic<CachedProofs*> g_proofs{nullptr};
 
-}  // namespace
-
-struct CachedProofs::State {
-  std::unique_ptr<cache::Keeper> keeper;
-  std::unordered_map<std::uint64_t, cache::Digest> modules;  // digests of modules' states, by hash of their bytes
-  std::uint64_t used = 0;
-
-  bool kernels_of(const program::Program& program, std::vector<cache::Digest>& digests);
-};
-
-bool CachedProofs::State::kernels_of(const program::Program& program, std::vector<cache::Digest>& digests) {
+bool kernels_of(const program::Program& program, std::vector<cache::Digest>& digests) {
   for (const program::FunctionInfo& function : program.functions) {
     digests.emplace_back();
     if (kernel_digest(function, digests.back())) continue;
@@ -69,7 +58,19 @@ bool CachedProofs::State::kernels_of(const program::Program& program, std::vecto
   return true;
 }
 
-CachedProofs::CachedProofs() : state_(std::make_unique<State>()) {}
+}  // namespace
+
+bool kernel_digest(const program::FunctionInfo& function, cache::Digest& digest) {
+  static auto& known = *new std::unordered_map<std::uint64_t, cache::Digest>;  // zeros: not known
+  static std::uint32_t known_epoch = 0;
+  const std::uint32_t epoch = record::g_module_epoch.load(std::memory_order_acquire);
+  if (epoch != known_epoch) known.clear();
+  known_epoch = epoch;
+  const auto [place, added] = known.try_emplace(function.handle);
+  if (added && !driver::kernel_content(function.handle, place->second)) place->second = {};
+  digest = place->second;
+  return digest != cache::Digest();
+}
 
 CachedProofs* CachedProofs::instance() noexcept {
   static CachedProofs* const proofs = []() -> CachedProofs* {
@@ -80,9 +81,9 @@ CachedProofs* CachedProofs::instance() noexcept {
       options.folder = config().cache;
       options.environment = environment();
       options.say = say;
-      made.state_->keeper = cache::Keeper::open(std::move(options));
-      if (made.state_->keeper == nullptr) return nullptr;
-      made.state_->keeper->write_in_background();
+      made.keeper_ = cache::Keeper::open(std::move(options));
+      if (made.keeper_ == nullptr) return nullptr;
+      made.keeper_->write_in_background();
       g_proofs.store(&made);
       return &made;
     } catch (const std::bad_alloc&) {
@@ -99,7 +100,7 @@ cache::Digest CachedProofs::name(const Region& region, const Call& call) {
   if (depends_on_kept_casts(region, call)) return {};
   if (!state::take_portable_dispatch_state(portable.dispatch)) return {};
   const std::vector<std::uint8_t>& state = region.guard->bytes();
-  cache::Digest& module = state_->modules[XXH3_64bits(state.data(), state.size())];
+  cache::Digest& module = modules_[XXH3_64bits(state.data(), state.size())];
   if (module == cache::Digest()) {
     state::Walk walk = state::Walk::portable(true);
     if (!walk.add(call.root, "module") || (call.self != nullptr && !walk.add(call.self, "module"))) return {};
@@ -115,36 +116,36 @@ cache::Digest CachedProofs::name(const Region& region, const Call& call) {
 }
 
 bool CachedProofs::knows(const Region& region, const cache::Digest& signature) const noexcept {
-  return signature != cache::Digest() && state_->keeper->knows(region.name, signature);
+  return signature != cache::Digest() && keeper_->knows(region.name, signature);
 }
 
 std::unique_ptr<program::Program> CachedProofs::find(const cache::Call& call, const cache::Digest& outcome,
                                                      const program::Program& seen, std::string& why) {
-  const cache::Entry* entry = state_->keeper->find(call);
+  const cache::Entry* entry = keeper_->find(call);
   if (entry == nullptr || entry->outcome != outcome) {
     why = entry == nullptr ? "it ran other code" : "it returned or changed something else";
     return nullptr;
   }
   auto program = std::make_unique<program::Program>();
   std::vector<cache::Digest> kernels;
-  if (!state_->kernels_of(seen, kernels)) {
+  if (!kernels_of(seen, kernels)) {
     why = "where the code of a kernel comes from is not known";
     return nullptr;
   }
-  if (!state_->keeper->earlier().programs->get(entry->id, *program, why)) return nullptr;
+  if (!keeper_->earlier().programs->get(entry->id, *program, why)) return nullptr;
   return cache::adopt(*program, seen, kernels, why) ? std::move(program) : nullptr;
 }
 
 void CachedProofs::note_use(const cache::Call& call) {
-  ++state_->used;
-  state_->keeper->note_use(call);
+  ++used_;
+  keeper_->note_use(call);
 }
 
-void CachedProofs::refute(const cache::Call& call) { state_->keeper->refute(call); }
+void CachedProofs::refute(const cache::Call& call) { keeper_->refute(call); }
 
 void CachedProofs::refute_region(const Region& region) noexcept {
   try {
-    state_->keeper->refute_region(region.name);
+    keeper_->refute_region(region.name);
   } catch (const std::bad_alloc&) {
     log_line(LogLevel::kError, "no memory to take %s out of GRAPE_CACHE", region.name.c_str());
   }
@@ -153,27 +154,27 @@ void CachedProofs::refute_region(const Region& region) noexcept {
 void CachedProofs::add(const cache::Call& call, const cache::Digest& outcome, const program::Program& observed,
                        const program::PaddingKnowledge& padding) {
   std::vector<cache::Digest> kernels;
-  if (call.signature == cache::Digest() || !state_->kernels_of(observed, kernels)) return;
+  if (call.signature == cache::Digest() || !kernels_of(observed, kernels)) return;
   for (std::size_t i = 0; i < kernels.size(); ++i) {
     for (const auto& [word, known] : padding.known(observed.functions[i])) {
-      state_->keeper->add_padding({kernels[i], word, known.seen, known.own, known.varies});
+      keeper_->add_padding({kernels[i], word, known.seen, known.own, known.varies});
     }
   }
-  if (state_->keeper->find(call) != nullptr) return;  // it is there
+  if (keeper_->find(call) != nullptr) return;  // it is there
   program::Program program = observed;
   for (std::size_t i = 0; i < kernels.size(); ++i) program.functions[i].handle = cache::handle_of(kernels[i]);
   cache::Entry entry;
   entry.call = call;
   entry.outcome = outcome;
   entry.last_used = static_cast<std::uint64_t>(std::time(nullptr));
-  state_->keeper->add(std::move(entry), std::move(program), place_of_frame);
+  keeper_->add(std::move(entry), std::move(program), place_of_frame);
 }
 
 program::PaddingKnowledge::Words CachedProofs::padding_of(const program::FunctionInfo& function) {
   program::PaddingKnowledge::Words words;
   cache::Digest digest;
   if (!kernel_digest(function, digest)) return words;
-  const auto& all = state_->keeper->earlier().padding;
+  const auto& all = keeper_->earlier().padding;
   const auto first = std::lower_bound(all.begin(), all.end(), digest,
                                       [](const cache::Padding& one, const cache::Digest& d) { return one.kernel < d; });
   for (auto at = first; at != all.end() && at->kernel == digest; ++at) {
@@ -183,13 +184,13 @@ program::PaddingKnowledge::Words CachedProofs::padding_of(const program::Functio
 }
 
 CacheReport CachedProofs::report() const {
-  const cache::Keeper& keeper = *state_->keeper;
-  return {keeper.path(), keeper.earlier().entries.size(), state_->used, keeper.added()};
+  const cache::Keeper& keeper = *keeper_;
+  return {keeper.path(), keeper.earlier().entries.size(), used_, keeper.added()};
 }
 
 void CachedProofs::write() noexcept {
   try {
-    state_->keeper->write();
+    keeper_->write();
   } catch (const std::bad_alloc&) {
     notice("no memory to write to GRAPE_CACHE");
   }

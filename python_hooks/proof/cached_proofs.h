@@ -1,14 +1,19 @@
-// What earlier processes proved (GRAPE_CACHE, docs/CACHE.md), as evidence for this one, and what this one leaves to the
-// next. With the GIL, but for write(). Those that are not noexcept throw std::bad_alloc.
+// The proofs in GRAPE_CACHE (docs/CACHE.md): reads those of earlier processes as evidence, and adds this process's own.
+// With the GIL, but for write(). All that is not noexcept throws std::bad_alloc.
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 
-#include "compressor/cache/cache.h"
+#include "compressor/cache/keeper.h"
 #include "python_hooks/replay/call.h"
 #include "python_hooks/report/report_text.h"
 
 namespace grape::python::replay {
+
+// Which code a kernel is, whatever its handle. False: it is not known where the code comes from, or without GRAPE_CACHE
+// that is too large to have been read (shim/driver/kernel_content.h). Remembered by handle until code is unloaded.
+bool kernel_digest(const program::FunctionInfo& function, cache::Digest& digest);
 
 class CachedProofs {
  public:
@@ -17,19 +22,19 @@ class CachedProofs {
   // The same where it was asked for before; else null.
   static CachedProofs* in_use() noexcept;
 
-  // The call before it ran, in terms that hold in other processes: arguments, module, switches. After write_sharing().
-  // All zeros: it has no such name.
+  // Names a call before it runs, in terms that hold in other processes: arguments, module, switches. After
+  // write_sharing(). All zeros: the call has no such name.
   cache::Digest name(const Region& region, const Call& call);
   // Did an earlier process prove calls of that name, whatever code they then ran?
   bool knows(const Region& region, const cache::Digest& signature) const noexcept;
 
-  // The program that an earlier process proved for `call`, with functions and memory of `seen`, which this one
-  // observed: what is left is to compare them. Null: there is none, or it did for Python what `outcome` is not, or it
-  // cannot be the same: `why`.
+  // The program that an earlier process proved for `call`, with the functions and the memory of `seen`, the program
+  // that this process observed; the caller compares the two. Null: there is none, or its call did something else than
+  // `outcome`, or it cannot be the same; `why` says which.
   std::unique_ptr<program::Program> find(const cache::Call& call, const cache::Digest& outcome,
                                          const program::Program& seen, std::string& why);
   void note_use(const cache::Call& call);  // a proof stands on what find() gave
-  // Its graph left other bytes here: not to be believed again, nor to be handed on.
+  // Its graph left other bytes in this process: it is neither believed again nor written.
   void refute(const cache::Call& call);
   void refute_region(const Region& region) noexcept;
   // Proven here. `observed`: with the bytes of an observed run.
@@ -41,10 +46,12 @@ class CachedProofs {
   CacheReport report() const;
 
  private:
-  CachedProofs();
+  CachedProofs() = default;
   ~CachedProofs() = delete;
-  struct State;
-  std::unique_ptr<State> state_;
+
+  std::unique_ptr<cache::Keeper> keeper_;
+  std::unordered_map<std::uint64_t, cache::Digest> modules_;  // digests of modules' states, by hash of their bytes
+  std::uint64_t used_ = 0;
 };
 
 }  // namespace grape::python::replay

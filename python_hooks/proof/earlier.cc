@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "python_hooks/proof/cached_proofs.h"
-#include "python_hooks/walk/portable.h"
+#include "python_hooks/replay/proof_guards.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python::replay {
@@ -72,13 +72,8 @@ const cache::Call& name_of(const Region& region, const Signature& signature, con
                            Seen& seen) {
   if (!seen.name.region.empty()) return seen.name;
   seen.name.region = region.name;
-  const cache::Digest globals = observation.globals->digest();
-  if (globals == cache::Digest()) return seen.name;  // without a signature it is no call
-  const auto* shared = reinterpret_cast<const std::uint8_t*>(observation.shared.data());
-  const std::size_t bytes = observation.shared.size() * sizeof observation.shared.front();
-  const cache::Digest sharing = state::digest_of({shared, shared + bytes});
-  seen.name.signature = signature.name;
-  seen.name.code = state::digest_of_all({seen.code.digest(), globals, sharing});
+  seen.name.code = identify(seen.code.digest(), observation);
+  if (seen.name.code != cache::Digest()) seen.name.signature = signature.name;  // without one it is no call
   return seen.name;
 }
 
@@ -87,13 +82,10 @@ std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signat
   if (!known_earlier(region, signature)) return nullptr;
   std::string why;
   program::ForeignNoise noise;
-  bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
-  if (const char* against = same ? against_earlier(observation, seen) : nullptr) {
-    same = false;
-    why = against;
-  }
-  if (!same) {
-    log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), why.c_str());
+  const bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
+  const char* const against = same ? against_earlier(observation, seen) : why.c_str();
+  if (against != nullptr) {
+    log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), against);
     return nullptr;
   }
   seen.refusal = {};

@@ -1,5 +1,5 @@
-// Functions that are regions: how their calls differ from those of modules. And modules that their own calls change,
-// which are arguments like others then. With the GIL.
+// How calls of functions differ from calls of modules, where functions are regions. Also modules that their own calls
+// change: they become arguments like others. With the GIL.
 #pragma once
 
 #include "python_hooks/replay/call.h"

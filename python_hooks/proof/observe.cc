@@ -53,12 +53,9 @@ program::Program statics_of(const Region& region) {
 // What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
 // False: `seen.refusal`.
 bool copy_memory(const Region& region, const Signature& signature, const Call& call, Seen& seen) {
-  auto* stream = reinterpret_cast<CUstream>(call.work.stream);
+  CUstream stream = call.work.driver_stream();
   const grape::replay::ContextScope scope(call.work.context);
-  if (!scope.entered()) {
-    seen.refusal = refusal::make(refusal::no_context);
-    return false;
-  }
+  if (!scope.entered()) return seen.refuse(refusal::no_context);
   if (signature.stage == Stage::kObserved) {
     const Observation& first = *signature.observation;
     const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
@@ -85,10 +82,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
   random.known = state::random_state(call.work.device, random.seed, random.offset_before);
   seen.host_random.take();
   if (!copy_memory(region, signature, call, seen)) return false;
-  if (!seen.code.begin()) {
-    seen.refusal = refusal::make(refusal::observed_by_others);
-    return false;
-  }
+  if (!seen.code.begin()) return seen.refuse(refusal::observed_by_others);
   seen.nodes_before = state::autograd_nodes();
   if (seen.sink.begin(reinterpret_cast<std::uint64_t>(call.work.context))) return true;
   seen.code.end();
@@ -121,29 +115,21 @@ bool find_writes(const state::GlobalsGuard& globals, const Seen& seen, std::vect
 // What the call drew on the host, where a replay can draw the same. False: `seen.refusal`.
 bool find_draws(Seen& seen, state::HostDraws& draws) {
   if (state::HostDraws* unseen = seen.code.unseen_draws()) draws = std::move(*unseen);
-  if (seen.host_random.moved_by(draws)) return true;
-  seen.refusal = refusal::make(refusal::draws_on_host);
-  return false;
+  return seen.host_random.moved_by(draws) || seen.refuse(refusal::draws_on_host);
 }
 
-// Null: `seen.refusal` says why this call is of no use.
-std::unique_ptr<Observation> conclude(Region& region, const Signature& signature, const Call& call, Object* result,
-                                      Seen& seen) {
-  auto recorded = seen.sink.end();
-  const std::uint64_t nodes_made = state::autograd_nodes() - seen.nodes_before;
+using Recorded = grape::replay::RegionSink::Result;
+
+// Is what was recorded work that a program can be made of? False: `seen.refusal`.
+bool is_of_use(Region& region, bool raised, bool may_set_up, Recorded& recorded, Seen& seen) {
   const bool clean = seen.code.end();
-  if (result == nullptr) {
-    seen.refusal = refusal::make(refusal::raised);
-    return nullptr;
-  }
+  if (raised) return seen.refuse(refusal::raised);
+  // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
+  region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
   if (recorded.record == nullptr) {
     seen.refusal = std::move(recorded.refusal);
     seen.refusal.place = place_of_frame(recorded.frame);
-  }
-  // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
-  region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
-  const bool may_set_up = signature.stage != Stage::kObserved && !signature.set_up;
-  if (recorded.record != nullptr && recorded.set_up && !may_set_up) {
+  } else if (recorded.set_up && !may_set_up) {
     recorded.record = nullptr;  // what was observed before waits for the next one
     recorded.again = true;
     seen.refusal = std::move(recorded.set_up);
@@ -154,77 +140,96 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     seen.refusal = seen.code.refusal();
     seen.autograd = seen.code.ran_backward();
   }
-  if (!clean || recorded.record == nullptr) return nullptr;
+  if (!clean || recorded.record == nullptr) return false;
   if (region.automatic && recorded.record->nodes.size() < g_look_limits.least_work) {
     region.unfit = refusal::found_small;
   }
-  if (region.function && recorded.record->nodes.empty()) {
-    seen.refusal = refusal::make(refusal::no_gpu_work);
-    return nullptr;
-  }
+  return !region.function || !recorded.record->nodes.empty() || seen.refuse(refusal::no_gpu_work);
+}
+
+// Did the call leave all as it was that a replay leaves as it was? False: `seen.refusal`.
+bool leaves_state(Region& region, const Signature& signature, const Call& call, state::HostDraws& draws, Seen& seen) {
   program::RandomState& random = seen.random;
-  if (random.known && !state::random_state(call.work.device, random.seed, random.offset_after)) return nullptr;
-  state::HostDraws draws;
+  if (random.known && !state::random_state(call.work.device, random.seed, random.offset_after)) return false;
   if (!find_draws(seen, draws)) {
     seen.again = seen.again || (!region.inner && state::other_threads());  // maybe one of these did
-    return nullptr;
+    return false;
   }
   state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
   seen.refusal = changed_by_call(region, known, call);
   if (seen.refusal) {
     if (!region.guard->holds()) note_change_of_self(region, call);
-    return nullptr;
+    return false;
   }
   seen.refusal = moved_in_globals(seen.globals_before);
-  if (seen.refusal) {
-    seen.autograd = true;
-    return nullptr;
-  }
-  auto observation = std::make_unique<Observation>();
-  observation->module_epoch = seen.module_epoch;
-  observation->loaded = recorded.loaded;
-  observation->set_up = static_cast<bool>(recorded.set_up);
-  observation->draws = std::move(draws);
-  observation->nodes_made = nodes_made;
-  observation->outcome =
+  seen.autograd = static_cast<bool>(seen.refusal);
+  return !seen.refusal;
+}
+
+// What the call did for Python, and what its code names. False: `seen.refusal`.
+bool learn_facts(Region& region, const Call& call, Object* result, Seen& seen, Observation& observation) {
+  observation.outcome =
       state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.refusal, &seen.autograd);
-  if (observation->outcome == nullptr) return nullptr;
-  if (observation->outcome->lets_go() && seen.code.makes_weak_references()) {
-    seen.refusal = refusal::make(refusal::lets_go_with_weak_references);
-    return nullptr;
+  if (observation.outcome == nullptr) return false;
+  if (observation.outcome->lets_go() && seen.code.makes_weak_references()) {
+    return seen.refuse(refusal::lets_go_with_weak_references);
   }
-  observation->globals = state::GlobalsGuard::take(seen.code, seen.refusal);
-  if (observation->globals == nullptr) return nullptr;
-  observation->writes_known = find_writes(*observation->globals, seen, observation->writes);
-  const state::Sharing& sharing = observation->globals->sharing();
-  sharing.relate(*call.walk, observation->shared);
-  sharing.relate_by_address(*call.walk, observation->shared_addresses);
-  program::RegionRecord& record = *recorded.record;
+  observation.globals = state::GlobalsGuard::take(seen.code, seen.refusal);
+  if (observation.globals == nullptr) return false;
+  observation.writes_known = find_writes(*observation.globals, seen, observation.writes);
+  const state::Sharing& sharing = observation.globals->sharing();
+  sharing.relate(*call.walk, observation.shared);
+  sharing.relate_by_address(*call.walk, observation.shared_addresses);
+  return true;
+}
+
+// Which memory the call left, and the streams of its work. False: `seen.refusal`.
+bool learn_memory(Region& region, const Call& call, bool may_set_up, program::RegionRecord& record, Seen& seen,
+                  Observation& observation) {
   // A library's workspace, say. A call that keeps memory each time is found out by the second one.
-  std::vector<std::uint64_t> left = blocks_without_result(record, *observation->outcome);
+  std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
   std::vector<LeftCast> casts;
-  if (!find_left_casts(region, call, record, left, casts)) {
-    seen.refusal = refusal::make(refusal::unknown_casts);
-    return nullptr;
-  }
+  if (!find_left_casts(region, call, record, left, casts)) return seen.refuse(refusal::unknown_casts);
   if (!left.empty() && may_set_up) {
-    observation->set_up = program::count_as_before(record, left) || observation->set_up;
+    observation.set_up = program::count_as_before(record, left) || observation.set_up;
   }
-  for (const state::StorageExtent& extent : call.walk->extents())
-    record.inputs.push_back({extent.address, extent.bytes});
-  record.random = random;
-  if (!make_recipes(record, *observation->outcome, casts, observation->recipes, observation->output_addresses,
+  if (!make_recipes(record, *observation.outcome, casts, observation.recipes, observation.output_addresses,
                     seen.refusal)) {
-    return nullptr;
+    return false;
   }
   const std::uint64_t current = call.work.stream == 0 ? record::kLegacyStream : call.work.stream;
   for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
     if (record.streams[i] == current) {
-      observation->current_stream = i;
+      observation.current_stream = i;
     } else {
-      observation->others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
+      observation.others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
     }
   }
+  return true;
+}
+
+// Null: `seen.refusal` says why this call is of no use.
+std::unique_ptr<Observation> conclude(Region& region, const Signature& signature, const Call& call, Object* result,
+                                      Seen& seen) {
+  Recorded recorded = seen.sink.end();
+  auto observation = std::make_unique<Observation>();
+  observation->nodes_made = state::autograd_nodes() - seen.nodes_before;
+  const bool may_set_up = signature.stage != Stage::kObserved && !signature.set_up;
+  if (!is_of_use(region, result == nullptr, may_set_up, recorded, seen) ||
+      !leaves_state(region, signature, call, observation->draws, seen)) {
+    return nullptr;
+  }
+  observation->module_epoch = seen.module_epoch;
+  observation->loaded = recorded.loaded;
+  observation->set_up = static_cast<bool>(recorded.set_up);
+  program::RegionRecord& record = *recorded.record;
+  if (!learn_facts(region, call, result, seen, *observation) ||
+      !learn_memory(region, call, may_set_up, record, seen, *observation)) {
+    return nullptr;
+  }
+  for (const state::StorageExtent& extent : call.walk->extents())
+    record.inputs.push_back({extent.address, extent.bytes});
+  record.random = seen.random;
   observation->program = program::symbolise(std::move(record), [](const program::FunctionInfo& f, std::uint32_t word) {
     return padding().may_be_pointer(f, word);
   });
@@ -249,10 +254,7 @@ std::string place_of_read(const program::Program& program) {
 
 // Its shadow was equal, but not all that differs between the runs is known to be padding: the next call tries again.
 void try_again(std::unique_ptr<Trial> trial, std::unique_ptr<Proven> candidate, Observation& observation, Seen& seen) {
-  if (trial->shadows >= kMostShadows) {
-    seen.refusal = refusal::make(refusal::differs_each_time);
-    return;
-  }
+  if (trial->shadows >= kMostShadows) return void(seen.refuse(refusal::differs_each_time));
   trial->candidate = std::move(candidate);
   observation.trial = std::move(trial);
 }
@@ -270,6 +272,18 @@ bool leave_same_casts(const Observation& last, const Observation& observation) {
                     [](const OutputRecipe& a, const OutputRecipe& b) { return a.cast == b.cast; });
 }
 
+// What two observed calls of the same program are to have in common besides, and the second one for itself. None: they
+// have, but for what they did for Python.
+refusal::Form<0> why_not_as_last(const Observation& last, const Observation& observation) {
+  if (last.module_epoch != observation.module_epoch) return refusal::kernels_unloaded_between;
+  if (last.shared_addresses != observation.shared_addresses) return refusal::argument_is_global_once;
+  if (!joins(observation)) return refusal::leaves_work;
+  if (!observation.writes_known) return refusal::unknown_writes;
+  if (!last.draws.same_as(observation.draws)) return refusal::draws_otherwise;
+  if (last.nodes_made != observation.nodes_made) return refusal::makes_other_nodes;
+  return leave_same_casts(last, observation) ? refusal::Form<0>() : refusal::other_casts;
+}
+
 // The last observed call, and this one. Null: `seen.refusal` says why not.
 std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observation& last, Observation& observation,
                                       std::unique_ptr<Trial>& trial, Seen& seen) {
@@ -278,25 +292,12 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
     seen.refusal = program::describe(comparison, last.program, observation.program, readable);
     const auto& nodes = observation.program.nodes;
     if (comparison.node < nodes.size()) seen.refusal.place = place_of_frame(nodes[comparison.node].frame);
-  } else if (last.module_epoch != observation.module_epoch) {
-    seen.refusal = refusal::make(refusal::kernels_unloaded_between);
-  } else if (last.shared_addresses != observation.shared_addresses) {
-    seen.refusal = refusal::make(refusal::argument_is_global_once);
-  } else if (!joins(observation)) {
-    seen.refusal = refusal::make(refusal::leaves_work);
-  } else if (!observation.writes_known) {
-    seen.refusal = refusal::make(refusal::unknown_writes);
-  } else if (!last.draws.same_as(observation.draws)) {
-    seen.refusal = refusal::make(refusal::draws_otherwise);
-  } else if (last.nodes_made != observation.nodes_made) {
-    seen.refusal = refusal::make(refusal::makes_other_nodes);
-  } else if (!leave_same_casts(last, observation)) {
-    seen.refusal = refusal::make(refusal::other_casts);
-  } else if (last.outcome->same_as(*observation.outcome, seen.refusal)) {
-    trial = trial_of(last, observation, comparison.noise);
-    return prove(region, call, *trial, observation, seen);
+    return nullptr;
   }
-  return nullptr;
+  if (const refusal::Form<0> unlike = why_not_as_last(last, observation)) return seen.refuse(unlike);
+  if (!last.outcome->same_as(*observation.outcome, seen.refusal)) return nullptr;
+  trial = trial_of(last, observation, comparison.noise);
+  return prove(region, call, *trial, observation, seen);
 }
 
 // From one observation to the next stage.
@@ -339,13 +340,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
                 padding());
   }
   proven->read_place = place_of_read(*program);
-  proven->globals = std::move(observation->globals);
-  proven->shared = std::move(observation->shared);
-  proven->writes = std::move(observation->writes);
-  proven->draws = std::move(observation->draws);
-  proven->nodes_made = observation->nodes_made;
-  proven->outcome = std::move(observation->outcome);
-  proven->recipes = std::move(observation->recipes);
+  static_cast<CallFacts&>(*proven) = std::move(*observation);
   signature.observation = nullptr;
   proven->program.put_away(programs());
   signature.proven = std::move(proven);
@@ -370,18 +365,18 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
       note_useless(region, signature, true);
       region.reasons.add(refusal::make(refusal::never_idle));
     }
-    if (settled != Settled::kIdle) return call.eager(call.function, call.arguments, call.count, call.names);
+    if (settled != Settled::kIdle) return run_as_it_is(call);
   }
   const double started = now();
   Seen seen;
   if (!prepare(region, signature, call, seen)) {
     region.reasons.add(seen.refusal);
     note_useless(region, signature, false);
-    return call.eager(call.function, call.arguments, call.count, call.names);
+    return run_as_it_is(call);
   }
   ++region.observed;
   const double called = now();
-  Object* result = call.eager(call.function, call.arguments, call.count, call.names);
+  Object* result = run_as_it_is(call);
   const KeepException keep;
   const double begin = now();
   region.times.observed += begin - called;

@@ -9,7 +9,6 @@
 
 #include "python_hooks/interpreter/memory_map.h"
 #include "python_hooks/proof/cached_proofs.h"
-#include "python_hooks/proof/kernel_digest.h"
 #include "python_hooks/proof/shadowed.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
@@ -173,106 +172,108 @@ std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const progra
   return unknown;
 }
 
-std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
-  auto* stream = reinterpret_cast<CUstream>(call.work.stream);
-  const auto quiet = quiet_after_call(region, call);
-  if (quiet == nullptr) {
-    seen.refusal = refusal::make(refusal::never_idle);
-    return nullptr;
-  }
-  const OnWorkDevice device(call.work);
-  if (!device.entered()) {
-    seen.refusal = refusal::make(refusal::no_context);
-    return nullptr;
-  }
-  if (!seen.shadow.after(stream,
+namespace {
+
+// Is what the call changed nothing that its graph depends on otherwise than the call did? `before_reads`: see there.
+// False: `seen.refusal`.
+bool changes_may_be(const Region& region, const Call& call, const Observation& second, BeforeReads& before_reads,
+                    Seen& seen) {
+  if (!seen.shadow.after(call.work.driver_stream(),
                          output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
                          seen.refusal)) {
-    return nullptr;
+    return false;
   }
-  if (changes_cast_weights(region, second, seen.shadow)) {
-    seen.refusal = refusal::make(refusal::cast_weight_changed);
-    return nullptr;
-  }
-  const BeforeReads before_reads = changed_before_reads(second, call, seen.shadow);
-  if (before_reads == BeforeReads::kVisible) {
-    seen.refusal = refusal::make(refusal::changes_before_read);
-    return nullptr;
-  }
-  auto proven = std::make_unique<Proven>();
-  program::Program whole = second.program;
-  proven->others = second.others;
-  proven->module_epoch = second.module_epoch;
+  if (changes_cast_weights(region, second, seen.shadow)) return seen.refuse(refusal::cast_weight_changed);
+  before_reads = changed_before_reads(second, call, seen.shadow);
+  return before_reads != BeforeReads::kVisible || seen.refuse(refusal::changes_before_read);
+}
+
+// Gives the program other padding than the observed call's: of its other runs, and where an earlier process had other
+// bytes. `tried`: where. False: `seen.refusal`.
+bool exchange_padding(const Call& call, const Trial& trial, program::Program& program,
+                      std::vector<program::NoiseWord>& tried, Seen& seen) {
   const bool quite_equal = trial.noise.empty() && trial.foreign.plain.empty();
   const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(call.work.device);
-  if (harmless == 0) {
-    seen.refusal = refusal::make(refusal::no_device_memory);
-    return nullptr;
-  }
-  padding().set_module_epoch(second.module_epoch);
+  if (harmless == 0) return seen.refuse(refusal::no_device_memory);
+  padding().set_module_epoch(seen.module_epoch);
   std::vector<const program::Program*> donors;
   for (const program::Program& run : trial.runs) donors.push_back(&run);
-  std::vector<program::NoiseWord> tried = program::settle_noise(whole, donors, trial.noise, padding(), harmless);
-  if (!trial.foreign.plain.empty()) {
-    const auto careful = program::settle_foreign_noise(whole, trial.foreign, padding(), host_places(), harmless);
-    tried.insert(tried.end(), careful.begin(), careful.end());
-  }
-  proven->plan = program::plan_arena(whole);
-  program::Bindings& bindings = proven->bindings;
+  tried = program::settle_noise(program, donors, trial.noise, padding(), harmless);
+  if (trial.foreign.plain.empty()) return true;
+  const auto careful = program::settle_foreign_noise(program, trial.foreign, padding(), host_places(), harmless);
+  tried.insert(tried.end(), careful.begin(), careful.end());
+  return true;
+}
+
+// Memory for the graph, and its executable graphs. False: `seen.refusal`; `tensors` are the caller's to drop.
+bool make_ready(Region& region, const Call& call, Trial& trial, const Observation& second, program::Program&& whole,
+                Proven& proven, std::vector<Object*>& tensors, Seen& seen) {
+  proven.module_epoch = second.module_epoch;
+  proven.pool = &region.execs;
+  proven.plan = program::plan_arena(whole);
+  program::Bindings& bindings = proven.bindings;
+  bindings.inputs.resize(call.walk->extents().size());
   bindings.outputs.resize(whole.outputs.size());
-  for (const state::StorageExtent& extent : call.walk->extents()) bindings.inputs.push_back(extent.address);
   bindings.seed = seen.random.seed;
   bindings.offset = seen.random.offset_before;
-  std::vector<Object*> tensors;
-  if (!reserve_arena(region, call.work, proven->plan.bytes, bindings.arena) ||
-      !make_outputs(*second.outcome, second.recipes, tensors, bindings.outputs)) {
-    seen.refusal = refusal::make(refusal::no_device_memory);
-    return nullptr;
-  }
-  if (!place_host_data(*proven, whole, call.work, seen.refusal)) {
-    drop(tensors);
-    return nullptr;
-  }
-  const double planned = now();
-  proven->program = store::KeptProgram(std::move(whole));
-  const std::shared_ptr<const program::Program> program = proven->program.whole();
-  proven->pool = &region.execs;
+  if (!place_call(region, proven, second, call, tensors)) return seen.refuse(refusal::no_device_memory);
+  if (!place_host_data(proven, whole, call.work, seen.refusal)) return false;
+  proven.program = store::KeptProgram(std::move(whole));
   if (trial.candidate != nullptr) {
-    region.execs.hand_over(trial.candidate->program, proven->program, proven->plan, bindings);
+    region.execs.hand_over(trial.candidate->program, proven.program, proven.plan, bindings);
     trial.candidate = nullptr;
   }
-  const bool prepared = proven->steps.prepare(region.execs, proven->program, proven->plan, bindings, seen.refusal);
+  return proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, seen.refusal);
+}
+
+// What the shadow found. True: the graph may stand in for the call. False: `seen.refusal`.
+bool judge(grape::replay::Shadow::Found found, const refusal::Refusal& difference, const Observation& second,
+           const program::Program& program, const std::vector<program::NoiseWord>& tried, Trial& trial, Seen& seen) {
+  using Found = grape::replay::Shadow::Found;
+  if (found == Found::kSame) {
+    padding().confirm(program, tried);
+    ++trial.shadows;
+    return true;
+  }
+  if (seen.shadow.others_worked()) return seen.refuse(refusal::others_worked);
+  if (found == Found::kNotDeterministic) {
+    if (!config().allow_nondeterministic) return seen.refuse(refusal::other_bytes_each_time, difference.text);
+    trial.noise.clear();  // its shadows tell nothing about padding
+    return true;
+  }
+  seen.differed = true;
+  seen.learned = padding().refute(second.program, tried);
+  return seen.refuse(refusal::left_other_bytes, difference.text);
+}
+
+}  // namespace
+
+std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
+  const auto quiet = quiet_after_call(region, call);
+  if (quiet == nullptr) return seen.refuse(refusal::never_idle);
+  const OnWorkDevice device(call.work);
+  if (!device.entered()) return seen.refuse(refusal::no_context);
+  BeforeReads before_reads = BeforeReads::kNothing;
+  if (!changes_may_be(region, call, second, before_reads, seen)) return nullptr;
+  auto proven = std::make_unique<Proven>();
+  program::Program whole = second.program;
+  std::vector<program::NoiseWord> tried;
+  if (!exchange_padding(call, trial, whole, tried, seen)) return nullptr;
+  const double planned = now();
+  std::vector<Object*> tensors;
   refusal::Refusal difference;
   auto found = grape::replay::Shadow::Found::kDifferent;
   const bool ran =
-      prepared && seen.shadow.compare(stream, proven->others, proven->steps,
-                                      output_ranges(second.program, bindings.outputs, second.recipes, *second.outcome),
-                                      before_reads == BeforeReads::kHidden, found, difference, seen.refusal);
+      make_ready(region, call, trial, second, std::move(whole), *proven, tensors, seen) &&
+      seen.shadow.compare(call.work.driver_stream(), second.others, proven->steps,
+                          output_ranges(second.program, proven->bindings.outputs, second.recipes, *second.outcome),
+                          before_reads == BeforeReads::kHidden, found, difference, seen.refusal);
   drop(tensors);
-  log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
-           program->nodes.size(), (now() - planned) * 1e3);
   if (!ran) return nullptr;
-  if (found != grape::replay::Shadow::Found::kSame && seen.shadow.others_worked()) {
-    seen.refusal = refusal::make(refusal::others_worked);
-    return nullptr;
-  }
-  if (found == grape::replay::Shadow::Found::kNotDeterministic) {
-    if (config().allow_nondeterministic) {
-      trial.noise.clear();  // its shadows tell nothing about padding
-      return proven;
-    }
-    seen.refusal = refusal::make(refusal::other_bytes_each_time, difference.text);
-    return nullptr;
-  }
-  if (found != grape::replay::Shadow::Found::kSame) {
-    seen.differed = true;
-    seen.learned = padding().refute(second.program, tried);
-    seen.refusal = refusal::make(refusal::left_other_bytes, difference.text);
-    return nullptr;
-  }
-  padding().confirm(*program, tried);
-  ++trial.shadows;
-  return proven;
+  log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
+           second.program.nodes.size(), (now() - planned) * 1e3);
+  const std::shared_ptr<const program::Program> program = proven->program.whole();
+  return judge(found, difference, second, *program, tried, trial, seen) ? std::move(proven) : nullptr;
 }
 
 bool joins(const Observation& observation) {

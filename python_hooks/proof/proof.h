@@ -1,5 +1,5 @@
-// From two observed runs that tell the same program to a graph that may stand in for it: shadow replays. With the GIL;
-// throw std::bad_alloc.
+// Proves that a graph may stand in for a call: two observed runs gave the same program, and the graph, run in the
+// shadow of the second one, leaves the same bytes. With the GIL; all throw std::bad_alloc.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,23 @@
 
 namespace grape::python::replay {
 
+// What a function returns that refuses: false, or null.
+struct Nothing {
+  operator bool() const noexcept { return false; }
+  template <typename T>
+  operator std::unique_ptr<T>() const noexcept {
+    return nullptr;
+  }
+};
+
 // What one observed call was, and what became of it.
 struct Seen {
+  template <std::size_t count, typename... Parts>
+  [[gnu::cold, gnu::noinline]] Nothing refuse(refusal::Form<count> form, const Parts&... parts) {
+    refusal = refusal::make(form, parts...);
+    return {};
+  }
+
   state::ExecutedCode code;
   grape::replay::RegionSink sink;
   grape::replay::Shadow shadow;
@@ -35,31 +50,31 @@ struct Seen {
   refusal::Refusal refusal;  // why it is of no use, or did not come to a proof
 };
 
-// What is known to be padding, in all regions. Never destroyed.
+// Which bytes of kernels' parameters are known to be padding, in all regions. Never destroyed.
 program::PaddingKnowledge& padding();
 
-// What this process has at an address now.
+// Tells what kind of memory this process has at an address now.
 program::HostPlaces host_places();
 
 // The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
 std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise);
 
-// What differs between the runs, and is not known to be padding: two shadow replays must have had other bytes there, of
-// this program, or of any with the same kernel.
+// The words that differ between the runs and are not known to be padding yet. They are known once two shadow replays,
+// of this program or of any with the same kernel, had other bytes there.
 std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const program::Program& program);
 
-// Another observed call told the same program: its graph runs in the shadow, with the padding of the others. Null:
-// `seen.refusal` says why not.
+// Runs the graph of `second` in the shadow, with the padding of the other runs of the same program. Null:
+// `seen.refusal` says why the graph may not stand in.
 std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen);
 
-// Does all work end on the current stream? Then whoever waits for the stream that the graph is launched on waits for
-// all of it, as in the eager call.
+// Does all work end on the current stream? Then a wait for the stream of the graph's launch waits for all work, as it
+// does after the eager call.
 bool joins(const Observation& observation);
 
 // The kernel's name as its author wrote it.
 std::string readable(const std::string& name);
 
-// What was proven, for the next processes; once, at the end. Any thread.
+// Writes proofs to GRAPE_CACHE for later processes; once, at the end. Any thread.
 void write_cache() noexcept;
 
 }  // namespace grape::python::replay

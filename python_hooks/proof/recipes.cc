@@ -1,6 +1,7 @@
 #include "python_hooks/proof/recipes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "python_hooks/torch/autocast.h"
 
@@ -52,6 +53,14 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
                   std::vector<std::uint64_t>& addresses, refusal::Refusal& refusal) {
   addresses = surviving_blocks(record);
   std::vector<bool> held(addresses.size(), false);
+  const auto hold = [&](std::uint64_t address, OutputRecipe& recipe) {
+    const auto at = std::find(addresses.begin(), addresses.end(), address);
+    if (at == addresses.end()) return false;
+    recipe.has_block = true;
+    recipe.block = static_cast<std::uint32_t>(at - addresses.begin());
+    held[recipe.block] = true;
+    return true;
+  };
   const auto& made = outcome.made();
   for (std::uint32_t i = 0; i < made.size(); ++i) {
     if (made[i].device_type != state::kCudaDevice) {
@@ -63,26 +72,17 @@ bool make_recipes(const program::RegionRecord& record, const state::Outcome& out
     recipe.made.push_back(i);
     const bool of_none = made[i].view_of == state::MadeTensor::kNoView;
     if (recipe.whole == OutputRecipe::kNone && of_none && is_whole(made[i])) recipe.whole = i;
-    if (made[i].storage_bytes == 0) continue;
-    const auto at = std::find(addresses.begin(), addresses.end(), made[i].storage);
-    if (at == addresses.end()) {
-      refusal = refusal::make(refusal::returns_older_memory);
-      return false;
-    }
-    recipe.has_block = true;
-    recipe.block = static_cast<std::uint32_t>(at - addresses.begin());
-    held[recipe.block] = true;
+    if (made[i].storage_bytes == 0 || hold(made[i].storage, recipe)) continue;
+    refusal = refusal::make(refusal::returns_older_memory);
+    return false;
   }
   for (const LeftCast& cast : casts) {
-    const auto at = std::find(addresses.begin(), addresses.end(), cast.address);
-    if (at == addresses.end()) continue;
-    OutputRecipe& recipe = recipes.emplace_back();
-    recipe.has_block = true;
-    recipe.block = static_cast<std::uint32_t>(at - addresses.begin());
+    OutputRecipe recipe;
+    if (!hold(cast.address, recipe)) continue;
     recipe.cast = static_cast<std::int32_t>(cast.weight);
     recipe.cast_bytes = cast.bytes;
     recipe.cast_device = cast.device;
-    held[recipe.block] = true;
+    recipes.push_back(std::move(recipe));
   }
   if (std::find(held.begin(), held.end(), false) != held.end()) {
     refusal = refusal::make(state::autocast_keeps_casts() ? refusal::keeps_casts : refusal::keeps_memory);

@@ -1,4 +1,4 @@
-// Which blocks that a call left alive belong to which tensors that it made.
+// Recipes for a call's outputs: which block that the call left alive holds which tensors that it made.
 #pragma once
 
 #include "compressor/program/record.h"

@@ -1,4 +1,4 @@
-// What a shadow run needs to know of the call beside which it runs.
+// Which memory a call can reach, and what the call changed: a shadow run beside it needs both.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ namespace grape::python::replay {
 std::vector<grape::replay::Shadow::Watched> reachable_memory(const Region& region, const program::Program& program,
                                                              const state::GlobalsGuard* globals, const Call& call);
 
-// What the call has left otherwise than it found it: PyTorch's switches, its module, what its code names. In words for
-// the user. `globals` may be null.
+// Did the call change PyTorch's switches, its module, or what its code names? The refusal says which; none: it did not.
+// `globals` may be null.
 refusal::Refusal changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call);
 
-// What the call moved of what autograd notes of tensors that only globals hold, while these hold.
+// Did the call change autograd's notes of tensors that only globals hold? The globals hold. None: it did not.
 refusal::Refusal moved_in_globals(const std::vector<state::TensorVersion>& before);
 
-// Of the program's outputs at `addresses`, in the order of the recipes: the bytes that the outcome's tensors have.
+// The memory of the program's outputs at `addresses`, in the order of the recipes, as far as the outcome's tensors use
+// it.
 std::vector<grape::replay::Shadow::Range> output_ranges(const program::Program& program,
                                                         const std::vector<std::uint64_t>& addresses,
                                                         const std::vector<OutputRecipe>& recipes,

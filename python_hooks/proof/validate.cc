@@ -11,6 +11,7 @@
 #include "python_hooks/proof/shadowed.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/proof_guards.h"
 #include "shim/device/thread_context.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -22,8 +23,6 @@ using grape::replay::Shadow;
 
 constexpr std::uint32_t kMostDisturbed = 8;  // checks in a row whose differences may be another thread's doing
 
-CUstream stream_of(const Call& call) { return reinterpret_cast<CUstream>(call.work.stream); }
-
 // One checked call.
 class Check {
  public:
@@ -31,13 +30,9 @@ class Check {
 
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(refusal::Refusal& error) {
-    Why why;
-    if (!guards_hold(proven_, call_, why) || !shares_the_same(proven_, call_) || !storages_fit(proven_, call_) ||
-        proven_.outcome->end_is_seen(*call_.walk)) {
-      return false;
-    }
+    if (broken_guard(proven_, call_) != nullptr) return false;
     before_ = state::Before::take(*call_.walk, *region_.guard, lasting_argument(region_), error);
-    if (proven_.globals != nullptr) proven_.globals->take_versions(globals_before_);
+    proven_.globals->take_versions(globals_before_);
     random_known_ = state::random_state(call_.work.device, seed_, offset_);
     host_random_.take();
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
@@ -46,7 +41,7 @@ class Check {
     others_changes_ = state::setting_changes_of_others();
     const grape::replay::ContextScope scope(call_.work.context);
     if (!scope.entered()) error = refusal::make(refusal::no_context);
-    return scope.entered() && shadow_.before(stream_of(call_), memory, error);
+    return scope.entered() && shadow_.before(call_.work.driver_stream(), memory, error);
   }
 
   // After the call has returned `result`.
@@ -109,20 +104,21 @@ class Check {
     const auto quiet = quiet_after_call(region_, call_);
     const OnWorkDevice device(call_.work);
     if (quiet == nullptr) error = refusal::make(refusal::never_idle);
-    if (quiet == nullptr || !device.entered() || !shadow_.after(stream_of(call_), std::move(eager_outputs), error))
+    if (quiet == nullptr || !device.entered() ||
+        !shadow_.after(call_.work.driver_stream(), std::move(eager_outputs), error))
       return Checked::kInconclusive;
     bindings.seed = seed_;
     bindings.offset = offset_;
     std::vector<Object*> tensors;
-    if (!place_call(region_, proven_, call_, tensors)) {
+    if (!place_call(region_, proven_, proven_, call_, tensors)) {
       error = refusal::make(refusal::no_device_memory);
       return Checked::kInconclusive;
     }
     if (outcome != nullptr) outputs = output_ranges(program, bindings.outputs, proven_.recipes, *outcome);
     auto found = Shadow::Found::kDifferent;
-    const bool compared =
-        proven_.steps.prepare(region_.execs, proven_.program, proven_.plan, bindings, error) &&
-        shadow_.compare(stream_of(call_), proven_.others, proven_.steps, outputs, false, found, difference, error);
+    const bool compared = proven_.steps.prepare(region_.execs, proven_.program, proven_.plan, bindings, error) &&
+                          shadow_.compare(call_.work.driver_stream(), proven_.others, proven_.steps, outputs, false,
+                                          found, difference, error);
     drop(tensors);
     if (!compared) return Checked::kInconclusive;
     if (found != Shadow::Found::kSame && shadow_.others_worked() && ++region_.disturbed <= kMostDisturbed) {
@@ -162,7 +158,7 @@ Checked validate(Region& region, Proven& proven, const Call& call, Object*& resu
   const Settled settled = let_device_finish(region, call);
   if (settled != Settled::kIdle) {
     if (settled == Settled::kBusy) say_unchecked(region, refusal::make(refusal::never_idle));
-    result = call.eager(call.function, call.arguments, call.count, call.names);
+    result = run_as_it_is(call);
     return Checked::kInconclusive;
   }
   Check check(region, proven, call);
@@ -172,7 +168,7 @@ Checked validate(Region& region, Proven& proven, const Call& call, Object*& resu
   }
   region.since_validated = 0;
   const double begin = now();
-  result = call.eager(call.function, call.arguments, call.count, call.names);
+  result = run_as_it_is(call);
   region.times.eager += now() - begin;
   ++region.times.eager_calls;
   if (result == nullptr) return Checked::kInconclusive;

@@ -1,4 +1,4 @@
-// GRAPE_VALIDATE: a replay checked against the call itself. The call runs as always, its program in the shadow.
+// Checks a replay against the call itself (GRAPE_VALIDATE): the call runs as always, and its program in the shadow.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ enum class Checked : std::uint8_t {
   kDiffers,       // `difference` says where
 };
 
-// Is this replay of the region one to be checked? Counts it.
+// Is the region's next replay to be checked? Counts it.
 bool validation_due(Region& region) noexcept;
 
 // Except for kNotPossible the call ran and `result` is what it returned; null with the program's exception.

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "python_hooks/observation/traps.h"
+#include "python_hooks/replay/proof_guards.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
 #include "shim/observation/quiet.h"
@@ -98,7 +99,7 @@ void Ahead::prepare(Region& region, Proven& ran, const Call& call) noexcept {
     learn(now);
     const Successor& successor = now->successor;
     const std::shared_ptr<Proven> next = successor.confidence > 0 ? successor.proven.lock() : nullptr;
-    if (next == nullptr || !is_usable(*next) || bytes_of_outputs(*next) > kMostBytes) return;
+    if (next == nullptr || !is_usable(*next, call) || bytes_of_outputs(*next) > kMostBytes) return;
     const OnWorkDevice device(call.work);
     if (!device.entered()) return;
     get_ready(region, *now, *next, successor, call);

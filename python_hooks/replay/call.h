@@ -1,4 +1,4 @@
-// A region's call, as its hook hands it on.
+// A call of a region, as the hook passes it on.
 #pragma once
 
 #include "python_hooks/replay/region.h"
@@ -23,7 +23,7 @@ inline Object* run_as_it_is(const PlainCall& call) {
   return call.eager(call.function, call.arguments, call.count, call.names);
 }
 
-// The same, and what is asked before it is decided whether it is replayed.
+// The same with the state that decides whether the call is replayed.
 struct Call : PlainCall {
   explicit Call(const PlainCall& plain) noexcept : PlainCall(plain) {}
   state::DispatchState dispatch;

@@ -6,6 +6,7 @@
 
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/proof_guards.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
 #include "shim/driver/captures.h"
@@ -49,8 +50,6 @@ bool GilPause::unchanged() {
 }
 
 bool GilPause::same_call() const {
-  Why why;
-  if (proven_ != nullptr && !guards_hold(*proven_, call_, why)) return false;
   if (!region_.guard->holds()) return false;
   state::Walk walk(false);
   Call call = call_;
@@ -61,7 +60,7 @@ bool GilPause::same_call() const {
   FoundCasts casts;
   if (!casts.write(region_, call, walk)) return false;
   write_sharing(region_, walk);
-  return same_walk(walk) && (proven_ == nullptr || (shares_the_same(*proven_, call) && same_random_state()));
+  return same_walk(walk) && (proven_ == nullptr || (broken_guard(*proven_, call) == nullptr && same_random_state()));
 }
 
 bool GilPause::same_random_state() const noexcept {

@@ -1,4 +1,4 @@
-// Other Python threads' turn while a replay waits for the device, as they have it in the waits of an eager call.
+// Lets other Python threads run while a replay waits for the device, as the waits of an eager call do.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace grape::python::replay {
 
-// Of a call whose guards held; of a run of `proven` (may be null), whose bindings are set. The region is busy, so its
-// proofs, their execs and the arena stay; the objects of the call are kept. Anything else may be another afterwards:
-// unchanged() asks for all of it again. With the GIL; begin() gives it up until end(), which ends the thread where the
-// interpreter is going away: destructors then run without the GIL, so nothing on the way may give up references in one.
+// The guards of the call held, and the bindings of `proven` are set (null: nothing runs). The region is busy, so its
+// proofs, their execs and the arena stay; the objects of the call are kept. All else may change in a pause: unchanged()
+// asks for it again. With the GIL; begin() gives it up until end(). Where the interpreter is going away, end() ends the
+// thread, and destructors run without the GIL: none on the way may give up references.
 class GilPause final : public grape::replay::Pause {
  public:
-  // `keep`: the objects of the call are kept; else it has run, and some of them may be gone. `scope`: in which the run
-  // is, and which what is asked of PyTorch must not show; null: none.
+  // `keep`: keeps the objects of the call; pass false once the call has run, as some of them may be gone. `scope`: the
+  // context of the run, which is left while PyTorch is asked; null: none.
   GilPause(Region& region, Proven* proven, const Call& call, bool keep = true,
            grape::replay::ContextScope* scope = nullptr) noexcept;
   GilPause(const GilPause&) = delete;
@@ -46,11 +46,11 @@ class GilPause final : public grape::replay::Pause {
 };
 
 enum class Settled : std::uint8_t { kIdle, kBusy, kChanged };
-// Ahead of a copy of what the call can reach: all that the process has put on streams is done first. kBusy: not within
-// the time that is to be spent on that. kChanged: meanwhile the call became another one.
+// Waits until all streams of the process are idle, before memory that the call can reach is copied. kBusy: they were
+// not in time. kChanged: other threads changed the call meanwhile.
 Settled let_device_finish(Region& region, const Call& call);
-// The same after the call, which may have changed what it stands on; with great patience ahead of a pause, since what
-// is looked at next should be as the call left it. Null: busy.
+// Does the same after the call. Waits longer before the first pause, since a pause lets other threads change what the
+// call left. Null: busy.
 std::unique_ptr<grape::replay::Quiet> quiet_after_call(Region& region, const Call& call);
 
 }  // namespace grape::python::replay

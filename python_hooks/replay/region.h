@@ -12,128 +12,20 @@
 #include <unordered_map>
 #include <vector>
 
-#include "compressor/cache/cache.h"
-#include "compressor/program/padding.h"
-#include "compressor/program/plan.h"
-#include "compressor/program/program.h"
-#include "compressor/program/prove.h"
-#include "compressor/store/kept_program.h"
 #include "compressor/store/store.h"
-#include "python_hooks/effects/outcome.h"
-#include "python_hooks/guards/globals_guard.h"
 #include "python_hooks/guards/module_guard.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/observation/executed_code.h"
-#include "python_hooks/observation/host_draws.h"
 #include "python_hooks/replay/ahead.h"
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/look_limits.h"
 #include "python_hooks/replay/payoff.h"
+#include "python_hooks/replay/proven.h"
 #include "python_hooks/report/reasons.h"
 #include "python_hooks/report/report_text.h"
 #include "python_hooks/report/times.h"
-#include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/walk_memo.h"
-#include "shim/memory/block_references.h"
-#include "shim/replay/steps.h"
 
 namespace grape::python::replay {
-
-// How the tensors of one storage that a call made are made anew.
-struct OutputRecipe {
-  std::vector<std::uint32_t> made;  // indices into Outcome::made()
-  std::uint32_t block = 0;          // index into Program::outputs
-  bool has_block = false;           // false: no bytes
-  static constexpr std::uint32_t kNone = ~0U;
-  std::uint32_t whole = kNone;  // one of them that is as long as the storage, and no view
-  // None of the outcome's tensors, but what autocast keeps of this weight (index into CastWeights::weights); -1: not
-  // so.
-  std::int32_t cast = -1;
-  std::uint64_t cast_bytes = 0;
-  std::int32_t cast_device = 0;
-};
-
-inline std::uint64_t bytes_of(const OutputRecipe& recipe, const state::Outcome& outcome) noexcept {
-  return recipe.cast >= 0 ? recipe.cast_bytes : outcome.made()[recipe.made.front()].storage_bytes;
-}
-
-// A program that may stand in for the call.
-struct Proven : std::enable_shared_from_this<Proven> {
-  store::KeptProgram program;
-  program::ArenaPlan plan;
-  std::unique_ptr<state::Outcome> outcome;
-  std::vector<OutputRecipe> recipes;
-  std::unique_ptr<state::GlobalsGuard> globals;
-  std::vector<std::uint64_t> shared;        // what the arguments share with the globals
-  std::vector<state::GlobalWrite> writes;   // to tensors of the globals
-  state::HostDraws draws;                   // what it draws on the host, and does not look at
-  grape::replay::ExecPool* pool = nullptr;  // the region's
-  std::vector<CUstream> others;             // streams besides the current one
-  grape::replay::Steps steps;
-  grape::replay::BlockReferences references;  // to what the program needs alive, once it may be replayed
-  program::Bindings bindings;                 // of the last run; reused
-  Object* host_data = nullptr;                // owned tensor: Program::host_data on the device; null: there is none
-  std::size_t host_bytes = 0;                 // of that
-  std::uint32_t module_epoch = 0;             // record::g_module_epoch as it was before the proof
-  std::uint32_t block_epoch = 0;              // LiveBlocks::epoch() when its statics were last seen alive
-  Successor successor;
-  std::uint64_t nodes_made = 0;  // of autograd's graph, all of which end in the call
-  std::string read_place;        // where the host reads a value, if it reads one; "": nowhere, or not known
-
-  Proven() = default;
-  ~Proven();
-  Proven(const Proven&) = delete;
-  Proven& operator=(const Proven&) = delete;
-};
-
-// Runs of a program whose padding has to be tried in another shadow replay.
-struct Trial {
-  std::vector<program::Program> runs;  // observed before the last one; their bytes are tried
-  std::vector<program::NoiseWord> noise;
-  program::ForeignNoise foreign;      // to the run of an earlier process, where that stands for one
-  std::unique_ptr<Proven> candidate;  // what ran in the shadow last; its execs are the next one's
-  std::uint32_t shadows = 0;          // that were equal
-};
-
-// One observed call, symbolised.
-struct Observation {
-  program::Program program;
-  store::KeptProgram waiting;       // the same, while it waits for the next observed call
-  std::vector<std::uint32_t> lows;  // of the program, meanwhile
-  std::unique_ptr<state::Outcome> outcome;
-  std::vector<OutputRecipe> recipes;
-  std::vector<std::uint64_t> output_addresses;     // per Program::outputs, of this call
-  std::unique_ptr<state::GlobalsGuard> globals;    // of the code that ran, as it was after the call
-  std::vector<std::uint64_t> shared;               // what the arguments shared with the globals
-  std::vector<std::uint64_t> shared_addresses;     // the same by addresses
-  std::vector<state::GlobalWrite> writes;          // to tensors of the globals
-  state::HostDraws draws;                          // see Proven
-  std::uint64_t nodes_made = 0;                    // of autograd's graph, on the call's thread
-  bool writes_known = false;                       // it is known how all of these were before the call
-  std::vector<CUstream> others;                    // streams besides the current one that work was put on
-  std::uint32_t current_stream = program::kNever;  // its number in the program
-  std::uint32_t module_epoch = 0;
-  bool loaded = false;  // kernels were loaded: what else it did may come once only
-  bool set_up = false;  // memory of the driver or streams were made: the same, and not so in the call that proves
-  std::unique_ptr<Trial> trial;  // null: nothing of it ran in a shadow
-};
-
-enum class Stage : std::uint8_t { kSeen, kObserved, kProven, kGivenUp };
-
-struct Signature {
-  std::vector<std::uint8_t> bytes;
-  Stage stage = Stage::kSeen;
-  std::uint32_t calls = 0;
-  std::uint32_t failures = 0;   // observations in a row that were of no use
-  std::uint32_t postponed = 0;  // observations that were of no use for what may not come again
-  bool set_up = false;          // one counted though things were made in it that stay: no other one does
-  std::unique_ptr<Observation> observation;
-  std::shared_ptr<Proven> proven;
-  refusal::Refusal given_up_for;
-  bool named = false;
-  cache::Digest name;  // once named: what other processes may know it by; zeros: nothing
-  CallTimes times;
-};
 
 // Memory for temporary blocks, shared by a region's programs on one stream: work on a stream never overlaps.
 struct Arena {

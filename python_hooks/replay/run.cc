@@ -1,6 +1,5 @@
 #include "python_hooks/replay/run.h"
 
-#include <algorithm>
 #include <new>
 #include <optional>
 
@@ -8,9 +7,8 @@
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/proof_guards.h"
 #include "shim/device/thread_context.h"
-#include "shim/memory/live_blocks.h"
-#include "shim/record/thread_log.h"
 
 namespace grape::python::replay {
 namespace {
@@ -19,41 +17,18 @@ namespace {
 std::uint64_t g_host_data = 0;
 constexpr std::uint64_t kMostHostData = std::uint64_t{32} << 20;
 
-bool modules_loaded(const Proven& proven) noexcept {
-  return record::g_module_epoch.load(std::memory_order_acquire) == proven.module_epoch;
-}
-
-// And events and streams.
-bool statics_alive(Proven& proven) noexcept {
-  auto& blocks = grape::replay::LiveBlocks::instance();
-  const std::uint32_t epoch = blocks.epoch();
-  if (epoch == proven.block_epoch) return true;
-  if (!blocks.alive(proven.program.head())) return false;
-  proven.block_epoch = epoch;
-  return true;
-}
-
-Object* new_row(std::uint64_t count, std::int32_t type, std::int32_t device_type, std::int32_t device,
-                std::uint64_t& address) noexcept {
-  const auto size = static_cast<std::int64_t>(count);
-  const std::int64_t stride = 1;
-  Object* tensor = state::new_tensor(1, &size, &stride, type, device_type, device);
+// Of a tensor that was just made. False: it was not.
+bool storage_of(Object* tensor, std::uint64_t& address) noexcept {
   state::TensorView view;
-  if (tensor != nullptr && state::view_tensor(tensor, view)) {
-    address = view.storage;
-    return tensor;
-  }
-  if (tensor != nullptr) g_api.Py_DecRef(tensor);
-  return nullptr;
+  if (tensor == nullptr || !state::view_tensor(tensor, view)) return false;
+  address = view.storage;
+  return true;
 }
 
 bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& address) noexcept {
   tensor = state::new_tensor(static_cast<std::int64_t>(made.sizes.size()), made.sizes.data(), made.strides.data(),
                              made.type, made.device_type, made.device_index);
-  state::TensorView view;
-  if (tensor == nullptr || !state::view_tensor(tensor, view)) return false;
-  address = view.storage;
-  return true;
+  return storage_of(tensor, address);
 }
 
 Object* make_from(Object* memory, const state::MadeTensor& made) noexcept {
@@ -103,6 +78,49 @@ bool make_output(const state::Outcome& outcome, const OutputRecipe& recipe, std:
   return bytes != nullptr;
 }
 
+// The work is under way, and there is no way back: does for Python what the call does. Null: an exception is set.
+Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors, Laps& laps) {
+  const std::uint64_t increment = proven.program.head().random_increment;
+  if (increment != 0) state::set_random_offset(call.work.device, proven.bindings.offset + increment);
+  state::References replaced;
+  Object* result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
+  if (result == nullptr) g_api.PyErr_NoMemory();
+  keep_casts(region, proven, tensors, proven.outcome->made().size());
+  state::count_autograd_nodes(proven.nodes_made);
+  for (const state::GlobalWrite& write : proven.writes) {
+    state::move_version(proven.globals->tensor(write.tensor), write.times);
+  }
+  if (result != nullptr && !proven.draws.repeat()) {  // no memory, say: the exception is the call's
+    g_api.Py_DecRef(result);
+    result = nullptr;
+  }
+  laps.add_to(region.parts[ReplayPart::kResults]);
+  replaced.clear();
+  laps.add_to(region.parts[ReplayPart::kFreed]);
+  state::Walk::expect(tensors);
+  return result;
+}
+
+// Runs what was prepared. `refused`: for all but kReplayed. `scope` is left at the end.
+Ran launch(Region& region, Proven& proven, const Call& call, grape::replay::ContextScope& scope, GilPause& pause,
+           std::vector<Object*>& tensors, Laps& laps, Object*& result, refusal::Form<0>& refused) {
+  using StepsRan = grape::replay::Steps::Ran;
+  laps.add_to(region.parts[ReplayPart::kPatches]);
+  proven.outcome->fetch();
+  const StepsRan ran = proven.steps.run(call.work.driver_stream(), proven.others, &pause);
+  scope.leave();  // from here on the program's code may run again
+  laps.add_to(region.parts[ReplayPart::kLaunch]);
+  region.parts[ReplayPart::kLaunch] -= proven.steps.waited();
+  region.parts[ReplayPart::kWait] = proven.steps.waited();
+  if (ran == StepsRan::kDone) {
+    result = repeat_for_python(region, proven, call, tensors, laps);
+    return Ran::kReplayed;
+  }
+  if (ran == StepsRan::kFailed) return Ran::kFailed;
+  refused = ran == StepsRan::kOtherValue ? refusal::other_value_read : refusal::changed_in_the_wait;
+  return Ran::kOther;
+}
+
 }  // namespace
 
 void drop(std::vector<Object*>& tensors) noexcept {
@@ -114,7 +132,12 @@ void drop(std::vector<Object*>& tensors) noexcept {
 
 Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept {
   constexpr std::int32_t kByte = 0;  // c10::ScalarType
-  return new_row(bytes, kByte, device_type, device, address);
+  const auto size = static_cast<std::int64_t>(bytes);
+  const std::int64_t stride = 1;
+  Object* tensor = state::new_tensor(1, &size, &stride, kByte, device_type, device);
+  if (storage_of(tensor, address)) return tensor;
+  if (tensor != nullptr) g_api.Py_DecRef(tensor);
+  return nullptr;
 }
 
 Proven::~Proven() {
@@ -133,7 +156,7 @@ bool place_host_data(Proven& proven, const program::Program& whole, const WorkPl
   }
   std::uint64_t address = 0;
   Object* tensor = new_bytes(data.size(), state::kCudaDevice, place.device, address);
-  if (tensor == nullptr || !grape::replay::put_host_data(whole, address, reinterpret_cast<CUstream>(place.stream))) {
+  if (tensor == nullptr || !grape::replay::put_host_data(whole, address, place.driver_stream())) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
     refusal = refusal::make(refusal::no_device_memory);
     return false;
@@ -186,142 +209,56 @@ bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, 
   return true;
 }
 
-bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept {
+bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Call& call,
+                std::vector<Object*>& tensors) noexcept {
   program::Bindings& bindings = proven.bindings;
   const auto& extents = call.walk->extents();
   for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
   return reserve_arena(region, call.work, proven.plan.bytes, bindings.arena) &&
-         (!tensors.empty() || make_outputs(*proven.outcome, proven.recipes, tensors, bindings.outputs));
+         (!tensors.empty() || make_outputs(*facts.outcome, facts.recipes, tensors, bindings.outputs));
 }
 
-bool is_usable(Proven& proven) noexcept { return modules_loaded(proven) && statics_alive(proven); }
-
-refusal::Refusal Why::refusal() const {
-  refusal::Refusal refusal =
-      names != nullptr ? refusal::make(refusal::names_not_as_they_were, *names) : refusal::make(form);
-  if (place != nullptr) refusal.place = *place;
+refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven) {
+  refusal::Refusal refusal = refusal::make(form);
+  refusal.place = proven.read_place;
   return refusal;
 }
 
-bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept {
-  if (!modules_loaded(proven)) {
-    why.form = refusal::kernels_unloaded;
-  } else if (!statics_alive(proven)) {
-    why.form = refusal::memory_replaced;
-  } else if (proven.globals != nullptr && !proven.globals->holds()) {
-    why.names = &proven.globals->change();
-  } else if (!proven.outcome->fits(*call.walk)) {
-    why.form = refusal::result_not_as_it_was;
-  }
-  return !why.form && why.names == nullptr;
-}
-
-bool shares_the_same(Proven& proven, const Call& call) noexcept {
-  if (proven.globals == nullptr) return true;
-  try {
-    std::vector<std::uint64_t> shared;
-    proven.globals->sharing().relate(*call.walk, shared);
-    return shared == proven.shared;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-}
-
-bool storages_fit(const Proven& proven, const Call& call) noexcept {
-  if (proven.globals == nullptr || !proven.globals->sees_storages()) return true;
-  const auto& extents = call.walk->extents();
-  const std::vector<std::uint64_t>& bytes = proven.program.head().input_bytes;
-  return std::equal(extents.begin(), extents.end(), bytes.begin(), bytes.end(),
-                    [](const state::StorageExtent& extent, std::uint64_t size) { return extent.bytes == size; });
-}
-
-Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why) {
+Ran run(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& why) {
   Laps laps(now());
   // From the guards to the launch no other thread runs, so that what holds at first holds to the end.
   std::optional<NoCollection> no_collection(std::in_place);
-  if (!guards_hold(proven, call, why)) return Ran::kStale;
-  if (!shares_the_same(proven, call)) {
-    why.form = refusal::argument_is_other_global;
-    return Ran::kOther;
-  }
-  if (!storages_fit(proven, call)) {
-    why.form = refusal::other_storage_size;
-    return Ran::kOther;
-  }
-  if (proven.outcome->end_is_seen(*call.walk)) {
-    why.form = refusal::end_is_seen;
-    return Ran::kOther;
+  if (const Guard* const broken = broken_guard(proven, call)) {
+    why = broken->explain(proven);
+    return broken->failure == Guard::Failure::kStale ? Ran::kStale : Ran::kOther;
   }
   grape::replay::ContextScope scope(call.work.context);
   if (!scope.entered() || (region.on_gpu && !grape::replay::have_context(call.work.device))) {
-    why.form = refusal::no_context;
+    why = refusal::make(refusal::no_context);
     return Ran::kNotNow;
   }
   laps.add_to(region.parts[ReplayPart::kGuards]);
-  why.form = refusal::no_memory_or_random_state;
   program::Bindings& bindings = proven.bindings;
-  const bool random = proven.program.head().random_increment != 0;
-  if (random && !state::random_state(call.work.device, bindings.seed, bindings.offset)) return Ran::kNotNow;
-
   std::vector<Object*> tensors, useless;
-  state::References replaced;
+  if (proven.program.head().random_increment != 0 &&
+      !state::random_state(call.work.device, bindings.seed, bindings.offset)) {
+    why = refusal::make(refusal::no_memory_or_random_state);
+    return Ran::kNotNow;
+  }
   region.ahead.take(proven, call, tensors, useless);
-  if (!place_call(region, proven, call, tensors)) {
+  if (!place_call(region, proven, proven, call, tensors)) {
     drop(tensors);
     drop(useless);
+    why = refusal::make(refusal::no_memory_or_random_state);
     return Ran::kNotNow;
   }
   laps.add_to(region.parts[ReplayPart::kOutputs]);
-  Ran ran = Ran::kFailed;
-  auto* stream = reinterpret_cast<CUstream>(call.work.stream);
-  refusal::Refusal error;
   GilPause pause(region, &proven, call, true, &scope);
-  const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, error);
+  const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, why);
   no_collection.reset();
-  if (prepared) {
-    laps.add_to(region.parts[ReplayPart::kPatches]);
-    proven.outcome->fetch();
-    const grape::replay::Steps::Ran steps = proven.steps.run(stream, proven.others, &pause);
-    scope.leave();  // from here on the program's code may run again
-    laps.add_to(region.parts[ReplayPart::kLaunch]);
-    region.parts[ReplayPart::kLaunch] -= proven.steps.waited();
-    region.parts[ReplayPart::kWait] = proven.steps.waited();
-    switch (steps) {
-      case grape::replay::Steps::Ran::kDone:
-        if (random)
-          state::set_random_offset(call.work.device, bindings.offset + proven.program.head().random_increment);
-        // The work is under way: there is no way back to eager from here.
-        result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
-        if (result == nullptr) g_api.PyErr_NoMemory();
-        keep_casts(region, proven, tensors, proven.outcome->made().size());
-        state::count_autograd_nodes(proven.nodes_made);
-        for (const state::GlobalWrite& write : proven.writes) {
-          state::move_version(proven.globals->tensor(write.tensor), write.times);
-        }
-        if (result != nullptr && !proven.draws.repeat()) {  // no memory, say: the exception is the call's
-          g_api.Py_DecRef(result);
-          result = nullptr;
-        }
-        laps.add_to(region.parts[ReplayPart::kResults]);
-        replaced.clear();
-        laps.add_to(region.parts[ReplayPart::kFreed]);
-        state::Walk::expect(tensors);
-        ran = Ran::kReplayed;
-        break;
-      case grape::replay::Steps::Ran::kOtherValue:
-        ran = Ran::kOther;
-        why = {refusal::other_value_read, nullptr, &proven.read_place};
-        break;
-      case grape::replay::Steps::Ran::kChanged:
-        ran = Ran::kOther;
-        why = {refusal::changed_in_the_wait, nullptr, &proven.read_place};
-        break;
-      case grape::replay::Steps::Ran::kFailed:
-        break;
-    }
-  }
+  auto refused = refusal::graph_refused;
+  const Ran ran = prepared ? launch(region, proven, call, scope, pause, tensors, laps, result, refused) : Ran::kFailed;
   scope.leave();
-  if (ran == Ran::kFailed) why.form = refusal::graph_refused;
   drop(tensors);
   drop(useless);
   if (ran == Ran::kReplayed && result != nullptr) {
@@ -330,6 +267,8 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
     laps.add_to(region.parts[ReplayPart::kAhead]);
   }
   pause.release();
+  if (ran == Ran::kFailed) why = refusal::make(refused);
+  if (ran == Ran::kOther) why = at_read(refused, proven);
   return ran;
 }
 

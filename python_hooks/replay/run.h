@@ -1,4 +1,5 @@
-// The replay itself.
+// Replays one call: asks the guards, makes the outputs, launches, and does for Python what the call would do. With the
+// GIL.
 #pragma once
 
 #include "python_hooks/replay/call.h"
@@ -13,36 +14,18 @@ enum class Ran : std::uint8_t {
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
 
-// Why not, for all but kReplayed: made without memory.
-struct Why {
-  refusal::Form<0> form;
-  // Null, or what is changed of the names, and where the host reads; valid until the guards are asked again, or the
-  // proof goes.
-  const std::string* names = nullptr;
-  const std::string* place = nullptr;
-
-  refusal::Refusal refusal() const;
-};
-// Is everything as it was when the program was proven? False: `why` says what is not. The module's guard is not asked:
-// the caller has just done so, for all signatures.
-bool guards_hold(Proven& proven, const Call& call, Why& why) noexcept;
-// Then: are the arguments what the globals hold where they were in the proof, and nowhere else? If not, or without
-// memory to know it, this is another call.
-bool shares_the_same(Proven& proven, const Call& call) noexcept;
-// Is as much memory behind the arguments as in the proof, if the code sees how much that is?
-bool storages_fit(const Proven& proven, const Call& call) noexcept;
-// Are the kernels and the memory that the program was proven with still there?
-bool is_usable(Proven& proven) noexcept;
-
-// The region's module guard holds. Other threads may run within, and this one be ended.
-Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& why);
+// The region's module guard holds. `why`: for all but kReplayed. Other threads may run within, and this one be ended.
+Ran run(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& why);
+// The same refusal at the place where the host reads a value.
+refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven);
 
 // The program's memory for this call: arguments, arena, and `tensors` for the outputs, owned by the caller; fresh ones
-// unless `tensors` holds them already, their addresses in the bindings. False: no memory.
-bool place_call(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors) noexcept;
+// unless `tensors` holds them already, their addresses in the bindings. `facts`: the proof's. False: no memory.
+bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Call& call,
+                std::vector<Object*>& tensors) noexcept;
 
-// Tensors for the outputs: `tensors[i]` for made()[i], behind these memory for the casts that autocast is to keep,
-// owned by the caller; `addresses` per Program::outputs.
+// Makes tensors for the outputs: `tensors[i]` for made()[i], then memory for the casts that autocast is to keep. The
+// caller owns them. `addresses`: per Program::outputs. False: no memory, and no tensors.
 bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 
@@ -51,9 +34,8 @@ void drop(std::vector<Object*>& tensors) noexcept;
 // A tensor of so many bytes on a device and where they lie; a new reference, null without memory.
 Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept;
 
-// Puts what the program copies from the host into device memory of its own, on the call's stream; nothing if it copies
-// nothing. False: `refusal` says why not.
-// `whole`: the proven program.
+// Copies the host data of `whole`, the proven program, to device memory of its own, on the call's stream. Does nothing
+// where the program has no host data. False: `refusal` says why.
 bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, refusal::Refusal& refusal);
 
 // The region's arena for the call's stream, at least so large. False: no memory.

@@ -1,6 +1,6 @@
-// Where PyTorch's operators put a call's work: on the device of its tensors, be that the current one or not, on that
-// device's current stream. Its own work for such a call Grape does there as well, and nobody sees it: not in what the
-// current device is while code of the program's runs. With the GIL.
+// The device and the stream of a call's work: PyTorch's operators use the device of the call's tensors, which need not
+// be the current device, and the current stream of that device. Grape's own work for the call goes there too. The
+// program's code never sees another current device than its own. With the GIL.
 #pragma once
 
 #include <cuda.h>
@@ -26,19 +26,20 @@ struct WorkPlace {
   // Of the device, to be made current for work of Grape's; null: it is the current device.
   CUcontext context = nullptr;
 
+  CUstream driver_stream() const noexcept { return reinterpret_cast<CUstream>(stream); }
   bool operator==(const WorkPlace& other) const noexcept {
     return device == other.device && stream == other.stream && context == other.context;
   }
 };
 
-// Once the call's arguments are written: finds its place, and adds to the walk what that tells of PyTorch's state
-// beside the dispatch state. The module's guard holds. False: not known.
+// Finds the place of a call whose arguments are written, and adds the place to the walk where the dispatch state does
+// not have it. The module's guard holds. False: not known.
 bool find_work_place(const Region& region, Call& call, state::Walk& walk);
-// After the call: is its stream still the device's current one? That of the current device is in the dispatch state.
+// After the call: is its stream still the current one of its device? The dispatch state tells for the current device.
 bool is_as_it_was(const WorkPlace& place) noexcept;
 
-// The place's context is current as long as it lives. Where it was not before, no code of the program's runs for
-// collections meanwhile. Not around pauses, in which other threads have the GIL.
+// Makes the context of a place current, and keeps garbage collections from running the program's code meanwhile. Must
+// not live across pauses, in which other threads have the GIL.
 class OnWorkDevice {
  public:
   explicit OnWorkDevice(const WorkPlace& place) noexcept : scope_(place.context) {

@@ -5,6 +5,7 @@ import faulthandler
 import sys
 import threading
 import time
+import weakref
 
 import torch
 from bed import Net, case, data, net
@@ -151,6 +152,26 @@ def an_arguments_memory_changes_in_the_wait(run):
         x.data = other
 
     changing(run, net(Reading), change)
+
+
+@case("eer{3}er{2}")
+def an_end_comes_to_be_seen_in_the_wait(run):
+    """What the call lets go of behind the wait ends in the call, and a callback changes what comes next."""
+    class Thing:
+        pass
+
+    class LettingGo(Net):
+        def forward(self, xs):
+            if xs[0].sum() > -100:
+                xs[1] = None
+            return super().forward(xs[0])
+
+    kept = []
+
+    def watch(xs):
+        kept.append(weakref.ref(xs[1], lambda _: xs[0].add_(1)))
+
+    changing(run, net(LettingGo), watch, argument=lambda i: [data(i), Thing()])
 
 
 @case("eer{3}er{2}")

@@ -1,0 +1,102 @@
+#include "python_hooks/replay/proof_guards.h"
+
+#include <algorithm>
+#include <new>
+
+#include "python_hooks/walk/portable.h"
+#include "shim/memory/live_blocks.h"
+#include "shim/record/thread_log.h"
+
+namespace grape::python::replay {
+namespace {
+
+bool kernels_are_loaded(Proven& proven, const Call&) noexcept {
+  return record::g_module_epoch.load(std::memory_order_acquire) == proven.module_epoch;
+}
+
+// And events and streams.
+bool memory_is_alive(Proven& proven, const Call&) noexcept {
+  auto& blocks = grape::replay::LiveBlocks::instance();
+  const std::uint32_t epoch = blocks.epoch();
+  if (epoch == proven.block_epoch) return true;
+  if (!blocks.alive(proven.program.head())) return false;
+  proven.block_epoch = epoch;
+  return true;
+}
+
+bool names_hold(Proven& proven, const Call&) noexcept { return proven.globals->holds(); }
+refusal::Refusal explain_names(const Proven& proven) {
+  return refusal::make(refusal::names_not_as_they_were, proven.globals->change());
+}
+cache::Digest identify_names(const CallFacts& facts) { return facts.globals->digest(); }
+
+bool result_fits(Proven& proven, const Call& call) noexcept { return proven.outcome->fits(*call.walk); }
+
+// Are the arguments what the globals hold where they were in the proof, and nowhere else?
+bool shares_the_same(Proven& proven, const Call& call) noexcept {
+  static auto& shared = *new std::vector<std::uint64_t>;  // reused
+  shared.clear();
+  try {
+    proven.globals->sharing().relate(*call.walk, shared);
+    return shared == proven.shared;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+cache::Digest identify_shared(const CallFacts& facts) {
+  const auto* shared = reinterpret_cast<const std::uint8_t*>(facts.shared.data());
+  return state::digest_of({shared, shared + facts.shared.size() * sizeof facts.shared.front()});
+}
+
+// Is as much memory behind the arguments as in the proof, if the code sees how much that is?
+bool storages_fit(Proven& proven, const Call& call) noexcept {
+  if (!proven.globals->sees_storages()) return true;
+  const auto& extents = call.walk->extents();
+  const std::vector<std::uint64_t>& bytes = proven.program.head().input_bytes;
+  return std::equal(extents.begin(), extents.end(), bytes.begin(), bytes.end(),
+                    [](const state::StorageExtent& extent, std::uint64_t size) { return extent.bytes == size; });
+}
+
+// Objects that the call lets go of end later in a replay.
+bool nobody_sees_ends(Proven& proven, const Call& call) noexcept { return !proven.outcome->end_is_seen(*call.walk); }
+
+template <const refusal::Form<0>& form>
+refusal::Refusal say(const Proven&) {
+  return refusal::make(form);
+}
+
+// In the order in which they are asked: what the arguments share is known while the names hold.
+constexpr Guard kGuards[] = {
+    {kernels_are_loaded, Guard::Failure::kStale, say<refusal::kernels_unloaded>, nullptr},
+    {memory_is_alive, Guard::Failure::kStale, say<refusal::memory_replaced>, nullptr},
+    {names_hold, Guard::Failure::kStale, explain_names, identify_names},
+    {result_fits, Guard::Failure::kStale, say<refusal::result_not_as_it_was>, nullptr},
+    {shares_the_same, Guard::Failure::kOther, say<refusal::argument_is_other_global>, identify_shared},
+    {storages_fit, Guard::Failure::kOther, say<refusal::other_storage_size>, nullptr},
+    {nobody_sees_ends, Guard::Failure::kOther, say<refusal::end_is_seen>, nullptr},
+};
+
+}  // namespace
+
+const Guard* broken_guard(Proven& proven, const Call& call) noexcept {
+  for (const Guard& guard : kGuards) {
+    if (!guard.holds(proven, call)) return &guard;
+  }
+  return nullptr;
+}
+
+cache::Digest identify(const cache::Digest& code, const CallFacts& facts) {
+  std::vector<cache::Digest> digests = {code};
+  for (const Guard& guard : kGuards) {
+    if (guard.identify == nullptr) continue;
+    digests.push_back(guard.identify(facts));
+    if (digests.back() == cache::Digest()) return {};
+  }
+  return state::digest_of_all(std::move(digests));
+}
+
+bool is_usable(Proven& proven, const Call& call) noexcept {
+  return kernels_are_loaded(proven, call) && memory_is_alive(proven, call);
+}
+
+}  // namespace grape::python::replay
