@@ -81,13 +81,13 @@ class Planner {
       Object* mro = type::mro(plan_.types[i]);
       for (std::size_t at = 0; mro != nullptr && at < item_count(mro); ++at) {
         Object* one = tuple_data(mro)[at];
-        if (is_heap_type(one) && classes.insert(one).second) class_data_of(one);
+        if (type::is_heap(one) && classes.insert(one).second) class_data_of(one);
       }
     }
   }
 
   void type(Object* type) {
-    if (is_heap_type(type) && types_.insert(type).second) keep(plan_.types, type);
+    if (type::is_heap(type) && types_.insert(type).second) keep(plan_.types, type);
   }
 
   // What code of the user's reads that cannot be guarded ("sys.modules", and so modules by names that it does not

@@ -19,15 +19,11 @@ std::string_view copy_path(Object* text, char (&out)[kMostPath]) {
   return {out, text != nullptr && is_text(text) ? copy_text(text, out, sizeof(out)) : 0};
 }
 
-// The folder that a module's file lies in, with a slash at the end; for a package's `levels` more folders are taken
-// off. Empty: not imported.
-std::string folder_of(const char* module_name, int levels) {
-  Object* module = imported_module(module_name);
-  Object* dict = module != nullptr ? module_dict(module) : nullptr;
+// The folder that a module's file lies in, with a slash at the end. Empty: not imported.
+std::string folder_of(const char* module) {
   char path[kMostPath];
-  std::string_view file = dict != nullptr ? copy_path(dict_item(dict, "__file__"), path) : std::string_view();
-  for (int i = 0; i <= levels; ++i) file = file.substr(0, file.rfind('/') + (i == levels ? 1 : 0));
-  return std::string(file);
+  const std::string_view file = copy_path(module_member(module, "__file__"), path);
+  return std::string(file.substr(0, file.rfind('/') + 1));
 }
 
 struct Folders {
@@ -36,8 +32,8 @@ struct Folders {
 
 const Folders& folders() {
   static auto* found = new Folders;
-  if (found->standard.empty()) found->standard = folder_of("os", 0);
-  if (found->torch.empty()) found->torch = folder_of("torch", 0);
+  if (found->standard.empty()) found->standard = folder_of("os");
+  if (found->torch.empty()) found->torch = folder_of("torch");
   return *found;
 }
 

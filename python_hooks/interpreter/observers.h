@@ -5,7 +5,12 @@
 
 namespace grape::python::state {
 
-// Does somebody trace or profile this thread, or is a debugger or a coverage tool registered? Calls into `sys`.
+// Who traces or profiles this thread; kMonitor: a debugger or a coverage tool is registered, or another tool watches
+// all code (sys.monitoring). Calls into `sys`.
+enum class Observer { kNone, kTracer, kProfiler, kMonitor };
+Observer observer_of_thread() noexcept;
+
+// Is there one, or will threads that start be traced or profiled?
 bool others_observe() noexcept;
 
 // Are there other threads that run Python code? They may have, while a call gave the interpreter's lock away.
