@@ -74,35 +74,17 @@ bool is_writable(const void* address) noexcept {
   return writable;
 }
 
-WritableMemory::WritableMemory() {
-  scan_maps([this](std::uintptr_t start, std::uintptr_t end, Permissions may) {
-    if (!may.write) return;
-    if (!ranges_.empty() && ranges_.back().second == start) {
-      ranges_.back().second = end;
-    } else {
-      ranges_.emplace_back(start, end);
-    }
-  });
-}
-
-bool WritableMemory::has(const void* address, std::size_t bytes) const noexcept {
-  const auto start = reinterpret_cast<std::uintptr_t>(address);
-  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), std::make_pair(start, ~std::uintptr_t{0}));
-  return after != ranges_.begin() && start + bytes <= std::prev(after)->second;
-}
-
 AddressSpace::AddressSpace() {
   scan_maps([this](std::uintptr_t start, std::uintptr_t end, Permissions may) {
     const Kind readable = may.read ? Kind::kData : Kind::kReserved;
-    ranges_.push_back({start, end, may.run ? Kind::kCode : readable});
+    ranges_.push_back({start, end, may.run ? Kind::kCode : readable, may.write});
   });
 }
 
-AddressSpace::Kind AddressSpace::at(std::uintptr_t address) const noexcept {
+const AddressSpace::Range* AddressSpace::find(std::uintptr_t address) const noexcept {
   const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), address,
                                       [](std::uintptr_t wanted, const Range& range) { return wanted < range.start; });
-  if (after == ranges_.begin() || address >= std::prev(after)->end) return Kind::kNone;
-  return std::prev(after)->kind;
+  return after != ranges_.begin() && address < std::prev(after)->end ? &*std::prev(after) : nullptr;
 }
 
 CarefulReader::CarefulReader() noexcept {
