@@ -145,7 +145,7 @@ const State::Note* note_code(State& state, const void* frame) {
 // The class of a method's object, or the class itself: what its other attributes are, is part of what was read.
 void note_class(State& state, Object* first) {
   Object* type = is_type(first) ? first : type_of(first);
-  if (state.type_notes.find({type}) != nullptr || !is_heap_type(type)) return;
+  if (state.type_notes.find({type}) != nullptr || !type::is_heap(type)) return;
   keep(state.types, type);
   state.lost = !state.type_notes.put({type}, 1) || state.lost;
 }
@@ -282,9 +282,7 @@ cache::Digest ExecutedCode::digest() const {
 
 const refusal::Refusal& ExecutedCode::refusal() const noexcept { return state_->refusal; }
 bool ExecutedCode::makes_weak_references() const noexcept { return state_->makes_weak_references; }
-HostDraws* ExecutedCode::unseen_draws() const noexcept {
-  return state_->draws.unseen() ? &state_->draws.draws() : nullptr;
-}
+HostDraws* ExecutedCode::unseen_draws() const noexcept { return state_->draws.unseen(); }
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 
 }  // namespace grape::python::state

@@ -7,8 +7,8 @@
 
 #include "compressor/cache/cache.h"
 #include "compressor/refusal/refusal.h"
+#include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/observation/host_draws.h"
 
 namespace grape::python::state {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/flat_map.h"
-#include "python_hooks/observation/draw_watch.h"
 #include "python_hooks/observation/executed_code.h"
 #include "python_hooks/observation/traps.h"
 
