@@ -442,16 +442,16 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusa
     refusal = refusal::make(refusal::reads_hidden, planner.reads());
     return false;
   }
-  if (code.asks_handled || planner.asks_handled()) {
+  if (code.has_met(EffectKind::kHandled) || planner.asks_handled()) {
     if (handles_exception()) {
       refusal = refusal::make(refusal::asks_handled_exception);
       return false;
     }
     nothing_handled = true;
   }
-  sees_storages = code.sees_storages;
-  if (code.asks_abstract) abstract_token = state::abstract_token();
-  if (code.asks_thread) planner.thread();
+  sees_storages = code.has_met(EffectKind::kStorage);
+  if (code.has_met(EffectKind::kAbstract)) abstract_token = state::abstract_token();
+  if (code.has_met(EffectKind::kThread)) planner.thread();
   const std::unordered_set<Object*> inner = inner_codes(code);
   for (Object* type : code.types) {
     if (!made_in_call(type, inner)) planner.type(type);
@@ -476,7 +476,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusa
     alone.push_back(reference);
   }
   if (g_layout.frame_function < 0) closures = unknown_closures(code, functions, inner);
-  if (code.reads_environment) environment = state::environment();
+  if (code.has_met(EffectKind::kEnvironment)) environment = state::environment();
   return true;
 }
 

@@ -15,7 +15,7 @@
 
 namespace grape::python::state {
 
-// The functions that are known to draw, as methods of a class in torch._C (a row of host_effects.cc).
+// The functions that are known to draw, as methods of a class in torch._C (a row of host_effects.def).
 inline constexpr char kDrawingFunctions[] =
     "_VariableFunctionsClass.rand _VariableFunctionsClass.randn _VariableFunctionsClass.randint "
     "_VariableFunctionsClass.randperm";

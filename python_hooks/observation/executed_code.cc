@@ -67,6 +67,7 @@ bool hashed_by_address(Object* object) noexcept {
 }
 
 void take_effect(State& state, const HostEffect& effect, Object* first, Object* second) {
+  state.met |= State::bit(effect.kind);
   switch (effect.kind) {
     case EffectKind::kRefused:
     case EffectKind::kPool:
@@ -95,34 +96,16 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
     case EffectKind::kHash:
       if (second != nullptr && hashed_by_address(second) && called_by_user()) refuse(state, refusal::hashes_object);
       break;
-    case EffectKind::kAbstract:
-      state.asks_abstract = true;
-      break;
-    case EffectKind::kThread:
-      state.asks_thread = true;
-      break;
-    case EffectKind::kStorage:
-      state.sees_storages = true;
-      break;
-    case EffectKind::kWeak:
-      state.makes_weak_references = true;
-      break;
-    case EffectKind::kHandled:
-      state.asks_handled = true;
-      break;
     case EffectKind::kLocals:
       state.draws.locals_seen();
-      break;
-    case EffectKind::kDraws:  // see on_draw()
-      break;
-    case EffectKind::kEnvironment:
-      state.reads_environment = true;
       break;
     case EffectKind::kContext:
       if (first != nullptr) keep_once(state.contexts, first);
       break;
     case EffectKind::kLogger:
       if (first != nullptr && state.loggers.size() < State::kMostLoggers) keep(state.loggers, first);
+      break;
+    default:  // that it was met is enough; kDraws: see on_draw()
       break;
   }
 }
@@ -236,8 +219,8 @@ void State::clear() noexcept {
   function_notes.clear();
   type_notes.clear();
   refusal = {};
-  reads_environment = asks_abstract = asks_thread = asks_handled = sees_storages = makes_weak_references = backward =
-      lost = false;
+  met = 0;
+  backward = lost = false;
 }
 
 ExecutedCode::ExecutedCode() : state_(new State) {}
@@ -281,7 +264,7 @@ cache::Digest ExecutedCode::digest() const {
 }
 
 const refusal::Refusal& ExecutedCode::refusal() const noexcept { return state_->refusal; }
-bool ExecutedCode::makes_weak_references() const noexcept { return state_->makes_weak_references; }
+bool ExecutedCode::makes_weak_references() const noexcept { return state_->has_met(EffectKind::kWeak); }
 HostDraws* ExecutedCode::unseen_draws() const noexcept { return state_->draws.unseen(); }
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 

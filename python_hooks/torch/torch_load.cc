@@ -323,24 +323,12 @@ Loaded g_loaded = Loaded::kNotYet;
 // Tensors may be others than they are elsewhere where they are looked at: below autograd (the first call of the driver
 // comes from inside of an operator), or while the program patches PyTorch. So they are looked at again, after twice as
 // many calls each time.
-class Attempts {
- public:
-  bool due() noexcept { return ++asked_ >= next_; }
-  // True: there was a last one.
-  bool failed() noexcept {
-    next_ = 2 * asked_;
-    return ++failures_ == kMost;
-  }
-
- private:
-  static constexpr std::uint32_t kMost = 12;
-  std::uint32_t failures_ = 0;
-  std::uint64_t asked_ = 0, next_ = 0;
-};
-Attempts g_attempts;
+constexpr int kMostAttempts = 12;
+int g_attempts = 0;
+std::uint64_t g_asked = 0, g_next_attempt = 0;
 
 Loaded try_to_load() noexcept {
-  if (!g_attempts.due()) return Loaded::kNotYet;
+  if (++g_asked < g_next_attempt) return Loaded::kNotYet;
   if (!lifecycle::loaded("libtorch_python.so")) return Loaded::kNotYet;
   Object* torch = imported_module("torch");
   if (torch == nullptr || is_being_imported(torch)) return Loaded::kNotYet;
@@ -359,7 +347,8 @@ Loaded try_to_load() noexcept {
     g_unread = "autograd's notes";
   }
   log_line(LogLevel::kDebug, "no replay yet: PyTorch's tensors cannot be read now: %s", g_unread);
-  if (!g_attempts.failed()) return Loaded::kNotYet;
+  g_next_attempt = 2 * g_asked;
+  if (++g_attempts != kMostAttempts) return Loaded::kNotYet;
   notice("no replay: this PyTorch's tensors are laid out in a way that is not known: %s", g_unread);
   return Loaded::kNo;
 }
