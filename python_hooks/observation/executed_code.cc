@@ -7,6 +7,7 @@
 #include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/observers.h"
+#include "python_hooks/interpreter/texts.h"
 #include "python_hooks/observation/executed_code_state.h"
 #include "python_hooks/observation/host_effects.h"
 #include "python_hooks/torch/torch_api.h"
@@ -40,13 +41,6 @@ void refuse(State& state, refusal::Form<count> form, const Parts&... parts) {
   refusal::Refusal refusal = refusal::make(form, parts...);
   refusal.place = current_place();
   state.refusal = std::move(refusal);
-}
-
-// First of importlib._bootstrap._find_and_load(name, import_).
-std::string name_of_import(Object* name) {
-  char text[128];
-  const std::size_t size = name != nullptr && is_text(name) ? copy_text(name, text, sizeof(text)) : 0;
-  return std::string(text, size);
 }
 
 bool called_by_user() noexcept {
@@ -86,7 +80,8 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
       refuse(state, refusal::calls, effect.name);
       break;
     case EffectKind::kImport:
-      refuse(state, refusal::imports, name_of_import(first));
+      // First of importlib._bootstrap._find_and_load(name, import_).
+      refuse(state, refusal::imports, first != nullptr && is_text(first) ? text_value(first) : std::string());
       break;
     case EffectKind::kFromUsers:
       if (called_by_user()) {

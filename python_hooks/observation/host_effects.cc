@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "python_hooks/host_draws/host_draws.h"
@@ -57,11 +58,7 @@ bool excluded(const char* names, std::string_view name) {
 }
 
 Object* attribute(Object* object, std::string_view name) {  // a new reference, or null
-  char text[64];
-  if (name.size() >= sizeof(text)) return nullptr;
-  std::memcpy(text, name.data(), name.size());
-  text[name.size()] = 0;
-  Object* value = g_api.PyObject_GetAttrString(object, text);
+  Object* value = g_api.PyObject_GetAttrString(object, std::string(name).c_str());
   if (value == nullptr) g_api.PyErr_Clear();
   return value;
 }
