@@ -1,4 +1,4 @@
-// What the process's memory may be used for.
+// Which of the process's memory may be read, written or run.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace grape::python {
 // May the page at `address` be written? Reads /proc/self/maps: not for hot paths.
 bool is_writable(const void* address) noexcept;
 
-// What lay where when this was made.
+// The ranges of the process's memory at the time of construction.
 class AddressSpace {
  public:
   enum class Kind : std::uint8_t { kNone, kReserved, kData, kCode };  // kReserved: neither read nor run

@@ -1,4 +1,5 @@
-// What torch_load.cc found of PyTorch, for the other files of the door to it (torch_api.h). No file beyond these knows.
+// PyTorch's functions, classes and offsets, as torch_load.cc found them. Only the files behind torch_api.h include
+// this.
 #pragma once
 
 #include <cstddef>
