@@ -6,11 +6,12 @@
 namespace grape::python::state {
 namespace {
 
-#define GRAPE_OPCODES(X)                                                                                          \
-  X(EXTENDED_ARG)                                                                                                 \
-  X(CACHE) X(LOAD_GLOBAL) X(LOAD_NAME) X(LOAD_FROM_DICT_OR_GLOBALS) X(STORE_GLOBAL) X(DELETE_GLOBAL) X(LOAD_ATTR) \
-      X(LOAD_METHOD) X(LOAD_CONST) X(LOAD_SMALL_INT) X(IMPORT_NAME) X(IMPORT_FROM) X(STORE_ATTR) X(DELETE_ATTR)   \
-          X(COPY) X(DUP_TOP)
+// clang-format off
+#define GRAPE_OPCODES(X) \
+  X(EXTENDED_ARG) X(CACHE) X(LOAD_GLOBAL) X(LOAD_NAME) X(LOAD_FROM_DICT_OR_GLOBALS) X(STORE_GLOBAL) X(DELETE_GLOBAL) \
+  X(LOAD_ATTR) X(LOAD_METHOD) X(LOAD_CONST) X(LOAD_SMALL_INT) X(IMPORT_NAME) X(IMPORT_FROM) X(STORE_ATTR) \
+  X(DELETE_ATTR) X(COPY) X(DUP_TOP)
+// clang-format on
 
 // The interpreter's own numbers (opcode.opmap). -1: it has no such instruction.
 struct Opcodes {
