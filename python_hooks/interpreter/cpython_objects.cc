@@ -247,6 +247,10 @@ bool check_objects() noexcept {
   return known == 1;
 }
 
+NoCollection::~NoCollection() noexcept {
+  if (enable_) g_api.PyGC_Enable();
+}
+
 std::uint32_t type::version(const Object* type) noexcept {
   const bool valid = g_layout.minor >= 13 || (type::flags(type) & kValidVersion) != 0;
   return valid ? field<std::uint32_t>(type, 384) : 0;

@@ -37,9 +37,7 @@ extern NamedTypes g_named_types;  // after check_objects()
 class NoCollection {
  public:
   NoCollection() noexcept : enable_(g_api.PyGC_Disable() != 0) {}
-  ~NoCollection() noexcept {
-    if (enable_) g_api.PyGC_Enable();
-  }
+  ~NoCollection() noexcept;
   NoCollection(const NoCollection&) = delete;
   NoCollection& operator=(const NoCollection&) = delete;
 
