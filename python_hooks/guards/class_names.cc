@@ -60,9 +60,7 @@ std::vector<Object*> classes_that_define(const std::vector<Object*>& names) {
     Object* dict = type::is_heap(type) ? type::dict(type) : nullptr;
     const auto defines = [dict](Object* name) { return has(dict, name); };
     if (dict != nullptr && std::any_of(names.begin(), names.end(), defines)) found.push_back(type);
-    g_api.Py_IncRef(type);
-    const Reference arguments(tuple_of(type, nullptr));
-    const Reference subclasses(arguments ? g_api.PyObject_CallObject(subclasses_of.get(), arguments.get()) : nullptr);
+    const Reference subclasses(g_api.PyObject_CallFunctionObjArgs(subclasses_of.get(), type, nullptr));
     if (!subclasses) throw std::bad_alloc();
     for (std::size_t i = 0; i < item_count(subclasses.get()); ++i) {
       Object* one = list_data(subclasses.get())[i];

@@ -103,13 +103,13 @@ class Planner {
       Object* mro = type::mro(plan_.types[i].get());
       for (std::size_t at = 0; mro != nullptr && at < item_count(mro); ++at) {
         Object* one = tuple_data(mro)[at];
-        if (is_heap_type(one) && classes.insert(one).second) class_data_of(one);
+        if (type::is_heap(one) && classes.insert(one).second) class_data_of(one);
       }
     }
   }
 
   void type(Object* type) {
-    if (is_heap_type(type) && types_.insert(type).second) plan_.types.emplace_back(type);
+    if (type::is_heap(type) && types_.insert(type).second) plan_.types.emplace_back(type);
   }
 
   // What code of the user's reads that cannot be guarded ("sys.modules", and so modules by names that it does not
@@ -343,16 +343,16 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusa
     refusal = refusal::make(refusal::reads_hidden, planner.reads());
     return false;
   }
-  if (code.asks_handled || planner.asks_handled()) {
+  if (code.has_met(EffectKind::kHandled) || planner.asks_handled()) {
     if (handles_exception()) {
       refusal = refusal::make(refusal::asks_handled_exception);
       return false;
     }
     nothing_handled = true;
   }
-  sees_storages = code.sees_storages;
-  if (code.asks_abstract) abstract_token = state::abstract_token();
-  if (code.asks_thread) planner.thread();
+  sees_storages = code.has_met(EffectKind::kStorage);
+  if (code.has_met(EffectKind::kAbstract)) abstract_token = state::abstract_token();
+  if (code.has_met(EffectKind::kThread)) planner.thread();
   const std::unordered_set<Object*> inner = inner_codes(code);
   for (Object* type : code.types) {
     if (!made_in_call(type, inner)) planner.type(type);
@@ -377,7 +377,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusa
     alone.emplace_back(reference.get());
   }
   if (g_layout.frame_function < 0) closures = unknown_closures(code, functions, inner);
-  if (code.reads_environment) {
+  if (code.has_met(EffectKind::kEnvironment)) {
     Object* environ = member("os", "environ");
     const Reference data(environ != nullptr ? g_api.PyObject_GetAttrString(environ, "_data") : nullptr);
     environment = Strong(data.get());

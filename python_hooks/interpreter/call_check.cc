@@ -9,8 +9,6 @@
 namespace grape::python::state {
 namespace {
 
-constexpr int kFileInput = 257;
-
 // What the interpreter may specialise runs often enough before, and once more to be counted.
 constexpr char kSource[] = R"(
 class Item:
@@ -116,20 +114,15 @@ void pass_on_exception() {
 }
 
 CallCheck run_once(Object* globals) {
-  Object* run = dict_item(globals, "run");
-  const Reference arguments(g_api.PyTuple_New(3));
   Checking checking{globals, dict_item(globals, "Item"), true};
-  if (run == nullptr || !arguments || checking.item == nullptr) return CallCheck::kLater;
-  std::ptrdiff_t index = 0;
-  for (const char* name : {"item", "inner", "every"}) {
-    Object* value = dict_item(globals, name);
-    if (value == nullptr) return CallCheck::kLater;
-    g_api.Py_IncRef(value);  // the tuple takes it
-    g_api.PyTuple_SetItem(arguments.get(), index++, value);
+  Object *run = dict_item(globals, "run"), *item = dict_item(globals, "item");
+  Object *inner = dict_item(globals, "inner"), *every = dict_item(globals, "every");
+  for (Object* object : {checking.item, run, item, inner, every}) {
+    if (object == nullptr) return CallCheck::kLater;
   }
   for (Expected& expected : g_expected) expected.seen = 0;
   if (!hook_calls(on_frame, &checking)) return CallCheck::kLater;
-  Object* result = g_api.PyObject_CallObject(run, arguments.get());
+  Object* result = g_api.PyObject_CallFunctionObjArgs(run, item, inner, every, nullptr);
   const bool undisturbed = unhook_calls();
   if (result == nullptr) return CallCheck::kLater;
   g_api.Py_DecRef(result);
@@ -141,16 +134,9 @@ CallCheck run_once(Object* globals) {
 }  // namespace
 
 CallCheck check_calls() noexcept {
-  const Reference code(g_api.Py_CompileString(kSource, "<grape: check of calls>", kFileInput));
   const Reference globals(g_api.PyDict_New());
-  const Reference name(g_api.PyUnicode_FromString("grape"));
-  if (!code || !globals || !name ||
-      g_api.PyDict_SetItemString(globals.get(), "__builtins__", g_api.PyEval_GetBuiltins()) != 0 ||
-      g_api.PyDict_SetItemString(globals.get(), "__name__", name.get()) != 0) {
-    g_api.PyErr_Clear();
-    return CallCheck::kLater;
-  }
-  Object* result = g_api.PyEval_EvalCode(code.get(), globals.get(), globals.get());
+  if (!globals) return CallCheck::kLater;
+  Object* result = run_text(kSource, globals.get(), "<grape: check of calls>");
   const CallCheck check = result != nullptr ? run_once(globals.get()) : CallCheck::kLater;
   if (result != nullptr) g_api.Py_DecRef(result);
   pass_on_exception();

@@ -1,6 +1,5 @@
-// Code objects that die: their addresses are reused, so what was learned about an address is void. One filter for the
-// process, without locks; when a code object dies that any thread may know, an epoch is bumped and every thread
-// forgets.
+// Tells when code objects die, since their addresses are used again. One filter for the process, without locks. When a
+// code object dies that any thread may know, an epoch is bumped, and every thread forgets its addresses.
 #pragma once
 
 #include <atomic>

@@ -6,35 +6,28 @@
 namespace grape::python::state {
 namespace {
 
+// clang-format off
+#define GRAPE_OPCODES(X) \
+  X(EXTENDED_ARG) X(CACHE) X(LOAD_GLOBAL) X(LOAD_NAME) X(LOAD_FROM_DICT_OR_GLOBALS) X(STORE_GLOBAL) X(DELETE_GLOBAL) \
+  X(LOAD_ATTR) X(LOAD_METHOD) X(LOAD_CONST) X(LOAD_SMALL_INT) X(IMPORT_NAME) X(IMPORT_FROM) X(STORE_ATTR) \
+  X(DELETE_ATTR) X(COPY) X(DUP_TOP)
+// clang-format on
+
 // The interpreter's own numbers (opcode.opmap). -1: it has no such instruction.
 struct Opcodes {
   bool known = false;
-  int extended_arg = -1, cache = -1, load_global = -1, load_name = -1, load_from_dict_or_globals = -1,
-      store_global = -1, delete_global = -1, load_attr = -1, load_method = -1, load_const = -1, load_small_int = -1,
-      import_name = -1, import_from = -1, store_attr = -1, delete_attr = -1, copy = -1, dup_top = -1;
+#define GRAPE_OPCODE(name) int name = -1;
+  GRAPE_OPCODES(GRAPE_OPCODE)
+#undef GRAPE_OPCODE
 };
 
 const Opcodes& opcodes() noexcept {
   static Opcodes found;
   if (found.known) return found;
-  found.extended_arg = opcode_number("EXTENDED_ARG");
-  found.cache = opcode_number("CACHE");
-  found.load_global = opcode_number("LOAD_GLOBAL");
-  found.load_name = opcode_number("LOAD_NAME");
-  found.load_from_dict_or_globals = opcode_number("LOAD_FROM_DICT_OR_GLOBALS");
-  found.store_global = opcode_number("STORE_GLOBAL");
-  found.delete_global = opcode_number("DELETE_GLOBAL");
-  found.load_attr = opcode_number("LOAD_ATTR");
-  found.load_method = opcode_number("LOAD_METHOD");
-  found.load_const = opcode_number("LOAD_CONST");
-  found.load_small_int = opcode_number("LOAD_SMALL_INT");
-  found.import_name = opcode_number("IMPORT_NAME");
-  found.import_from = opcode_number("IMPORT_FROM");
-  found.store_attr = opcode_number("STORE_ATTR");
-  found.delete_attr = opcode_number("DELETE_ATTR");
-  found.copy = opcode_number("COPY");
-  found.dup_top = opcode_number("DUP_TOP");
-  found.known = found.extended_arg >= 0 && found.load_global >= 0 && found.load_attr >= 0 && found.import_name >= 0;
+#define GRAPE_OPCODE(name) found.name = opcode_number(#name);
+  GRAPE_OPCODES(GRAPE_OPCODE)
+#undef GRAPE_OPCODE
+  found.known = found.EXTENDED_ARG >= 0 && found.LOAD_GLOBAL >= 0 && found.LOAD_ATTR >= 0 && found.IMPORT_NAME >= 0;
   return found;
 }
 
@@ -49,7 +42,7 @@ class NameReader {
       : names_(names), constants_(constants), globals_(globals), out_(out) {}
 
   void read(Object* code) {
-    each_instruction(code, ops_.extended_arg, ops_.cache, [this](const Instruction& instruction) {
+    each_instruction(code, ops_.EXTENDED_ARG, ops_.CACHE, [this](const Instruction& instruction) {
       take(instruction.op, instruction.argument);
       before_[0] = before_[1];
       before_[1] = {instruction.op, instruction.argument};
@@ -66,25 +59,25 @@ class NameReader {
 
   void take(int op, std::uint32_t argument) {
     const int minor = g_layout.minor;
-    if (op == ops_.load_attr || op == ops_.load_method) {
-      if (chained_) add_attribute(name(op == ops_.load_attr && minor >= 12 ? argument >> 1 : argument));
+    if (op == ops_.LOAD_ATTR || op == ops_.LOAD_METHOD) {
+      if (chained_) add_attribute(name(op == ops_.LOAD_ATTR && minor >= 12 ? argument >> 1 : argument));
       return;
     }
     // As for "module.count += 1": what is on top is there once more.
-    if (chained_ && (op == ops_.dup_top || (op == ops_.copy && argument == 1))) return;
+    if (chained_ && (op == ops_.DUP_TOP || (op == ops_.COPY && argument == 1))) return;
     end_chain(op, argument);
-    if (op == ops_.load_global) {
+    if (op == ops_.LOAD_GLOBAL) {
       add(NameUse::Kind::kLoad, name(minor >= 11 ? argument >> 1 : argument));
-    } else if (op == ops_.load_name || op == ops_.load_from_dict_or_globals) {
+    } else if (op == ops_.LOAD_NAME || op == ops_.LOAD_FROM_DICT_OR_GLOBALS) {
       add(NameUse::Kind::kLoad, name(argument));
-    } else if (op == ops_.store_global || op == ops_.delete_global) {
+    } else if (op == ops_.STORE_GLOBAL || op == ops_.DELETE_GLOBAL) {
       add(NameUse::Kind::kStore, name(argument));
       chained_ = false;
-    } else if (op == ops_.import_name) {
+    } else if (op == ops_.IMPORT_NAME) {
       imported_ = full_name(utf8(name(argument)));
       out_.push_back({NameUse::Kind::kImport, nullptr, imported_, {}});
       out_.back().escapes = imports_all();
-    } else if (op == ops_.import_from) {
+    } else if (op == ops_.IMPORT_FROM) {
       out_.push_back({NameUse::Kind::kImport, nullptr, imported_, {}});
       add_attribute(name(argument));
       chained_ = true;
@@ -94,7 +87,7 @@ class NameReader {
   void end_chain(int op, std::uint32_t argument) {
     if (!chained_) return;
     chained_ = false;
-    if (op == ops_.store_attr || op == ops_.delete_attr) {
+    if (op == ops_.STORE_ATTR || op == ops_.DELETE_ATTR) {
       add_attribute(name(argument));
       out_.back().stores = true;
     } else {
@@ -105,7 +98,7 @@ class NameReader {
   // "import a.b", not "from a import b": no list of names was loaded before.
   bool imports_all() const {
     const Before& load = before_[1];
-    return load.op == ops_.load_const && load.argument < item_count(constants_) &&
+    return load.op == ops_.LOAD_CONST && load.argument < item_count(constants_) &&
            tuple_data(constants_)[load.argument] == g_api._Py_NoneStruct;
   }
 
@@ -122,8 +115,8 @@ class NameReader {
   // The level is the constant that was loaded last but one: how many packages to go up, counted from this one.
   long level() const {
     const Before& load = before_[0];
-    if (load.op == ops_.load_small_int) return static_cast<long>(load.argument);
-    if (load.op != ops_.load_const || load.argument >= item_count(constants_)) return 0;
+    if (load.op == ops_.LOAD_SMALL_INT) return static_cast<long>(load.argument);
+    if (load.op != ops_.LOAD_CONST || load.argument >= item_count(constants_)) return 0;
     const long value = g_api.PyLong_AsLong(tuple_data(constants_)[load.argument]);
     if (value < 0) g_api.PyErr_Clear();
     return value > 0 ? value : 0;

@@ -21,15 +21,14 @@ struct NameUse {
   std::vector<Object*> attributes;  // read directly after it, each of the one before ("nn", "functional" of torch);
                                     // kImport: at most one, which is imported from the module. Borrowed
   bool stores = false;              // the last of these is set or deleted, not read
-  bool escapes = false;  // the value goes elsewhere (a variable, a call): what is read of it is not known from here
+  bool escapes = false;             // the value goes elsewhere (a variable, a call): later reads of it are not listed
 };
 
-// Are the interpreter's instructions known? The standard module `opcode` says what they are; where that is not imported
-// (PyTorch imports it), they are not.
+// Are the interpreter's instructions known? Only if the standard module `opcode` is imported, as PyTorch does.
 bool instructions_known() noexcept;
 
-// In the order met, also more than once. `globals`: for relative imports. False: no memory. Only where instructions are
-// known.
+// Appends all uses in the order of the code, also repeated ones. `globals`: for relative imports. False: no memory.
+// Precondition: instructions_known().
 bool read_names(Object* code, Object* globals, std::vector<NameUse>& out) noexcept;
 
 }  // namespace grape::python::state

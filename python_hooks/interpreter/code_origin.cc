@@ -19,26 +19,22 @@ std::string_view copy_path(Object* text, char (&out)[kMostPath]) {
   return {out, text != nullptr && is_text(text) ? copy_text(text, out, sizeof(out)) : 0};
 }
 
-// The folder that a module's file lies in, with a slash at the end; for a package's `levels` more folders are taken
-// off. Empty: not imported.
-std::string folder_of(const char* module_name, int levels) {
-  Object* module = imported_module(module_name);
-  Object* dict = module != nullptr ? module_dict(module) : nullptr;
-  char path[kMostPath];
-  std::string_view file = dict != nullptr ? copy_path(dict_item(dict, "__file__"), path) : std::string_view();
-  for (int i = 0; i <= levels; ++i) file = file.substr(0, file.rfind('/') + (i == levels ? 1 : 0));
-  return std::string(file);
-}
-
+// Folders that a module's file lies in, with a slash at the end. Empty: not imported yet.
 struct Folders {
-  std::string standard, torch;
+  char standard[kMostPath] = "", torch[kMostPath] = "";
 };
 
+void find_folder(char (&folder)[kMostPath], const char* module) {
+  if (folder[0] != '\0') return;
+  const std::size_t behind = copy_path(module_member(module, "__file__"), folder).rfind('/') + 1;
+  folder[behind < kMostPath ? behind : 0] = '\0';
+}
+
 const Folders& folders() {
-  static auto* found = new Folders;
-  if (found->standard.empty()) found->standard = folder_of("os", 0);
-  if (found->torch.empty()) found->torch = folder_of("torch", 0);
-  return *found;
+  static Folders found;
+  find_folder(found.standard, "os");
+  find_folder(found.torch, "torch");
+  return found;
 }
 
 bool begins(std::string_view text, std::string_view start) {
@@ -77,9 +73,7 @@ void count_as_users(Object* function, const char* name) noexcept {
   try {
     char path[kMostPath];
     const std::string module(name, std::strcspn(name, ":"));
-    Object* found = imported_module(module.c_str());
-    Object* globals = found != nullptr ? module_dict(found) : nullptr;
-    if (globals != nullptr) add_users_file(copy_path(dict_item(globals, "__file__"), path));
+    add_users_file(copy_path(module_member(module.c_str(), "__file__"), path));
     for (int i = 0; i < kMostWrapped && function != nullptr && is_function(function); ++i) {
       add_users_file(copy_path(field<Object*>(function_parts(function).code, g_layout.code_file), path));
       Object* attributes = function_parts(function).attributes;
@@ -93,34 +87,20 @@ void count_as_users(Object* function, const char* name) noexcept {
 std::uint32_t origins_epoch() noexcept { return static_cast<std::uint32_t>(users_files().size()); }
 
 CodeOrigin origin_of(Object* code, Object* globals) noexcept {
-  try {
-    char path[kMostPath];
-    const std::string_view file = copy_path(field<Object*>(code, g_layout.code_file), path);
-    if (globals != nullptr && begins(file, "<") && !begins(file, "<frozen ")) return origin_of_globals(globals);
-    return origin_of_path(file);
-  } catch (...) {  // no memory
-    return CodeOrigin::kUser;
-  }
+  char path[kMostPath];
+  const std::string_view file = copy_path(field<Object*>(code, g_layout.code_file), path);
+  if (globals != nullptr && begins(file, "<") && !begins(file, "<frozen ")) return origin_of_globals(globals);
+  return origin_of_path(file);
 }
 
 bool is_torch_file(std::string_view file, std::string_view& below) noexcept {
-  try {
-    const std::string& folder = folders().torch;
-    if (!begins(file, folder)) return false;
-    below = file.substr(folder.size());
-    return true;
-  } catch (...) {  // no memory
-    return false;
-  }
+  const std::string_view folder = folders().torch;
+  if (!begins(file, folder)) return false;
+  below = file.substr(folder.size());
+  return true;
 }
 
-bool is_standard_file(std::string_view file) noexcept {
-  try {
-    return origin_of_path(file) == CodeOrigin::kStandard;
-  } catch (...) {
-    return false;
-  }
-}
+bool is_standard_file(std::string_view file) noexcept { return origin_of_path(file) == CodeOrigin::kStandard; }
 
 bool is_users_module(Object* dict) noexcept {
   if (origin_of_globals(dict) != CodeOrigin::kUser) return false;
@@ -138,20 +118,16 @@ bool is_users_module(Object* dict) noexcept {
 }
 
 CodeOrigin origin_of_globals(Object* globals) noexcept {
-  try {
-    char path[kMostPath];
-    Object* file = dict_item(globals, "__file__");
-    if (file != nullptr) return origin_of_path(copy_path(file, path));
-    // Builtin and frozen modules have none.
-    Object* spec = dict_item(globals, "__spec__");
-    if (spec == nullptr || spec == g_api._Py_NoneStruct) return CodeOrigin::kUser;
-    Object* attributes = instance_dict(spec);
-    const std::string_view text =
-        attributes != nullptr ? copy_path(dict_item(attributes, "origin"), path) : std::string_view();
-    return text == "built-in" || text == "frozen" ? CodeOrigin::kStandard : CodeOrigin::kUser;
-  } catch (...) {
-    return CodeOrigin::kUser;
-  }
+  char path[kMostPath];
+  Object* file = dict_item(globals, "__file__");
+  if (file != nullptr) return origin_of_path(copy_path(file, path));
+  // Builtin and frozen modules have none.
+  Object* spec = dict_item(globals, "__spec__");
+  if (spec == nullptr || spec == g_api._Py_NoneStruct) return CodeOrigin::kUser;
+  Object* attributes = instance_dict(spec);
+  const std::string_view text =
+      attributes != nullptr ? copy_path(dict_item(attributes, "origin"), path) : std::string_view();
+  return text == "built-in" || text == "frozen" ? CodeOrigin::kStandard : CodeOrigin::kUser;
 }
 
 }  // namespace grape::python::state

@@ -19,9 +19,9 @@ GRAPE_HOT std::atomic<bool> g_shutdown{false};
 
 namespace {
 
-constexpr int kFirstMinor = 9;
+constexpr int kFirstMinor = 10;
 constexpr int kLastMinor = 14;
-constexpr unsigned long kTextFlag = 1UL << 28, kDictFlag = 1UL << 29, kTypeFlag = 1UL << 31, kHeapFlag = 1UL << 9;
+constexpr unsigned long kTextFlag = 1UL << 28, kDictFlag = 1UL << 29, kTypeFlag = 1UL << 31;
 
 void* find_symbol(const char* library, const char* symbol) {
   if (library != nullptr) return lifecycle::symbol_in(library, symbol);
@@ -59,16 +59,14 @@ bool find_symbols(const char* library) {
   return missing == nullptr;
 }
 
-void set_frame_objects(Layout& layout, std::uint32_t instruction, std::uint32_t unit, LineFormat format) {
+void set_frame_objects(Layout& layout) {
   layout.frame_objects = true;
-  layout.line_format = format;
   layout.thread_frame = 24;
   layout.frame_previous = 24;
   layout.frame_code = 32;
-  layout.frame_instruction = instruction;
-  layout.instruction_unit = unit;
+  layout.frame_instruction = 96;
   layout.frame_globals = 48;
-  layout.frame_locals = instruction == 104 ? 360 : 352;
+  layout.frame_locals = 352;
   layout.code_first_line = 40;
   layout.code_file = 104;
   layout.code_name = 112;
@@ -76,7 +74,6 @@ void set_frame_objects(Layout& layout, std::uint32_t instruction, std::uint32_t 
 }
 
 void set_interpreter_frames(Layout& layout, std::uint32_t first_line, std::uint32_t instructions) {
-  layout.line_format = LineFormat::kLocations;
   layout.thread_frame = 56;
   layout.frame_instruction = 56;
   layout.frame_locals = 72;
@@ -103,7 +100,6 @@ bool set_debug_offsets(Layout& layout, std::size_t thread_group, std::size_t fra
   const auto word = [&](std::size_t index) { return field<std::uint64_t>(runtime, index * 8); };
   const auto offset = [&](std::size_t index) { return static_cast<std::uint32_t>(word(index)); };
   if ((word(1) >> 16) != (0x0300U | static_cast<unsigned>(layout.minor)) || word(2) != 0) return false;
-  layout.line_format = LineFormat::kLocations;
   layout.thread_frame = offset(thread_group + 4);
   layout.frame_previous = offset(frame_group + 1);
   layout.frame_code = offset(frame_group + 2);
@@ -133,19 +129,8 @@ bool set_layout(int minor) {
     layout.compact_text = 56;
   }
   switch (minor) {
-    case 9:
-      set_frame_objects(layout, 104, 1, LineFormat::kPairs);
-      layout.function_globals = 24;
-      layout.function_code = 16;
-      layout.function_defaults = 32;
-      layout.function_attributes = 72;
-      layout.function_texts[0] = 64;
-      layout.function_texts[1] = 104;
-      layout.function_texts[2] = 56;
-      layout.function_texts[3] = 88;
-      break;
     case 10:
-      set_frame_objects(layout, 96, 2, LineFormat::kRanges);
+      set_frame_objects(layout);
       break;
     case 11:
       set_interpreter_frames(layout, 72, 184);
@@ -187,28 +172,15 @@ int supported_minor(const char* version) {
 bool has_flag(Object* object, unsigned long flag) { return (g_api.PyType_GetFlags(type_of(object)) & flag) != 0; }
 
 std::size_t put_utf8(std::uint32_t point, char* out) {
+  if (point >= 0xD800 && point < 0xE000) point = '?';  // file names that are not UTF-8 hold lone surrogates
   if (point < 0x80) {
     out[0] = static_cast<char>(point);
     return 1;
   }
-  if (point < 0x800) {
-    out[0] = static_cast<char>(0xC0 | (point >> 6));
-    out[1] = static_cast<char>(0x80 | (point & 63));
-    return 2;
-  }
-  // File names that are not UTF-8 hold lone surrogates.
-  if (point >= 0xD800 && point < 0xE000) return put_utf8('?', out);
-  if (point < 0x10000) {
-    out[0] = static_cast<char>(0xE0 | (point >> 12));
-    out[1] = static_cast<char>(0x80 | ((point >> 6) & 63));
-    out[2] = static_cast<char>(0x80 | (point & 63));
-    return 3;
-  }
-  out[0] = static_cast<char>(0xF0 | ((point >> 18) & 7));
-  out[1] = static_cast<char>(0x80 | ((point >> 12) & 63));
-  out[2] = static_cast<char>(0x80 | ((point >> 6) & 63));
-  out[3] = static_cast<char>(0x80 | (point & 63));
-  return 4;
+  const std::size_t bytes = point < 0x800 ? 2 : point < 0x10000 ? 3 : 4;
+  for (std::size_t i = bytes - 1; i != 0; --i, point >>= 6) out[i] = static_cast<char>(0x80 | (point & 63));
+  out[0] = static_cast<char>((0xF00 >> bytes) | point);  // as many leading ones as there are bytes
+  return bytes;
 }
 
 }  // namespace
@@ -243,7 +215,6 @@ bool shutting_down() noexcept {
 bool is_text(Object* object) noexcept { return has_flag(object, kTextFlag); }
 bool is_dict(Object* object) noexcept { return has_flag(object, kDictFlag); }
 bool is_type(Object* object) noexcept { return has_flag(object, kTypeFlag); }
-bool is_heap_type(Object* type) noexcept { return (g_api.PyType_GetFlags(type) & kHeapFlag) != 0; }
 
 std::size_t copy_text(const Object* text, char* out, std::size_t room) noexcept {
   // A str's state: ... kind (1, 2 or 4 bytes a character; 3 bits), compact (1), ascii (1), ...
@@ -350,6 +321,22 @@ Object* frame_function(const void* frame) noexcept {
   if (g_layout.frame_function < 0) return nullptr;
   Object* function = unmarked(field<std::uintptr_t>(frame, static_cast<std::size_t>(g_layout.frame_function)));
   return function != nullptr && is_function(function) ? function : nullptr;
+}
+
+Object* run_text(const char* text, Object* globals, const char* file) noexcept {
+  constexpr int kFileInput = 257;
+  Object* const code = g_api.Py_CompileString(text, file, kFileInput);
+  Object* const name = g_api.PyUnicode_FromString("grape");
+  Object* result = nullptr;
+  if (code != nullptr && name != nullptr &&
+      g_api.PyDict_SetItemString(globals, "__builtins__", g_api.PyEval_GetBuiltins()) == 0 &&
+      g_api.PyDict_SetItemString(globals, "__name__", name) == 0) {
+    result = g_api.PyEval_EvalCode(code, globals, globals);
+  }
+  const KeepException keep;
+  if (code != nullptr) g_api.Py_DecRef(code);
+  if (name != nullptr) g_api.Py_DecRef(name);
+  return result;
 }
 
 bool runs_plainly() noexcept {

@@ -73,6 +73,10 @@ struct Buffer {
   X(0, void, PyFunction_SetVectorcall, (Object*, Vectorcall))                            /* 3.12 */       \
   X(1, Object*, PyObject_Call, (Object*, Object*, Object*))                                               \
   X(1, Object*, PyObject_CallObject, (Object*, Object*))                                                  \
+  X(1, Object*, PyObject_CallFunctionObjArgs, (Object*, ...)) /* the last argument: nullptr */            \
+  X(1, Object*, PyObject_CallMethod, (Object*, const char*, const char*, ...))                            \
+  X(1, Object*, Py_BuildValue, (const char*, ...))                                                        \
+  X(1, Object*, PyDict_Copy, (Object*))                                                                   \
   X(1, long, PyLong_AsLong, (Object*))                                                                    \
   X(1, Object*, PyObject_GetAttrString, (Object*, const char*))                                           \
   X(1, Object*, PyObject_GenericGetDict, (Object*, void*))                                                \
@@ -105,14 +109,11 @@ struct Buffer {
   X(1, int, PyDict_Next, (Object*, std::ptrdiff_t*, Object**, Object**))                                  \
   X(1, Object*, PyFunction_GetCode, (Object*))                                                            \
   X(1, Object*, PyFunction_GetGlobals, (Object*))                                                         \
-  X(1, Object*, PyFunction_GetDefaults, (Object*))                                                        \
-  X(1, Object*, PyFunction_GetKwDefaults, (Object*))                                                      \
-  X(1, Object*, PyFunction_GetClosure, (Object*))                                                         \
-  X(1, Object*, PyCell_Get, (Object*))                                                                    \
   X(1, int, PyThreadState_SetAsyncExc, (unsigned long, Object*))                                          \
   X(1, unsigned long, PyThread_get_thread_ident, ())                                                      \
   X(1, long long, PyLong_AsLongLongAndOverflow, (Object*, int*))                                          \
   X(1, unsigned long long, PyLong_AsUnsignedLongLong, (Object*))                                          \
+  X(1, unsigned long long, PyLong_AsUnsignedLongLongMask, (Object*))                                      \
   X(1, Object*, PyLong_FromUnsignedLongLong, (unsigned long long))                                        \
   X(1, int, PyObject_GetBuffer, (Object*, Buffer*, int))                                                  \
   X(1, void, PyBuffer_Release, (Buffer*))                                                                 \
@@ -121,8 +122,8 @@ struct Buffer {
   X(0, Object**, _PyObject_GetDictPtr, (Object*))                                                         \
   X(0, Object*, _PyType_Lookup, (Object*, Object*))                                                       \
   X(0, int, PyUnstable_Type_AssignVersionTag, (Object*)) /* 3.12 */                                       \
-  X(0, int, PyGC_Enable, ())                             /* 3.10 */                                       \
-  X(0, int, PyGC_Disable, ())                            /* 3.10 */                                       \
+  X(1, int, PyGC_Enable, ())                                                                              \
+  X(1, int, PyGC_Disable, ())                                                                             \
   X(1, int, PyContextVar_Get, (Object*, Object*, Object**))                                               \
   X(1, int, PyDict_SetItem, (Object*, Object*, Object*))                                                  \
   X(1, int, PyDict_DelItem, (Object*, Object*))                                                           \
@@ -193,21 +194,16 @@ struct Api {
 #undef GRAPE_PYTHON_FIELD
 };
 
-// How a code object maps instructions to lines.
-enum class LineFormat : std::uint8_t { kPairs, kRanges, kLocations };  // 3.9; 3.10 (PEP 626); from 3.11
-
 // Where things stand, in bytes from the start of their structure.
 struct Layout {
-  int minor = 0;               // 3.minor; 0: unknown
-  bool frame_objects = false;  // 3.9, 3.10: frames are objects and hold an instruction number, not an address
-  LineFormat line_format = LineFormat::kPairs;
+  int minor = 0;                     // 3.minor; 0: unknown
+  bool frame_objects = false;        // 3.10: frames are objects and hold an instruction number, not an address
   std::uint32_t thread_frame = 0;    // thread state: innermost frame, or the _PyCFrame that holds it
   std::int32_t cframe_frame = -1;    // _PyCFrame: innermost frame; -1: thread_frame is the frame itself
   std::uint32_t frame_previous = 0;  // the caller's frame
   std::uint32_t frame_code = 0;
   std::uint32_t frame_instruction = 0;
-  std::uint32_t frame_owner = 0;       // a byte; not where frame_objects
-  std::uint32_t instruction_unit = 1;  // what frame_instruction counts, in bytes
+  std::uint32_t frame_owner = 0;  // a byte; not where frame_objects
   std::uint32_t code_file = 0;
   std::uint32_t code_name = 0;  // qualified from 3.11
   std::uint32_t code_first_line = 0;
@@ -221,12 +217,14 @@ struct Layout {
   std::uint32_t ascii_text = 48;         // text of an ASCII str
   std::uint32_t compact_text = 72;       // text of any other compact str
   std::uint32_t text_kind_shift = 2;     // bits of a str's state below its kind; found by check_text()
-  std::uint32_t function_globals = 16;   // of a function object
-  std::uint32_t function_code = 48;
-  std::uint32_t function_defaults = 56;                 // behind them: keyword defaults, closure
-  std::uint32_t function_attributes = 88;               // its __dict__
-  std::uint32_t function_texts[4] = {32, 40, 80, 104};  // name, qualified name, documentation, module
   std::uint32_t tuple_items = 24;
+
+  // Of a function object, in every version.
+  static constexpr std::uint32_t function_globals = 16;
+  static constexpr std::uint32_t function_code = 48;
+  static constexpr std::uint32_t function_defaults = 56;                 // behind them: keyword defaults, closure
+  static constexpr std::uint32_t function_attributes = 88;               // its __dict__
+  static constexpr std::uint32_t function_texts[4] = {32, 40, 80, 104};  // name, qualified name, documentation, module
 };
 
 constexpr std::uint8_t kFirstShimOwner = 3;  // from 3.12: frames with this owner or a higher one run no Python code
@@ -257,7 +255,6 @@ inline std::uint32_t reference_count(const Object* object) noexcept { return fie
 bool is_text(Object* object) noexcept;
 bool is_dict(Object* object) noexcept;
 bool is_type(Object* object) noexcept;
-bool is_heap_type(Object* type) noexcept;  // made by a class statement, or as if by one: its attributes can change
 inline bool is_function(Object* object) noexcept { return type_of(object) == g_api.PyFunction_Type; }
 
 // The bytes of a bytes object.
@@ -302,7 +299,6 @@ void** getter_of(Object* descriptor) noexcept;
 // What a slot's method, as `type.__init__`, calls; null: it is no such method.
 void** wrapped_slot(Object* method) noexcept;
 
-inline std::size_t tuple_size(const Object* tuple) noexcept { return field<std::size_t>(tuple, 16); }
 inline Object* tuple_item(const Object* tuple, std::size_t index) noexcept {
   return field<Object*>(tuple, g_layout.tuple_items + index * 8);
 }
@@ -358,6 +354,10 @@ class Reference {
 
 // An exception of the interpreter by its symbol (which is a variable that holds it).
 inline Object* exception(Object* const symbol) noexcept { return *reinterpret_cast<Object**>(symbol); }
+
+// Runs Python code of Grape's, as the module "grape", whose names stay in `globals`, a dictionary; a new reference.
+// Null: it raised, and the exception is set. With the GIL.
+Object* run_text(const char* text, Object* globals, const char* file = "<grape>") noexcept;
 
 // Does the interpreter run Python code as it came, or has somebody hooked its frame evaluation just now?
 bool runs_plainly() noexcept;

@@ -69,7 +69,7 @@ constexpr char kSamples[] =
     "span, part, pair = range(1, 9, 2), slice(code, closure, cell), Pair((code, closure))\n"
     "real, complex_number = 1.5, 1.5 - 2j\n"
     "two_wide = chr(0x8461) * 2\n"
-    "alias, union = list[int], int | str if hasattr(type, '__or__') else None\n"
+    "alias, union = list[int], int | str\n"
     "globals_here = globals()\n";
 
 class Samples {
@@ -156,9 +156,8 @@ bool has_part(Object* object, std::size_t part, const char* name) noexcept {
 void find_aliases(const Samples& samples) noexcept {
   Object *alias = samples["alias"], *of_types = samples["union"];
   const bool alias_fits = has_part(alias, 0, "__origin__") && has_part(alias, 1, "__args__");
-  const bool union_fits = of_types != g_api._Py_NoneStruct && has_part(of_types, 0, "__args__");
   g_named_types.generic_alias = alias_fits ? type_of(alias) : nullptr;
-  g_named_types.union_type = union_fits ? type_of(of_types) : nullptr;
+  g_named_types.union_type = has_part(of_types, 0, "__args__") ? type_of(of_types) : nullptr;
 }
 
 void count_slots(const char*, std::size_t, void* data) { ++*static_cast<std::size_t*>(data); }
@@ -189,11 +188,8 @@ bool check_class_versions(const Samples& samples) noexcept {
   Object *base = samples["Base"], *plain = samples["Plain"];
   std::uint32_t last = type::renew_version(plain);
   if (last == 0) return false;
-  const Reference code(g_api.Py_CompileString("Base.method = 1\n", "<grape>", 257));
-  const Reference again(g_api.Py_CompileString("Plain.value = 4\n", "<grape>", 257));
-  if (!code || !again) return false;
-  for (const Reference* change : {&code, &again, &code}) {
-    const Reference done(g_api.PyEval_EvalCode(change->get(), samples["globals_here"], samples["globals_here"]));
+  for (const char* change : {"Base.method = 1\n", "Plain.value = 4\n", "Base.method = 1\n"}) {
+    const Reference done(run_text(change, samples["globals_here"]));
     if (!done || type::version(plain) == last) return false;
     const std::uint32_t now = type::renew_version(plain);
     if (now == 0 || now == last) return false;
@@ -206,12 +202,7 @@ bool run_checks() noexcept {
   if (g_api._PyObject_GetDictPtr == nullptr || g_api.PyODict_Type == nullptr || !check_text()) return false;
   if (g_api._PyType_Lookup == nullptr && g_api.PyUnstable_Type_AssignVersionTag == nullptr) return false;
   const Reference dict(g_api.PyDict_New());
-  if (!dict) return false;
-  const Reference code(g_api.Py_CompileString(kSamples, "<grape>", 257));
-  if (!code || g_api.PyDict_SetItemString(dict.get(), "__builtins__", g_api.PyEval_GetBuiltins()) != 0) return false;
-  const Reference name(g_api.PyUnicode_FromString("grape"));
-  if (!name || g_api.PyDict_SetItemString(dict.get(), "__name__", name.get()) != 0) return false;
-  const Reference done(g_api.PyEval_EvalCode(code.get(), dict.get(), dict.get()));
+  const Reference done(dict ? run_text(kSamples, dict.get()) : nullptr);
   if (!done) return false;
   g_named_types.ordered_dict = g_api.PyODict_Type;
   g_named_types.default_dict = module_member("collections", "defaultdict");
@@ -238,14 +229,6 @@ bool run_checks() noexcept {
   return right;
 }
 
-// gc.enable, gc.disable or gc.isenabled; true: it said True.
-bool call_collector(const char* function) noexcept {
-  Object* found = module_member("gc", function);
-  if (found == nullptr) return false;
-  const Reference result(g_api.PyObject_CallObject(found, nullptr));
-  return result.get() == g_api._Py_TrueStruct;
-}
-
 }  // namespace
 
 Object* module_member(const char* module, const char* name) noexcept {
@@ -264,22 +247,8 @@ bool check_objects() noexcept {
   return known == 1;
 }
 
-NoCollection::NoCollection() noexcept {
-  if (g_api.PyGC_Disable != nullptr && g_api.PyGC_Enable != nullptr) {
-    enable_ = g_api.PyGC_Disable() != 0;
-  } else {
-    enable_ = call_collector("isenabled");
-    if (enable_) call_collector("disable");
-  }
-}
-
 NoCollection::~NoCollection() noexcept {
-  if (!enable_) return;
-  if (g_api.PyGC_Enable != nullptr) {
-    g_api.PyGC_Enable();
-  } else {
-    call_collector("enable");
-  }
+  if (enable_) g_api.PyGC_Enable();
 }
 
 std::uint32_t type::version(const Object* type) noexcept {
@@ -390,21 +359,6 @@ bool text_is(const Object* text, const char* ascii) noexcept {
   const std::size_t length = std::strlen(ascii);
   return type_of(text) == g_api.PyUnicode_Type && text_of(text, parts) && parts.width == 1 &&
          parts.characters == length && std::memcmp(parts.data, ascii, length) == 0;
-}
-
-Object* tuple_of(Object* first, Object* second) noexcept {
-  Object* tuple = first != nullptr ? g_api.PyTuple_New(second != nullptr ? 2 : 1) : nullptr;
-  if (tuple == nullptr) return nullptr;
-  g_api.PyTuple_SetItem(tuple, 0, first);
-  if (second != nullptr) g_api.PyTuple_SetItem(tuple, 1, second);
-  return tuple;
-}
-
-Object* call_method(Object* object, const char* name, Object* argument) noexcept {
-  const Reference arguments(argument != nullptr ? tuple_of(argument, nullptr) : nullptr);
-  const Reference method(g_api.PyObject_GetAttrString(object, name));
-  if (!method || (argument != nullptr && !arguments)) return nullptr;
-  return g_api.PyObject_CallObject(method.get(), arguments.get());
 }
 
 }  // namespace grape::python

@@ -24,11 +24,11 @@ struct NamedTypes {
   Object* deque = nullptr;
   Object* partial = nullptr;
   Object* enum_meta = nullptr;
-  Object* tuple_getter = nullptr;  // a named tuple's attribute; null: this version has none
+  Object* tuple_getter = nullptr;  // a named tuple's attribute
   Object* simple_namespace = nullptr;
   Object* cached_property = nullptr;
   Object* lru_cache = nullptr;
-  Object *generic_alias = nullptr, *union_type = nullptr;  // list[int], int | str; null: unknown to this version
+  Object *generic_alias = nullptr, *union_type = nullptr;  // list[int], int | str; null: their layout is not known
   Object* struct_sequence = nullptr;  // one of those that PyStructSequence_NewType makes: sys.float_info's
 };
 extern NamedTypes g_named_types;  // after check_objects()
@@ -36,7 +36,7 @@ extern NamedTypes g_named_types;  // after check_objects()
 // Keeps the collector of cycles, and so finalizers, from running while objects are looked at.
 class NoCollection {
  public:
-  NoCollection() noexcept;
+  NoCollection() noexcept : enable_(g_api.PyGC_Disable() != 0) {}
   ~NoCollection() noexcept;
   NoCollection(const NoCollection&) = delete;
   NoCollection& operator=(const NoCollection&) = delete;
@@ -214,12 +214,5 @@ inline bool is_cache_link(const Object* value, const Object* key) noexcept {
 }
 constexpr std::size_t kCacheLinkResult = 48;
 inline Object* weak_callback(const Object* reference) noexcept { return field<Object*>(reference, 24); }
-
-// A new tuple of `first` and, unless it is null, `second`, which it takes over. Null: `first` is, or there is no
-// memory.
-Object* tuple_of(Object* first, Object* second) noexcept;
-// `object.name(argument)`, a new reference; without an argument if that is null, else it is taken over. Null: there is
-// no such method, or no memory, or it raised, and the exception is set.
-Object* call_method(Object* object, const char* name, Object* argument = nullptr) noexcept;
 
 }  // namespace grape::python

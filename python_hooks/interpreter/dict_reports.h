@@ -1,9 +1,9 @@
-// Dictionaries that the interpreter reports on: from 3.12 it calls a function before it changes a dictionary that is
-// watched, or frees it (PyDict_Watch). While nothing was reported none of them needs to be read. With the GIL.
+// Reports of changed dictionaries: from 3.12 the interpreter calls a function before it changes or frees a watched
+// dictionary (PyDict_Watch). Without a report no watched dictionary needs to be read. With the GIL.
 //
-// One watcher of the process's, the last of the interpreter's eight: it is called behind those of others, so that
-// nobody's code runs between the report and the change. Where that one is taken there are no reports, nor once there
-// was a second interpreter.
+// All reports use one watcher, the last of the interpreter's eight. It is called behind those of others, so that
+// nobody's code runs between the report and the change. There are no reports if that watcher is taken, or once a second
+// interpreter was made.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,16 @@ class DictReports {
   DictReports(const DictReports&) = delete;
   DictReports& operator=(const DictReports&) = delete;
 
-  // Are there any? Not where the watcher is taken, or once there was a second interpreter.
+  // Are there reports at all?
   static bool possible() noexcept;
-  // From now on changes of `dict` are reported; to be called before it is read, under KeepException. False: they
-  // are not. Which dictionaries report all changes is another matter (reports_changes() in module_guard.h). Adding one
-  // again does no harm.
+  // Reports changes of `dict` from now on; to be called before it is read, under KeepException. False: not possible.
+  // reports_changes() in dict_versions.h tells which dictionaries report all changes. Adding one again does no harm.
   bool add(Object* dict) noexcept;
-  // May one be another than it was at the last look()? Then all are to be looked at.
+  // May one have changed since the last look()? Then all are to be read.
   bool changed() const noexcept;
-  // All are about to be looked at: only what is reported from here on counts, unless one is gone.
+  // Call before all are read: only later reports count, unless a dictionary is gone.
   void look() noexcept { count_ = 0; }
-  // The look found that they are not as they were: changed() stays true.
+  // One of them has changed for good: changed() stays true.
   void give_up() noexcept { lost_ = true; }
   std::uint64_t count() const noexcept { return count_; }  // of reports since the last look
   bool lost() const noexcept { return lost_; }             // one of them is gone, or is watched no more

@@ -145,15 +145,8 @@ Tell ask(Means means) noexcept {
   if (means == Means::kReport && g_layout.minor < 12) return Tell::kNone;
   const KeepException keep;
   const Reference names(g_api.PyDict_New());
-  const Reference name(g_api.PyUnicode_FromString("grape"));
-  const Reference code(g_api.Py_CompileString(kChanges, "<grape>", 257));
-  if (!names || !name || !code) return Tell::kNone;
-  if (g_api.PyDict_SetItemString(names.get(), "__builtins__", g_api.PyEval_GetBuiltins()) != 0 ||
-      g_api.PyDict_SetItemString(names.get(), "__name__", name.get()) != 0) {
-    g_api.PyErr_Clear();
-    return Tell::kNone;
-  }
-  const Reference done(g_api.PyEval_EvalCode(code.get(), names.get(), names.get()));
+  if (!names) return Tell::kNone;
+  const Reference done(run_text(kChanges, names.get()));
   const Tell tell = done ? ask_with(names.get(), means) : Tell::kNone;
   g_api.PyDict_Clear(names.get());
   g_api.PyErr_Clear();

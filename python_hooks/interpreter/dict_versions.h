@@ -12,7 +12,7 @@ bool tells_of_changes(const Object* dict) noexcept;
 // Does this dictionary report every change of its items, and its end, once it is watched (dict_reports.h)? Of all from
 // 3.12 on; not in 3.13 where the values stand inside of an instance. An OrderedDict's order is not reported.
 bool reports_changes(const Object* dict) noexcept;
-// Both run code of Grape's when they are asked for the first time: to be called before anything is looked at.
+// Asks the interpreter both questions, by running Python code of Grape's: call it before anything is read.
 void ask_dictionaries() noexcept;
 
 }  // namespace grape::python::state

@@ -8,7 +8,6 @@ namespace grape::python::state {
 namespace {
 
 constexpr int kCreated = 0, kDestroyed = 1;  // PyFunction_WatchEvent
-constexpr int kFileInput = 257;
 
 std::uint64_t g_changes = 0;
 
@@ -24,16 +23,14 @@ constexpr const char* kChanges[] = {"f.__code__ = g.__code__\n", "f.__defaults__
                                     "f.__kwdefaults__ = g.__kwdefaults__\n"};
 
 bool run(const char* source, Object* names) noexcept {
-  const Reference code(g_api.Py_CompileString(source, "<grape>", kFileInput));
-  const Reference done(code ? g_api.PyEval_EvalCode(code.get(), names, names) : nullptr);
+  const Reference done(run_text(source, names));
   return static_cast<bool>(done);
 }
 
 bool are_reported() noexcept {
-  const Reference names(g_api.PyDict_New()), name(g_api.PyUnicode_FromString("grape"));
-  if (!names || !name) return false;
-  bool right = g_api.PyDict_SetItemString(names.get(), "__builtins__", g_api.PyEval_GetBuiltins()) == 0 &&
-               g_api.PyDict_SetItemString(names.get(), "__name__", name.get()) == 0 && run(kMade, names.get());
+  const Reference names(g_api.PyDict_New());
+  if (!names) return false;
+  bool right = run(kMade, names.get());
   for (const char* change : kChanges) {
     const std::uint64_t before = g_changes;
     right = right && run(change, names.get()) && g_changes != before;

@@ -1,16 +1,16 @@
-// Changes of functions: from 3.12 on the interpreter calls a function before one gets other code or other defaults
-// (PyFunction_AddWatcher). While nothing was reported none of them needs to be looked at, but for what their closures
-// hold. With the GIL.
+// Reports of changed functions: from 3.12 on the interpreter calls a C function before a Python function gets other
+// code or other defaults (PyFunction_AddWatcher). Without a report only the closures of functions need to be read. With
+// the GIL.
 #pragma once
 
 #include <cstdint>
 
 namespace grape::python::state {
 
-// Are such changes reported? Not before 3.12, nor where the last watcher is taken, nor once there was a second
-// interpreter. Runs code of Grape's when it is asked for the first time: to be asked before anything is looked at.
+// Are such changes reported? Not before 3.12, nor if the last watcher is taken, nor once a second interpreter was made.
+// The first call runs Python code of Grape's: make it before anything is read.
 bool functions_report() noexcept;
-// How many were, of all functions of the process.
+// How many changes were reported, of all functions of the process.
 std::uint64_t function_changes() noexcept;
 
 }  // namespace grape::python::state

@@ -21,17 +21,26 @@ struct Instruction {
   std::uint32_t argument;  // with those of its prefixes
 };
 
-// Calls `found(instruction)` for each that is no prefix and no cache. `code`: co_code.
+// The instruction that stands at `unit` (of two bytes), or whose prefixes do. `code`: co_code. False: it is shorter.
+inline bool instruction_at(Object* code, int extended_arg, std::size_t unit, Instruction& out) noexcept {
+  const std::uint8_t* data = bytes_data(code);
+  const std::size_t units = bytes_size(code) / 2;
+  while (unit != 0 && unit < units && data[2 * (unit - 1)] == extended_arg) --unit;
+  out = {unit, unit, -1, 0};
+  for (; out.at < units; ++out.at) {
+    out.op = data[2 * out.at];
+    out.argument = out.argument << 8 | data[2 * out.at + 1];
+    if (out.op != extended_arg) return true;
+  }
+  return false;
+}
+
+// Calls `found(instruction)` for each that is no prefix and no cache.
 template <typename Found>
 void each_instruction(Object* code, int extended_arg, int cache, Found found) {
-  const std::uint8_t* data = bytes_data(code);
-  std::uint32_t extension = 0;
-  for (std::size_t at = 0, first = 0; at < bytes_size(code) / 2; ++at) {
-    const int op = data[2 * at];
-    const std::uint32_t argument = extension | data[2 * at + 1];
-    if (at == 0 || data[2 * (at - 1)] != extended_arg) first = at;
-    extension = op == extended_arg ? argument << 8 : 0;
-    if (op != extended_arg && op != cache) found(Instruction{first, at, op, argument});
+  Instruction instruction;
+  for (std::size_t at = 0; instruction_at(code, extended_arg, at, instruction); at = instruction.at + 1) {
+    if (instruction.op != cache) found(instruction);
   }
 }
 

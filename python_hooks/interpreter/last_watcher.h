@@ -1,5 +1,5 @@
-// The last of the eight watchers that an interpreter has of one kind (dictionaries, functions): it is called behind
-// those of others, so that nobody's code runs between its report and the change. With the GIL.
+// Takes the last of the interpreter's eight watchers of one kind (dictionaries, functions). It is called behind those
+// of others, so that nobody's code runs between its report and the change. With the GIL.
 #pragma once
 
 #include <type_traits>

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <iterator>
 
 namespace grape::python {
@@ -16,49 +18,20 @@ struct Permissions {
   bool read, write, run;
 };
 
-// Reads "start-end perms ..." lines character by character, so that no line is too long, and calls
-// `found(start, end, permissions)` for each.
-template <typename Found>
-class MapScanner {
- public:
-  explicit MapScanner(Found found) noexcept : found_(found) {}
-
-  void take(char c) {
-    if (c == '\n') {
-      part_ = 0;
-      start_ = end_ = 0;
-    } else if (part_ == 0 && c == '-') {
-      part_ = 1;
-    } else if (part_ == 1 && c == ' ') {
-      part_ = 2;
-    } else if (part_ == 0 || part_ == 1) {
-      std::uintptr_t& value = part_ == 0 ? start_ : end_;
-      value = value * 16 + static_cast<std::uintptr_t>(c <= '9' ? c - '0' : c - 'a' + 10);
-    } else if (part_ < 5) {
-      // The permissions: "rw-p".
-      letters_[part_ - 2] = c;
-      if (++part_ == 5) found_(start_, end_, Permissions{letters_[0] == 'r', letters_[1] == 'w', letters_[2] == 'x'});
-    }
-  }
-
- private:
-  Found found_;
-  std::uintptr_t start_ = 0, end_ = 0;
-  char letters_[3] = {};
-  int part_ = 0;
-};
-
+// Calls `found(start, end, permissions)` for each range.
 template <typename Found>
 void scan_maps(Found found) {
   const int saved = errno;
-  MapScanner<Found> scanner(found);
-  const int descriptor = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (descriptor >= 0) {
-    char buffer[4096];
-    for (ssize_t bytes; (bytes = read(descriptor, buffer, sizeof(buffer))) > 0;) {
-      for (ssize_t i = 0; i < bytes; ++i) scanner.take(buffer[i]);
+  if (std::FILE* maps = std::fopen("/proc/self/maps", "re")) {
+    char* line = nullptr;  // "start-end rwxp ..."
+    std::size_t room = 0;
+    while (getline(&line, &room, maps) > 0) {
+      char* rest = nullptr;
+      const std::uintptr_t start = std::strtoul(line, &rest, 16), end = std::strtoul(rest + 1, &rest, 16);
+      found(start, end, Permissions{rest[1] == 'r', rest[2] == 'w', rest[3] == 'x'});
     }
-    close(descriptor);
+    std::free(line);
+    std::fclose(maps);
   }
   errno = saved;
 }
@@ -74,35 +47,17 @@ bool is_writable(const void* address) noexcept {
   return writable;
 }
 
-WritableMemory::WritableMemory() {
-  scan_maps([this](std::uintptr_t start, std::uintptr_t end, Permissions may) {
-    if (!may.write) return;
-    if (!ranges_.empty() && ranges_.back().second == start) {
-      ranges_.back().second = end;
-    } else {
-      ranges_.emplace_back(start, end);
-    }
-  });
-}
-
-bool WritableMemory::has(const void* address, std::size_t bytes) const noexcept {
-  const auto start = reinterpret_cast<std::uintptr_t>(address);
-  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), std::make_pair(start, ~std::uintptr_t{0}));
-  return after != ranges_.begin() && start + bytes <= std::prev(after)->second;
-}
-
 AddressSpace::AddressSpace() {
   scan_maps([this](std::uintptr_t start, std::uintptr_t end, Permissions may) {
     const Kind readable = may.read ? Kind::kData : Kind::kReserved;
-    ranges_.push_back({start, end, may.run ? Kind::kCode : readable});
+    ranges_.push_back({start, end, may.run ? Kind::kCode : readable, may.write});
   });
 }
 
-AddressSpace::Kind AddressSpace::at(std::uintptr_t address) const noexcept {
+const AddressSpace::Range* AddressSpace::find(std::uintptr_t address) const noexcept {
   const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), address,
                                       [](std::uintptr_t wanted, const Range& range) { return wanted < range.start; });
-  if (after == ranges_.begin() || address >= std::prev(after)->end) return Kind::kNone;
-  return std::prev(after)->kind;
+  return after != ranges_.begin() && address < std::prev(after)->end ? &*std::prev(after) : nullptr;
 }
 
 CarefulReader::CarefulReader() noexcept {

@@ -1,9 +1,8 @@
-// What the process's memory may be used for.
+// Which of the process's memory may be read, written or run.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 namespace grape::python {
@@ -11,28 +10,28 @@ namespace grape::python {
 // May the page at `address` be written? Reads /proc/self/maps: not for hot paths.
 bool is_writable(const void* address) noexcept;
 
-// What could be written when this was made: for many questions at once.
-class WritableMemory {
- public:
-  WritableMemory();
-  bool has(const void* address, std::size_t bytes) const noexcept;
-
- private:
-  std::vector<std::pair<std::uintptr_t, std::uintptr_t>> ranges_;  // ascending; neighbours are one
-};
-
-// What lay where when this was made.
+// The ranges of the process's memory at the time of construction.
 class AddressSpace {
  public:
   enum class Kind : std::uint8_t { kNone, kReserved, kData, kCode };  // kReserved: neither read nor run
   AddressSpace();
-  Kind at(std::uintptr_t address) const noexcept;
+  Kind at(std::uintptr_t address) const noexcept {
+    const Range* range = find(address);
+    return range != nullptr ? range->kind : Kind::kNone;
+  }
+  bool is_writable(const void* address) const noexcept {
+    const Range* range = find(reinterpret_cast<std::uintptr_t>(address));
+    return range != nullptr && range->writable;
+  }
 
  private:
   struct Range {
     std::uintptr_t start, end;
     Kind kind;
+    bool writable;
   };
+  const Range* find(std::uintptr_t address) const noexcept;
+
   std::vector<Range> ranges_;  // ascending
 };
 

@@ -17,36 +17,11 @@ struct Monitoring {
 };
 Monitoring g_monitoring;
 
-// The call's result, a new reference; null: it raised, which is cleared. Takes the arguments over.
-Object* ask(const char* function, std::initializer_list<Object*> arguments) noexcept {
-  const Reference bound(g_api.PyObject_GetAttrString(g_monitoring.module, function));
-  const Reference tuple(g_api.PyTuple_New(static_cast<std::ptrdiff_t>(arguments.size())));
-  bool good = bound && tuple;
-  std::ptrdiff_t at = 0;
-  for (Object* argument : arguments) {
-    if (argument == nullptr) {
-      good = false;
-    } else if (tuple) {
-      g_api.PyTuple_SetItem(tuple.get(), at++, argument);
-    } else {
-      g_api.Py_DecRef(argument);
-    }
-  }
-  Object* result = good ? g_api.PyObject_CallObject(bound.get(), tuple.get()) : nullptr;
-  if (result == nullptr) g_api.PyErr_Clear();
-  return result;
-}
-
-bool done(const char* function, std::initializer_list<Object*> arguments) noexcept {
-  const Reference result(ask(function, arguments));
+// Calls the module's function with arguments by `format` (Py_BuildValue). False: it raised, which is cleared.
+template <typename... Arguments>
+bool done(const char* function, const char* format, Arguments... arguments) noexcept {
+  const Reference result(g_api.PyObject_CallMethod(g_monitoring.module, function, format, arguments...));
   return static_cast<bool>(result);
-}
-
-Object* number(long value) noexcept { return g_api.PyLong_FromLong(value); }
-
-Object* none() noexcept {
-  g_api.Py_IncRef(g_api._Py_NoneStruct);
-  return g_api._Py_NoneStruct;
 }
 
 long event(Object* events, const char* name) noexcept {
@@ -73,14 +48,10 @@ bool find_module() noexcept {
   return true;
 }
 
-bool is_free(long tool) noexcept {
-  const Reference name(ask("get_tool", {number(tool)}));
-  return name && name.get() == g_api._Py_NoneStruct;
-}
-
 bool take_tool() noexcept {
   for (const long tool : {4L, 3L}) {
-    if (!is_free(tool) || !done("use_tool_id", {number(tool), g_api.PyUnicode_FromString(kToolName)})) continue;
+    const Reference taken_by(g_api.PyObject_CallMethod(g_monitoring.module, "get_tool", "l", tool));
+    if (taken_by.get() != g_api._Py_NoneStruct || !done("use_tool_id", "ls", tool, kToolName)) continue;
     g_monitoring.tool = tool;
     return true;
   }
@@ -99,9 +70,8 @@ bool begin_monitoring(MonitoringFunction on_instruction, MonitoringFunction on_c
   const KeepException keep;
   if (g_monitoring.tool >= 0 || !find_module() || !take_tool()) return false;
   const long tool = g_monitoring.tool;
-  if (done("register_callback",
-           {number(tool), number(g_monitoring.instruction), function_of(instruction, on_instruction)}) &&
-      done("register_callback", {number(tool), number(g_monitoring.call), function_of(call, on_call)})) {
+  if (done("register_callback", "llN", tool, g_monitoring.instruction, function_of(instruction, on_instruction)) &&
+      done("register_callback", "llN", tool, g_monitoring.call, function_of(call, on_call))) {
     return true;
   }
   end_monitoring();
@@ -111,9 +81,8 @@ bool begin_monitoring(MonitoringFunction on_instruction, MonitoringFunction on_c
 bool monitor(Object* code, bool on) noexcept {
   const KeepException keep;
   if (g_monitoring.tool < 0) return false;
-  g_api.Py_IncRef(code);
   const long events = on ? g_monitoring.instruction | g_monitoring.call : 0;
-  return done("set_local_events", {number(g_monitoring.tool), code, number(events)});
+  return done("set_local_events", "lOl", g_monitoring.tool, code, events);
 }
 
 void end_monitoring() noexcept {
@@ -121,9 +90,9 @@ void end_monitoring() noexcept {
   const long tool = g_monitoring.tool;
   if (tool < 0) return;
   for (const long event : {g_monitoring.instruction, g_monitoring.call}) {
-    done("register_callback", {number(tool), number(event), none()});
+    done("register_callback", "llO", tool, event, g_api._Py_NoneStruct);
   }
-  done("free_tool_id", {number(tool)});
+  done("free_tool_id", "l", tool);
   g_monitoring.tool = -1;
 }
 

@@ -1,5 +1,5 @@
-// The interpreter's own reports of instructions and calls (sys.monitoring, from Python 3.12), of single code objects.
-// By one of the two tool numbers that no kind of tool has by custom. With the GIL.
+// The interpreter's reports of instructions and calls in single code objects (sys.monitoring, from Python 3.12). Uses
+// one of the two tool numbers that are not reserved for a kind of tool. With the GIL.
 #pragma once
 
 #include "python_hooks/interpreter/cpython.h"
@@ -9,10 +9,10 @@ namespace grape::python::state {
 // A function of Python's: (code, offset, ...) as the event has it. It returns None.
 using MonitoringFunction = Object* (*)(Object* self, Object* arguments);
 
-// Takes a tool number, and calls these at each instruction and at each call of the code that is monitored, on whichever
-// thread. False: this interpreter has no such reports, or all numbers are taken.
+// Takes a tool number, and calls these functions at each instruction and each call of monitored code, on any thread.
+// False: this interpreter has no such reports, or both numbers are taken.
 bool begin_monitoring(MonitoringFunction on_instruction, MonitoringFunction on_call) noexcept;
-// Of this code from now on, also of its frames that run already; or no longer. False: not done.
+// Starts or stops monitoring of `code`, frames that run already included. False: not done.
 bool monitor(Object* code, bool on) noexcept;
 // Gives the number back. Precondition: no code is monitored.
 void end_monitoring() noexcept;

@@ -23,7 +23,7 @@ void look_into(Search& search, Object* items, std::size_t length, int nesting);
 // A class's dictionary, or a view of it; a new reference. Where all are wanted, no metaclass is asked.
 Object* dict_of(const Search& search, Object* type) {
   if (search.patterns != nullptr) return g_api.PyObject_GetAttrString(type, "__dict__");
-  Object* dict = is_heap_type(type) ? type::dict(type) : nullptr;
+  Object* dict = type::is_heap(type) ? type::dict(type) : nullptr;
   if (dict != nullptr) g_api.Py_IncRef(dict);
   return dict;
 }

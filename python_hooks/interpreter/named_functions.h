@@ -14,12 +14,12 @@ using FoundFunction = std::function<void(Object* function, const char* name)>;
 // for __main__. With the GIL; imports nothing, leaves no exception.
 void find_named_functions(const char* patterns, const FoundFunction& found) noexcept;
 
-// The same for all functions that would be found in this module by one name or another. Runs no code of the
-// program's; throws what `found` throws. Precondition: check_objects().
+// Calls `found` for each Python function of this module, whatever its name. Runs no code of the program's; throws what
+// `found` throws. Precondition: check_objects().
 void each_function(const char* name, Object* module, const FoundFunction& found);
 
-// "package:Class.__init__" and the like, which a pattern names among others: what the interpreter calls at its own
-// times.
+// Is it a name as "package:Class.__init__"? The interpreter calls such functions at times of its own, and a pattern may
+// match them among others.
 bool is_special(const char* name) noexcept;
 
 }  // namespace grape::python

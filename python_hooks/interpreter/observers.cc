@@ -4,45 +4,57 @@
 #include <string_view>
 
 #include "python_hooks/interpreter/code_origin.h"
-#include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/texts.h"
 
 namespace grape::python::state {
 namespace {
 
-// Is `module.name()`, with `argument` if it is one, something else than None and 0?
-bool answers(Object* module, const char* name, long argument = -1) {
-  const Reference function(g_api.PyObject_GetAttrString(module, name));
-  if (!function) return false;
-  const Reference arguments(g_api.PyTuple_New(argument >= 0 ? 1 : 0));
-  if (!arguments) return true;
-  if (argument >= 0) g_api.PyTuple_SetItem(arguments.get(), 0, g_api.PyLong_FromLong(argument));
-  const Reference answer(g_api.PyObject_CallObject(function.get(), arguments.get()));
-  if (!answer) return true;
-  if (answer.get() == g_api._Py_NoneStruct) return false;
-  const bool zero = g_api.PyLong_AsLong(answer.get()) == 0;
+constexpr std::size_t kTools = 6, kCoverageTool = 1;  // of sys.monitoring, from 3.12
+
+// What is asked, references held for good; null: this interpreter has none.
+struct Getters {
+  Object *trace = nullptr, *profile = nullptr;     // sys.gettrace, sys.getprofile
+  Object *tool = nullptr, *tool_events = nullptr;  // sys.monitoring.get_tool, get_events
+  Object* tools[kTools] = {};                      // their argument
+};
+
+Getters make_getters() noexcept {
+  Getters getters;
+  Object* const sys = imported_module("sys");
+  if (sys == nullptr) return getters;
+  getters.trace = g_api.PyObject_GetAttrString(sys, "gettrace");
+  getters.profile = g_api.PyObject_GetAttrString(sys, "getprofile");
+  const Reference monitoring(g_api.PyObject_GetAttrString(sys, "monitoring"));
+  if (monitoring) {
+    getters.tool = g_api.PyObject_GetAttrString(monitoring.get(), "get_tool");
+    getters.tool_events = g_api.PyObject_GetAttrString(monitoring.get(), "get_events");
+    for (std::size_t i = 0; i < kTools; ++i) getters.tools[i] = g_api.PyLong_FromLong(static_cast<long>(i));
+  }
   g_api.PyErr_Clear();
-  return !zero;
+  return getters;
 }
 
-// sys.monitoring's tools, from 3.12. A debugger or a coverage tool may watch single functions, which cannot be asked
-// for; others count while they watch all code.
-bool monitored(Object* sys) {
-  constexpr long kTools = 6, kCoverage = 1;
-  const Reference monitoring(g_api.PyObject_GetAttrString(sys, "monitoring"));
-  if (!monitoring) return false;
-  for (long tool = 0; tool < kTools; ++tool) {
-    if (!answers(monitoring.get(), "get_tool", tool)) continue;
-    if (tool <= kCoverage || answers(monitoring.get(), "get_events", tool)) return true;
+const Getters& getters() noexcept {
+  static const Getters made = make_getters();
+  return made;
+}
+
+bool gives_none(Object* getter, Object* argument = nullptr) noexcept {
+  const Reference answer(g_api.PyObject_CallFunctionObjArgs(getter, argument, nullptr));
+  return answer.get() == g_api._Py_NoneStruct;
+}
+
+// A debugger or a coverage tool may watch single functions, which cannot be asked for; others count while they watch
+// all code.
+bool is_monitored(const Getters& get) noexcept {
+  for (std::size_t i = 0; get.tool != nullptr && get.tool_events != nullptr && i < kTools; ++i) {
+    if (gives_none(get.tool, get.tools[i])) continue;
+    if (i <= kCoverageTool) return true;
+    const Reference events(g_api.PyObject_CallFunctionObjArgs(get.tool_events, get.tools[i], nullptr));
+    if (!events || g_api.PyLong_AsLong(events.get()) != 0) return true;
   }
   return false;
-}
-
-// "a/b/c.py" -> "b/c.py"
-std::string_view last_two_parts(std::string_view path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string_view::npos || slash == 0) return path;
-  const std::size_t before = path.rfind('/', slash - 1);
-  return before == std::string_view::npos ? path : path.substr(before + 1);
 }
 
 std::string place_of(Object* frame, Object* code) {
@@ -55,16 +67,20 @@ std::string place_of(Object* frame, Object* code) {
 
 }  // namespace
 
+Observer observer_of_thread() noexcept {
+  const Getters& get = getters();
+  if (get.trace == nullptr || !gives_none(get.trace)) return Observer::kTracer;
+  if (get.profile == nullptr || !gives_none(get.profile)) return Observer::kProfiler;
+  return is_monitored(get) ? Observer::kMonitor : Observer::kNone;
+}
+
 bool others_observe() noexcept {
-  Object* sys = imported_module("sys");
-  if (sys == nullptr || answers(sys, "gettrace") || answers(sys, "getprofile")) return true;
-  Object* threading = imported_module("threading");
-  Object* dict = threading != nullptr ? module_dict(threading) : nullptr;
+  if (observer_of_thread() != Observer::kNone) return true;
   for (const char* name : {"_trace_hook", "_profile_hook"}) {
-    Object* hook = dict != nullptr ? dict_item(dict, name) : nullptr;
+    Object* hook = module_member("threading", name);
     if (hook != nullptr && hook != g_api._Py_NoneStruct) return true;
   }
-  return monitored(sys);
+  return false;
 }
 
 bool other_threads() noexcept {

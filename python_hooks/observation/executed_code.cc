@@ -7,6 +7,7 @@
 #include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/observers.h"
+#include "python_hooks/interpreter/texts.h"
 #include "python_hooks/observation/executed_code_state.h"
 #include "python_hooks/observation/host_effects.h"
 #include "python_hooks/torch/torch_api.h"
@@ -42,13 +43,6 @@ void refuse(State& state, refusal::Form<count> form, const Parts&... parts) {
   state.refusal = std::move(refusal);
 }
 
-// First of importlib._bootstrap._find_and_load(name, import_).
-std::string name_of_import(Object* name) {
-  char text[128];
-  const std::size_t size = name != nullptr && is_text(name) ? copy_text(name, text, sizeof(text)) : 0;
-  return std::string(text, size);
-}
-
 bool called_by_user() noexcept {
   const Reference frame(g_api.PyThreadState_GetFrame(g_api.PyThreadState_Get()));
   const Reference code(frame ? g_api.PyFrame_GetCode(frame.get()) : nullptr);
@@ -67,6 +61,7 @@ bool hashed_by_address(Object* object) noexcept {
 }
 
 void take_effect(State& state, const HostEffect& effect, Object* first, Object* second) {
+  state.met |= State::bit(effect.kind);
   switch (effect.kind) {
     case EffectKind::kRefused:
     case EffectKind::kPool:
@@ -85,7 +80,8 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
       refuse(state, refusal::calls, effect.name);
       break;
     case EffectKind::kImport:
-      refuse(state, refusal::imports, name_of_import(first));
+      // First of importlib._bootstrap._find_and_load(name, import_).
+      refuse(state, refusal::imports, first != nullptr && is_text(first) ? text_value(first) : std::string());
       break;
     case EffectKind::kFromUsers:
       if (called_by_user()) {
@@ -95,34 +91,16 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
     case EffectKind::kHash:
       if (second != nullptr && hashed_by_address(second) && called_by_user()) refuse(state, refusal::hashes_object);
       break;
-    case EffectKind::kAbstract:
-      state.asks_abstract = true;
-      break;
-    case EffectKind::kThread:
-      state.asks_thread = true;
-      break;
-    case EffectKind::kStorage:
-      state.sees_storages = true;
-      break;
-    case EffectKind::kWeak:
-      state.makes_weak_references = true;
-      break;
-    case EffectKind::kHandled:
-      state.asks_handled = true;
-      break;
     case EffectKind::kLocals:
       state.draws.locals_seen();
-      break;
-    case EffectKind::kDraws:  // see on_draw()
-      break;
-    case EffectKind::kEnvironment:
-      state.reads_environment = true;
       break;
     case EffectKind::kContext:
       if (first != nullptr) keep_once(state.contexts, first);
       break;
     case EffectKind::kLogger:
       if (first != nullptr && state.loggers.size() < State::kMostLoggers) keep(state.loggers, first);
+      break;
+    default:  // that it was met is enough; kDraws: see on_draw()
       break;
   }
 }
@@ -145,7 +123,7 @@ const State::Note* note_code(State& state, const void* frame) {
 // The class of a method's object, or the class itself: what its other attributes are, is part of what was read.
 void note_class(State& state, Object* first) {
   Object* type = is_type(first) ? first : type_of(first);
-  if (state.type_notes.find({type}) != nullptr || !is_heap_type(type)) return;
+  if (state.type_notes.find({type}) != nullptr || !type::is_heap(type)) return;
   keep(state.types, type);
   state.lost = !state.type_notes.put({type}, 1) || state.lost;
 }
@@ -236,8 +214,8 @@ void State::clear() noexcept {
   function_notes.clear();
   type_notes.clear();
   refusal = {};
-  reads_environment = asks_abstract = asks_thread = asks_handled = sees_storages = makes_weak_references = backward =
-      lost = false;
+  met = 0;
+  backward = lost = false;
 }
 
 ExecutedCode::ExecutedCode() : state_(new State) {}
@@ -281,10 +259,8 @@ cache::Digest ExecutedCode::digest() const {
 }
 
 const refusal::Refusal& ExecutedCode::refusal() const noexcept { return state_->refusal; }
-bool ExecutedCode::makes_weak_references() const noexcept { return state_->makes_weak_references; }
-HostDraws* ExecutedCode::unseen_draws() const noexcept {
-  return state_->draws.unseen() ? &state_->draws.draws() : nullptr;
-}
+bool ExecutedCode::makes_weak_references() const noexcept { return state_->has_met(EffectKind::kWeak); }
+HostDraws* ExecutedCode::unseen_draws() const noexcept { return state_->draws.unseen(); }
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 
 }  // namespace grape::python::state

@@ -1,14 +1,14 @@
-// Which Python code ran during an observed call, what it reached for, and the globals and closure cells that it names.
-// Collected by the interpreter's frame evaluation (call_hook.h) and by traps on C functions (traps.h), on the calling
-// thread; only in observed calls. With the GIL.
+// The Python code that ran during an observed call, the host effects that it had, and the globals and closure cells
+// that it names. Collected by the interpreter's frame evaluation (call_hook.h) and by traps on C functions (traps.h),
+// on the calling thread; only in observed calls. With the GIL.
 #pragma once
 
 #include <memory>
 
 #include "compressor/cache/cache.h"
 #include "compressor/refusal/refusal.h"
+#include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/observation/host_draws.h"
 
 namespace grape::python::state {
 

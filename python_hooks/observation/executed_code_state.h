@@ -1,11 +1,11 @@
 // What an observation collects; for the files of this room that make it and read it.
 #pragma once
 
-#include <string>
+#include <cstdint>
 #include <vector>
 
+#include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/flat_map.h"
-#include "python_hooks/observation/draw_watch.h"
 #include "python_hooks/observation/executed_code.h"
 #include "python_hooks/observation/traps.h"
 
@@ -41,12 +41,9 @@ struct ExecutedCode::State {
 
   std::vector<Object*> contexts;  // references, each once: the context variables that were read or set
 
-  bool reads_environment = false;
-  bool asks_abstract = false;  // is a class, or an object's, below an abstract one?
-  bool asks_thread = false;    // which thread is it?
-  bool sees_storages = false;  // how much memory is behind a tensor
-  bool asks_handled = false;   // which exception is handled?
-  bool makes_weak_references = false;
+  static constexpr std::uint32_t bit(EffectKind kind) noexcept { return 1U << static_cast<unsigned>(kind); }
+  bool has_met(EffectKind kind) const noexcept { return (met & bit(kind)) != 0; }
+  std::uint32_t met = 0;  // the kinds of effects, by bits
   bool backward = false;  // refused for a backward pass
   bool lost = false;      // something could not be noted
   refusal::Refusal refusal;

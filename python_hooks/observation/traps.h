@@ -1,6 +1,6 @@
-// Tells when certain C functions of the interpreter or of extensions are called, by whichever way (also from C: map,
-// functools.partial, callbacks). While armed, the pointer through which a function is called leads to one of ours,
-// which tells and then calls the function itself. With the GIL.
+// Reports calls of certain C functions of the interpreter and of extensions, wherever they are called from (also from
+// C: map, functools.partial, callbacks). While armed, the pointer through which a function is called leads to one of
+// ours, which reports the call and then calls the function itself. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -36,18 +36,18 @@ struct HostEffect {
   EffectKind kind;
 };
 
-// Set on a thread whose calls are to be told of.
+// Set on a thread whose calls are to be reported.
 extern __thread bool t_observing;
-// Told on such a thread, before the call, with the C function's first two arguments: of methods, slots and getters the
-// object comes first; of a module's function the module, then the argument if it takes just one.
+// Called on such a thread before the call, with the C function's first two arguments. For methods, slots and getters
+// the object comes first; for a module's function the module, then the argument if the function takes just one.
 void on_effect(const HostEffect& effect, void* first, void* second) noexcept;
 
-// Told on such a thread, after a call of kind kDraws, with the place that its trap was added for: what it was called
-// with (keywords: may be null), and what it returned (null: it raised).
+// Called on such a thread after a call of kind kDraws. place: its trap's. keywords: may be null. result: null if the
+// call raised.
 void on_draw(const void* place, void* arguments, void* keywords, void* result) noexcept;
 
-// From now on the function behind `*place` is one that is told of; a place that is known already stays as it is.
-// False: there is no room. `place`: writable as long as the process lives.
+// Reports calls of the function behind `*place` from now on, as `effect`. A place that is known already keeps its first
+// effect. False: there is no room. `place`: writable as long as the process lives.
 bool add_trap(void** place, const HostEffect& effect) noexcept;
 
 // How often functions of kind kPool, or kSetting, were called, by any thread, in observed calls and between them.
@@ -55,7 +55,7 @@ std::uint64_t pool_changes() noexcept;
 std::uint64_t setting_changes() noexcept;
 std::uint64_t setting_changes_of_others() noexcept;  // than this thread
 
-// Between these calls the traps tell. They nest.
+// Between these calls the traps report. They nest.
 void arm_traps() noexcept;
 void disarm_traps() noexcept;
 

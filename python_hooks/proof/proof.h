@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "compressor/program/padding.h"
-#include "python_hooks/observation/host_draws.h"
+#include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/replay/call.h"
 #include "shim/observation/region_sink.h"
 #include "shim/replay/shadow.h"

@@ -7,7 +7,7 @@
 namespace grape::python {
 namespace {
 
-constexpr int kFileInput = 257, kNoArguments = 4;
+constexpr int kNoArguments = 4;
 constexpr std::size_t kMinimumCalls = 30;
 
 // Frames of many kinds, each of which asks for a comparison.
@@ -135,24 +135,17 @@ MethodDefinition g_method = {"check", reinterpret_cast<void*>(compare_now), kNoA
 
 // False: an exception is set.
 bool run_source() {
-  Object* code = g_api.Py_CompileString(kSource, "<grape: check of frames>", kFileInput);
   Object* globals = g_api.PyDict_New();
   Object* check = g_api.PyCFunction_NewEx(&g_method, nullptr, nullptr);
-  Object* name = g_api.PyUnicode_FromString("grape");
   Object* result = nullptr;
-  if (code != nullptr && globals != nullptr && check != nullptr && name != nullptr &&
-      g_api.PyDict_SetItemString(globals, "__builtins__", g_api.PyEval_GetBuiltins()) == 0 &&
-      g_api.PyDict_SetItemString(globals, "__name__", name) == 0 &&
-      g_api.PyDict_SetItemString(globals, "check", check) == 0) {
-    result = g_api.PyEval_EvalCode(code, globals, globals);
+  if (globals != nullptr && check != nullptr && g_api.PyDict_SetItemString(globals, "check", check) == 0) {
+    result = run_text(kSource, globals, "<grape: check of frames>");
   }
-  Object *type, *value, *traceback;
-  g_api.PyErr_Fetch(&type, &value, &traceback);
+  const KeepException keep;
   if (globals != nullptr) g_api.PyDict_Clear(globals);  // its functions refer to it
-  for (Object* object : {code, globals, check, name, result}) {
+  for (Object* object : {globals, check, result}) {
     if (object != nullptr) g_api.Py_DecRef(object);
   }
-  g_api.PyErr_Restore(type, value, traceback);
   return result != nullptr;
 }
 

@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "python_hooks/interpreter/texts.h"
 #include "python_hooks/scopes/python_thread.h"
 #include "shim/record/thread_log.h"
 
@@ -17,14 +18,6 @@ bool is_torch(std::string_view file) {
 bool is_standard(std::string_view file) {
   if (file.substr(0, 8) == "<frozen ") return true;
   return contains(file, "/lib/python3") && !contains(file, "-packages/");
-}
-
-// "a/b/c.py" -> "b/c.py"
-std::string_view last_two_parts(std::string_view path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string_view::npos || slash == 0) return path;
-  const std::size_t before = path.rfind('/', slash - 1);
-  return before == std::string_view::npos ? path : path.substr(before + 1);
 }
 
 }  // namespace
@@ -58,7 +51,7 @@ const FrameNames::Code* FrameNames::code_of(const Frame& frame) const noexcept {
 std::string FrameNames::text_of(const Frame& frame) const {
   const Code* code = code_of(frame);
   if (code == nullptr) return {};
-  return std::string(last_two_parts(code->file)) + ":" + std::to_string(frame.line) + " in " + code->function;
+  return std::string(state::last_two_parts(code->file)) + ":" + std::to_string(frame.line) + " in " + code->function;
 }
 
 std::string FrameNames::place(std::uint32_t id) const {

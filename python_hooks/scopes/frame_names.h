@@ -1,5 +1,5 @@
-// What a thread's frame ids stand for, kept so that a message can name a line without a trace. Only in mode replay: a
-// stack tree that writes a trace alone needs none of it. Belongs to one thread.
+// The code and line of each frame id of a thread, so that messages can name a place without a trace. Kept in mode
+// replay only. Belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,8 @@ class FrameNames {
   void add_code(std::uint32_t code, std::string_view file, std::string_view function) noexcept;
   void add_frame(std::uint32_t frame, std::uint32_t parent, std::uint32_t code, int line) noexcept;
 
-  // "models/net.py:12 in Net.forward": the innermost frame whose code is neither the standard library's nor PyTorch's
-  // own; where PyTorch's Python code lies between, that is named too, behind it. Empty: not known. May throw
-  // std::bad_alloc.
+  // "models/net.py:12 in Net.forward": the innermost frame outside of the standard library and of PyTorch. If it called
+  // into PyTorch's Python code, the innermost frame of that follows. Empty: not known. May throw std::bad_alloc.
   std::string place(std::uint32_t frame) const;
 
  private:
@@ -37,7 +36,7 @@ class FrameNames {
   std::vector<Frame> frames_;
 };
 
-// The same of a frame id in the calling thread's log; empty: not known. With or without the GIL.
+// FrameNames::place() of a frame id in the calling thread's log; empty: not known. With or without the GIL.
 std::string place_of_frame(std::uint32_t frame) noexcept;
 
 }  // namespace grape::python

@@ -13,7 +13,7 @@ namespace grape::python {
 extern std::atomic<bool> g_frames_checked;
 void allow_frames() noexcept;
 
-// What the straight way to a stack reads of the interpreter's layout; every other case takes the careful one.
+// The offsets that the fast way to a stack needs (straight_stack() in frames.cc); all other cases take the careful way.
 struct Straight {
   std::atomic<bool> open{false};  // frames are read, whole stacks wanted, and the frames are no objects (from 3.11 on)
   bool through_cframe;
@@ -37,8 +37,8 @@ std::size_t read_frames(RawFrame* out, std::size_t most) noexcept;
 // The frame that is calling out of Python now, in a hook; null: not known. As in WaitingFrame.
 const char* waiting_frame() noexcept;
 
-// The same way through the frames as read_frames(), but every address is asked for before it is followed. False: the
-// way leads out of mapped memory or to something that is no code, so the layout is not this interpreter's.
+// Walks the frames as read_frames() does, but asks whether each address is mapped before it follows it. False: a frame
+// lies outside of mapped memory or has no code object, so the layout is not this interpreter's.
 bool frames_are_sensible() noexcept;
 
 enum class FrameCheck {
@@ -48,8 +48,8 @@ enum class FrameCheck {
   kRaised,   // a signal handler of the program raised its exception in between; it is set
 };
 
-// With the GIL, no exception set: compares what read_frames() and the line tables give with the public API, on the
-// current stack and in code that is run for it (generators, comprehensions, lambdas, class bodies).
+// Compares the results of read_frames() and the line tables with the public API, on the current stack and in code that
+// it runs (generators, comprehensions, lambdas, class bodies). With the GIL, no exception set.
 FrameCheck check_frames() noexcept;
 
 }  // namespace grape::python

@@ -3,27 +3,13 @@
 namespace grape::python {
 namespace {
 
-int signed_byte(std::uint8_t value) { return static_cast<std::int8_t>(value); }
-
-// 3.9: pairs of an address step and a signed line step.
-int line_in_pairs(const std::uint8_t* table, std::size_t bytes, int first_line, std::int64_t offset) {
-  int line = first_line;
-  std::int64_t address = 0;
-  for (std::size_t i = 0; i + 1 < bytes; i += 2) {
-    address += table[i];
-    if (address > offset) break;
-    line += signed_byte(table[i + 1]);
-  }
-  return line;
-}
-
 // 3.10: pairs of a range's length and its signed line step; -128: the range has no line.
 int line_in_ranges(const std::uint8_t* table, std::size_t bytes, int first_line, std::int64_t offset) {
   int line = first_line;
   std::int64_t end = 0;
   for (std::size_t i = 0; i + 1 < bytes; i += 2) {
     end += table[i];
-    const int step = signed_byte(table[i + 1]);
+    const auto step = static_cast<std::int8_t>(table[i + 1]);
     if (step != -128) line += step;
     if (offset < end) return step == -128 ? -1 : line;
   }
@@ -70,15 +56,8 @@ int line_in_locations(const std::uint8_t* table, std::size_t bytes, int first_li
 int line_of(LineFormat format, const std::uint8_t* table, std::size_t bytes, int first_line,
             std::int64_t offset) noexcept {
   if (offset < 0) return first_line;
-  switch (format) {
-    case LineFormat::kPairs:
-      return line_in_pairs(table, bytes, first_line, offset);
-    case LineFormat::kRanges:
-      return line_in_ranges(table, bytes, first_line, offset);
-    case LineFormat::kLocations:
-      return line_in_locations(table, bytes, first_line, offset);
-  }
-  return -1;
+  return format == LineFormat::kRanges ? line_in_ranges(table, bytes, first_line, offset)
+                                       : line_in_locations(table, bytes, first_line, offset);
 }
 
 }  // namespace grape::python

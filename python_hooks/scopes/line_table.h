@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "python_hooks/interpreter/cpython.h"
-
 namespace grape::python {
+
+enum class LineFormat { kRanges, kLocations };  // 3.10 (PEP 626); from 3.11
 
 // The line of the instruction at `offset` bytes in the code; -1: it belongs to none. A negative offset (nothing was
 // executed yet) gives the first line.

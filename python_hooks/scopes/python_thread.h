@@ -1,4 +1,4 @@
-// What this room keeps for each recorded thread, in its log.
+// The state of a recorded thread that this room keeps in the thread's log.
 #pragma once
 
 #include "python_hooks/interpreter/flat_map.h"
@@ -17,7 +17,8 @@ struct KnownScope {
   std::uint32_t version = 0;
   std::uint32_t id = 0;
   std::uint32_t epoch = 0;
-  // What finding the scope will touch that was opened after this one the last time. Asked for ahead, never followed.
+  // Memory that finding the next scope will touch, as it was opened after this one the last time. Prefetched, never
+  // followed.
   const void* next[2] = {};
 };
 

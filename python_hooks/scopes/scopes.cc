@@ -33,13 +33,6 @@ void publish_backward() {
   g_backward.store(same ? first : 0, std::memory_order_release);
 }
 
-std::size_t put_text(std::uint64_t* words, const char* text, std::size_t bytes) {
-  const std::size_t count = trace::words_for(bytes);
-  if (count != 0) words[count - 1] = 0;
-  std::memcpy(words, text, bytes);
-  return count;
-}
-
 // 0: no room for the definition.
 std::uint32_t define(record::ThreadLog& log, PythonThread& thread, const ScopeEntry& entry) {
   const char* name = entry.name != nullptr ? entry.name : "";

@@ -10,12 +10,13 @@
 
 namespace grape::python {
 
-// Something that can be called, known to the process. Never freed; taken over when its address is used again.
+// Something that can be called: a module, an optimizer, a function. Never freed; stands for another object when the
+// address is used again.
 struct ScopeEntry {
   const void* address = nullptr;
   Object* reference = nullptr;  // weak; null: the object lives for good
   trace::ScopeKind kind = trace::ScopeKind::kModule;
-  std::uint32_t version = 1;  // bumped when what the threads have written down no longer holds
+  std::uint32_t version = 1;  // bumped when the definitions in the threads' logs no longer hold
   std::uint32_t walk = 0;     // modules: the last walk through a root that met it; 0: none did
   std::uint32_t misses = 0;   // roots: unknown modules that were called under it
   bool excluded = false;      // by GRAPE_EXCLUDE

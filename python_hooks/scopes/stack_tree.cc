@@ -22,7 +22,7 @@ constexpr std::size_t kMaxText = 2048;  // of a file name or a qualified name, i
 std::int64_t offset_in(const RawFrame& frame) {
   if (g_layout.frame_objects) {
     const int number = static_cast<int>(frame.instruction);
-    return number < 0 ? -1 : std::int64_t{number} * g_layout.instruction_unit;
+    return number < 0 ? -1 : std::int64_t{number} * 2;
   }
   const auto offset = static_cast<std::int64_t>(frame.instruction - frame.code - g_layout.code_instructions);
   return offset < 0 ? -1 : offset;
@@ -37,8 +37,9 @@ bool incomplete(const RawFrame& frame, std::int64_t offset) {
 
 int line_at(const Object* code, std::int64_t offset) {
   const Object* table = field<Object*>(code, g_layout.code_lines);
-  const int line = line_of(g_layout.line_format, bytes_data(table), bytes_size(table),
-                           field<int>(code, g_layout.code_first_line), offset);
+  const auto format = g_layout.frame_objects ? LineFormat::kRanges : LineFormat::kLocations;
+  const int line =
+      line_of(format, bytes_data(table), bytes_size(table), field<int>(code, g_layout.code_first_line), offset);
   return line > 0 ? line : 0;
 }
 
@@ -46,14 +47,6 @@ std::uint64_t hash_of(const RawFrame* frames, std::size_t count) {
   std::uint64_t hash = kNoFrames;
   for (std::size_t i = 0; i < count; ++i) hash = hash_with(hash, frames[i]);
   return hash;
-}
-
-// Copies text into whole words, the rest zeroed. Returns the words.
-std::size_t put_text(std::uint64_t* words, const char* text, std::size_t bytes) {
-  const std::size_t count = trace::words_for(bytes);
-  if (count != 0) words[count - 1] = 0;
-  std::memcpy(words, text, bytes);
-  return count;
 }
 
 }  // namespace

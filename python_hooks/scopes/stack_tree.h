@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 
 #include "python_hooks/interpreter/cpython.h"
@@ -12,9 +13,17 @@
 
 namespace grape::python {
 
+// Copies text into whole words of an event, the rest zeroed. Returns the words.
+inline std::size_t put_text(std::uint64_t* words, const char* text, std::size_t bytes) noexcept {
+  const std::size_t count = trace::words_for(bytes);
+  if (count != 0) words[count - 1] = 0;
+  std::memcpy(words, text, bytes);
+  return count;
+}
+
 constexpr std::size_t kMaxDepth = 512;  // deeper stacks lose their outermost frames
 
-// A frame as read: the code object's address, and the instruction's address (3.9, 3.10: its number).
+// A frame as read: the code object's address, and the instruction's address (3.10: its number).
 struct RawFrame {
   std::uintptr_t code;
   std::uintptr_t instruction;

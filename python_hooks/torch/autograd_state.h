@@ -1,7 +1,7 @@
-// What autograd notes of a tensor, and of a thread. One list for all who ask: the walk's signature and the guards take
-// the facts, observed calls the marks before and after. A replay repeats none of it, so a call that moves any of it is
-// not replayed. Read from PyTorch's own notes (torch/csrc/autograd/variable.h), whose places are found and checked when
-// torch is loaded (torch_autograd.cc). With the GIL; nothing here runs Python code of the program's.
+// Autograd's state of a tensor and of a thread. Signatures and guards use the facts; observed calls compare the marks
+// before and after. A replay does not repeat changes of this state, so a call that makes any is not replayed. Read from
+// AutogradMeta (torch/csrc/autograd/variable.h), whose layout is found and checked when torch is loaded
+// (torch_autograd.cc). With the GIL; nothing here runs Python code of the program's.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace grape::python::state {
 
-// What decides how autograd treats a tensor. Equal facts: code that works on it meets the same errors and rules.
+// They decide how autograd treats a tensor. Tensors with equal facts meet the same rules and errors.
 enum AutogradFact : std::uint32_t {
   kRequiresGrad = 1,
   kHasGradFn = 2,    // it is no leaf
@@ -22,8 +22,8 @@ enum AutogradFact : std::uint32_t {
 };
 std::uint32_t autograd_facts(Object* plain_tensor) noexcept;
 
-// Everything that autograd notes of a tensor, to be compared with the same tensor's later. What is left out shows
-// nowhere: the node that adds up a leaf's gradients, which is made when it is first needed.
+// All of autograd's state of a tensor, to be compared with a later mark of the same tensor. Leaves out one thing that
+// shows nowhere: the node that adds up a leaf's gradients, which is made when it is first needed.
 struct AutogradMark {
   std::uint64_t grad_fn = 0, sequence = 0;  // the node that made it, and that node's number: addresses are used again
   std::uint64_t grad = 0;                   // identity of its .grad; 0: none
@@ -36,7 +36,7 @@ struct AutogradMark {
 };
 AutogradMark autograd_mark(Object* plain_tensor) noexcept;
 
-// The first thing that differs: a refusal of whatever tensor it is; none: nothing.
+// The first difference, as a refusal whose part is the tensor's name; none: they are equal.
 refusal::Form<1> autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept;
 
 // The mark of a tensor, and of what it is a view of: work on a view moves what autograd notes of its base.
@@ -45,7 +45,7 @@ class AutogradNotes {
   AutogradNotes() = default;
   explicit AutogradNotes(Object* plain_tensor) noexcept;  // as it is now; asks Python of a view
 
-  // What moved since then, as above. `plain_tensor`: the same one; null: it is gone.
+  // The first change since construction, as above. `plain_tensor`: the same tensor; null: it is gone.
   refusal::Form<1> moved(Object* plain_tensor) const noexcept;
 
  private:
@@ -53,8 +53,8 @@ class AutogradNotes {
   Strong base_;  // a weak reference
 };
 
-// May a view of results be made anew by as_strided() in the present mode? That makes a view like `view` but for what
-// autograd notes of its making: errors of later in-place work depend on it. Asks Python.
+// Is `made_anew`, a view that as_strided() made, of the same kind as `view` to autograd? Errors of later in-place work
+// depend on how a view was made. Asks Python.
 bool same_kind_of_view(Object* view, Object* made_anew) noexcept;
 
 // Is there a tensor that requires grad in what a call returned? Looks into tuples, lists, dictionaries and the
@@ -68,8 +68,8 @@ std::uint8_t autograd_modes() noexcept;
 bool saved_tensors_hooks_active() noexcept;
 bool saved_tensors_hooks_allowed() noexcept;  // false inside of torch.autograd.graph.disable_saved_tensors_hooks
 
-// How many nodes of autograd's graph this thread has made. The order in which gradients are added up depends on it,
-// where nodes of several threads meet: a replay counts on as the call did, though it makes none.
+// How many nodes of autograd's graph this thread has made. The order in which gradients are added up depends on it if
+// nodes of several threads meet. A replay makes none, but counts as many as the call made.
 std::uint64_t autograd_nodes() noexcept;
 void count_autograd_nodes(std::uint64_t made) noexcept;
 

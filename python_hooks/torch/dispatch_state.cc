@@ -1,29 +1,23 @@
 // The switches beside arguments and modules that decide which kernels run.
 #include <initializer_list>
 
+#include "python_hooks/interpreter/observers.h"
 #include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/torch/dispatch_writer.h"
 #include "python_hooks/torch/torch_switches.h"
 #include "python_hooks/torch/torch_symbols.h"
-#include "shim/lifecycle/elf_lookup.h"
 
 namespace grape::python::state {
 namespace {
 
 constexpr std::int8_t kCpu = 0, kCuda = 1;
 
-constexpr long kMonitoringTools = 6, kCoverageTool = 1;
-
 // What is called for each state, references held for good.
 struct Getters {
   Object* cuda_dict = nullptr;                               // torch.cuda's
   Object* initialized = nullptr;                             // "_initialized"
   Object *forward_dict = nullptr, *forward_level = nullptr;  // torch.autograd.forward_ad's, "_current_level"
-  Object *device = nullptr, *stream = nullptr, *mode_at = nullptr, *device_mode = nullptr, *trace = nullptr,
-         *profile = nullptr;
-  Object* zero = nullptr;                                  // (0,)
-  Object *monitor = nullptr, *monitored_events = nullptr;  // sys.monitoring's get_tool and get_events, from 3.12 on
-  Object* tools[kMonitoringTools] = {};                    // their arguments
+  Object *device = nullptr, *stream = nullptr, *mode_at = nullptr, *device_mode = nullptr;
 };
 
 Object* held(Object* object) noexcept {
@@ -43,20 +37,6 @@ Getters make_getters() noexcept {
   getters.stream = held(module_member("torch._C", "_cuda_getCurrentRawStream"));
   getters.mode_at = held(module_member("torch._C", "_get_function_stack_at"));
   getters.device_mode = held(module_member("torch.utils._device", "DeviceContext"));
-  getters.trace = held(module_member("sys", "gettrace"));
-  getters.profile = held(module_member("sys", "getprofile"));
-  Object* sys = imported_module("sys");
-  Object* monitoring = sys != nullptr ? g_api.PyObject_GetAttrString(sys, "monitoring") : nullptr;
-  if (monitoring != nullptr) {
-    getters.monitor = g_api.PyObject_GetAttrString(monitoring, "get_tool");
-    getters.monitored_events = g_api.PyObject_GetAttrString(monitoring, "get_events");
-    for (long tool = 0; tool < kMonitoringTools; ++tool) {
-      getters.tools[tool] = tuple_of(g_api.PyLong_FromLong(tool), nullptr);
-    }
-  }
-  getters.zero = g_api.PyTuple_New(1);
-  Object* number = g_api.PyNumber_Index(g_api._Py_FalseStruct);
-  if (getters.zero != nullptr && number != nullptr) g_api.PyTuple_SetItem(getters.zero, 0, number);
   g_api.PyErr_Clear();
   return getters;
 }
@@ -66,6 +46,12 @@ const Getters& getters() noexcept {
   return made;
 }
 
+// function(argument), a new reference; null: it raised.
+Object* call_with(Object* function, long argument) noexcept {
+  const Reference number(g_api.PyLong_FromLong(argument));
+  return number ? g_api.PyObject_CallFunctionObjArgs(function, number.get(), nullptr) : nullptr;
+}
+
 // torch.set_default_device is a mode, too; any other mode sees every call of torch.
 bool put_function_modes(DispatchWriter& writer, refusal::Form<0>& refusal) noexcept {
   const std::int64_t modes = g_torch.function_modes();
@@ -73,9 +59,7 @@ bool put_function_modes(DispatchWriter& writer, refusal::Form<0>& refusal) noexc
   writer.put(static_cast<std::uint8_t>(g_torch.functions_disabled()));
   if (modes == 0) return true;
   const Getters& get = getters();
-  const Reference mode(modes == 1 && get.mode_at != nullptr && get.zero != nullptr
-                           ? g_api.PyObject_CallObject(get.mode_at, get.zero)
-                           : nullptr);
+  const Reference mode(modes == 1 && get.mode_at != nullptr ? call_with(get.mode_at, 0) : nullptr);
   if (mode && is_exactly(mode.get(), get.device_mode)) {
     Object* attributes = instance_dict(mode.get());
     Object* device = attributes != nullptr ? dict_item(attributes, "device") : nullptr;
@@ -144,9 +128,7 @@ struct Place {
 // As torch's own functions tell it. False: they do not.
 bool stream_by_python(const Getters& get, std::int32_t device, std::uint64_t& out) noexcept {
   int overflow = 0;
-  const Reference arguments(tuple_of(g_api.PyLong_FromLong(device), nullptr));
-  const Reference stream(arguments ? g_api.PyObject_CallObject(get.stream, arguments.get()) : nullptr);
-  g_api.PyErr_Clear();
+  const Reference stream(call_with(get.stream, device));
   if (!stream) return false;
   out = static_cast<std::uint64_t>(g_api.PyLong_AsLongLongAndOverflow(stream.get(), &overflow));
   return true;
@@ -155,7 +137,6 @@ bool stream_by_python(const Getters& get, std::int32_t device, std::uint64_t& ou
 bool place_by_python(const Getters& get, Place& out) noexcept {
   int overflow = 0;
   const Reference number(g_api.PyObject_CallObject(get.device, nullptr));
-  g_api.PyErr_Clear();
   if (!number) return false;
   out.device = static_cast<std::int32_t>(g_api.PyLong_AsLongLongAndOverflow(number.get(), &overflow));
   return stream_by_python(get, out.device, out.stream);
@@ -183,12 +164,10 @@ bool place_directly(const PlaceFunctions& functions, Place& out) noexcept {
 
 PlaceFunctions find_place_functions(const Getters& get) noexcept {
   PlaceFunctions found;
-  for (const char* symbol : {"_ZN3c104cuda9GetDeviceEPa", "_ZN3c104cuda9GetDeviceEPi"}) {
-    void* device = lifecycle::symbol_in("libc10_cuda.so", symbol);
-    if (found.device == nullptr) found.device = reinterpret_cast<int (*)(void*)>(device);
+  if (!find_function(found.device, "libc10_cuda.so", "_ZN3c104cuda9GetDeviceEPa")) {
+    find_function(found.device, "libc10_cuda.so", "_ZN3c104cuda9GetDeviceEPi");
   }
-  found.stream = reinterpret_cast<int (*)(std::int32_t, void**)>(
-      lifecycle::symbol_in("libtorch_cuda.so", "aoti_torch_get_current_cuda_stream"));
+  find_function(found.stream, "libtorch_cuda.so", "aoti_torch_get_current_cuda_stream");
   Place said, read;
   if (found.stream == nullptr || !place_by_python(get, said)) return {};
   return place_directly(found, read) && read == said ? found : PlaceFunctions{};
@@ -223,45 +202,19 @@ bool put_device(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& re
   return true;
 }
 
-// Does `getter` (of the thread's trace or profile function) answer with one?
-bool is_set(Object* getter) noexcept {
-  if (getter == nullptr) return false;
-  const Reference function(g_api.PyObject_CallObject(getter, nullptr));
-  return function && function.get() != g_api._Py_NoneStruct;
-}
-
-// A debugger or a coverage tool may watch single functions, which cannot be asked for; others count while they watch
-// all code, as in observers.cc.
-bool is_monitored(const Getters& get) noexcept {
-  if (get.monitor == nullptr || get.monitored_events == nullptr) return false;
-  for (long tool = 0; tool < kMonitoringTools; ++tool) {
-    if (get.tools[tool] == nullptr) continue;
-    const Reference name(g_api.PyObject_CallObject(get.monitor, get.tools[tool]));
-    if (!name || name.get() == g_api._Py_NoneStruct) continue;
-    if (tool <= kCoverageTool) return true;
-    const Reference events(g_api.PyObject_CallObject(get.monitored_events, get.tools[tool]));
-    if (events && g_api.PyLong_AsLong(events.get()) != 0) return true;
-  }
-  return false;
+// None: nobody traces or profiles this thread.
+refusal::Form<0> refusal_of(Observer observer) noexcept {
+  if (observer == Observer::kTracer) return refusal::line_tracer;
+  if (observer == Observer::kProfiler) return refusal::call_profiler;
+  return observer == Observer::kMonitor ? refusal::code_monitor : refusal::Form<0>();
 }
 
 bool take(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& refusal) noexcept {
   const KeepException keep;
   fetch_switches();
-  const Getters& get = getters();
   if (!put_modes(writer, out, refusal) || !put_device(writer, out, refusal)) return false;
-  if (is_set(get.trace)) {
-    refusal = refusal::line_tracer;
-    return false;
-  }
-  if (is_set(get.profile)) {
-    refusal = refusal::call_profiler;
-    return false;
-  }
-  if (is_monitored(get)) {
-    refusal = refusal::code_monitor;
-    return false;
-  }
+  refusal = refusal_of(observer_of_thread());
+  if (refusal) return false;
   put_switches(writer);
   if (writer.full()) refusal = refusal::too_many_switches;
   return !writer.full();

@@ -102,13 +102,10 @@ std::int32_t complex_of(std::int32_t type) noexcept {
 }
 constexpr std::int64_t kMostPairDimensions = 16;
 
-// `function` may be null. Null: it raised.
+// `function` may be null. Null: it raised, which is cleared.
 Object* call_with(Object* function, Object* argument) noexcept {
-  if (function == nullptr) return nullptr;
-  g_api.Py_IncRef(argument);
-  const Reference arguments(tuple_of(argument, nullptr));
-  if (!arguments) return nullptr;
-  Object* const result = g_api.PyObject_CallObject(function, arguments.get());
+  Object* const result =
+      function != nullptr ? g_api.PyObject_CallFunctionObjArgs(function, argument, nullptr) : nullptr;
   if (result == nullptr) g_api.PyErr_Clear();
   return result;
 }
@@ -122,20 +119,12 @@ bool has_form(const TensorView& view, std::int64_t dimensions, const std::int64_
 // base.as_strided(); null: it raised.
 Object* strided(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
                 std::int64_t offset) noexcept {
-  const Reference arguments(g_api.PyTuple_New(4));
-  Object* const parts[] = {base, tuple_of(dimensions, sizes), tuple_of(dimensions, strides),
-                           g_api.PyLong_FromLong(static_cast<long>(offset))};
-  g_api.Py_IncRef(base);
-  bool whole = static_cast<bool>(arguments);
-  for (std::ptrdiff_t i = 0; i < 4; ++i) {
-    whole = whole && parts[i] != nullptr;
-    if (arguments) {
-      g_api.PyTuple_SetItem(arguments.get(), i, parts[i]);  // takes it, also a null
-    } else if (parts[i] != nullptr) {
-      g_api.Py_DecRef(parts[i]);
-    }
-  }
-  Object* const view = whole ? g_api.PyObject_CallObject(g_torch.as_strided, arguments.get()) : nullptr;
+  const Reference size(tuple_of(dimensions, sizes)), stride(tuple_of(dimensions, strides));
+  const Reference start(g_api.PyLong_FromLong(static_cast<long>(offset)));
+  Object* const view =
+      size && stride && start
+          ? g_api.PyObject_CallFunctionObjArgs(g_torch.as_strided, base, size.get(), stride.get(), start.get(), nullptr)
+          : nullptr;
   if (view == nullptr) g_api.PyErr_Clear();
   return view;
 }
@@ -160,9 +149,7 @@ bool requires_grad(Object* tensor) noexcept { return g_torch.requires_grad(impl_
 bool gradients_enabled() noexcept { return !g_torch.loaded || g_torch.aoti_torch_grad_mode_is_enabled(); }
 
 long owners_of_tensor(Object* plain_tensor) noexcept {
-  const Reference count_owners(g_api.PyObject_GetAttrString(plain_tensor, "_use_count"));
-  const Reference owners(count_owners ? g_api.PyObject_CallObject(count_owners.get(), nullptr) : nullptr);
-  if (!owners) g_api.PyErr_Clear();
+  const Reference owners(g_api.PyObject_CallMethod(plain_tensor, "_use_count", nullptr));
   return owners ? g_api.PyLong_AsLong(owners.get()) : -1;
 }
 

@@ -156,9 +156,12 @@ bool take_portable_dispatch_state(DispatchState& out) noexcept;
 // The device's default generator. False: not known.
 bool random_state(std::int32_t device, std::uint64_t& seed, std::uint64_t& offset) noexcept;
 bool set_random_offset(std::int32_t device, std::uint64_t offset) noexcept;
-// A hash over the states of Python's `random` and NumPy's global generator (if imported).
-std::uint64_t python_random_hash() noexcept;
-// Is it Python's or NumPy's of these? Functions like random.random are methods of theirs.
-bool is_hashed_generator(Object* object) noexcept;
+// Python's and NumPy's global generators, borrowed; null: not imported. Functions like random.random are methods of
+// theirs.
+Object* python_generator() noexcept;
+Object* numpy_generator() noexcept;
+inline bool is_hashed_generator(Object* object) noexcept {
+  return object == python_generator() || object == numpy_generator();
+}
 
 }  // namespace grape::python::state

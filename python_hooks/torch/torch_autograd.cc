@@ -11,7 +11,6 @@
 #include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/torch/torch_symbols.h"
-#include "shim/lifecycle/elf_lookup.h"
 
 namespace grape::python::state {
 namespace {
@@ -81,28 +80,18 @@ bool number_is(Object* facts, Fact fact, Number number) noexcept {
 template <typename Right>
 std::size_t place_where(Object* tensors, Object* facts, std::size_t step, Right right,
                         std::size_t first = sizeof(void*), std::size_t end = kNotesBytes) noexcept {
-  std::size_t found = 0;
-  for (std::size_t offset = first; offset < end; offset += step) {
-    bool all = true;
-    for (std::size_t i = 0; i < item_count(tensors) && all; ++i) {
-      all = right(notes_of(list_data(tensors)[i]) + offset, list_data(facts)[i]);
-    }
-    if (!all) continue;
-    if (found != 0) return 0;
-    found = offset;
-  }
-  return found;
+  return only_place(first, end, step, [&](std::size_t offset) {
+    return for_all(
+        tensors, [&](Object* tensor, std::size_t i) { return right(notes_of(tensor) + offset, list_data(facts)[i]); });
+  });
 }
 
 bool notes_are_readable(Object* tensors, std::size_t bytes) noexcept {
   const CarefulReader reader;
-  for (std::size_t i = 0; i < item_count(tensors); ++i) {
-    const char* notes = notes_of(list_data(tensors)[i]);
-    if (notes == nullptr || reinterpret_cast<std::uintptr_t>(notes) % 8 != 0 || !reader.readable(notes, bytes)) {
-      return false;
-    }
-  }
-  return true;
+  return for_all(tensors, [&](Object* tensor, std::size_t) {
+    const char* notes = notes_of(tensor);
+    return notes != nullptr && reinterpret_cast<std::uintptr_t>(notes) % 8 == 0 && reader.readable(notes, bytes);
+  });
 }
 
 Object* node_object(Object* facts) noexcept {
@@ -151,21 +140,14 @@ bool find_view_version(Object* views, Object* versions) noexcept {
 // Where a node keeps its number.
 bool find_sequence(Object* facts) noexcept {
   constexpr std::size_t kNodeBytes = 64;
-  int found = 0;
-  for (std::size_t offset = sizeof(void*); offset < kNodeBytes; offset += sizeof(std::uint64_t)) {
-    bool right = true;
-    for (std::size_t i = 0; i < item_count(facts) && right; ++i) {
-      Object* object = node_object(list_data(facts)[i]);
-      if (object == nullptr) continue;
-      const auto number =
-          static_cast<std::int64_t>(g_api.PyLong_AsLong(tuple_item(tuple_item(list_data(facts)[i], kNode), 1)));
-      right = field<std::int64_t>(field<const char*>(object, kObjectNode), offset) == number;
-    }
-    if (!right) continue;
-    g_places.sequence = offset;
-    ++found;
-  }
-  return found == 1;
+  g_places.sequence = only_place(sizeof(void*), kNodeBytes, sizeof(std::uint64_t), [facts](std::size_t offset) {
+    return for_all(facts, [offset](Object* fact, std::size_t) {
+      Object* object = node_object(fact);
+      return object == nullptr || field<std::int64_t>(field<const char*>(object, kObjectNode), offset) ==
+                                      g_api.PyLong_AsLong(tuple_item(tuple_item(fact, kNode), 1));
+    });
+  });
+  return g_places.sequence != 0;
 }
 
 // In a tensor's object, behind its handle.
@@ -181,11 +163,11 @@ bool find_hooks(Object* hooked, Object* dictionary) noexcept {
 // The one byte that switching gradients changes, in its lowest bit.
 bool find_modes() noexcept {
   constexpr std::size_t kMost = 64;
-  g_places.modes = reinterpret_cast<decltype(g_places.modes)>(
-      lifecycle::symbol_in("libc10.so", "_ZN3c1013AutogradState13get_tls_stateEv"));
-  auto* const set =
-      reinterpret_cast<void (*)(bool)>(lifecycle::symbol_in("libtorch_cpu.so", "aoti_torch_grad_mode_set_enabled"));
-  if (g_places.modes == nullptr || set == nullptr) return false;
+  void (*set)(bool) = nullptr;
+  if (!find_function(g_places.modes, "libc10.so", "_ZN3c1013AutogradState13get_tls_stateEv") ||
+      !find_function(set, "libtorch_cpu.so", "aoti_torch_grad_mode_set_enabled")) {
+    return false;
+  }
   const bool enabled = g_torch.aoti_torch_grad_mode_is_enabled();
   std::uint8_t on[kMost], off[kMost];
   const std::uint8_t* const state = g_places.modes();
@@ -205,19 +187,16 @@ bool find_modes() noexcept {
 
 // Their stack is seen to be longer while there are hooks.
 bool find_saved_hooks(Object* keep) noexcept {
-  g_places.saved_hooks = reinterpret_cast<decltype(g_places.saved_hooks)>(
-      lifecycle::symbol_in("libtorch_cpu.so", "_ZN2at23SavedTensorDefaultHooks13get_tls_stateEv"));
-  g_places.saved_hooks_allowed = reinterpret_cast<bool (*)()>(
-      lifecycle::symbol_in("libtorch_cpu.so", "_ZN2at23SavedTensorDefaultHooks10is_enabledEv"));
   Object* push = module_member("torch._C._autograd", "_push_saved_tensors_default_hooks");
   Object* pop = module_member("torch._C._autograd", "_pop_saved_tensors_default_hooks");
-  if (g_places.saved_hooks == nullptr || g_places.saved_hooks_allowed == nullptr || push == nullptr || pop == nullptr)
+  if (!find_function(g_places.saved_hooks, "libtorch_cpu.so", "_ZN2at23SavedTensorDefaultHooks13get_tls_stateEv") ||
+      !find_function(g_places.saved_hooks_allowed, "libtorch_cpu.so",
+                     "_ZN2at23SavedTensorDefaultHooks10is_enabledEv") ||
+      push == nullptr || pop == nullptr || keep == nullptr) {
     return false;
+  }
   const bool before = saved_tensors_hooks_active();
-  g_api.Py_IncRef(keep);
-  g_api.Py_IncRef(keep);
-  const Reference arguments(tuple_of(keep, keep));
-  const Reference pushed(arguments ? g_api.PyObject_CallObject(push, arguments.get()) : nullptr);
+  const Reference pushed(g_api.PyObject_CallFunctionObjArgs(push, keep, keep, nullptr));
   if (!pushed) return false;
   const bool during = saved_tensors_hooks_active();
   const Reference popped(g_api.PyObject_CallObject(pop, nullptr));
@@ -260,12 +239,8 @@ std::uint64_t hash_of_rest(const char* notes) noexcept {
 }
 
 bool find_node_count() noexcept {
-  const auto function = [](const char* symbol) {
-    return reinterpret_cast<std::uint64_t (*)()>(lifecycle::symbol_in("libtorch_cpu.so", symbol));
-  };
-  g_places.nodes = function("_ZN2at15sequence_number4peekEv");
-  g_places.count_node = function("_ZN2at15sequence_number17get_and_incrementEv");
-  return g_places.nodes != nullptr && g_places.count_node != nullptr;
+  return find_function(g_places.nodes, "libtorch_cpu.so", "_ZN2at15sequence_number4peekEv") &&
+         find_function(g_places.count_node, "libtorch_cpu.so", "_ZN2at15sequence_number17get_and_incrementEv");
 }
 
 bool find_places(Object* torch) noexcept {
@@ -393,9 +368,7 @@ refusal::Form<1> AutogradNotes::moved(Object* plain_tensor) const noexcept {
 bool same_kind_of_view(Object* view, Object* made_anew) noexcept {
   if (autograd_facts(view) != autograd_facts(made_anew)) return false;
   const auto kind = [](Object* tensor) -> long {
-    g_api.Py_IncRef(tensor);
-    const Reference arguments(tuple_of(tensor, nullptr));
-    const Reference creation(arguments ? g_api.PyObject_CallObject(g_places.creation, arguments.get()) : nullptr);
+    const Reference creation(g_api.PyObject_CallFunctionObjArgs(g_places.creation, tensor, nullptr));
     const Reference number(creation ? g_api.PyNumber_Index(creation.get()) : nullptr);
     return number ? g_api.PyLong_AsLong(number.get()) : -1;  // no view of that kind
   };

@@ -8,7 +8,6 @@
 #include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/torch/torch_symbols.h"
-#include "shim/lifecycle/elf_lookup.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python::state {
@@ -65,19 +64,7 @@ enum Fact {
   kVersion
 };
 
-std::uint64_t number(Object* integer) noexcept {
-  int overflow = 0;
-  const long long value = g_api.PyLong_AsLongLongAndOverflow(integer, &overflow);
-  if (overflow == 0) return static_cast<std::uint64_t>(value);
-  const Reference text(g_api.PyNumber_ToBase(integer, 16));  // addresses and keys with the highest bit set
-  char digits[24] = {};
-  if (text) copy_text(text.get(), digits, sizeof(digits) - 1);
-  std::uint64_t result = 0;
-  for (const char* digit = digits + 2; digits[0] == '0' && *digit != '\0'; ++digit) {
-    result = result * 16 + static_cast<std::uint64_t>(*digit <= '9' ? *digit - '0' : *digit - 'a' + 10);
-  }
-  return result;
-}
+std::uint64_t number(Object* integer) noexcept { return g_api.PyLong_AsUnsignedLongLongMask(integer); }
 
 Object* list_item(Object* list, std::size_t index) noexcept { return list_data(list)[index]; }
 
@@ -104,21 +91,16 @@ bool find_handle(Object* tensor, std::uint64_t storage_impl) noexcept {
 
 // The one place in all of these tensors that holds their dispatch keys.
 bool find_keys(Object* plain, Object* facts, Object* others, Object* other_keys) noexcept {
-  int found = 0;
-  for (std::size_t offset = 24; offset < 256; offset += 8) {
-    bool right = true;
-    for (std::size_t i = 0; i < item_count(plain) && right; ++i) {
-      right =
-          field<std::uint64_t>(impl_of(list_item(plain, i)), offset) == number(tuple_item(list_item(facts, i), kKeys));
-    }
-    for (std::size_t i = 0; i < item_count(others) && right; ++i) {
-      right = field<std::uint64_t>(impl_of(list_item(others, i)), offset) == number(list_item(other_keys, i));
-    }
-    if (!right) continue;
-    g_torch.keys = offset;
-    ++found;
-  }
-  return found == 1;
+  g_torch.keys = only_place(24, 256, 8, [&](std::size_t offset) {
+    const auto keys = [offset](Object* tensor) { return field<std::uint64_t>(impl_of(tensor), offset); };
+    return for_all(plain,
+                   [&](Object* tensor, std::size_t i) {
+                     return keys(tensor) == number(tuple_item(list_item(facts, i), kKeys));
+                   }) &&
+           for_all(others,
+                   [&](Object* tensor, std::size_t i) { return keys(tensor) == number(list_item(other_keys, i)); });
+  });
+  return g_torch.keys != 0;
 }
 
 // Where the versions stand that Python tells of these tensors: the one place with a pointer to the one place.
@@ -126,15 +108,13 @@ bool find_versions(Object* plain, Object* facts) noexcept {
   constexpr std::size_t kFirst = 24, kCounterBytes = 32;
   const CarefulReader reader;
   const auto fits = [&](std::size_t offset, std::size_t count_at) {
-    for (std::size_t i = 0; i < item_count(plain); ++i) {
+    return for_all(plain, [&](Object* tensor, std::size_t i) {
       const auto expected = static_cast<std::int64_t>(number(tuple_item(list_item(facts, i), kVersion)));
-      const auto* version = field<const char*>(impl_of(list_item(plain, i)), offset);
-      if ((version == nullptr) != (expected < 0)) return false;
-      if (version == nullptr) continue;
-      if (reinterpret_cast<std::uintptr_t>(version) % 8 != 0 || !reader.readable(version, kCounterBytes)) return false;
-      if (field<std::uint32_t>(version, count_at) != static_cast<std::uint64_t>(expected)) return false;
-    }
-    return true;
+      const auto* version = field<const char*>(impl_of(tensor), offset);
+      if (version == nullptr || expected < 0) return version == nullptr && expected < 0;
+      return reinterpret_cast<std::uintptr_t>(version) % 8 == 0 && reader.readable(version, kCounterBytes) &&
+             field<std::uint32_t>(version, count_at) == static_cast<std::uint64_t>(expected);
+    });
   };
   int found = 0;
   for (std::size_t offset = kFirst; offset < g_torch.keys; offset += 8) {
@@ -152,17 +132,12 @@ bool find_versions(Object* plain, Object* facts) noexcept {
 template <typename Number, typename Expected>
 std::size_t place_of(const void* const* objects, std::size_t count, std::size_t first, std::size_t end,
                      Expected number_of) noexcept {
-  std::size_t found = 0;
-  for (std::size_t offset = first; offset + sizeof(Number) <= end; offset += sizeof(Number)) {
-    bool right = true;
-    for (std::size_t i = 0; i < count && right; ++i) {
-      right = static_cast<std::int64_t>(field<Number>(objects[i], offset)) == number_of(i);
+  return only_place(first, end, sizeof(Number), [&](std::size_t offset) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (static_cast<std::int64_t>(field<Number>(objects[i], offset)) != number_of(i)) return false;
     }
-    if (!right) continue;
-    if (found != 0) return 0;
-    found = offset;
-  }
-  return found;
+    return true;
+  });
 }
 
 // Where the rest stands that PyTorch's functions tell of these tensors.
@@ -200,18 +175,12 @@ void find_places(Object* plain) noexcept {
 // Where a tensor counts those who refer to it weakly: sample `i` has i of them. The highest bit is another thing's.
 void find_weak_count(Object* plain, Object* weak) noexcept {
   constexpr std::size_t kFirst = 8;
-  int found = 0;
   if (item_count(weak) == 0) return;
-  for (std::size_t offset = kFirst; offset < kImplStorage; offset += sizeof(std::uint32_t)) {
-    bool right = true;
-    for (std::size_t i = 0; i < item_count(plain) && right; ++i) {
-      right = (field<std::uint32_t>(impl_of(list_item(plain, i)), offset) & kWeakCountBits) == i + 1;
-    }
-    if (!right) continue;
-    g_torch.weak_count = offset;
-    ++found;
-  }
-  if (found != 1) g_torch.weak_count = 0;
+  g_torch.weak_count = only_place(kFirst, kImplStorage, sizeof(std::uint32_t), [&](std::size_t offset) {
+    return for_all(plain, [&](Object* tensor, std::size_t i) {
+      return (field<std::uint32_t>(impl_of(tensor), offset) & kWeakCountBits) == i + 1;
+    });
+  });
 }
 
 // Where a storage keeps the function that frees its memory: a certain one of those that were cloned lazily. Older
@@ -219,21 +188,16 @@ void find_weak_count(Object* plain, Object* weak) noexcept {
 bool find_lazy_clones(Object* plain, Object* lazy) noexcept {
   constexpr std::size_t kFirst = 24, kStorageEnd = 64;
   if (item_count(lazy) == 0) return true;
-  g_torch.lazy_end = lifecycle::symbol_in("libc10.so", "_ZN3c104impl3cow11cow_deleterEPv");
-  const auto ends_lazily = [](Object* tensor, std::size_t offset) {
-    const auto* storage = field<const void*>(impl_of(tensor), kImplStorage);
-    return field<const void*>(storage, offset) == g_torch.lazy_end;
-  };
-  int found = 0;
-  for (std::size_t offset = kFirst; offset < kStorageEnd && g_torch.lazy_end != nullptr; offset += 8) {
-    bool right = true;
-    for (std::size_t i = 0; i < item_count(lazy); ++i) right = right && ends_lazily(list_item(lazy, i), offset);
-    for (std::size_t i = 0; i < item_count(plain); ++i) right = right && !ends_lazily(list_item(plain, i), offset);
-    if (!right) continue;
-    g_torch.storage_end = offset;
-    ++found;
-  }
-  return found == 1;
+  if (!find_function(g_torch.lazy_end, "libc10.so", "_ZN3c104impl3cow11cow_deleterEPv")) return false;
+  g_torch.storage_end = only_place(kFirst, kStorageEnd, 8, [&](std::size_t offset) {
+    const auto ends_lazily = [offset](Object* tensor, std::size_t) {
+      const auto* storage = field<const void*>(impl_of(tensor), kImplStorage);
+      return field<const void*>(storage, offset) == g_torch.lazy_end;
+    };
+    return for_all(lazy, ends_lazily) &&
+           for_all(plain, [&](Object* tensor, std::size_t i) { return !ends_lazily(tensor, i); });
+  });
+  return g_torch.storage_end != 0;
 }
 
 bool is_as_said(Object* tensor, Object* facts) noexcept {
@@ -259,12 +223,10 @@ bool check_tensors(Object* samples) noexcept {
   Object *plain = tuple_item(samples, 0), *facts = tuple_item(samples, 1), *others = tuple_item(samples, 2);
   Object *other_keys = tuple_item(samples, 3), *keys = tuple_item(samples, 4);
   if (!find_handle(list_item(plain, 0), number(tuple_item(list_item(facts, 0), kStorageImpl)))) return fails("handle");
-  for (std::size_t i = 0; i < item_count(plain); ++i) {
-    if (field<std::uint64_t>(impl_of(list_item(plain, i)), kImplStorage) !=
-        number(tuple_item(list_item(facts, i), kStorageImpl))) {
-      return fails("storage");
-    }
-  }
+  const auto has_storage = [facts](Object* tensor, std::size_t i) {
+    return field<std::uint64_t>(impl_of(tensor), kImplStorage) == number(tuple_item(list_item(facts, i), kStorageImpl));
+  };
+  if (!for_all(plain, has_storage)) return fails("storage");
   if (!find_keys(plain, facts, others, other_keys)) return fails("dispatch keys");
   if (!find_versions(plain, facts)) return fails("versions");
   g_torch.needed_keys = number(list_item(keys, 4));  // Dense
@@ -273,14 +235,14 @@ bool check_tensors(Object* samples) noexcept {
   if (!find_lazy_clones(plain, tuple_item(samples, 6))) return fails("lazy clones");
   find_places(plain);
   find_weak_count(plain, tuple_item(samples, 7));
-  for (std::size_t i = 0; i < item_count(plain); ++i) {
-    if (!is_as_said(list_item(plain, i), list_item(facts, i))) return fails("shapes");
-  }
-  for (Object* const refused : {others, tuple_item(samples, 6)}) {
+  const auto as_said = [facts](Object* tensor, std::size_t i) { return is_as_said(tensor, list_item(facts, i)); };
+  if (!for_all(plain, as_said)) return fails("shapes");
+  const auto is_refused = [](Object* tensor, std::size_t) {
     TensorView view;
-    for (std::size_t i = 0; i < item_count(refused); ++i) {
-      if (view_tensor(list_item(refused, i), view)) return fails("other kinds of tensors");
-    }
+    return !view_tensor(tensor, view);
+  };
+  if (!for_all(others, is_refused) || !for_all(tuple_item(samples, 6), is_refused)) {
+    return fails("other kinds of tensors");
   }
   Object* device = tuple_item(samples, 5);
   return (is_exactly(device, g_torch.device) && device_value(device) == 0x0301) || fails("devices");
@@ -297,26 +259,22 @@ bool check_samples(Object* torch) noexcept {
 
 const char* find_functions() noexcept {
   const char* missing = nullptr;
-#define GRAPE_TORCH_FIND(result, name, arguments)                                                       \
-  g_torch.name = reinterpret_cast<result(*) arguments>(lifecycle::symbol_in("libtorch_cpu.so", #name)); \
-  if (g_torch.name == nullptr) missing = #name;
+#define GRAPE_TORCH_FIND(result, name, arguments) \
+  if (!find_function(g_torch.name, "libtorch_cpu.so", #name)) missing = #name;
   GRAPE_TORCH_FUNCTIONS(GRAPE_TORCH_FIND)
 #undef GRAPE_TORCH_FIND
-#define GRAPE_TORCH_FIND(result, name, library, symbol, arguments)                             \
-  g_torch.name = reinterpret_cast<result(*) arguments>(lifecycle::symbol_in(library, symbol)); \
-  if (g_torch.name == nullptr) missing = symbol;
+#define GRAPE_TORCH_FIND(result, name, library, symbol, arguments) \
+  if (!find_function(g_torch.name, library, symbol)) missing = symbol;
   GRAPE_TORCH_CXX_FUNCTIONS(GRAPE_TORCH_FIND)
 #undef GRAPE_TORCH_FIND
   // By reference, or (older) by value, which is passed by reference too.
-  for (const char* symbol : {"_Z16THPVariable_WrapRKN2at10TensorBaseE", "_Z16THPVariable_WrapN2at10TensorBaseE"}) {
-    void* wrap = lifecycle::symbol_in("libtorch_python.so", symbol);
-    if (wrap != nullptr && g_torch.wrap == nullptr) g_torch.wrap = reinterpret_cast<Object* (*)(void*)>(wrap);
+  if (!find_function(g_torch.wrap, "libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE") &&
+      !find_function(g_torch.wrap, "libtorch_python.so", "_Z16THPVariable_WrapN2at10TensorBaseE")) {
+    missing = "THPVariable_Wrap";
   }
-  if (g_torch.wrap == nullptr) missing = "THPVariable_Wrap";
-  g_torch.cached_cast = reinterpret_cast<decltype(g_torch.cached_cast)>(lifecycle::symbol_in(
-      "libtorch_cpu.so", "_ZN2at8autocast11cached_castEN3c1010ScalarTypeERKNS_6TensorENS1_10DeviceTypeE"));
-  g_torch.new_undefined_tensor = reinterpret_cast<decltype(g_torch.new_undefined_tensor)>(
-      lifecycle::symbol_in("libtorch_cpu.so", "aoti_torch_new_uninitialized_tensor"));
+  find_function(g_torch.cached_cast, "libtorch_cpu.so",
+                "_ZN2at8autocast11cached_castEN3c1010ScalarTypeERKNS_6TensorENS1_10DeviceTypeE");
+  find_function(g_torch.new_undefined_tensor, "libtorch_cpu.so", "aoti_torch_new_uninitialized_tensor");
   g_torch.local_keys_library = dlopen("libc10.so", RTLD_NOLOAD | RTLD_LAZY);
   if (g_torch.local_keys_library == nullptr) missing = "libc10.so";
   return missing;
@@ -355,10 +313,7 @@ bool check_local_keys() noexcept {
   Object* include = module_member("torch._C", "_dispatch_tls_local_include_set");
   if (local == nullptr || include == nullptr) return false;
   const Reference set(g_api.PyObject_CallObject(include, nullptr));
-  if (!set) return false;
-  const Reference method(g_api.PyObject_GetAttrString(set.get(), "raw_repr"));
-  if (!method) return false;
-  const Reference raw(g_api.PyObject_CallObject(method.get(), nullptr));
+  const Reference raw(set ? g_api.PyObject_CallMethod(set.get(), "raw_repr", nullptr) : nullptr);
   return raw && (number(raw.get()) ^ local[0]) != 0;
 }
 
@@ -368,24 +323,12 @@ Loaded g_loaded = Loaded::kNotYet;
 // Tensors may be others than they are elsewhere where they are looked at: below autograd (the first call of the driver
 // comes from inside of an operator), or while the program patches PyTorch. So they are looked at again, after twice as
 // many calls each time.
-class Attempts {
- public:
-  bool due() noexcept { return ++asked_ >= next_; }
-  // True: there was a last one.
-  bool failed() noexcept {
-    next_ = 2 * asked_;
-    return ++failures_ == kMost;
-  }
-
- private:
-  static constexpr std::uint32_t kMost = 12;
-  std::uint32_t failures_ = 0;
-  std::uint64_t asked_ = 0, next_ = 0;
-};
-Attempts g_attempts;
+constexpr int kMostAttempts = 12;
+int g_attempts = 0;
+std::uint64_t g_asked = 0, g_next_attempt = 0;
 
 Loaded try_to_load() noexcept {
-  if (!g_attempts.due()) return Loaded::kNotYet;
+  if (++g_asked < g_next_attempt) return Loaded::kNotYet;
   if (!lifecycle::loaded("libtorch_python.so")) return Loaded::kNotYet;
   Object* torch = imported_module("torch");
   if (torch == nullptr || is_being_imported(torch)) return Loaded::kNotYet;
@@ -404,7 +347,8 @@ Loaded try_to_load() noexcept {
     g_unread = "autograd's notes";
   }
   log_line(LogLevel::kDebug, "no replay yet: PyTorch's tensors cannot be read now: %s", g_unread);
-  if (!g_attempts.failed()) return Loaded::kNotYet;
+  g_next_attempt = 2 * g_asked;
+  if (++g_attempts != kMostAttempts) return Loaded::kNotYet;
   notice("no replay: this PyTorch's tensors are laid out in a way that is not known: %s", g_unread);
   return Loaded::kNo;
 }
@@ -412,13 +356,8 @@ Loaded try_to_load() noexcept {
 }  // namespace
 
 bool run_with_torch(const char* text, Object* torch, Object* globals) noexcept {
-  constexpr int kStatements = 257;  // Py_file_input
-  const Reference code(g_api.Py_CompileString(text, "<grape>", kStatements));
-  if (!code || g_api.PyDict_SetItemString(globals, "__builtins__", g_api.PyEval_GetBuiltins()) != 0 ||
-      g_api.PyDict_SetItemString(globals, "torch", torch) != 0) {
-    return false;
-  }
-  const Reference done(g_api.PyEval_EvalCode(code.get(), globals, globals));
+  if (g_api.PyDict_SetItemString(globals, "torch", torch) != 0) return false;
+  const Reference done(run_text(text, globals));
   return static_cast<bool>(done);
 }
 

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "python_hooks/torch/torch_symbols.h"
-#include "shim/lifecycle/elf_lookup.h"
 
 namespace grape::python::state {
 namespace {
@@ -152,7 +151,10 @@ struct Switches {
   Object* known_type = nullptr;
 };
 
-void* find_symbol(const char* symbol) noexcept { return lifecycle::symbol_in("libtorch_cpu.so", symbol); }
+template <typename Function>
+bool find_in_torch(Function& function, const char* symbol) noexcept {
+  return find_function(function, "libtorch_cpu.so", symbol);
+}
 
 // The method of at::Context, if it answers as the function does.
 Flag flag_of(const void* context, const char* method, Object* function) noexcept {
@@ -160,7 +162,7 @@ Flag flag_of(const void* context, const char* method, Object* function) noexcept
   for (const char* constant : {"K", ""}) {
     char symbol[128];
     std::snprintf(symbol, sizeof symbol, "_ZN%s2at7Context%zu%sEv", constant, std::strlen(method), method);
-    if (flag == nullptr) flag = reinterpret_cast<Flag>(find_symbol(symbol));
+    if (find_in_torch(flag, symbol)) break;
   }
   if (flag == nullptr) return nullptr;
   const Reference answer(g_api.PyObject_CallObject(function, nullptr));
@@ -173,16 +175,15 @@ Flag flag_of(const void* context, const char* method, Object* function) noexcept
 Precision find_precision(const void* context, Object* getter, std::int32_t (&numbers)[std::size(kPrecisions)][2]) {
   constexpr const char* kValues[] = {"none", "ieee", "tf32", "bf16"};
   using FromText = std::int32_t (*)(const std::string&);
-  const auto precision =
-      reinterpret_cast<Precision>(find_symbol("_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE"));
-  const auto backend = reinterpret_cast<FromText>(
-      find_symbol("_ZN2at11str2backendERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"));
-  const auto operation =
-      reinterpret_cast<FromText>(find_symbol("_ZN2at6str2opERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"));
-  if (precision == nullptr || backend == nullptr || operation == nullptr) return nullptr;
+  Precision precision = nullptr;
+  FromText backend = nullptr, operation = nullptr;
+  if (!find_in_torch(precision, "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE") ||
+      !find_in_torch(backend, "_ZN2at11str2backendERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE") ||
+      !find_in_torch(operation, "_ZN2at6str2opERKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE")) {
+    return nullptr;
+  }
   for (std::size_t i = 0; i < std::size(kPrecisions); ++i) {
-    const Reference arguments(
-        tuple_of(g_api.PyUnicode_FromString(kPrecisions[i][0]), g_api.PyUnicode_FromString(kPrecisions[i][1])));
+    const Reference arguments(g_api.Py_BuildValue("(ss)", kPrecisions[i][0], kPrecisions[i][1]));
     const Reference answer(arguments ? g_api.PyObject_CallObject(getter, arguments.get()) : nullptr);
     if (!answer) return nullptr;
     numbers[i][0] = backend(kPrecisions[i][0]);
@@ -194,9 +195,8 @@ Precision find_precision(const void* context, Object* getter, std::int32_t (&num
 }
 
 const void* find_context() noexcept {
-  using Find = const void* (*)();
-  const auto find = reinterpret_cast<Find>(find_symbol("_ZN2at13globalContextEv"));
-  return find != nullptr ? find() : nullptr;
+  const void* (*find)() = nullptr;
+  return find_in_torch(find, "_ZN2at13globalContextEv") ? find() : nullptr;
 }
 
 void write_by_python(DispatchWriter& writer, const Switch& one) noexcept {
@@ -253,7 +253,7 @@ void add_others(Switches& switches) noexcept {
     added.warns = warns;
     for (const char* method : methods) {
       if (switches.context == nullptr || method == nullptr || added.method != nullptr) continue;
-      added.method = find_symbol(method);
+      find_in_torch(added.method, method);
     }
     for (const Reader reader : readers) {
       if (reader == nullptr || added.method == nullptr || added.reader != nullptr) continue;
@@ -276,7 +276,7 @@ void add_precisions(Switches& switches) noexcept {
   }
   if (switches.precision != nullptr) return;
   for (const auto& names : kPrecisions) {
-    add(switches, getter, tuple_of(g_api.PyUnicode_FromString(names[0]), g_api.PyUnicode_FromString(names[1])));
+    add(switches, getter, g_api.Py_BuildValue("(ss)", names[0], names[1]));
   }
 }
 
@@ -286,12 +286,12 @@ void add_default_type(Switches& switches) noexcept {
   if (function == nullptr) return;
   g_api.Py_IncRef(function);
   switches.get_default_type = function;
-  const auto number =
-      reinterpret_cast<DefaultType>(lifecycle::symbol_in("libc10.so", "_ZN3c1031get_default_dtype_as_scalartypeEv"));
-  using TypeOf = Object* (*)(std::int8_t);
-  const auto type_of_number =
-      reinterpret_cast<TypeOf>(lifecycle::symbol_in("libtorch_python.so", "_ZN5torch11getTHPDtypeEN3c1010ScalarTypeE"));
-  if (number == nullptr || type_of_number == nullptr) return;
+  DefaultType number = nullptr;
+  Object* (*type_of_number)(std::int8_t) = nullptr;
+  if (!find_function(number, "libc10.so", "_ZN3c1031get_default_dtype_as_scalartypeEv") ||
+      !find_function(type_of_number, "libtorch_python.so", "_ZN5torch11getTHPDtypeEN3c1010ScalarTypeE")) {
+    return;
+  }
   const Reference said(g_api.PyObject_CallObject(function, nullptr));
   constexpr std::int8_t kMostTypes = 16;  // which all versions have
   const std::int8_t found = number();
@@ -310,8 +310,7 @@ void add_default_type(Switches& switches) noexcept {
 Switches make_switches() noexcept {
   Switches switches;
   switches.context = find_context();
-  switches.warns_always =
-      reinterpret_cast<bool (*)()>(lifecycle::symbol_in("libc10.so", "_ZN3c1012WarningUtils14get_warnAlwaysEv"));
+  find_function(switches.warns_always, "libc10.so", "_ZN3c1012WarningUtils14get_warnAlwaysEv");
   add_flags(switches);
   add_others(switches);
   add_default_type(switches);

@@ -1,10 +1,12 @@
-// What torch_load.cc found of PyTorch, for the other files of the door to it (torch_api.h). No file beyond these knows.
+// PyTorch's functions, classes and offsets, as torch_load.cc found them. Only the files behind torch_api.h include
+// this.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "python_hooks/interpreter/cpython_objects.h"
+#include "shim/lifecycle/elf_lookup.h"
 
 namespace grape::python::state {
 
@@ -94,6 +96,34 @@ constexpr std::size_t kImplGrad = 24;     // TensorImpl: what autograd notes of 
 constexpr std::size_t kStorageData = 16;  // StorageImpl: its address
 constexpr std::uint32_t kWeakCountBits = 0x7FFFFFFF;
 constexpr std::int64_t kInsideDimensions = 4;  // so many sizes at least stand in TensorImpl itself
+
+// Sets `function` to a library's symbol. False: there is none such, and `function` is null.
+template <typename Function>
+bool find_function(Function& function, const char* library, const char* symbol) noexcept {
+  function = reinterpret_cast<Function>(lifecycle::symbol_in(library, symbol));
+  return function != nullptr;
+}
+
+// The one offset of first, first + step, ... < end for which `right(offset)` holds; 0: none, or several.
+template <typename Right>
+std::size_t only_place(std::size_t first, std::size_t end, std::size_t step, Right right) noexcept {
+  std::size_t found = 0;
+  for (std::size_t offset = first; offset < end; offset += step) {
+    if (!right(offset)) continue;
+    if (found != 0) return 0;
+    found = offset;
+  }
+  return found;
+}
+
+// Does `right(item, index)` hold for all items of a Python list?
+template <typename Right>
+bool for_all(Object* list, Right right) noexcept {
+  for (std::size_t i = 0; i < item_count(list); ++i) {
+    if (!right(list_data(list)[i], i)) return false;
+  }
+  return true;
+}
 
 inline void* handle_of(Object* tensor) noexcept { return reinterpret_cast<char*>(tensor) + g_torch.handle; }
 inline const void* impl_of(const Object* tensor) noexcept { return field<const void*>(tensor, g_torch.handle); }

@@ -14,16 +14,6 @@ int line(LineFormat format, const std::vector<std::uint8_t>& table, std::int64_t
   return line_of(format, table.data(), table.size(), 10, offset);
 }
 
-TEST(LineTable, PairsStepAddressThenLine) {
-  const std::vector<std::uint8_t> table = {0, 1, 6, 1, 8, 0xFE, 255, 0, 10, 100};
-  EXPECT_EQ(line(LineFormat::kPairs, table, 0), 11);
-  EXPECT_EQ(line(LineFormat::kPairs, table, 5), 11);
-  EXPECT_EQ(line(LineFormat::kPairs, table, 6), 12);
-  EXPECT_EQ(line(LineFormat::kPairs, table, 14), 10);
-  EXPECT_EQ(line(LineFormat::kPairs, table, 278), 10);
-  EXPECT_EQ(line(LineFormat::kPairs, table, 279), 110);
-}
-
 TEST(LineTable, RangesMayHaveNoLine) {
   const std::vector<std::uint8_t> table = {4, 1, 4, 0x80, 4, 2};
   EXPECT_EQ(line(LineFormat::kRanges, table, 0), 11);
@@ -51,7 +41,7 @@ TEST(LineTable, LocationsOfEveryKind) {
 }
 
 TEST(LineTable, NothingExecutedYetIsTheFirstLine) {
-  for (const auto format : {LineFormat::kPairs, LineFormat::kRanges, LineFormat::kLocations}) {
+  for (const auto format : {LineFormat::kRanges, LineFormat::kLocations}) {
     EXPECT_EQ(line(format, {}, -1), 10);
   }
 }
@@ -64,7 +54,7 @@ TEST(LineTable, StaysInsideDamagedTables) {
     for (auto& byte : table) byte = static_cast<std::uint8_t>((state = state * 1664525 + 1013904223) >> 24);
     state = state * 1664525 + 1013904223;
     table.shrink_to_fit();
-    for (const auto format : {LineFormat::kPairs, LineFormat::kRanges, LineFormat::kLocations}) {
+    for (const auto format : {LineFormat::kRanges, LineFormat::kLocations}) {
       line(format, table, state % 64);
     }
   }

@@ -120,7 +120,7 @@ class Outside(unittest.TestCase):
         return [function["region"] for function in outside["functions"]]
 
     def test_functions_of_all_kinds(self):
-        for version in ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14"):
+        for version in ("3.10", "3.11", "3.12", "3.13", "3.14"):
             python = interpreter(version)
             if python is None:
                 continue
@@ -144,13 +144,13 @@ class Outside(unittest.TestCase):
         return set(outside["found"].split(",")) if outside["found"] else set()
 
     def test_they_become_regions_by_themselves(self):
-        for version in ("3.9", "3.10", "3.12", "3.13", "3.14"):
+        for version in ("3.10", "3.12", "3.13", "3.14"):
             python = interpreter(version)
             if python is None:
                 continue
             with self.subTest(version):
                 # Unasked, or asked for.
-                whole = self.whole_report(AUTOMATIC, python, **{"GRAPE_REGIONS": "auto"} if version == "3.9" else {})
+                whole = self.whole_report(AUTOMATIC, python, **{"GRAPE_REGIONS": "auto"} if version == "3.10" else {})
                 self.assertLessEqual(set(NAMES), self.found(whole["outside"]))
                 regions = {region["region"]: region for region in whole["regions"]}
                 for name in NAMES:

@@ -4,10 +4,10 @@
 #include <vector>
 
 #include "python_hooks/guards/module_guard.h"
+#include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
-#include "python_hooks/observation/host_draws.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/torch/torch_switches.h"
 #include "python_hooks/walk/walk.h"

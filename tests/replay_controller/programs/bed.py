@@ -28,7 +28,7 @@ class Case:
     pattern: str
     reason: str = None  # what the report says of one of its regions
     environment: dict = dataclasses.field(default_factory=dict)
-    least_python: tuple = (3, 9)
+    least_python: tuple = (3, 10)
     alone: bool = False  # in a process of its own, also plain
     stderr: str = ""  # what Grape may say, a regular expression
     stderr_at_end: str = None  # the same, after the case; None: as in the case

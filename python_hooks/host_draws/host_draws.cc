@@ -1,0 +1,116 @@
+// What a call drew: kept, compared, and drawn again.
+#include "python_hooks/host_draws/host_draws.h"
+
+#include <algorithm>
+#include <new>
+
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/torch/torch_api.h"
+#include "python_hooks/walk/instance.h"
+#include "python_hooks/walk/walk.h"
+
+namespace grape::python::state {
+namespace {
+
+constexpr std::size_t kMostDraws = 4096;  // of one call
+constexpr int kDepth = 4;
+
+bool never_changes(Object* value) noexcept {
+  const TorchType type = torch_type(type_of(value));
+  return is_plain_value(value) || type == TorchType::kConstant || type == TorchType::kDevice ||
+         type == TorchType::kSize;
+}
+
+// A new reference to what equals it, and that nobody else can change; null: there is no such thing, or no memory.
+Object* copy_of(Object* value, int depth) noexcept {
+  if (never_changes(value)) {
+    g_api.Py_IncRef(value);
+    return value;
+  }
+  const bool tuple = is_exactly(value, g_api.PyTuple_Type), list = is_exactly(value, g_api.PyList_Type);
+  if (depth == 0 || (!tuple && !list)) return nullptr;
+  const auto size = static_cast<std::ptrdiff_t>(item_count(value));
+  Object* copy = tuple ? g_api.PyTuple_New(size) : g_api.PyList_New(size);
+  for (std::ptrdiff_t i = 0; copy != nullptr && i < size; ++i) {
+    Object* item = copy_of(tuple ? tuple_data(value)[i] : list_data(value)[i], depth - 1);
+    if (item == nullptr) {
+      g_api.Py_DecRef(copy);
+      return nullptr;
+    }
+    tuple ? g_api.PyTuple_SetItem(copy, i, item) : g_api.PyList_SetItem(copy, i, item);
+  }
+  if (copy == nullptr) g_api.PyErr_Clear();
+  return copy;
+}
+
+// Of keyword arguments, as above.
+Object* copy_of_keywords(Object* keywords) noexcept {
+  Object* copy = g_api.PyDict_New();
+  bool good = copy != nullptr;
+  std::ptrdiff_t position = 0;
+  for (Object *key, *value; good && g_api.PyDict_Next(keywords, &position, &key, &value) != 0;) {
+    const Reference item(copy_of(value, kDepth));
+    good = item && is_text(key) && g_api.PyDict_SetItem(copy, key, item.get()) == 0;
+  }
+  if (good) return copy;
+  g_api.PyErr_Clear();
+  if (copy != nullptr) g_api.Py_DecRef(copy);
+  return nullptr;
+}
+
+bool same_value(const Strong& a, const Strong& b) noexcept {
+  if (a.get() == nullptr || b.get() == nullptr) return a.get() == b.get();
+  Walk first(false), second(false);
+  return first.add(a.get(), "argument") && second.add(b.get(), "argument") && first.bytes() == second.bytes();
+}
+
+}  // namespace
+
+bool HostDraws::add(Object* function, Object* arguments, Object* keywords) noexcept {
+  if (draws_.size() == kMostDraws) return false;
+  const Reference positional(copy_of(arguments, kDepth));
+  const Reference named(keywords != nullptr ? copy_of_keywords(keywords) : nullptr);
+  if (!positional || (keywords != nullptr && !named)) return false;
+  try {
+    draws_.push_back({Strong(function), Strong(positional.get()), Strong(named.get())});
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+bool HostDraws::same_as(const HostDraws& other) const noexcept {
+  return std::equal(draws_.begin(), draws_.end(), other.draws_.begin(), other.draws_.end(),
+                    [](const Draw& a, const Draw& b) {
+                      return a.function.get() == b.function.get() && same_value(a.arguments, b.arguments) &&
+                             same_value(a.keywords, b.keywords);
+                    });
+}
+
+bool HostDraws::repeat() const noexcept {
+  for (const Draw& draw : draws_) {
+    Object* drawn = g_api.PyObject_Call(draw.function.get(), draw.arguments.get(), draw.keywords.get());
+    if (drawn == nullptr) return false;
+    g_api.Py_DecRef(drawn);
+  }
+  return true;
+}
+
+Object* HostDraws::state_behind(Object* state) const noexcept {
+  Object* type = module_member("torch._C", "Generator");
+  const Reference generator(type != nullptr ? g_api.PyObject_CallObject(type, nullptr) : nullptr);
+  if (!generator) return nullptr;
+  const Reference set(g_api.PyObject_CallMethod(generator.get(), "set_state", "O", state));
+  bool good = static_cast<bool>(set);
+  for (const Draw& draw : draws_) {  // none of them was called with a generator
+    Object* given = draw.keywords.get();
+    const Reference keywords(given != nullptr ? g_api.PyDict_Copy(given) : g_api.PyDict_New());
+    good = good && keywords && g_api.PyDict_SetItemString(keywords.get(), "generator", generator.get()) == 0;
+    const Reference drawn(good ? g_api.PyObject_Call(draw.function.get(), draw.arguments.get(), keywords.get())
+                               : nullptr);
+    good = good && drawn;
+  }
+  return good ? g_api.PyObject_CallMethod(generator.get(), "get_state", nullptr) : nullptr;
+}
+
+}  // namespace grape::python::state
