@@ -17,6 +17,7 @@ namespace grape::python::replay {
 
 // What one observed call was, and what became of it.
 struct Seen {
+  grape::replay::CallScope call;  // the thread that observes
   state::ExecutedCode code;
   grape::replay::RegionSink sink;
   grape::replay::Shadow shadow;

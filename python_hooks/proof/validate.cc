@@ -135,6 +135,7 @@ class Check {
     return found == Shadow::Found::kSame || allowed || outcome == nullptr ? Checked::kEqual : Checked::kDiffers;
   }
 
+  grape::replay::CallScope scope_;
   Region& region_;
   Proven& proven_;
   const Call& call_;

@@ -5,7 +5,7 @@
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/torch/autocast.h"
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 
 namespace grape::python::replay {
 namespace {

@@ -5,7 +5,7 @@
 namespace grape::python::replay {
 
 void Region::drop_proofs() noexcept {
-  ahead.clear();
+  prefetch.clear();
   signatures.clear();
   parked.clear();
 }

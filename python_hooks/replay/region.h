@@ -25,7 +25,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/observation/executed_code.h"
 #include "python_hooks/observation/host_draws.h"
-#include "python_hooks/replay/ahead.h"
+#include "python_hooks/replay/prefetch.h"
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/look_limits.h"
 #include "python_hooks/replay/payoff.h"
@@ -209,7 +209,7 @@ struct alignas(64) Region {
   // Owned tensors that were replaced. The end of a tensor lets other threads run, so it comes when a call is done, and
   // not between guards and launch.
   std::vector<Object*> replaced;
-  Ahead ahead;
+  Prefetch prefetch;
   state::WalkMemo memo;  // of the argument that takes longest to walk
   Rest refusals;         // from calls with arguments that cannot be looked through
   Payoff payoff;

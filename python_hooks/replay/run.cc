@@ -265,7 +265,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
 
   std::vector<Object*> tensors, useless;
   state::References replaced;
-  region.ahead.take(proven, call, tensors, useless);
+  region.prefetch.take(proven, call, tensors, useless);
   if (!place_call(region, proven, call, tensors)) {
     drop(tensors);
     drop(useless);
@@ -325,8 +325,8 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, Why& 
   drop(tensors);
   drop(useless);
   if (ran == Ran::kReplayed && result != nullptr) {
-    region.ahead.prepare(region, proven, call);
-    region.ahead.remember_arguments(region, call);
+    region.prefetch.prepare(region, proven, call);
+    region.prefetch.remember_arguments(region, call);
     laps.add_to(region.parts[ReplayPart::kAhead]);
   }
   pause.release();

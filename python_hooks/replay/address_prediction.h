@@ -35,7 +35,7 @@ struct Origin {
 };
 
 // Of all inputs of a program that comes after a certain one in its region.
-class Origins {
+class AddressPrediction {
  public:
   // The program is replayed, its inputs at `inputs`, where `predicted` was said before; empty: nothing was. `own`: its
   // region's, as of the replay before. What was predicted well costs a comparison.
