@@ -40,6 +40,10 @@ Decision decide_unproven(Region& region, Signature& signature, const Call& call)
 // so that modules inside of it are regions (kPassOn, kGivenUp).
 bool act(Region& region, Call& call, const Decision& decision, const Lookup& lookup, Object*& result);
 
+// GRAPE_STRICT=1: what would run as always, though it was proven or was given a chance to be, is an error instead. Sets
+// a RuntimeError that says why `region` is not replayed, with the place and what to change. Returns null.
+Object* raise_not_replayed(const Region& region, const refusal::Refusal& refusal) noexcept;
+
 // As always, its time counted.
 Object* run_eagerly(Region& region, const Call& call);
 

@@ -38,7 +38,7 @@ constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signat
 program::Program statics_of(const Region& region) {
   constexpr std::size_t kMost = 8;
   std::vector<const program::Program*> known;
-  for (const auto& [hash, signature] : region.signatures) {
+  for (const auto& [hash, signature] : region.evidence.signatures) {
     if (known.size() == kMost) break;
     if (signature->proven != nullptr) known.push_back(&signature->proven->program.head());
     if (signature->observation != nullptr) known.push_back(&signature->observation->waiting.head());
@@ -77,7 +77,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
     signature.observation = nullptr;
     signature.stage = Stage::kSeen;
   }
-  seen.before = state::Before::take(*call.walk, *region.guard, lasting_argument(region), seen.refusal);
+  seen.before = state::Before::take(*call.walk, *region.evidence.guard, lasting_argument(region), seen.refusal);
   if (seen.before == nullptr) return false;
   if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(seen.globals_before);
   seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
@@ -155,10 +155,10 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
     seen.autograd = seen.code.ran_backward();
   }
   if (!clean || recorded.record == nullptr) return nullptr;
-  if (region.automatic && recorded.record->nodes.size() < g_look_limits.least_work) {
+  if (region.is_found() && recorded.record->nodes.size() < g_look_limits.least_work) {
     region.unfit = refusal::found_small;
   }
-  if (region.function && recorded.record->nodes.empty()) {
+  if (region.of_function() && recorded.record->nodes.empty()) {
     seen.refusal = refusal::make(refusal::no_gpu_work);
     return nullptr;
   }
@@ -172,7 +172,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
   seen.refusal = changed_by_call(region, known, call);
   if (seen.refusal) {
-    if (!region.guard->holds()) note_change_of_self(region, call);
+    if (!region.evidence.guard->holds()) note_change_of_self(region, call);
     return nullptr;
   }
   seen.refusal = moved_in_globals(seen.globals_before);
@@ -187,7 +187,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   observation->draws = std::move(draws);
   observation->nodes_made = nodes_made;
   observation->outcome =
-      state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.refusal, &seen.autograd);
+      state::Outcome::learn(result, *call.walk, *seen.before, *region.evidence.guard, seen.refusal, &seen.autograd);
   if (observation->outcome == nullptr) return nullptr;
   if (observation->outcome->lets_go() && seen.code.makes_weak_references()) {
     seen.refusal = refusal::make(refusal::lets_go_with_weak_references);
@@ -356,7 +356,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
 void note_useless(Region& region, Signature& signature, bool again) noexcept {
   if (again && ++signature.postponed <= kMostPostponed) return;
   ++signature.failures;
-  ++region.failures;
+  ++region.budget.failures;
 }
 
 }  // namespace
@@ -379,7 +379,7 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
     note_useless(region, signature, false);
     return call.eager(call.function, call.arguments, call.count, call.names);
   }
-  ++region.observed;
+  ++region.statistics.observed;
   const double called = now();
   Object* result = call.eager(call.function, call.arguments, call.count, call.names);
   const KeepException keep;
@@ -396,8 +396,8 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
            region.name.c_str(), (called - started) * 1e3, (now() - begin) * 1e3, (begin - called) * 1e3);
   if (!seen.refusal) {
-    region.useful = true;
-    signature.failures = region.failures = 0;
+    region.budget.useful = true;
+    signature.failures = region.budget.failures = 0;
   } else if (result != nullptr) {
     if (call.dispatch.grad_enabled && seen.autograd) {
       region.autograd.begin();

@@ -75,7 +75,7 @@ bool AddressPrediction::number_of(const std::shared_ptr<const RunAddresses>& reg
 // time they are made, or not known. Else among those of the ones before. The latest are looked at first: memory that
 // was freed may have become theirs.
 bool AddressPrediction::find_elsewhere(std::uint64_t address, const RunAddresses& own, bool coming, std::size_t& budget,
-                             Origin& origin) {
+                                       Origin& origin) {
   for (const Recent& one : recent()) {
     const std::shared_ptr<const RunAddresses> region = one.region.lock();
     if (region == nullptr || region.get() == &own || (region->ran > own.ran) != coming) continue;
@@ -104,7 +104,7 @@ Origin AddressPrediction::find(std::uint64_t address, const RunAddresses& own, s
 }
 
 void AddressPrediction::learn(const std::vector<std::uint64_t>& inputs, const std::vector<std::uint64_t>& predicted,
-                    const RunAddresses& own) {
+                              const RunAddresses& own) {
   const bool was_predicted = predicted.size() == inputs.size();
   if (!was_predicted && inputs_.size() == inputs.size()) return;  // what is known was not tried
   inputs_.resize(inputs.size());

@@ -51,7 +51,7 @@ bool GilPause::unchanged() {
 bool GilPause::same_call() const {
   Why why;
   if (proven_ != nullptr && !guards_hold(*proven_, call_, why)) return false;
-  if (!region_.guard->holds()) return false;
+  if (!region_.evidence.guard->holds()) return false;
   state::Walk walk(false);
   Call call = call_;
   call.walk = &walk;

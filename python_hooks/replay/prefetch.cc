@@ -37,7 +37,7 @@ void Prefetch::clear() noexcept {
 }
 
 void Prefetch::take(Proven& proven, const Call& call, std::vector<Object*>& tensors,
-                 std::vector<Object*>& useless) noexcept {
+                    std::vector<Object*>& useless) noexcept {
   if (ready_.lock().get() == &proven && dispatch_.same_as(call.dispatch) && work_ == call.work &&
       pool_changes_ == state::pool_changes()) {
     tensors.swap(tensors_);
@@ -68,7 +68,8 @@ void Prefetch::learn(const std::shared_ptr<Proven>& ran) {
   last_ = ran;
 }
 
-void Prefetch::get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor, const Call& call) {
+void Prefetch::get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor,
+                         const Call& call) {
   program::Bindings& bindings = next.bindings;
   dispatch_ = call.dispatch;
   work_ = call.work;

@@ -1,7 +1,7 @@
 // What the next replay needs, got ready while the device works on this one: memory for its outputs, and its graphs'
-// parameters for where its inputs will probably lie (address_prediction.h). Programs follow one another as they did before
-// (decoding: one length after the other). A wrong guess costs only its own time: whatever lies elsewhere is patched at
-// the call. With the GIL.
+// parameters for where its inputs will probably lie (address_prediction.h). Programs follow one another as they did
+// before (decoding: one length after the other). A wrong guess costs only its own time: whatever lies elsewhere is
+// patched at the call. With the GIL.
 #pragma once
 
 #include <cstdint>

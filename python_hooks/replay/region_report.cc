@@ -6,7 +6,7 @@ namespace {
 const char* state_of(const Region& region, const StageCounts& counts) {
   if (region.no_gpu) return "no GPU work";
   if (region.given_up) return "given up";
-  if (region.replayed != 0) return "replayed";
+  if (region.statistics.replayed != 0) return "replayed";
   if (counts.proven != 0) return "proven";
   return counts.given_up != 0 && counts.seen + counts.observed == 0 ? "given up" : "observing";
 }
@@ -19,22 +19,18 @@ double average_ms(double seconds, std::uint64_t calls) {
 
 RegionReport report_of(const Region& region) {
   RegionReport report;
+  static_cast<Statistics&>(report) = region.statistics;
+  region.evidence.count(report.signatures);
   report.name = region.name;
-  report.signatures = count_stages(region);
   report.state = state_of(region, report.signatures);
   report.calls = region.calls;
-  report.replayed = region.replayed;
-  report.observed = region.observed;
   report.fell_back = region.fell_back;
-  report.first_calls = region.first_calls;
-  report.validated = region.validated;
-  report.rested = region.payoff.rested();
-  report.put_off = region.put_off;
+  report.rested = region.budget.payoff.rested();
   const Times& times = region.times;
   report.seconds = times.all;
   report.eager_ms = average_ms(times.eager, times.eager_calls);
   report.observed_ms = average_ms(times.observed, times.observed_calls);
-  report.replay_ms = average_ms(times.replayed, region.replayed);
+  report.replay_ms = average_ms(times.replayed, region.statistics.replayed);
   report.eager_interval_ms = times.eager_intervals.median() * 1000;
   report.replay_interval_ms = times.replay_intervals.median() * 1000;
   report.parts = region.latest_parts.median();

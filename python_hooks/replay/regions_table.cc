@@ -165,11 +165,14 @@ std::unique_ptr<Region> make_region(const Key& key) {
   if (!note || !refer_weakly(key.root, note.get(), region->weak_root)) return nullptr;
   if (key.self != nullptr && !refer_weakly(key.self, note.get(), region->weak_self)) return nullptr;
   char name[512];
-  region->function = is_function(key.root);
-  g_module_called = g_module_called || !region->function;
-  Object* named = region->function ? key.root : type_of(key.root);
-  region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
-  region->automatic = region->function && config().auto_regions && !matches(config().regions, region->name.c_str());
+  const bool function = is_function(key.root);
+  if (function) region->kind = RegionKind::kFunction;
+  g_module_called = g_module_called || !function;
+  Object* named = function ? key.root : type_of(key.root);
+  region->name = qualified_name(named, name, sizeof name) ? name : unnamed(region->kind);
+  if (function && config().auto_regions && !matches(config().regions, region->name.c_str())) {
+    region->kind = RegionKind::kFoundFunction;
+  }
   if (matches(config().exclude, region->name.c_str())) {
     region->given_up = true;
     region->reasons.add(refusal::make(refusal::excluded));

@@ -28,6 +28,7 @@ class Reasons {
   const std::vector<Reason>& all() const noexcept { return all_; }  // in the order met
   std::uint64_t others() const noexcept { return others_; }         // calls whose reasons found no room
   const Reason* last() const noexcept;                              // null: none
+  refusal::Refusal last_refusal() const noexcept;                   // none: there is none, or no memory
   bool empty() const noexcept { return all_.empty() && others_ == 0; }
 
   static constexpr std::size_t kMost = 16;

@@ -82,7 +82,6 @@ struct Times {
   void begin(double now) noexcept {
     if (kind == Kind::kEager) eager_intervals.add(now - began);
     if (kind == Kind::kReplay) replay_intervals.add(now - began);
-    kind = Kind::kOther;
     began = now;
   }
 };
