@@ -19,9 +19,8 @@ void find_regions_with(MakeRegion make) noexcept;
 
 extern std::atomic<bool> g_look_due;
 
-// After a stack was sampled, `samples` of them without gradients since the process began; any thread, with or without
-// the GIL.
-void note_sample(std::uint64_t samples) noexcept;
+// After the stack of a launch without gradients was sampled; any thread, with or without the GIL.
+void note_sample() noexcept;
 
 // With the GIL, between calls.
 void look_for_regions() noexcept;

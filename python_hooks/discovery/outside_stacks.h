@@ -14,12 +14,14 @@
 namespace grape::python::replay {
 
 // By what it is told from others, since addresses are used again.
-struct SampledCode {
+struct SampledCode : CalledCode {
   std::string file, name;  // the name is qualified from Python 3.11 on
   int line = 0;            // the first one
   std::uint64_t hash = 0;  // of all three
-  bool calls_modules = false;
   bool calls_itself = false;
+  // Of a candidate (outside_names.h):
+  std::string region;          // "package.module:Qualified.name"
+  Object* function = nullptr;  // of that name, borrowed from its module or class
 };
 
 // The same of a code object that is alive; without the texts, those are not set.
