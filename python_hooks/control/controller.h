@@ -19,4 +19,8 @@ Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::
 // In place of a function that GRAPE_REGIONS names.
 Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
 
+// What became of each region, in words for the user: to GRAPE_REPORT (JSON), and in a few lines on stderr where
+// GRAPE_LOG=info asks for them; and to GRAPE_CACHE what that is to have. With the GIL; once, when the interpreter goes.
+void write_report() noexcept;
+
 }  // namespace grape::python::replay

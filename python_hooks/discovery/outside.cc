@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <new>
 
-#include "python_hooks/discovery/outside_names.h"
 #include "python_hooks/discovery/outside_regions.h"
 #include "python_hooks/discovery/outside_stacks.h"
 #include "python_hooks/replay/look_limits.h"

@@ -1,10 +1,9 @@
-#include "python_hooks/discovery/outside_names.h"
-
 #include <set>
 #include <string_view>
 #include <unordered_map>
 
 #include "python_hooks/discovery/outside_regions.h"
+#include "python_hooks/discovery/outside_stacks.h"
 #include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/named_functions.h"

@@ -6,8 +6,7 @@
 
 #include "python_hooks/discovery/outside.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/replay/look_limits.h"
-#include "python_hooks/replay/payoff.h"
+#include "python_hooks/replay/budget.h"
 #include "python_hooks/replay/regions_table.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"

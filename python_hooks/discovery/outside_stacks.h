@@ -19,13 +19,18 @@ struct SampledCode : CalledCode {
   int line = 0;            // the first one
   std::uint64_t hash = 0;  // of all three
   bool calls_itself = false;
-  // Of a candidate (outside_names.h):
+  // Of a candidate, see name_codes():
   std::string region;          // "package.module:Qualified.name"
   Object* function = nullptr;  // of that name, borrowed from its module or class
 };
 
 // The same of a code object that is alive; without the texts, those are not set.
 void read_code(const Object* code, SampledCode& out, bool with_texts);
+
+// Finds out which of them are candidates, and which train. A candidate is only a function that is found by its name, as
+// those in GRAPE_REGIONS are; none is PyTorch's or the standard library's, cannot be replayed, or is a region. With the
+// GIL. Runs no code of the program's, leaves no exception; may throw std::bad_alloc.
+void name_codes(std::vector<SampledCode>& codes);
 
 // What there is no room for counts where it was called from.
 class SampledStacks {

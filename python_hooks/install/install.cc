@@ -9,8 +9,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "python_hooks/control/report.h"
-#include "python_hooks/install/call_hooks.h"
+#include "python_hooks/control/controller.h"
 #include "python_hooks/interpreter/code_deaths.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/scopes/frames.h"

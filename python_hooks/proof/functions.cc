@@ -59,7 +59,7 @@ void give_self_as_argument(Region& region, Call& call) noexcept {
   region.evidence.self_is_argument = true;
   region.drop_proofs();
   region.evidence.guard = nullptr;
-  region.evidence.casts.weights.clear();
+  region.evidence.cast_weights.clear();
   region.budget.failures = 0;
 }
 

@@ -1,13 +1,58 @@
-// How much longer a region's calls are looked at: counts of looks that were of no use, and rests from them. With the
-// GIL.
+// How much longer a region's calls are looked at, and whether replaying them pays: told by what they take on the CPU,
+// up to their return, as always and as replays. The GPU does the same work in both. With the GIL.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "python_hooks/replay/look_limits.h"
-#include "python_hooks/replay/payoff.h"
 
 namespace grape::python::replay {
+
+// Of an observed call's time: what the call takes at least unobserved.
+constexpr double kOfObserved = 0.6;
+
+// The shortest calls of one signature, in seconds: what disturbs a call makes it longer, never shorter.
+struct CallTimes {
+  static constexpr double kNone = std::numeric_limits<double>::infinity();
+  double eager = kNone;     // as always
+  double observed = kNone;  // as always, but looked at: somewhat more
+  double replay = kNone;    // all that the replay takes, guards included
+};
+
+// One region's. Replays are taken to pay until they turn out to take most of what an observed call takes; then a few
+// calls run as always and are measured. Where replaying is no faster, all calls run as always for a while, and it is
+// looked at again.
+class Payoff {
+ public:
+  // Asked at each call: run it as always, its children too?
+  bool rests() noexcept;
+  // Is this call, which could be replayed, to run as always and to be measured?
+  bool measures() const noexcept { return to_measure_ != 0; }
+
+  static void observed(CallTimes& times, double seconds) noexcept;
+  void replayed(CallTimes& times, double seconds) noexcept;
+  // True: it does not pay, and rests from now on; `eager` and `replay` are what the measured calls would take, in
+  // seconds each.
+  bool measured(CallTimes& times, double seconds, double& eager, double& replay) noexcept;
+
+  std::uint64_t rested() const noexcept { return rested_; }  // calls that ran as always for it
+  // It did not pay, was looked at again, and does not.
+  bool never_pays() const noexcept { return next_rest_ > 4 * kFirstRest; }
+
+ private:
+  static constexpr std::uint32_t kFirstLook = 16, kLastLook = 1u << 16;
+  static constexpr std::uint32_t kMeasured = 4;
+  static constexpr std::uint32_t kFirstRest = 512, kLastRest = 1u << 20;
+
+  std::uint32_t look_after_ = kFirstLook;  // replays
+  std::uint32_t replays_ = 0;              // since the last look
+  double seconds_ = 0, eager_seconds_ = 0;
+  std::uint32_t to_measure_ = 0;
+  double measured_eager_ = 0, measured_replay_ = 0;
+  std::uint32_t rest_ = 0, next_rest_ = kFirstRest;  // calls
+  std::uint64_t rested_ = 0;
+};
 
 // Calls of a kind that cannot be replayed are looked at again ever more seldom. In between they run as always, what is
 // inside may be replayed.
@@ -55,6 +100,20 @@ struct Budget {
   static constexpr std::uint32_t kBarren = 16;                // from then on there is a budget for them
   static constexpr std::uint32_t kMostBarren = 4096;          // it is no region any more
   static constexpr std::uint32_t kMostBarrenObserved = 1024;  // the same, if they were observed
+};
+
+// What the modules inside of one that is not replayed as a whole may cost until they are replayed, and the functions
+// that nobody named: many of them never will be. A small part of the time that has passed since the first call of any,
+// most of what replays of some have saved, and a part of what those of other modules did: what can be replayed pays for
+// the proofs of the rest.
+class InnerBudget {
+ public:
+  static bool affords(double now) noexcept;
+  static void spend(double seconds) noexcept;
+  // For a function that was found: to look at a few of its calls.
+  static void allow_one_more() noexcept;
+  // After a replay that took so long, of one of them or of another module. False: no less than the call itself.
+  static bool earn(const CallTimes& times, double replay_seconds, bool other = false) noexcept;
 };
 
 }  // namespace grape::python::replay

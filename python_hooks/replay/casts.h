@@ -20,14 +20,9 @@ struct OutputRecipe;
 struct Proven;
 struct Region;
 
-// A region's, as long as its module's guard is the same one.
-struct CastWeights {
-  std::vector<Object*> weights;  // casts of which its calls were seen to leave or use; borrowed: they are the guard's
-};
-
 // A cast that an observed call left.
 struct LeftCast {
-  std::uint32_t weight = 0;  // index into CastWeights::weights
+  std::uint32_t weight = 0;  // index into ProvenState::cast_weights
   std::uint64_t address = 0, bytes = 0;
   std::int32_t device = 0;
 };

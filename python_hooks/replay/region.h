@@ -28,10 +28,8 @@
 #include "python_hooks/replay/budget.h"
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/prefetch.h"
-#include "python_hooks/replay/region_kind.h"
 #include "python_hooks/report/reasons.h"
 #include "python_hooks/report/statistics.h"
-#include "python_hooks/report/times.h"
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/walk_memo.h"
 #include "shim/memory/block_references.h"
@@ -148,7 +146,8 @@ using Signatures = std::unordered_map<std::uint64_t, std::unique_ptr<Signature>>
 // What was proven in one state of the module (or function), and that state.
 struct ProvenState {
   std::unique_ptr<state::ModuleGuard> guard;  // null: not known yet
-  CastWeights casts;                          // the guard's
+  // Casts of which its calls were seen to leave or use (casts.h). Borrowed: they are the guard's.
+  std::vector<Object*> cast_weights;
   Signatures signatures;
 
   bool has_proofs() const;
@@ -168,6 +167,24 @@ struct Evidence : ProvenState {
   // Of all states.
   void count(StageCounts& counts) const noexcept;
 };
+
+// What the calls of a region are calls of. Each difference between kinds is a function here. Kinds under autograd
+// (forward, backward, optimizer step) will join these. Compared, and not looked up, since calls that run as always ask.
+enum class RegionKind : std::uint8_t {
+  kModule,
+  kFunction,       // GRAPE_REGIONS names it
+  kFoundFunction,  // nobody named it (discovery/outside_regions.h)
+};
+
+// Its root is a function and no module: what it works on may be in globals, so only observed calls tell whether it
+// works on a GPU.
+constexpr bool is_of_function(RegionKind kind) noexcept { return kind != RegionKind::kModule; }
+
+// Nobody asked for it: looking at it has a budget, and it is given up as soon as that gains nothing.
+constexpr bool is_found(RegionKind kind) noexcept { return kind == RegionKind::kFoundFunction; }
+
+// In place of its name.
+constexpr const char* unnamed(RegionKind kind) noexcept { return is_of_function(kind) ? "a function" : "a module"; }
 
 struct alignas(64) Region {
   ~Region();

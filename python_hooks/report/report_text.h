@@ -8,7 +8,6 @@
 #include "compressor/store/store.h"
 #include "python_hooks/report/reasons.h"
 #include "python_hooks/report/statistics.h"
-#include "python_hooks/report/times.h"
 #include "shim/virtual_execs/report.h"
 
 namespace grape::python::replay {

@@ -38,9 +38,21 @@ struct Gate {
   std::uint64_t times_closed = 0;
   const void* holder = nullptr;  // see whose_work()
 };
-// This one and the next two are never destroyed: threads may launch until the very end.
-Gate& gate() {
-  static auto& one = *new Gate;
+
+struct Threads {
+  std::mutex mutex;
+  ThreadWork* all = nullptr;  // by next
+  std::vector<ThreadWork*> free;
+};
+
+// Never destroyed: threads may launch until the very end.
+struct Process {
+  Gate gate;
+  Threads threads;
+  std::mutex asking;  // held while streams are asked, and by whoever is about to destroy one for a moment
+};
+Process& process() {
+  static auto& one = *new Process;
   return one;
 }
 
@@ -58,29 +70,13 @@ const void* whose_work() noexcept {
   return call != nullptr ? static_cast<const void*>(call) : &record::t_thread;
 }
 
-struct Threads {
-  std::mutex mutex;
-  ThreadWork* all = nullptr;  // by next
-  std::vector<ThreadWork*> free;
-};
-Threads& threads() {
-  static auto& one = *new Threads;
-  return one;
-}
-
-// Held while streams are asked, and by whoever is about to destroy one for a moment.
-std::mutex& asking() {
-  static auto& one = *new std::mutex;
-  return one;
-}
-
 // A thread may end inside of a call.
 void ended(void* work) {
   auto* mine = static_cast<ThreadWork*>(work);
   mine->depth = 0;
   if (mine->calls.load() % 2 != 0) mine->calls.fetch_add(1);
   record::t_thread.work = nullptr;
-  Threads& all = threads();
+  Threads& all = process().threads;
   const std::lock_guard<std::mutex> lock(all.mutex);
   try {
     all.free.push_back(mine);
@@ -97,7 +93,7 @@ pthread_key_t* end_key() {
 
 // Those of all threads but this one. `under_way`: is one of them inside of a call?
 std::uint64_t calls_of_others(bool& under_way) noexcept {
-  Threads& all = threads();
+  Threads& all = process().threads;
   const std::lock_guard<std::mutex> lock(all.mutex);
   std::uint64_t calls = 0;
   under_way = false;
@@ -138,7 +134,7 @@ bool streams_idle() noexcept {
   auto* query = real::get_cuStreamQuery();
   if (query == nullptr || driver::g_captures.load() > 0) return false;
   const auto idle = [query](CUstream stream) { return query(stream) != CUDA_ERROR_NOT_READY; };
-  const std::lock_guard<std::mutex> lock(asking());
+  const std::lock_guard<std::mutex> lock(process().asking);
   std::vector<std::uint64_t> streams;
   if (!LiveBlocks::instance().snapshot_streams(streams)) return false;
   return idle(CU_STREAM_LEGACY) && idle(CU_STREAM_PER_THREAD) &&
@@ -154,14 +150,14 @@ bool has_work(std::uint64_t stream) noexcept {
 
 bool idle_within(double seconds) noexcept { return holds_within(seconds, streams_idle); }
 
-void stream_goes() noexcept { const std::lock_guard<std::mutex> lock(asking()); }
+void stream_goes() noexcept { const std::lock_guard<std::mutex> lock(process().asking); }
 
 namespace detail {
 
 GRAPE_HOT std::atomic<bool> g_excluded{false};
 
 ThreadWork* first_work() noexcept {
-  Threads& all = threads();
+  Threads& all = process().threads;
   const std::lock_guard<std::mutex> lock(all.mutex);
   pthread_key_t* key = end_key();
   if (all.free.empty()) {
@@ -179,7 +175,7 @@ ThreadWork* first_work() noexcept {
 }
 
 void wait_for_end_of_exclusion(ThreadWork& mine) noexcept {
-  Gate& one = gate();
+  Gate& one = process().gate;
   const int saved_errno = errno;
   std::unique_lock<std::mutex> lock(one.mutex);
   while (one.closed && one.holder != whose_work()) {
@@ -226,7 +222,7 @@ bool Onlooker::others_worked() const noexcept {
 
 DeviceExclusion::DeviceExclusion() noexcept {
   {
-    Gate& one = gate();
+    Gate& one = process().gate;
     const std::lock_guard<std::mutex> lock(one.mutex);
     if (one.closed) return;
     held_ = one.closed = true;
@@ -239,7 +235,7 @@ DeviceExclusion::DeviceExclusion() noexcept {
 
 DeviceExclusion::~DeviceExclusion() {
   if (!held_) return;
-  Gate& one = gate();
+  Gate& one = process().gate;
   const std::lock_guard<std::mutex> lock(one.mutex);
   if (one.closed && one.holder == whose_work()) open(one);
 }

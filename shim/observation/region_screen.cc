@@ -41,41 +41,19 @@ void add_handle(std::vector<program::LiveHandle>& handles, program::LiveHandle h
   if (at == handles.end() || at->serial != handle.serial) handles.insert(at, handle);
 }
 
-// As they are at the end of the call.
-struct Stream {
-  bool non_blocking = false;
-  std::uint64_t context = 0;
-  std::uint64_t serial = 0;  // 0: not known
-};
-struct Event {
-  std::uint64_t serial = 0;
-  std::uint32_t flags = 0;  // of cuEventCreate
-};
-
 // Of a stream that is no default stream. False: the driver does not know it.
-bool stream_of_driver(std::uint64_t handle, Stream& out) {
+bool stream_of_driver(std::uint64_t handle, bool& non_blocking, std::uint64_t& context) {
   auto* stream = reinterpret_cast<CUstream>(handle);
   auto* get_flags = driver::real::get_cuStreamGetFlags();
   auto* get_context = driver::real::get_cuStreamGetCtx();
   unsigned flags = 0;
-  CUcontext context = nullptr;
+  CUcontext its = nullptr;
   if (get_flags == nullptr || get_flags(stream, &flags) != CUDA_SUCCESS || get_context == nullptr ||
-      get_context(stream, &context) != CUDA_SUCCESS) {
+      get_context(stream, &its) != CUDA_SUCCESS) {
     return false;
   }
-  out.non_blocking = (flags & CU_STREAM_NON_BLOCKING) != 0;
-  out.context = reinterpret_cast<std::uint64_t>(context);
-  program::LiveBlock made;
-  if (LiveBlocks::instance().find(BlockSource::kStream, handle, made)) out.serial = made.serial;
-  return true;
-}
-
-// False: nobody saw it made.
-bool event_as_made(std::uint64_t handle, Event& out) {
-  program::LiveBlock made;
-  if (!LiveBlocks::instance().find(BlockSource::kEvent, handle, made)) return false;
-  out.serial = made.serial;
-  out.flags = static_cast<std::uint32_t>(made.bytes);
+  non_blocking = (flags & CU_STREAM_NON_BLOCKING) != 0;
+  context = reinterpret_cast<std::uint64_t>(its);
   return true;
 }
 
@@ -329,8 +307,8 @@ void RegionScreen::add_event_call(const ApiLayout& layout, const CallView& call,
 
 // What the event had recorded before the call is what the whole replay waits for: later than any stream did.
 void RegionScreen::wait_from_before(std::uint64_t event, const CallView& call, const std::string& name) {
-  Event known;
-  if (!event_as_made(event, known)) {
+  program::LiveBlock known;
+  if (!LiveBlocks::instance().find(BlockSource::kEvent, event, known)) {
     return refuse(refusal::unknown_event, call.frame(), name);
   }
   // The handle is another event's by now.
@@ -344,13 +322,13 @@ void RegionScreen::find_trailing_events() {
   for (const auto& recorded : recorded_) {
     const std::uint64_t event = recorded.first;
     const std::uint32_t frame = recorded.second;
-    Event known;
-    if (!event_as_made(event, known)) {
+    program::LiveBlock known;
+    if (!LiveBlocks::instance().find(BlockSource::kEvent, event, known)) {
       return refuse(refusal::leaves_event, frame);
     }
-    if ((known.flags & CU_EVENT_DISABLE_TIMING) == 0) {
+    if ((known.bytes & CU_EVENT_DISABLE_TIMING) == 0) {
       refuse(refusal::times_event, frame);
-    } else if ((known.flags & ~kHarmless) != 0) {
+    } else if ((known.bytes & ~kHarmless) != 0) {
       refuse(refusal::event_of_processes, frame);
     } else if (known.serial > events_.serial) {
       refuse(refusal::makes_event, frame);
@@ -393,11 +371,13 @@ std::uint64_t RegionScreen::stream_serial(std::uint64_t stream) const {
 
 void RegionScreen::find_streams() {
   for (const std::uint64_t handle : streams_) {
-    Stream stream;
-    if (!stream_of_driver(handle, stream)) return refuse(refusal::stream_is_gone, 0);
-    if (stream.context != events_.context) return refuse(refusal::other_device, 0);
-    modes_.set(handle, stream.non_blocking);
-    stream_serials_[handle] = stream.serial;
+    bool non_blocking = false;
+    std::uint64_t context = 0;
+    if (!stream_of_driver(handle, non_blocking, context)) return refuse(refusal::stream_is_gone, 0);
+    if (context != events_.context) return refuse(refusal::other_device, 0);
+    modes_.set(handle, non_blocking);
+    program::LiveBlock made;
+    stream_serials_[handle] = LiveBlocks::instance().find(BlockSource::kStream, handle, made) ? made.serial : 0;
   }
 }
 

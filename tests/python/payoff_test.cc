@@ -1,4 +1,4 @@
-#include "python_hooks/replay/payoff.h"
+#include "python_hooks/replay/budget.h"
 
 #include <gtest/gtest.h>
 
