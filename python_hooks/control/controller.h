@@ -1,4 +1,5 @@
-// Decides for each call of a region, a module or a function: replay, observe, or run as always.
+// The entry of each call of a module or a named function: it is replayed, observed, or run as always. And the report at
+// the end of the process.
 #pragma once
 
 #include <cstdint>

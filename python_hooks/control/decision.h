@@ -1,4 +1,4 @@
-// What is to become of a region's call, and the one place that acts on it. With the GIL.
+// decide() says whether a region's call is replayed, observed or run as always; act() does it. With the GIL.
 #pragma once
 
 #include "compressor/refusal/refusal.h"

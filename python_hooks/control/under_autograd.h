@@ -1,5 +1,5 @@
-// Calls whose results require grad. None of them is replayed, and most calls of a training are of this kind: they are
-// not observed either, and cost next to nothing. With the GIL.
+// Runs calls whose results require grad. Most calls of a training are of this kind. They are neither replayed nor
+// observed, and must cost next to nothing. With the GIL.
 #pragma once
 
 #include "python_hooks/replay/region.h"

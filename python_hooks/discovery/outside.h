@@ -1,5 +1,5 @@
-// The program's launches that no call of a region holds: how many they are, and which functions launch most of them, so
-// that the report can say what to put into GRAPE_REGIONS.
+// Counts the program's launches outside of regions' calls, and samples which functions launch most of them: these
+// become regions (outside_regions.h), or the report advises to name them in GRAPE_REGIONS.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Python stacks that were sampled, of all threads, as a tree of functions. What a function is called is read while its
-// frame runs, so nothing of the interpreter's is kept.
+// Keeps sampled Python stacks of all threads as a tree of functions. Names are copied while the function's frame runs,
+// so no object of the interpreter is kept.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 #include "python_hooks/discovery/outside_regions.h"
 #include "python_hooks/install/install.h"
 #include "python_hooks/interpreter/code_origin.h"
+#include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/memory_map.h"
 #include "python_hooks/interpreter/named_functions.h"
 #include "python_hooks/interpreter/patterns.h"
@@ -146,8 +147,7 @@ void hook_step(Object* optimizer_class) noexcept {
 
 void hook_steps_below(Object* optimizer_class, int depth) noexcept {
   if (depth > 20) return;
-  const Reference method(g_api.PyObject_GetAttrString(optimizer_class, "__subclasses__"));
-  const Reference classes(method ? g_api.PyObject_CallObject(method.get(), nullptr) : nullptr);
+  const Reference classes(call_method(optimizer_class, "__subclasses__"));
   const std::ptrdiff_t count = classes ? g_api.PyList_Size(classes.get()) : 0;
   for (std::ptrdiff_t i = 0; i < count; ++i) {
     Object* subclass = g_api.PyList_GetItem(classes.get(), i);

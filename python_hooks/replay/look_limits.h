@@ -1,4 +1,4 @@
-// How much is looked at before anything is said of it, or done; and what looking may cost at first.
+// Limits on looking: how many samples and calls it takes to act on them, and how much time may be spent on it at first.
 #pragma once
 
 #include <cstddef>

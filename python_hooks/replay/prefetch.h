@@ -1,6 +1,6 @@
-// What the next replay needs, got ready while the device works on this one: memory for its outputs, and its graphs'
-// parameters for where its inputs will probably lie (address_prediction.h). Programs follow one another as they did
-// before (decoding: one length after the other). A wrong guess costs only its own time: whatever lies elsewhere is
+// Prepares the next replay while the device works on this one: allocates its outputs, and sets its graphs' parameters
+// to the addresses where its inputs will probably lie (address_prediction.h). Expects programs to follow one another as
+// they did before (decoding: one length after the other). A wrong guess costs only its own time: other addresses are
 // patched at the call. With the GIL.
 #pragma once
 

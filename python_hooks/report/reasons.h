@@ -1,5 +1,5 @@
-// Why calls of a region were not replayed: distinct reasons and how often each was met. Bounded, whatever a program
-// does.
+// Counts the distinct reasons for which calls of a region were not replayed. Their number and their texts are bounded,
+// whatever a program does.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What became of each region, as plain data and in words: the JSON of GRAPE_REPORT, and the few lines at the end. Pure.
+// The report as plain data, as the JSON of GRAPE_REPORT, and as a few lines for stderr. Pure.
 #pragma once
 
 #include <cstdint>
