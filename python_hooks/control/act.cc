@@ -2,8 +2,6 @@
 #include <utility>
 
 #include "python_hooks/control/decision.h"
-#include "python_hooks/control/module_state.h"
-#include "python_hooks/control/strict.h"
 #include "python_hooks/proof/cached_proofs.h"
 #include "python_hooks/proof/observe.h"
 #include "python_hooks/proof/validate.h"
@@ -31,9 +29,10 @@ Object* fall_back(Region& region, const Call& call, const refusal::Refusal& refu
 bool judge(Region& region, Signature& signature) noexcept {
   const bool signature_ends = signature.failures >= kMostFailures;
   const std::uint32_t most = region.inner ? kMostInnerFailures : kMostRegionFailures;
-  const bool region_ends = region.replayed == 0 && region.failures >= most && !has_proofs(region.signatures);
+  const bool region_ends =
+      region.statistics.replayed == 0 && region.budget.failures >= most && !region.evidence.has_proofs();
   if (!signature_ends && !region_ends) return false;
-  refusal::Refusal refusal = last_refusal(region);
+  refusal::Refusal refusal = region.reasons.last_refusal();
   if (region_ends) {
     region.give_up();
     region.no_gpu = !region.on_gpu;
@@ -51,7 +50,7 @@ bool judge(Region& region, Signature& signature) noexcept {
 Object* end_strictly(const Region& region, Object* result) noexcept {
   if (result == nullptr) return nullptr;  // the program's own exception
   g_api.Py_DecRef(result);
-  return raise_not_replayed(region, last_refusal(region));
+  return raise_not_replayed(region, region.reasons.last_refusal());
 }
 
 Object* observe_and_judge(Region& region, Signature& signature, const Call& call) {
@@ -92,12 +91,12 @@ Object* measure(Region& region, Signature& signature, const Call& call) {
   const double begin = now();
   Object* result = run_eagerly(region, call);
   double eager = 0, replay = 0;
-  if (region.payoff.measured(signature.times, now() - begin, eager, replay)) {
+  if (region.budget.payoff.measured(signature.times, now() - begin, eager, replay)) {
     const auto microseconds = [](double seconds) { return std::to_string(std::lround(seconds * 1e6)); };
     const auto refusal = refusal::make(refusal::no_gain, microseconds(replay), microseconds(eager));
     region.reasons.add(refusal);
     log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), refusal.text.c_str());
-    if (region.automatic && region.payoff.never_pays()) region.give_up();
+    if (region.is_found() && region.budget.payoff.never_pays()) region.give_up();
   }
   return result;
 }
@@ -113,7 +112,7 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
       return true;
     }
   }
-  if (region.payoff.measures() && !config().strict) {
+  if (region.budget.payoff.measures() && !config().strict) {
     result = measure(region, signature, call);
     return true;
   }
@@ -122,13 +121,13 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
   switch (run(region, *signature.proven, call, result, refusal)) {
     case Ran::kReplayed: {
       const double seconds = now() - lookup.began;
-      ++region.replayed;
+      ++region.statistics.replayed;
       region.parts[ReplayPart::kGuards] += lookup.guards;
       region.parts[ReplayPart::kSignature] = looked_up - lookup.began - lookup.guards;
       region.latest_parts.add(region.parts);
       region.times.replayed += seconds;
       region.times.kind = Times::Kind::kReplay;
-      region.payoff.replayed(signature.times, seconds);
+      region.budget.payoff.replayed(signature.times, seconds);
       if (!in_budget(region)) InnerBudget::earn(signature.times, seconds, true);
       call.replayed = &signature.times;
       return true;
@@ -164,6 +163,18 @@ bool act_on_stale(Region& region, Call& call, const Decision& decision, const Lo
 
 }  // namespace
 
+Object* raise_not_replayed(const Region& region, const refusal::Refusal& refusal) noexcept {
+  try {
+    std::string text = "GRAPE_STRICT: " + region.name + " is not replayed: " + refusal::in_words(refusal);
+    const char* const advice = refusal::advice_of(refusal.id);
+    if (*advice != '\0') text += std::string(". ") + advice;
+    g_api.PyErr_SetString(exception(g_api.PyExc_RuntimeError), text.c_str());
+  } catch (const std::bad_alloc&) {
+    g_api.PyErr_NoMemory();
+  }
+  return nullptr;
+}
+
 Object* run_eagerly(Region& region, const Call& call) {
   const double begin = now();
   const std::uint64_t loads = driver::code_loads();
@@ -175,7 +186,7 @@ Object* run_eagerly(Region& region, const Call& call) {
   return result;
 }
 
-bool in_budget(const Region& region) noexcept { return (region.inner || region.automatic) && !config().strict; }
+bool in_budget(const Region& region) noexcept { return (region.inner || region.is_found()) && !config().strict; }
 
 bool act(Region& region, Call& call, const Decision& decision, const Lookup& lookup, Object*& result) {
   using Action = Decision::Action;

@@ -3,7 +3,6 @@
 #include <new>
 
 #include "python_hooks/control/decision.h"
-#include "python_hooks/control/strict.h"
 #include "python_hooks/control/under_autograd.h"
 #include "python_hooks/discovery/outside.h"
 #include "python_hooks/discovery/outside_regions.h"
@@ -22,11 +21,6 @@ namespace {
 
 using Action = Decision::Action;
 
-// Of a function that nobody named, calls in a row that gained nothing:
-constexpr std::uint32_t kBarren = 16;                // that were looked at; from then on there is a budget for them
-constexpr std::uint32_t kMostBarren = 4096;          // the same: it is no region any more
-constexpr std::uint32_t kMostBarrenObserved = 1024;  // that were observed: the same
-
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
 __thread Region* t_found __attribute__((tls_model("initial-exec")));  // that the thread is inside of: a function
 
@@ -35,7 +29,7 @@ class Inside {
  public:
   explicit Inside(Region* region = nullptr) noexcept {
     t_inside = true;
-    t_found = region != nullptr && region->automatic ? region : nullptr;
+    t_found = region != nullptr && region->is_found() ? region : nullptr;
   }
   ~Inside() noexcept {
     t_inside = false;
@@ -45,35 +39,9 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 };
 
-// Counts a region's call and its time, children's included.
-class Timed {
- public:
-  explicit Timed(Region& region) noexcept : region_(region), began_(now()) {
-    ++region_.calls;
-    region_.times.begin(began_);
-    ++thread_launches().depth;
-  }
-  ~Timed() noexcept {
-    const double seconds = now() - began_;
-    region_.times.all += seconds;
-    if (--thread_launches().depth == 0) add_seconds_in_regions(seconds);
-  }
-  Timed(const Timed&) = delete;
-  Timed& operator=(const Timed&) = delete;
-
- private:
-  Region& region_;
-  const double began_;
-};
-
 // Is it not known whether what is spent on the region will be saved?
 bool is_uncertain(const Region& region) noexcept {
-  return region.automatic ? region.replayed == 0 || region.barren >= kBarren : region.replayed == 0;
-}
-
-bool gains_nothing(const Region& region) noexcept {
-  return region.automatic &&
-         (region.barren >= kMostBarren || region.observed - region.gained_at >= kMostBarrenObserved);
+  return region.statistics.replayed == 0 || (region.is_found() && region.budget.gains_little());
 }
 
 // True: the call has run, or is an error; see act().
@@ -88,33 +56,32 @@ bool decide_and_act(Region& region, Call& call, Decision& decision, Object*& res
 // that costs beside the call itself is counted, but for modules' replays, which have to pay for themselves.
 bool decide_in_budget(Region& region, Call& call, Decision& decision, Object*& result) {
   const double began = now();
-  if (gains_nothing(region)) {
+  if (region.is_found() && region.budget.gains_nothing(region.statistics.observed)) {
     region.give_up();
     decision = {Action::kGivenUp, refusal::make(refusal::found_without_gain)};
     return act(region, call, decision, {}, result);
   }
   if (is_uncertain(region) && !InnerBudget::affords(began)) {
-    ++region.put_off;
-    const bool passes_on = region.autograd.began() || region.refused >= kMostRefusals;
+    ++region.statistics.put_off;
+    const bool passes_on = region.autograd.began() || region.budget.refused >= kMostRefusals;
     decision = {passes_on ? Action::kPassOn : Action::kRun, {}};
     return act(region, call, decision, {}, result);
   }
   const double eager = region.times.eager, observed = region.times.observed;
-  ++region.barren;
+  ++region.budget.barren;
   const bool ran = decide_and_act(region, call, decision, result);
   const double running = region.times.eager - eager + (region.times.observed - observed) * kOfObserved;
   if (call.replayed != nullptr && InnerBudget::earn(*call.replayed, now() - began)) {
-    region.barren = 0;
-    region.gained_at = region.observed;
-  } else if (call.replayed == nullptr || region.automatic) {
+    region.budget.gained(region.statistics.observed);
+  } else if (call.replayed == nullptr || region.is_found()) {
     InnerBudget::spend(now() - began - running);
   }
   return ran;
 }
 
 bool decide_or_rest(Region& region, Call& call, Decision& decision, Object*& result) {
-  if (!config().strict && region.payoff.rests()) return act(region, call, {Action::kRun, {}}, {}, result);
-  if (!config().strict && region.refusals.rests()) {
+  if (!config().strict && region.budget.payoff.rests()) return act(region, call, {Action::kRun, {}}, {}, result);
+  if (!config().strict && region.budget.refusals.rests()) {
     region.reasons.add_last();
     ++region.fell_back;
     decision.action = Action::kPassOn;
@@ -128,8 +95,8 @@ bool decide_or_rest(Region& region, Call& call, Decision& decision, Object*& res
 Object* call_given_up(Region& region, const PlainCall& call) {
   if (region.no_gpu) return run_as_it_is(call);
   if (config().strict && region.on_gpu && thread_launches().depth == 0)
-    return raise_not_replayed(region, last_refusal(region));
-  const CountedCall counted(region);
+    return raise_not_replayed(region, region.reasons.last_refusal());
+  const CountedCall counted(region, false);
   return run_as_it_is(call);
 }
 
@@ -165,7 +132,7 @@ bool run_inside(Region& region, Call& call, Decision& decision, Object*& result)
 bool passes() noexcept { return t_inside || !lifecycle::active() || driver::g_captures.load() > 0; }
 
 Object* decide_on(Region& region, const PlainCall& plain) {
-  const Timed timed(region);
+  const CountedCall counted(region, true);
   Call call(plain);
   Decision decision{Action::kGivenUp, {}};
   Object* result = nullptr;
@@ -178,8 +145,8 @@ Object* call_region(const PlainCall& call) {
   look_for_regions_if_due();
   Region* region = region_of(call.root, call.self);
   // A function that nobody asked for, and that cannot be replayed, is no region at all.
-  if (region == nullptr || (region->automatic && region->given_up)) return run_as_it_is(call);
-  if (config().auto_regions && !region->function && thread_launches().depth == 0) note_module_call();
+  if (region == nullptr || (region->given_up && region->is_found())) return run_as_it_is(call);
+  if (config().auto_regions && !region->of_function() && thread_launches().depth == 0) note_module_call();
   if (region->busy) {
     // By another thread, and for a moment: what is inside is no region of its own for that.
     const Inside inside;

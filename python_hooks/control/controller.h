@@ -1,4 +1,5 @@
-// Decides for each call of a region, a module or a function: replay, observe, or run as always.
+// The entry of each call of a module or a named function: it is replayed, observed, or run as always. And the report at
+// the end of the process.
 #pragma once
 
 #include <cstdint>
@@ -18,5 +19,9 @@ double seconds_in_regions() noexcept;
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
 // In place of a function that GRAPE_REGIONS names.
 Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names);
+
+// What became of each region, in words for the user: to GRAPE_REPORT (JSON), and in a few lines on stderr where
+// GRAPE_LOG=info asks for them; and to GRAPE_CACHE what that is to have. With the GIL; once, when the interpreter goes.
+void write_report() noexcept;
 
 }  // namespace grape::python::replay

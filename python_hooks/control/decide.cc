@@ -1,28 +1,29 @@
 #include <utility>
 
 #include "python_hooks/control/decision.h"
-#include "python_hooks/control/module_state.h"
 #include "python_hooks/proof/functions.h"
 #include "python_hooks/proof/observe.h"
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/signature.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/log.h"
 
 namespace grape::python::replay {
 namespace {
 
 using Action = Decision::Action;
 
-constexpr std::uint32_t kRefusedForLong = 32;  // calls in a row with refused arguments: they are not even looked at
+constexpr std::uint32_t kRefusedForLong = 32;    // calls in a row with refused arguments: they are not even looked at
+constexpr std::uint32_t kMostGuardRefusals = 3;  // calls in a row
 
 // Is any of it on a GPU, as far as can be seen? Else it is nobody's loss. Only for GRAPE_STRICT.
 bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
   if (walk.tensors().empty()) static_cast<void>(write_call(call, walk));  // it was not come to
   refusal::Refusal ignored;
-  if (region.guard == nullptr) region.guard = state::ModuleGuard::take(call.root, call.self, ignored);
-  region.on_gpu =
-      region.on_gpu || !walk.extents().empty() || (region.guard != nullptr && !region.guard->extents().empty());
+  std::unique_ptr<state::ModuleGuard>& guard = region.evidence.guard;
+  if (guard == nullptr) guard = state::ModuleGuard::take(call.root, call.self, ignored);
+  region.on_gpu = region.on_gpu || !walk.extents().empty() || (guard != nullptr && !guard->extents().empty());
   return region.on_gpu;
 }
 
@@ -31,15 +32,18 @@ bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
 // replayed already: a program that never repeats itself pays for nothing.
 bool worth_observing(const Region& region, Signature& signature, const Call& call) {
   if (signature.stage == Stage::kGivenUp) return false;
-  return signature.calls > 1 || !region.useful || region.replayed != 0 || proven_earlier(region, signature, call);
+  return signature.calls > 1 || !region.budget.useful || region.statistics.replayed != 0 ||
+         proven_earlier(region, signature, call);
 }
 
 // Its arguments cannot be looked through. If that is so each time, the modules inside are regions.
 Decision decide_refused(Region& region, refusal::Refusal refusal) {
-  if (++region.refused < kMostRefusals || region.replayed != 0) return {Action::kFallBack, std::move(refusal)};
-  if (region.refused >= kRefusedForLong) {
-    region.refusals.begin();
-    if (region.automatic) region.give_up();
+  if (++region.budget.refused < kMostRefusals || region.statistics.replayed != 0) {
+    return {Action::kFallBack, std::move(refusal)};
+  }
+  if (region.budget.refused >= kRefusedForLong) {
+    region.budget.refusals.begin();
+    if (region.is_found()) region.give_up();
   }
   if (config().strict) return {Action::kFallBack, std::move(refusal)};
   ++region.fell_back;
@@ -53,20 +57,42 @@ Decision decide_unwritten(Region& region, const Call& call, state::Walk& walk, b
   return known ? decide_refused(region, std::move(refusal)) : Decision{Action::kFallBack, std::move(refusal)};
 }
 
-// Is the module in a state that proofs can stand on? False: `decision` is what that means.
-bool decide_on_guard(Region& region, const Call& call, const state::Walk& walk, Decision& decision) {
-  refusal::Refusal refusal;
-  const Guarded guard = ensure_guard(region, call, refusal);
-  region.on_gpu = region.on_gpu || !walk.extents().empty();
-  if (guard == Guarded::kRefused) {
-    decision = {Action::kGivenUp, std::move(refusal)};
-  } else if (guard == Guarded::kNotNow) {
-    decision = {config().strict && !region.on_gpu ? Action::kRun : Action::kFallBack, std::move(refusal)};
-  } else if (guard == Guarded::kAnew && config().strict) {
-    decision = {Action::kRaise, std::move(refusal)};
-  } else {
-    return true;
+// The module, or the function, cannot be guarded in the state that it is in now: the next calls tell whether that
+// lasts.
+Decision decide_unguarded(Region& region, refusal::Refusal refusal) {
+  // Before its first call a module may hold what that replaces, and that is too large, on the CPU (weight_norm).
+  if (++region.budget.guard_refusals < kMostGuardRefusals) {
+    return {config().strict && !region.on_gpu ? Action::kRun : Action::kFallBack, std::move(refusal)};
   }
+  region.given_up = true;
+  region.drop_proofs();
+  return {Action::kGivenUp, std::move(refusal)};
+}
+
+// Is the module in a state that proofs can stand on? False: `decision` is what that means.
+bool decide_on_guard(Region& region, const Call& call, Decision& decision) {
+  std::unique_ptr<state::ModuleGuard>& guard = region.evidence.guard;
+  if (guard != nullptr && guard->holds()) return true;
+  const bool proofs = region.evidence.has_proofs();
+  refusal::Refusal changed;
+  if (guard != nullptr) {
+    const bool itself = region.of_function() && call.self == nullptr;
+    changed = refusal::make(itself ? refusal::function_not_as_it_was : refusal::module_not_as_it_was, guard->change());
+  }
+  if (region.evidence.change_state()) return true;
+  refusal::Refusal refusal;
+  guard = state::ModuleGuard::take(call.root, call.self, refusal);
+  if (guard == nullptr) {
+    decision = decide_unguarded(region, refusal ? std::move(refusal) : refusal::out_of_memory());
+    return false;
+  }
+  region.budget.guard_refusals = 0;
+  if (changed) {
+    log_line(LogLevel::kDebug, "%s: %s", region.name.c_str(), changed.text.c_str());
+    region.reasons.add(changed);
+  }
+  if (!proofs || !config().strict) return true;
+  decision = {Action::kRaise, std::move(changed)};
   return false;
 }
 
@@ -75,14 +101,14 @@ bool decide_on_guard(Region& region, const Call& call, const state::Walk& walk, 
 Decision decide_unproven(Region& region, Signature& signature, const Call& call) {
   if (!worth_observing(region, signature, call)) {
     if (signature.stage != Stage::kGivenUp) {
-      ++region.first_calls;
+      ++region.statistics.first_calls;
     } else if (config().strict) {
       return {Action::kRaise, signature.given_up_for};
     }
     return {Action::kRun, {}};
   }
-  if (region.automatic && !InnerBudget::affords(now())) {
-    ++region.put_off;
+  if (region.is_found() && !InnerBudget::affords(now())) {
+    ++region.statistics.put_off;
     return {Action::kRun, {}};
   }
   return {Action::kObserve, {}, &signature};
@@ -95,15 +121,16 @@ Decision decide(Region& region, Call& call, state::Walk& walk, Lookup& lookup) {
   call.walk = &walk;
   const bool known = state::take_dispatch_state(call.dispatch, blocked);
   if (!known || !write_call(call, walk)) return decide_unwritten(region, call, walk, known, blocked);
-  region.refused = 0;
+  region.budget.refused = 0;
   Decision decision{Action::kRun, {}};
   const double walked = now();
-  const bool guarded = decide_on_guard(region, call, walk, decision);
+  region.on_gpu = region.on_gpu || !walk.extents().empty();
+  const bool guarded = decide_on_guard(region, call, decision);
   lookup.guards = now() - walked;
   if (!guarded) return decision;
-  if (!walk.extents().empty() || !region.guard->extents().empty()) {
+  if (!walk.extents().empty() || !region.evidence.guard->extents().empty()) {
     region.on_gpu = true;
-  } else if (!region.function) {  // what a function works on may be in globals: its observed calls tell
+  } else if (!region.of_function()) {  // what a function works on may be in globals: its observed calls tell
     region.given_up = region.no_gpu = true;
     return {Action::kGivenUp, {}};
   }

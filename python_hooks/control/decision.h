@@ -1,4 +1,4 @@
-// What is to become of a region's call, and the one place that acts on it. With the GIL.
+// decide() says whether a region's call is replayed, observed or run as always; act() does it. With the GIL.
 #pragma once
 
 #include "compressor/refusal/refusal.h"
@@ -39,6 +39,10 @@ Decision decide_unproven(Region& region, Signature& signature, const Call& call)
 // True: `result` is what the call is to return; null with an exception. False: nothing ran, the caller runs the call,
 // so that modules inside of it are regions (kPassOn, kGivenUp).
 bool act(Region& region, Call& call, const Decision& decision, const Lookup& lookup, Object*& result);
+
+// GRAPE_STRICT=1: what would run as always, though it was proven or was given a chance to be, is an error instead. Sets
+// a RuntimeError that says why `region` is not replayed, with the place and what to change. Returns null.
+Object* raise_not_replayed(const Region& region, const refusal::Refusal& refusal) noexcept;
 
 // As always, its time counted.
 Object* run_eagerly(Region& region, const Call& call);

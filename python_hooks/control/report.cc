@@ -1,5 +1,3 @@
-#include "python_hooks/control/report.h"
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>

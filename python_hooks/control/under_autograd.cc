@@ -1,5 +1,6 @@
 #include "python_hooks/control/under_autograd.h"
 
+#include "python_hooks/control/controller.h"
 #include "python_hooks/discovery/outside.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/torch/autograd_state.h"
@@ -31,12 +32,12 @@ void note_reason(Region& region) noexcept {
 
 }  // namespace
 
-void add_seconds_in_regions(double seconds) noexcept { g_seconds += seconds; }
 double seconds_in_regions() noexcept { return g_seconds; }
 
-CountedCall::CountedCall(Region& region) noexcept
-    : region_(region), weight_(weight_of(region)), began_(weight_ != 0 ? now() : 0) {
+CountedCall::CountedCall(Region& region, bool each) noexcept
+    : region_(region), weight_(each ? 1 : weight_of(region)), began_(weight_ != 0 ? now() : 0) {
   ++region_.calls;
+  if (each) region_.times.begin(began_);
   region_.times.kind = Times::Kind::kOther;
   ++thread_launches().depth;
 }
@@ -46,7 +47,7 @@ CountedCall::~CountedCall() noexcept {
   if (weight_ == 0) return;
   const double seconds = now() - began_;
   region_.times.all += seconds * weight_;
-  if (thread_launches().depth == 0) add_seconds_in_regions(seconds);
+  if (thread_launches().depth == 0) g_seconds += seconds;
 }
 
 bool runs_under_autograd(Region& region) noexcept {
@@ -55,7 +56,7 @@ bool runs_under_autograd(Region& region) noexcept {
 }
 
 Object* run_under_autograd(Region& region, const PlainCall& call) {
-  const CountedCall counted(region);
+  const CountedCall counted(region, false);
   Object* result = nullptr;
   if (region.autograd.resting()) {
     result = run_as_it_is(call);

@@ -1,5 +1,5 @@
-// Calls whose results require grad. None of them is replayed, and most calls of a training are of this kind: they are
-// not observed either, and cost next to nothing. With the GIL.
+// Runs calls whose results require grad. Most calls of a training are of this kind. They are neither replayed nor
+// observed, and must cost next to nothing. With the GIL.
 #pragma once
 
 #include "python_hooks/replay/region.h"
@@ -14,10 +14,11 @@ bool runs_under_autograd(Region& region) noexcept;
 // Runs it so; the modules inside are regions of their own. Looks at the result where that is not known.
 Object* run_under_autograd(Region& region, const PlainCall& call);
 
-// Counts a region's call, and its time where that is cheap: each outermost one, and of the others one in 16.
+// Counts a region's call, and its time, children's included. `each`: of each call, and of the intervals between calls;
+// else where that is cheap: of each outermost call, and of the others one in 16.
 class CountedCall {
  public:
-  explicit CountedCall(Region& region) noexcept;
+  CountedCall(Region& region, bool each) noexcept;
   ~CountedCall() noexcept;
   CountedCall(const CountedCall&) = delete;
   CountedCall& operator=(const CountedCall&) = delete;
@@ -27,9 +28,5 @@ class CountedCall {
   const double weight_;  // 0: it is not timed
   const double began_;
 };
-
-// In regions' calls, the outermost of each thread.
-void add_seconds_in_regions(double seconds) noexcept;
-double seconds_in_regions() noexcept;
 
 }  // namespace grape::python::replay

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <new>
 
-#include "python_hooks/discovery/outside_names.h"
 #include "python_hooks/discovery/outside_regions.h"
 #include "python_hooks/discovery/outside_stacks.h"
 #include "python_hooks/replay/look_limits.h"
@@ -28,7 +27,7 @@ constexpr std::uint32_t kMostSeldom = 10;     // one of 2^10 looks
 constexpr std::uint32_t kStep = 0x9e3779b9u;  // odd, so that no two threads begin alike
 
 std::atomic<std::uint32_t> g_threads{0};
-std::atomic<std::uint64_t> g_all{0}, g_outside{0}, g_samples{0}, g_without_gradients{0};
+std::atomic<std::uint64_t> g_all{0}, g_outside{0}, g_samples{0};
 
 // Never freed: launches may come until the very end. Null: no memory.
 SampledStacks* sampled_stacks() noexcept {
@@ -58,9 +57,7 @@ void sample(std::uint32_t random) noexcept {
   } catch (const std::bad_alloc&) {  // then one less
     return;
   }
-  if (gradients) return;
-  const std::uint64_t count = g_without_gradients.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (config().auto_regions) note_sample(count);
+  if (!gradients && config().auto_regions) note_sample();
 }
 
 std::string place_of(const SampledCode& code) {
@@ -74,30 +71,23 @@ bool is_much(std::uint64_t launches, std::uint64_t all) noexcept {
   return launches != 0 && launches * g_look_limits.least_part >= all;
 }
 
-// `automatic`: as outside_regions().
-std::vector<OutsideCandidate> candidates(bool callers_known, bool automatic) {
+}  // namespace
+
+std::vector<OutsideCandidate> outside_candidates(bool automatic, bool callers_known) {
   std::vector<OutsideCandidate> chosen;
   if (g_samples.load() < g_look_limits.least_samples || !is_much(g_outside.load(), g_all.load())) return chosen;
   std::vector<SampledCode> codes;
   std::vector<CallNode> nodes;
   sampled_stacks()->copy(codes, nodes);
   for (CallNode& node : nodes) node.weight -= automatic ? node.graded : 0;
-  const std::vector<NamedCode> named = name_codes(codes);
-  std::vector<CalledCode> called;
-  called.reserve(named.size());
-  for (std::size_t i = 0; i < named.size(); ++i) {
-    called.push_back(named[i].called);
-    called.back().calls_modules = codes[i].calls_modules;
-    if (automatic && codes[i].calls_itself) called.back().candidate = false;
-  }
-  for (const Choice& choice : choose(called, nodes, callers_known)) {
-    const NamedCode& code = named[choice.code];
-    chosen.push_back({code.region, place_of(codes[choice.code]), choice.share, code.function});
+  name_codes(codes);
+  for (SampledCode& code : codes) code.candidate = code.candidate && !(automatic && code.calls_itself);
+  for (const Choice& choice : choose({codes.begin(), codes.end()}, nodes, callers_known)) {
+    const SampledCode& code = codes[choice.code];
+    chosen.push_back({{code.region, place_of(code), choice.share}, code.function});
   }
   return chosen;
 }
-
-}  // namespace
 
 void look_at_launch(bool outside) noexcept {
   record::LaunchCount& mine = thread_launches();
@@ -116,11 +106,6 @@ void look_at_launch(bool outside) noexcept {
   }
   errno = saved_errno;
 }
-
-std::uint64_t samples_for_regions() noexcept { return g_without_gradients.load(std::memory_order_relaxed); }
-
-std::vector<OutsideCandidate> outside_candidates() { return candidates(false, false); }
-std::vector<OutsideCandidate> outside_regions(bool callers_known) { return candidates(callers_known, true); }
 
 void note_module_call() noexcept {
   constexpr std::uint64_t kFirst = 64, kLater = 16;  // calls that are all looked at, then one in so many
@@ -145,9 +130,8 @@ OutsideReport outside_report() {
   report.named = config().regions;
   report.automatic = config().auto_regions;
   report.found = found_regions();
-  for (OutsideCandidate& candidate : outside_candidates()) {
-    report.functions.push_back({std::move(candidate.region), std::move(candidate.place), candidate.share});
-  }
+  const std::vector<OutsideCandidate> functions = outside_candidates(false, false);
+  report.functions.assign(functions.begin(), functions.end());
   return report;
 }
 

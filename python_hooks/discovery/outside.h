@@ -1,12 +1,12 @@
-// The program's launches that no call of a region holds: how many they are, and which functions launch most of them, so
-// that the report can say what to put into GRAPE_REGIONS.
+// Counts the program's launches outside of regions' calls, and samples which functions launch most of them: these
+// become regions (outside_regions.h), or the report advises to name them in GRAPE_REGIONS.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/report/statistics.h"
 #include "shim/driver/captures.h"
 #include "shim/record/thread_log.h"
 
@@ -15,10 +15,7 @@ namespace grape::python::replay {
 struct OutsideReport;  // report_text.h
 
 // A function that launches outside of regions, and could be one.
-struct OutsideCandidate {
-  std::string region;          // as GRAPE_REGIONS names it
-  std::string place;           // where it is defined
-  double share = 0;            // of the launches outside of regions
+struct OutsideCandidate : OutsideFunction {
   Object* function = nullptr;  // borrowed from its module or class
 };
 
@@ -38,17 +35,12 @@ inline void note_launch() noexcept {
 
 // With the GIL. Of other threads up to 31 launches each are not counted. Throws std::bad_alloc.
 OutsideReport outside_report();
-// The largest share first; none where little is launched outside of regions, or little was sampled.
-std::vector<OutsideCandidate> outside_candidates();
-// The same of those that may become regions though nobody named them: only launches without gradients count, and no
-// functions that call themselves. `callers_known`: note_module_call() was told of the modules' calls
-// (outside_choice.h).
-std::vector<OutsideCandidate> outside_regions(bool callers_known);
+// The largest share first; none where little is launched outside of regions, or little was sampled. `automatic`: those
+// that may become regions though nobody named them, so only launches without gradients count, and no functions that
+// call themselves. `callers_known`: note_module_call() was told of the modules' calls (outside_choice.h).
+std::vector<OutsideCandidate> outside_candidates(bool automatic, bool callers_known);
 
 // At a module's call that no other region's holds, with the GIL: those who call it are no regions, nor is their loop.
 void note_module_call() noexcept;
-
-// Stacks that were sampled so far, of launches without gradients; any thread.
-std::uint64_t samples_for_regions() noexcept;
 
 }  // namespace grape::python::replay

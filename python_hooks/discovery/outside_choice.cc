@@ -41,10 +41,8 @@ class Chooser {
   }
 
  private:
-  struct Code {
-    explicit Code(const CalledCode& code)
-        : candidate(code.candidate), training(code.training), calls_modules(code.calls_modules) {}
-    bool candidate, training, calls_modules;
+  struct Code : CalledCode {
+    explicit Code(const CalledCode& code) : CalledCode(code) {}
     bool eligible = false;
     bool beside_chosen = false;   // calls what is chosen, or is called by it
     bool several = false;         // does more than to call one function, or to launch one kernel

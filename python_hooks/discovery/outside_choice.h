@@ -1,4 +1,4 @@
-// Which functions to name of those that launch outside of regions. Pure.
+// Chooses from sampled stacks the functions whose calls would make good regions. Knows neither Python nor CUDA.
 #pragma once
 
 #include <cstdint>

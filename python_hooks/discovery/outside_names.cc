@@ -1,11 +1,9 @@
-#include "python_hooks/discovery/outside_names.h"
-
-#include <cstddef>
 #include <set>
 #include <string_view>
 #include <unordered_map>
 
 #include "python_hooks/discovery/outside_regions.h"
+#include "python_hooks/discovery/outside_stacks.h"
 #include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/named_functions.h"
@@ -33,14 +31,14 @@ bool trains(std::string_view file) { return begins(file, "optim/") || file == "a
 
 class Names {
  public:
-  explicit Names(const std::vector<SampledCode>& codes) : named_(codes.size()), functions_(codes.size()) {
-    for (std::size_t i = 0; i < codes.size(); ++i) {
+  explicit Names(std::vector<SampledCode>& codes) {
+    for (SampledCode& code : codes) {
       std::string_view below;
-      if (state::is_torch_file(codes[i].file, below)) {
-        named_[i].called.training = trains(below);
-      } else if (!state::is_standard_file(codes[i].file) && !launches_for_others(codes[i].file)) {
-        by_hash_[codes[i].hash] = i;
-        files_.insert(codes[i].file);
+      if (state::is_torch_file(code.file, below)) {
+        code.training = trains(below);
+      } else if (!state::is_standard_file(code.file) && !launches_for_others(code.file)) {
+        by_hash_[code.hash].code = &code;
+        files_.insert(code.file);
       }
     }
   }
@@ -62,8 +60,6 @@ class Names {
     }
   }
 
-  std::vector<NamedCode> take() { return std::move(named_); }
-
  private:
   // What decorators wrapped is the function meant: their own code is that of many. It must be of this module: others
   // are named where they are from.
@@ -78,10 +74,10 @@ class Names {
     const auto found = by_hash_.find(code.hash);
     if (found == by_hash_.end() || parts.globals != globals_ || deferred(function) != nullptr) return;
     if (deferred(inner) != nullptr) return;
-    NamedCode& named = named_[found->second];
-    Object*& known = functions_[found->second];
+    SampledCode& named = *found->second.code;
+    Object*& known = found->second.inner;
     // Several functions have this code (a factory's): nobody knows which of them it was.
-    named.called.candidate = known == nullptr || (known == inner && named.called.candidate);
+    named.candidate = known == nullptr || (known == inner && named.candidate);
     if (known == nullptr) {
       named.region = name;
       named.function = function;
@@ -100,21 +96,21 @@ class Names {
     return nullptr;
   }
 
-  std::vector<NamedCode> named_;
-  std::vector<Object*> functions_;  // that the names are of
-  std::unordered_map<std::uint64_t, std::size_t> by_hash_;
+  struct Meant {
+    SampledCode* code = nullptr;
+    Object* inner = nullptr;  // the function that the name is of, without decorators
+  };
+  std::unordered_map<std::uint64_t, Meant> by_hash_;
   std::set<std::string> files_;
   Object* globals_ = nullptr;  // of the module that is looked through
 };
 
 }  // namespace
 
-std::vector<NamedCode> name_codes(const std::vector<SampledCode>& codes) {
-  if (!check_objects()) return std::vector<NamedCode>(codes.size());
+void name_codes(std::vector<SampledCode>& codes) {
+  if (!check_objects()) return;
   const KeepException exception;
-  Names names(codes);
-  names.look();
-  return names.take();
+  Names(codes).look();
 }
 
 }  // namespace grape::python::replay

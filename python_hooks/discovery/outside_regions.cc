@@ -6,8 +6,7 @@
 
 #include "python_hooks/discovery/outside.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/replay/look_limits.h"
-#include "python_hooks/replay/payoff.h"
+#include "python_hooks/replay/budget.h"
 #include "python_hooks/replay/regions_table.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -18,16 +17,16 @@ std::atomic<bool> g_look_due{false};
 
 namespace {
 
-std::atomic<std::uint64_t> g_next_look{LookLimits{}.first_look};
+std::atomic<std::uint64_t> g_samples{0}, g_next_look{LookLimits{}.first_look};
 
 // With the GIL.
 std::uint64_t g_distance = LookLimits{}.first_look;  // samples between the last look and the next one
 std::size_t g_found = 0;
 MakeRegion g_make_region = nullptr;
 
-std::string& found() {
+std::string* found_names() {
   static auto* names = new std::string;
-  return *names;
+  return names;
 }
 
 int on_pending_call(void*) {
@@ -40,12 +39,12 @@ int on_pending_call(void*) {
 bool name_some() {
   bool any = false;
   if (g_make_region == nullptr) return any;
-  for (const OutsideCandidate& function : outside_regions(module_was_called())) {
+  for (const OutsideCandidate& function : outside_candidates(true, module_was_called())) {
     if (g_found == g_look_limits.most_found) break;
-    std::string names = found();
+    std::string names = found_regions();
     names += (names.empty() ? "" : ",") + function.region;
     if (!g_make_region(function.function, function.region.c_str())) continue;
-    found().swap(names);
+    found_names()->swap(names);
     ++g_found;
     any = true;
     InnerBudget::allow_one_more();
@@ -66,7 +65,8 @@ void find_regions_with(MakeRegion make) noexcept {
   g_next_look.store(g_distance, std::memory_order_relaxed);
 }
 
-void note_sample(std::uint64_t samples) noexcept {
+void note_sample() noexcept {
+  const std::uint64_t samples = g_samples.fetch_add(1, std::memory_order_relaxed) + 1;
   if (samples < g_next_look.load(std::memory_order_relaxed)) return;
   g_next_look.store(~std::uint64_t{0}, std::memory_order_relaxed);
   g_look_due.store(true, std::memory_order_relaxed);
@@ -84,9 +84,9 @@ void look_for_regions() noexcept {
   }
   g_distance = any ? g_look_limits.first_look : std::min(g_distance * 2, g_look_limits.last_distance);
   if (g_found < g_look_limits.most_found)
-    g_next_look.store(samples_for_regions() + g_distance, std::memory_order_relaxed);
+    g_next_look.store(g_samples.load(std::memory_order_relaxed) + g_distance, std::memory_order_relaxed);
 }
 
-const std::string& found_regions() noexcept { return found(); }
+const std::string& found_regions() noexcept { return *found_names(); }
 
 }  // namespace grape::python::replay

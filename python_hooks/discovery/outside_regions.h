@@ -1,6 +1,6 @@
-// Where GRAPE_REGIONS is not set, or has `auto`: the functions that launch most outside of modules, without gradients,
-// become regions while the program runs. Each is proven before it is replayed, as those that the program's user names;
-// one that cannot be is passed by again, and what it calls is looked at in its place.
+// Makes regions of the functions that launch most outside of modules without gradients, while the program runs, where
+// GRAPE_REGIONS is not set or has `auto`. Each is proven before it is replayed, like those that the user names. A
+// function that cannot be proven is no region any more, and the functions that it calls are looked at instead.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,8 @@ void find_regions_with(MakeRegion make) noexcept;
 
 extern std::atomic<bool> g_look_due;
 
-// After a stack was sampled, `samples` of them without gradients since the process began; any thread, with or without
-// the GIL.
-void note_sample(std::uint64_t samples) noexcept;
+// After the stack of a launch without gradients was sampled; any thread, with or without the GIL.
+void note_sample() noexcept;
 
 // With the GIL, between calls.
 void look_for_regions() noexcept;

@@ -1,5 +1,5 @@
-// Python stacks that were sampled, of all threads, as a tree of functions. What a function is called is read while its
-// frame runs, so nothing of the interpreter's is kept.
+// Keeps sampled Python stacks of all threads as a tree of functions. Names are copied while the function's frame runs,
+// so no object of the interpreter is kept.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,23 @@
 namespace grape::python::replay {
 
 // By what it is told from others, since addresses are used again.
-struct SampledCode {
+struct SampledCode : CalledCode {
   std::string file, name;  // the name is qualified from Python 3.11 on
   int line = 0;            // the first one
   std::uint64_t hash = 0;  // of all three
-  bool calls_modules = false;
   bool calls_itself = false;
+  // Of a candidate, see name_codes():
+  std::string region;          // "package.module:Qualified.name"
+  Object* function = nullptr;  // of that name, borrowed from its module or class
 };
 
 // The same of a code object that is alive; without the texts, those are not set.
 void read_code(const Object* code, SampledCode& out, bool with_texts);
+
+// Finds out which of them are candidates, and which train. A candidate is only a function that is found by its name, as
+// those in GRAPE_REGIONS are; none is PyTorch's or the standard library's, cannot be replayed, or is a region. With the
+// GIL. Runs no code of the program's, leaves no exception; may throw std::bad_alloc.
+void name_codes(std::vector<SampledCode>& codes);
 
 // What there is no room for counts where it was called from.
 class SampledStacks {

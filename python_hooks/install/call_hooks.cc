@@ -1,5 +1,3 @@
-#include "python_hooks/install/call_hooks.h"
-
 #include <unwind.h>
 
 #include <cstdio>
@@ -8,7 +6,9 @@
 
 #include "python_hooks/control/controller.h"
 #include "python_hooks/discovery/outside_regions.h"
+#include "python_hooks/install/install.h"
 #include "python_hooks/interpreter/code_origin.h"
+#include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/memory_map.h"
 #include "python_hooks/interpreter/named_functions.h"
 #include "python_hooks/interpreter/patterns.h"
@@ -147,8 +147,7 @@ void hook_step(Object* optimizer_class) noexcept {
 
 void hook_steps_below(Object* optimizer_class, int depth) noexcept {
   if (depth > 20) return;
-  const Reference method(g_api.PyObject_GetAttrString(optimizer_class, "__subclasses__"));
-  const Reference classes(method ? g_api.PyObject_CallObject(method.get(), nullptr) : nullptr);
+  const Reference classes(call_method(optimizer_class, "__subclasses__"));
   const std::ptrdiff_t count = classes ? g_api.PyList_Size(classes.get()) : 0;
   for (std::ptrdiff_t i = 0; i < count; ++i) {
     Object* subclass = g_api.PyList_GetItem(classes.get(), i);
@@ -243,20 +242,17 @@ bool hook_region(Object* function, const char* name, bool asked) noexcept {
   return true;
 }
 
-// Called for each function that GRAPE_REGIONS names.
-void hook_named(Object* function, const char* name) noexcept { static_cast<void>(hook_region(function, name, true)); }
-
-// Called for each function that was found to launch much.
-bool hook_found(Object* function, const char* name) noexcept { return hook_region(function, name, false); }
-
 }  // namespace
 
 bool install_regions() noexcept {
-  replay::find_regions_with(hook_found);
+  replay::find_regions_with(
+      [](Object* function, const char* name) noexcept { return hook_region(function, name, false); });
   const bool modules = hook_module_calls();
   const bool backward = hook_backward();
   hook_optimizers();
-  if (config().regions[0] != 0) find_named_functions(config().regions, hook_named);
+  if (config().regions[0] != 0)
+    find_named_functions(config().regions,
+                         [](Object* function, const char* name) noexcept { hook_region(function, name, true); });
   return modules && backward && config().regions[0] == 0;
 }
 

@@ -9,10 +9,9 @@
 #include <cerrno>
 #include <csignal>
 
-#include "python_hooks/control/report.h"
-#include "python_hooks/install/call_hooks.h"
+#include "python_hooks/control/controller.h"
 #include "python_hooks/interpreter/code_deaths.h"
-#include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/scopes/frames.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
@@ -70,13 +69,8 @@ void watch_exit() noexcept {
   static MethodDefinition definition = {"grape_note_shutdown", reinterpret_cast<void*>(note_shutdown), 4, nullptr};
   Object* module = imported_module("atexit");
   if (module == nullptr) return;
-  const Reference enlist(g_api.PyObject_GetAttrString(module, "register"));
-  const Reference function(g_api.PyCFunction_NewEx(&definition, nullptr, nullptr));
-  const Reference arguments(g_api.PyTuple_New(1));
-  if (!enlist || !function || !arguments) return;
-  g_api.Py_IncRef(function.get());  // the tuple takes it
-  g_api.PyTuple_SetItem(arguments.get(), 0, function.get());
-  const Reference result(g_api.PyObject_CallObject(enlist.get(), arguments.get()));
+  Object* function = g_api.PyCFunction_NewEx(&definition, nullptr, nullptr);
+  const Reference result(function != nullptr ? call_method(module, "register", function) : nullptr);
   g_watching_exit = static_cast<bool>(result);
 }
 

@@ -14,4 +14,9 @@ inline void on_driver_call() noexcept {
   if (__builtin_expect(!g_settled.load(std::memory_order_relaxed), 0)) look_if_due();
 }
 
+// With the GIL, in the main interpreter: hooks what is there by now (torch.nn.Module's call, autograd's backward,
+// optimizers' steps, the functions of GRAPE_REGIONS). Imports nothing. Python code sees nothing of it: no object is
+// replaced, only how functions are called. True: there is nothing left to wait for.
+bool install_regions() noexcept;
+
 }  // namespace grape::python

@@ -224,29 +224,51 @@ ExecutedCode::~ExecutedCode() {
   state_.reset();
 }
 
-bool ExecutedCode::begin() noexcept {
-  if (t_state != nullptr) return false;
-  const KeepException exception;
-  state_->clear();
-  if (others_observe() || !find_effects() || !hook_calls(note_frame, state_.get())) return false;
-  arm_traps();
-  state_->draws.begin();
+bool ExecutedCode::listen() noexcept {
+  if (t_state != nullptr || others_observe() || !hook_calls(note_frame, state_.get())) return false;
   t_state = state_.get();
   t_observing = true;
   return true;
 }
 
-bool ExecutedCode::end() noexcept {
+bool ExecutedCode::attached() noexcept {
+  const KeepException exception;
+  state_->draws.locals_seen();  // who looks at what was drawn is known of one thread alone
+  return listen();
+}
+
+void ExecutedCode::detached() noexcept {
   t_observing = false;
   t_state = nullptr;
-  const bool undisturbed = unhook_calls();
+  undisturbed_ = unhook_calls() && undisturbed_;
+}
+
+bool ExecutedCode::begin() noexcept {
+  if (t_state != nullptr) return false;
+  const KeepException exception;
+  state_->clear();
+  undisturbed_ = true;
+  if (others_observe() || !find_effects() || !listen()) return false;
+  arm_traps();
+  state_->draws.begin();
+  call_ = grape::replay::CallScope::current();
+  if (call_ == nullptr || call_->follow(*this)) return true;
+  call_ = nullptr;
+  end();
+  return false;
+}
+
+bool ExecutedCode::end() noexcept {
+  if (call_ != nullptr) call_->unfollow(*this);
+  call_ = nullptr;
+  detached();
   disarm_traps();
   {
     const KeepException exception;
     state_->draws.end();
   }
   try {
-    return finish(*state_, undisturbed);
+    return finish(*state_, undisturbed_);
   } catch (...) {
     return false;
   }

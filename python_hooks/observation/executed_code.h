@@ -1,6 +1,6 @@
 // The Python code that ran during an observed call, the host effects that it had, and the globals and closure cells
-// that it names. Collected by the interpreter's frame evaluation (call_hook.h) and by traps on C functions (traps.h),
-// on the calling thread; only in observed calls. With the GIL.
+// that it names. Collected by the interpreter's frame evaluation (call_hook.h) and by traps on C functions (traps.h), on
+// the calling thread and on those that are attached to its CallScope; only in observed calls. With the GIL.
 #pragma once
 
 #include <memory>
@@ -9,10 +9,11 @@
 #include "compressor/refusal/refusal.h"
 #include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython.h"
+#include "shim/observation/call_scope.h"
 
 namespace grape::python::state {
 
-class ExecutedCode {
+class ExecutedCode final : grape::replay::CallScope::Follower {
  public:
   // False: the call is not to be observed: somebody else profiles or traces this thread, a debugger or torch.compile
   // is at work, this thread's call is observed already, or this interpreter is not as expected.
@@ -40,7 +41,13 @@ class ExecutedCode {
 
  private:
   friend class GlobalsGuard;
+  bool listen() noexcept;
+  bool attached() noexcept override;
+  void detached() noexcept override;
+
   std::unique_ptr<State> state_;
+  grape::replay::CallScope* call_ = nullptr;
+  bool undisturbed_ = true;  // all frames were told
 };
 
 }  // namespace grape::python::state

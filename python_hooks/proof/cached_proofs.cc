@@ -99,7 +99,7 @@ cache::Digest CachedProofs::name(const Region& region, const Call& call) {
   Call portable = call;
   if (depends_on_kept_casts(region, call)) return {};
   if (!state::take_portable_dispatch_state(portable.dispatch)) return {};
-  const std::vector<std::uint8_t>& state = region.guard->bytes();
+  const std::vector<std::uint8_t>& state = region.evidence.guard->bytes();
   cache::Digest& module = modules_[XXH3_64bits(state.data(), state.size())];
   if (module == cache::Digest()) {
     state::Walk walk = state::Walk::portable(true);
@@ -111,7 +111,7 @@ cache::Digest CachedProofs::name(const Region& region, const Call& call) {
   const bool other_stream = call.work.context != nullptr && call.work.stream != 0;
   walk.add_bytes(&other_stream, sizeof other_stream);
   walk.add_bytes(&module, sizeof module);
-  walk.add_bytes(region.shared.data(), region.shared.size() * sizeof(std::uint64_t));
+  walk.add_bytes(region.evidence.shared.data(), region.evidence.shared.size() * sizeof(std::uint64_t));
   return state::digest_of(walk.bytes());
 }
 

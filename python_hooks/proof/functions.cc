@@ -32,39 +32,39 @@ Object* self_of(Object* const* arguments, std::size_t count) noexcept {
 }
 
 bool takes_self_as_argument(const Region& region) noexcept {
-  return region.self_changes >= (region.inner ? 1 : 2);  // before it is given up for that
+  return region.budget.self_changes >= (region.inner ? 1 : 2);  // before it is given up for that
 }
 
 Object* lasting_argument(const Region& region) noexcept {
-  if (!region.self_is_argument) return nullptr;
-  return region.function ? region.self : region.root;
+  if (!region.evidence.self_is_argument) return nullptr;
+  return region.of_function() ? region.self : region.root;
 }
 
 void note_change_of_self(Region& region, const Call& call) noexcept {
-  const bool of_module = !region.function || call.self != nullptr;
-  if (of_module && !region.self_is_argument) ++region.self_changes;
+  const bool of_module = !region.of_function() || call.self != nullptr;
+  if (of_module && !region.evidence.self_is_argument) ++region.budget.self_changes;
 }
 
 bool never_comes_again(Region& region, const Signature& signature) noexcept {
-  if (region.function || !region.self_is_argument || region.replayed != 0) return false;
-  region.states = signature.calls == 1 ? region.states + 1 : 0;
-  return region.states > kMostStates;
+  if (region.of_function() || !region.evidence.self_is_argument || region.statistics.replayed != 0) return false;
+  region.budget.states = signature.calls == 1 ? region.budget.states + 1 : 0;
+  return region.budget.states > kMostStates;
 }
 
 void give_self_as_argument(Region& region, Call& call) noexcept {
-  if (!region.function) call.root = call.function;
+  if (!region.of_function()) call.root = call.function;
   call.self = nullptr;
   call.first = 0;
-  if (region.self_is_argument) return;
-  region.self_is_argument = true;
+  if (region.evidence.self_is_argument) return;
+  region.evidence.self_is_argument = true;
   region.drop_proofs();
-  region.guard = nullptr;
-  region.casts.weights.clear();
-  region.failures = 0;
+  region.evidence.guard = nullptr;
+  region.evidence.cast_weights.clear();
+  region.budget.failures = 0;
 }
 
 void refuse_deferred(Region& region, Object* root) noexcept {
-  const char* kind = region.function ? deferred(root) : nullptr;
+  const char* kind = region.of_function() ? deferred(root) : nullptr;
   if (kind == nullptr) return;
   region.given_up = true;
   try {

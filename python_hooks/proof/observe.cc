@@ -38,7 +38,7 @@ constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signat
 program::Program statics_of(const Region& region) {
   constexpr std::size_t kMost = 8;
   std::vector<const program::Program*> known;
-  for (const auto& [hash, signature] : region.signatures) {
+  for (const auto& [hash, signature] : region.evidence.signatures) {
     if (known.size() == kMost) break;
     if (signature->proven != nullptr) known.push_back(&signature->proven->program.head());
     if (signature->observation != nullptr) known.push_back(&signature->observation->waiting.head());
@@ -74,7 +74,7 @@ bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen)
     signature.observation = nullptr;
     signature.stage = Stage::kSeen;
   }
-  seen.before = state::Before::take(*call.walk, *region.guard, lasting_argument(region), seen.refusal);
+  seen.before = state::Before::take(*call.walk, *region.evidence.guard, lasting_argument(region), seen.refusal);
   if (seen.before == nullptr) return false;
   if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(seen.globals_before);
   seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
@@ -141,10 +141,10 @@ bool is_of_use(Region& region, bool raised, bool may_set_up, Recorded& recorded,
     seen.autograd = seen.code.ran_backward();
   }
   if (!clean || recorded.record == nullptr) return false;
-  if (region.automatic && recorded.record->nodes.size() < g_look_limits.least_work) {
+  if (region.is_found() && recorded.record->nodes.size() < g_look_limits.least_work) {
     region.unfit = refusal::found_small;
   }
-  return !region.function || !recorded.record->nodes.empty() || seen.refuse(refusal::no_gpu_work);
+  return !region.of_function() || !recorded.record->nodes.empty() || seen.refuse(refusal::no_gpu_work);
 }
 
 // Did the call leave all as it was that a replay leaves as it was? False: `seen.refusal`.
@@ -158,7 +158,7 @@ bool leaves_state(Region& region, const Signature& signature, const Call& call, 
   state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
   seen.refusal = changed_by_call(region, known, call);
   if (seen.refusal) {
-    if (!region.guard->holds()) note_change_of_self(region, call);
+    if (!region.evidence.guard->holds()) note_change_of_self(region, call);
     return false;
   }
   seen.refusal = moved_in_globals(seen.globals_before);
@@ -169,7 +169,7 @@ bool leaves_state(Region& region, const Signature& signature, const Call& call, 
 // What the call did for Python, and what its code names. False: `seen.refusal`.
 bool learn_facts(Region& region, const Call& call, Object* result, Seen& seen, Observation& observation) {
   observation.outcome =
-      state::Outcome::learn(result, *call.walk, *seen.before, *region.guard, seen.refusal, &seen.autograd);
+      state::Outcome::learn(result, *call.walk, *seen.before, *region.evidence.guard, seen.refusal, &seen.autograd);
   if (observation.outcome == nullptr) return false;
   if (observation.outcome->lets_go() && seen.code.makes_weak_references()) {
     return seen.refuse(refusal::lets_go_with_weak_references);
@@ -351,7 +351,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
 void note_useless(Region& region, Signature& signature, bool again) noexcept {
   if (again && ++signature.postponed <= kMostPostponed) return;
   ++signature.failures;
-  ++region.failures;
+  ++region.budget.failures;
 }
 
 }  // namespace
@@ -374,7 +374,7 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
     note_useless(region, signature, false);
     return run_as_it_is(call);
   }
-  ++region.observed;
+  ++region.statistics.observed;
   const double called = now();
   Object* result = run_as_it_is(call);
   const KeepException keep;
@@ -391,8 +391,8 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
            region.name.c_str(), (called - started) * 1e3, (now() - begin) * 1e3, (begin - called) * 1e3);
   if (!seen.refusal) {
-    region.useful = true;
-    signature.failures = region.failures = 0;
+    region.budget.useful = true;
+    signature.failures = region.budget.failures = 0;
   } else if (result != nullptr) {
     if (call.dispatch.grad_enabled && seen.autograd) {
       region.autograd.begin();

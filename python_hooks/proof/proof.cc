@@ -57,7 +57,7 @@ bool changes_cast_weights(const Region& region, const Observation& observation, 
   for (const OutputRecipe& recipe : observation.recipes) {
     if (recipe.cast < 0) continue;
     state::TensorView weight;
-    Object* tensor = region.casts.weights[static_cast<std::size_t>(recipe.cast)];
+    Object* tensor = region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)];
     if (!state::view_tensor(tensor, weight)) return true;
     const auto holds_it = [&weight](std::uint64_t address, std::uint64_t bytes) {
       return weight.storage >= address && weight.storage < address + bytes;

@@ -32,6 +32,7 @@ struct Seen {
     return {};
   }
 
+  grape::replay::CallScope call;  // the thread that observes
   state::ExecutedCode code;
   grape::replay::RegionSink sink;
   grape::replay::Shadow shadow;

@@ -16,7 +16,7 @@ std::vector<Watched> reachable_memory(const Region& region, const program::Progr
     for (const state::StorageExtent& extent : extents) ranges.push_back({{extent.address, extent.bytes}, false});
   };
   add(call.walk->extents());
-  add(region.guard->extents());
+  add(region.evidence.guard->extents());
   if (globals != nullptr) add(globals->extents());
   for (const program::StaticBlock& block : program.statics) {
     if (grape::replay::LiveBlocks::instance().alive(block.address, block.serial)) {
@@ -44,9 +44,9 @@ refusal::Refusal changed_by_call(const Region& region, state::GlobalsGuard* glob
   if (!state::take_dispatch_state(after, blocked) || !after.same_as(call.dispatch) || !is_as_it_was(call.work)) {
     return refusal::make(refusal::changes_dispatch_state);
   }
-  if (!region.guard->holds()) {
-    const bool itself = region.function && call.self == nullptr;
-    return refusal::make(itself ? refusal::changes_function : refusal::changes_module, region.guard->change());
+  if (!region.evidence.guard->holds()) {
+    const bool itself = region.of_function() && call.self == nullptr;
+    return refusal::make(itself ? refusal::changes_function : refusal::changes_module, region.evidence.guard->change());
   }
   if (globals != nullptr && !globals->holds()) {
     return refusal::make(refusal::changes_names, globals->change());

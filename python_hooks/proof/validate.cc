@@ -31,7 +31,7 @@ class Check {
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(refusal::Refusal& error) {
     if (broken_guard(proven_, call_) != nullptr) return false;
-    before_ = state::Before::take(*call_.walk, *region_.guard, lasting_argument(region_), error);
+    before_ = state::Before::take(*call_.walk, *region_.evidence.guard, lasting_argument(region_), error);
     proven_.globals->take_versions(globals_before_);
     random_known_ = state::random_state(call_.work.device, seed_, offset_);
     host_random_.take();
@@ -51,7 +51,7 @@ class Check {
     if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
     if (state::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
     refusal::Refusal other = host_random ? refusal::make(refusal::draws_on_host) : other_state();
-    const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.guard, error);
+    const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.evidence.guard, error);
     if (outcome == nullptr && !error) return Checked::kInconclusive;
     if (outcome == nullptr) {
       if (!other) other = error;
@@ -121,16 +121,17 @@ class Check {
                                           found, difference, error);
     drop(tensors);
     if (!compared) return Checked::kInconclusive;
-    if (found != Shadow::Found::kSame && shadow_.others_worked() && ++region_.disturbed <= kMostDisturbed) {
+    if (found != Shadow::Found::kSame && shadow_.others_worked() && ++region_.budget.disturbed <= kMostDisturbed) {
       error = refusal::make(refusal::others_worked);
       return Checked::kInconclusive;
     }
-    region_.disturbed = 0;
+    region_.budget.disturbed = 0;
     if (found == Shadow::Found::kOtherValue) return Checked::kOtherValue;
     const bool allowed = found == Shadow::Found::kNotDeterministic && config().allow_nondeterministic;
     return found == Shadow::Found::kSame || allowed || outcome == nullptr ? Checked::kEqual : Checked::kDiffers;
   }
 
+  grape::replay::CallScope scope_;
   Region& region_;
   Proven& proven_;
   const Call& call_;
@@ -149,7 +150,7 @@ void say_unchecked(const Region& region, const refusal::Refusal& error) {
 }  // namespace
 
 bool validation_due(Region& region) noexcept {
-  return config().validate != 0 && ++region.since_validated >= config().validate;
+  return config().validate != 0 && ++region.budget.since_validated >= config().validate;
 }
 
 Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& difference) {
@@ -166,7 +167,7 @@ Checked validate(Region& region, Proven& proven, const Call& call, Object*& resu
     say_unchecked(region, error);
     return Checked::kNotPossible;
   }
-  region.since_validated = 0;
+  region.budget.since_validated = 0;
   const double begin = now();
   result = run_as_it_is(call);
   region.times.eager += now() - begin;
@@ -179,7 +180,7 @@ Checked validate(Region& region, Proven& proven, const Call& call, Object*& resu
   } catch (const std::bad_alloc&) {
     checked = Checked::kInconclusive;  // the call has run: nothing may be thrown
   }
-  if (checked == Checked::kEqual) ++region.validated;
+  if (checked == Checked::kEqual) ++region.statistics.validated;
   return checked;
 }
 

@@ -5,7 +5,7 @@
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/torch/autocast.h"
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 
 namespace grape::python::replay {
 namespace {
@@ -35,8 +35,8 @@ FoundCasts::~FoundCasts() { drop(held_); }
 
 bool FoundCasts::write(const Region& region, const Call& call, state::Walk& walk) {
   if (!depends_on_kept_casts(region, call)) return true;
-  held_.reserve(region.casts.weights.size());
-  for (Object* weight : region.casts.weights) {
+  held_.reserve(region.evidence.cast_weights.size());
+  for (Object* weight : region.evidence.cast_weights) {
     Object* cast = kept_cast(weight);
     const bool kept = cast != nullptr;
     walk.add_bytes(&kept, sizeof kept);
@@ -48,15 +48,15 @@ bool FoundCasts::write(const Region& region, const Call& call, state::Walk& walk
 }
 
 bool depends_on_kept_casts(const Region& region, const Call& call) noexcept {
-  return !region.casts.weights.empty() && keeps_casts(call);
+  return !region.evidence.cast_weights.empty() && keeps_casts(call);
 }
 
 bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
                      std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts) {
   if (!keeps_casts(call)) return true;
-  std::vector<Object*>& known = region.casts.weights;
+  std::vector<Object*>& known = region.evidence.cast_weights;
   const std::size_t known_before = known.size();
-  for (const state::WalkedTensor& tensor : region.guard->tensors()) {
+  for (const state::WalkedTensor& tensor : region.evidence.guard->tensors()) {
     Object* weight = tensor.view.object;
     if (!state::is_castable_weight(weight)) continue;
     const Reference cast(kept_cast(weight));
@@ -85,12 +85,12 @@ void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>
   tensors.resize(made);
   for (const OutputRecipe& recipe : proven.recipes) {
     if (recipe.cast < 0) continue;
-    const Reference cast(state::keep_cast(region.casts.weights[static_cast<std::size_t>(recipe.cast)]));
+    const Reference cast(state::keep_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
   }
 }
 
 bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::uint64_t& address) noexcept {
-  const Reference cast(kept_cast(region.casts.weights[static_cast<std::size_t>(recipe.cast)]));
+  const Reference cast(kept_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
   state::TensorView view;
   if (!cast || !state::view_tensor(cast.get(), view) || view.storage_bytes != recipe.cast_bytes) return false;
   address = view.storage;

@@ -1,6 +1,6 @@
-// Autocast's kept casts (torch/autocast.h) of a module's weights, in calls under torch.no_grad(). A call finds some in
-// place and leaves others behind: those that it finds are inputs of its program, like arguments; for those that it
-// leaves, PyTorch is asked to cast as soon as a replay is launched. With the GIL.
+// Handles the casts of weights that autocast keeps (torch/autocast.h), in calls under torch.no_grad(). A call finds
+// some of them and leaves others behind. Casts that it finds are inputs of its program, like arguments. Casts that it
+// leaves are made by PyTorch as soon as a replay is launched. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,9 @@ struct OutputRecipe;
 struct Proven;
 struct Region;
 
-// A region's, as long as its module's guard is the same one.
-struct CastWeights {
-  std::vector<Object*> weights;  // casts of which its calls were seen to leave or use; borrowed: they are the guard's
-};
-
 // A cast that an observed call left.
 struct LeftCast {
-  std::uint32_t weight = 0;  // index into CastWeights::weights
+  std::uint32_t weight = 0;  // index into ProvenState::cast_weights
   std::uint64_t address = 0, bytes = 0;
   std::int32_t device = 0;
 };

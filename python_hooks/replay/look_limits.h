@@ -1,4 +1,4 @@
-// How much is looked at before anything is said of it, or done; and what looking may cost at first.
+// Limits on looking: how many samples and calls it takes to act on them, and how much time may be spent on it at first.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@ struct LookLimits {
   std::size_t most_chosen = 8;     // at a look
   std::uint64_t least_weight = 4;  // samples: less is chance
   std::uint64_t least_share = 50;  // of the launches outside, one in so many
-  double inner_at_first = 0.004;   // seconds (InnerBudget in payoff.h); again for each function that was found
-  std::uint32_t first_rest = 64;   // calls (Rest in region.h)
+  double inner_at_first = 0.004;   // seconds (InnerBudget in budget.h); again for each function that was found
+  std::uint32_t first_rest = 64;   // calls (Rest in budget.h)
   // Launches, copies and memsets of a function's call: a replay costs the CPU as much as some of these do, and its
   // proof as much as hundreds.
   std::size_t least_work = 8;

@@ -50,7 +50,7 @@ bool GilPause::unchanged() {
 }
 
 bool GilPause::same_call() const {
-  if (!region_.guard->holds()) return false;
+  if (!region_.evidence.guard->holds()) return false;
   state::Walk walk(false);
   Call call = call_;
   call.walk = &walk;
@@ -126,7 +126,7 @@ Settled let_device_finish(Region& region, const Call& call) {
   return idle ? Settled::kIdle : Settled::kBusy;
 }
 
-std::unique_ptr<grape::replay::Quiet> quiet_after_call(Region& region, const Call& call) {
+std::unique_ptr<grape::replay::DeviceExclusion> quiet_after_call(Region& region, const Call& call) {
   constexpr double kHeld = 0.2, kSoon = 5e-3;
   GilPause pause(region, nullptr, call, false);
   const bool idle = wait_until_idle(pause, call, kHeld);
@@ -134,7 +134,7 @@ std::unique_ptr<grape::replay::Quiet> quiet_after_call(Region& region, const Cal
   if (!idle) return nullptr;
   const grape::replay::ContextScope scope(call.work.context);
   if (!scope.entered()) return nullptr;
-  auto quiet = std::make_unique<grape::replay::Quiet>();
+  auto quiet = std::make_unique<grape::replay::DeviceExclusion>();
   return quiet->reached(kSoon) ? std::move(quiet) : nullptr;
 }
 

@@ -7,7 +7,7 @@
 
 #include "python_hooks/replay/call.h"
 #include "shim/device/thread_context.h"
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 #include "shim/replay/steps.h"
 
 namespace grape::python::replay {
@@ -51,6 +51,6 @@ enum class Settled : std::uint8_t { kIdle, kBusy, kChanged };
 Settled let_device_finish(Region& region, const Call& call);
 // Does the same after the call. Waits longer before the first pause, since a pause lets other threads change what the
 // call left. Null: busy.
-std::unique_ptr<grape::replay::Quiet> quiet_after_call(Region& region, const Call& call);
+std::unique_ptr<grape::replay::DeviceExclusion> quiet_after_call(Region& region, const Call& call);
 
 }  // namespace grape::python::replay

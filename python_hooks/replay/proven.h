@@ -33,7 +33,7 @@ struct OutputRecipe {
   bool has_block = false;           // false: no bytes
   static constexpr std::uint32_t kNone = ~0U;
   std::uint32_t whole = kNone;  // one of them that is as long as the storage, and no view
-  // None of the outcome's tensors, but what autocast keeps of this weight (index into CastWeights::weights); -1: not
+  // None of the outcome's tensors, but what autocast keeps of this weight (index into ProvenState::cast_weights); -1: not
   // so.
   std::int32_t cast = -1;
   std::uint64_t cast_bytes = 0;

@@ -15,14 +15,13 @@
 #include "compressor/store/store.h"
 #include "python_hooks/guards/module_guard.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/replay/ahead.h"
+#include "python_hooks/replay/budget.h"
 #include "python_hooks/replay/casts.h"
-#include "python_hooks/replay/look_limits.h"
-#include "python_hooks/replay/payoff.h"
+#include "python_hooks/replay/prefetch.h"
 #include "python_hooks/replay/proven.h"
 #include "python_hooks/report/reasons.h"
-#include "python_hooks/report/report_text.h"
-#include "python_hooks/report/times.h"
+#include "python_hooks/report/statistics.h"
+#include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/walk_memo.h"
 
 namespace grape::python::replay {
@@ -35,36 +34,57 @@ struct Arena {
   std::uint64_t address = 0, bytes = 0;
 };
 
-// Calls of a kind that cannot be replayed are looked at again ever more seldom. In between they run as always, what is
-// inside may be replayed.
-class Rest {
- public:
-  bool rests() noexcept { return left_ != 0 && left_-- != 0; }  // asked at each call of that kind
-  bool resting() const noexcept { return left_ != 0; }
-  bool began() const noexcept { return next_ != 0; }
-  void begin() noexcept {
-    left_ = began() ? next_ : g_look_limits.first_rest;
-    next_ = left_ < kLast ? left_ * 4 : kLast;
-  }
-
- private:
-  static constexpr std::uint32_t kLast = 1u << 18;  // calls
-  std::uint32_t left_ = 0, next_ = 0;               // next_: 0: it never began
-};
-
 using Signatures = std::unordered_map<std::uint64_t, std::unique_ptr<Signature>>;  // by hash of the bytes
 
-// Another state that the module was in, and what was proven in it: eval() after train(), a setting and back again.
-struct ParkedState {
-  std::unique_ptr<state::ModuleGuard> guard;
-  CastWeights casts;
+// What was proven in one state of the module (or function), and that state.
+struct ProvenState {
+  std::unique_ptr<state::ModuleGuard> guard;  // null: not known yet
+  // Casts of which its calls were seen to leave or use (casts.h). Borrowed: they are the guard's.
+  std::vector<Object*> cast_weights;
   Signatures signatures;
+
+  bool has_proofs() const;
+  void count(StageCounts& counts) const noexcept;
 };
+
+// What the proofs of a region stand on: the state that its module is in now, and the latest ones that it was in before
+// (eval() after train(), a setting and back again).
+struct Evidence : ProvenState {
+  std::vector<ProvenState> parked;    // the latest first
+  std::vector<std::uint64_t> shared;  // what a call's arguments share with the module; reused
+  bool self_is_argument = false;  // the module, or the one that is a function's first argument, is none of the guard's
+
+  // The guard does not hold. Parks what was proven, if that lasted, and takes the state that holds now. False: none is
+  // known, and there is no guard.
+  bool change_state();
+  // Of all states.
+  void count(StageCounts& counts) const noexcept;
+};
+
+// What the calls of a region are calls of. Each difference between kinds is a function here. Kinds under autograd
+// (forward, backward, optimizer step) will join these. Compared, and not looked up, since calls that run as always ask.
+enum class RegionKind : std::uint8_t {
+  kModule,
+  kFunction,       // GRAPE_REGIONS names it
+  kFoundFunction,  // nobody named it (discovery/outside_regions.h)
+};
+
+// Its root is a function and no module: what it works on may be in globals, so only observed calls tell whether it
+// works on a GPU.
+constexpr bool is_of_function(RegionKind kind) noexcept { return kind != RegionKind::kModule; }
+
+// Nobody asked for it: looking at it has a budget, and it is given up as soon as that gains nothing.
+constexpr bool is_found(RegionKind kind) noexcept { return kind == RegionKind::kFoundFunction; }
+
+// In place of its name.
+constexpr const char* unnamed(RegionKind kind) noexcept { return is_of_function(kind) ? "a function" : "a module"; }
 
 struct alignas(64) Region {
   ~Region();
   void drop_proofs() noexcept;
   void give_up() noexcept;  // keeps only the counts of what was proven
+  bool of_function() const noexcept { return is_of_function(kind); }
+  bool is_found() const noexcept { return replay::is_found(kind); }
 
   // Used by calls that run as always, most of a training's: in one cache line.
   std::uint64_t calls = 0, fell_back = 0;
@@ -73,8 +93,7 @@ struct alignas(64) Region {
   // From calls whose results require grad: the same module may be called without autograd in between (training, and
   // evaluation now and then), and modules inside of it may be frozen.
   Rest autograd;
-  bool function = false;           // it is a function that GRAPE_REGIONS names, and no module
-  bool automatic = false;          // nobody named that function: it was found (outside_regions.h)
+  RegionKind kind = RegionKind::kModule;
   bool given_up = false;           // its children are regions then
   bool no_gpu = false;             // given up because nothing of it is on a GPU
   bool on_gpu = false;             // some of it is
@@ -84,45 +103,26 @@ struct alignas(64) Region {
   Times times;
 
   Object *root = nullptr, *self = nullptr;  // never followed: what the two that come next refer to, as long as it lives
-  Object* weak_root = nullptr;              // owned weak reference to the module, to the function where `function`
+  Object* weak_root = nullptr;              // owned weak reference to the module, or to the function
   Object* weak_self = nullptr;              // the same, to the module that is the function's first argument; null: none
   std::string name;                         // "package.module:Class", or the function's
   refusal::Form<0> unfit;                   // why that function is to be no region any more; none: it may be one
-  bool useful = false;                      // an observation of one of its calls was
-  bool self_is_argument = false;            // that module, or the one that the region is of, is none of the guard's
   Reasons reasons;                          // why calls were not replayed
-  std::unique_ptr<state::ModuleGuard> guard;
-  CastWeights casts;                  // the guard's
-  std::vector<std::uint64_t> shared;  // what a call's arguments share with the module; reused
+
+  Evidence evidence;
+  Budget budget;
+  Statistics statistics;
+
+  // Of its replays.
   grape::replay::ExecPool execs;
-  Signatures signatures;
-  std::vector<ParkedState> parked;  // the latest first
-  std::vector<Arena> arenas;        // one for each stream that its calls run on
+  std::vector<Arena> arenas;  // one for each stream that its calls run on
   // Owned tensors that were replaced. The end of a tensor lets other threads run, so it comes when a call is done, and
   // not between guards and launch.
   std::vector<Object*> replaced;
-  Ahead ahead;
+  Prefetch prefetch;
   state::WalkMemo memo;  // of the argument that takes longest to walk
-  Rest refusals;         // from calls with arguments that cannot be looked through
-  Payoff payoff;
-
-  // For the report.
-  std::uint64_t observed = 0, replayed = 0;
-  std::uint64_t validated = 0;        // replays that were checked, and found good
-  std::uint32_t since_validated = 0;  // replays since the last check
-  std::uint32_t disturbed = 0;        // checks in a row of no use, as other threads worked meanwhile
-  std::uint64_t put_off = 0;          // ran as always because looking at them would have cost too much
-  std::uint64_t first_calls = 0;      // ran as always because their signature had not come often enough
-  std::uint32_t failures = 0;         // observations in a row that were of no use
-  std::uint32_t guard_refusals = 0;   // calls in a row whose module could not be guarded
-  std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
-  std::uint32_t self_changes = 0;     // observed calls that changed the module
-  std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
-  std::uint32_t barren = 0;           // calls in a row that were looked at, and by which nothing was gained
-  std::uint64_t gained_at = 0;        // `observed` when something was gained last
-  ReplayParts parts;                  // of the replay that is under way
+  ReplayParts parts;     // of the replay that is under way
   LatestParts latest_parts;
-  StageCounts last_counts;  // of signatures that are not there any more
 };
 
 // A thread is inside of the region's call: those of others run as always.
@@ -136,9 +136,6 @@ class Busy {
  private:
   Region& region_;
 };
-
-// Those that are gone included.
-StageCounts count_stages(const Region& region) noexcept;
 
 // Where programs lie that wait: for a second observed call, or to be replayed. Never destroyed.
 store::Store& programs();

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "python_hooks/interpreter/patterns.h"
-#include "python_hooks/replay/region_report.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {
@@ -82,6 +81,43 @@ bool refer_weakly(Object* object, Object* callback, Object*& reference) {
   reference = g_api.PyWeakref_NewRef(object, callback);
   if (reference == nullptr) g_api.PyErr_Clear();
   return reference != nullptr;
+}
+
+const char* state_of(const Region& region, const StageCounts& counts) {
+  if (region.no_gpu) return "no GPU work";
+  if (region.given_up) return "given up";
+  if (region.statistics.replayed != 0) return "replayed";
+  if (counts.proven != 0) return "proven";
+  return counts.given_up != 0 && counts.seen + counts.observed == 0 ? "given up" : "observing";
+}
+
+double average_ms(double seconds, std::uint64_t calls) {
+  return calls == 0 ? 0 : seconds * 1000 / static_cast<double>(calls);
+}
+
+RegionReport report_of(const Region& region) {
+  RegionReport report;
+  static_cast<Statistics&>(report) = region.statistics;
+  region.evidence.count(report.signatures);
+  report.name = region.name;
+  report.state = state_of(region, report.signatures);
+  report.calls = region.calls;
+  report.fell_back = region.fell_back;
+  report.rested = region.budget.payoff.rested();
+  const Times& times = region.times;
+  report.seconds = times.all;
+  report.eager_ms = average_ms(times.eager, times.eager_calls);
+  report.observed_ms = average_ms(times.observed, times.observed_calls);
+  report.replay_ms = average_ms(times.replayed, region.statistics.replayed);
+  report.eager_interval_ms = times.eager_intervals.median() * 1000;
+  report.replay_interval_ms = times.replay_intervals.median() * 1000;
+  report.parts = region.latest_parts.median();
+  for (const Arena& arena : region.arenas) report.arena_bytes += arena.bytes;
+  report.reasons = region.reasons.all();
+  if (region.autograd_again != 0) report.reasons[region.autograd_reason].count += region.autograd_again;
+  report.other_reasons = region.reasons.others();
+  if (const Reason* last = region.reasons.last()) report.last_reason = refusal::in_words(*last);
+  return report;
 }
 
 struct Gone {
@@ -165,31 +201,20 @@ std::unique_ptr<Region> make_region(const Key& key) {
   if (!note || !refer_weakly(key.root, note.get(), region->weak_root)) return nullptr;
   if (key.self != nullptr && !refer_weakly(key.self, note.get(), region->weak_self)) return nullptr;
   char name[512];
-  region->function = is_function(key.root);
-  g_module_called = g_module_called || !region->function;
-  Object* named = region->function ? key.root : type_of(key.root);
-  region->name = qualified_name(named, name, sizeof name) ? name : region->function ? "a function" : "a module";
-  region->automatic = region->function && config().auto_regions && !matches(config().regions, region->name.c_str());
+  const bool function = is_function(key.root);
+  if (function) region->kind = RegionKind::kFunction;
+  g_module_called = g_module_called || !function;
+  Object* named = function ? key.root : type_of(key.root);
+  region->name = qualified_name(named, name, sizeof name) ? name : unnamed(region->kind);
+  if (function && config().auto_regions && !matches(config().regions, region->name.c_str())) {
+    region->kind = RegionKind::kFoundFunction;
+  }
   if (matches(config().exclude, region->name.c_str())) {
     region->given_up = true;
     region->reasons.add(refusal::make(refusal::excluded));
   }
   return region;
 }
-
-}  // namespace
-
-bool module_was_called() noexcept { return g_module_called; }
-
-void add_regions(RunReport& report) {
-  report.regions = gone_regions().reports;
-  report.regions_left_out = gone_regions().left_out;
-  for (const auto& entry : table()) {
-    if (entry.second->calls != 0) report.regions.push_back(report_of(*entry.second));
-  }
-}
-
-namespace {
 
 __attribute__((noinline, cold)) Region* find_or_make(const Key& key) noexcept {
   try {
@@ -216,6 +241,16 @@ __attribute__((noinline, cold)) Region* find_or_make(const Key& key) noexcept {
 }
 
 }  // namespace
+
+bool module_was_called() noexcept { return g_module_called; }
+
+void add_regions(RunReport& report) {
+  report.regions = gone_regions().reports;
+  report.regions_left_out = gone_regions().left_out;
+  for (const auto& entry : table()) {
+    if (entry.second->calls != 0) report.regions.push_back(report_of(*entry.second));
+  }
+}
 
 Region* region_of(Object* root, Object* self) noexcept {
   const Key key{root, self};

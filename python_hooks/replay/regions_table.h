@@ -1,5 +1,5 @@
-// The regions of this process, by the addresses of modules and functions. The end of a region is that of tensors,
-// during which other threads run and call modules: none ends while the table is looked at. With the GIL.
+// Finds the region of a module or function, and reports all regions. Destroying a region ends tensors, during which
+// other threads run and call modules: so no region is destroyed while the table is being read or changed. With the GIL.
 #pragma once
 
 #include "python_hooks/replay/region.h"

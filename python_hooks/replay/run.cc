@@ -245,7 +245,7 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, refus
     why = refusal::make(refusal::no_memory_or_random_state);
     return Ran::kNotNow;
   }
-  region.ahead.take(proven, call, tensors, useless);
+  region.prefetch.take(proven, call, tensors, useless);
   if (!place_call(region, proven, proven, call, tensors)) {
     drop(tensors);
     drop(useless);
@@ -262,8 +262,8 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, refus
   drop(tensors);
   drop(useless);
   if (ran == Ran::kReplayed && result != nullptr) {
-    region.ahead.prepare(region, proven, call);
-    region.ahead.remember_arguments(region, call);
+    region.prefetch.prepare(region, proven, call);
+    region.prefetch.remember_arguments(region, call);
     laps.add_to(region.parts[ReplayPart::kAhead]);
   }
   pause.release();

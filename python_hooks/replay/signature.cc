@@ -20,7 +20,7 @@ void make_room(Signatures& signatures) {
 }
 
 std::size_t most_signatures(const Region& region) noexcept {
-  return region.self_is_argument || region.automatic ? kFewSignatures : kMostSignatures;
+  return region.evidence.self_is_argument || region.is_found() ? kFewSignatures : kMostSignatures;
 }
 
 }  // namespace
@@ -42,21 +42,21 @@ bool write_call(const Call& call, state::Walk& walk) {
 }
 
 void write_sharing(Region& region, state::Walk& walk) {
-  std::vector<std::uint64_t>& shared = region.shared;
+  std::vector<std::uint64_t>& shared = region.evidence.shared;
   shared.clear();
-  region.guard->sharing().relate(walk, shared);
+  region.evidence.guard->sharing().relate(walk, shared);
   walk.add_bytes(shared.data(), shared.size() * sizeof shared.front());
 }
 
 Signature* find_signature(Region& region, const std::vector<std::uint8_t>& bytes) {
   const std::uint64_t hash = XXH3_64bits(bytes.data(), bytes.size());
-  const auto known = region.signatures.find(hash);
-  if (known != region.signatures.end()) return known->second->bytes == bytes ? known->second.get() : nullptr;
-  if (region.signatures.size() >= most_signatures(region)) make_room(region.signatures);
-  if (region.signatures.size() >= most_signatures(region)) return nullptr;
+  const auto known = region.evidence.signatures.find(hash);
+  if (known != region.evidence.signatures.end()) return known->second->bytes == bytes ? known->second.get() : nullptr;
+  if (region.evidence.signatures.size() >= most_signatures(region)) make_room(region.evidence.signatures);
+  if (region.evidence.signatures.size() >= most_signatures(region)) return nullptr;
   auto signature = std::make_unique<Signature>();
   signature->bytes = bytes;
-  return (region.signatures[hash] = std::move(signature)).get();
+  return (region.evidence.signatures[hash] = std::move(signature)).get();
 }
 
 }  // namespace grape::python::replay

@@ -8,7 +8,7 @@ bool find_work_place(const Region& region, Call& call, state::Walk& walk) {
   const std::int32_t current = call.dispatch.device;
   call.work = {current, call.dispatch.stream, nullptr};
   state::DeviceSet devices = walk.devices();
-  devices.add(region.guard->devices());
+  devices.add(region.evidence.guard->devices());
   // Where they are on several, work that is not on the current one is found when the call is observed.
   call.work.device = devices.only_or(current);
   if (call.work.device == current) return true;

@@ -66,4 +66,12 @@ void Reasons::add_last() noexcept {
 
 const Reason* Reasons::last() const noexcept { return last_ < all_.size() ? &all_[last_] : nullptr; }
 
+refusal::Refusal Reasons::last_refusal() const noexcept {
+  try {
+    return last_ < all_.size() ? static_cast<const refusal::Refusal&>(all_[last_]) : refusal::Refusal();
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
 }  // namespace grape::python::replay

@@ -1,5 +1,5 @@
-// Why calls of a region were not replayed: distinct reasons and how often each was met. Bounded, whatever a program
-// does.
+// Counts the distinct reasons for which calls of a region were not replayed. Their number and their texts are bounded,
+// whatever a program does.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +28,7 @@ class Reasons {
   const std::vector<Reason>& all() const noexcept { return all_; }  // in the order met
   std::uint64_t others() const noexcept { return others_; }         // calls whose reasons found no room
   const Reason* last() const noexcept;                              // null: none
+  refusal::Refusal last_refusal() const noexcept;                   // none: there is none, or no memory
   bool empty() const noexcept { return all_.empty() && others_ == 0; }
 
   static constexpr std::size_t kMost = 16;

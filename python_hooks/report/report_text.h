@@ -1,4 +1,4 @@
-// What became of each region, as plain data and in words: the JSON of GRAPE_REPORT, and the few lines at the end. Pure.
+// The report as plain data, as the JSON of GRAPE_REPORT, and as a few lines for stderr. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +7,17 @@
 
 #include "compressor/store/store.h"
 #include "python_hooks/report/reasons.h"
-#include "python_hooks/report/times.h"
+#include "python_hooks/report/statistics.h"
 #include "shim/virtual_execs/report.h"
 
 namespace grape::python::replay {
 
-// Signatures by stage.
-struct StageCounts {
-  std::size_t seen = 0, observed = 0, proven = 0, given_up = 0;
-};
-
-struct RegionReport {
+struct RegionReport : Statistics {
   std::string name;
   const char* state = "";  // "observing", "proven", "replayed", "given up", "no GPU work"
-  std::uint64_t calls = 0, replayed = 0, observed = 0, validated = 0, fell_back = 0, first_calls = 0;
-  std::uint64_t rested = 0;   // ran as always because replays were no faster
-  std::uint64_t put_off = 0;  // there was no time to look at them: inside of a region that was given up, or in a
-                              // function that was found
-  StageCounts signatures;
-  double seconds = 0;  // in its calls, with the regions inside
+  std::uint64_t calls = 0, fell_back = 0;
+  std::uint64_t rested = 0;  // ran as always because replays were no faster
+  double seconds = 0;        // in its calls, with the regions inside
   // A call's, in the mean and up to its return, which may be before the GPU is done; 0: none was timed. `observed_ms`
   // includes what it takes to look on.
   double eager_ms = 0, observed_ms = 0, replay_ms = 0;
@@ -44,13 +36,6 @@ struct CacheReport {
   std::uint64_t programs = 0;  // that it had in the beginning
   std::uint64_t used = 0;      // of them: a proof stands on
   std::uint64_t added = 0;     // by this process
-};
-
-// A function that launches outside of regions.
-struct OutsideFunction {
-  std::string region;  // as GRAPE_REGIONS names it
-  std::string place;   // where it is defined
-  double share = 0;    // of the launches outside of regions
 };
 
 struct OutsideReport {

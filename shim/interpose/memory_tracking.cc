@@ -9,7 +9,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
 #include "shim/memory/live_blocks.h"
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 
 namespace grape::interpose {
 

@@ -15,7 +15,7 @@
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 #include "shim/observation/region_sink.h"
 #include "shim/virtual_execs/doors.h"
 

@@ -72,7 +72,7 @@ class Conversion {
       if (!add_kernel(node, out)) return false;
     } else if (node.kind == record::NodeKind::kCopy && node.direction == record::CopyDirection::kToHost) {
       out.kind = NodeKind::kHostRead;
-      const ApiLayout& layout = (*events_.apis)[node.api];
+      const ApiLayout& layout = driver_calls()[node.api];
       const std::uint64_t bytes = argument(node, layout.bytes);
       record_->words.push_back(argument(node, layout.src));
       record_->words.push_back(bytes);
@@ -86,7 +86,7 @@ class Conversion {
       if (!add_host_copy(node, out)) return false;
     } else if (node.kind == record::NodeKind::kCopy) {
       out.kind = NodeKind::kCopy;
-      const ApiLayout& layout = (*events_.apis)[node.api];
+      const ApiLayout& layout = driver_calls()[node.api];
       for (const int index : {layout.dst, layout.src, layout.bytes}) {
         record_->words.push_back(argument(node, index));
       }
@@ -101,7 +101,7 @@ class Conversion {
 
   bool add_host_copy(const record::Node& node, RecordedNode& out) {
     out.kind = NodeKind::kHostCopy;
-    const ApiLayout& layout = (*events_.apis)[node.api];
+    const ApiLayout& layout = driver_calls()[node.api];
     const std::uint64_t bytes = argument(node, layout.bytes);
     if (datum_ == data_.size() || data_[datum_].word_count() != trace::words_for(bytes)) {
       refusal_ = refusal::make(refusal::copy_not_kept);
@@ -143,7 +143,7 @@ class Conversion {
   }
 
   void add_memset(const record::Node& node) {
-    const ApiLayout& layout = (*events_.apis)[node.api];
+    const ApiLayout& layout = driver_calls()[node.api];
     const bool rows = layout.height >= 0;
     record_->words.push_back(argument(node, layout.dst));
     record_->words.push_back(argument(node, layout.value));
@@ -174,7 +174,7 @@ class Conversion {
       return true;
     }
     program::FunctionInfo info;
-    if (!events_.function(id, info, events_.user)) return false;
+    if (!events_.function(id, info)) return false;
     index = static_cast<std::uint32_t>(record_->functions.size());
     functions_[id] = index;
     record_->functions.push_back(std::move(info));
@@ -227,7 +227,20 @@ const std::string& no_name(std::uint32_t, void*) {
 
 }  // namespace
 
-RegionSink::Result make_region_record(RegionEvents events) {
+const record::ApiTable& driver_calls() {
+  static const record::ApiTable& table = []() -> const record::ApiTable& {
+    std::uint32_t count = 0;
+    const record::ApiRow* rows = record::api_table(count);
+    std::vector<trace::ApiInfo> infos;
+    for (std::uint32_t i = 0; rows != nullptr && i < count; ++i) {
+      infos.push_back({rows[i].symbol, static_cast<trace::ApiClass>(rows[i].api_class), rows[i].arguments});
+    }
+    return *new record::ApiTable(infos);
+  }();
+  return table;
+}
+
+RegionSink::Result make_region_record(RegionEvents& events) {
   RegionSink::Result result;
   RegionScreen screen(events);
   for_each_event(events, [&](const trace::EventView& event) { screen.add(event); });
@@ -240,14 +253,13 @@ RegionSink::Result make_region_record(RegionEvents events) {
     result.frame = found.frame;
     return result;
   }
-  record::GraphBuilder builder(*events.apis, no_name, nullptr, &screen.modes());
+  record::GraphBuilder builder(driver_calls(), no_name, nullptr, &screen.modes());
   for_each_event(events, [&](const trace::EventView& event) { builder.add(event, 1, 0); });
   const record::Graph graph = builder.finish();
   if (graph.dropped_edges != 0) {
     result.refusal = refusal::make(refusal::too_many_waits);
     return result;
   }
-  std::vector<program::LiveBlock> before = std::move(events.before);
   HostValues values;
   HostData data;
   for_each_event(events, [&](const trace::EventView& event) {
@@ -255,7 +267,7 @@ RegionSink::Result make_region_record(RegionEvents events) {
     if (event.header->kind == kHostDataNote) data.push_back(event);
   });
   RegionSink::Result converted =
-      Conversion(events, graph, screen, std::move(values), std::move(data)).run(std::move(before));
+      Conversion(events, graph, screen, std::move(values), std::move(data)).run(std::move(events.before));
   converted.loaded = result.loaded;
   converted.set_up = std::move(result.set_up);
   converted.set_up_frame = result.set_up_frame;

@@ -25,37 +25,14 @@ constexpr std::uint64_t kMostHostDataInAll = std::uint64_t{256} << 10;  // of on
 // The kind of a context's note: one word, the context in which the events behind it were.
 constexpr trace::EventKind kContextNote = static_cast<trace::EventKind>(0x7ffd);
 
-struct RegionEvents {
-  const std::uint8_t* data = nullptr;  // events back to back, as a RegionSink has them
-  std::size_t bytes = 0;
-  const record::ApiTable* apis = nullptr;
-  std::vector<program::LiveBlock> before;  // device memory alive at the begin
-  std::vector<program::Extent> segments;   // device memory from the driver, at the end
-  std::vector<program::LiveBlock> host;    // memory that the host may change at any time
-  std::uint64_t context = 0;               // of the work
-  std::uint64_t began_context = 0;         // current at the begin
-  std::uint64_t ended_context = 0;         // current at the end
-  std::uint64_t serial = 0;                // LiveBlocks::last_serial() at the begin
+// The kind of a thread's note: one word, 1 where the events behind it are an attached thread's, 0 where they are those
+// of the thread that makes the call.
+constexpr trace::EventKind kThreadNote = static_cast<trace::EventKind>(0x7ffc);
 
-  // What the thread knows of a function; false: nothing any more.
-  bool (*function)(std::uint32_t id, program::FunctionInfo& out, void* user) = nullptr;
-  // A stream that is no default stream; false: the driver does not know it.
-  struct Stream {
-    bool non_blocking = false;
-    std::uint64_t context = 0;
-    std::uint64_t serial = 0;  // 0: not known
-  };
-  bool (*stream)(std::uint64_t handle, Stream& out) = nullptr;
-  // An event as it is at the end; false: nobody saw it made.
-  struct Event {
-    std::uint64_t serial = 0;
-    std::uint32_t flags = 0;  // of cuEventCreate
-  };
-  bool (*event)(std::uint64_t handle, Event& out) = nullptr;
-  void* user = nullptr;
-};
+// The driver's calls, as events name them. Never destroyed.
+const record::ApiTable& driver_calls();
 
-// May throw std::bad_alloc.
-RegionSink::Result make_region_record(RegionEvents events);
+// `events.before` is used up. May throw std::bad_alloc.
+RegionSink::Result make_region_record(RegionEvents& events);
 
 }  // namespace grape::replay

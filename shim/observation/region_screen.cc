@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "shim/driver/driver_api.h"
+#include "shim/driver/real_driver.h"
+#include "shim/memory/live_blocks.h"
 
 namespace grape::replay {
 namespace {
@@ -39,6 +41,22 @@ void add_handle(std::vector<program::LiveHandle>& handles, program::LiveHandle h
   if (at == handles.end() || at->serial != handle.serial) handles.insert(at, handle);
 }
 
+// Of a stream that is no default stream. False: the driver does not know it.
+bool stream_of_driver(std::uint64_t handle, bool& non_blocking, std::uint64_t& context) {
+  auto* stream = reinterpret_cast<CUstream>(handle);
+  auto* get_flags = driver::real::get_cuStreamGetFlags();
+  auto* get_context = driver::real::get_cuStreamGetCtx();
+  unsigned flags = 0;
+  CUcontext its = nullptr;
+  if (get_flags == nullptr || get_flags(stream, &flags) != CUDA_SUCCESS || get_context == nullptr ||
+      get_context(stream, &its) != CUDA_SUCCESS) {
+    return false;
+  }
+  non_blocking = (flags & CU_STREAM_NON_BLOCKING) != 0;
+  context = reinterpret_cast<std::uint64_t>(its);
+  return true;
+}
+
 }  // namespace
 
 void RegionScreen::add(const trace::EventView& event) {
@@ -48,6 +66,10 @@ void RegionScreen::add(const trace::EventView& event) {
   }
   if (event.header->kind == kContextNote) {
     context_ = event.words()[0];
+    return;
+  }
+  if (event.header->kind == kThreadNote) {
+    attached_ = event.words()[0] != 0;
     return;
   }
   take_due_data();
@@ -83,7 +105,7 @@ void RegionScreen::note_set_up(refusal::Form<1> form, const CallView& call, cons
 }
 
 void RegionScreen::add_launch(const trace::LaunchView& launch) {
-  const ApiLayout& layout = (*events_.apis)[launch.api()];
+  const ApiLayout& layout = driver_calls()[launch.api()];
   const std::uint16_t flags = launch.header->flags;
   const std::string name = plain_name(layout.symbol);
   if (launch.result() != 0) return refuse(refusal::launch_failed, launch.frame(), name);
@@ -122,7 +144,7 @@ void RegionScreen::check_host_memory(const trace::LaunchView& launch) {
 }
 
 void RegionScreen::add_call(const CallView& call) {
-  const ApiLayout& layout = (*events_.apis)[call.api()];
+  const ApiLayout& layout = driver_calls()[call.api()];
   const std::string name = plain_name(layout.symbol);
   if (layout.api_class == ApiClass::kQuery) return;  // may say "not ready"
   if (layout.api_class == ApiClass::kModule) {
@@ -285,8 +307,8 @@ void RegionScreen::add_event_call(const ApiLayout& layout, const CallView& call,
 
 // What the event had recorded before the call is what the whole replay waits for: later than any stream did.
 void RegionScreen::wait_from_before(std::uint64_t event, const CallView& call, const std::string& name) {
-  RegionEvents::Event known;
-  if (events_.event == nullptr || !events_.event(event, known)) {
+  program::LiveBlock known;
+  if (!LiveBlocks::instance().find(BlockSource::kEvent, event, known)) {
     return refuse(refusal::unknown_event, call.frame(), name);
   }
   // The handle is another event's by now.
@@ -300,13 +322,13 @@ void RegionScreen::find_trailing_events() {
   for (const auto& recorded : recorded_) {
     const std::uint64_t event = recorded.first;
     const std::uint32_t frame = recorded.second;
-    RegionEvents::Event known;
-    if (events_.event == nullptr || !events_.event(event, known)) {
+    program::LiveBlock known;
+    if (!LiveBlocks::instance().find(BlockSource::kEvent, event, known)) {
       return refuse(refusal::leaves_event, frame);
     }
-    if ((known.flags & CU_EVENT_DISABLE_TIMING) == 0) {
+    if ((known.bytes & CU_EVENT_DISABLE_TIMING) == 0) {
       refuse(refusal::times_event, frame);
-    } else if ((known.flags & ~kHarmless) != 0) {
+    } else if ((known.bytes & ~kHarmless) != 0) {
       refuse(refusal::event_of_processes, frame);
     } else if (known.serial > events_.serial) {
       refuse(refusal::makes_event, frame);
@@ -333,6 +355,8 @@ void RegionScreen::check_context() {
 void RegionScreen::check_default_stream(std::uint64_t stream, std::uint32_t frame) {
   const bool is_default = stream == record::kLegacyStream || stream == record::kPerThreadStream;
   if (is_default && context_ != events_.context) refuse(refusal::other_device, frame);
+  // Each thread has one of its own.
+  if (stream == record::kPerThreadStream && attached_) refuse(refusal::not_recorded_whole, frame);
 }
 
 void RegionScreen::note_stream(std::uint64_t stream, std::uint32_t frame) {
@@ -347,11 +371,13 @@ std::uint64_t RegionScreen::stream_serial(std::uint64_t stream) const {
 
 void RegionScreen::find_streams() {
   for (const std::uint64_t handle : streams_) {
-    RegionEvents::Stream stream;
-    if (!events_.stream(handle, stream)) return refuse(refusal::stream_is_gone, 0);
-    if (stream.context != events_.context) return refuse(refusal::other_device, 0);
-    modes_.set(handle, stream.non_blocking);
-    stream_serials_[handle] = stream.serial;
+    bool non_blocking = false;
+    std::uint64_t context = 0;
+    if (!stream_of_driver(handle, non_blocking, context)) return refuse(refusal::stream_is_gone, 0);
+    if (context != events_.context) return refuse(refusal::other_device, 0);
+    modes_.set(handle, non_blocking);
+    program::LiveBlock made;
+    stream_serials_[handle] = LiveBlocks::instance().find(BlockSource::kStream, handle, made) ? made.serial : 0;
   }
 }
 

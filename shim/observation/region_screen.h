@@ -81,6 +81,7 @@ class RegionScreen {
 
   const RegionEvents& events_;
   std::uint64_t context_;  // that is current
+  bool attached_ = false;  // the events are an attached thread's
   Found lasting_, passing_, set_up_;
   bool loaded_ = false;
   std::size_t reads_ = 0, waited_for_ = 0, values_ = 0;  // by the host: begun, waited for, known by value

@@ -44,9 +44,7 @@ void EventSink::append(trace::EventHeader header, const void* payload, std::size
 void ThreadLog::commit_to_sink() noexcept {
   const auto& event = *reinterpret_cast<const trace::EventHeader*>(block_->data + used_);
   const int saved = errno;
-  EventSink& sink = *t_thread.sink;
-  if (sink.ahead != nullptr) sink.ahead(sink);
-  sink.append(event);
+  t_thread.sink->take(t_thread.sink->collector, event);
   errno = saved;
   // What is defined once must be in the trace before it is used there.
   if (recording() || (taken() && trace::is_definition(event.kind))) publish();

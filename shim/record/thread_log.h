@@ -25,18 +25,16 @@ struct Stamp {
 inline std::uint64_t ticks() noexcept { return __rdtsc(); }
 extern std::atomic<std::uint64_t> g_sequence;  // the last number that a thread has taken
 
-// Where a thread's events are copied to while somebody collects them (shim/observation/region_sink.h). The thread's
-// own.
+// Where a thread's events are copied to while somebody collects them (shim/observation/region_sink.h).
 struct EventSink {
   std::uint8_t* data = nullptr;
   std::size_t used = 0, room = 0;  // bytes
-  std::size_t noted = 0;           // up to here what the host read was kept
   bool lost = false;               // an event is missing: no memory, or too much of it
   // Makes `room` at least `needed`. False: it cannot.
   bool (*grow)(EventSink& sink, std::size_t needed) noexcept = nullptr;
-  // Called ahead of every event of the thread's; may append events of its own. Null: nobody.
-  void (*ahead)(EventSink& sink) noexcept = nullptr;
-  std::uint64_t context = 0;  // CUcontext in which the events so far were; that hook's own
+  // Called for every event, on its thread: appends it, and events of its own.
+  void (*take)(void* collector, const trace::EventHeader& event) noexcept = nullptr;
+  void* collector = nullptr;
 
   // Copies one event, or counts it as lost.
   void append(const trace::EventHeader& event) noexcept;
@@ -63,7 +61,7 @@ struct alignas(64) ThreadState {
   EventSink* sink;     // gets a copy of every event; null: nobody collects
   bool refused;        // no log for this thread, and no use to ask again
   LaunchCount launches;
-  void* work;  // replay::detail::ThreadWork of shim/observation/quiet.h
+  void* work;  // replay::detail::ThreadWork of shim/observation/device_exclusion.h
 };
 static_assert(sizeof(ThreadState) == 64);
 extern __thread ThreadState t_thread __attribute__((tls_model("initial-exec")));

@@ -12,7 +12,7 @@
 #include "compressor/refusal/refusal.h"
 #include "shim/device/copy_memory.h"
 #include "shim/device/device_hash.h"
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 #include "shim/replay/steps.h"
 
 namespace grape::replay {

@@ -1,6 +1,6 @@
-#include "python_hooks/replay/payoff.h"
-
 #include <gtest/gtest.h>
+
+#include "python_hooks/replay/budget.h"
 
 namespace grape::python::replay {
 namespace {

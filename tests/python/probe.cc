@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "python_hooks/control/controller.h"
-#include "python_hooks/control/report.h"
 #include "python_hooks/discovery/outside_regions.h"
 #include "python_hooks/install/install.h"
 #include "python_hooks/interpreter/cpython.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "compressor/refusal/refusal.h"
-#include "python_hooks/report/times.h"
+#include "python_hooks/report/statistics.h"
 
 namespace grape::python::replay {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "shim/device/copy_memory.h"
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 #include "tests/replay/region_fixture.h"
 
 namespace grape::replay_test {
@@ -57,7 +57,7 @@ TEST_F(MemoryTest, OthersWorkWaitsForAProof) {
   CUevent event = nullptr;
   ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
   const auto waits = [&](const std::function<CUresult()>& call) {
-    auto quiet = std::make_unique<replay::Quiet>();
+    auto quiet = std::make_unique<replay::DeviceExclusion>();
     std::atomic<bool> done{false};
     std::thread other([&] {
       EXPECT_CU(cuCtxSetCurrent(context_));

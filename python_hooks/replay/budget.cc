@@ -1,8 +1,6 @@
-#include "python_hooks/replay/payoff.h"
+#include "python_hooks/replay/budget.h"
 
 #include <algorithm>
-
-#include "python_hooks/replay/look_limits.h"
 
 namespace grape::python::replay {
 namespace {

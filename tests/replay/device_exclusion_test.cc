@@ -1,5 +1,5 @@
 // Who waits for a proof, and what a proof waits for.
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-class QuietTest : public simcuda_test::Driver {
+class DeviceExclusionTest : public simcuda_test::Driver {
  protected:
   void TearDown() override {
     LiveBlocks::instance().clear();
@@ -78,7 +78,7 @@ class Worker {
   std::thread thread_;
 };
 
-TEST_F(QuietTest, IdleMeansAllStreams) {
+TEST_F(DeviceExclusionTest, IdleMeansAllStreams) {
   const CUstream one = stream_as_made(), other = stream_as_made();
   EXPECT_TRUE(streams_idle());
   for (CUstream stream : {one, other, CUstream{nullptr}}) {
@@ -91,7 +91,7 @@ TEST_F(QuietTest, IdleMeansAllStreams) {
 }
 
 // One that waits for another stream's event has work, whatever there is of its own.
-TEST_F(QuietTest, AWaitIsWork) {
+TEST_F(DeviceExclusionTest, AWaitIsWork) {
   const CUstream one = stream_as_made(), other = stream_as_made();
   CUevent event = nullptr;
   ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -103,7 +103,7 @@ TEST_F(QuietTest, AWaitIsWork) {
   EXPECT_TRUE(idle_within(100));
 }
 
-TEST_F(QuietTest, NobodyAsksAStreamThatIsGone) {
+TEST_F(DeviceExclusionTest, NobodyAsksAStreamThatIsGone) {
   const CUstream one = stream_as_made();
   delay(one, 200'000);
   LiveBlocks::instance().remove(BlockSource::kStream, reinterpret_cast<std::uint64_t>(one));
@@ -111,7 +111,7 @@ TEST_F(QuietTest, NobodyAsksAStreamThatIsGone) {
   EXPECT_TRUE(streams_idle());
 }
 
-TEST_F(QuietTest, AStreamThatIsCapturedIsNotAsked) {
+TEST_F(DeviceExclusionTest, AStreamThatIsCapturedIsNotAsked) {
   const CUstream one = stream_as_made();
   ASSERT_CU(cuStreamBeginCapture(one, CU_STREAM_CAPTURE_MODE_GLOBAL));
   driver::g_captures.fetch_add(1);
@@ -122,12 +122,12 @@ TEST_F(QuietTest, AStreamThatIsCapturedIsNotAsked) {
   EXPECT_TRUE(streams_idle());
 }
 
-TEST_F(QuietTest, OthersWaitAsLongAsItLives) {
+TEST_F(DeviceExclusionTest, OthersWaitAsLongAsItLives) {
   Worker worker;
   EXPECT_TRUE(worker.works_within(milliseconds(10'000)));
   for (int i = 0; i < 3; ++i) {
     {
-      const Quiet quiet;
+      const DeviceExclusion quiet;
       EXPECT_TRUE(quiet.reached(10));
       EXPECT_FALSE(worker.worked_on());
       const Work work;  // its own
@@ -136,26 +136,26 @@ TEST_F(QuietTest, OthersWaitAsLongAsItLives) {
   }
 }
 
-TEST_F(QuietTest, IsNotReachedWhileThereIsWork) {
+TEST_F(DeviceExclusionTest, IsNotReachedWhileThereIsWork) {
   const CUstream one = stream_as_made();
   delay(one, 300'000);
-  const Quiet quiet;
+  const DeviceExclusion quiet;
   EXPECT_FALSE(quiet.reached(1e-3));
   EXPECT_TRUE(quiet.reached(100));
 }
 
 // Whoever has it may wait for what they have locked.
-TEST_F(QuietTest, OthersDoNotWaitForEver) {
-  auto quiet = std::make_unique<Quiet>();
+TEST_F(DeviceExclusionTest, OthersDoNotWaitForEver) {
+  auto quiet = std::make_unique<DeviceExclusion>();
   Worker worker;  // returns once it has worked
   EXPECT_TRUE(worker.works_within(milliseconds(10'000)));
   quiet = nullptr;
-  const Quiet next;
+  const DeviceExclusion next;
   EXPECT_TRUE(next.reached(10));
   EXPECT_FALSE(worker.worked_on());
 }
 
-TEST_F(QuietTest, AnOnlookerSeesOthersWorkAlone) {
+TEST_F(DeviceExclusionTest, AnOnlookerSeesOthersWorkAlone) {
   const Onlooker before;
   for (int i = 0; i < 3; ++i) const Work work;
   EXPECT_FALSE(before.others_worked());
@@ -169,7 +169,7 @@ TEST_F(QuietTest, AnOnlookerSeesOthersWorkAlone) {
 }
 
 // What is in the driver already cannot be held up.
-TEST_F(QuietTest, WorkThatIsUnderWayIsWaitedFor) {
+TEST_F(DeviceExclusionTest, WorkThatIsUnderWayIsWaitedFor) {
   std::atomic<int> stage{0};
   std::thread other([&] {
     const Work outer, inner;  // a wrapper inside of another one
@@ -178,7 +178,7 @@ TEST_F(QuietTest, WorkThatIsUnderWayIsWaitedFor) {
   });
   while (stage.load() != 1) std::this_thread::yield();
   EXPECT_TRUE(Onlooker().others_worked());
-  const Quiet quiet;
+  const DeviceExclusion quiet;
   EXPECT_FALSE(quiet.reached(20e-3));
   stage.store(2);
   EXPECT_TRUE(quiet.reached(10));
@@ -186,7 +186,7 @@ TEST_F(QuietTest, WorkThatIsUnderWayIsWaitedFor) {
 }
 
 // Such a call is never over, and no new thread takes it over.
-TEST_F(QuietTest, AThreadThatEndsInsideOfACallIsForgotten) {
+TEST_F(DeviceExclusionTest, AThreadThatEndsInsideOfACallIsForgotten) {
   pthread_t ending;
   ASSERT_EQ(pthread_create(
                 &ending, nullptr,
@@ -199,15 +199,15 @@ TEST_F(QuietTest, AThreadThatEndsInsideOfACallIsForgotten) {
             0);
   ASSERT_EQ(pthread_join(ending, nullptr), 0);
   EXPECT_FALSE(Onlooker().others_worked());
-  const Quiet quiet;
+  const DeviceExclusion quiet;
   EXPECT_TRUE(quiet.reached(1));
   std::thread([] { EXPECT_FALSE(Onlooker().others_worked()); }).join();
 }
 
-TEST_F(QuietTest, OneAtATime) {
-  const Quiet quiet;
+TEST_F(DeviceExclusionTest, OneAtATime) {
+  const DeviceExclusion quiet;
   std::thread([] {
-    const Quiet other;
+    const DeviceExclusion other;
     EXPECT_FALSE(other.reached(1));
   }).join();
   EXPECT_TRUE(quiet.reached(1));

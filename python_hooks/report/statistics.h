@@ -1,12 +1,33 @@
-// A module's times as the host sees them, for the report. With the GIL.
+// What became of a region's calls, in numbers and in times as the host sees them. For the report; with the GIL.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <string>
 
 namespace grape::python::replay {
+
+// Signatures by stage.
+struct StageCounts {
+  std::size_t seen = 0, observed = 0, proven = 0, given_up = 0;
+};
+
+struct Statistics {
+  std::uint64_t observed = 0, replayed = 0;
+  std::uint64_t validated = 0;    // replays that were checked, and found good
+  std::uint64_t first_calls = 0;  // ran as always because their signature had not come often enough
+  std::uint64_t put_off = 0;      // ran as always because looking at them would have cost too much
+  StageCounts signatures;         // of a region: that are not there any more
+};
+
+// A function that launches outside of regions.
+struct OutsideFunction {
+  std::string region;  // as GRAPE_REGIONS names it
+  std::string place;   // where it is defined
+  double share = 0;    // of the launches outside of regions
+};
 
 // Where a replay's time on the CPU goes (docs/replay/report.md, `replay_us`).
 enum class ReplayPart : std::uint8_t {
@@ -82,7 +103,6 @@ struct Times {
   void begin(double now) noexcept {
     if (kind == Kind::kEager) eager_intervals.add(now - began);
     if (kind == Kind::kReplay) replay_intervals.add(now - began);
-    kind = Kind::kOther;
     began = now;
   }
 };

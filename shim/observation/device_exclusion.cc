@@ -1,4 +1,4 @@
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 
 #include <errno.h>
 #include <linux/membarrier.h>
@@ -36,36 +36,38 @@ struct Gate {
   std::condition_variable opened;
   bool closed = false;
   std::uint64_t times_closed = 0;
-  std::thread::id holder;
+  const void* holder = nullptr;  // see whose_work()
 };
-// This one and the next two are never destroyed: threads may launch until the very end.
-Gate& gate() {
-  static auto& one = *new Gate;
-  return one;
-}
-
-// With the lock held.
-void open(Gate& one) noexcept {
-  one.closed = false;
-  one.holder = {};
-  detail::g_quiet.store(false);
-  one.opened.notify_all();
-}
 
 struct Threads {
   std::mutex mutex;
   ThreadWork* all = nullptr;  // by next
   std::vector<ThreadWork*> free;
 };
-Threads& threads() {
-  static auto& one = *new Threads;
+
+// Never destroyed: threads may launch until the very end.
+struct Process {
+  Gate gate;
+  Threads threads;
+  std::mutex asking;  // held while streams are asked, and by whoever is about to destroy one for a moment
+};
+Process& process() {
+  static auto& one = *new Process;
   return one;
 }
 
-// Held while streams are asked, and by whoever is about to destroy one for a moment.
-std::mutex& asking() {
-  static auto& one = *new std::mutex;
-  return one;
+// With the lock held.
+void open(Gate& one) noexcept {
+  one.closed = false;
+  one.holder = nullptr;
+  detail::g_excluded.store(false);
+  one.opened.notify_all();
+}
+
+// The call that the thread works for; the thread itself where it works for none.
+const void* whose_work() noexcept {
+  const CallScope* call = CallScope::current();
+  return call != nullptr ? static_cast<const void*>(call) : &record::t_thread;
 }
 
 // A thread may end inside of a call.
@@ -74,7 +76,7 @@ void ended(void* work) {
   mine->depth = 0;
   if (mine->calls.load() % 2 != 0) mine->calls.fetch_add(1);
   record::t_thread.work = nullptr;
-  Threads& all = threads();
+  Threads& all = process().threads;
   const std::lock_guard<std::mutex> lock(all.mutex);
   try {
     all.free.push_back(mine);
@@ -91,7 +93,7 @@ pthread_key_t* end_key() {
 
 // Those of all threads but this one. `under_way`: is one of them inside of a call?
 std::uint64_t calls_of_others(bool& under_way) noexcept {
-  Threads& all = threads();
+  Threads& all = process().threads;
   const std::lock_guard<std::mutex> lock(all.mutex);
   std::uint64_t calls = 0;
   under_way = false;
@@ -132,7 +134,7 @@ bool streams_idle() noexcept {
   auto* query = real::get_cuStreamQuery();
   if (query == nullptr || driver::g_captures.load() > 0) return false;
   const auto idle = [query](CUstream stream) { return query(stream) != CUDA_ERROR_NOT_READY; };
-  const std::lock_guard<std::mutex> lock(asking());
+  const std::lock_guard<std::mutex> lock(process().asking);
   std::vector<std::uint64_t> streams;
   if (!LiveBlocks::instance().snapshot_streams(streams)) return false;
   return idle(CU_STREAM_LEGACY) && idle(CU_STREAM_PER_THREAD) &&
@@ -148,14 +150,14 @@ bool has_work(std::uint64_t stream) noexcept {
 
 bool idle_within(double seconds) noexcept { return holds_within(seconds, streams_idle); }
 
-void stream_goes() noexcept { const std::lock_guard<std::mutex> lock(asking()); }
+void stream_goes() noexcept { const std::lock_guard<std::mutex> lock(process().asking); }
 
 namespace detail {
 
-GRAPE_HOT std::atomic<bool> g_quiet{false};
+GRAPE_HOT std::atomic<bool> g_excluded{false};
 
 ThreadWork* first_work() noexcept {
-  Threads& all = threads();
+  Threads& all = process().threads;
   const std::lock_guard<std::mutex> lock(all.mutex);
   pthread_key_t* key = end_key();
   if (all.free.empty()) {
@@ -172,11 +174,11 @@ ThreadWork* first_work() noexcept {
   return this_work();
 }
 
-void wait_for_end_of_quiet(ThreadWork& mine) noexcept {
-  Gate& one = gate();
+void wait_for_end_of_exclusion(ThreadWork& mine) noexcept {
+  Gate& one = process().gate;
   const int saved_errno = errno;
   std::unique_lock<std::mutex> lock(one.mutex);
-  while (one.closed && one.holder != std::this_thread::get_id()) {
+  while (one.closed && one.holder != whose_work()) {
     const std::uint64_t times = one.times_closed;
     mine.calls.fetch_add(1);  // not inside of the call, as long as it waits
     const bool opened = one.opened.wait_for(lock, kLongest, [&] { return !one.closed || one.times_closed != times; });
@@ -190,9 +192,27 @@ void wait_for_end_of_quiet(ThreadWork& mine) noexcept {
 
 }  // namespace detail
 
-Onlooker::Onlooker() noexcept {
-  if (detail::this_work() == nullptr) detail::first_work();  // so that this thread's own is known
+Onlooker::Onlooker() noexcept : call_(CallScope::current()) {
+  detail::work_of_thread();  // so that this thread's own is known
   calls_ = calls_of_others(under_way_);
+  if (call_ == nullptr || call_->follow(*this)) return;
+  call_ = nullptr;
+  under_way_ = true;  // which threads are others is not known
+}
+
+Onlooker::~Onlooker() {
+  if (call_ != nullptr) call_->unfollow(*this);
+}
+
+bool Onlooker::attached() noexcept {
+  detail::ThreadWork* work = detail::work_of_thread();
+  if (work != nullptr) work->calls_when_attached = work->calls.load();
+  return work != nullptr;
+}
+
+void Onlooker::detached() noexcept {
+  const detail::ThreadWork* work = detail::this_work();
+  calls_ += work->calls.load() - work->calls_when_attached;  // these were the call's
 }
 
 bool Onlooker::others_worked() const noexcept {
@@ -200,33 +220,33 @@ bool Onlooker::others_worked() const noexcept {
   return calls_of_others(under_way) != calls_ || under_way_;
 }
 
-Quiet::Quiet() noexcept {
+DeviceExclusion::DeviceExclusion() noexcept {
   {
-    Gate& one = gate();
+    Gate& one = process().gate;
     const std::lock_guard<std::mutex> lock(one.mutex);
     if (one.closed) return;
     held_ = one.closed = true;
     ++one.times_closed;
-    one.holder = std::this_thread::get_id();
-    detail::g_quiet.store(true);
+    one.holder = whose_work();
+    detail::g_excluded.store(true);
   }
   meet_all_threads();
 }
 
-Quiet::~Quiet() {
+DeviceExclusion::~DeviceExclusion() {
   if (!held_) return;
-  Gate& one = gate();
+  Gate& one = process().gate;
   const std::lock_guard<std::mutex> lock(one.mutex);
-  if (one.closed && one.holder == std::this_thread::get_id()) open(one);
+  if (one.closed && one.holder == whose_work()) open(one);
 }
 
-bool Quiet::reached(double seconds) const noexcept {
-  const auto quiet = [] {
+bool DeviceExclusion::reached(double seconds) const noexcept {
+  const auto alone = [] {
     bool under_way = false;
     calls_of_others(under_way);
     return !under_way && streams_idle();
   };
-  return held_ && holds_within(seconds, quiet);
+  return held_ && holds_within(seconds, alone);
 }
 
 }  // namespace grape::replay

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/observation/call_scope.h"
 #include "shim/record/thread_log.h"
 
 namespace grape::replay {
@@ -27,24 +28,27 @@ struct alignas(64) ThreadWork {
   std::atomic<std::uint64_t> calls{0};  // two for each; odd: inside of one
   std::uint32_t depth = 0;
   bool refused = false;
+  std::uint64_t calls_when_attached = 0;  // to a CallScope
   ThreadWork* next = nullptr;
 };
 inline ThreadWork* this_work() noexcept { return static_cast<ThreadWork*>(record::t_thread.work); }
-extern std::atomic<bool> g_quiet;
+extern std::atomic<bool> g_excluded;
 ThreadWork* first_work() noexcept;  // null: no memory
-void wait_for_end_of_quiet(ThreadWork& mine) noexcept;
+inline ThreadWork* work_of_thread() noexcept { return this_work() != nullptr ? this_work() : first_work(); }
+void wait_for_end_of_exclusion(ThreadWork& mine) noexcept;
 }  // namespace detail
 
 // Around any call that has a stream read or write memory: meanwhile that is not as the program left it. Its begin waits
-// while another thread has Quiet, but not for ever: that one may wait for what this thread has locked. It has no Quiet
-// any more, then.
+// while another thread has a DeviceExclusion, but not for ever: that one may wait for what this thread has locked. Its
+// exclusion has ended, then.
 class Work {
  public:
-  Work() noexcept : mine_(detail::this_work() != nullptr ? detail::this_work() : detail::first_work()) {
+  Work() noexcept : mine_(detail::work_of_thread()) {
     if (mine_ == nullptr || mine_->depth++ != 0) return;
     step();
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor's is Quiet's affair
-    if (__builtin_expect(detail::g_quiet.load(std::memory_order_relaxed), 0)) detail::wait_for_end_of_quiet(*mine_);
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the processor's is DeviceExclusion's affair
+    if (__builtin_expect(detail::g_excluded.load(std::memory_order_relaxed), 0))
+      detail::wait_for_end_of_exclusion(*mine_);
   }
   ~Work() {
     if (mine_ != nullptr && --mine_->depth == 0) step();
@@ -68,7 +72,7 @@ class Work {
 // if it had to.
 class NoWork {
  public:
-  NoWork() noexcept : mine_(detail::this_work() != nullptr ? detail::this_work() : detail::first_work()) {
+  NoWork() noexcept : mine_(detail::work_of_thread()) {
     if (mine_ != nullptr) mine_->refused = true;
   }
   ~NoWork() {
@@ -82,26 +86,33 @@ class NoWork {
   detail::ThreadWork* mine_;
 };
 
-// Tells whether other threads than its own worked since it was made.
-class Onlooker {
+// Tells whether other threads worked since it was made than those that work for its thread's call (CallScope), or than
+// its thread, if there is none.
+class Onlooker final : CallScope::Follower {
  public:
   Onlooker() noexcept;
-  // Asked by the thread that made it.
+  ~Onlooker();
+  // Asked by the thread that made it, while no other one is attached.
   bool others_worked() const noexcept;
 
  private:
+  bool attached() noexcept override;
+  void detached() noexcept override;
+
+  CallScope* call_;          // null: none
   std::uint64_t calls_ = 0;  // others', as they were
   bool under_way_ = false;   // were some of them?
 };
 
-// As long as it lives other threads' work waits. One at a time: where another thread has one, this one does nothing.
-class Quiet {
+// As long as it lives the work of threads waits that do not work for its thread's call. One at a time: where another
+// thread has one, this one does nothing.
+class DeviceExclusion {
  public:
-  Quiet() noexcept;
-  ~Quiet();
-  Quiet(const Quiet&) = delete;
-  Quiet& operator=(const Quiet&) = delete;
-  // Is it quiet? What was under way is done within so many seconds, or it is not.
+  DeviceExclusion() noexcept;
+  ~DeviceExclusion();
+  DeviceExclusion(const DeviceExclusion&) = delete;
+  DeviceExclusion& operator=(const DeviceExclusion&) = delete;
+  // Is nobody else at work? What was under way is done within so many seconds, or it is not.
   bool reached(double seconds) const noexcept;
 
  private:

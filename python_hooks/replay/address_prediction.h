@@ -1,6 +1,6 @@
-// Where the inputs of a program come from, learned by their addresses: most are outputs, or inputs, of its region's
-// last program, or outputs of other regions (a model's cache that a function puts into another order). From that, where
-// they will lie next time. A guess: whoever uses it must do without. Throws std::bad_alloc only. With the GIL.
+// Predicts where the inputs of the next replay will lie. Learns from addresses where each input comes from: most are
+// inputs or outputs of the region's last program, or outputs of other regions (a model's cache that a function
+// reorders). A prediction may be wrong; users must check it. Throws std::bad_alloc only. With the GIL.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ struct Origin {
 };
 
 // Of all inputs of a program that comes after a certain one in its region.
-class Origins {
+class AddressPrediction {
  public:
   // The program is replayed, its inputs at `inputs`, where `predicted` was said before; empty: nothing was. `own`: its
   // region's, as of the replay before. What was predicted well costs a comparison.

@@ -1,4 +1,4 @@
-#include "python_hooks/replay/ahead.h"
+#include "python_hooks/replay/prefetch.h"
 
 #include <algorithm>
 #include <new>
@@ -7,7 +7,7 @@
 #include "python_hooks/replay/proof_guards.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
-#include "shim/observation/quiet.h"
+#include "shim/observation/device_exclusion.h"
 
 namespace grape::python::replay {
 namespace {
@@ -31,14 +31,14 @@ bool device_works(const Call& call) noexcept {
 
 }  // namespace
 
-void Ahead::clear() noexcept {
+void Prefetch::clear() noexcept {
   ready_.reset();
   addresses_->ready.clear();
   drop(tensors_);
 }
 
-void Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors,
-                 std::vector<Object*>& useless) noexcept {
+void Prefetch::take(Proven& proven, const Call& call, std::vector<Object*>& tensors,
+                    std::vector<Object*>& useless) noexcept {
   if (ready_.lock().get() == &proven && dispatch_.same_as(call.dispatch) && work_ == call.work &&
       pool_changes_ == state::pool_changes()) {
     tensors.swap(tensors_);
@@ -49,7 +49,7 @@ void Ahead::take(Proven& proven, const Call& call, std::vector<Object*>& tensors
   ready_.reset();
 }
 
-void Ahead::learn(const std::shared_ptr<Proven>& ran) {
+void Prefetch::learn(const std::shared_ptr<Proven>& ran) {
   const program::Bindings& bindings = ran->bindings;
   if (const std::shared_ptr<Proven> last = last_.lock()) {
     Successor& next = last->successor;
@@ -69,7 +69,8 @@ void Ahead::learn(const std::shared_ptr<Proven>& ran) {
   last_ = ran;
 }
 
-void Ahead::get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor, const Call& call) {
+void Prefetch::get_ready(Region& region, const Proven& ran, Proven& next, const Successor& successor,
+                         const Call& call) {
   program::Bindings& bindings = next.bindings;
   dispatch_ = call.dispatch;
   work_ = call.work;
@@ -92,7 +93,7 @@ void Ahead::get_ready(Region& region, const Proven& ran, Proven& next, const Suc
   ready_ = next.weak_from_this();
 }
 
-void Ahead::prepare(Region& region, Proven& ran, const Call& call) noexcept {
+void Prefetch::prepare(Region& region, Proven& ran, const Call& call) noexcept {
   try {
     const std::shared_ptr<Proven> now = ran.weak_from_this().lock();
     if (now == nullptr) return;
@@ -109,7 +110,7 @@ void Ahead::prepare(Region& region, Proven& ran, const Call& call) noexcept {
 }
 
 // Only what the next call is likely to come with, and while nobody waits for it.
-void Ahead::remember_arguments(Region& region, const Call& call) noexcept {
+void Prefetch::remember_arguments(Region& region, const Call& call) noexcept {
   if (without_memo_ != 0) {
     --without_memo_;
     return;

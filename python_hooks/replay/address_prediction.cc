@@ -1,4 +1,4 @@
-#include "python_hooks/replay/origins.h"
+#include "python_hooks/replay/address_prediction.h"
 
 #include <algorithm>
 
@@ -52,7 +52,7 @@ void note_replay(const std::shared_ptr<RunAddresses>& addresses) {
   if (all.front().key != addresses.get()) all.front() = {addresses.get(), addresses};
 }
 
-bool Origins::number_of(const std::shared_ptr<const RunAddresses>& region, std::uint16_t& number) {
+bool AddressPrediction::number_of(const std::shared_ptr<const RunAddresses>& region, std::uint16_t& number) {
   auto place = regions_.end();
   for (auto one = regions_.begin(); one != regions_.end(); ++one) {
     const std::shared_ptr<const RunAddresses> known = one->lock();
@@ -74,8 +74,8 @@ bool Origins::number_of(const std::shared_ptr<const RunAddresses>& region, std::
 // `coming`: among the outputs of regions that were replayed once since the last replay of this one, so that at that
 // time they are made, or not known. Else among those of the ones before. The latest are looked at first: memory that
 // was freed may have become theirs.
-bool Origins::find_elsewhere(std::uint64_t address, const RunAddresses& own, bool coming, std::size_t& budget,
-                             Origin& origin) {
+bool AddressPrediction::find_elsewhere(std::uint64_t address, const RunAddresses& own, bool coming, std::size_t& budget,
+                                       Origin& origin) {
   for (const Recent& one : recent()) {
     const std::shared_ptr<const RunAddresses> region = one.region.lock();
     if (region == nullptr || region.get() == &own || (region->ran > own.ran) != coming) continue;
@@ -92,7 +92,7 @@ bool Origins::find_elsewhere(std::uint64_t address, const RunAddresses& own, boo
   return false;
 }
 
-Origin Origins::find(std::uint64_t address, const RunAddresses& own, std::size_t& budget) {
+Origin AddressPrediction::find(std::uint64_t address, const RunAddresses& own, std::size_t& budget) {
   Origin origin;
   if (address == 0 || find_elsewhere(address, own, true, budget, origin) ||
       find_in(own.outputs, address, Origin::Kind::kOutput, origin) ||
@@ -103,8 +103,8 @@ Origin Origins::find(std::uint64_t address, const RunAddresses& own, std::size_t
   return origin;
 }
 
-void Origins::learn(const std::vector<std::uint64_t>& inputs, const std::vector<std::uint64_t>& predicted,
-                    const RunAddresses& own) {
+void AddressPrediction::learn(const std::vector<std::uint64_t>& inputs, const std::vector<std::uint64_t>& predicted,
+                              const RunAddresses& own) {
   const bool was_predicted = predicted.size() == inputs.size();
   if (!was_predicted && inputs_.size() == inputs.size()) return;  // what is known was not tried
   inputs_.resize(inputs.size());
@@ -129,7 +129,7 @@ void Origins::learn(const std::vector<std::uint64_t>& inputs, const std::vector<
 }
 
 // 0: not known.
-std::uint64_t Origins::address_of(const Origin& origin, const RunAddresses& own) const {
+std::uint64_t AddressPrediction::address_of(const Origin& origin, const RunAddresses& own) const {
   switch (origin.kind) {
     case Origin::Kind::kElsewhere:
       return 0;
@@ -146,7 +146,7 @@ std::uint64_t Origins::address_of(const Origin& origin, const RunAddresses& own)
   return at(origin.kind == Origin::Kind::kComingOutput ? region->ready : region->outputs, origin.index);
 }
 
-void Origins::predict(const RunAddresses& own, std::vector<std::uint64_t>& inputs) const {
+void AddressPrediction::predict(const RunAddresses& own, std::vector<std::uint64_t>& inputs) const {
   for (std::size_t i = 0; i < inputs.size() && i < inputs_.size(); ++i) {
     const std::uint64_t address = address_of(inputs_[i], own);
     if (address != 0) inputs[i] = address;

@@ -1,7 +1,7 @@
-// What the next replay needs, got ready while the device works on this one: memory for its outputs, and its graphs'
-// parameters for where its inputs will probably lie (origins.h). Programs follow one another as they did before
-// (decoding: one length after the other). A wrong guess costs only its own time: whatever lies elsewhere is patched at
-// the call. With the GIL.
+// Prepares the next replay while the device works on this one: allocates its outputs, and sets its graphs' parameters
+// to the addresses where its inputs will probably lie (address_prediction.h). Expects programs to follow one another as
+// they did before (decoding: one length after the other). A wrong guess costs only its own time: other addresses are
+// patched at the call. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/replay/origins.h"
+#include "python_hooks/replay/address_prediction.h"
 #include "python_hooks/replay/work_place.h"
 #include "python_hooks/torch/torch_api.h"
 
@@ -22,17 +22,17 @@ struct Region;
 // What was run after a program.
 struct Successor {
   std::weak_ptr<Proven> proven;
-  Origins inputs;
+  AddressPrediction inputs;
   int confidence = 0;  // above 0: it is expected
 };
 
 // A region's.
-class Ahead {
+class Prefetch {
  public:
-  Ahead() = default;
-  ~Ahead() { clear(); }
-  Ahead(const Ahead&) = delete;
-  Ahead& operator=(const Ahead&) = delete;
+  Prefetch() = default;
+  ~Prefetch() { clear(); }
+  Prefetch(const Prefetch&) = delete;
+  Prefetch& operator=(const Prefetch&) = delete;
 
   // Before a run of `proven`: hands over what was got ready for it, its `tensors` as make_outputs() makes them, their
   // addresses in its bindings; none, if nothing was. Whatever else was got ready is `useless`. Both are empty before.

@@ -1,0 +1,54 @@
+#include "shim/observation/call_scope.h"
+
+#include <algorithm>
+
+namespace grape::replay {
+namespace {
+
+__thread CallScope* t_call __attribute__((tls_model("initial-exec")));
+
+}  // namespace
+
+CallScope* CallScope::current() noexcept { return t_call; }
+
+CallScope::CallScope() noexcept {
+  if (t_call == nullptr) t_call = this;
+}
+
+CallScope::~CallScope() {
+  if (t_call == this) t_call = nullptr;
+}
+
+bool CallScope::attach() noexcept {
+  if (t_call != nullptr) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (int i = 0; i < count_; ++i) {
+    if (followers_[i]->attached()) continue;
+    while (i-- > 0) followers_[i]->detached();
+    return false;
+  }
+  ++attached_;
+  t_call = this;
+  return true;
+}
+
+void CallScope::detach() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (int i = count_; i-- > 0;) followers_[i]->detached();
+  --attached_;
+  t_call = nullptr;
+}
+
+bool CallScope::follow(Follower& follower) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (attached_ != 0 || count_ == kMostFollowers) return false;
+  followers_[count_++] = &follower;
+  return true;
+}
+
+void CallScope::unfollow(Follower& follower) noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  count_ = static_cast<int>(std::remove(followers_, followers_ + count_, &follower) - followers_);
+}
+
+}  // namespace grape::replay

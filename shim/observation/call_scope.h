@@ -1,0 +1,55 @@
+// The threads that work for one call: the thread that makes it, and threads that are attached to it, as autograd's are
+// for a backward pass. Recording (region_sink.h), the Python code that ran, and the exclusion of others
+// (device_exclusion.h) follow the call, and with it all of these threads.
+#pragma once
+
+#include <mutex>
+
+namespace grape::replay {
+
+class CallScope {
+ public:
+  // Somebody who follows the threads of a call. Both functions run on the thread that they are about, one at a time.
+  class Follower {
+   public:
+    // The calling thread works for the call from now on. False: that cannot be followed.
+    virtual bool attached() noexcept = 0;
+    virtual void detached() noexcept = 0;
+
+    Follower(const Follower&) = delete;
+    Follower& operator=(const Follower&) = delete;
+
+   protected:
+    Follower() = default;
+    ~Follower() = default;
+  };
+
+  // The calling thread makes the call, and ends the scope. Where it works for another call already, it goes on to do
+  // so, and nobody can be attached to this scope.
+  CallScope() noexcept;
+  ~CallScope();  // all attached threads are detached before
+  CallScope(const CallScope&) = delete;
+  CallScope& operator=(const CallScope&) = delete;
+
+  // The calling thread works for this call, too, until detach(). Where Python code is followed: with the GIL. False: it
+  // works for a call already, or a follower cannot follow; then it stays a stranger.
+  bool attach() noexcept;
+  void detach() noexcept;  // by a thread that is attached
+
+  // On the thread that makes the call, which is followed already, until unfollow(). False: other threads work for it by
+  // now, or there are too many followers.
+  bool follow(Follower& follower) noexcept;
+  void unfollow(Follower& follower) noexcept;
+
+  // The call that the calling thread works for; null: none.
+  static CallScope* current() noexcept;
+
+ private:
+  static constexpr int kMostFollowers = 4;
+  std::mutex mutex_;
+  Follower* followers_[kMostFollowers] = {};
+  int count_ = 0;
+  int attached_ = 0;  // threads
+};
+
+}  // namespace grape::replay
