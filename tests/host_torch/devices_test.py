@@ -1,7 +1,7 @@
 """devices_test.py --python INTERPRETER --grape LIBRARY: models on cuda:1 give plain bits, whichever device is current.
 
 Their calls are replayed on the device of their tensors; a call that works on several is passed on, and the report says
-what to do. The programs: devices_cases.py and within_reach_cases.py.
+what to do. The programs: cases_devices.py and cases_within_reach.py in tests/programs/pytorch.
 """
 
 import json
@@ -12,6 +12,7 @@ import tempfile
 import replayed
 
 DEVICES = {"SIMCUDA_DEVICES": "2"}
+CASES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "programs", "pytorch")
 AGAIN = ["Other", "BufferThatIsWrittenTo", "StreamThatWasSet"]
 
 
@@ -50,14 +51,14 @@ def least_of(case):
 
 
 def main():
+    sys.path.insert(0, CASES)
     if sys.argv[1:2] == ["--program"]:
-        import devices_cases
-        import within_reach_cases  # noqa: F401
+        import cases_devices as devices_cases
+        import cases_within_reach  # noqa: F401
 
         return devices_cases.run(sys.argv[2:])
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    import devices_cases
-    import within_reach_cases  # noqa: F401
+    import cases_devices as devices_cases
+    import cases_within_reach  # noqa: F401
 
     given = replayed.options(__doc__)
     names = list(devices_cases.CASES)

@@ -1,21 +1,24 @@
 """training_test.py --python INTERPRETER --grape LIBRARY: no call that moves what autograd notes of a tensor is replayed.
 
-Every case of autograd_cases.py, hidden_base_cases.py and swapped_memory_cases.py runs plain and under Grape, and all
+Every case of cases_autograd.py, cases_hidden_bases.py and cases_swapped_memory.py (tests/programs/pytorch) runs plain and under Grape, and all
 that the program sees must be equal. The first is the smallest net that was once trained wrong: linear, activation in place, linear.
 """
 
 import hashlib
+import os
 import sys
 
 import replayed
 
 STEPS = 24
+CASES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "programs", "pytorch")
 
 
 def program(names):
-    import autograd_cases
-    import hidden_base_cases  # noqa: F401  more of them
-    import swapped_memory_cases  # noqa: F401
+    sys.path.insert(0, CASES)
+    import cases_autograd as autograd_cases
+    import cases_hidden_bases  # noqa: F401  more of them
+    import cases_swapped_memory  # noqa: F401
     import torch
 
     torch.use_deterministic_algorithms(True, warn_only=True)
