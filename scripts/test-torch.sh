@@ -24,7 +24,7 @@ torch_programs() {
   printf '\nProgram parts and seeds are those of %s (repeat them with GRAPE_TEST_DATE=%s).\n' "$test_date" "$test_date"
 
   part="$(part_of 4)"
-  check "corner programs with PyTorch, part $part of 4" python3 tests/programs/pytorch/check.py --python "$simulated_python" \
+  check "corner programs with PyTorch, part $part of 4" python3 tests/programs/check.py --python "$simulated_python" \
     --budget 900 --part "$part/4"
 
   check "random programs with PyTorch" python3 tests/random_programs/check.py --python "$simulated_python" --jobs "$jobs" \

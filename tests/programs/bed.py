@@ -1,60 +1,83 @@
-"""What the cases share: how they are declared, and what they see of each call.
+"""The bed of all programs: how a case is declared, how it runs, and what is kept of it. Simulated PyTorch, PyTorch on the
+simulated driver, and PyTorch on a GPU use this one (README.md).
 
-A case is a function of a Run. The test runs it plain and under Grape and compares everything that it saw. Its pattern
-has a letter for each call of a model: e, all operators ran; r, none did (a replay); p, some did (children were
-replayed); x, it raised. A pattern is a regular expression.
+A case is a function of a Run. It runs plain and under Grape, and everything that it saw must be equal (compare.py). A case
+may also be a generator, whose values are seen, or a function without parameters that calls see().
 """
 import contextlib
 import dataclasses
 import gc
-import hashlib
-import io
+import inspect
 import os
+import random
 import sys
 import time
+import traceback
+import warnings
 
+import seen
 import torch
-from torch import nn
+from seen import SIMULATED, bytes_of, digest  # noqa: F401  the cases' as well
 
+HERE = os.path.dirname(os.path.abspath(__file__))
 # What lies there counts as an installed package.
-sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "simulated", "site-packages"))
+sys.path.append(os.path.join(HERE, "simulated", "site-packages"))
 CASES = {}
+DEVICE = "cuda"
 NOTICES = "(?:grape: [^\\n]* Python 3.11 inlines direct calls [^\\n]*\\n)*"  # for each function that is a region
+
+
+class Skip(Exception):
+    """Raised by a case that cannot run here."""
 
 
 @dataclasses.dataclass
 class Case:
     body: object
-    pattern: str
-    reason: str = None  # what the report says of one of its regions
+    file: str = ""  # where it stands: "host" of cases_host.py
+    # A letter for each call of a model: e, all operators ran; r, none did (a replay); p, some did (children were replayed);
+    # x, it raised. A regular expression. Only the simulated PyTorch counts operators.
+    pattern: str = ""
+    reason: object = None  # what the report says of one of its regions
     environment: dict = dataclasses.field(default_factory=dict)
     least_python: tuple = (3, 9)
     alone: bool = False  # in a process of its own, also plain
     stderr: str = ""  # what Grape may say, a regular expression
     stderr_at_end: str = None  # the same, after the case; None: as in the case
     validated: bool = True  # also with each replay checked, which takes more memory
-    file: str = ""  # where it stands: "host" of cases_host.py
+    risk: str = ""  # what could go wrong, in words
+    mode: str = "no_grad"  # or "inference", "grad"
+    late: bool = False  # may end the process, or leave it in another state: after all others
+    gpu_only: str = ""  # why the simulated driver cannot run it at all
+    group: str = ""  # cases that run only where their group is asked for
+    least: dict = None  # how many calls must be replayed, by the class of the region
 
 
-def case(pattern, **options):
-    def declare(body):
-        if body.__name__ in CASES:
-            raise ValueError(f"two cases are called {body.__name__}")
-        file = body.__module__.replace("cases_", "")
-        if file.startswith("function"):
-            options["stderr"] = NOTICES + options.get("stderr", "")
-        CASES[body.__name__] = Case(body, pattern, file=file, **options)
+def declare(name, body, **options):
+    if name in CASES:
+        raise ValueError(f"two cases are called {name}")
+    file = options.pop("file", None) or body.__module__.replace("cases_", "")
+    if file.startswith("function"):
+        options["stderr"] = NOTICES + options.get("stderr", "")
+    CASES[name] = Case(body, file, **options)
+
+
+def case(pattern="", **options):
+    def add(body):
+        declare(body.__name__, body, pattern=pattern, **options)
         return body
 
-    return declare
+    return add
 
 
 class Run:
     """Calls models, and keeps what the program could see of it."""
 
-    def __init__(self):
-        self.calls = []  # operators run in each call; None: it raised
-        self.seen = []
+    def __init__(self, name=""):
+        self.name = name
+        self.calls = []  # operators run in each call of a model; None: it raised
+        self.seen = []  # a label, a digest of the values, one of the random states, and words for people
+        self.pending = []
 
     def __call__(self, model, *args, **kwargs):
         before = operators_run()
@@ -69,115 +92,169 @@ class Run:
             self.see(result)
         return result
 
-    def see(self, *values):
-        self.seen.append(" ".join(digest(value) for value in values))
+    def see(self, *values, label=""):
+        """What the program observes now: waits for the device."""
+        words = " ; ".join(map(seen.brief, values))[:160]
+        self.seen.append([label, digest(*values), seen.random_states(DEVICE), words])
+
+    def later(self, *values, label=""):
+        """Copied on the device now, looked at in the end: no wait in between."""
+        copies = [x.detach().clone() if isinstance(x, torch.Tensor) else x for x in values]
+        self.pending.append((label, copies))
+
+    def flush(self):
+        for label, values in self.pending:
+            self.see(*values, label=label)
+        self.pending.clear()
+
+    def attempt(self, function, *arguments, **keywords):
+        """Sees the result, or what was raised."""
+        try:
+            result = function(*arguments, **keywords)
+        except Exception as error:  # noqa: BLE001
+            self.see("raised", type(error).__name__, str(error).split("\n")[0][:200])
+            return None
+        self.see("returned", result)
+        return result
+
+    # A few things of torch.cuda that the CPU has not, for a look at the case's logic there.
+    @property
+    def cuda(self):
+        return DEVICE == "cuda"
+
+    def need_cuda(self, why="needs a GPU"):
+        if not self.cuda:
+            raise Skip(why)
+
+    def stream(self):
+        return torch.cuda.Stream() if self.cuda else FakeStream()
+
+    def on(self, stream):
+        return torch.cuda.stream(stream) if self.cuda else contextlib.nullcontext()
+
+    def current(self):
+        return torch.cuda.current_stream() if self.cuda else FakeStream()
+
+    def event(self):
+        return torch.cuda.Event() if self.cuda else FakeStream()
+
+    def synchronize(self):
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def empty_cache(self):
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+    def autocast(self, dtype=None, **more):
+        return torch.autocast(DEVICE, dtype=dtype or torch.bfloat16, **more)
+
+    def seed(self, number):
+        torch.manual_seed(number)
+
+
+class FakeStream:
+    def __getattr__(self, name):
+        return lambda *_, **__: None
+
+
+def device():
+    return DEVICE
 
 
 def operators_run():
-    """So far. The real PyTorch, with which random_programs run on a GPU, does not tell."""
-    return torch._C._operators_run() if hasattr(torch._C, "_operators_run") else 0
+    """So far. The real PyTorch does not tell."""
+    return torch._C._operators_run() if SIMULATED else 0
 
 
-def bytes_of(tensor):
-    if hasattr(tensor, "tobytes"):
-        return tensor.tobytes()
-    return tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+RUN = Run()  # that of the case that runs
 
 
-def digest(value):
-    if isinstance(value, torch.Tensor):
-        facts = (str(value.dtype), tuple(value.shape), value.stride(), value.requires_grad, value.is_inference())
-        facts += (None if value.is_inference() else value._version,)
-        content = hashlib.sha256(bytes_of(value.detach())).hexdigest()[:16]
-        return f"{type(value).__name__}{facts}{content}".replace(" ", "")
-    if isinstance(value, (list, tuple)):
-        return type(value).__name__ + "(" + ",".join(digest(part) for part in value) + ")"
-    if isinstance(value, dict):
-        return type(value).__name__ + "{" + ",".join(f"{digest(k)}:{digest(v)}" for k, v in value.items()) + "}"
-    if dataclasses.is_dataclass(value):
-        return type(value).__name__ + digest({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
-    if isinstance(value, nn.Module):
-        return type(value).__name__
-    return repr(value).replace(" ", "_")
+def see(*values, label=""):
+    RUN.see(*values, label=label)
 
 
-class Net(nn.Module):
-    """Two layers; what most cases start from."""
+@contextlib.contextmanager
+def restored():
+    """Switches of PyTorch, and the environment, as they were."""
+    backends = torch.backends
+    kept = [
+        (backends.cuda.matmul, "allow_tf32"),
+        (backends.cudnn, "allow_tf32"),
+        (backends.cudnn, "enabled"),
+        (backends.cudnn, "benchmark"),
+        (backends.cudnn, "deterministic"),
+        (backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+        (backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    ]
+    values = [getattr(holder, name) for holder, name in kept]
+    environment = dict(os.environ)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+        torch.use_deterministic_algorithms(False)
+        for (holder, name), value in zip(kept, values):
+            with contextlib.suppress(Exception):
+                setattr(holder, name, value)
+        for switch in ("flash", "mem_efficient", "math", "cudnn"):
+            getattr(backends.cuda, f"enable_{switch}_sdp")(True)
+        torch.set_grad_enabled(True)
+        os.environ.clear()
+        os.environ.update(environment)
 
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(8, 16), nn.Linear(16, 8)
-        self.flag, self.count, self.scale = False, 0, 1.0
 
-    def forward(self, x):
-        return self.second(torch.relu(self.first(x)))
-
-
-def replay_inside(call):
-    """Under Grape: calls until a part of one is replayed. When that is, depends on the time that looking at inner modules may
-    take, a share of all time; on a busy machine it is late. With GRAPE_VALIDATE all operators run each time: then for a while.
-    What it prints is nobody's."""
-
-    def operators():
-        before = operators_run()
-        with contextlib.redirect_stdout(io.StringIO()):
-            call()
-        return operators_run() - before
-
-    if "LD_PRELOAD" not in os.environ:
+@contextlib.contextmanager
+def surroundings(case):
+    """Each case of PyTorch's begins as in a new process; those of the simulated one set all that they need."""
+    if SIMULATED:
+        with torch.no_grad():
+            yield
         return
-    all_of_it, last = operators(), time.monotonic() + (1 if "GRAPE_VALIDATE" in os.environ else 60)
-    while time.monotonic() < last and operators() == all_of_it:
-        time.sleep(0.02)
+    import numpy
+
+    torch.manual_seed(0), random.seed(0), numpy.random.seed(0)
+    modes = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": contextlib.nullcontext}
+    with warnings.catch_warnings(), restored(), modes[case.mode]():
+        warnings.simplefilter("ignore")
+        if case.gpu_only and DEVICE == "cuda" and "simulated" in torch.cuda.get_device_name().lower():
+            raise Skip(case.gpu_only)
+        yield
 
 
-def net(kind=Net):
-    torch.manual_seed(1)
-    return kind().cuda().eval()
-
-
-def data(seed=2, rows=3):
-    return (torch.rand(rows, 8, generator=torch.Generator().manual_seed(seed)) - 0.5).cuda()
-
-
-GUARDED, REFUSED = "eer{4}eer{4}", "[ep]{12}"
-
-
-def reads(pattern, **options):
-    """Declares a case of a model that multiplies by what `read(model)` gives. `change(model)` makes that another after six
-    calls. The decorated function makes both, and maybe what puts all back."""
-
-    def declare(make):
-        def body(run):
-            read, change, *back = make()
-
-            class Reading(Net):
-                def forward(self, x):
-                    return super().forward(x) * float(read(self))
-
-            model = net(Reading)
-            try:
-                for i in range(12):
-                    if i == 6:
-                        change(model)
-                    run(model, data(i))
-            finally:
-                for put_back in back:
-                    put_back()
-
-        body.__name__, body.__module__ = make.__name__, make.__module__
-        return case(pattern, **options)(body)
-
-    return declare
+def call_body(case, run):
+    if inspect.isgeneratorfunction(case.body):
+        for value in case.body():
+            run.see(value)
+    elif inspect.signature(case.body).parameters:
+        case.body(run)
+    else:
+        case.body()
 
 
 def run_case(name):
-    run = Run()
-    with torch.no_grad():
-        CASES[name].body(run)
-    # What a case has under way on streams of its own uses memory that the next one gets.
-    with contextlib.suppress(RuntimeError):
-        torch.cuda.synchronize()
+    """What is written down of it: its name, what it saw, how it ended."""
+    global RUN
+    case, run, error, skipped = CASES[name], Run(name), "", ""
+    RUN, begin = run, time.monotonic()
+    try:
+        with surroundings(case):
+            call_body(case, run)
+            # What a case has under way on streams of its own uses memory that the next one gets.
+            with contextlib.suppress(RuntimeError) if SIMULATED else contextlib.nullcontext():
+                run.synchronize()
+            run.flush()
+    except Skip as skip:
+        skipped = str(skip)
+    except BaseException as problem:  # noqa: BLE001
+        if SIMULATED or isinstance(problem, KeyboardInterrupt) and not run.seen:
+            raise
+        error = f"{type(problem).__name__}: {problem}"[:600]
+        traceback.print_exc()
+        with contextlib.suppress(Exception):
+            run.flush()
     # What a case leaves in cycles (a debugger's streams) is not to be closed by the collector in another's call.
     gc.collect()
-    return run
+    seconds = round(time.monotonic() - begin, 3)
+    return dict(name=name, calls=run.calls, seen=run.seen, error=error, skipped=skipped, seconds=seconds, risk=case.risk)

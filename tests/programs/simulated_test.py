@@ -11,10 +11,11 @@ import argparse
 import json
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import unittest
+
+import compare
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [os.path.join(HERE, "..", "python_hooks", "probes"), os.path.join(HERE, "..", "sim_torch")]
@@ -30,66 +31,19 @@ NAMED = (
 REGIONS = {"GRAPE_REGIONS": ",".join(NAMED)}
 
 
-class Process:
+def run(names, grape, environment=None):
     """One run of main.py."""
-
-    def __init__(self, names, grape, environment=None):
-        self.names = names
-        with tempfile.TemporaryDirectory() as folder:
-            paths = {key: os.path.join(folder, key) for key in ("results", "report")}
-            done = subprocess.run(
-                [OPTIONS.path, os.path.join(HERE, "main.py"), *names],
-                env=self.environment(paths, grape, environment or {}),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                encoding="utf-8",
-                timeout=SECONDS,
-            )
-            self.status, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
-            self.results, self.regions, self.cache = {}, [], {}
-            if os.path.exists(paths["results"]):
-                self.results = self.read_results(paths["results"])
-            if os.path.exists(paths["report"]):
-                with open(paths["report"], encoding="utf-8") as file:
-                    report = json.load(file)
-                self.regions, self.cache = report["regions"], report.get("cache", {})
-
-    def read_results(self, path):
-        """By case, with what it wrote to stdout and stderr."""
-        texts = [text.split("END_OF_CASE\n") for text in (self.stdout, self.stderr)]
-        results = {}
-        with open(path, encoding="utf-8") as lines:
-            for result, stdout, stderr in zip(map(json.loads, lines), *texts):
-                results[result["name"]] = dict(result, stdout=stdout, stderr=stderr)
-        return results
-
-    @staticmethod
-    def environment(paths, grape, more):
-        taken = simulated.environment(OPTIONS, PYTHONHASHSEED="0", SIM_RESULTS=paths["results"])
-        taken.update(more)
-        if grape:
-            taken.update(LD_PRELOAD=OPTIONS.grape, GRAPE_MODE="replay", GRAPE_REPORT=paths["report"])
-        return taken
-
-
-def pattern_of(plain, under_grape):
-    """e, r, p or x for each call; see bed.py."""
-
-    def letter(expected, ran):
-        if ran is None:
-            return "x"
-        if ran == expected:
-            return "e"
-        return "r" if ran == 0 else "p"
-
-    return "".join(map(letter, plain["calls"], under_grape["calls"]))
+    command = [OPTIONS.path, compare.MAIN, *names]
+    settings = {"LD_PRELOAD": OPTIONS.grape, "GRAPE_MODE": "replay"} if grape else None
+    taken = simulated.environment(OPTIONS, PYTHONHASHSEED="0", **(environment or {}))
+    return compare.Process(command, taken, SECONDS, settings)
 
 
 def reasons_of(case, regions):
     """Why calls were not replayed, of the regions that may be the case's: of classes in its file or the bed's."""
     lines = []
     for region in regions:
-        if region["reasons"] and region["region"].startswith((f"cases_{case['file']}:", "bed:")):
+        if region["reasons"] and region["region"].startswith((f"cases_{case['file']}:", "tiny:")):
             reasons = "; ".join(f"{reason['count']} x {reason['text']}" for reason in region["reasons"])
             lines.append(f"{region['region']}, {region['calls']} calls, {region['replayed']} replayed: {reasons}")
     return "\n".join(lines)
@@ -101,14 +55,17 @@ class Cases(unittest.TestCase):
     def setUp(self):
         self.told = set()  # files, of whose regions the reasons were told
 
+    def same(self, plain, under_grape, name):
+        self.assertEqual(compare.difference(plain.results[name], under_grape.results[name]), "")
+
     def compare(self, case, plain, under_grape):
         expected, seen = (process.results.get(case["name"]) for process in (plain, under_grape))
         self.assertIsNotNone(expected, plain.stderr)
         self.assertIsNotNone(seen, under_grape.stderr)
-        self.assertEqual(seen["seen"], expected["seen"])
+        self.assertEqual(compare.difference(expected, seen), "")
         self.assertEqual(seen["stdout"], expected["stdout"])
         self.assertEqual(len(seen["calls"]), len(expected["calls"]))
-        pattern = pattern_of(expected, seen)
+        pattern = compare.pattern_of(expected, seen)
         if not re.match(f"^(?:{case['pattern']})$", pattern):
             reasons = "as above" if case["file"] in self.told else reasons_of(case, under_grape.regions)
             self.told.add(case["file"])
@@ -128,7 +85,7 @@ class Cases(unittest.TestCase):
 
 
 def declared_cases():
-    lines = Process(["--list"], grape=False).stdout.splitlines()
+    lines = run(["--list"], grape=False).stdout.splitlines()
     major, minor = (int(part) for part in OPTIONS.python.split("."))
     for case in map(json.loads, lines):
         if tuple(case["least_python"]) <= (major, minor) and (not OPTIONS.names or case["file"] in OPTIONS.names):
@@ -152,22 +109,22 @@ class Plain:
 
     def of(self, case):
         if alone(case):
-            return Process([case["name"]], False, environment_of(case))
+            return run([case["name"]], False, environment_of(case))
         if self.shared is None:
-            self.shared = Process(self.names, False)
+            self.shared = run(self.names, False)
         return self.shared
 
 
 def add_test(case, plain):
     def test(self):
-        self.compare_alone(case, plain.of(case), Process([case["name"]], True, environment_of(case)))
+        self.compare_alone(case, plain.of(case), run([case["name"]], True, environment_of(case)))
 
     setattr(Cases, "test_" + case["name"], test)
 
 
 def add_test_of_all(cases, plain):
     def test(self):
-        under_grape = Process(plain.names, True, REGIONS)
+        under_grape = run(plain.names, True, REGIONS)
         self.assertEqual(under_grape.status, 0, under_grape.stderr)
         for case in cases:
             if not alone(case):
@@ -180,12 +137,12 @@ def add_test_of_all(cases, plain):
 def add_test_of_validation(cases, plain):
     def test(self):
         names = [case["name"] for case in cases if case["validated"] and not alone(case)]
-        under_grape = Process(names, True, {"GRAPE_VALIDATE": "1", **REGIONS})
+        under_grape = run(names, True, {"GRAPE_VALIDATE": "1", **REGIONS})
         self.assertEqual(under_grape.status, 0, under_grape.stderr)
         self.assertNotIn("differs from the call itself", under_grape.stderr)
         for name in names:
             with self.subTest(name):
-                self.assertEqual(under_grape.results[name]["seen"], plain.of(of_name(cases, name)).results[name]["seen"])
+                self.same(plain.of(of_name(cases, name)), under_grape, name)
         self.assertEqual(sum(region["replayed"] for region in under_grape.regions), 0)
         # Some cases' calls are not replayed. The report leaves out modules that are gone, from the 257th on, so that how
         # many it tells of does not grow with the cases.
@@ -198,12 +155,12 @@ def add_test_of_cache(cases, plain):
     def test(self):
         with tempfile.TemporaryDirectory() as folder:
             settings = {"GRAPE_CACHE": folder, **REGIONS}
-            first, second = (Process(plain.names, True, settings) for _ in range(2))
+            first, second = (run(plain.names, True, settings) for _ in range(2))
         for process in (first, second):
             self.assertEqual(process.status, 0, process.stderr)
             for name in plain.names:
                 with self.subTest(name):
-                    self.assertEqual(process.results[name]["seen"], plain.of(of_name(cases, name)).results[name]["seen"])
+                    self.same(plain.of(of_name(cases, name)), process, name)
         # Each of these saves a call that is observed. How many calls run as always hangs on the machine's load besides.
         self.assertEqual(first.cache["used"], 0)
         self.assertGreater(second.cache["used"], len(plain.names) // 2)

@@ -19,7 +19,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [os.path.join(HERE, "..", "programs"), os.path.join(HERE, "..", "sim_torch")]
 import simulated  # noqa: E402
-from simulated_test import pattern_of  # noqa: E402
+from compare import pattern_of  # noqa: E402
 
 LETTERS = {"e": "as always", "r": "replayed", "p": "replayed in part", "x": "raised"}
 LEAST_REPLAYED = 0.2  # of all programs' calls: fewer would test nothing

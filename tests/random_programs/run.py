@@ -20,6 +20,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "programs"), os.path.join(HERE, "..", "
 import bed  # noqa: E402
 import generate  # noqa: E402
 import this_helper  # noqa: E402
+import tiny  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
@@ -63,7 +64,7 @@ def choose(how, rows, number, last, result, model):
     if how == "result" and fitting:
         return fitting[0]
     if how == "part":
-        return bed.data(number, rows + 2)[1 : rows + 1]
+        return tiny.data(number, rows + 2)[1 : rows + 1]
     if how == "columns":
         return (torch.rand(8, rows) - 0.5).cuda().t()
     if how == "buffer" and isinstance(model.buf, torch.Tensor) and tuple(model.buf.shape) == (8,):
@@ -71,7 +72,7 @@ def choose(how, rows, number, last, result, model):
     if how == "changed" and last is not None and last.shape[0] == rows:
         last.add_(0.25)
         return last
-    return bed.data(number, rows)
+    return tiny.data(number, rows)
 
 
 def look(run, value):
@@ -124,7 +125,7 @@ def main(folder, seeds):
         for seed in seeds:
             run = run_program(folder, int(seed))
             if file is None:
-                print(f"program_{seed}", hashlib.sha256("\n".join(run.seen).encode()).hexdigest()[:16], flush=True)
+                print(f"program_{seed}", hashlib.sha256(json.dumps(run.seen).encode()).hexdigest()[:16], flush=True)
             else:
                 file.write(json.dumps({"seed": int(seed), "calls": run.calls, "seen": run.seen}) + "\n")
                 file.flush()

@@ -1,6 +1,6 @@
 """Checks of mode replay by scripts that print what the program sees: the lines under Grape must be those without it.
 
-replay_cases    programs that lie in wait for a replayer
+usual_programs  models in loops, as programs have them (tests/programs, group "usual")
 random_programs programs made at random (tests/random_programs)
 virtual_graphs  a program with CUDA graphs of its own, under GRAPE_GRAPHS=virtual with room for a few of them
 memcheck        some of the first under compute-sanitizer
@@ -24,7 +24,7 @@ from session import Session, last_line, not_run
 
 Action = Callable[[Path, float], Result]  # a folder of its own, the seconds that it may take
 
-PROGRAMS = HERE.parent / "programs" / "pytorch"
+MAIN = str(HERE.parent / "programs" / "main.py")
 CASES = ["plain_loop", "outputs_kept", "dropout", "value_read_by_host", "shapes_in_turn", "weight_swapped"]
 FOLDERS = (
     "/usr/local/cuda*/bin",
@@ -55,7 +55,7 @@ class ReplayCheck:
         return self.session.start(f"{self.name}/{label}", action)
 
     def script(self) -> list[str]:
-        return [str(PROGRAMS / "replay_cases.py")]
+        return [MAIN, "--digests", "--group", "usual"]
 
     def actions(self) -> dict[str, Action]:
         command = [self.session.options.python, *self.script()]
@@ -130,7 +130,7 @@ class ToolCheck(ReplayCheck):
         tool = find_tool(self.TOOLS[self.name])
         if tool is None:
             return {}
-        script = [self.session.options.python, str(PROGRAMS / "replay_cases.py"), *CASES]
+        script = [self.session.options.python, MAIN, "--digests", *CASES]
         return {
             "plain": lambda folder, limit: run(script, environment(), limit, folder),
             "tool": lambda folder, limit: run(self.command(tool, folder) + script, environment(), limit, folder),
@@ -242,7 +242,7 @@ class MemoryCheck(ReplayCheck):
 
 
 REPLAY_CHECKS: dict[str, type[ReplayCheck]] = {
-    "replay_cases": ReplayCheck,
+    "usual_programs": ReplayCheck,
     "random_programs": RandomPrograms,
     "virtual_graphs": VirtualGraphs,
     "memcheck": ToolCheck,

@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 import bed
-from bed import CALLS, PHASES, F, Net, Run, case, data, net, nn, torch
+from small import CALLS, PHASES, F, Net, Run, case, data, net, nn, torch
 
 
 def blocks(run: Run, call: Any, between: Any = None, lengths: Any = (1, 1, 1, 1, 1, 6, 1, 5, 2, 7)) -> None:

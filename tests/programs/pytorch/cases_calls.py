@@ -15,7 +15,7 @@ from typing import Any
 import numpy
 
 import bed
-from bed import CALLS, PHASES, Net, Run, case, changed_at, data, net, nn, torch
+from small import CALLS, PHASES, Net, Run, case, changed_at, data, net, nn, torch
 
 SETTINGS = {"scale": 1.0, "nested": {"add": [0.0]}}
 

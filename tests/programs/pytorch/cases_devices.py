@@ -1,28 +1,34 @@
-"""Programs with two devices, for devices_test.py: each prints what its models return, and which device is current."""
+"""Programs with two devices (group "devices", tests/host_torch/devices_test.py): each sees what its models return, and which
+device is current."""
 
 import ctypes
-import hashlib
 import threading
 
+import bed
 import torch
 from torch import nn
 
-CASES = {}
 CALLS = 16
 
 
-class case:
-    """`least`: so many calls of the class of that name, or of each in `classes`, must be replayed. `reason`: what the
+def case(least=CALLS // 2, classes=None, reason=None):
+    """`least`: so many calls of the class of that name must be replayed; `classes`: the same of others. `reason`: what the
     report must say of the class of that name, and what it must advise."""
 
-    def __init__(self, least=CALLS // 2, classes=None, reason=None):
-        self.least, self.classes, self.reason = least, classes, reason
+    def add(work):
+        def body():
+            if torch.cuda.device_count() < 2:
+                raise bed.Skip("needs two devices")
+            torch.cuda.set_device(0)
+            work()
+            torch.cuda.set_device(0)
 
-    def __call__(self, body):
-        self.name = "".join(word.title() for word in body.__name__.split("_"))
-        self.body = body
-        CASES[self.name] = self
-        return body
+        name = "".join(word.title() for word in work.__name__.split("_"))
+        wanted = {name: least, **(classes or {})}
+        bed.declare(name, body, file="devices", mode="grad", group="devices", least=wanted, reason=reason)
+        return work
+
+    return add
 
 
 class Net(nn.Module):
@@ -41,11 +47,9 @@ def made(name, base=Net, device="cuda:1"):
 
 
 def see(*values):
-    """And random numbers of both devices, which the calls before have moved on."""
+    """And random numbers of both devices, which the calls before have moved on, and the current device."""
     drawn = torch.rand(2, device="cuda:1"), torch.rand(2, device="cuda:0")
-    parts = [v.cpu().float().numpy().tobytes() if isinstance(v, torch.Tensor) else repr(v).encode() for v in values]
-    parts += [t.cpu().numpy().tobytes() for t in drawn]
-    print(torch.cuda.current_device(), hashlib.sha256(b"".join(parts)).hexdigest(), flush=True)
+    bed.see(torch.cuda.current_device(), *values, *drawn)
 
 
 def data(device="cuda:1"):
@@ -368,13 +372,3 @@ def failing_retain():
 @case(least=0)
 def failing_release():
     fail("cuDevicePrimaryCtxRelease_v2")
-
-
-def run(names):
-    assert torch.cuda.device_count() == 2
-    for name in names:
-        torch.manual_seed(0)
-        torch.cuda.set_device(0)
-        print(name, flush=True)
-        CASES[name].body()
-    torch.cuda.set_device(0)

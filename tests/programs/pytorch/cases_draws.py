@@ -4,7 +4,7 @@ import random
 import sys
 from typing import Any
 
-from bed import CALLS, Net, Run, case, changed_at, data, net, nn, torch
+from small import CALLS, Net, Run, case, changed_at, data, net, nn, torch
 
 
 class Encoder(nn.Module):

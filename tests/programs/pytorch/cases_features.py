@@ -8,7 +8,7 @@ import numpy
 from torch.distributions import Distribution, Normal
 
 import bed
-from bed import CALLS, PHASES, F, Net, Run, case, changed_at, copy, data, net, torch
+from small import CALLS, PHASES, F, Net, Run, case, changed_at, copy, data, net, torch
 
 NOTHING = contextlib.nullcontext()
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional
 import numpy
 
 import bed
-from bed import CALLS, F, Run, case, data, ints, torch
+from small import CALLS, F, Run, case, data, ints, torch
 
 
 def called(run: Run, function: Any, given: Callable[[int], tuple], changes: Optional[dict] = None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 import bed
-from bed import CALLS, F, Net, Run, case, data, ints, net, torch
+from small import CALLS, F, Net, Run, case, data, ints, net, torch
 from cases_functions import called, work
 
 

@@ -16,7 +16,7 @@ from typing import Any, Optional
 from torch.utils.weak import WeakTensorKeyDictionary
 
 import bed
-from bed import CALLS, Run, case, data, torch
+from small import CALLS, Run, case, data, torch
 from cases_functions import called, work
 
 HERE = sys.modules[__name__]

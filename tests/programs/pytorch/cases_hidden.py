@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 import bed
-from bed import CALLS, PHASES, Net, Run, Skip, case, changed_at, data, net, nn, torch
+from small import CALLS, PHASES, Net, Run, Skip, case, changed_at, data, net, nn, torch
 
 
 class Average(nn.Module):

@@ -2,7 +2,7 @@
 like those of cases_autograd.py."""
 
 import torch
-from cases_autograd import CASES, SIZE, case, inputs, made
+from cases_autograd import SIZE, add, case, inputs, made
 
 
 def base_of(x):
@@ -105,12 +105,12 @@ def gradients_of(results):
 
 
 for name, work in HIDDEN_BASES.items():
-    CASES["hidden_base_" + name] = lambda work=work: hidden_bases(
-        work, inputs, (torch.enable_grad, torch.no_grad, torch.inference_mode))
-    CASES["hidden_base_of_a_view_" + name] = lambda work=work: hidden_bases(
-        work, lambda: torch.cat([inputs(), inputs()])[2:6], (torch.no_grad, torch.enable_grad, torch.inference_mode))
-    CASES["hidden_base_in_inference_mode_" + name] = lambda work=work: hidden_bases(
-        work, inputs, (torch.inference_mode, torch.no_grad, torch.enable_grad))
+    add("hidden_base_" + name, lambda work=work: hidden_bases(
+        work, inputs, (torch.enable_grad, torch.no_grad, torch.inference_mode)))
+    add("hidden_base_of_a_view_" + name, lambda work=work: hidden_bases(
+        work, lambda: torch.cat([inputs(), inputs()])[2:6], (torch.no_grad, torch.enable_grad, torch.inference_mode)))
+    add("hidden_base_in_inference_mode_" + name, lambda work=work: hidden_bases(
+        work, inputs, (torch.inference_mode, torch.no_grad, torch.enable_grad)))
 
 
 @case

@@ -7,7 +7,7 @@ import weakref
 from typing import Any
 
 import bed
-from bed import CALLS, PHASES, F, Net, Run, case, data, net, nn, torch
+from small import CALLS, PHASES, F, Net, Run, case, data, net, nn, torch
 from torch.nn.utils import remove_weight_norm, spectral_norm, weight_norm
 
 

@@ -11,7 +11,8 @@ from types import SimpleNamespace
 from typing import Any, Callable
 
 import bed
-from bed import CALLS, F, Net, Run, case, changed_at, data, net, nn, torch
+import small
+from small import CALLS, F, Net, Run, case, changed_at, data, net, nn, torch
 
 LATER = (1, 7)  # between the observed calls, and while calls are replayed
 plain = Net.forward
@@ -294,7 +295,7 @@ def lookups_of_an_enumeration(run: Run) -> None:
         lambda: made(forward, kinds=enum.Enum("Kind", {"LOW": "low", "LONGER": 2})),
         lambda m: m.kinds._value2member_map_.update(low=m.kinds.LONGER),
         lambda m: m.kinds._member_names_.__delitem__(slice(1, None)),
-        phases=bed.PHASES,
+        phases=small.PHASES,
     )
 
 

@@ -15,7 +15,7 @@ from array import array
 from typing import Any
 
 import bed
-from bed import CALLS, Run, case, changed_at, data, nn, torch
+from small import CALLS, Run, case, changed_at, data, nn, torch
 from cases_language import Bare, changed_by, made, plain
 
 LOG = logging.getLogger("corner")

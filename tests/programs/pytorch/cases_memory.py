@@ -5,7 +5,8 @@ import gc
 from typing import Any, Callable
 
 import bed
-from bed import CALLS, Net, Run, case, data, net, nn, torch
+import small
+from small import CALLS, Net, Run, case, data, net, nn, torch
 
 TOTAL: list = []
 TRACED: Any = None
@@ -170,7 +171,7 @@ def adds_nothing_at_first(run: Run) -> None:
 
 
 def used_and_freed_on_the_side(run: Run, model: Any, side: Any, joined: bool) -> None:
-    model.side = bed.numbers_of(side)
+    model.side = small.numbers_of(side)
     for i in range(2 * CALLS):
         x = data(i)
         y = model(x)
@@ -188,11 +189,11 @@ def used_and_freed_on_the_side(run: Run, model: Any, side: Any, joined: bool) ->
 @case("the result was made on a side stream: freed while that stream still reads it, it must be that stream's memory")
 def result_of_a_side_stream(run: Run) -> None:
     def forked(m: Any, x: torch.Tensor) -> torch.Tensor:
-        side = bed.stream_of(m.side)
-        side.wait_stream(bed.current_stream())
-        with bed.on_stream(side):
+        side = small.stream_of(m.side)
+        side.wait_stream(small.current_stream())
+        with small.on_stream(side):
             y = m.net(x) * 2
-        bed.current_stream().wait_stream(side)
+        small.current_stream().wait_stream(side)
         return y
 
     used_and_freed_on_the_side(run, made(forked), run.stream(), True)
@@ -203,7 +204,7 @@ def result_recorded_in_the_call(run: Run) -> None:
     def recording(m: Any, x: torch.Tensor) -> torch.Tensor:
         y = m.net(x)
         if x.is_cuda:
-            y.record_stream(bed.stream_of(m.side))
+            y.record_stream(small.stream_of(m.side))
         return y
 
     used_and_freed_on_the_side(run, made(recording), run.stream(), False)
@@ -257,13 +258,13 @@ def filled_on_the_side(run: Run) -> None:
 @case("the call itself waits for what its caller left on a side stream, and has that stream wait for its own work")
 def waits_inside(run: Run) -> None:
     def waiting(m: Any, x: torch.Tensor) -> torch.Tensor:
-        bed.current_stream().wait_stream(bed.stream_of(m.side))
+        small.current_stream().wait_stream(small.stream_of(m.side))
         y = m.net(x)
-        bed.stream_of(m.side).wait_stream(bed.current_stream())
+        small.stream_of(m.side).wait_stream(small.current_stream())
         return y
 
     side, model, x, z = run.stream(), made(waiting), data(0), data(1)
-    model.side = bed.numbers_of(side)
+    model.side = small.numbers_of(side)
     values = [data(i) for i in range(2 * CALLS)]
     run.synchronize()
     for value in values:

@@ -9,7 +9,8 @@ from typing import Any, Callable
 import numpy
 
 import bed
-from bed import CALLS, F, Net, Run, case, data, net, nn, torch
+import small
+from small import CALLS, F, Net, Run, case, data, net, nn, torch
 from cases_memory import TRACED, made
 
 
@@ -74,7 +75,7 @@ def memory_by_its_address(run: Run) -> None:
 
 
 def host_memory(run: Run, how: Callable[..., Any]) -> None:
-    for phase in bed.PHASES:
+    for phase in small.PHASES:
         model, frame, array = made(how), Frame(), numpy.full(64, 1.0, dtype=numpy.float32)
         frame.address, frame.__array_interface__ = array.ctypes.data, {**array.__array_interface__, "shape": (64,)}
         for i in range(CALLS):
@@ -281,16 +282,16 @@ def only_the_parts(run: Run) -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.calls += 1
-            side = bed.stream_of(self.side)
-            side.wait_stream(bed.current_stream())
-            with bed.on_stream(side):
+            side = small.stream_of(self.side)
+            side.wait_stream(small.current_stream())
+            with small.on_stream(side):
                 g = self.b(x)
             self.last = self.act(self.a(x))
-            bed.current_stream().wait_stream(side)
+            small.current_stream().wait_stream(side)
             return g.mul_(0.5).add_(self.last[:, :1])
 
     model, side, kept, x = net(Parent), run.stream(), [], data(0)
-    model.side = bed.numbers_of(side)
+    model.side = small.numbers_of(side)
     for i in range(200):
         x = torch.tanh(model(x)) + data(i % 10)
         kept.append(model.last)

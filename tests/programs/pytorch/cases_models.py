@@ -4,7 +4,7 @@ import importlib
 from typing import Any
 
 import bed
-from bed import CALLS, Run, Skip, case, copy, data, ints, net, nn, torch
+from small import CALLS, Run, Skip, case, copy, data, ints, net, nn, torch
 
 
 def library(name: str) -> Any:

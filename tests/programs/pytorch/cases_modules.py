@@ -3,7 +3,7 @@
 from typing import Any
 
 import bed
-from bed import CALLS, F, Net, Run, case, data, net, nn, torch
+from small import CALLS, F, Net, Run, case, data, net, nn, torch
 
 
 @case("LSTM, GRU, RNN: states passed along, projections, two directions, batch first or not, weights replaced")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from bed import CALLS, PHASES, Net, Run, case, changed_at, copy, data, net, nn, torch
+from small import CALLS, PHASES, Net, Run, case, changed_at, copy, data, net, nn, torch
 
 # --- objects of the module that are replaced by equal ones
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import bed
-from bed import CALLS, F, Net, Run, case, data, ints, net, nn, torch
+from small import CALLS, F, Net, Run, case, data, ints, net, nn, torch
 
 
 @case("sorting with ties, topk, cumsum, searchsorted, histc, scatter, index_put with accumulation, one_hot, bucketize")

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from bed import CALLS, PHASES, F, Net, Run, case, changed_at, data, net, nn, torch
+from small import CALLS, PHASES, F, Net, Run, case, changed_at, data, net, nn, torch
 
 SETTINGS = {"scale": 1.0, "nested": {"add": [0.0]}}
 

@@ -13,7 +13,7 @@ from torch.optim import swa_utils
 from torch.utils import _pytree
 
 import bed
-from bed import CALLS, PHASES, Net, Run, Skip, case, changed_at, copy, data, net, nn, torch
+from small import CALLS, PHASES, Net, Run, Skip, case, changed_at, copy, data, net, nn, torch
 from cases_features import After, NOTHING, made, setting, switched
 
 

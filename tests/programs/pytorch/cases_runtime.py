@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import bed
-from bed import CALLS, Net, Run, case, copy, data, net, nn, torch
+import small
+from small import CALLS, Net, Run, case, copy, data, net, nn, torch
 
 
 @case("side streams inside of forward, kept in the module or made anew, joined by events; results used at once")
@@ -16,29 +17,29 @@ def streams_inside(run: Run) -> None:
         side: Any = None
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            side = bed.stream_of(self.side)
-            side.wait_stream(bed.current_stream())
-            with bed.on_stream(side):
+            side = small.stream_of(self.side)
+            side.wait_stream(small.current_stream())
+            with small.on_stream(side):
                 a = torch.tanh(self.first(self.norm(x)))
                 a = self.second(a) * 2
             b = super().forward(x)
-            bed.current_stream().wait_stream(side)
+            small.current_stream().wait_stream(side)
             return b + self.third(a)
 
     class Late(Forked):
         """Uses what the side stream made a call before: it is joined by the caller only."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            side = bed.stream_of(self.side)
-            side.wait_stream(bed.current_stream())
-            with bed.on_stream(side):
+            side = small.stream_of(self.side)
+            side.wait_stream(small.current_stream())
+            with small.on_stream(side):
                 x.mul_(0.5)
             return self.first(self.norm(x[:0]))
 
     streams = [run.stream() for _ in range(3)]
     model, late = net(Forked), net(Late)
     for i in range(48):
-        model.side = late.side = bed.numbers_of(streams[i // 16])
+        model.side = late.side = small.numbers_of(streams[i // 16])
         run.later(model(data(i)))
     for i in range(CALLS):
         x = data(i)
@@ -48,7 +49,7 @@ def streams_inside(run: Run) -> None:
     late = None
     del streams
     fresh = run.stream()
-    model.side = bed.numbers_of(fresh)
+    model.side = small.numbers_of(fresh)
     for i in range(CALLS):
         with run.on(fresh):  # the side stream is the current one
             y = model(data(i))
@@ -278,7 +279,7 @@ def generators_in_calls(run: Run) -> None:
             if kind == 2:
                 return y * torch.rand(()).item()
             if kind == 3:
-                with torch.random.fork_rng(devices=bed.devices_of_random()):
+                with torch.random.fork_rng(devices=small.devices_of_random()):
                     torch.manual_seed(int(x.shape[0]))
                     return y + torch.rand_like(y)
             return y + float(torch.initial_seed() % 7)

@@ -1,4 +1,4 @@
-"""Cases of replay_cases.py: what a call itself does, beside computing its result, and what becomes of the result."""
+"""Usual programs: what a call itself does, beside computing its result, and what becomes of the result."""
 
 import random
 from typing import Any, Iterator
@@ -6,7 +6,9 @@ from typing import Any, Iterator
 import torch
 from torch import nn
 
-from replay_bed import CALLS, Net, case, data, net
+from small import TwoLayers as Net, rows as data, two_layers as net, usual as case
+
+CALLS = 12
 
 
 @case

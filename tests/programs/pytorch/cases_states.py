@@ -3,7 +3,7 @@
 from typing import Any
 
 import bed
-from bed import F, Net, Run, case, data, net, nn, torch
+from small import F, Net, Run, case, data, net, nn, torch
 
 
 @case("key-value caches: static with a position on the host or the device, growing lists, a ring, beams reordered")

@@ -2,7 +2,7 @@
 and still are views of the tensor. Cases like those of cases_autograd.py."""
 
 import torch
-from cases_autograd import CASES, inputs, made
+from cases_autograd import add, inputs, made
 from cases_hidden_bases import base_of, versions
 
 
@@ -72,4 +72,4 @@ def swapped(work, mode):
 
 for name, work in SWAPPED.items():
     for mode in (torch.no_grad, torch.enable_grad, torch.inference_mode):
-        CASES[f"swapped_{name}_{mode.__name__}"] = lambda work=work, mode=mode: swapped(work, mode)
+        add(f"swapped_{name}_{mode.__name__}", lambda work=work, mode=mode: swapped(work, mode))

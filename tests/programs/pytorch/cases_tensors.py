@@ -3,7 +3,7 @@
 from typing import Any
 
 import bed
-from bed import CALLS, F, Net, Run, case, changed_at, copy, data, ints, net, nn, torch
+from small import CALLS, F, Net, Run, case, changed_at, copy, data, ints, net, nn, torch
 
 
 @case("two arguments are one tensor, parts of one, overlapping parts, or apart, in turn; the call writes to one")

@@ -1,4 +1,4 @@
-"""Cases of replay_cases.py: how programs use transformers. Small models of their configurations, random weights."""
+"""Usual programs: how programs use transformers. Small models of their configurations, random weights."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 import torch
 
-from replay_bed import case
+from small import usual as case
 
 
 def gpt2(**more: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Cases of replay_cases.py: how programs use PyTorch around their models."""
+"""Usual programs: how programs use PyTorch around their models."""
 
 import copy
 import threading
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from replay_bed import Net, case, data, net
+from small import TwoLayers as Net, rows as data, two_layers as net, usual as case
 
 
 class Block(nn.Module):

@@ -1,4 +1,4 @@
-"""Programs whose calls work on one device and can reach tensors of another one, for devices_test.py: kernels cannot. Or
+"""Programs whose calls work on one device and can reach tensors of another one: kernels cannot. Or
 that move their tensors from device to device, as models do that are spread over several."""
 
 import torch

@@ -5,7 +5,8 @@ After 16 replays some calls may run as always, to be measured.
 import gc
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 
 class Cache:

@@ -3,7 +3,8 @@ import collections
 import dataclasses
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 
 def calling(run, arguments, calls=12, kind=Net):

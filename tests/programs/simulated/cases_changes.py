@@ -3,7 +3,8 @@ import builtins
 import functools
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 from torch import nn
 from torch.nn import functional
 

@@ -2,7 +2,8 @@
 import sys
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 TOLD = sys.version_info >= (3, 12)  # of instructions, by the interpreter
 UNSEEN = "eer{6}" if TOLD else "eee[ep]{5}"

@@ -1,6 +1,7 @@
 """CUDA events that reach beyond a call."""
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 
 class WithEvents(Net):

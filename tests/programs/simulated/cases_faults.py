@@ -4,7 +4,8 @@ import ctypes
 import re
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN = 2, 999
 DRIVER = ctypes.CDLL("libcuda.so.1")

@@ -2,7 +2,8 @@
 import gc
 import weakref
 
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 
 class Decoder(Net):

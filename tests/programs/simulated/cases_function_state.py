@@ -1,7 +1,8 @@
 """Functions that GRAPE_REGIONS names: what their globals, closures, defaults and code hold, changed from outside and by
 themselves. simulated_test.py says which are named: all called region_*."""
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 from torch import nn
 
 MODEL = TABLE = LAST = None

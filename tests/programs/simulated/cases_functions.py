@@ -6,7 +6,8 @@ import threading
 import time
 
 import torch
-from bed import Net, case, data, net, replay_inside
+from bed import case
+from tiny import Net, data, net, replay_inside
 from cases_function_state import calling, give, region_in_a_closure
 from torch import nn
 

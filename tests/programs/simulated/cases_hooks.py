@@ -2,7 +2,8 @@
 import contextvars
 
 import torch
-from bed import case, data, net
+from bed import case
+from tiny import data, net
 
 
 def calling(run, model, calls=16, changes=None, seen=lambda: ()):

@@ -15,7 +15,8 @@ import uuid
 import warnings
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 TEXT = io.StringIO()
 QUEUE = queue.Queue()

@@ -3,7 +3,8 @@ import types
 from types import SimpleNamespace
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 KNOWN = [None]
 SEEN = {}

@@ -14,7 +14,8 @@ import traceback
 import weakref
 
 import torch
-from bed import GUARDED, REFUSED, Net, case, data, net, reads
+from bed import case
+from tiny import GUARDED, REFUSED, Net, data, net, reads
 from cases_libraries import setter
 
 

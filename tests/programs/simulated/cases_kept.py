@@ -3,7 +3,8 @@ they are replayed, if what they keep is alike from call to call."""
 import gc
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 from torch import nn
 
 

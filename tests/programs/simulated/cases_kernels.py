@@ -1,6 +1,7 @@
 """Kernels with padding, with pointers inside of structs, with random numbers; and those that differ by themselves."""
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 from torch import nn
 
 

@@ -17,7 +17,7 @@ import warnings
 
 import this_helper
 import torch
-from bed import GUARDED, REFUSED, reads
+from tiny import GUARDED, REFUSED, reads
 from installed_state import Registry, registered, scale_of_table
 
 

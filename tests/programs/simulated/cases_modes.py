@@ -5,7 +5,8 @@ import sys
 import threading
 
 import torch
-from bed import Net, case, data, net, replay_inside
+from bed import case
+from tiny import Net, data, net, replay_inside
 
 
 class modes:

@@ -7,7 +7,8 @@ import threading
 import weakref
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 from torch import nn
 
 

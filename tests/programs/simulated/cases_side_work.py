@@ -3,7 +3,8 @@ import ctypes
 import threading
 
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 DRIVER = ctypes.CDLL("libcuda.so.1")
 HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

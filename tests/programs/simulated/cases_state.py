@@ -3,7 +3,8 @@ import collections
 
 import this_helper
 import torch
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 COUNTS = [0]
 NUMBER = 0

@@ -7,7 +7,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from bed import Net, bytes_of, case, data, net
+from bed import bytes_of, case
+from tiny import Net, data, net
 
 
 def in_threads(work, count=6):

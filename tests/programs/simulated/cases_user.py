@@ -5,7 +5,8 @@ import re
 import torch
 from torch import nn
 
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 STRICT = {"GRAPE_STRICT": "1"}
 
@@ -44,7 +45,7 @@ def strict_when_a_weight_is_replaced(run):
         if i == 6:
             model.first.weight = nn.Parameter(torch.ones(16, 8).cuda())
         errors.append(call(run, model, data(i)))
-    expect(errors, "bed:Net", r"its module is not as it was: module\.first\.weight\. What ")
+    expect(errors, "tiny:Net", r"its module is not as it was: module\.first\.weight\. What ")
 
 
 HERE = r", at simulated/cases_user\.py:\d+ in [\w.<>]*forward\. "
@@ -162,7 +163,7 @@ def validated_with_reads(run):
 
 
 # What is inside of an excluded module may be a region.
-@case("[ep]{8}", environment={"GRAPE_EXCLUDE": "bed:N?t,torch.optim*:*"}, reason="GRAPE_EXCLUDE names it")
+@case("[ep]{8}", environment={"GRAPE_EXCLUDE": "tiny:N?t,torch.optim*:*"}, reason="GRAPE_EXCLUDE names it")
 def excluded_module(run):
     model = net()
     for i in range(8):

@@ -1,7 +1,8 @@
 """Versions of tensors: how often autograd was told that they were written to. (digest() in bed.py has them, too.)"""
 import torch
 
-from bed import Net, case, data, net
+from bed import case
+from tiny import Net, data, net
 
 COUNTS = None
 

@@ -34,12 +34,12 @@ def call_driver(seconds=0.5):
 """
 # Prints how many operators ran in each call.
 CALL_MODEL = """
-import bed, torch
+import tiny, torch
 def call_model(calls=8):
-    model, ran = bed.net(), []
+    model, ran = tiny.net(), []
     with torch.no_grad():
         for i in range(calls):
-            x = bed.data(i)
+            x = tiny.data(i)
             before = torch._C._operators_run()
             model(x)
             ran.append(torch._C._operators_run() - before)
@@ -81,7 +81,7 @@ class DefaultMode(unittest.TestCase):
 import os, threading
 def work():
     end = time.monotonic() + 30
-    model, x = bed.net(), bed.data()
+    model, x = tiny.net(), tiny.data()
     with torch.no_grad():
         while time.monotonic() < end:
             before = torch._C._operators_run()
@@ -108,11 +108,11 @@ thread.join()
     def test_a_range_of_a_process_that_replays(self):
         """What is observed, and so defined, outside of the range is known within it; what is replayed there leaves none."""
         done = self.run_(CALL_MODEL + """
-model, other = bed.net(), bed.net()
+model, other = tiny.net(), tiny.net()
 def call(model, times):
     with torch.no_grad():
         for i in range(times):
-            model(bed.data(i))
+            model(tiny.data(i))
 call(model, 4)  # observed twice, then replayed
 driver.cuProfilerStart()
 call(other, 1)

@@ -71,15 +71,15 @@ class Search:
             y + y + y + y
 """
 PROGRAM = """
-import bed, torch
+import tiny, torch
 from search import Search, gather
 
 with torch.no_grad():
-    Search().generate(bed.net(), bed.data(), 100)
+    Search().generate(tiny.net(), tiny.data(), 100)
 """
 # Long enough to find them, and what they give is right.
 AUTOMATIC = """
-import bed, torch
+import bed, tiny, torch
 from search import Search, long_enough
 
 class Counted(Search):
@@ -89,10 +89,10 @@ class Counted(Search):
         return y
 
 with torch.no_grad():
-    expected = [bed.digest(Search().top(bed.data())), bed.digest(Search.Cache.reorder(bed.data()))]
-    Search().generate(bed.net(), bed.data(), long_enough(4000))
+    expected = [bed.digest(Search().top(tiny.data())), bed.digest(Search.Cache.reorder(tiny.data()))]
+    Search().generate(tiny.net(), tiny.data(), long_enough(4000))
     for _ in range(20):
-        found = [bed.digest(Search().top(bed.data())), bed.digest(Search.Cache.reorder(bed.data()))]
+        found = [bed.digest(Search().top(tiny.data())), bed.digest(Search.Cache.reorder(tiny.data()))]
         assert found == expected
 """
 SELDOM_LOOKED_AT = ("a global counts", "a global is set", "a large object")
@@ -159,9 +159,9 @@ class Outside(unittest.TestCase):
     def test_what_cannot_be_replayed_gives_way_to_what_it_calls(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
         whole = self.whole_report("""
-import os, bed, torch
+import os, tiny, torch
 from search import long_enough
-x = bed.data()
+x = tiny.data()
 
 def inner(x):
     return x * 3 MUCH
@@ -188,7 +188,7 @@ with torch.no_grad():
     def test_no_loop_that_calls_models(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
         program = """
-import bed, torch
+import tiny, torch
 
 def launch(x):
     for _ in range(8):
@@ -201,12 +201,12 @@ def step(x):
     y = launch(x)
     return launch(y)
 
-x = bed.data()
+x = tiny.data()
 with torch.no_grad():
     for i in range(3000):
         step(x)
 """
-        whole = self.whole_report("import bed\nMODEL = bed.net()\n" + program, python)
+        whole = self.whole_report("import tiny\nMODEL = tiny.net()\n" + program, python)
         self.assertEqual(self.found(whole["outside"]), {"__main__:launch"}, "step holds the model's calls")
         whole = self.whole_report("MODEL = None\n" + program, python)
         self.assertEqual(self.found(whole["outside"]), {"__main__:step"})
@@ -215,13 +215,13 @@ with torch.no_grad():
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
         whole = self.whole_report("""
 import threading
-import bed, torch
+import tiny, torch
 from search import long_enough
 
 def first(x):
     return x MUCH
 
-model, x = bed.net(), bed.data()
+model, x = tiny.net(), tiny.data()
 
 def work():
     with torch.no_grad():
@@ -253,7 +253,7 @@ thread.join()
     def test_none_becomes_a_region_under_gradients(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
         program = """
-import bed, torch
+import tiny, torch
 
 def augment(x):
     return x MUCH
@@ -262,7 +262,7 @@ def average(x):
     with torch.no_grad():
         return x MUCH
 
-x = bed.data()
+x = tiny.data()
 for i in range(12000):
     augment(x)
     if AVERAGES:
@@ -274,7 +274,7 @@ for i in range(12000):
     def test_no_function_that_calls_itself(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
         outside = self.report("""
-import bed, torch
+import tiny, torch
 
 def leaf(x):
     return x MUCH
@@ -285,7 +285,7 @@ def tree(x, depth):
 def through(x, depth):
     return tree(x, depth - 1)
 
-x = bed.data()
+x = tiny.data()
 with torch.no_grad():
     for i in range(3000):
         tree(x, 2)
@@ -295,14 +295,14 @@ with torch.no_grad():
     def test_a_function_that_calls_a_model_later(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
         whole = self.whole_report("""
-import bed, torch
+import tiny, torch
 from search import long_enough
 
 def work(x, model=None):
     y = x MUCH
     return y if model is None else model(y)
 
-model, x = bed.net(), bed.data()
+model, x = tiny.net(), tiny.data()
 with torch.no_grad():
     for i in long_enough(4000):
         work(x)
@@ -313,7 +313,7 @@ with torch.no_grad():
         regions = {region["region"]: region for region in whole["regions"]}
         self.assertEqual(regions["__main__:work"]["state"], "given up")
         self.assertGreater(regions["__main__:work"]["replayed"], 100)
-        self.assertGreater(regions["bed:Net"]["replayed"], 400)
+        self.assertGreater(regions["tiny:Net"]["replayed"], 400)
 
     # They cost a small part of the time, and are none any more in the end.
     def test_what_does_not_pay(self):
@@ -331,13 +331,13 @@ with torch.no_grad():
         for name, (argument, text) in functions.items():
             with self.subTest(name):
                 whole = self.whole_report(f"""
-import bed, torch
+import tiny, torch
 COUNT = LAST = None
 COUNT, LARGE = 0, [[float(i), {{"a": i}}] for i in range(3000)]
 
 {text}
 
-x = bed.data()
+x = tiny.data()
 with torch.no_grad():
     for i in range(30000):
         if {name == "a global is set"}:
@@ -353,12 +353,12 @@ with torch.no_grad():
     def test_what_launches_little(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
         whole = self.whole_report("""
-import bed, torch
+import tiny, torch
 
 def little(x):
     return x * 2 * 3
 
-x = bed.data()
+x = tiny.data()
 with torch.no_grad():
     for i in range(8000):
         little(x)
@@ -369,8 +369,8 @@ with torch.no_grad():
 
     def test_a_function_of_the_script_that_holds_all(self):
         outside = self.report("""
-import bed
-x = bed.data()
+import tiny
+x = tiny.data()
 
 def step(x):
     return made[0](made[0](x)) * 2
@@ -389,7 +389,7 @@ for i in range(200):
 
     def test_what_all_launches_go_through(self):
         outside = self.report("""
-import bed
+import tiny
 
 def launch(x):
     return x * 2
@@ -402,14 +402,14 @@ def main(x):
     for i in range(300):
         step(x)
 
-main(bed.data())
+main(tiny.data())
 """)
         self.assertEqual(self.names(outside), ["__main__:step"])
 
     def test_nothing_to_name(self):
         outside = self.report("""
-import bed
-x = bed.data()
+import tiny
+x = tiny.data()
 for i in range(400):
     y = x * 2
     exec("z = y * 3", {"y": y})
@@ -423,8 +423,8 @@ for i in range(400):
 
     def test_two_functions_of_one_code(self):
         outside = self.report("""
-import bed
-x = bed.data()
+import tiny
+x = tiny.data()
 
 def make(by):
     def made(x):
@@ -438,9 +438,9 @@ for i in range(400):
         self.assertEqual(outside["functions"], [], "which of them it is, is not known")
 
     def test_what_modules_launch_is_not_outside(self):
-        inside = "import bed\nmodel, x = bed.net(), bed.data()\nfor i in range(300): model(x)\n"
+        inside = "import tiny\nmodel, x = tiny.net(), tiny.data()\nfor i in range(300): model(x)\n"
         self.assertIsNone(self.report(inside))
-        self.assertIsNone(self.report(inside + "x * 2\n", GRAPE_EXCLUDE="bed:*"))
+        self.assertIsNone(self.report(inside + "x * 2\n", GRAPE_EXCLUDE="tiny:*"))
 
     def test_without_positions(self):
         self.assertIsNone(self.report(PROGRAM, GRAPE_STACKS="off"))
@@ -448,7 +448,7 @@ for i in range(400):
     def test_many_threads_and_functions_that_come_and_go(self):
         outside = self.report("""
 import threading
-import bed
+import tiny
 
 def first(x):
     return x * 2 * 3
@@ -457,13 +457,13 @@ def second(x):
     return x * 4 * 5
 
 def work():
-    x = bed.data()
+    x = tiny.data()
     for i in range(300):
         names = {}
         exec(f"def made_{i % 7}(x):\\n    return x * {i}", names)
         first(x), second(x), names[f"made_{i % 7}"](x)
 
-bed.data()  # from then on frames are read
+tiny.data()  # from then on frames are read
 threads = [threading.Thread(target=work) for _ in range(6)]
 for thread in threads:
     thread.start()

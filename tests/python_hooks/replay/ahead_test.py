@@ -17,7 +17,7 @@ OPTIONS = None
 # Writes for each round how many operators ran, how many kernels were launched on their own, and how many nodes were set.
 COUNTING = """
 import ctypes, json
-import bed, torch
+import bed, tiny, torch
 
 calls = ctypes.CDLL("libcuda.so.1").simcuda_calls
 calls.restype = ctypes.c_uint64
@@ -33,7 +33,7 @@ class Round:
     def counts(self):
         return bed.operators_run(), calls(b"cuLaunchKernel"), calls(b"cuGraphExecKernelNodeSetParams_v2")
 
-class Scaling(bed.Net):
+class Scaling(tiny.Net):
     def __init__(self, factor):
         super().__init__()
         self.factor = factor
@@ -41,11 +41,11 @@ class Scaling(bed.Net):
     def forward(self, tensors):
         return [tensor * self.factor for tensor in tensors]
 
-class Growing(bed.Net):
+class Growing(tiny.Net):
     def forward(self, x, rows):
         return [torch.cat([one, x]) for one in rows]
 
-class Adding(bed.Net):
+class Adding(tiny.Net):
     def forward(self, some, others):
         return [one + other for one, other in zip(some, others)]
 
@@ -59,7 +59,7 @@ SHOW = "print(json.dumps(rounds))\n"
 # Each one's outputs are the other's inputs.
 IN_TURNS = """
 first, second = modules(Scaling(2.0), Scaling(0.5))
-tensors = [bed.data(i) for i in range(6)]
+tensors = [tiny.data(i) for i in range(6)]
 for _ in range(40):
     with Round():
         tensors = second(first(tensors))
@@ -68,9 +68,9 @@ for _ in range(40):
 # A cache that grows and is put into another order in turns: a program for each length. The row stays where it is.
 GROWING = """
 growing, ordering = modules(Growing(), Scaling(-1.0))
-row, kept = bed.data(9, 1), []
+row, kept = tiny.data(9, 1), []
 for i in range(24):
-    rows = [bed.data(i, 2) for i in range(6)]
+    rows = [tiny.data(i, 2) for i in range(6)]
     with Round():
         for _ in range(5):
             rows = ordering(growing(row, rows))
@@ -82,7 +82,7 @@ for i in range(24):
 # The one in the middle is fed by both others.
 CHAIN = """
 first, second, third = modules(Scaling(2.0), Adding(), Scaling(0.25))
-tensors = [bed.data(i) for i in range(6)]
+tensors = [tiny.data(i) for i in range(6)]
 for _ in range(40):
     with Round():
         scaled = first(tensors)
@@ -93,7 +93,7 @@ for _ in range(40):
 # second next outputs, for which there is no memory yet.
 BEFORE = """
 first, second = modules(Scaling(2.0), Scaling(0.5))
-tensors = [bed.data(i) for i in range(6)]
+tensors = [tiny.data(i) for i in range(6)]
 for _ in range(40):
     with Round():
         kept = first(tensors)

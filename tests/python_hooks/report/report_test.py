@@ -17,11 +17,11 @@ OPTIONS = None
 # Each size is new, so all calls but the first run unobserved.
 PROGRAM = """
 import ctypes, sys
-import bed, torch
+import tiny, torch
 
 driver = ctypes.CDLL("libcuda.so.1")
 
-class Model(bed.Net):
+class Model(tiny.Net):
     def forward(self, x):
         if "load" in sys.argv:
             driver.cuModuleLoadData(ctypes.byref(ctypes.c_void_p()), b"SIMCUDA MODULE 1\\n_Z7nothingv\\n")
@@ -30,36 +30,36 @@ class Model(bed.Net):
 model = Model().cuda().eval()
 with torch.no_grad():
     for rows in range(2, 8):
-        model(bed.data(rows, rows))
+        model(tiny.data(rows, rows))
 """
 
 
 # Each call replaces what the one before left in an argument.
 REPLACING = """
 import types
-import bed, torch
+import tiny, torch
 
-class Model(bed.Net):
+class Model(tiny.Net):
     def forward(self, x, kept):
         kept.value = super().forward(x)
         return kept.value * 2
 
-model, kept = Model().cuda().eval(), types.SimpleNamespace(value=bed.data())
+model, kept = Model().cuda().eval(), types.SimpleNamespace(value=tiny.data())
 with torch.no_grad():
     for i in range(12):
-        model(bed.data(i), kept)
+        model(tiny.data(i), kept)
 """
 
 # As servers do: the first process imports PyTorch, and forks before anybody uses the GPU.
 WORKERS = """
 import multiprocessing, os, sys
-import bed, torch
+import tiny, torch
 
 def work():
-    model = bed.Net().cuda().eval()
+    model = tiny.Net().cuda().eval()
     with torch.no_grad():
         for i in range(8):
-            model(bed.data(i))
+            model(tiny.data(i))
 
 def worker(way):
     pid = os.fork()

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Runs all cases plain and under GRAPE_MODE=replay, side by side, and compares them. What is no option of this script
-goes to corners.py. GRAPE_BUILD_DIR names another build than build/release. Exit status: 0 the same but for what is known
+"""Runs cases of PyTorch plain and under GRAPE_MODE=replay, side by side, and compares them. What is no option of this script
+goes to main.py. GRAPE_BUILD_DIR names another build than build/release. Exit status: 0 the same but for what is known
 (or no GPU), 1 something differs or a process did not end well, 2 without a build."""
 
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import compare
+
 HERE = Path(__file__).resolve().parent
 # In Grape's terms: the programs are too short for functions to be found.
 REGIONS = "auto,cases_functions*:*region_*"
-sys.path.insert(0, str(HERE.parent.parent / "gpu"))
+sys.path.insert(0, str(HERE.parent / "gpu"))
 from gpu_machine import Build, environment, replaying, run, with_build  # noqa: E402
 
 
@@ -23,7 +24,7 @@ def check(options: argparse.Namespace, more: list[str], build: Build, scratch: P
     settings = {"plain": environment(), "replay": replaying(build, scratch / "report.json", **regions)}
 
     def start(kind: str):
-        command = [options.python, str(HERE / "corners.py"), "--out", str(scratch / kind), *more]
+        command = [options.python, compare.MAIN, "--out", str(scratch / kind), *more]
         return run(command, settings[kind], options.budget, HERE)
 
     with ThreadPoolExecutor(len(settings)) as pool:
@@ -33,8 +34,8 @@ def check(options: argparse.Namespace, more: list[str], build: Build, scratch: P
         if result.status != 0:
             print(f"{kind}: exit status {result.status}\n{result.stderr[-2000:]}")
             status = 1
-    compare = [options.python, str(HERE / "compare.py"), *(str(scratch / kind) for kind in settings)]
-    return subprocess.run(compare, check=False).returncode or status
+    bad = compare.judge(*(compare.read(scratch / kind) for kind in settings))
+    return 1 if bad else status
 
 
 def main() -> int:
