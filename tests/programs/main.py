@@ -6,7 +6,8 @@
 --out FILE  a JSON line for each case, when it has ended (default: the file that SIM_RESULTS names)
 --digests   prints a line with a digest for each case
 
-The catalogue is simulated/ with the simulated PyTorch, and pytorch/ with the real one. The name of a case goes to stderr
+The catalogue is simulated/ with the simulated PyTorch, and pytorch/ with the real one, which runs the group "usual" of
+simulated/ as well. The name of a case goes to stderr
 before it begins, where PyTorch is the real one, and a line END_OF_CASE to stdout and stderr when it has ended.
 """
 import argparse
@@ -18,12 +19,20 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# Files of simulated/ with cases of the group "usual", which PyTorch runs as well.
+SHARED = ("cases_changes", "cases_host", "cases_kernels", "cases_plain")
 
 
 def load():
     import bed
 
     catalogue = os.path.join(HERE, "simulated" if bed.SIMULATED else "pytorch")
+    if not bed.SIMULATED:
+        sys.path.insert(0, os.path.join(HERE, "simulated"))
+        for file in SHARED:
+            importlib.import_module(file)
+        for name in [name for name, case in bed.CASES.items() if case.group != "usual"]:
+            del bed.CASES[name]
     sys.path.insert(0, catalogue)
     for file in sorted(os.listdir(catalogue)):
         if file.startswith("cases_"):

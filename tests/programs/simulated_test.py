@@ -85,7 +85,7 @@ class Cases(unittest.TestCase):
 
 
 def declared_cases():
-    lines = run(["--list"], grape=False).stdout.splitlines()
+    lines = run(["--list", "--group", "all"], grape=False).stdout.splitlines()
     major, minor = (int(part) for part in OPTIONS.python.split("."))
     for case in map(json.loads, lines):
         if tuple(case["least_python"]) <= (major, minor) and (not OPTIONS.names or case["file"] in OPTIONS.names):

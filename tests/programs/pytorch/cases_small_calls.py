@@ -1,6 +1,5 @@
 """Usual programs: what a call itself does, beside computing its result, and what becomes of the result."""
 
-import random
 from typing import Any, Iterator
 
 import torch
@@ -9,13 +8,6 @@ from torch import nn
 from small import TwoLayers as Net, rows as data, two_layers as net, usual as case
 
 CALLS = 12
-
-
-@case
-def plain_loop() -> Iterator[Any]:
-    model = net()
-    for i in range(CALLS):
-        yield model(data(i))
 
 
 @case
@@ -45,31 +37,6 @@ def counter_in_global() -> Iterator[Any]:
     for _ in range(CALLS):
         yield model(data())
     yield GLOBAL_COUNT[0]
-
-
-@case
-def prints() -> Iterator[Any]:
-    class Printing(Net):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            print("forward")
-            return super().forward(x)
-
-    model = net(Printing)
-    for _ in range(CALLS):
-        yield model(data())
-
-
-@case
-def host_random() -> Iterator[Any]:
-    class Random(Net):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) * random.random()
-
-    random.seed(5)
-    model = net(Random)
-    for _ in range(CALLS):
-        yield model(data())
-    yield random.random()
 
 
 @case
@@ -139,31 +106,6 @@ def output_views_input() -> Iterator[Any]:
         y, view, same = model(x)
         view.zero_()
         yield [y, x, same is x, view.data_ptr() == x[1:].data_ptr()]
-
-
-@case
-def outputs_kept() -> Iterator[Any]:
-    model = net()
-    kept = [model(data(i)) for i in range(100)]
-    yield from kept
-
-
-@case
-def dropout() -> Iterator[Any]:
-    torch.manual_seed(1)
-    model = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5), nn.Linear(64, 64)).cuda().train()
-    torch.manual_seed(7)
-    for i in range(CALLS):
-        yield model(data(i))
-        if i % 3 == 0:
-            yield torch.rand(4, device="cuda")
-
-
-@case
-def shapes_in_turn() -> Iterator[Any]:
-    model = net()
-    for i in range(CALLS * 4):
-        yield model(torch.ones(1 + i % 5, 64, device="cuda") * i)
 
 
 @case

@@ -12,48 +12,6 @@ CALLS = 12
 
 
 @case
-def flag_flipped() -> Iterator[Any]:
-    class Flagged(Net):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) if self.flag else super().forward(x) + 1
-
-    model = net(Flagged)
-    for i in range(CALLS * 2):
-        model.flag = i in (7, 8, 20)
-        yield model(data())
-
-
-GLOBAL_SCALE = 1.0
-
-
-@case
-def global_changed() -> Iterator[Any]:
-    class Scaled(Net):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) * GLOBAL_SCALE
-
-    global GLOBAL_SCALE
-    model = net(Scaled)
-    for i in range(CALLS * 2):
-        GLOBAL_SCALE = 2.0 if i == 9 else 1.0
-        yield model(data())
-
-
-@case
-def closure_changed() -> Iterator[Any]:
-    scale = 1.0
-
-    class Scaled(Net):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) * scale
-
-    model = net(Scaled)
-    for i in range(CALLS * 2):
-        scale = 3.0 if i == 10 else 1.0
-        yield model(data())
-
-
-@case
 def weight_swapped() -> Iterator[Any]:
     model = net()
     for i in range(CALLS * 2):
@@ -61,15 +19,6 @@ def weight_swapped() -> Iterator[Any]:
             model.first.weight = nn.Parameter(torch.ones_like(model.first.weight))
         if i == 14:
             model.first.weight.data = torch.full_like(model.first.weight, 0.5)
-        yield model(data())
-
-
-@case
-def weight_changed_in_place() -> Iterator[Any]:
-    model = net()
-    for i in range(CALLS * 2):
-        if i in (6, 7, 15):
-            model.first.weight.mul_(1.5)
         yield model(data())
 
 

@@ -34,7 +34,7 @@ class Flagged(Net):
         return super().forward(x) if self.flag else super().forward(x) + 1
 
 
-@case("eer{6}eer{2}(?:ee|rr)r{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}", group="usual")
 def flag_flipped(run):
     changing(run, Flagged, {8: setting("flag", True), 12: setting("flag", False)})
 
@@ -44,7 +44,7 @@ class Scaled(Net):
         return super().forward(x) * SCALE
 
 
-@case("eer{6}eer{2}(?:ee|rr)r{2}")
+@case("eer{6}eer{2}(?:ee|rr)r{2}", group="usual")
 def global_changed(run):
     def set_scale(value):
         def change(_):
@@ -120,7 +120,7 @@ def class_inside_of_a_class_changed(run):
     changing(run, Settled, changes, calls=20)
 
 
-@case("eer{6}eer{6}")
+@case("eer{6}eer{6}", group="usual")
 def closure_changed(run):
     scale = 1.0
 
@@ -336,7 +336,7 @@ def training_switched(run):
 
 
 # What is a symbol in the program, or in memory, may change.
-@case("eer{14}")
+@case("eer{14}", group="usual")
 def weight_changed_in_place(run):
     changing(run, Net, {6: lambda m: m.first.weight.mul_(1.5), 9: lambda m: m.second.bias.add_(1)})
 

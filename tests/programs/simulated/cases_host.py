@@ -38,7 +38,7 @@ def doing(run, action, calls=8):
     return model
 
 
-@case("e{4,8}p{0,4}", reason="print()")
+@case("e{4,8}p{0,4}", reason="print()", group="usual")
 def prints(run):
     doing(run, lambda: print("forward"))
 
@@ -72,7 +72,7 @@ def reads_the_date(run):
     doing(run, lambda: float(datetime.datetime.now().year > 2000))
 
 
-@case("[ep]{8}")
+@case("[ep]{8}", group="usual")
 def host_random(run):
     random.seed(5)
     doing(run, random.random)

@@ -100,7 +100,7 @@ def kernel_that_is_not_deterministic(run):
         run.calls.append(torch._C._operators_run() - before)
 
 
-@case("eer{8}")
+@case("eer{8}", group="usual")
 def dropout(run):
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Linear(8, 8)).cuda().train()

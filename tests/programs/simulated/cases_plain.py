@@ -8,7 +8,7 @@ from tiny import Net, data, net
 from torch import nn
 
 
-@case("eer{8}")
+@case("eer{8}", group="usual")
 def plain_loop(run):
     model = net()
     for i in range(10):
@@ -38,7 +38,7 @@ def operators_of_all_kinds(run):
 
 
 # A signature that comes up once more is observed then; the first of a region at once.
-@case("e{10}re{4}r{15}")
+@case("e{10}re{4}r{15}", group="usual")
 def shapes_in_turn(run):
     model = net()
     for _ in range(6):
@@ -59,7 +59,7 @@ def failures_behind_proofs(run):
         run(model, data(rows, rows))
 
 
-@case("ee[er]{60}")  # some calls run as always and are measured
+@case("ee[er]{60}", group="usual")  # some calls run as always and are measured
 def outputs_kept(run):
     model = net()
     kept = [run(model, data(i)) for i in range(62)]
