@@ -429,9 +429,9 @@ class EffectsTest(unittest.TestCase):
     def test_place(self):
         line = sys._getframe().f_lineno + 1
         self.observation.run(lambda: print("", file=Sink()))
-        self.assertEqual(self.observation.reason, "calls print() at state/effects_test.py:%d" % line)
+        self.assertEqual(self.observation.reason, "calls print() at observation/effects_test.py:%d" % line)
         self.observation.run(lambda: LOGGER.warning("x"))
-        self.assertEqual(self.observation.reason, "calls Logger._log() at state/effects_test.py:%d" % (line + 2))
+        self.assertEqual(self.observation.reason, "calls Logger._log() at observation/effects_test.py:%d" % (line + 2))
 
     def test_first_effect_is_the_reason(self):
         self.observation.run(lambda: (time.time(), print("", file=Sink())))
