@@ -24,10 +24,10 @@ torch_programs() {
   printf '\nProgram parts and seeds are those of %s (repeat them with GRAPE_TEST_DATE=%s).\n' "$test_date" "$test_date"
 
   part="$(part_of 4)"
-  check "corner programs with PyTorch, part $part of 4" python3 tests/gpu/corners/check.py --python "$simulated_python" \
+  check "corner programs with PyTorch, part $part of 4" python3 tests/programs/check.py --python "$simulated_python" \
     --budget 900 --part "$part/4"
 
-  check "random programs with PyTorch" python3 tests/gpu/random_programs.py --python "$simulated_python" --jobs "$jobs" \
+  check "random programs with PyTorch" python3 tests/random_programs/check.py --python "$simulated_python" --jobs "$jobs" \
     --budget 600 --seeds "$((day * 300)):$((day * 300 + 300))" --out "$logs/random-programs"
 
   # Each part in turn as users run it, and with all functions found at once.

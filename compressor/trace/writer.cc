@@ -5,8 +5,8 @@
 namespace grape::trace {
 namespace {
 
-// By measurement (tests/trace/trace_bench): higher levels gain little on these columns, and cost time beside the
-// application.
+// By measurement (tests/compressor/trace/trace_bench): higher levels gain little on these columns, and cost time beside
+// the application.
 constexpr int kEventLevel = 3;
 constexpr int kTextLevel = 6;
 

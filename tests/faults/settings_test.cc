@@ -35,7 +35,7 @@ TEST_P(Row25_Garbage, GivesOneWarningAndTheSafeDefault) {
   for (const std::string& path : folder.traces()) EXPECT_TRUE(read_trace(path).complete);
 }
 
-// One string of the environment can have 128 KiB; a value of a megabyte is tried in tests/record.
+// One string of the environment can have 128 KiB; a value of a megabyte is tried in tests/shim/record.
 const std::string kLong(131'000, 'x');
 
 INSTANTIATE_TEST_SUITE_P(

@@ -18,7 +18,7 @@ status=0
 "$PYTHON" tests/gpu/run_gpu_tests.py --out "$out" --budget "$tests" >"$out/console.log" 2>&1 || status=$?
 left=$((total - SECONDS - 15))
 if ((left >= 30)); then
-  "$PYTHON" tests/gpu/bench.py --out "$out" --budget "$left" >>"$out/console.log" 2>&1 || status=$((status ? status : $?))
+  "$PYTHON" tests/gpu/bench/bench.py --out "$out" --budget "$left" >>"$out/console.log" 2>&1 || status=$((status ? status : $?))
 else
   echo "no time left for the benchmarks" >>"$out/console.log"
 fi

@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
-WORKLOADS = HERE / "workloads"
+CHECKS, WORKLOADS = HERE / "checks", HERE / "workloads"
 
 
 @dataclass
@@ -48,7 +48,7 @@ def _compile_trace_events(folder: Path, target: Path) -> Optional[Path]:
     compiler = shutil.which("g++") or shutil.which("clang++")
     if not archives or compiler is None:
         return None
-    source = HERE / "trace_events.cc"
+    source = CHECKS / "trace_events.cc"
     command = [compiler, "-std=c++17", "-O2", f"-I{REPOSITORY}", str(source), str(archives[0])]
     for zstd in ("-l:libzstd.a", "-lzstd"):
         done = subprocess.run([*command, zstd, "-o", str(target)], capture_output=True, text=True)

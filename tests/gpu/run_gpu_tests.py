@@ -25,9 +25,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Callable, Optional, Sequence, Union
 
-from fault_checks import FAULTS, FaultTest
-from gpu_machine import (
-    HERE,
+sys.path.insert(0, str(Path(__file__).resolve().parent / "checks"))
+from fault_checks import FAULTS, FaultTest  # noqa: E402
+from gpu_machine import (  # noqa: E402
+    CHECKS,
     WORKLOADS,
     Build,
     Result,
@@ -40,9 +41,14 @@ from gpu_machine import (
     table,
     with_build,
 )
-from replay_checks import CHECKS, ReplayCheck
-from session import Session, last_line, not_run
-from trace_compare import compare_with_dispatch, compare_with_profiler, kernel_differences, read_trace
+from replay_checks import REPLAY_CHECKS, ReplayCheck  # noqa: E402
+from session import Session, last_line, not_run  # noqa: E402
+from trace_compare import (  # noqa: E402
+    compare_with_dispatch,
+    compare_with_profiler,
+    kernel_differences,
+    read_trace,
+)
 
 Test = Union["WorkloadTest", FaultTest, ReplayCheck]
 # The slowest first, so that they do not stand alone at the end.
@@ -176,7 +182,7 @@ class WorkloadTest:
         """Under Grape; `wrapper` is a script of this folder with options, given `result.json` as its result file."""
 
         def action(folder: Path, limit: float) -> Result:
-            inner = [str(HERE / wrapper[0]), *wrapper[1:], str(folder / "result.json")] if wrapper else []
+            inner = [str(CHECKS / wrapper[0]), *wrapper[1:], str(folder / "result.json")] if wrapper else []
             script = self.script(folder, arguments, inner)
             command, env = observed(self.session.build, folder / "run.grape", script, **self.variables(folder))
             return run(command, env, limit, folder)
@@ -343,7 +349,7 @@ def tests_of() -> dict[str, Callable[[Session, str], Test]]:
     """All there are, in the order in which they start."""
     tests: dict[str, Callable[[Session, str], Test]] = {name: WorkloadTest for name in WORKLOAD_NAMES}
     tests.update({name: FaultTest for name in FAULTS})
-    tests.update(CHECKS)
+    tests.update(REPLAY_CHECKS)
     return tests
 
 

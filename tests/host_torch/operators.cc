@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <unordered_map>
 
@@ -25,32 +24,6 @@ namespace {
 
 using c10::OperatorHandle;
 using torch::jit::Stack;
-
-// Run nothing on the device themselves, or only copies by the driver.
-const std::set<std::string>& kept() {
-  static const std::set<std::string> names = {
-      "_local_scalar_dense",
-      "_reshape_alias",
-      "_resize_output_",
-      "as_strided",
-      "empty",
-      "empty_strided",
-      "is_set_to",
-      "record_stream",
-      "resize_",
-      "set_",
-      "unfold",
-      "view",
-      "view_as_complex",
-      "view_as_real",
-      "_efficientzerotensor",
-      "_pin_memory",
-      "is_pinned",
-      "_nested_view_from_buffer",
-      "_sparse_coo_tensor_with_dims_and_tensors",
-  };
-  return names;
-}
 
 void check(CUresult result, const char* what) {
   TORCH_CHECK(result == CUDA_SUCCESS, "CUDA error: ", what, " failed with ", static_cast<int>(result));
@@ -492,7 +465,7 @@ void install() {
     const std::string plain = name.name.substr(sizeof kSpace - 1);
     const auto handle = c10::Dispatcher::singleton().findOp(name);
     const bool has_kernel = handle->hasKernelForDispatchKey(c10::DispatchKey::CUDA);
-    if ((!has_kernel && plain != "copy_") || kept().count(plain) != 0) continue;
+    if ((!has_kernel && plain != "copy_") || is_kept(plain)) continue;
     if (plain == "_fused_sdp_choice") {
       library->impl(plain.c_str(), torch::CppFunction::makeFromBoxedFunction<&choose_attention>());
       continue;

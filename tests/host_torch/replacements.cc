@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 namespace host_torch {
 namespace {
@@ -90,6 +91,31 @@ const Replacement* find_replacement(const std::string& name) {
   };
   const auto found = known.find(name);
   return found != known.end() ? &found->second : nullptr;
+}
+
+bool is_kept(const std::string& name) {
+  static const std::set<std::string> names = {
+      "_local_scalar_dense",
+      "_reshape_alias",
+      "_resize_output_",
+      "as_strided",
+      "empty",
+      "empty_strided",
+      "is_set_to",
+      "record_stream",
+      "resize_",
+      "set_",
+      "unfold",
+      "view",
+      "view_as_complex",
+      "view_as_real",
+      "_efficientzerotensor",
+      "_pin_memory",
+      "is_pinned",
+      "_nested_view_from_buffer",
+      "_sparse_coo_tensor_with_dims_and_tensors",
+  };
+  return names.count(name) != 0;
 }
 
 }  // namespace host_torch

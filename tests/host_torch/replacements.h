@@ -13,4 +13,7 @@ using Replacement = std::function<void(torch::jit::Stack& stack)>;
 // By name ("aten::..."); null: the CPU has the operator itself.
 const Replacement* find_replacement(const std::string& name);
 
+// Whether an operator (its name without "aten::") runs nothing on the device itself, or only copies by the driver.
+bool is_kept(const std::string& name);
+
 }  // namespace host_torch

@@ -1,6 +1,6 @@
 """training_test.py --python INTERPRETER --grape LIBRARY: no call that moves what autograd notes of a tensor is replayed.
 
-Every case of autograd_cases.py, hidden_base_cases.py and swapped_memory_cases.py runs plain and under Grape, and all
+Every case of the group "training" (tests/programs) runs plain and under Grape, and all
 that the program sees must be equal. The first is the smallest net that was once trained wrong: linear, activation in place, linear.
 """
 
@@ -8,27 +8,6 @@ import hashlib
 import sys
 
 import replayed
-
-STEPS = 24
-
-
-def program(names):
-    import autograd_cases
-    import hidden_base_cases  # noqa: F401  more of them
-    import swapped_memory_cases  # noqa: F401
-    import torch
-
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    for name in names or sorted(autograd_cases.CASES):
-        if name == "hidden" and not names:
-            continue
-        torch.manual_seed(0)
-        step = autograd_cases.CASES[name]()
-        for i in range(STEPS):
-            try:
-                print(name, i, step(), flush=True)
-            except RuntimeError as error:  # of the backward pass, say
-                print(name, i, error, flush=True)
 
 
 def twelve_lines():
@@ -49,17 +28,21 @@ def twelve_lines():
 
 def main():
     if sys.argv[1:2] == ["--program"]:
-        return twelve_lines() if sys.argv[2:] == ["twelve"] else program(sys.argv[2:])
+        return twelve_lines()
     given = replayed.options(__doc__)
-    replayed.compare(given, __file__, ["--program", "twelve"])
+    replayed.compare(given, __file__, ["--program"])
+    training = replayed.Cases(given, ["--group", "training"])
+    failed = [name for name, one in training.plain.items() if one["error"]]
+    if failed:
+        raise SystemExit(f"failed in the plain run: {failed}")
     for validate in ("0", "2"):
-        lines, regions = replayed.compare(given, __file__, ["--program"], GRAPE_VALIDATE=validate)
+        regions = training.under_grape(GRAPE_MODE="replay", GRAPE_VALIDATE=validate)
         done = sum(region["replayed"] + region["validated"] for region in regions)
-        print(f"GRAPE_VALIDATE={validate}: {len(lines)} steps equal, {done} calls replayed or checked")
+        print(f"GRAPE_VALIDATE={validate}: {len(training.plain)} cases equal, {done} calls replayed or checked")
         if done < 20:  # the parts that move nothing
             raise SystemExit("too few calls were replayed")
     # A call that moves it after all, by what nobody sees, is found by a check.
-    lines, regions = replayed.compare(given, __file__, ["--program", "hidden"], GRAPE_VALIDATE="2")
+    regions = replayed.Cases(given, ["hidden"]).under_grape(GRAPE_MODE="replay", GRAPE_VALIDATE="2")
     reasons = [reason["text"] for region in regions for reason in region["reasons"]]
     print("hidden:", reasons)
     if not any("differed from the call itself" in text and "grad_fn" in text for text in reasons):

@@ -1,4 +1,4 @@
-// What the kernel `pointwise` computes, element by element. The simulated PyTorch (tests/replay_controller) fills its
+// What the kernel `pointwise` computes, element by element. The simulated PyTorch (tests/programs) fills its
 // parameters, and computes the same on the host for tensors of the CPU.
 #pragma once
 

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "compressor/cache/cache.h"
-#include "tests/store/store_file.h"
+#include "tests/compressor/store/store_file.h"
 
 namespace grape::tools {
 namespace {

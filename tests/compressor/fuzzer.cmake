@@ -1,0 +1,27 @@
+# grape_add_fuzzer(NAME SUPPORT library GENERATOR program FIXTURES source...)
+#   fuzz_NAME.cc beside it and its folder `corpus`: a test that replays the corpus, built with any compiler; the program
+#   that writes the corpus; with GRAPE_FUZZ the fuzzer itself, which is built from the core's sources, so that these are
+#   instrumented, and the fixtures'.
+option(GRAPE_FUZZ "Build the fuzzers with libFuzzer (needs clang)" OFF)
+if(GRAPE_FUZZ AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "GRAPE_FUZZ needs clang: -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++")
+endif()
+
+function(grape_add_fuzzer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SUPPORT;GENERATOR" "FIXTURES")
+  set(corpus_test fuzz_${name}_corpus)
+  add_executable(${corpus_test} fuzz_${name}.cc ${PROJECT_SOURCE_DIR}/tests/compressor/trace/fuzz_replay.cc)
+  target_link_libraries(${corpus_test} PRIVATE ${arg_SUPPORT})
+  grape_add_script(${corpus_test} TIMEOUT 300 COMMAND ${corpus_test} ${CMAKE_CURRENT_SOURCE_DIR}/corpus)
+  add_executable(${arg_GENERATOR} ${arg_GENERATOR}.cc)
+  target_link_libraries(${arg_GENERATOR} PRIVATE ${arg_SUPPORT})
+  if(GRAPE_FUZZ)
+    get_target_property(core_sources grape_core SOURCES)
+    get_target_property(core_folder grape_core SOURCE_DIR)
+    list(TRANSFORM core_sources PREPEND ${core_folder}/)
+    add_executable(fuzz_${name} fuzz_${name}.cc ${arg_FIXTURES} ${core_sources})
+    target_link_libraries(fuzz_${name} PRIVATE grape_zstd grape_xxhash)
+    target_compile_options(fuzz_${name} PRIVATE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer,address,undefined)
+  endif()
+endfunction()
