@@ -163,8 +163,11 @@ class Repeat {
     const Reference items(g_api.PyTuple_New(static_cast<std::ptrdiff_t>(node.items)));
     if (!items) return false;
     for (std::uint32_t i = 0; i < node.items; ++i) new_tuple_data(items.get())[i] = shared(values_[links[i].node]);
-    const Reference arguments(tuple_of(shared(items.get()), shared(node.limit.get())));
-    return arguments && type::initialise(g_named_types.deque)(deque, arguments.get(), nullptr) == 0;
+    const Reference arguments(g_api.PyTuple_New(2));
+    if (!arguments) return false;
+    new_tuple_data(arguments.get())[0] = shared(items.get());
+    new_tuple_data(arguments.get())[1] = shared(node.limit.get());
+    return type::initialise(g_named_types.deque)(deque, arguments.get(), nullptr) == 0;
   }
 
   // What each effect is applied to, and what it replaces: held until all is done, since the end of an object may run

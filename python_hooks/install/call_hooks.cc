@@ -147,7 +147,7 @@ void hook_step(Object* optimizer_class) noexcept {
 
 void hook_steps_below(Object* optimizer_class, int depth) noexcept {
   if (depth > 20) return;
-  const Reference classes(call_method(optimizer_class, "__subclasses__"));
+  const Reference classes(g_api.PyObject_CallMethod(optimizer_class, "__subclasses__", nullptr));
   const std::ptrdiff_t count = classes ? g_api.PyList_Size(classes.get()) : 0;
   for (std::ptrdiff_t i = 0; i < count; ++i) {
     Object* subclass = g_api.PyList_GetItem(classes.get(), i);

@@ -70,7 +70,7 @@ void watch_exit() noexcept {
   Object* module = imported_module("atexit");
   if (module == nullptr) return;
   Object* function = g_api.PyCFunction_NewEx(&definition, nullptr, nullptr);
-  const Reference result(function != nullptr ? call_method(module, "register", function) : nullptr);
+  const Reference result(function != nullptr ? g_api.PyObject_CallMethod(module, "register", "N", function) : nullptr);
   g_watching_exit = static_cast<bool>(result);
 }
 

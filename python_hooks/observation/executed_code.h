@@ -1,6 +1,6 @@
 // The Python code that ran during an observed call, the host effects that it had, and the globals and closure cells
-// that it names. Collected by the interpreter's frame evaluation (call_hook.h) and by traps on C functions (traps.h), on
-// the calling thread and on those that are attached to its CallScope; only in observed calls. With the GIL.
+// that it names. Collected by the interpreter's frame evaluation (call_hook.h) and by traps on C functions (traps.h),
+// on the calling thread and on those that are attached to its CallScope; only in observed calls. With the GIL.
 #pragma once
 
 #include <memory>

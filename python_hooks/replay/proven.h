@@ -18,8 +18,8 @@
 #include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/observation/executed_code.h"
-#include "python_hooks/replay/ahead.h"
-#include "python_hooks/report/times.h"
+#include "python_hooks/replay/prefetch.h"
+#include "python_hooks/report/statistics.h"
 #include "python_hooks/walk/walk.h"
 #include "shim/memory/block_references.h"
 #include "shim/replay/steps.h"
@@ -33,8 +33,8 @@ struct OutputRecipe {
   bool has_block = false;           // false: no bytes
   static constexpr std::uint32_t kNone = ~0U;
   std::uint32_t whole = kNone;  // one of them that is as long as the storage, and no view
-  // None of the outcome's tensors, but what autocast keeps of this weight (index into ProvenState::cast_weights); -1: not
-  // so.
+  // None of the outcome's tensors, but what autocast keeps of this weight (index into ProvenState::cast_weights); -1:
+  // not so.
   std::int32_t cast = -1;
   std::uint64_t cast_bytes = 0;
   std::int32_t cast_device = 0;

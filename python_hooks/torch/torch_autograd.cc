@@ -251,9 +251,9 @@ bool find_places(Object* torch) noexcept {
   Object *tensors = tuple_item(samples, 0), *facts = tuple_item(samples, 1);
   const bool found = find_node_count() && notes_are_readable(tensors, kNotesBytes) && find_notes(tensors, facts) &&
                      notes_are_readable(tuple_item(samples, 4), kViewBytes) &&
-                     find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) &&
-                     find_sequence(facts) && find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) &&
-                     find_modes() && find_saved_hooks(dict_item(globals.get(), "keep"));
+                     find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) && find_sequence(facts) &&
+                     find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) && find_modes() &&
+                     find_saved_hooks(dict_item(globals.get(), "keep"));
   g_places.creation = module_member("torch._C._autograd", "_get_creation_meta");
   if (g_places.creation != nullptr) g_api.Py_IncRef(g_places.creation);
   g_api.PyDict_Clear(globals.get());
