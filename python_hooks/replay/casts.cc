@@ -5,6 +5,7 @@
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/torch/autocast.h"
+#include "python_hooks/torch/autograd_state.h"
 #include "shim/observation/device_exclusion.h"
 
 namespace grape::python::replay {
@@ -67,13 +68,15 @@ bool find_left_casts(Region& region, const Call& call, const program::RegionReco
     const auto at = std::find(known.begin(), known.end(), weight);
     const auto number = static_cast<std::uint32_t>(at - known.begin());
     if (left != addresses.end()) {
-      casts.push_back({number, view.storage, view.storage_bytes, view.device_index});
+      casts.push_back(
+          {number, view.storage, view.storage_bytes, view.device_index, state::autograd_mark(cast.get()).sequence});
       addresses.erase(left);
     } else if (at != known.end() || !names_memory(record, view.storage, view.storage_bytes)) {
       continue;
     }
     if (at == known.end()) known.push_back(weight);
   }
+  std::sort(casts.begin(), casts.end(), [](const LeftCast& a, const LeftCast& b) { return a.node < b.node; });
   return known.size() == known_before;
 }
 

@@ -25,6 +25,7 @@ struct LeftCast {
   std::uint32_t weight = 0;  // index into ProvenState::cast_weights
   std::uint64_t address = 0, bytes = 0;
   std::int32_t device = 0;
+  std::uint64_t node = 0;  // its number among autograd's nodes
 };
 
 // The kept casts that a call found, for as long as it is looked at and runs.
@@ -47,8 +48,9 @@ class FoundCasts {
 bool depends_on_kept_casts(const Region& region, const Call& call) noexcept;
 
 // Which of the blocks at `addresses`, that an observed call left alive beside its result, are casts that autocast
-// keeps: takes these out of `addresses`, into `casts`. False: it left or used some of weights that no call was known
-// to; from now on these are known, and calls are told apart by them. Throws std::bad_alloc.
+// keeps: takes these out of `addresses`, into `casts`, in the order in which they were made. False: it left or used
+// some of weights that no call was known to; from now on these are known, and calls are told apart by them. Throws
+// std::bad_alloc.
 bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
                      std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts);
 

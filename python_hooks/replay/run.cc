@@ -83,10 +83,12 @@ Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std:
   const std::uint64_t increment = proven.program.head().random_increment;
   if (increment != 0) state::set_random_offset(call.work.device, proven.bindings.offset + increment);
   state::References replaced;
+  const std::uint64_t nodes = state::autograd_nodes();
   Object* result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
   if (result == nullptr) g_api.PyErr_NoMemory();
   keep_casts(region, proven, tensors, proven.outcome->made().size());
-  state::count_autograd_nodes(proven.nodes_made);
+  const std::uint64_t nodes_made = state::autograd_nodes() - nodes;  // of kept casts
+  state::count_autograd_nodes(proven.nodes_made - std::min(nodes_made, proven.nodes_made));
   for (const state::GlobalWrite& write : proven.writes) {
     state::move_version(proven.globals->tensor(write.tensor), write.times);
   }

@@ -445,8 +445,31 @@ def stale_later(write):
     return step
 
 
-CASES["stale_later"] = lambda: stale_later(lambda h: h.mul_(2))
-CASES["stale_later_part"] = lambda: stale_later(lambda h: torch.relu_(h[2:]))
+add("stale_later", lambda: stale_later(lambda h: h.mul_(2)))
+add("stale_later_part", lambda: stale_later(lambda h: torch.relu_(h[2:])))
+
+
+@case
+def casts_without_gradients():
+    """Casts that autocast keeps are nodes of the graph, with numbers in the order of their making, also where a call
+    without gradients made them."""
+    inner = made(lambda self, x: self.after(self.linear(x)))
+
+    def step():
+        x = inputs()
+        with torch.autocast("cuda", torch.bfloat16):
+            first = (inputs().requires_grad_() * 1).grad_fn._sequence_nr()
+            with torch.no_grad():
+                inner(x)
+            y = inner.linear(x)
+        nodes = [y.grad_fn]
+        for node in nodes:
+            nodes += [one for one, _ in node.next_functions if one is not None and "Accumulate" not in one.name()]
+        facts = [(node.name(), node._sequence_nr() - first) for node in nodes]
+        y.float().square().sum().backward()
+        return facts, gradients(inner)
+
+    return step
 
 
 @case
