@@ -83,8 +83,10 @@ class Describer {
   void expect(std::uint32_t node, Object* object);
   bool has_made_parts(const Node& node) const;
   struct Refused {
+    // NOLINTBEGIN(google-explicit-constructor): to be returned
     operator std::uint32_t() const noexcept { return kNoNode; }
     operator bool() const noexcept { return false; }
+    // NOLINTEND(google-explicit-constructor)
   };
   // With the path and `parts`; the first refusal is kept.
   template <std::size_t count, typename... Parts>

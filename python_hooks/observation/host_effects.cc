@@ -91,7 +91,7 @@ bool add_code(Object* code, const HostEffect& effect) {
   if (effects_by_code().find({code}) != nullptr) return true;
   g_api.Py_IncRef(code);
   // For good, as the code: it belongs to a module of the system's.
-  return effects_by_code().put({code}, new HostEffect(effect));
+  return effects_by_code().put({code}, new HostEffect(effect));  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
 }
 
 // Finds the functions of a row.

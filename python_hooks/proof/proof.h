@@ -17,11 +17,13 @@ namespace grape::python::replay {
 
 // What a function returns that refuses: false, or null.
 struct Nothing {
+  // NOLINTBEGIN(google-explicit-constructor): to be returned
   operator bool() const noexcept { return false; }
   template <typename T>
   operator std::unique_ptr<T>() const noexcept {
     return nullptr;
   }
+  // NOLINTEND(google-explicit-constructor)
 };
 
 // What one observed call was, and what became of it.

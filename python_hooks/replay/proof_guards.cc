@@ -34,9 +34,9 @@ bool result_fits(Proven& proven, const Call& call) noexcept { return proven.outc
 
 // Are the arguments what the globals hold where they were in the proof, and nowhere else?
 bool shares_the_same(Proven& proven, const Call& call) noexcept {
-  static auto& shared = *new std::vector<std::uint64_t>;  // reused
-  shared.clear();
   try {
+    static auto& shared = *new std::vector<std::uint64_t>;  // reused
+    shared.clear();
     proven.globals->sharing().relate(*call.walk, shared);
     return shared == proven.shared;
   } catch (const std::bad_alloc&) {

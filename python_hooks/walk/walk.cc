@@ -387,7 +387,7 @@ bool Walker::device(Object* device, Kind, const Path&) {
 bool Walker::parts(Object* object, Kind kind, const Path& path) {
   const char* const* const names = kParts[static_cast<std::size_t>(kind)];
   for (std::size_t i = 0; names[i] != nullptr; ++i) {
-    const std::size_t at = kHead + i * sizeof(Object*);
+    const std::size_t at = kHead + i * sizeof(void*);
     if (watch_ != nullptr) watch_->reference(object, at);
     const Path part = names[i] == kItem ? path.item(i) : names[i] == kSame ? path : path.attribute(names[i]);
     if (!optional(field<Object*>(object, at), part)) return false;

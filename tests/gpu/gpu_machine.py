@@ -185,7 +185,7 @@ class Measurement:
 
     def speed(self, workload: str, calls: int, *more: str) -> list[str]:
         """The command of speed.py."""
-        return [self.options.python, str(HERE / "speed.py"), workload, "--calls", str(calls), *more]
+        return [self.options.python, str(HERE / "bench" / "speed.py"), workload, "--calls", str(calls), *more]
 
     def regions(self, workload: str, report: Path) -> list[dict[str, Any]]:
         try:

@@ -205,6 +205,16 @@ def restored():
         os.environ.update(environment)
 
 
+def seed_all(number):
+    """All sources of random numbers that `seen.random_states` looks at."""
+    torch.manual_seed(number)
+    if not SIMULATED:
+        import numpy
+
+        random.seed(number)
+        numpy.random.seed(number)
+
+
 @contextlib.contextmanager
 def surroundings(case):
     """Each case of PyTorch's begins as in a new process; those of the simulated one set all that they need."""
@@ -212,9 +222,7 @@ def surroundings(case):
         with torch.no_grad():
             yield
         return
-    import numpy
-
-    torch.manual_seed(0), random.seed(0), numpy.random.seed(0)
+    seed_all(0)
     modes = {"no_grad": torch.no_grad, "inference": torch.inference_mode, "grad": contextlib.nullcontext}
     with warnings.catch_warnings(), restored(), modes[case.mode]():
         warnings.simplefilter("ignore")

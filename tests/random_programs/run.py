@@ -88,7 +88,7 @@ def run_program(folder, seed):
         file.write(generate.source(seed))
     importlib.invalidate_caches()
     run, saved = bed.Run(), save()
-    torch.manual_seed(seed)
+    bed.seed_all(seed)
     program = importlib.import_module(name)
     model, cache, inputs = program.Model().cuda().eval(), program.Cache(), None
     result, kept = None, []

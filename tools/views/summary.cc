@@ -242,6 +242,17 @@ struct Facts {
   double duration = 0, in_ranges = 0;  // seconds
 };
 
+// `other`: the key of Named::other; null: left out.
+Json top_of(const std::vector<Named>& named, const char* other) {
+  Json items = Json::array();
+  for (std::size_t i = 0; i < named.size() && i < kTop; ++i) {
+    Json item = {{"name", text_value(named[i].name)}, {"launches", named[i].launches}};
+    if (other != nullptr) item[other] = named[i].other;
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
 Json to_json(const Facts& facts, TraceInput& input) {
   const Summary& sum = facts.sum;
   const trace::Meta& meta = input.meta();
@@ -295,17 +306,8 @@ Json to_json(const Facts& facts, TraceInput& input) {
     for (const auto& entry : end->unhandled) json["unhandled"][valid_utf8(entry.name)] = entry.count;
     for (const auto& notice : end->notices) json["notices"].push_back(text_value(notice));
   }
-  const auto list = [](const std::vector<Named>& named, const char* other) {
-    Json items = Json::array();
-    for (std::size_t i = 0; i < named.size() && i < kTop; ++i) {
-      Json item = {{"name", text_value(named[i].name)}, {"launches", named[i].launches}};
-      if (other != nullptr) item[other] = named[i].other;
-      items.push_back(std::move(item));
-    }
-    return items;
-  };
-  json["top_regions"] = list(facts.regions, "calls");
-  json["top_kernels"] = list(facts.kernels, nullptr);
+  json["top_regions"] = top_of(facts.regions, "calls");
+  json["top_kernels"] = top_of(facts.kernels, nullptr);
   return json;
 }
 
