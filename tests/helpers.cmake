@@ -4,17 +4,22 @@ function(grape_label_of folder variable)
   set(${variable} ${label} PARENT_SCOPE)
 endfunction()
 
-# grape_add_gtest(NAME [LABEL folder] [PREFIX prefix] [TIMEOUT seconds] [ENVIRONMENT NAME=VALUE...] SOURCES file...
-#                 LIBRARIES library...)
-#   Libraries without a main function of their own get GoogleTest's.
-function(grape_add_gtest name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;PREFIX;TIMEOUT" "ENVIRONMENT;SOURCES;LIBRARIES")
+# After cmake_parse_arguments: the label of the folder, and two minutes, where nothing else is said.
+macro(grape_set_defaults)
   if(NOT arg_LABEL)
     grape_label_of(${CMAKE_CURRENT_SOURCE_DIR} arg_LABEL)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
+endmacro()
+
+# grape_add_gtest(NAME [LABEL folder] [PREFIX prefix] [TIMEOUT seconds] [ENVIRONMENT NAME=VALUE...] SOURCES file...
+#                 LIBRARIES library...)
+#   Libraries without a main function of their own get GoogleTest's.
+function(grape_add_gtest name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;PREFIX;TIMEOUT" "ENVIRONMENT;SOURCES;LIBRARIES")
+  grape_set_defaults()
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} GTest::gtest GTest::gtest_main Threads::Threads)
   if(arg_ENVIRONMENT)  # of an ENVIRONMENT with several variables gtest_discover_tests keeps the first
@@ -27,12 +32,7 @@ endfunction()
 #   A test that runs a command. Its exit status 77 means that it was skipped.
 function(grape_add_script name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "ENVIRONMENT;COMMAND")
-  if(NOT arg_LABEL)
-    grape_label_of(${CMAKE_CURRENT_SOURCE_DIR} arg_LABEL)
-  endif()
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
-  endif()
+  grape_set_defaults()
   add_test(NAME ${name} COMMAND ${arg_COMMAND})
   set_tests_properties(${name} PROPERTIES
     LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT "${arg_ENVIRONMENT}")

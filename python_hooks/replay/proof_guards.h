@@ -22,7 +22,7 @@ struct Guard {
   cache::Digest (*identify)(const CallFacts& facts);
 };
 
-// The first guard that does not hold; null: all hold. Neither allocates nor runs Python code while all hold.
+// The first guard that does not hold; null: all hold. Runs no Python code, and allocates nothing while all hold.
 const Guard* broken_guard(Proven& proven, const Call& call) noexcept;
 
 // `code`, that the call ran, and all that the guards tell other processes. All zeros: the call has no name there.

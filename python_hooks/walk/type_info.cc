@@ -84,15 +84,6 @@ Kind exact_kind(Object* type) noexcept {
   return is_c_descriptor(type) ? Kind::kDescriptor : Kind::kOpaque;
 }
 
-bool is_plain_type(const Object* type) noexcept {
-  for (const Object* const plain :
-       {g_api.PyUnicode_Type, g_api.PyLong_Type, g_api.PyFloat_Type, g_api.PyBytes_Type, g_api.PyComplex_Type,
-        type_of(g_api._Py_NoneStruct), type_of(g_api._Py_TrueStruct), type_of(g_api._Py_EllipsisObject)}) {
-    if (type == plain) return true;
-  }
-  return false;
-}
-
 bool is_dunder(Object* name) noexcept {
   Text text;
   if (!is_text_key(name) || !text_of(name, text) || text.width != 1 || text.characters < 5) return false;

@@ -76,7 +76,11 @@ bool is_library_class(Object* type) noexcept;
 // Of instances of exactly this class, as its row in kinds.def says; kOpaque: it has none.
 Kind exact_kind(Object* type) noexcept;
 // None, Ellipsis, bool, int, float, complex, str or bytes: the class itself, none below it.
-bool is_plain_type(const Object* type) noexcept;
+inline bool is_plain_type(const Object* type) noexcept {
+  return type == g_api.PyUnicode_Type || type == g_api.PyLong_Type || type == g_api.PyFloat_Type ||
+         type == g_api.PyBytes_Type || type == g_api.PyComplex_Type || type == type_of(g_api._Py_NoneStruct) ||
+         type == type_of(g_api._Py_TrueStruct) || type == type_of(g_api._Py_EllipsisObject);
+}
 // "__name__"
 bool is_dunder(Object* name) noexcept;
 
