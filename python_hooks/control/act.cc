@@ -119,7 +119,7 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
   const double looked_up = now();
   region.parts = {};
   switch (run(region, *signature.proven, call, result, refusal)) {
-    case Ran::kReplayed: {
+    case ReplayResult::kReplayed: {
       const double seconds = now() - lookup.began;
       ++region.statistics.replayed;
       region.parts[ReplayPart::kGuards] += lookup.guards;
@@ -132,17 +132,17 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
       call.replayed = &signature.times;
       return true;
     }
-    case Ran::kOther:
-    case Ran::kNotNow:
+    case ReplayResult::kOther:
+    case ReplayResult::kNotNow:
       result = fall_back(region, call, refusal);
       return true;
-    case Ran::kFailed:
+    case ReplayResult::kFailed:
       signature.stage = Stage::kGivenUp;
       signature.proven = nullptr;
       signature.given_up_for = std::move(refusal);
       result = fall_back(region, call, signature.given_up_for);
       return true;
-    case Ran::kStale:
+    case ReplayResult::kStale:
       break;
   }
   signature.stage = Stage::kSeen;

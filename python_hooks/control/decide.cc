@@ -33,7 +33,7 @@ bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
 bool worth_observing(const Region& region, Signature& signature, const Call& call) {
   if (signature.stage == Stage::kGivenUp) return false;
   return signature.calls > 1 || !region.budget.useful || region.statistics.replayed != 0 ||
-         proven_earlier(region, signature, call);
+         proven_in_cache(region, signature, call);
 }
 
 // Its arguments cannot be looked through. If that is so each time, the modules inside are regions.

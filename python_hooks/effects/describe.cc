@@ -13,11 +13,11 @@ constexpr int kMostDepth = 100;
 
 }  // namespace
 
-Describer::Describer(const BeforeState& before, const std::vector<Object*>& module_objects, OutcomeState& out,
+Describer::Describer(const ArgumentSnapshotState& before, const std::vector<Object*>& module_objects, CallOutcomeState& out,
                      refusal::Refusal& refusal)
     : before_(before), out_(out), refusal_(refusal) {
   for (std::uint32_t place = 0; place < before.objects.size(); ++place) {
-    const ObjectBefore& known = before.objects[place];
+    const ObjectSnapshot& known = before.objects[place];
     if (known.kept != Kept::kTensor) continue;
     const TensorView& view = before.tensors[known.tensor].view;
     const VersionCounter* const counter = version_counter(before.tensor_at(place));

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "python_hooks/effects/outcome_state.h"
+#include "python_hooks/effects/call_outcome_state.h"
 
 namespace grape::python::state {
 
 class Describer {
  public:
-  Describer(const BeforeState& before, const std::vector<Object*>& module_objects, OutcomeState& out,
+  Describer(const ArgumentSnapshotState& before, const std::vector<Object*>& module_objects, CallOutcomeState& out,
             refusal::Refusal& refusal);
 
   // Each call stands for one reference to `object` that is known: whoever calls twice for the same object knows two.
@@ -95,8 +95,8 @@ class Describer {
     return {};
   }
 
-  const BeforeState& before_;
-  OutcomeState& out_;
+  const ArgumentSnapshotState& before_;
+  CallOutcomeState& out_;
   refusal::Refusal& refusal_;
   std::string path_;
   int depth_ = 0;

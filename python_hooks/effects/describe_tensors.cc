@@ -42,12 +42,12 @@ std::uint64_t keys_of_alias(Object* base, const View& alias) {
 }
 
 // Did the call write to the tensor of the arguments or of the module that has this version?
-bool was_written(const BeforeState& before, const VersionCounter* counter) {
+bool was_written(const ArgumentSnapshotState& before, const VersionCounter* counter) {
   const auto moved = [counter](const VersionCounter* known, std::uint32_t count) {
     return known != nullptr && known == counter && known->load() != count;
   };
   return std::any_of(before.tensors.begin(), before.tensors.end(),
-                     [&](const TensorBefore& tensor) { return moved(tensor.counter, tensor.version); }) ||
+                     [&](const TensorSnapshot& tensor) { return moved(tensor.counter, tensor.version); }) ||
          std::any_of(before.module_versions.begin(), before.module_versions.end(),
                      [&](const TensorVersion& tensor) { return moved(tensor.counter, tensor.count); });
 }
@@ -68,12 +68,12 @@ long owners_of_a_view(Object* tensor, Object* base) {
   return owners_of_tensor(base) - before;
 }
 
-Object* tensor_of(const View& view, const BeforeState& before) {
+Object* tensor_of(const View& view, const ArgumentSnapshotState& before) {
   return view.module_tensor != nullptr ? view.module_tensor : before.tensor_at(view.place);
 }
 
 // What the tensor of the arguments or of the module is a view of.
-const void* base_of(Object* module_tensor, std::uint32_t place, const BeforeState& before) {
+const void* base_of(Object* module_tensor, std::uint32_t place, const ArgumentSnapshotState& before) {
   return module_tensor != nullptr ? base_of_tensor(module_tensor) : before.tensors[before.objects[place].tensor].base;
 }
 
@@ -265,7 +265,7 @@ void Describer::note_faces() {
 void Describer::append_faces(const std::vector<const Memory*>& faces) {
   const auto first_of = static_cast<std::uint32_t>(out_.faces.size());
   const auto root_of = [this](const Memory& memory) -> const void* {
-    const TensorBefore& tensor = before_.tensors[before_.objects[memory.place].tensor];
+    const TensorSnapshot& tensor = before_.tensors[before_.objects[memory.place].tensor];
     if (tensor.base != nullptr) return tensor.base;
     return before_.alive(memory.place) ? identity_of_tensor(before_.tensor_at(memory.place)) : &tensor;
   };

@@ -15,7 +15,7 @@ constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry befo
 bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     const bool alive = before_.alive(place_);
-    if (!alive && known().fleeting) return refuse(refusal::lets_go);  // before what it refers to is looked at
+    if (!alive && known().finalizable) return refuse(refusal::lets_go);  // before what it refers to is looked at
     if (alive ? !find_in_object() : !find_in_memory() || !find_in_autograd(nullptr)) return false;
   }
   for (Effect& effect : last_) out_.effects.push_back(std::move(effect));
@@ -25,7 +25,7 @@ bool EffectFinder::find() {
 bool EffectFinder::find_writes() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     if (known().kept != Kept::kTensor) continue;
-    const TensorBefore& tensor = before_.tensors[known().tensor];
+    const TensorSnapshot& tensor = before_.tensors[known().tensor];
     if (version_counter(before_.tensor_at(place_)) != tensor.counter) {
       return refuse(refusal::gave_tensor_version);
     }
@@ -83,7 +83,7 @@ bool EffectFinder::find_in_object() {
 }
 
 bool EffectFinder::find_in_tensor() {
-  const TensorBefore& tensor = before_.tensors[known().tensor];
+  const TensorSnapshot& tensor = before_.tensors[known().tensor];
   const TensorView& then = tensor.view;
   TensorView now;
   const bool same = view_tensor(known().object, now) && now.data == then.data && now.storage == then.storage &&
@@ -104,7 +104,7 @@ bool EffectFinder::find_in_autograd(Object* tensor) {
 }
 
 bool EffectFinder::find_in_memory() {
-  const TensorBefore& tensor = before_.tensors[known().tensor];
+  const TensorSnapshot& tensor = before_.tensors[known().tensor];
   TensorView now;
   const bool same = view_tensor(before_.tensor_at(place_), now) && content_of(now) == tensor.content;
   return same || refuse(refusal::wrote_to_cpu);
@@ -112,7 +112,7 @@ bool EffectFinder::find_in_memory() {
 
 // When its end comes, and what comes of it, is no part of what is repeated.
 bool EffectFinder::let_go(const Entry& entry, const std::string& label) {
-  if (!entry.fleeting) {
+  if (!entry.finalizable) {
     if (entry.value != nullptr) dropped_.push_back(entry.value);
     return true;
   }
@@ -145,7 +145,7 @@ void EffectFinder::note_items(Object* value) {
 }
 
 void EffectFinder::note_parts(std::uint32_t place) {
-  const ObjectBefore& known = before_.objects[place];
+  const ObjectSnapshot& known = before_.objects[place];
   if (known.kept == Kept::kClass) return;
   if (type::weak_list_offset(known.type.get()) != 0) out_.dropped.push_back(place);
   for (const auto* entries : {&known.attributes, &known.items, &known.slots}) {
@@ -183,7 +183,7 @@ bool EffectFinder::add(Action action, Kind of, Object* key, std::size_t at, cons
 }
 
 bool EffectFinder::find_in_slots() {
-  const ObjectBefore& then = known();
+  const ObjectSnapshot& then = known();
   for (std::size_t i = 0; i < then.slots.size(); ++i) {
     const TypeInfo::Slot& slot = then.slot_places[i];
     Object* const value = slot_at(then.object, slot.offset);
@@ -215,7 +215,7 @@ bool EffectFinder::replaced_dict(const Object* dict) const {
 
 bool EffectFinder::find_in_items() {
   const Kind kind = known().shape.kind;
-  if (kind == Kind::kPlain || (kind == Kind::kTuple && !known().fleeting)) return true;
+  if (kind == Kind::kPlain || (kind == Kind::kTuple && !known().finalizable)) return true;
   std::vector<Item> items;
   if (!items_of(known().object, kind, items)) return refuse(refusal::items_unreadable);
   if (kind == Kind::kList) return find_in_list(items);

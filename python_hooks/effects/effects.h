@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "python_hooks/effects/describe.h"
-#include "python_hooks/effects/outcome_state.h"
+#include "python_hooks/effects/call_outcome_state.h"
 
 namespace grape::python::state {
 
 class EffectFinder {
  public:
-  EffectFinder(const BeforeState& before, Describer& describer, OutcomeState& out, refusal::Refusal& refusal)
+  EffectFinder(const ArgumentSnapshotState& before, Describer& describer, CallOutcomeState& out, refusal::Refusal& refusal)
       : before_(before), describer_(describer), out_(out), refusal_(refusal) {}
 
   // Compares every object of the arguments with what it was. False: something changed that cannot be repeated.
@@ -54,11 +54,11 @@ class EffectFinder {
     return false;
   }
 
-  const ObjectBefore& known() const { return before_.objects[place_]; }
+  const ObjectSnapshot& known() const { return before_.objects[place_]; }
 
-  const BeforeState& before_;
+  const ArgumentSnapshotState& before_;
   Describer& describer_;
-  OutcomeState& out_;
+  CallOutcomeState& out_;
   refusal::Refusal& refusal_;
   std::uint32_t place_ = 0;
   std::unordered_set<const Object*> dicts_;  // looked at: some are two objects' attributes

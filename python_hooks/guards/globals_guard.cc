@@ -58,7 +58,7 @@ struct GlobalsGuard::State {
   void ask_for_reports();  // once, after take(): before, all is looked at
   bool holds();
   bool same_as(const State& other) const;
-  const Sharing& shared_with();
+  const AliasRelation& shared_with();
 
   bool walk_into(Walk& walk) const;
 
@@ -72,7 +72,7 @@ struct GlobalsGuard::State {
   bool marks_hold();
   bool values_hold(bool walk_to_know);
 
-  Sharing sharing_;
+  AliasRelation sharing_;
   std::uint64_t shared_walks_ = 0;  // the walks that it was taken of
   // Of libraries' names: while none is reported to have changed, and they all were looked at since, they hold.
   DictReports reports_;
@@ -86,7 +86,7 @@ struct GlobalsGuard::State {
 bool GlobalsGuard::State::walk_into(Walk& walk) const {
   // What is named of classes comes first: to who meets a library's class, its containers are which objects they hold.
   for (const bool modules : {false, true}) {
-    for (const WatchedNames& names : plan.names) {
+    for (const NamedValues& names : plan.names) {
       if (names.of_module() == modules && !names.walk(walk)) return false;
     }
   }
@@ -126,7 +126,7 @@ bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, re
 }
 
 void GlobalsGuard::State::identify() {
-  for (const WatchedNames& names : plan.names) names.identify(form);
+  for (const NamedValues& names : plan.names) names.identify(form);
   for (const Strong& type : plan.types) form.push_back(reinterpret_cast<std::uint64_t>(type.get()));
   for (const ModuleClass& one : plan.modules) form.push_back(reinterpret_cast<std::uint64_t>(one.module.get()));
   form.push_back(plan.settings);
@@ -170,11 +170,11 @@ bool GlobalsGuard::State::names_hold(bool& walk_to_know) {
   const std::size_t count = all ? plan.names.size() : asked_names_.size();
   for (std::size_t i = 0; i < count; ++i) {
     if (all) fetch_ahead(plan.names, i);
-    WatchedNames& names = plan.names[all ? i : asked_names_[i]];
+    NamedValues& names = plan.names[all ? i : asked_names_[i]];
     if (names.untouched()) continue;
-    const WatchedNames::Change found = names.compare(change);
-    if (found == WatchedNames::Change::kOther) return false;
-    if (found == WatchedNames::Change::kMaybe) walk_to_know = true;
+    const NamedValues::Change found = names.compare(change);
+    if (found == NamedValues::Change::kOther) return false;
+    if (found == NamedValues::Change::kMaybe) walk_to_know = true;
   }
   for (const ContextVariable& variable : plan.contexts) {
     if (!variable.untouched()) walk_to_know = true;
@@ -242,7 +242,7 @@ bool GlobalsGuard::State::values_hold(bool walk_to_know) {
       change = walked.change();
       return false;
     }
-    for (WatchedNames& names : plan.names) names.take_again();
+    for (NamedValues& names : plan.names) names.take_again();
     for (ContextVariable& variable : plan.contexts) variable.take_again();
   }
   for (Alone& one : alone) {
@@ -275,7 +275,7 @@ bool GlobalsGuard::State::same_as(const State& other) const {
   return true;
 }
 
-const Sharing& GlobalsGuard::State::shared_with() {
+const AliasRelation& GlobalsGuard::State::shared_with() {
   std::uint64_t walks = walked.walks();
   for (const Alone& one : alone) walks += one.walked->walks();
   if (walks != shared_walks_) {
@@ -348,7 +348,7 @@ cache::Digest GlobalsGuard::digest() const {
   return whole ? digest_of(walk.bytes()) : cache::Digest();
 }
 
-const Sharing& GlobalsGuard::sharing() { return state_->shared_with(); }
+const AliasRelation& GlobalsGuard::sharing() { return state_->shared_with(); }
 
 void GlobalsGuard::take_versions(std::vector<TensorVersion>& out) const {
   state::take_versions(state_->walked.walk().tensors(), out);

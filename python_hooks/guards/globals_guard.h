@@ -7,7 +7,7 @@
 
 #include "compressor/cache/cache.h"
 #include "compressor/refusal/refusal.h"
-#include "python_hooks/guards/sharing.h"
+#include "python_hooks/guards/alias_relation.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/observation/executed_code.h"
 #include "python_hooks/walk/versions.h"
@@ -45,7 +45,7 @@ class GlobalsGuard {
   // The values behind the names, in terms that hold in other processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;
   // What the user's globals hold, to tell whether arguments are among it; after holds(). Throws std::bad_alloc.
-  const Sharing& sharing();
+  const AliasRelation& sharing();
 
  private:
   GlobalsGuard();

@@ -174,7 +174,7 @@ class Planner {
   }
 
   // The watch of `dict`'s names. The reference is valid until the next call.
-  WatchedNames& names(Object* dict, const char* owner) {
+  NamedValues& names(Object* dict, const char* owner) {
     const auto found = by_dict_.find(dict);
     if (found != by_dict_.end()) return plan_.names[found->second];
     const std::string module = owner != nullptr ? owner : text_of_name(dict_item(dict, "__name__"));
@@ -184,7 +184,7 @@ class Planner {
     return plan_.names.back();
   }
 
-  // `by_value`: see WatchedNames.
+  // `by_value`: see NamedValues.
   Object* value(Object* dict, const char* owner, Object* name, bool set_by_code = false, bool by_value = false) {
     Object* value = names(dict, owner).add(name, set_by_code, by_value);
     if (value == modules_ && users_code_ && modules_ != nullptr) reads_ = "sys.modules";
@@ -295,7 +295,7 @@ class Planner {
     std::vector<Object*> found;
     std::ptrdiff_t position = 0;
     for (Object *name, *held; g_api.PyDict_Next(dict, &position, &name, &held) != 0;) {
-      if (held != modules_ && WatchedNames::counts(name, users)) found.push_back(name);
+      if (held != modules_ && NamedValues::counts(name, users)) found.push_back(name);
     }
     for (Object* name : found) value(dict, nullptr, name);
     names(dict, nullptr).take_whole();
@@ -360,7 +360,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusa
   planner.class_data(inner);
   for (Object* logger : code.loggers) planner.logger(logger);
   for (Object* variable : code.contexts) contexts.emplace_back(variable);
-  for (const WatchedNames& watched : names) {
+  for (const NamedValues& watched : names) {
     if (Object* name = watched.set_to_unknown()) {
       refusal = refusal::make(refusal::sets_global, watched.name_of(name));
       return false;

@@ -6,7 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "python_hooks/guards/watched_names.h"
+#include "python_hooks/guards/named_values.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/interpreter/strong.h"
 #include "python_hooks/observation/executed_code_state.h"
@@ -70,7 +70,7 @@ struct ModuleClass {
 };
 
 struct GlobalsPlan {
-  std::vector<WatchedNames> names;
+  std::vector<NamedValues> names;
   std::vector<ModuleClass> modules;
   std::vector<FunctionMark> functions;
   std::vector<ContextVariable> contexts;

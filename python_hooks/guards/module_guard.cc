@@ -68,7 +68,7 @@ struct ModuleGuard::State {
   Strong root, self;  // weak references; `self` may be none
   GuardedWalk walked;
   std::string change;
-  Sharing sharing;
+  AliasRelation sharing;
   std::uint32_t shared_walk = 0;  // the walk that `sharing` was taken of
 
   bool gone() const noexcept {
@@ -136,7 +136,7 @@ const DeviceSet& ModuleGuard::devices() const noexcept { return state_->walked.w
 const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walked.walk().objects(); }
 const std::vector<WalkedTensor>& ModuleGuard::tensors() const noexcept { return state_->walked.walk().tensors(); }
 std::uint32_t ModuleGuard::walks() const noexcept { return state_->walked.walks(); }
-const Sharing& ModuleGuard::sharing() {
+const AliasRelation& ModuleGuard::sharing() {
   State& state = *state_;
   if (state.shared_walk != state.walked.walks()) {
     state.sharing.clear();

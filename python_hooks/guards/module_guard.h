@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "compressor/refusal/refusal.h"
-#include "python_hooks/guards/sharing.h"
+#include "python_hooks/guards/alias_relation.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/walk/walk.h"
 
@@ -36,7 +36,7 @@ class ModuleGuard {
   const std::vector<Object*>& objects() const noexcept;       // borrowed; valid while holds()
   const std::vector<WalkedTensor>& tensors() const noexcept;  // the same
   // What is in it, to tell whether arguments are; after holds(). Throws std::bad_alloc.
-  const Sharing& sharing();
+  const AliasRelation& sharing();
   // How often everything was walked: once, and again for each time that something had moved.
   std::uint32_t walks() const noexcept;
 

@@ -120,7 +120,7 @@ bool CachedProofs::knows(const Region& region, const cache::Digest& signature) c
 }
 
 std::unique_ptr<program::Program> CachedProofs::find(const cache::Call& call, const cache::Digest& outcome,
-                                                     const program::Program& seen, std::string& why) {
+                                                     const program::Program& observed, std::string& why) {
   const cache::Entry* entry = keeper_->find(call);
   if (entry == nullptr || entry->outcome != outcome) {
     why = entry == nullptr ? "it ran other code" : "it returned or changed something else";
@@ -128,12 +128,12 @@ std::unique_ptr<program::Program> CachedProofs::find(const cache::Call& call, co
   }
   auto program = std::make_unique<program::Program>();
   std::vector<cache::Digest> kernels;
-  if (!kernels_of(seen, kernels)) {
+  if (!kernels_of(observed, kernels)) {
     why = "where the code of a kernel comes from is not known";
     return nullptr;
   }
   if (!keeper_->earlier().programs->get(entry->id, *program, why)) return nullptr;
-  return cache::adopt(*program, seen, kernels, why) ? std::move(program) : nullptr;
+  return cache::adopt(*program, observed, kernels, why) ? std::move(program) : nullptr;
 }
 
 void CachedProofs::note_use(const cache::Call& call) {

@@ -28,11 +28,11 @@ class CachedProofs {
   // Did an earlier process prove calls of that name, whatever code they then ran?
   bool knows(const Region& region, const cache::Digest& signature) const noexcept;
 
-  // The program that an earlier process proved for `call`, with the functions and the memory of `seen`, the program
+  // The program that an earlier process proved for `call`, with the functions and the memory of `observed`, the program
   // that this process observed; the caller compares the two. Null: there is none, or its call did something else than
   // `outcome`, or it cannot be the same; `why` says which.
   std::unique_ptr<program::Program> find(const cache::Call& call, const cache::Digest& outcome,
-                                         const program::Program& seen, std::string& why);
+                                         const program::Program& observed, std::string& why);
   void note_use(const cache::Call& call);  // a proof stands on what find() gave
   // Its graph left other bytes in this process: it is neither believed again nor written.
   void refute(const cache::Call& call);

@@ -10,14 +10,14 @@
 #include "compressor/program/symbolise.h"
 #include "python_hooks/interpreter/observers.h"
 #include "python_hooks/proof/cached_proofs.h"
-#include "python_hooks/proof/earlier.h"
+#include "python_hooks/proof/cached_evidence.h"
 #include "python_hooks/proof/functions.h"
 #include "python_hooks/proof/proof.h"
 #include "python_hooks/proof/recipes.h"
-#include "python_hooks/proof/shadowed.h"
+#include "python_hooks/proof/shadow_inputs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/look_limits.h"
-#include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/gil_release.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/scopes/frame_names.h"
 #include "shim/device/thread_context.h"
@@ -51,52 +51,52 @@ program::Program statics_of(const Region& region) {
 }
 
 // What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
-// False: `seen.refusal`.
-bool copy_memory(const Region& region, const Signature& signature, const Call& call, Seen& seen) {
+// False: `observed.refusal`.
+bool copy_memory(const Region& region, const Signature& signature, const Call& call, ObservedCall& observed) {
   CUstream stream = call.work.driver_stream();
   const grape::replay::ContextScope scope(call.work.context);
-  if (!scope.entered()) return seen.refuse(refusal::no_context);
+  if (!scope.entered()) return observed.refuse(refusal::no_context);
   if (signature.stage == Stage::kObserved) {
     const Observation& first = *signature.observation;
     const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
-    seen.shadowed = seen.shadow.before(stream, memory, seen.refusal);
-    return seen.shadowed;
+    observed.shadowed = observed.shadow.before(stream, memory, observed.refusal);
+    return observed.shadowed;
   }
-  if (!known_earlier(region, signature)) return true;
+  if (!known_in_cache(region, signature)) return true;
   refusal::Refusal ignored;
-  seen.shadowed = seen.shadow.before(stream, reachable_memory(region, statics_of(region), nullptr, call), ignored);
+  observed.shadowed = observed.shadow.before(stream, reachable_memory(region, statics_of(region), nullptr, call), ignored);
   return true;
 }
 
-bool prepare(Region& region, Signature& signature, const Call& call, Seen& seen) {
+bool prepare(Region& region, Signature& signature, const Call& call, ObservedCall& observed) {
   // What the code names was changed since the first observation: that one proves nothing any more.
   if (signature.stage == Stage::kObserved && !signature.observation->globals->holds()) {
     signature.observation = nullptr;
     signature.stage = Stage::kSeen;
   }
-  seen.before = state::Before::take(*call.walk, *region.evidence.guard, lasting_argument(region), seen.refusal);
-  if (seen.before == nullptr) return false;
-  if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(seen.globals_before);
-  seen.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
-  auto& random = seen.random;
+  observed.before = state::ArgumentSnapshot::take(*call.walk, *region.evidence.guard, lasting_argument(region), observed.refusal);
+  if (observed.before == nullptr) return false;
+  if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(observed.globals_before);
+  observed.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
+  auto& random = observed.random;
   random.known = state::random_state(call.work.device, random.seed, random.offset_before);
-  seen.host_random.take();
-  if (!copy_memory(region, signature, call, seen)) return false;
-  if (!seen.code.begin()) return seen.refuse(refusal::observed_by_others);
-  seen.nodes_before = state::autograd_nodes();
-  if (seen.sink.begin(reinterpret_cast<std::uint64_t>(call.work.context))) return true;
-  seen.code.end();
-  seen.refusal = seen.sink.end().refusal;
+  observed.host_random.take();
+  if (!copy_memory(region, signature, call, observed)) return false;
+  if (!observed.code.begin()) return observed.refuse(refusal::observed_by_others);
+  observed.nodes_before = state::autograd_nodes();
+  if (observed.sink.begin(reinterpret_cast<std::uint64_t>(call.work.context))) return true;
+  observed.code.end();
+  observed.refusal = observed.sink.end().refusal;
   return false;
 }
 
 // What the call wrote to of what only globals hold. False: of some of that nobody knows how it was before.
-bool find_writes(const state::GlobalsGuard& globals, const Seen& seen, std::vector<state::GlobalWrite>& writes) {
+bool find_writes(const state::GlobalsGuard& globals, const ObservedCall& observed, std::vector<state::GlobalWrite>& writes) {
   std::vector<state::TensorVersion> now;
   globals.take_versions(now);
   std::unordered_map<const state::VersionCounter*, std::uint32_t> before;
   std::unordered_set<const Object*> noted;  // what autograd noted of these before the call is known
-  for (const state::TensorVersion& tensor : seen.globals_before) {
+  for (const state::TensorVersion& tensor : observed.globals_before) {
     before.emplace(tensor.counter, tensor.count);
     noted.insert(tensor.tensor);
   }
@@ -104,7 +104,7 @@ bool find_writes(const state::GlobalsGuard& globals, const Seen& seen, std::vect
   for (std::uint32_t i = 0; i < now.size(); ++i) {
     const state::VersionCounter* const counter = now[i].counter;
     if (state::autograd_facts(now[i].tensor) != 0 && noted.count(now[i].tensor) == 0) return false;
-    if (counter == nullptr || seen.before->knows(counter) || !met.insert(counter).second) continue;
+    if (counter == nullptr || observed.before->knows(counter) || !met.insert(counter).second) continue;
     const auto known = before.find(counter);
     if (known == before.end()) return false;
     if (now[i].count != known->second) writes.push_back({i, now[i].count - known->second});
@@ -112,89 +112,89 @@ bool find_writes(const state::GlobalsGuard& globals, const Seen& seen, std::vect
   return true;
 }
 
-// What the call drew on the host, where a replay can draw the same. False: `seen.refusal`.
-bool find_draws(Seen& seen, state::HostDraws& draws) {
-  if (state::HostDraws* unseen = seen.code.unseen_draws()) draws = std::move(*unseen);
-  return seen.host_random.moved_by(draws) || seen.refuse(refusal::draws_on_host);
+// What the call drew on the host, where a replay can draw the same. False: `observed.refusal`.
+bool find_draws(ObservedCall& observed, state::HostDraws& draws) {
+  if (state::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
+  return observed.host_random.moved_by(draws) || observed.refuse(refusal::draws_on_host);
 }
 
 using Recorded = grape::replay::RegionSink::Result;
 
-// Is what was recorded work that a program can be made of? False: `seen.refusal`.
-bool is_of_use(Region& region, bool raised, bool may_set_up, Recorded& recorded, Seen& seen) {
-  const bool clean = seen.code.end();
-  if (raised) return seen.refuse(refusal::raised);
+// Is what was recorded work that a program can be made of? False: `observed.refusal`.
+bool is_of_use(Region& region, bool raised, bool may_set_up, Recorded& recorded, ObservedCall& observed) {
+  const bool clean = observed.code.end();
+  if (raised) return observed.refuse(refusal::raised);
   // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
   region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
   if (recorded.record == nullptr) {
-    seen.refusal = std::move(recorded.refusal);
-    seen.refusal.place = place_of_frame(recorded.frame);
+    observed.refusal = std::move(recorded.refusal);
+    observed.refusal.place = place_of_frame(recorded.frame);
   } else if (recorded.set_up && !may_set_up) {
     recorded.record = nullptr;  // what was observed before waits for the next one
     recorded.again = true;
-    seen.refusal = std::move(recorded.set_up);
-    seen.refusal.place = place_of_frame(recorded.set_up_frame);
+    observed.refusal = std::move(recorded.set_up);
+    observed.refusal.place = place_of_frame(recorded.set_up_frame);
   }
-  seen.again = recorded.again || (recorded.record != nullptr && recorded.loaded);
+  observed.again = recorded.again || (recorded.record != nullptr && recorded.loaded);
   if (!clean) {
-    seen.refusal = seen.code.refusal();
-    seen.autograd = seen.code.ran_backward();
+    observed.refusal = observed.code.refusal();
+    observed.autograd = observed.code.ran_backward();
   }
   if (!clean || recorded.record == nullptr) return false;
   if (region.is_found() && recorded.record->nodes.size() < g_look_limits.least_work) {
     region.unfit = refusal::found_small;
   }
-  return !region.of_function() || !recorded.record->nodes.empty() || seen.refuse(refusal::no_gpu_work);
+  return !region.of_function() || !recorded.record->nodes.empty() || observed.refuse(refusal::no_gpu_work);
 }
 
-// Did the call leave all as it was that a replay leaves as it was? False: `seen.refusal`.
-bool leaves_state(Region& region, const Signature& signature, const Call& call, state::HostDraws& draws, Seen& seen) {
-  program::RandomState& random = seen.random;
+// Did the call leave all as it was that a replay leaves as it was? False: `observed.refusal`.
+bool leaves_state(Region& region, const Signature& signature, const Call& call, state::HostDraws& draws, ObservedCall& observed) {
+  program::RandomState& random = observed.random;
   if (random.known && !state::random_state(call.work.device, random.seed, random.offset_after)) return false;
-  if (!find_draws(seen, draws)) {
-    seen.again = seen.again || (!region.inner && state::other_threads());  // maybe one of these did
+  if (!find_draws(observed, draws)) {
+    observed.again = observed.again || (!region.inner && state::other_threads());  // maybe one of these did
     return false;
   }
   state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
-  seen.refusal = changed_by_call(region, known, call);
-  if (seen.refusal) {
+  observed.refusal = changed_by_call(region, known, call);
+  if (observed.refusal) {
     if (!region.evidence.guard->holds()) note_change_of_self(region, call);
     return false;
   }
-  seen.refusal = moved_in_globals(seen.globals_before);
-  seen.autograd = static_cast<bool>(seen.refusal);
-  return !seen.refusal;
+  observed.refusal = moved_in_globals(observed.globals_before);
+  observed.autograd = static_cast<bool>(observed.refusal);
+  return !observed.refusal;
 }
 
-// What the call did for Python, and what its code names. False: `seen.refusal`.
-bool learn_facts(Region& region, const Call& call, Object* result, Seen& seen, Observation& observation) {
+// What the call did for Python, and what its code names. False: `observed.refusal`.
+bool learn_facts(Region& region, const Call& call, Object* result, ObservedCall& observed, Observation& observation) {
   observation.outcome =
-      state::Outcome::learn(result, *call.walk, *seen.before, *region.evidence.guard, seen.refusal, &seen.autograd);
+      state::CallOutcome::learn(result, *call.walk, *observed.before, *region.evidence.guard, observed.refusal, &observed.autograd);
   if (observation.outcome == nullptr) return false;
-  if (observation.outcome->lets_go() && seen.code.makes_weak_references()) {
-    return seen.refuse(refusal::lets_go_with_weak_references);
+  if (observation.outcome->lets_go() && observed.code.makes_weak_references()) {
+    return observed.refuse(refusal::lets_go_with_weak_references);
   }
-  observation.globals = state::GlobalsGuard::take(seen.code, seen.refusal);
+  observation.globals = state::GlobalsGuard::take(observed.code, observed.refusal);
   if (observation.globals == nullptr) return false;
-  observation.writes_known = find_writes(*observation.globals, seen, observation.writes);
-  const state::Sharing& sharing = observation.globals->sharing();
+  observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
+  const state::AliasRelation& sharing = observation.globals->sharing();
   sharing.relate(*call.walk, observation.shared);
   sharing.relate_by_address(*call.walk, observation.shared_addresses);
   return true;
 }
 
-// Which memory the call left, and the streams of its work. False: `seen.refusal`.
-bool learn_memory(Region& region, const Call& call, bool may_set_up, program::RegionRecord& record, Seen& seen,
+// Which memory the call left, and the streams of its work. False: `observed.refusal`.
+bool learn_memory(Region& region, const Call& call, bool may_set_up, program::RegionRecord& record, ObservedCall& observed,
                   Observation& observation) {
   // A library's workspace, say. A call that keeps memory each time is found out by the second one.
   std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
   std::vector<LeftCast> casts;
-  if (!find_left_casts(region, call, record, left, casts)) return seen.refuse(refusal::unknown_casts);
+  if (!find_left_casts(region, call, record, left, casts)) return observed.refuse(refusal::unknown_casts);
   if (!left.empty() && may_set_up) {
     observation.set_up = program::count_as_before(record, left) || observation.set_up;
   }
   if (!make_recipes(record, *observation.outcome, casts, observation.recipes, observation.output_addresses,
-                    seen.refusal)) {
+                    observed.refusal)) {
     return false;
   }
   const std::uint64_t current = call.work.stream == 0 ? record::kLegacyStream : call.work.stream;
@@ -208,28 +208,28 @@ bool learn_memory(Region& region, const Call& call, bool may_set_up, program::Re
   return true;
 }
 
-// Null: `seen.refusal` says why this call is of no use.
+// Null: `observed.refusal` says why this call is of no use.
 std::unique_ptr<Observation> conclude(Region& region, const Signature& signature, const Call& call, Object* result,
-                                      Seen& seen) {
-  Recorded recorded = seen.sink.end();
+                                      ObservedCall& observed) {
+  Recorded recorded = observed.sink.end();
   auto observation = std::make_unique<Observation>();
-  observation->nodes_made = state::autograd_nodes() - seen.nodes_before;
+  observation->nodes_made = state::autograd_nodes() - observed.nodes_before;
   const bool may_set_up = signature.stage != Stage::kObserved && !signature.set_up;
-  if (!is_of_use(region, result == nullptr, may_set_up, recorded, seen) ||
-      !leaves_state(region, signature, call, observation->draws, seen)) {
+  if (!is_of_use(region, result == nullptr, may_set_up, recorded, observed) ||
+      !leaves_state(region, signature, call, observation->draws, observed)) {
     return nullptr;
   }
-  observation->module_epoch = seen.module_epoch;
+  observation->module_epoch = observed.module_epoch;
   observation->loaded = recorded.loaded;
   observation->set_up = static_cast<bool>(recorded.set_up);
   program::RegionRecord& record = *recorded.record;
-  if (!learn_facts(region, call, result, seen, *observation) ||
-      !learn_memory(region, call, may_set_up, record, seen, *observation)) {
+  if (!learn_facts(region, call, result, observed, *observation) ||
+      !learn_memory(region, call, may_set_up, record, observed, *observation)) {
     return nullptr;
   }
   for (const state::StorageExtent& extent : call.walk->extents())
     record.inputs.push_back({extent.address, extent.bytes});
-  record.random = seen.random;
+  record.random = observed.random;
   observation->program = program::symbolise(std::move(record), [](const program::FunctionInfo& f, std::uint32_t word) {
     return padding().may_be_pointer(f, word);
   });
@@ -253,8 +253,8 @@ std::string place_of_read(const program::Program& program) {
 }
 
 // Its shadow was equal, but not all that differs between the runs is known to be padding: the next call tries again.
-void try_again(std::unique_ptr<Trial> trial, std::unique_ptr<Proven> candidate, Observation& observation, Seen& seen) {
-  if (trial->shadows >= kMostShadows) return void(seen.refuse(refusal::differs_each_time));
+void try_again(std::unique_ptr<PaddingTrial> trial, std::unique_ptr<Proven> candidate, Observation& observation, ObservedCall& observed) {
+  if (trial->shadows >= kMostShadows) return void(observed.refuse(refusal::differs_each_time));
   trial->candidate = std::move(candidate);
   observation.trial = std::move(trial);
 }
@@ -284,38 +284,38 @@ refusal::Form<0> why_not_as_last(const Observation& last, const Observation& obs
   return leave_same_casts(last, observation) ? refusal::Form<0>() : refusal::other_casts;
 }
 
-// The last observed call, and this one. Null: `seen.refusal` says why not.
+// The last observed call, and this one. Null: `observed.refusal` says why not.
 std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observation& last, Observation& observation,
-                                      std::unique_ptr<Trial>& trial, Seen& seen) {
+                                      std::unique_ptr<PaddingTrial>& trial, ObservedCall& observed) {
   const program::Comparison comparison = program::compare(last.program, observation.program);
   if (comparison.difference != program::Difference::kNone) {
-    seen.refusal = program::describe(comparison, last.program, observation.program, readable);
+    observed.refusal = program::describe(comparison, last.program, observation.program, readable);
     const auto& nodes = observation.program.nodes;
-    if (comparison.node < nodes.size()) seen.refusal.place = place_of_frame(nodes[comparison.node].frame);
+    if (comparison.node < nodes.size()) observed.refusal.place = place_of_frame(nodes[comparison.node].frame);
     return nullptr;
   }
-  if (const refusal::Form<0> unlike = why_not_as_last(last, observation)) return seen.refuse(unlike);
-  if (!last.outcome->same_as(*observation.outcome, seen.refusal)) return nullptr;
+  if (const refusal::Form<0> unlike = why_not_as_last(last, observation)) return observed.refuse(unlike);
+  if (!last.outcome->same_as(*observation.outcome, observed.refusal)) return nullptr;
   trial = trial_of(last, observation, comparison.noise);
-  return prove(region, call, *trial, observation, seen);
+  return prove(region, call, *trial, observation, observed);
 }
 
 // From one observation to the next stage.
 void advance(Region& region, Signature& signature, const Call& call, std::unique_ptr<Observation> observation,
-             Seen& seen) {
+             ObservedCall& observed) {
   const auto before = signature.stage == Stage::kObserved ? signature.observation->waiting.whole() : nullptr;
-  std::unique_ptr<Trial> trial;
+  std::unique_ptr<PaddingTrial> trial;
   std::unique_ptr<Proven> proven;
   if (before != nullptr) {
     signature.observation->program = *before;
     signature.observation->program.lows = std::move(signature.observation->lows);
-    proven = prove_by_last(region, call, *signature.observation, *observation, trial, seen);
-    seen.again = seen.again || (trial == nullptr && (signature.observation->loaded || signature.observation->set_up));
+    proven = prove_by_last(region, call, *signature.observation, *observation, trial, observed);
+    observed.again = observed.again || (trial == nullptr && (signature.observation->loaded || signature.observation->set_up));
   }
   if (trial != nullptr) {
-    note_earlier(region, signature, *observation, seen);
+    note_cached(region, signature, *observation, observed);
   } else if (!observation->set_up && observation->nodes_made == 0) {
-    proven = prove_by_earlier(region, signature, call, *observation, trial, seen);
+    proven = prove_by_cache(region, signature, call, *observation, trial, observed);
   }
   signature.stage = Stage::kObserved;
   signature.set_up = signature.set_up || observation->set_up;
@@ -324,10 +324,10 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   if (!unknown.empty()) {
     log_line(LogLevel::kDebug, "%s: padding, or not, of %zu words; the first one: %s", region.name.c_str(),
              unknown.size(), program::describe(*program, unknown.front()).c_str());
-    try_again(std::move(trial), std::move(proven), *observation, seen);
+    try_again(std::move(trial), std::move(proven), *observation, observed);
     return wait_with(signature, std::move(observation));
   }
-  if (seen.learned) {  // the next two calls are told apart anew
+  if (observed.learned) {  // the next two calls are told apart anew
     signature.stage = Stage::kSeen;
     signature.observation = nullptr;
     return;
@@ -336,7 +336,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   const bool portable = observation->draws.empty() && observation->nodes_made == 0;
   CachedProofs* proofs = portable ? CachedProofs::in_use() : nullptr;
   if (proofs != nullptr) {
-    proofs->add(name_of(region, signature, *observation, seen), observation->outcome->digest(), observation->program,
+    proofs->add(name_of(region, signature, *observation, observed), observation->outcome->digest(), observation->program,
                 padding());
   }
   proven->read_place = place_of_read(*program);
@@ -359,7 +359,7 @@ void note_useless(Region& region, Signature& signature, bool again) noexcept {
 Object* observe(Region& region, Signature& signature, const Call& call) {
   // As the call's first work would: what comes before needs one. Where there is none, that is refused, with a reason.
   if (region.on_gpu && call.work.context == nullptr) grape::replay::have_context(call.work.device);
-  if (signature.stage == Stage::kObserved || proven_earlier(region, signature, call)) {
+  if (signature.stage == Stage::kObserved || proven_in_cache(region, signature, call)) {
     const Settled settled = let_device_finish(region, call);
     if (settled == Settled::kBusy) {
       note_useless(region, signature, true);
@@ -368,9 +368,9 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
     if (settled != Settled::kIdle) return run_as_it_is(call);
   }
   const double started = now();
-  Seen seen;
-  if (!prepare(region, signature, call, seen)) {
-    region.reasons.add(seen.refusal);
+  ObservedCall observed;
+  if (!prepare(region, signature, call, observed)) {
+    region.reasons.add(observed.refusal);
     note_useless(region, signature, false);
     return run_as_it_is(call);
   }
@@ -383,26 +383,26 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   Payoff::observed(signature.times, begin - called);
   ++region.times.observed_calls;
   try {
-    std::unique_ptr<Observation> observation = conclude(region, signature, call, result, seen);
-    if (observation != nullptr) advance(region, signature, call, std::move(observation), seen);
+    std::unique_ptr<Observation> observation = conclude(region, signature, call, result, observed);
+    if (observation != nullptr) advance(region, signature, call, std::move(observation), observed);
   } catch (const std::bad_alloc&) {
-    seen.refusal = refusal::make(refusal::no_host_memory);
+    observed.refusal = refusal::make(refusal::no_host_memory);
   }
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
            region.name.c_str(), (called - started) * 1e3, (now() - begin) * 1e3, (begin - called) * 1e3);
-  if (!seen.refusal) {
+  if (!observed.refusal) {
     region.budget.useful = true;
     signature.failures = region.budget.failures = 0;
   } else if (result != nullptr) {
-    if (call.dispatch.grad_enabled && seen.autograd) {
+    if (call.dispatch.grad_enabled && observed.autograd) {
       region.autograd.begin();
       region.free_of_gradients = false;
     } else {
-      note_useless(region, signature, seen.again || refusal::is_passing(seen.refusal.id));
+      note_useless(region, signature, observed.again || refusal::is_passing(observed.refusal.id));
     }
-    region.reasons.add(seen.refusal);
-    log_line(LogLevel::kDebug, "%s: not replayed: %s%s%s", region.name.c_str(), seen.refusal.text.c_str(),
-             seen.refusal.place.empty() ? "" : ", at ", seen.refusal.place.c_str());
+    region.reasons.add(observed.refusal);
+    log_line(LogLevel::kDebug, "%s: not replayed: %s%s%s", region.name.c_str(), observed.refusal.text.c_str(),
+             observed.refusal.place.empty() ? "" : ", at ", observed.refusal.place.c_str());
   }
   return result;
 }

@@ -10,6 +10,6 @@ namespace grape::python::replay {
 Object* observe(Region& region, Signature& signature, const Call& call);
 
 // Did an earlier process prove such a call (GRAPE_CACHE)? Then one observed call may be enough. After write_sharing().
-bool proven_earlier(const Region& region, Signature& signature, const Call& call);
+bool proven_in_cache(const Region& region, Signature& signature, const Call& call);
 
 }  // namespace grape::python::replay

@@ -9,9 +9,9 @@
 
 #include "python_hooks/interpreter/memory_map.h"
 #include "python_hooks/proof/cached_proofs.h"
-#include "python_hooks/proof/shadowed.h"
+#include "python_hooks/proof/shadow_inputs.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/gil_release.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/harmless_memory.h"
 #include "shim/lifecycle/config.h"
@@ -37,7 +37,7 @@ std::uint64_t harmless_memory(std::int32_t device) noexcept {
 
 // What was changed before a read by the host, or may have been: should the value be another one, eager runs from the
 // start, and finds it changed.
-enum class BeforeReads : std::uint8_t { kNothing, kHidden, kVisible };
+enum class ArgumentReads : std::uint8_t { kNothing, kHidden, kVisible };
 
 // The storages of tensors that the call wrote to.
 std::vector<state::StorageExtent> written_by(const Observation& observation) {
@@ -72,13 +72,13 @@ bool changes_cast_weights(const Region& region, const Observation& observation, 
   return false;
 }
 
-BeforeReads changed_before_reads(const Observation& observation, const Call& call,
+ArgumentReads changed_before_reads(const Observation& observation, const Call& call,
                                  const grape::replay::Shadow& shadow) {
   const program::Program& program = observation.program;
   const auto last_read = std::find_if(program.nodes.rbegin(), program.nodes.rend(), [](const program::RecordedNode& n) {
     return n.kind == program::NodeKind::kHostRead;
   });
-  BeforeReads found = BeforeReads::kNothing;
+  ArgumentReads found = ArgumentReads::kNothing;
   if (last_read == program.nodes.rend()) return found;
   const std::vector<state::StorageExtent> written = written_by(observation);
   for (const program::Reference& reference : program.references) {
@@ -96,12 +96,12 @@ BeforeReads changed_before_reads(const Observation& observation, const Call& cal
     const bool writes = std::any_of(written.begin(), written.end(), [&](const state::StorageExtent& extent) {
       return overlap(extent.address, extent.bytes);
     });
-    if (writes) return BeforeReads::kVisible;
+    if (writes) return ArgumentReads::kVisible;
     for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
       const Range& range = shadow.watched()[i];
       if (!overlap(range.address, range.bytes) || !shadow.changed(i)) continue;
-      if (!shadow.hidden(i)) return BeforeReads::kVisible;
-      found = BeforeReads::kHidden;
+      if (!shadow.hidden(i)) return ArgumentReads::kVisible;
+      found = ArgumentReads::kHidden;
     }
   }
   return found;
@@ -146,8 +146,8 @@ program::HostPlaces host_places() {
   };
 }
 
-std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise) {
-  std::unique_ptr<Trial> trial = last.trial != nullptr ? std::move(last.trial) : std::make_unique<Trial>();
+std::unique_ptr<PaddingTrial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise) {
+  std::unique_ptr<PaddingTrial> trial = last.trial != nullptr ? std::move(last.trial) : std::make_unique<PaddingTrial>();
   auto& runs = trial->runs;
   if (runs.empty()) trial->noise.clear();  // to the run of an earlier process; this one now saw the program twice
   trial->foreign = {};
@@ -164,7 +164,7 @@ std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, co
   return trial;
 }
 
-std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const program::Program& program) {
+std::vector<program::NoiseWord> unknown_padding(const PaddingTrial& trial, const program::Program& program) {
   const bool often = trial.shadows >= program::PaddingKnowledge::kEnough;
   auto unknown = padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough);
   const auto foreign = padding().unsettled(program, trial.foreign);
@@ -175,27 +175,27 @@ std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const progra
 namespace {
 
 // Is what the call changed nothing that its graph depends on otherwise than the call did? `before_reads`: see there.
-// False: `seen.refusal`.
-bool changes_may_be(const Region& region, const Call& call, const Observation& second, BeforeReads& before_reads,
-                    Seen& seen) {
-  if (!seen.shadow.after(call.work.driver_stream(),
+// False: `observed.refusal`.
+bool changes_may_be(const Region& region, const Call& call, const Observation& second, ArgumentReads& before_reads,
+                    ObservedCall& observed) {
+  if (!observed.shadow.after(call.work.driver_stream(),
                          output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
-                         seen.refusal)) {
+                         observed.refusal)) {
     return false;
   }
-  if (changes_cast_weights(region, second, seen.shadow)) return seen.refuse(refusal::cast_weight_changed);
-  before_reads = changed_before_reads(second, call, seen.shadow);
-  return before_reads != BeforeReads::kVisible || seen.refuse(refusal::changes_before_read);
+  if (changes_cast_weights(region, second, observed.shadow)) return observed.refuse(refusal::cast_weight_changed);
+  before_reads = changed_before_reads(second, call, observed.shadow);
+  return before_reads != ArgumentReads::kVisible || observed.refuse(refusal::changes_before_read);
 }
 
 // Gives the program other padding than the observed call's: of its other runs, and where an earlier process had other
-// bytes. `tried`: where. False: `seen.refusal`.
-bool exchange_padding(const Call& call, const Trial& trial, program::Program& program,
-                      std::vector<program::NoiseWord>& tried, Seen& seen) {
+// bytes. `tried`: where. False: `observed.refusal`.
+bool exchange_padding(const Call& call, const PaddingTrial& trial, program::Program& program,
+                      std::vector<program::NoiseWord>& tried, ObservedCall& observed) {
   const bool quite_equal = trial.noise.empty() && trial.foreign.plain.empty();
   const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(call.work.device);
-  if (harmless == 0) return seen.refuse(refusal::no_device_memory);
-  padding().set_module_epoch(seen.module_epoch);
+  if (harmless == 0) return observed.refuse(refusal::no_device_memory);
+  padding().set_module_epoch(observed.module_epoch);
   std::vector<const program::Program*> donors;
   for (const program::Program& run : trial.runs) donors.push_back(&run);
   tried = program::settle_noise(program, donors, trial.noise, padding(), harmless);
@@ -205,75 +205,75 @@ bool exchange_padding(const Call& call, const Trial& trial, program::Program& pr
   return true;
 }
 
-// Memory for the graph, and its executable graphs. False: `seen.refusal`; `tensors` are the caller's to drop.
-bool make_ready(Region& region, const Call& call, Trial& trial, const Observation& second, program::Program&& whole,
-                Proven& proven, std::vector<Object*>& tensors, Seen& seen) {
+// Memory for the graph, and its executable graphs. False: `observed.refusal`; `tensors` are the caller's to drop.
+bool make_ready(Region& region, const Call& call, PaddingTrial& trial, const Observation& second, program::Program&& whole,
+                Proven& proven, std::vector<Object*>& tensors, ObservedCall& observed) {
   proven.module_epoch = second.module_epoch;
   proven.pool = &region.execs;
   proven.plan = program::plan_arena(whole);
   program::Bindings& bindings = proven.bindings;
   bindings.inputs.resize(call.walk->extents().size());
   bindings.outputs.resize(whole.outputs.size());
-  bindings.seed = seen.random.seed;
-  bindings.offset = seen.random.offset_before;
-  if (!place_call(region, proven, second, call, tensors)) return seen.refuse(refusal::no_device_memory);
-  if (!place_host_data(proven, whole, call.work, seen.refusal)) return false;
+  bindings.seed = observed.random.seed;
+  bindings.offset = observed.random.offset_before;
+  if (!place_call(region, proven, second, call, tensors)) return observed.refuse(refusal::no_device_memory);
+  if (!place_host_data(proven, whole, call.work, observed.refusal)) return false;
   proven.program = store::KeptProgram(std::move(whole));
   if (trial.candidate != nullptr) {
     region.execs.hand_over(trial.candidate->program, proven.program, proven.plan, bindings);
     trial.candidate = nullptr;
   }
-  return proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, seen.refusal);
+  return proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, observed.refusal);
 }
 
-// What the shadow found. True: the graph may stand in for the call. False: `seen.refusal`.
+// What the shadow found. True: the graph may stand in for the call. False: `observed.refusal`.
 bool judge(grape::replay::Shadow::Found found, const refusal::Refusal& difference, const Observation& second,
-           const program::Program& program, const std::vector<program::NoiseWord>& tried, Trial& trial, Seen& seen) {
+           const program::Program& program, const std::vector<program::NoiseWord>& tried, PaddingTrial& trial, ObservedCall& observed) {
   using Found = grape::replay::Shadow::Found;
   if (found == Found::kSame) {
     padding().confirm(program, tried);
     ++trial.shadows;
     return true;
   }
-  if (seen.shadow.others_worked()) return seen.refuse(refusal::others_worked);
+  if (observed.shadow.others_worked()) return observed.refuse(refusal::others_worked);
   if (found == Found::kNotDeterministic) {
-    if (!config().allow_nondeterministic) return seen.refuse(refusal::other_bytes_each_time, difference.text);
+    if (!config().allow_nondeterministic) return observed.refuse(refusal::other_bytes_each_time, difference.text);
     trial.noise.clear();  // its shadows tell nothing about padding
     return true;
   }
-  seen.differed = true;
-  seen.learned = padding().refute(second.program, tried);
-  return seen.refuse(refusal::left_other_bytes, difference.text);
+  observed.differed = true;
+  observed.learned = padding().refute(second.program, tried);
+  return observed.refuse(refusal::left_other_bytes, difference.text);
 }
 
 }  // namespace
 
-std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen) {
+std::unique_ptr<Proven> prove(Region& region, const Call& call, PaddingTrial& trial, Observation& second, ObservedCall& observed) {
   const auto quiet = quiet_after_call(region, call);
-  if (quiet == nullptr) return seen.refuse(refusal::never_idle);
+  if (quiet == nullptr) return observed.refuse(refusal::never_idle);
   const OnWorkDevice device(call.work);
-  if (!device.entered()) return seen.refuse(refusal::no_context);
-  BeforeReads before_reads = BeforeReads::kNothing;
-  if (!changes_may_be(region, call, second, before_reads, seen)) return nullptr;
+  if (!device.entered()) return observed.refuse(refusal::no_context);
+  ArgumentReads before_reads = ArgumentReads::kNothing;
+  if (!changes_may_be(region, call, second, before_reads, observed)) return nullptr;
   auto proven = std::make_unique<Proven>();
   program::Program whole = second.program;
   std::vector<program::NoiseWord> tried;
-  if (!exchange_padding(call, trial, whole, tried, seen)) return nullptr;
+  if (!exchange_padding(call, trial, whole, tried, observed)) return nullptr;
   const double planned = now();
   std::vector<Object*> tensors;
   refusal::Refusal difference;
   auto found = grape::replay::Shadow::Found::kDifferent;
   const bool ran =
-      make_ready(region, call, trial, second, std::move(whole), *proven, tensors, seen) &&
-      seen.shadow.compare(call.work.driver_stream(), second.others, proven->steps,
+      make_ready(region, call, trial, second, std::move(whole), *proven, tensors, observed) &&
+      observed.shadow.compare(call.work.driver_stream(), second.others, proven->steps,
                           output_ranges(second.program, proven->bindings.outputs, second.recipes, *second.outcome),
-                          before_reads == BeforeReads::kHidden, found, difference, seen.refusal);
+                          before_reads == ArgumentReads::kHidden, found, difference, observed.refusal);
   drop(tensors);
   if (!ran) return nullptr;
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
            second.program.nodes.size(), (now() - planned) * 1e3);
   const std::shared_ptr<const program::Program> program = proven->program.whole();
-  return judge(found, difference, second, *program, tried, trial, seen) ? std::move(proven) : nullptr;
+  return judge(found, difference, second, *program, tried, trial, observed) ? std::move(proven) : nullptr;
 }
 
 bool joins(const Observation& observation) {

@@ -27,7 +27,7 @@ struct Nothing {
 };
 
 // What one observed call was, and what became of it.
-struct Seen {
+struct ObservedCall {
   template <std::size_t count, typename... Parts>
   [[gnu::cold, gnu::noinline]] Nothing refuse(refusal::Form<count> form, const Parts&... parts) {
     refusal = refusal::make(form, parts...);
@@ -38,7 +38,7 @@ struct Seen {
   state::ExecutedCode code;
   grape::replay::RegionSink sink;
   grape::replay::Shadow shadow;
-  std::unique_ptr<state::Before> before;
+  std::unique_ptr<state::ArgumentSnapshot> before;
   std::uint64_t nodes_before = 0;                    // state::autograd_nodes()
   std::vector<state::TensorVersion> globals_before;  // of what the last observed call's code names
   program::RandomState random;
@@ -60,15 +60,15 @@ program::PaddingKnowledge& padding();
 program::HostPlaces host_places();
 
 // The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
-std::unique_ptr<Trial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise);
+std::unique_ptr<PaddingTrial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise);
 
 // The words that differ between the runs and are not known to be padding yet. They are known once two shadow replays,
 // of this program or of any with the same kernel, had other bytes there.
-std::vector<program::NoiseWord> unknown_padding(const Trial& trial, const program::Program& program);
+std::vector<program::NoiseWord> unknown_padding(const PaddingTrial& trial, const program::Program& program);
 
 // Runs the graph of `second` in the shadow, with the padding of the other runs of the same program. Null:
-// `seen.refusal` says why the graph may not stand in.
-std::unique_ptr<Proven> prove(Region& region, const Call& call, Trial& trial, Observation& second, Seen& seen);
+// `observed.refusal` says why the graph may not stand in.
+std::unique_ptr<Proven> prove(Region& region, const Call& call, PaddingTrial& trial, Observation& second, ObservedCall& observed);
 
 // Does all work end on the current stream? Then a wait for the stream of the graph's launch waits for all work, as it
 // does after the eager call.

@@ -37,7 +37,7 @@ bool is_whole(const state::MadeTensor& made) {
 
 }  // namespace
 
-std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record, const state::Outcome& outcome) {
+std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record, const state::CallOutcome& outcome) {
   std::vector<std::uint64_t> blocks = surviving_blocks(record);
   const auto held = [&outcome](std::uint64_t address) {
     return std::any_of(outcome.made().begin(), outcome.made().end(), [address](const state::MadeTensor& made) {
@@ -48,7 +48,7 @@ std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& re
   return blocks;
 }
 
-bool make_recipes(const program::RegionRecord& record, const state::Outcome& outcome,
+bool make_recipes(const program::RegionRecord& record, const state::CallOutcome& outcome,
                   const std::vector<LeftCast>& casts, std::vector<OutputRecipe>& recipes,
                   std::vector<std::uint64_t>& addresses, refusal::Refusal& refusal) {
   addresses = surviving_blocks(record);

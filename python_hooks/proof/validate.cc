@@ -8,9 +8,9 @@
 #include "python_hooks/interpreter/observers.h"
 #include "python_hooks/observation/traps.h"
 #include "python_hooks/proof/functions.h"
-#include "python_hooks/proof/shadowed.h"
+#include "python_hooks/proof/shadow_inputs.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/gil_release.h"
 #include "python_hooks/replay/proof_guards.h"
 #include "shim/device/thread_context.h"
 #include "shim/lifecycle/config.h"
@@ -31,7 +31,7 @@ class Check {
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(refusal::Refusal& error) {
     if (broken_guard(proven_, call_) != nullptr) return false;
-    before_ = state::Before::take(*call_.walk, *region_.evidence.guard, lasting_argument(region_), error);
+    before_ = state::ArgumentSnapshot::take(*call_.walk, *region_.evidence.guard, lasting_argument(region_), error);
     proven_.globals->take_versions(globals_before_);
     random_known_ = state::random_state(call_.work.device, seed_, offset_);
     host_random_.take();
@@ -51,7 +51,7 @@ class Check {
     if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
     if (state::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
     refusal::Refusal other = host_random ? refusal::make(refusal::draws_on_host) : other_state();
-    const auto outcome = state::Outcome::learn(result, *call_.walk, *before_, *region_.evidence.guard, error);
+    const auto outcome = state::CallOutcome::learn(result, *call_.walk, *before_, *region_.evidence.guard, error);
     if (outcome == nullptr && !error) return Checked::kInconclusive;
     if (outcome == nullptr) {
       if (!other) other = error;
@@ -84,7 +84,7 @@ class Check {
   }
 
   // `outcome`: the call's; null: only what the host reads is looked at.
-  Checked run_in_shadow(const state::Outcome* outcome, refusal::Refusal& difference, refusal::Refusal& error) {
+  Checked run_in_shadow(const state::CallOutcome* outcome, refusal::Refusal& difference, refusal::Refusal& error) {
     const program::Program& program = proven_.program.head();
     program::Bindings& bindings = proven_.bindings;
     std::vector<Shadow::Range> eager_outputs, outputs;
@@ -136,7 +136,7 @@ class Check {
   Proven& proven_;
   const Call& call_;
   Shadow shadow_;
-  std::unique_ptr<state::Before> before_;
+  std::unique_ptr<state::ArgumentSnapshot> before_;
   std::vector<state::TensorVersion> globals_before_;
   std::uint64_t seed_ = 0, offset_ = 0, nodes_before_ = 0, others_changes_ = 0;
   state::HostRandom host_random_;

@@ -13,7 +13,7 @@
 #include "compressor/program/program.h"
 #include "compressor/program/prove.h"
 #include "compressor/store/kept_program.h"
-#include "python_hooks/effects/outcome.h"
+#include "python_hooks/effects/call_outcome.h"
 #include "python_hooks/guards/globals_guard.h"
 #include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython.h"
@@ -22,13 +22,13 @@
 #include "python_hooks/report/statistics.h"
 #include "python_hooks/walk/walk.h"
 #include "shim/memory/block_references.h"
-#include "shim/replay/steps.h"
+#include "shim/replay/program_run.h"
 
 namespace grape::python::replay {
 
 // How the tensors of one storage that a call made are made anew.
 struct OutputRecipe {
-  std::vector<std::uint32_t> made;  // indices into Outcome::made()
+  std::vector<std::uint32_t> made;  // indices into CallOutcome::made()
   std::uint32_t block = 0;          // index into Program::outputs
   bool has_block = false;           // false: no bytes
   static constexpr std::uint32_t kNone = ~0U;
@@ -40,13 +40,13 @@ struct OutputRecipe {
   std::int32_t cast_device = 0;
 };
 
-inline std::uint64_t bytes_of(const OutputRecipe& recipe, const state::Outcome& outcome) noexcept {
+inline std::uint64_t bytes_of(const OutputRecipe& recipe, const state::CallOutcome& outcome) noexcept {
   return recipe.cast >= 0 ? recipe.cast_bytes : outcome.made()[recipe.made.front()].storage_bytes;
 }
 
 // What an observed call was besides its program: its proof stands on this, and a replay does the same for Python.
 struct CallFacts {
-  std::unique_ptr<state::Outcome> outcome;
+  std::unique_ptr<state::CallOutcome> outcome;
   std::vector<OutputRecipe> recipes;
   std::unique_ptr<state::GlobalsGuard> globals;  // of the code that ran, as it was after the call
   std::vector<std::uint64_t> shared;             // what the arguments share with the globals
@@ -62,7 +62,7 @@ struct Proven : CallFacts, std::enable_shared_from_this<Proven> {
   store::KeptProgram program;
   program::ArenaPlan plan;
   grape::replay::ExecPool* pool = nullptr;  // the region's
-  grape::replay::Steps steps;
+  grape::replay::ProgramRun steps;
   grape::replay::BlockReferences references;  // to what the program needs alive, once it may be replayed
   program::Bindings bindings;                 // of the last run; reused
   Object* host_data = nullptr;                // owned tensor: Program::host_data on the device; null: there is none
@@ -78,7 +78,7 @@ struct Proven : CallFacts, std::enable_shared_from_this<Proven> {
 };
 
 // Runs of a program whose padding has to be tried in another shadow replay.
-struct Trial {
+struct PaddingTrial {
   std::vector<program::Program> runs;  // observed before the last one; their bytes are tried
   std::vector<program::NoiseWord> noise;
   program::ForeignNoise foreign;      // to the run of an earlier process, where that stands for one
@@ -97,7 +97,7 @@ struct Observation : CallFacts {
   std::uint32_t current_stream = program::kNever;  // its number in the program
   bool loaded = false;                             // kernels were loaded: what else it did may come once only
   bool set_up = false;  // memory of the driver or streams were made: the same, and not so in the call that proves
-  std::unique_ptr<Trial> trial;  // null: nothing of it ran in a shadow
+  std::unique_ptr<PaddingTrial> trial;  // null: nothing of it ran in a shadow
 };
 
 enum class Stage : std::uint8_t { kSeen, kObserved, kProven, kGivenUp };

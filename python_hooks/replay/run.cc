@@ -6,7 +6,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/gil_release.h"
 #include "python_hooks/replay/proof_guards.h"
 #include "shim/device/thread_context.h"
 
@@ -37,7 +37,7 @@ Object* make_from(Object* memory, const state::MadeTensor& made) noexcept {
 }
 
 // One storage, and the tensors that share it but for those that autograd knows as views.
-bool make_storage(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+bool make_storage(const state::CallOutcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
                   std::uint64_t& address) noexcept {
   const std::vector<state::MadeTensor>& made = outcome.made();
   const bool whole = recipe.whole != OutputRecipe::kNone;
@@ -56,7 +56,7 @@ bool make_storage(const state::Outcome& outcome, const OutputRecipe& recipe, std
   return true;
 }
 
-bool make_views(const state::Outcome& outcome, std::vector<Object*>& tensors) noexcept {
+bool make_views(const state::CallOutcome& outcome, std::vector<Object*>& tensors) noexcept {
   const std::vector<state::MadeTensor>& made = outcome.made();
   for (std::size_t i = 0; i < made.size(); ++i) {
     if (made[i].view_of == state::MadeTensor::kNoView) continue;
@@ -70,7 +70,7 @@ bool make_views(const state::Outcome& outcome, std::vector<Object*>& tensors) no
   return true;
 }
 
-bool make_output(const state::Outcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+bool make_output(const state::CallOutcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
                  std::uint64_t& address) noexcept {
   if (recipe.cast < 0) return make_storage(outcome, recipe, tensors, address);
   Object* bytes = new_bytes(recipe.cast_bytes, state::kCudaDevice, recipe.cast_device, address);
@@ -104,23 +104,23 @@ Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std:
 }
 
 // Runs what was prepared. `refused`: for all but kReplayed. `scope` is left at the end.
-Ran launch(Region& region, Proven& proven, const Call& call, grape::replay::ContextScope& scope, GilPause& pause,
+ReplayResult launch(Region& region, Proven& proven, const Call& call, grape::replay::ContextScope& scope, GilRelease& pause,
            std::vector<Object*>& tensors, Laps& laps, Object*& result, refusal::Form<0>& refused) {
-  using StepsRan = grape::replay::Steps::Ran;
+  using RunResult = grape::replay::ProgramRun::Result;
   laps.add_to(region.parts[ReplayPart::kPatches]);
   proven.outcome->fetch();
-  const StepsRan ran = proven.steps.run(call.work.driver_stream(), proven.others, &pause);
+  const RunResult ran = proven.steps.run(call.work.driver_stream(), proven.others, &pause);
   scope.leave();  // from here on the program's code may run again
   laps.add_to(region.parts[ReplayPart::kLaunch]);
   region.parts[ReplayPart::kLaunch] -= proven.steps.waited();
   region.parts[ReplayPart::kWait] = proven.steps.waited();
-  if (ran == StepsRan::kDone) {
+  if (ran == RunResult::kDone) {
     result = repeat_for_python(region, proven, call, tensors, laps);
-    return Ran::kReplayed;
+    return ReplayResult::kReplayed;
   }
-  if (ran == StepsRan::kFailed) return Ran::kFailed;
-  refused = ran == StepsRan::kOtherValue ? refusal::other_value_read : refusal::changed_in_the_wait;
-  return Ran::kOther;
+  if (ran == RunResult::kFailed) return ReplayResult::kFailed;
+  refused = ran == RunResult::kOtherValue ? refusal::other_value_read : refusal::changed_in_the_wait;
+  return ReplayResult::kOther;
 }
 
 }  // namespace
@@ -170,7 +170,7 @@ bool place_host_data(Proven& proven, const program::Program& whole, const WorkPl
   return true;
 }
 
-bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
+bool make_outputs(const state::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept {
   tensors.assign(outcome.made().size(), nullptr);
   for (const OutputRecipe& recipe : recipes) {
@@ -226,18 +226,18 @@ refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven) {
   return refusal;
 }
 
-Ran run(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& why) {
+ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& why) {
   Laps laps(now());
   // From the guards to the launch no other thread runs, so that what holds at first holds to the end.
   std::optional<NoCollection> no_collection(std::in_place);
   if (const Guard* const broken = broken_guard(proven, call)) {
     why = broken->explain(proven);
-    return broken->failure == Guard::Failure::kStale ? Ran::kStale : Ran::kOther;
+    return broken->failure == Guard::Failure::kStale ? ReplayResult::kStale : ReplayResult::kOther;
   }
   grape::replay::ContextScope scope(call.work.context);
   if (!scope.entered() || (region.on_gpu && !grape::replay::have_context(call.work.device))) {
     why = refusal::make(refusal::no_context);
-    return Ran::kNotNow;
+    return ReplayResult::kNotNow;
   }
   laps.add_to(region.parts[ReplayPart::kGuards]);
   program::Bindings& bindings = proven.bindings;
@@ -245,32 +245,32 @@ Ran run(Region& region, Proven& proven, const Call& call, Object*& result, refus
   if (proven.program.head().random_increment != 0 &&
       !state::random_state(call.work.device, bindings.seed, bindings.offset)) {
     why = refusal::make(refusal::no_memory_or_random_state);
-    return Ran::kNotNow;
+    return ReplayResult::kNotNow;
   }
   region.prefetch.take(proven, call, tensors, useless);
   if (!place_call(region, proven, proven, call, tensors)) {
     drop(tensors);
     drop(useless);
     why = refusal::make(refusal::no_memory_or_random_state);
-    return Ran::kNotNow;
+    return ReplayResult::kNotNow;
   }
   laps.add_to(region.parts[ReplayPart::kOutputs]);
-  GilPause pause(region, &proven, call, true, &scope);
+  GilRelease pause(region, &proven, call, true, &scope);
   const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, why);
   no_collection.reset();
   auto refused = refusal::graph_refused;
-  const Ran ran = prepared ? launch(region, proven, call, scope, pause, tensors, laps, result, refused) : Ran::kFailed;
+  const ReplayResult ran = prepared ? launch(region, proven, call, scope, pause, tensors, laps, result, refused) : ReplayResult::kFailed;
   scope.leave();
   drop(tensors);
   drop(useless);
-  if (ran == Ran::kReplayed && result != nullptr) {
+  if (ran == ReplayResult::kReplayed && result != nullptr) {
     region.prefetch.prepare(region, proven, call);
     region.prefetch.remember_arguments(region, call);
     laps.add_to(region.parts[ReplayPart::kAhead]);
   }
   pause.release();
-  if (ran == Ran::kFailed) why = refusal::make(refused);
-  if (ran == Ran::kOther) why = at_read(refused, proven);
+  if (ran == ReplayResult::kFailed) why = refusal::make(refused);
+  if (ran == ReplayResult::kOther) why = at_read(refused, proven);
   return ran;
 }
 

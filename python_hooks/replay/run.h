@@ -6,7 +6,7 @@
 
 namespace grape::python::replay {
 
-enum class Ran : std::uint8_t {
+enum class ReplayResult : std::uint8_t {
   kReplayed,  // `result` is the call's
   kStale,     // a guard did not hold: nothing was done, the proof is void
   kOther,     // another call than the one recorded (a value that the host reads, ...): eager must run
@@ -15,7 +15,7 @@ enum class Ran : std::uint8_t {
 };
 
 // The region's module guard holds. `why`: for all but kReplayed. Other threads may run within, and this one be ended.
-Ran run(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& why);
+ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& why);
 // The same refusal at the place where the host reads a value.
 refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven);
 
@@ -26,7 +26,7 @@ bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Ca
 
 // Makes tensors for the outputs: `tensors[i]` for made()[i], then memory for the casts that autocast is to keep. The
 // caller owns them. `addresses`: per Program::outputs. False: no memory, and no tensors.
-bool make_outputs(const state::Outcome& outcome, const std::vector<OutputRecipe>& recipes,
+bool make_outputs(const state::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 
 void drop(std::vector<Object*>& tensors) noexcept;

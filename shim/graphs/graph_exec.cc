@@ -378,8 +378,8 @@ bool GraphExec::fits(const program::Program& program, Segment segment) const noe
 bool GraphExec::usable() const noexcept { return state_->exec != nullptr; }
 const program::Program* GraphExec::holds() const noexcept { return state_->program.get(); }
 
-std::shared_ptr<Landing> GraphExec::value() const noexcept {
-  const std::shared_ptr<Landing>& landing = state_->read_value.landing();
+std::shared_ptr<HostBuffer> GraphExec::value() const noexcept {
+  const std::shared_ptr<HostBuffer>& landing = state_->read_value.landing();
   return landing != nullptr && landing->data() != nullptr ? landing : nullptr;
 }
 

@@ -12,7 +12,7 @@
 #include "compressor/program/plan.h"
 #include "compressor/program/program.h"
 #include "compressor/refusal/refusal.h"
-#include "shim/graphs/landing.h"
+#include "shim/graphs/host_buffer.h"
 
 namespace grape::replay {
 
@@ -43,7 +43,7 @@ class GraphExec {
   const program::Program* holds() const noexcept;
   // The place of the value that the host reads behind the segment; the same after each launch. Null: the value is to be
   // copied. A caller that gives up waiting abandons the place.
-  std::shared_ptr<Landing> value() const noexcept;
+  std::shared_ptr<HostBuffer> value() const noexcept;
   // Sends what was set since the last launch to the device, beside the work that is under way.
   void upload() noexcept;
   // `stream`: 0 and 1 are the legacy default stream, 2 the thread's own. Not one under capture.

@@ -36,7 +36,7 @@ bool ValueNode::possible(const Program& program, const Segment& segment) noexcep
   if (segment.read == program::kNever || segment.count == 0) return false;
   const Reference* source = source_of(program, segment);
   return source != nullptr && (source->role == program::Role::kTemp || source->role == program::Role::kOutput) &&
-         bytes_of(program, segment) <= Landing::kBytes;
+         bytes_of(program, segment) <= HostBuffer::kBytes;
 }
 
 CUDA_KERNEL_NODE_PARAMS ValueNode::parameters() noexcept {
@@ -56,7 +56,7 @@ bool ValueNode::add(CUgraph graph, const std::vector<CUgraphNode>& behind, const
   refusal::Refusal ignored;
   const OwnKernels* own = own_kernels(ignored);
   if (own == nullptr) return false;
-  const auto landing = std::make_shared<Landing>(own->context);
+  const auto landing = std::make_shared<HostBuffer>(own->context);
   if (landing->data() == nullptr) return false;
   function_ = own->copy;
   to_ = reinterpret_cast<std::uint64_t>(landing->data());

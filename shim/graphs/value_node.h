@@ -11,7 +11,7 @@
 
 #include "compressor/program/plan.h"
 #include "compressor/program/program.h"
-#include "shim/graphs/landing.h"
+#include "shim/graphs/host_buffer.h"
 
 namespace grape::replay {
 
@@ -31,12 +31,12 @@ class ValueNode {
 
   bool added() const noexcept { return handle_ != nullptr; }
   // Where it is once the graph is done: has no data() where it is not in the graph, or its place was abandoned.
-  const std::shared_ptr<Landing>& landing() const noexcept { return landing_; }
+  const std::shared_ptr<HostBuffer>& landing() const noexcept { return landing_; }
 
  private:
   CUDA_KERNEL_NODE_PARAMS parameters() noexcept;
 
-  std::shared_ptr<Landing> landing_;
+  std::shared_ptr<HostBuffer> landing_;
   CUgraphNode handle_ = nullptr;
   CUfunction function_ = nullptr;
   std::uint64_t to_ = 0, from_ = 0, bytes_ = 0;  // what the kernel's parameters are

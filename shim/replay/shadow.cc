@@ -200,13 +200,13 @@ bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, re
 bool Shadow::run(const Graph& graph, Left& left, refusal::Refusal& error) const {
   left.ran = graph.steps.run(graph.stream, graph.others);
   const CUresult hashed = hash_all(graph.hash, graph.stream, graph.outputs, left.watched, left.outputs);
-  if (left.ran == Steps::Ran::kFailed) error = refusal::make(refusal::graph_launch_failed);
-  return left.ran != Steps::Ran::kFailed && !failed(hashed, "hashing", error);
+  if (left.ran == ProgramRun::Result::kFailed) error = refusal::make(refusal::graph_launch_failed);
+  return left.ran != ProgramRun::Result::kFailed && !failed(hashed, "hashing", error);
 }
 
 // Where a run differs from eager's, if it does.
 refusal::Refusal Shadow::where(const Left& left, bool hidden_too) const {
-  if (left.ran == Steps::Ran::kOtherValue) return refusal::make(refusal::other_read_in_shadow);
+  if (left.ran == ProgramRun::Result::kOtherValue) return refusal::make(refusal::other_read_in_shadow);
   for (std::size_t i = 0; i < left.outputs.size(); ++i) {
     if (left.outputs[i] != output_hashes_[i]) return refusal::make(refusal::other_output, std::to_string(i));
   }
@@ -247,7 +247,7 @@ bool Shadow::look_whether_random(const Graph& graph, Found& found, Left& last, r
   std::vector<Left> runs = {last};
   while (runs.size() < kMostRuns && !differ(runs)) {
     if (!run_again(graph, true, last, error)) return false;
-    if (last.ran != Steps::Ran::kDone) return true;
+    if (last.ran != ProgramRun::Result::kDone) return true;
     runs.push_back(last);
   }
   if (differ(runs)) found = Found::kNotDeterministic;
@@ -260,7 +260,7 @@ bool Shadow::compare_runs(const Graph& graph, bool twice, Found& found, refusal:
   if (!rewind(graph.stream, after_hashes_, true, error) || !run(graph, last, error)) return false;
   difference = where(last, false);
   found = difference ? Found::kDifferent : Found::kSame;
-  if (last.ran == Steps::Ran::kOtherValue) {
+  if (last.ran == ProgramRun::Result::kOtherValue) {
     found = Found::kOtherValue;
     return true;
   }
@@ -274,7 +274,7 @@ bool Shadow::compare_runs(const Graph& graph, bool twice, Found& found, refusal:
   return true;
 }
 
-bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps,
+bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, ProgramRun& steps,
                      const std::vector<Range>& outputs, bool twice, Found& found, refusal::Refusal& difference,
                      refusal::Refusal& error) noexcept {
   DeviceHash* hash = DeviceHash::of_current_context(error);

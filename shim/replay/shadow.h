@@ -13,7 +13,7 @@
 #include "shim/device/copy_memory.h"
 #include "shim/device/device_hash.h"
 #include "shim/observation/device_exclusion.h"
-#include "shim/replay/steps.h"
+#include "shim/replay/program_run.h"
 
 namespace grape::replay {
 
@@ -40,7 +40,7 @@ class Shadow {
   // after()'s) and in the watched ranges. Then restores eager's bytes. False: an error. `difference`: the first
   // difference from eager, if any. kNotDeterministic: wherever all runs from the same memory agree, they agree with
   // eager as well. `twice`: runs once more, since the contents of hidden ranges must not matter in any case.
-  bool compare(CUstream stream, const std::vector<CUstream>& others, Steps& steps, const std::vector<Range>& outputs,
+  bool compare(CUstream stream, const std::vector<CUstream>& others, ProgramRun& steps, const std::vector<Range>& outputs,
                bool twice, Found& found, refusal::Refusal& difference, refusal::Refusal& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
@@ -57,7 +57,7 @@ class Shadow {
                     std::vector<std::uint64_t>& output_hashes) const noexcept;
   // What one run of the graph left.
   struct Left {
-    Steps::Ran ran = Steps::Ran::kFailed;
+    ProgramRun::Result ran = ProgramRun::Result::kFailed;
     std::vector<std::uint64_t> watched, outputs;
   };
   // What is run, and where it leaves its outputs.
@@ -65,7 +65,7 @@ class Shadow {
     DeviceHash& hash;
     CUstream stream;
     const std::vector<CUstream>& others;
-    Steps& steps;
+    ProgramRun& steps;
     const std::vector<Range>& outputs;
   };
   bool run(const Graph& graph, Left& left, refusal::Refusal& error) const;

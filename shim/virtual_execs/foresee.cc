@@ -8,18 +8,18 @@ namespace {
 
 constexpr int kMostTrust = 4;
 
-struct Steps {
+struct ProgramRun {
   CUgraphExec last = nullptr, expected = nullptr;
   int trust = 0;  // grows with each expectation that is met, and shrinks faster
 };
-thread_local Steps t_steps;
+thread_local ProgramRun t_steps;
 
 }  // namespace
 
 // Learns what follows what, and says what is likely to follow now: what did the last time, else the graph that was made
 // as far from this one as this one from the one before.
 CUgraphExec VirtualExecs::foresee(CUgraphExec handle, Virtual& launched) noexcept {
-  Steps& steps = t_steps;
+  ProgramRun& steps = t_steps;
   if (steps.expected != nullptr) {
     steps.trust = steps.expected == handle ? std::min(steps.trust + 1, kMostTrust) : std::max(steps.trust - 2, 0);
   }

@@ -115,9 +115,9 @@ class Launcher {
 };
 
 // One launch of a graph, step by step.
-class Steps {
+class ProgramRun {
  public:
-  Steps(const Shape& shape, const Program& program, const Sequence& sequence,
+  ProgramRun(const Shape& shape, const Program& program, const Sequence& sequence,
         const std::vector<std::uint32_t>& disabled, CUstream stream, const Lanes* lanes)
       : launcher_(shape, program),
         sequence_(sequence),
@@ -190,7 +190,7 @@ bool can_be_launched(const Shape& shape, const Program& program) noexcept {
 CUresult launch_nodes(const Shape& shape, const Program& program, const Sequence& sequence,
                       const std::vector<std::uint32_t>& disabled, CUstream stream, const Lanes* lanes,
                       std::size_t& done) noexcept {
-  Steps steps(shape, program, sequence, disabled, stream, lanes);
+  ProgramRun steps(shape, program, sequence, disabled, stream, lanes);
   const CUresult result = steps.run(done);
   if (result == CUDA_SUCCESS) return result;
   if (!steps.launched_any()) {

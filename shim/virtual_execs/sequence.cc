@@ -60,15 +60,15 @@ std::vector<std::uint32_t> in_topological_order(const Shape& shape, const Follow
 // another one: so they are one for each lane at most.
 class Planner {
  public:
-  using Steps = std::vector<std::uint32_t>;
+  using ProgramRun = std::vector<std::uint32_t>;
 
   // Before all others a step for what the application's stream had before.
   Planner() { put(Step::kNone, {}, 0); }
 
   // Of them those that do not lie before others of them.
-  Steps last_of(Steps steps) const {
+  ProgramRun last_of(ProgramRun steps) const {
     std::sort(steps.begin(), steps.end(), std::greater<>());
-    Steps last;
+    ProgramRun last;
     Clock before{};
     for (const std::uint32_t step : steps) {
       if (is_in(before, step)) continue;
@@ -79,15 +79,15 @@ class Planner {
   }
 
   // Behind `after`, which may be nothing but the start.
-  std::uint32_t add(std::uint32_t node, const Steps& after) { return put(node, after, lane_for(after)); }
+  std::uint32_t add(std::uint32_t node, const ProgramRun& after) { return put(node, after, lane_for(after)); }
 
   // All lanes lead back to the first one.
   Sequence end() {
-    Steps ends;
+    ProgramRun ends;
     for (std::uint32_t lane = 0; lane < sequence_.lanes; ++lane) ends.push_back(lanes_[lane].last);
     const std::uint32_t start = 0, end = put(Step::kNone, last_of(std::move(ends)), 0);
     // Branches that lie side by side in turn, so that the device gets something of each early.
-    Steps order;
+    ProgramRun order;
     for (std::uint32_t step = 0; step <= end; ++step) {
       const Step& added = sequence_.steps[step];
       const bool idle = (step == start && added.event == Step::kNone) || (step == end && added.wait_count == 0);
@@ -114,7 +114,7 @@ class Planner {
     return clock[lane] >= clocks_[step][lane];
   }
 
-  std::uint32_t lane_for(const Steps& after) const {
+  std::uint32_t lane_for(const ProgramRun& after) const {
     Clock before{};
     std::uint32_t lane = kMostLanes;
     for (const std::uint32_t step : after) {
@@ -137,7 +137,7 @@ class Planner {
     return event;
   }
 
-  std::uint32_t put(std::uint32_t node, const Steps& after, std::uint32_t lane_number) {
+  std::uint32_t put(std::uint32_t node, const ProgramRun& after, std::uint32_t lane_number) {
     Lane& lane = lanes_[lane_number];
     Step step;
     step.node = node;
@@ -177,9 +177,9 @@ Sequence sequence_of(const Shape& shape) {
   if (order.size() != shape.nodes.size()) return {};
   const auto working = static_cast<std::size_t>(std::count_if(shape.nodes.begin(), shape.nodes.end(), does_work));
   Planner planner;
-  std::vector<Planner::Steps> before(order.size());  // by node: the ends of those that it depends on
+  std::vector<Planner::ProgramRun> before(order.size());  // by node: the ends of those that it depends on
   for (const std::uint32_t node : order) {
-    Planner::Steps ends = planner.last_of(std::move(before[node]));
+    Planner::ProgramRun ends = planner.last_of(std::move(before[node]));
     if (ends.empty()) ends.push_back(0);
     const auto count = followers.end(node) - followers.begin(node);
     // An empty node is what it depends on; but several that wait for several wait for one step instead.

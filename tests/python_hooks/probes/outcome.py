@@ -1,4 +1,4 @@
-"""The scripts' view of what is learned of a call and repeated (python_hooks/effects/outcome.h), and how they check it:
+"""The scripts' view of what is learned of a call and repeated (python_hooks/effects/call_outcome.h), and how they check it:
 functions f(args) run eagerly, watched twice, and repeated with copies of what a third eager run made. Result,
 arguments, types, aliasing and bytes must be what that run left. Tensors are on the CPU, and stand for a device's;
 without PyTorch numbers stand for tensors.

@@ -1,4 +1,4 @@
-// Lets a test script watch calls and repeat them: python_hooks/effects/outcome.h by ctypes (PyDLL: with the GIL).
+// Lets a test script watch calls and repeat them: python_hooks/effects/call_outcome.h by ctypes (PyDLL: with the GIL).
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "python_hooks/effects/outcome.h"
+#include "python_hooks/effects/call_outcome.h"
 #include "python_hooks/guards/module_guard.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/torch/torch_api.h"
@@ -23,7 +23,7 @@ namespace {
 
 struct Observed {
   Object* result = nullptr;
-  std::unique_ptr<state::Outcome> outcome;
+  std::unique_ptr<state::CallOutcome> outcome;
   std::vector<std::uint8_t> walked;
   grape::refusal::Refusal refusal;
 };
@@ -64,7 +64,7 @@ PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
     if (!refusal) refusal = walk.refusal();
     return observed.release();
   }
-  auto before = state::Before::take(walk, *guard, nullptr, refusal);
+  auto before = state::ArgumentSnapshot::take(walk, *guard, nullptr, refusal);
   if (before == nullptr) return observed.release();
   observed->result = g_api.PyObject_CallObject(function, arguments);
   if (observed->result == nullptr) {
@@ -73,7 +73,7 @@ PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
     return observed.release();
   }
   observed->walked = walk.bytes();
-  observed->outcome = state::Outcome::learn(observed->result, walk, *before, *guard, refusal);
+  observed->outcome = state::CallOutcome::learn(observed->result, walk, *before, *guard, refusal);
   return observed.release();
 }
 

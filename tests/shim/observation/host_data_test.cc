@@ -9,7 +9,7 @@
 #include "compressor/program/symbolise.h"
 #include "shim/graphs/exec_pool.h"
 #include "shim/observation/region_record.h"
-#include "shim/replay/steps.h"
+#include "shim/replay/program_run.h"
 #include "tests/shim/observation/region_fixture.h"
 
 namespace grape::replay_test {
@@ -74,14 +74,14 @@ class HostDataTest : public RegionTest {
     ASSERT_TRUE(replay::put_host_data(program, at, main_));
     const store::KeptProgram kept(program);
     ASSERT_TRUE(steps_.prepare(pool_, kept, plan, bindings, error)) << error.text;
-    ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
+    ASSERT_EQ(steps_.run(main_, {}), replay::ProgramRun::Result::kDone);
   }
 
   static constexpr std::uint64_t kRoom = 70'000;
   CUstream main_ = nullptr;
   CUdeviceptr to_ = 0, last_ = 0;
   replay::ExecPool pool_;
-  replay::Steps steps_;
+  replay::ProgramRun steps_;
 };
 
 TEST_F(HostDataTest, ItsBytesAtTheCallAreCopiedByTheGraph) {

@@ -6,7 +6,7 @@
 #include "compressor/program/prove.h"
 #include "compressor/program/symbolise.h"
 #include "shim/graphs/exec_pool.h"
-#include "shim/replay/steps.h"
+#include "shim/replay/program_run.h"
 #include "tests/shim/observation/region_fixture.h"
 
 namespace grape::replay_test {
@@ -79,7 +79,7 @@ class EventsTest : public RegionTest {
     const store::KeptProgram kept(program);
     refusal::Refusal error;
     ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
-    ASSERT_EQ(steps_.run(main_, streams_), replay::Steps::Ran::kDone);
+    ASSERT_EQ(steps_.run(main_, streams_), replay::ProgramRun::Result::kDone);
     EXPECT_CU(cuCtxSynchronize());
   }
 
@@ -98,7 +98,7 @@ class EventsTest : public RegionTest {
   CUdeviceptr input_ = 0, middle_ = 0, output_ = 0;
   std::vector<CUstream> streams_;  // besides main_
   replay::ExecPool pool_;
-  replay::Steps steps_;
+  replay::ProgramRun steps_;
 };
 
 TEST_F(EventsTest, EventsThatOutliveTheCallAndTheStreamsAreNamed) {
@@ -122,7 +122,7 @@ TEST_F(EventsTest, AnEventThatOutlivesTheCallIsRecordedBehindTheReplay) {
   const store::KeptProgram kept(program);
   refusal::Refusal error;
   ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
-  ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
+  ASSERT_EQ(steps_.run(main_, {}), replay::ProgramRun::Result::kDone);
   for (const CUevent event : {forked_, joined_}) EXPECT_EQ(cuEventQuery(event), CUDA_ERROR_NOT_READY);
   const CUdeviceptr seen = torch_alloc(4);
   ASSERT_CU(cuStreamWaitEvent(other_, joined_, 0));
@@ -140,7 +140,7 @@ TEST_F(EventsTest, WhereAnEventCannotBeRecordedTheReplayIsWaitedFor) {
   refusal::Refusal error;
   ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
   simcuda_set_fault("cuEventRecord", 1, CUDA_ERROR_INVALID_HANDLE);
-  ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
+  ASSERT_EQ(steps_.run(main_, {}), replay::ProgramRun::Result::kDone);
   simcuda_reset();
   EXPECT_EQ(cuStreamQuery(main_), CUDA_SUCCESS);
 }
@@ -204,7 +204,7 @@ TEST_F(EventsTest, AStreamThatOnlyEventsWerePutOnIsJoined) {
   const store::KeptProgram kept(program);
   refusal::Refusal error;
   ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
-  ASSERT_EQ(steps_.run(main_, streams_), replay::Steps::Ran::kDone);
+  ASSERT_EQ(steps_.run(main_, streams_), replay::ProgramRun::Result::kDone);
   ASSERT_CU(run(copy_, other_, middle_, output_, 1));
   ASSERT_CU(cuStreamSynchronize(other_));
   EXPECT_EQ(read(middle_), 5);
@@ -277,13 +277,13 @@ TEST_F(EventsTest, ARunUsesNoEventThatIsGone) {
   ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
   ASSERT_CU(cuEventDestroy(joined_));
   simcuda_set_fault("cuEventRecord", 2, CUDA_ERROR_INVALID_HANDLE);  // the other one is the only one
-  ASSERT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kDone);
+  ASSERT_EQ(steps_.run(main_, {}), replay::ProgramRun::Result::kDone);
   simcuda_reset();
   EXPECT_EQ(cuStreamQuery(main_), CUDA_ERROR_NOT_READY) << "not waited for";
   ASSERT_CU(cuCtxSynchronize());
   ASSERT_CU(cuEventDestroy(ready));
   ASSERT_TRUE(steps_.prepare(pool_, kept, plan, {}, error)) << error.text;
-  EXPECT_EQ(steps_.run(main_, {}), replay::Steps::Ran::kFailed);
+  EXPECT_EQ(steps_.run(main_, {}), replay::ProgramRun::Result::kFailed);
   EXPECT_FALSE(steps_.launched());
 }
 

@@ -69,7 +69,7 @@ class ShadowHiddenTest : public simcuda_test::Driver {
     bindings.inputs = {input_};
     bindings.outputs = {output_};
     ExecPool pool;
-    Steps steps;
+    ProgramRun steps;
     EXPECT_TRUE(steps.prepare(pool, region.builder.kept(), plan, bindings, error)) << error.text;
     EXPECT_TRUE(shadow.compare(nullptr, {}, steps, {{output_, kBytes}}, twice, result.found, result.difference, error))
         << error.text;

@@ -80,7 +80,7 @@ class ShadowTest : public simcuda_test::Driver {
     bindings.inputs = {input_};
     bindings.outputs = {output_};
     ExecPool pool;
-    Steps steps;
+    ProgramRun steps;
     EXPECT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, result.error)) << result.error.text;
     result.compared =
         shadow.compare(stream, {}, steps, {{output_, kBytes}}, false, result.found, result.difference, result.error);
@@ -266,7 +266,7 @@ TEST_F(ShadowTest, OutputsOfAnySize) {
       program::Bindings bindings;
       bindings.outputs = {output_};
       ExecPool pool;
-      Steps steps;
+      ProgramRun steps;
       auto found = Shadow::Found::kDifferent;
       ASSERT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, error)) << error.text;
       ASSERT_TRUE(shadow.compare(nullptr, {}, steps, {{output_ + 3, bytes}, {output_ + 50, bytes}}, false, found,

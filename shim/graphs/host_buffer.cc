@@ -1,4 +1,4 @@
-#include "shim/graphs/landing.h"
+#include "shim/graphs/host_buffer.h"
 
 #include <cuda.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ struct Free {
   CUcontext mapped_in;        // null: nowhere
   std::uint32_t gone_before;  // how many contexts had gone when it was mapped: another one may have that handle by now
 };
-static_assert(sizeof(Free) <= Landing::kBytes, "stands in the place itself");
+static_assert(sizeof(Free) <= HostBuffer::kBytes, "stands in the place itself");
 
 pthread_mutex_t g_mutex = PTHREAD_MUTEX_INITIALIZER;
 Free* g_free = nullptr;
@@ -52,7 +52,7 @@ Free* take_free(CUcontext mapped_in) noexcept {
 }
 
 void add_places() noexcept {
-  constexpr std::size_t kAll = kPlaces * Landing::kBytes;
+  constexpr std::size_t kAll = kPlaces * HostBuffer::kBytes;
   void* memory = mmap(nullptr, kAll, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return;
   const std::uint32_t gone = g_gone.load();
@@ -63,7 +63,7 @@ void add_places() noexcept {
   const bool mapped = known && driver::real::call_cuMemHostGetDevicePointer_v2(&address, memory, 0) == CUDA_SUCCESS &&
                       address == reinterpret_cast<CUdeviceptr>(memory);
   for (std::size_t i = 0; i < kPlaces; ++i) {
-    give(static_cast<char*>(memory) + i * Landing::kBytes, !known, mapped ? context : nullptr, gone);
+    give(static_cast<char*>(memory) + i * HostBuffer::kBytes, !known, mapped ? context : nullptr, gone);
   }
 }
 
@@ -78,10 +78,10 @@ Free* take_or_add(CUcontext mapped_in) noexcept {
 
 }  // namespace
 
-Landing::Landing() noexcept { take(take_or_add(nullptr)); }
-Landing::Landing(CUcontext context) noexcept { take(context != nullptr ? take_or_add(context) : nullptr); }
+HostBuffer::HostBuffer() noexcept { take(take_or_add(nullptr)); }
+HostBuffer::HostBuffer(CUcontext context) noexcept { take(context != nullptr ? take_or_add(context) : nullptr); }
 
-void Landing::take(void* place) noexcept {
+void HostBuffer::take(void* place) noexcept {
   if (place == nullptr) return;
   const auto* one = static_cast<const Free*>(place);
   place_ = place;
@@ -90,7 +90,7 @@ void Landing::take(void* place) noexcept {
   gone_before_ = one->gone_before;
 }
 
-Landing::~Landing() {
+HostBuffer::~HostBuffer() {
   if (place_ != nullptr) give(place_, waits_, mapped_in_, gone_before_);
 }
 

@@ -11,7 +11,7 @@
 
 namespace grape::python::state {
 
-class Sharing {
+class AliasRelation {
  public:
   // Throws std::bad_alloc. Addresses are compared and never followed: take it again when the state was walked again.
   void clear() noexcept;

@@ -8,7 +8,7 @@
 #include "python_hooks/replay/call.h"
 #include "shim/device/thread_context.h"
 #include "shim/observation/device_exclusion.h"
-#include "shim/replay/steps.h"
+#include "shim/replay/program_run.h"
 
 namespace grape::python::replay {
 
@@ -16,14 +16,14 @@ namespace grape::python::replay {
 // proofs, their execs and the arena stay; the objects of the call are kept. All else may change in a pause: unchanged()
 // asks for it again. With the GIL; begin() gives it up until end(). Where the interpreter is going away, end() ends the
 // thread, and destructors run without the GIL: none on the way may give up references.
-class GilPause final : public grape::replay::Pause {
+class GilRelease final : public grape::replay::Pause {
  public:
   // `keep`: keeps the objects of the call; pass false once the call has run, as some of them may be gone. `scope`: the
   // context of the run, which is left while PyTorch is asked; null: none.
-  GilPause(Region& region, Proven* proven, const Call& call, bool keep = true,
+  GilRelease(Region& region, Proven* proven, const Call& call, bool keep = true,
            grape::replay::ContextScope* scope = nullptr) noexcept;
-  GilPause(const GilPause&) = delete;
-  GilPause& operator=(const GilPause&) = delete;
+  GilRelease(const GilRelease&) = delete;
+  GilRelease& operator=(const GilRelease&) = delete;
   bool begin() override;
   void end() override;
   bool unchanged() override;

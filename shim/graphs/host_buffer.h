@@ -10,18 +10,18 @@
 
 namespace grape::replay {
 
-class Landing {
+class HostBuffer {
  public:
   static constexpr std::size_t kBytes = 4096;
 
   // Takes a place; a context is current. No copy to it may be under way when it goes.
-  Landing() noexcept;
+  HostBuffer() noexcept;
   // A place where kernels of `context`, which is current, may write as well, at the same address. data() is null if the
   // driver maps no host memory in that way.
-  explicit Landing(CUcontext context) noexcept;
-  ~Landing();
-  Landing(const Landing&) = delete;
-  Landing& operator=(const Landing&) = delete;
+  explicit HostBuffer(CUcontext context) noexcept;
+  ~HostBuffer();
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
 
   // A copy to it may still come: nobody gets the place again.
   void abandon() noexcept { place_ = nullptr; }

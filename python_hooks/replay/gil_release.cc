@@ -1,4 +1,4 @@
-#include "python_hooks/replay/pause.h"
+#include "python_hooks/replay/gil_release.h"
 
 #include <algorithm>
 #include <new>
@@ -14,11 +14,11 @@
 
 namespace grape::python::replay {
 
-GilPause::GilPause(Region& region, Proven* proven, const Call& call, bool keep,
+GilRelease::GilRelease(Region& region, Proven* proven, const Call& call, bool keep,
                    grape::replay::ContextScope* scope) noexcept
     : region_(region), proven_(proven), call_(call), keep_(keep), scope_(scope) {}
 
-bool GilPause::begin() {
+bool GilRelease::begin() {
   if (keep_ && kept_.empty()) {
     try {
       kept_ = call_.walk->objects();
@@ -32,9 +32,9 @@ bool GilPause::begin() {
   return true;
 }
 
-void GilPause::end() { g_api.PyEval_RestoreThread(thread_); }
+void GilRelease::end() { g_api.PyEval_RestoreThread(thread_); }
 
-bool GilPause::unchanged() {
+bool GilRelease::unchanged() {
   if (asked_) return true;
   asked_ = true;
   // Inert: what was freed since then is not known. Captures: the stream may be in one.
@@ -49,7 +49,7 @@ bool GilPause::unchanged() {
   return same && (scope_ == nullptr || scope_->entered());
 }
 
-bool GilPause::same_call() const {
+bool GilRelease::same_call() const {
   if (!region_.evidence.guard->holds()) return false;
   state::Walk walk(false);
   Call call = call_;
@@ -63,7 +63,7 @@ bool GilPause::same_call() const {
   return same_walk(walk) && (proven_ == nullptr || (broken_guard(*proven_, call) == nullptr && same_random_state()));
 }
 
-bool GilPause::same_random_state() const noexcept {
+bool GilRelease::same_random_state() const noexcept {
   if (proven_->program.head().random_increment == 0) return true;
   std::uint64_t seed = 0, offset = 0;
   return state::random_state(call_.work.device, seed, offset) && seed == proven_->bindings.seed &&
@@ -71,7 +71,7 @@ bool GilPause::same_random_state() const noexcept {
 }
 
 // The same objects, not only equal ones, and their tensors' memory where it was.
-bool GilPause::same_walk(const state::Walk& now) const noexcept {
+bool GilRelease::same_walk(const state::Walk& now) const noexcept {
   const auto same_extent = [](const state::StorageExtent& a, const state::StorageExtent& b) {
     return a.address == b.address && a.bytes == b.bytes;
   };
@@ -80,7 +80,7 @@ bool GilPause::same_walk(const state::Walk& now) const noexcept {
          std::equal(before.begin(), before.end(), after.begin(), after.end(), same_extent);
 }
 
-void GilPause::release() noexcept { drop(kept_); }
+void GilRelease::release() noexcept { drop(kept_); }
 
 namespace {
 
@@ -100,7 +100,7 @@ double Patience::seconds_ = Patience::kMost;
 // On the device of the call's work, whose default stream is asked with the others.
 // In turns: with the GIL, as other threads put nothing on streams then, for `held` seconds at first; and without it,
 // since a function that the device calls may need it.
-bool wait_until_idle(GilPause& pause, const Call& call, double held) {
+bool wait_until_idle(GilRelease& pause, const Call& call, double held) {
   const grape::replay::ContextScope scope(call.work.context);
   if (!scope.entered()) return false;
   constexpr double kTurn = 20e-3, kHeldLater = 5e-3;  // the latter: as long as Python lets a thread go on
@@ -118,7 +118,7 @@ bool wait_until_idle(GilPause& pause, const Call& call, double held) {
 }  // namespace
 
 Settled let_device_finish(Region& region, const Call& call) {
-  GilPause pause(region, nullptr, call);
+  GilRelease pause(region, nullptr, call);
   const bool idle = wait_until_idle(pause, call, grape::replay::kShortWait);
   const bool unchanged = pause.unchanged();
   pause.release();
@@ -128,7 +128,7 @@ Settled let_device_finish(Region& region, const Call& call) {
 
 std::unique_ptr<grape::replay::DeviceExclusion> quiet_after_call(Region& region, const Call& call) {
   constexpr double kHeld = 0.2, kSoon = 5e-3;
-  GilPause pause(region, nullptr, call, false);
+  GilRelease pause(region, nullptr, call, false);
   const bool idle = wait_until_idle(pause, call, kHeld);
   pause.release();
   if (!idle) return nullptr;

@@ -3,14 +3,14 @@
 #include <unordered_map>
 #include <utility>
 
-#include "python_hooks/effects/outcome_state.h"
+#include "python_hooks/effects/call_outcome_state.h"
 
 namespace grape::python::state {
 namespace {
 
 class Comparison {
  public:
-  Comparison(const OutcomeState& a, const OutcomeState& b) : a_(a), b_(b) {}
+  Comparison(const CallOutcomeState& a, const CallOutcomeState& b) : a_(a), b_(b) {}
 
   refusal::Refusal run() {
     if (a_.effects.size() != b_.effects.size()) {
@@ -159,8 +159,8 @@ class Comparison {
     return true;
   }
 
-  const OutcomeState& a_;
-  const OutcomeState& b_;
+  const CallOutcomeState& a_;
+  const CallOutcomeState& b_;
   std::string path_;
   refusal::Refusal difference_;
   std::unordered_map<std::uint32_t, std::uint32_t> partners_, partners_back_;
@@ -168,6 +168,6 @@ class Comparison {
 
 }  // namespace
 
-refusal::Refusal outcome_difference(const OutcomeState& a, const OutcomeState& b) { return Comparison(a, b).run(); }
+refusal::Refusal outcome_difference(const CallOutcomeState& a, const CallOutcomeState& b) { return Comparison(a, b).run(); }
 
 }  // namespace grape::python::state

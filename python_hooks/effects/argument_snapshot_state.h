@@ -1,4 +1,4 @@
-// What a Before remembers. Internal to python_hooks/effects.
+// What an ArgumentSnapshot remembers. Internal to python_hooks/effects.
 #pragma once
 
 #include <cstdint>
@@ -6,25 +6,25 @@
 #include <unordered_map>
 #include <vector>
 
-#include "python_hooks/effects/outcome.h"
+#include "python_hooks/effects/call_outcome.h"
 #include "python_hooks/interpreter/strong.h"
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/versions.h"
 
 namespace grape::python::state {
 
-// An entry as it was. What its end would be seen of is told by address and watched, not held (fleeting.h), as tensors
+// An entry as it was. What its end would be seen of is told by address and watched, not held (finalizable.h), as tensors
 // are: what eager would free during the call is freed.
 struct Entry {
   Strong key;
   Strong held;
   Object* value = nullptr;
-  bool fleeting = false;
-  Strong watch;              // fleeting, and no object of the walk: a weak reference to it
-  std::vector<Entry> parts;  // of a fleeting tuple, which is told by what is in it
+  bool finalizable = false;
+  Strong watch;              // finalizable, and no object of the walk: a weak reference to it
+  std::vector<Entry> parts;  // of a finalizable tuple, which is told by what is in it
 };
 
-struct TensorBefore {
+struct TensorSnapshot {
   Strong watch;   // weak reference
   Strong memory;  // another tensor with the same memory and version, which stay when the tensor itself is gone
   const void* base = nullptr;  // what autograd knows it as a view of
@@ -41,13 +41,13 @@ std::uint64_t content_of(const TensorView& view) noexcept;
 
 enum class Kept : std::uint8_t { kNothing, kTensor, kInstance, kClass, kReferents };
 
-struct ObjectBefore {
+struct ObjectSnapshot {
   Kept kept = Kept::kNothing;
   Object* object = nullptr;
-  Strong held;  // neither a tensor nor fleeting
+  Strong held;  // neither a tensor nor finalizable
   Strong type;
-  bool fleeting = false;
-  Strong watch;  // of what is fleeting: a weak reference; where it can have none, its parent's entry tells of it
+  bool finalizable = false;
+  Strong watch;  // of what is finalizable: a weak reference; where it can have none, its parent's entry tells of it
   Shape shape;
   std::vector<TypeInfo::Slot> slot_places;
   Entry dict;                                   // the __dict__, not a tensor's
@@ -57,15 +57,15 @@ struct ObjectBefore {
   std::string label;                            // what the parent calls it
 };
 
-struct BeforeState {
-  std::vector<ObjectBefore> objects;  // as in the walk
-  std::vector<TensorBefore> tensors;
+struct ArgumentSnapshotState {
+  std::vector<ObjectSnapshot> objects;  // as in the walk
+  std::vector<TensorSnapshot> tensors;
   std::vector<TensorVersion> module_versions;
   std::unordered_map<const Object*, std::uint32_t> places;
 
-  // Of a fleeting object without a watch only after its parent was found to refer to it as before.
+  // Of a finalizable object without a watch only after its parent was found to refer to it as before.
   bool alive(std::uint32_t place) const noexcept {
-    const ObjectBefore& known = objects[place];
+    const ObjectSnapshot& known = objects[place];
     const Strong& watch = known.kept == Kept::kTensor ? tensors[known.tensor].watch : known.watch;
     return watch.get() == nullptr || referent(watch.get()) == known.object;
   }
@@ -73,7 +73,7 @@ struct BeforeState {
   bool same(const Entry& entry, Object* value) const noexcept;
   // Of a tensor of the walk: itself, or, where it is gone, one with the same memory and version.
   Object* tensor_at(std::uint32_t place) const noexcept {
-    const ObjectBefore& known = objects[place];
+    const ObjectSnapshot& known = objects[place];
     return alive(place) ? known.object : tensors[known.tensor].memory.get();
   }
   std::string path(std::uint32_t place) const;

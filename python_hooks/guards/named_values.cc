@@ -1,4 +1,4 @@
-#include "python_hooks/guards/watched_names.h"
+#include "python_hooks/guards/named_values.h"
 
 #include <cstring>
 #include <initializer_list>
@@ -117,7 +117,7 @@ bool is_data(Object* value) {
          (std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type)));
 }
 
-WatchedNames::WatchedNames(Object* dict, bool users, std::string owner, bool module)
+NamedValues::NamedValues(Object* dict, bool users, std::string owner, bool module)
     : dict_(dict),
       users_(users),
       module_(module),
@@ -127,12 +127,12 @@ WatchedNames::WatchedNames(Object* dict, bool users, std::string owner, bool mod
   g_api.Py_IncRef(dict);
 }
 
-WatchedNames::~WatchedNames() {
+NamedValues::~NamedValues() {
   for (const Named& named : names_) g_api.Py_DecRef(named.name);
   if (dict_ != nullptr) g_api.Py_DecRef(dict_);
 }
 
-WatchedNames::WatchedNames(WatchedNames&& other) noexcept
+NamedValues::NamedValues(NamedValues&& other) noexcept
     : dict_(other.dict_),
       users_(other.users_),
       module_(other.module_),
@@ -145,19 +145,19 @@ WatchedNames::WatchedNames(WatchedNames&& other) noexcept
   other.names_.clear();
 }
 
-Object* WatchedNames::now(const Named& named) const noexcept {
+Object* NamedValues::now(const Named& named) const noexcept {
   Object* value = g_api.PyDict_GetItemWithError(dict_, named.name);
   if (value == nullptr) g_api.PyErr_Clear();
   return value;
 }
 
-void WatchedNames::hold(Named& named, Object* value) const {
+void NamedValues::hold(Named& named, Object* value) const {
   named.by_identity =
       value != nullptr ? stands_for_itself(value) || !(users_ || (named.by_value && is_data(value))) : !users_;
   named.value = Held(value, named.by_identity);
 }
 
-Object* WatchedNames::add(Object* name, bool set_by_code, bool by_value) {
+Object* NamedValues::add(Object* name, bool set_by_code, bool by_value) {
   for (Named& named : names_) {
     if (named.name != name) continue;
     named.set_by_code = named.set_by_code || set_by_code;
@@ -175,31 +175,31 @@ Object* WatchedNames::add(Object* name, bool set_by_code, bool by_value) {
   return value;
 }
 
-bool WatchedNames::counts(Object* name, bool users) noexcept {
+bool NamedValues::counts(Object* name, bool users) noexcept {
   return users ? is_text(name) && !is_interpreters(name) : is_public_name(name);
 }
 
-std::size_t WatchedNames::count() const noexcept {
+std::size_t NamedValues::count() const noexcept {
   std::size_t count = 0;
   std::ptrdiff_t position = 0;
   for (Object *name, *value; g_api.PyDict_Next(dict_, &position, &name, &value) != 0;) count += counts(name, users_);
   return count;
 }
 
-void WatchedNames::take_whole() { whole_ = count(); }
+void NamedValues::take_whole() { whole_ = count(); }
 
-Object* WatchedNames::set_to_unknown() const noexcept {
+Object* NamedValues::set_to_unknown() const noexcept {
   for (const Named& named : names_) {
     if (named.set_by_code && !named.value.held()) return named.name;
   }
   return nullptr;
 }
 
-bool WatchedNames::untouched() const noexcept { return tells_ && dict_version(dict_) == version_; }
+bool NamedValues::untouched() const noexcept { return tells_ && dict_version(dict_) == version_; }
 
-void WatchedNames::fetch() const noexcept { __builtin_prefetch(&dict_version(dict_)); }
+void NamedValues::fetch() const noexcept { __builtin_prefetch(&dict_version(dict_)); }
 
-WatchedNames::Change WatchedNames::compare_one(const Named& named, std::string& what) const {
+NamedValues::Change NamedValues::compare_one(const Named& named, std::string& what) const {
   Object* value = now(named);
   // What is not held may have died, and its place may be another's by now.
   if (named.value.is(value)) return named.value.held() ? Change::kNone : Change::kMaybe;
@@ -210,7 +210,7 @@ WatchedNames::Change WatchedNames::compare_one(const Named& named, std::string& 
   return Change::kOther;
 }
 
-WatchedNames::Change WatchedNames::compare(std::string& what) {
+NamedValues::Change NamedValues::compare(std::string& what) {
   Change change = Change::kNone;
   if (whole_ != 0 && whole_ != count()) {
     what = owner_ + " has other names";
@@ -225,12 +225,12 @@ WatchedNames::Change WatchedNames::compare(std::string& what) {
   return change;
 }
 
-void WatchedNames::take_again() {
+void NamedValues::take_again() {
   for (Named& named : names_) hold(named, now(named));
   version_ = dict_version(dict_);
 }
 
-bool WatchedNames::walk(Walk& into) const {
+bool NamedValues::walk(Walk& into) const {
   for (const Named& named : names_) {
     Object* value = now(named);
     if (value == nullptr) continue;
@@ -244,7 +244,7 @@ bool WatchedNames::walk(Walk& into) const {
   return true;
 }
 
-void WatchedNames::identify(std::vector<std::uint64_t>& out) const {
+void NamedValues::identify(std::vector<std::uint64_t>& out) const {
   out.push_back(reinterpret_cast<std::uint64_t>(dict_));
   for (const Named& named : names_) {
     out.push_back(reinterpret_cast<std::uint64_t>(named.name));
@@ -254,7 +254,7 @@ void WatchedNames::identify(std::vector<std::uint64_t>& out) const {
   }
 }
 
-std::string WatchedNames::name_of(Object* name) const {
+std::string NamedValues::name_of(Object* name) const {
   char text[256];
   return owner_ + "." + std::string(text, copy_text(name, text, sizeof(text)));
 }

@@ -1,4 +1,4 @@
-#include "python_hooks/proof/shadowed.h"
+#include "python_hooks/proof/shadow_inputs.h"
 
 #include <algorithm>
 
@@ -60,7 +60,7 @@ refusal::Refusal moved_in_globals(const std::vector<state::TensorVersion>& befor
 }
 
 std::vector<Range> output_ranges(const program::Program& program, const std::vector<std::uint64_t>& addresses,
-                                 const std::vector<OutputRecipe>& recipes, const state::Outcome& outcome) {
+                                 const std::vector<OutputRecipe>& recipes, const state::CallOutcome& outcome) {
   std::vector<Range> ranges;
   for (const OutputRecipe& recipe : recipes) {
     if (!recipe.has_block) continue;

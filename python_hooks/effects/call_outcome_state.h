@@ -1,12 +1,12 @@
-// What an Outcome knows: how to make the values, and where to put them. Internal to python_hooks/effects.
+// What an CallOutcome knows: how to make the values, and where to put them. Internal to python_hooks/effects.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "python_hooks/effects/before_state.h"
-#include "python_hooks/effects/outcome.h"
+#include "python_hooks/effects/argument_snapshot_state.h"
+#include "python_hooks/effects/call_outcome.h"
 #include "python_hooks/walk/instance.h"
 
 namespace grape::python::state {
@@ -106,7 +106,7 @@ struct Write {
   std::string path;            // for people
 };
 
-struct OutcomeState {
+struct CallOutcomeState {
   std::vector<Node> nodes;
   std::vector<Link> links;
   std::vector<View> views;
@@ -124,10 +124,10 @@ struct OutcomeState {
 };
 
 // The first difference, if there is one.
-refusal::Refusal outcome_difference(const OutcomeState& a, const OutcomeState& b);
-// See Outcome::fits() and repeat().
-bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept;
-Object* repeat_outcome(const OutcomeState& state, Object* const* tensors, const Walk& arguments,
+refusal::Refusal outcome_difference(const CallOutcomeState& a, const CallOutcomeState& b);
+// See CallOutcome::fits() and repeat().
+bool outcome_fits(const CallOutcomeState& state, const Walk& arguments) noexcept;
+Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, const Walk& arguments,
                        References& replaced) noexcept;
 
 }  // namespace grape::python::state

@@ -1,5 +1,5 @@
 // What a call did, in terms that hold in other processes.
-#include "python_hooks/effects/outcome_state.h"
+#include "python_hooks/effects/call_outcome_state.h"
 #include "python_hooks/walk/portable.h"
 #include "python_hooks/walk/walk.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 class Digester {
  public:
-  explicit Digester(const OutcomeState& state) : state_(state) {}
+  explicit Digester(const CallOutcomeState& state) : state_(state) {}
 
   cache::Digest run() {
     put(state_.effects.size(), state_.nodes.size(), state_.result, state_.made.size(), state_.writes.size());
@@ -71,12 +71,12 @@ class Digester {
     put(static_cast<const TensorForm&>(made));
   }
 
-  const OutcomeState& state_;
+  const CallOutcomeState& state_;
   Walk walk_ = Walk::portable(true);
 };
 
 }  // namespace
 
-cache::Digest Outcome::digest() const { return Digester(*state_).run(); }
+cache::Digest CallOutcome::digest() const { return Digester(*state_).run(); }
 
 }  // namespace grape::python::state

@@ -1,4 +1,4 @@
-#include "python_hooks/guards/sharing.h"
+#include "python_hooks/guards/alias_relation.h"
 
 #include <algorithm>
 #include <new>
@@ -11,7 +11,7 @@ constexpr std::size_t kLine = 64 / sizeof(std::uint64_t);
 
 }  // namespace
 
-void Sharing::clear() noexcept {
+void AliasRelation::clear() noexcept {
   objects_.clear();
   owners_.clear();
   extents_.clear();
@@ -19,7 +19,7 @@ void Sharing::clear() noexcept {
   object_count_ = 0;
 }
 
-void Sharing::add(const Walk& state) {
+void AliasRelation::add(const Walk& state) {
   for (Object* object : state.objects()) {
     // One that several walks met keeps the number of the last: the same each time.
     if (!objects_.put(AddressKey{object}, object_count_++)) throw std::bad_alloc();
@@ -39,14 +39,14 @@ void Sharing::add(const Walk& state) {
   for (const Extent& extent : extents_) reaches_.push_back(reach = std::max(reach, extent.end));
 }
 
-void Sharing::write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
+void AliasRelation::write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
   write_objects(arguments.objects(), by_address, out);
   write_dicts(arguments, by_address, out);
   out.push_back(~std::uint64_t{0});
   write_extents(arguments.extents(), by_address, out);
 }
 
-void Sharing::write_objects(const std::vector<Object*>& objects, bool by_address,
+void AliasRelation::write_objects(const std::vector<Object*>& objects, bool by_address,
                             std::vector<std::uint64_t>& out) const {
   const std::size_t count = objects.size();
   for (std::size_t i = 0; i < std::min(kAhead, count); ++i) objects_.fetch(AddressKey{objects[i]});
@@ -61,7 +61,7 @@ void Sharing::write_objects(const std::vector<Object*>& objects, bool by_address
   }
 }
 
-void Sharing::write_dicts(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
+void AliasRelation::write_dicts(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
   for (const AttributeDict& argument : arguments.attribute_dicts()) {
     const std::uint32_t* known = objects_.find(AddressKey{argument.dict});
     if (known == nullptr) continue;
@@ -73,7 +73,7 @@ void Sharing::write_dicts(const Walk& arguments, bool by_address, std::vector<st
   }
 }
 
-void Sharing::write_extents(const std::vector<StorageExtent>& extents, bool by_address,
+void AliasRelation::write_extents(const std::vector<StorageExtent>& extents, bool by_address,
                             std::vector<std::uint64_t>& out) const {
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const std::uint64_t begin = extents[i].address, end = begin + extents[i].bytes;

@@ -8,7 +8,7 @@
 
 #include "compressor/refusal/refusal.h"
 #include "shim/graphs/exec_pool.h"
-#include "shim/graphs/landing.h"
+#include "shim/graphs/host_buffer.h"
 
 namespace grape::replay {
 
@@ -31,7 +31,7 @@ class Pause {
 // for 5 ms before it switches.
 constexpr double kShortWait = 1e-3;
 
-class Steps {
+class ProgramRun {
  public:
   // Takes the exec of the first part, bound. False: one line in `error`. Valid until the pool is asked for another
   // program; program and plan must live until run() is done. Always for one and the same program and plan.
@@ -41,7 +41,7 @@ class Steps {
   // left to these two.
   void prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                    const program::Bindings& bindings);
-  enum class Ran : std::uint8_t { kDone, kOtherValue, kChanged, kFailed };
+  enum class Result : std::uint8_t { kDone, kOtherValue, kChanged, kFailed };
   // The parts behind the first are bound while the device works on what is before them.
   // kOtherValue: the host would have read something else than what was recorded; the parts behind the read were not
   // launched. kChanged: the same, because of what happened in a pause. kFailed: nothing was launched, or nothing behind
@@ -50,7 +50,7 @@ class Steps {
   // are recorded on `stream` at the end, unless it is gone. `pause`: may be null. Within one other threads may do
   // anything, so long as the program and the plan, its context, the pool and its execs live on; unchanged() must tell
   // of all else that the program needs.
-  Ran run(CUstream stream, const std::vector<CUstream>& others, Pause* pause = nullptr);
+  Result run(CUstream stream, const std::vector<CUstream>& others, Pause* pause = nullptr);
   bool launched() const noexcept { return launched_; }
   double waited() const noexcept { return waited_; }  // seconds, in the last run(), for the device
   bool reads() const noexcept { return reads_; }      // does the host read values in between? Once it was prepared
@@ -70,8 +70,8 @@ class Steps {
   template <typename Wait>
   bool wait_for(CUstream stream, Pause* pause, Wait wait);
   bool wait_for_streams(Pause* pause);
-  static bool copy(const Part& part, const Landing& landing, CUstream stream) noexcept;
-  Ran read(std::size_t index, CUstream stream, Pause* pause, refusal::Refusal& error);
+  static bool copy(const Part& part, const HostBuffer& landing, CUstream stream) noexcept;
+  Result read(std::size_t index, CUstream stream, Pause* pause, refusal::Refusal& error);
   bool wait_for_events(CUstream stream) const noexcept;
   bool record_events(CUstream stream) const noexcept;
 

@@ -1,4 +1,4 @@
-#include "shim/replay/steps.h"
+#include "shim/replay/program_run.h"
 
 #include <cstring>
 #include <memory>
@@ -13,7 +13,7 @@ namespace grape::replay {
 namespace real = driver::real;
 namespace {
 
-static_assert(kMostValueBytes <= Landing::kBytes, "a value finds room");
+static_assert(kMostValueBytes <= HostBuffer::kBytes, "a value finds room");
 
 // Is all that the stream has done, or as good as? An error is not looked at here: whatever follows meets it as well.
 bool done_within(double patience, CUstream stream) noexcept {
@@ -29,7 +29,7 @@ bool done_within(double patience, CUstream stream) noexcept {
 
 // Does what waits for the stream, in a pause if that takes long.
 template <typename Wait>
-bool Steps::wait_for(CUstream stream, Pause* pause, Wait wait) {
+bool ProgramRun::wait_for(CUstream stream, Pause* pause, Wait wait) {
   const double began = monotonic_seconds();
   const bool paused = pause != nullptr && !done_within(kShortWait, stream) && pause->begin();
   const bool good = wait();
@@ -44,7 +44,7 @@ bool put_host_data(const program::Program& program, std::uint64_t address, CUstr
 }
 
 // What is the same each time.
-bool Steps::lay_out(const program::Program& program, refusal::Refusal& error) {
+bool ProgramRun::lay_out(const program::Program& program, refusal::Refusal& error) {
   std::vector<Part> parts;
   for (const program::Segment& segment : program::segments(program)) {
     Part part;
@@ -73,7 +73,7 @@ bool Steps::lay_out(const program::Program& program, refusal::Refusal& error) {
   return true;
 }
 
-bool Steps::bind(Part& part, refusal::Refusal& error) {
+bool ProgramRun::bind(Part& part, refusal::Refusal& error) {
   if (part.segment.count != 0) {
     part.exec = pool_->take(*program_, part.segment, *plan_, bindings_, error);
     if (part.exec == nullptr) return false;
@@ -83,7 +83,7 @@ bool Steps::bind(Part& part, refusal::Refusal& error) {
   return true;
 }
 
-bool Steps::prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
+bool ProgramRun::prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                     const program::Bindings& bindings, refusal::Refusal& error) {
   pool_ = &pool;
   program_ = &program;
@@ -98,7 +98,7 @@ bool Steps::prepare(ExecPool& pool, const store::KeptProgram& program, const pro
   return parts_.empty() || bind(parts_.front(), error);
 }
 
-void Steps::prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
+void ProgramRun::prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                         const program::Bindings& bindings) {
   refusal::Refusal error;
   bool good = prepare(pool, program, plan, bindings, error);
@@ -108,7 +108,7 @@ void Steps::prepare_all(ExecPool& pool, const store::KeptProgram& program, const
   }
 }
 
-bool Steps::wait_for_streams(Pause* pause) {
+bool ProgramRun::wait_for_streams(Pause* pause) {
   for (const std::uint64_t waited : program_->head().waited_streams) {
     auto* stream = reinterpret_cast<CUstream>(waited);
     const auto wait = [&] { return real::call_cuStreamSynchronize(stream) == CUDA_SUCCESS; };
@@ -117,35 +117,35 @@ bool Steps::wait_for_streams(Pause* pause) {
   return true;
 }
 
-bool Steps::copy(const Part& part, const Landing& landing, CUstream stream) noexcept {
+bool ProgramRun::copy(const Part& part, const HostBuffer& landing, CUstream stream) noexcept {
   return real::call_cuMemcpyDtoHAsync_v2(landing.data(), part.source, part.bytes, stream) == CUDA_SUCCESS;
 }
 
 // The value behind a part that was launched, while the next one is bound. A copy that waits comes after our own wait,
 // which others may use.
-Steps::Ran Steps::read(std::size_t index, CUstream stream, Pause* pause, refusal::Refusal& error) {
+ProgramRun::Result ProgramRun::read(std::size_t index, CUstream stream, Pause* pause, refusal::Refusal& error) {
   const Part& part = parts_[index];
   auto* wait = real::get_cuStreamSynchronize();
-  std::shared_ptr<Landing> landing = part.exec != nullptr ? part.exec->value() : nullptr;
+  std::shared_ptr<HostBuffer> landing = part.exec != nullptr ? part.exec->value() : nullptr;
   const bool copied = landing != nullptr;  // by the graph
-  if (!copied) landing = std::make_shared<Landing>();
-  if (landing->data() == nullptr || wait == nullptr) return Ran::kFailed;
+  if (!copied) landing = std::make_shared<HostBuffer>();
+  if (landing->data() == nullptr || wait == nullptr) return Result::kFailed;
   const bool copy_waits = !copied && landing->waits();
-  if (!copied && !copy_waits && !copy(part, *landing, stream)) return Ran::kFailed;
+  if (!copied && !copy_waits && !copy(part, *landing, stream)) return Result::kFailed;
   const bool bound = index + 1 == parts_.size() || bind(parts_[index + 1], error);
   // Also where that failed: a copy may be under way.
   const bool good = wait_for(
       stream, pause, [&] { return (!copy_waits || copy(part, *landing, stream)) && wait(stream) == CUDA_SUCCESS; });
   if (!good) {
     landing->abandon();
-    return Ran::kFailed;
+    return Result::kFailed;
   }
-  if (std::memcmp(landing->data(), part.value.data(), part.bytes) != 0) return Ran::kOtherValue;
-  if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;
-  return bound ? Ran::kDone : Ran::kFailed;
+  if (std::memcmp(landing->data(), part.value.data(), part.bytes) != 0) return Result::kOtherValue;
+  if (pause != nullptr && !pause->unchanged()) return Result::kChanged;
+  return bound ? Result::kDone : Result::kFailed;
 }
 
-bool Steps::wait_for_events(CUstream stream) const noexcept {
+bool ProgramRun::wait_for_events(CUstream stream) const noexcept {
   for (const program::LiveHandle& event : program_->head().waited_events) {
     if (!LiveBlocks::instance().alive(event.handle, event.serial) ||
         real::call_cuStreamWaitEvent(stream, reinterpret_cast<CUevent>(event.handle), 0) != CUDA_SUCCESS) {
@@ -157,7 +157,7 @@ bool Steps::wait_for_events(CUstream stream) const noexcept {
 
 // One that cannot be recorded has its last record, and who waits for that must find the work done. For one that is gone
 // nobody waits.
-bool Steps::record_events(CUstream stream) const noexcept {
+bool ProgramRun::record_events(CUstream stream) const noexcept {
   bool good = true;
   for (const program::LiveHandle& event : program_->head().recorded_events) {
     if (!LiveBlocks::instance().alive(event.handle, event.serial)) continue;
@@ -166,26 +166,26 @@ bool Steps::record_events(CUstream stream) const noexcept {
   return good || real::call_cuStreamSynchronize(stream) == CUDA_SUCCESS;
 }
 
-Steps::Ran Steps::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {
+ProgramRun::Result ProgramRun::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {
   refusal::Refusal error;
   waited_ = 0;
-  if (!wait_for_streams(pause)) return Ran::kFailed;
-  if (pause != nullptr && !pause->unchanged()) return Ran::kChanged;
-  if (!wait_for_events(stream)) return Ran::kFailed;
+  if (!wait_for_streams(pause)) return Result::kFailed;
+  if (pause != nullptr && !pause->unchanged()) return Result::kChanged;
+  if (!wait_for_events(stream)) return Result::kFailed;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     if (part.exec != nullptr) {
-      if (part.exec->launch(stream, others) != CUDA_SUCCESS) return Ran::kFailed;
+      if (part.exec->launch(stream, others) != CUDA_SUCCESS) return Result::kFailed;
       launched_ = true;
     }
     if (part.read) {
-      const Ran ran = read(i, stream, pause, error);
-      if (ran != Ran::kDone) return ran;
+      const Result ran = read(i, stream, pause, error);
+      if (ran != Result::kDone) return ran;
     } else if (i + 1 != parts_.size() && !bind(parts_[i + 1], error)) {
-      return Ran::kFailed;
+      return Result::kFailed;
     }
   }
-  return record_events(stream) ? Ran::kDone : Ran::kFailed;
+  return record_events(stream) ? Result::kDone : Result::kFailed;
 }
 
 }  // namespace grape::replay

@@ -1,11 +1,11 @@
-#include "python_hooks/effects/outcome.h"
+#include "python_hooks/effects/call_outcome.h"
 
 #include <algorithm>
 #include <new>
 
 #include "python_hooks/effects/describe.h"
 #include "python_hooks/effects/effects.h"
-#include "python_hooks/effects/outcome_state.h"
+#include "python_hooks/effects/call_outcome_state.h"
 #include "python_hooks/walk/instance.h"
 
 namespace grape::python::state {
@@ -22,10 +22,10 @@ void fetch_items(const std::vector<Item>& items) noexcept {
 
 }  // namespace
 
-Outcome::Outcome() = default;
-Outcome::~Outcome() = default;
+CallOutcome::CallOutcome() = default;
+CallOutcome::~CallOutcome() = default;
 
-std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, const Before& before,
+std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const Walk& arguments, const ArgumentSnapshot& before,
                                         ModuleGuard& module, refusal::Refusal& refusal, bool* autograd) noexcept {
   try {
     const KeepException keep;
@@ -35,14 +35,14 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
       refusal = refusal::make(refusal::changed_module, module.change());
       return nullptr;
     }
-    const BeforeState& then = *before.state_;
+    const ArgumentSnapshotState& then = *before.state_;
     if (arguments.objects().size() != then.objects.size()) {
       refusal = refusal::make(refusal::walked_anew);
       return nullptr;
     }
-    std::unique_ptr<Outcome> outcome(new Outcome);
-    outcome->state_ = std::make_unique<OutcomeState>();
-    OutcomeState& state = *outcome->state_;
+    std::unique_ptr<CallOutcome> outcome(new CallOutcome);
+    outcome->state_ = std::make_unique<CallOutcomeState>();
+    CallOutcomeState& state = *outcome->state_;
     state.argument_objects = then.objects.size();
     Describer describer(then, module.objects(), state, refusal);
     EffectFinder effects(then, describer, state, refusal);
@@ -60,7 +60,7 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
   }
 }
 
-bool Outcome::same_as(const Outcome& other, refusal::Refusal& difference) const noexcept {
+bool CallOutcome::same_as(const CallOutcome& other, refusal::Refusal& difference) const noexcept {
   try {
     const KeepException keep;
     difference = outcome_difference(*state_, *other.state_);
@@ -70,27 +70,27 @@ bool Outcome::same_as(const Outcome& other, refusal::Refusal& difference) const 
   }
 }
 
-const std::vector<MadeTensor>& Outcome::made() const noexcept { return state_->made; }
+const std::vector<MadeTensor>& CallOutcome::made() const noexcept { return state_->made; }
 
-const std::vector<StorageExtent>& Outcome::written() const noexcept { return state_->written; }
+const std::vector<StorageExtent>& CallOutcome::written() const noexcept { return state_->written; }
 
-bool Outcome::lets_go() const noexcept { return !state_->dropped.empty(); }
+bool CallOutcome::lets_go() const noexcept { return !state_->dropped.empty(); }
 
-bool Outcome::end_is_seen(const Walk& arguments) const noexcept {
+bool CallOutcome::end_is_seen(const Walk& arguments) const noexcept {
   return std::any_of(state_->dropped.begin(), state_->dropped.end(),
                      [&](std::uint32_t place) { return weakly_held(arguments.objects()[place]); });
 }
 
-bool Outcome::fits(const Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
+bool CallOutcome::fits(const Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
 
-void Outcome::fetch() const noexcept {
+void CallOutcome::fetch() const noexcept {
   fetch_items(state_->nodes);
   fetch_items(state_->links);
   fetch_items(state_->effects);
   fetch_items(state_->made);
 }
 
-Object* Outcome::repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept {
+Object* CallOutcome::repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept {
   return repeat_outcome(*state_, tensors, arguments, replaced);
 }
 

@@ -1,4 +1,4 @@
-#include "python_hooks/proof/earlier.h"
+#include "python_hooks/proof/cached_evidence.h"
 
 #include <utility>
 
@@ -34,13 +34,13 @@ bool copied(const Observation& observation, const grape::replay::Shadow& shadow)
 }
 
 // Could what an earlier process knows serve as the other observed run? Null: it could; else why not.
-const char* against_earlier(const Observation& observation, const Seen& seen) {
-  if (!seen.shadowed) return "memory could not be copied before it";
+const char* against_cached(const Observation& observation, const ObservedCall& observed) {
+  if (!observed.shadowed) return "memory could not be copied before it";
   if (!observation.writes_known) return "its code names a tensor that it did not name before";
   if (!observation.draws.empty()) return "it draws random numbers on the host";
   // They may have been at work as memory was copied.
   if (!observation.others.empty() || !joins(observation)) return "it works on several streams";
-  return copied(observation, seen.shadow) ? nullptr : "it reaches memory that was not known before it";
+  return copied(observation, observed.shadow) ? nullptr : "it reaches memory that was not known before it";
 }
 
 // Is it the program that an earlier process proved for this call? Then `noise` is what differs nevertheless, and the
@@ -63,53 +63,53 @@ bool same_as_earlier(const cache::Call& name, const Observation& observation, pr
 
 }  // namespace
 
-bool known_earlier(const Region& region, const Signature& signature) {
+bool known_in_cache(const Region& region, const Signature& signature) {
   const CachedProofs* proofs = CachedProofs::in_use();
   return proofs != nullptr && proofs->knows(region, signature.name);
 }
 
 const cache::Call& name_of(const Region& region, const Signature& signature, const Observation& observation,
-                           Seen& seen) {
-  if (!seen.name.region.empty()) return seen.name;
-  seen.name.region = region.name;
-  seen.name.code = identify(seen.code.digest(), observation);
-  if (seen.name.code != cache::Digest()) seen.name.signature = signature.name;  // without one it is no call
-  return seen.name;
+                           ObservedCall& observed) {
+  if (!observed.name.region.empty()) return observed.name;
+  observed.name.region = region.name;
+  observed.name.code = identify(observed.code.digest(), observation);
+  if (observed.name.code != cache::Digest()) observed.name.signature = signature.name;  // without one it is no call
+  return observed.name;
 }
 
-std::unique_ptr<Proven> prove_by_earlier(Region& region, const Signature& signature, const Call& call,
-                                         Observation& observation, std::unique_ptr<Trial>& trial, Seen& seen) {
-  if (!known_earlier(region, signature)) return nullptr;
+std::unique_ptr<Proven> prove_by_cache(Region& region, const Signature& signature, const Call& call,
+                                         Observation& observation, std::unique_ptr<PaddingTrial>& trial, ObservedCall& observed) {
+  if (!known_in_cache(region, signature)) return nullptr;
   std::string why;
   program::ForeignNoise noise;
-  const bool same = same_as_earlier(name_of(region, signature, observation, seen), observation, noise, why);
-  const char* const against = same ? against_earlier(observation, seen) : why.c_str();
+  const bool same = same_as_earlier(name_of(region, signature, observation, observed), observation, noise, why);
+  const char* const against = same ? against_cached(observation, observed) : why.c_str();
   if (against != nullptr) {
     log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), against);
     return nullptr;
   }
-  seen.refusal = {};
-  trial = std::make_unique<Trial>();
+  observed.refusal = {};
+  trial = std::make_unique<PaddingTrial>();
   trial->noise = noise.replaced;
   trial->foreign = std::move(noise);
-  auto proven = prove(region, call, *trial, observation, seen);
-  if (seen.differed) CachedProofs::in_use()->refute(seen.name);
-  if (proven != nullptr) CachedProofs::in_use()->note_use(seen.name);
+  auto proven = prove(region, call, *trial, observation, observed);
+  if (observed.differed) CachedProofs::in_use()->refute(observed.name);
+  if (proven != nullptr) CachedProofs::in_use()->note_use(observed.name);
   return proven;
 }
 
-void note_earlier(const Region& region, const Signature& signature, const Observation& observation, Seen& seen) {
-  if (!known_earlier(region, signature)) return;
+void note_cached(const Region& region, const Signature& signature, const Observation& observation, ObservedCall& observed) {
+  if (!known_in_cache(region, signature)) return;
   program::ForeignNoise noise;
   std::string ignored;
-  same_as_earlier(name_of(region, signature, observation, seen), observation, noise, ignored);
+  same_as_earlier(name_of(region, signature, observation, observed), observation, noise, ignored);
 }
 
-bool proven_earlier(const Region& region, Signature& signature, const Call& call) {
+bool proven_in_cache(const Region& region, Signature& signature, const Call& call) {
   CachedProofs* proofs = CachedProofs::instance();
   if (proofs != nullptr && !signature.named) signature.name = proofs->name(region, call);
   signature.named = true;
-  return known_earlier(region, signature);
+  return known_in_cache(region, signature);
 }
 
 }  // namespace grape::python::replay

@@ -1,5 +1,5 @@
 // Programs in parts on the simulated driver: graphs, reads by the host, and pauses while it waits.
-#include "shim/replay/steps.h"
+#include "shim/replay/program_run.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "shim/device/own_kernels.h"
-#include "shim/graphs/landing.h"
+#include "shim/graphs/host_buffer.h"
 #include "shim/graphs/upload_ahead.h"
 #include "tests/shim/graphs/program_builder.h"
 #include "tests/simcuda/fixture.h"
@@ -46,7 +46,7 @@ class StepsTest : public simcuda_test::Driver {
 // A program, and what its runs need.
 struct Prepared {
   explicit Prepared(ProgramBuilder what) : builder(std::move(what)) {}
-  bool prepare(Steps& steps, CUdeviceptr p) {
+  bool prepare(ProgramRun& steps, CUdeviceptr p) {
     Bindings bindings;
     bindings.outputs = {p};
     return steps.prepare(pool, builder.kept(), plan, bindings, error);
@@ -60,12 +60,12 @@ struct Prepared {
 
 TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
   Prepared one{stepped(12)};
-  Steps steps;
+  ProgramRun steps;
   const CUstream s = stream();
   for (int i = 0; i < 2; ++i) {  // the second time with other memory
     const CUdeviceptr p = number(5);
     ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
-    EXPECT_EQ(steps.run(s, {}), Steps::Ran::kDone);
+    EXPECT_EQ(steps.run(s, {}), ProgramRun::Result::kDone);
     ASSERT_CU(cuStreamSynchronize(s));
     EXPECT_EQ(read<std::uint64_t>(p), 123u);
   }
@@ -84,11 +84,11 @@ TEST_F(StepsTest, AValueThatTheGraphCannotBringIsCopied) {
   for (const auto& fault : faults) {
     note_context_gone();  // so that memory is mapped anew
     Prepared one{stepped(12)};
-    Steps steps;
+    ProgramRun steps;
     const CUdeviceptr p = number(5);
     ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_NOT_SUPPORTED), 0);
     ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
-    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone) << fault.symbol;
+    EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone) << fault.symbol;
     ASSERT_CU(cuCtxSynchronize());
     EXPECT_EQ(read<std::uint64_t>(p), 123u) << fault.symbol;
     EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u) << fault.symbol;
@@ -102,10 +102,10 @@ TEST_F(StepsTest, WhatCannotBeMappedIsAskedForOnce) {
   ASSERT_EQ(simcuda_set_fault("cuMemHostGetDevicePointer_v2", 1, CUDA_ERROR_NOT_SUPPORTED), 0);
   for (int i = 0; i < 3; ++i) {
     Prepared one{stepped(12)};
-    Steps steps;
+    ProgramRun steps;
     const CUdeviceptr p = number(5);
     ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
-    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+    EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
   }
   EXPECT_EQ(simcuda_calls("cuMemHostRegister_v2"), 1u);
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 3u);
@@ -118,10 +118,10 @@ TEST_F(StepsTest, MemoryThatAContextMappedIsNotUsedOnceOneIsGone) {
   const auto registrations = [&] {
     simcuda_reset();
     Prepared one{stepped(12)};
-    Steps steps;
+    ProgramRun steps;
     const CUdeviceptr p = number(5);
     EXPECT_TRUE(one.prepare(steps, p)) << one.error.text;
-    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+    EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
     EXPECT_CU(cuCtxSynchronize());
     return simcuda_calls("cuMemHostRegister_v2");
   };
@@ -142,18 +142,18 @@ TEST_F(StepsTest, AValueThatTheProgramDidNotMakeIsCopied) {
   builder.read(argument.at(0), 8, {7});
   builder.kernel(mix, {p.at(0), ProgramBuilder::plain(10), ProgramBuilder::plain(9)});
   Prepared one{builder};
-  Steps steps;
+  ProgramRun steps;
   Bindings bindings;
   bindings.outputs = {number(5)};
   bindings.inputs = {number(7)};
   ASSERT_TRUE(steps.prepare(one.pool, one.builder.kept(), one.plan, bindings, one.error)) << one.error.text;
-  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(bindings.outputs[0]), 19u);
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u);
   ASSERT_TRUE(steps.prepare(one.pool, one.builder.kept(), one.plan, bindings, one.error)) << one.error.text;
   ASSERT_EQ(simcuda_set_fault("cuMemcpyDtoHAsync_v2", 1, CUDA_ERROR_LAUNCH_FAILED), 0);
-  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed);
+  EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kFailed);
   EXPECT_TRUE(steps.launched());
 }
 
@@ -169,10 +169,10 @@ TEST_F(StepsTest, AValueIsReadBehindAllBranches) {
   builder.read(p.at(0), 16, {4, 6});
   builder.kernel(mix, {p.at(0), ProgramBuilder::plain(10), ProgramBuilder::plain(2)});
   Prepared one{builder};
-  Steps steps;
+  ProgramRun steps;
   const CUdeviceptr memory = floats(4);
   ASSERT_TRUE(one.prepare(steps, memory)) << one.error.text;
-  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(memory), 42u);
 }
@@ -180,7 +180,7 @@ TEST_F(StepsTest, AValueIsReadBehindAllBranches) {
 // Nor behind the read, while the device works.
 TEST_F(StepsTest, WhatWasSetAheadIsNotSetAgain) {
   Prepared one{stepped(12)};
-  Steps steps;
+  ProgramRun steps;
   const auto nodes_set = [] { return simcuda_calls("cuGraphExecKernelNodeSetParams_v2"); };
   for (const CUdeviceptr p : {number(5), number(5), number(5)}) {
     Bindings bindings;
@@ -188,7 +188,7 @@ TEST_F(StepsTest, WhatWasSetAheadIsNotSetAgain) {
     steps.prepare_all(one.pool, one.builder.kept(), one.plan, bindings);
     const std::uint64_t before = nodes_set();
     ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
-    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+    EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
     EXPECT_EQ(nodes_set(), before);
     ASSERT_CU(cuCtxSynchronize());
     EXPECT_EQ(read<std::uint64_t>(p), 123u);
@@ -199,7 +199,7 @@ TEST_F(StepsTest, WhatWasSetAheadIsNotSetAgain) {
 // What was set ahead is sent to the device ahead, and nothing is sent that is there already.
 TEST_F(StepsTest, WhatIsPreparedAheadIsUploadedAhead) {
   Prepared one{stepped(12)};
-  Steps steps;
+  ProgramRun steps;
   const CUstream s = stream();
   const CUdeviceptr p[] = {number(5), number(5)};
   const auto ahead = [&](CUdeviceptr at) {
@@ -212,7 +212,7 @@ TEST_F(StepsTest, WhatIsPreparedAheadIsUploadedAhead) {
   const auto run = [&](CUdeviceptr at) {
     ASSERT_CU(cuMemsetD8(at, 0, 8));
     ASSERT_TRUE(one.prepare(steps, at)) << one.error.text;
-    EXPECT_EQ(steps.run(s, {}), Steps::Ran::kDone);
+    EXPECT_EQ(steps.run(s, {}), ProgramRun::Result::kDone);
     ASSERT_CU(cuStreamSynchronize(s));
     EXPECT_EQ(read<std::uint64_t>(at), 123u);
   };
@@ -236,10 +236,10 @@ TEST_F(StepsTest, WhatIsPreparedAheadIsUploadedAhead) {
 
 TEST_F(StepsTest, StopWhereTheHostWouldReadSomethingElse) {
   Prepared one{stepped(13)};
-  Steps steps;
+  ProgramRun steps;
   const CUdeviceptr p = number(5);
   ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
-  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kOtherValue);
+  EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kOtherValue);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "what comes behind the read was not launched";
 }
@@ -261,13 +261,13 @@ TEST_F(StepsTest, PauseWhereTheDeviceTakesLong) {
   Prepared one{stepped(12)};
   const CUstream s = stream();
   for (const bool possible : {true, false}) {
-    Steps steps;
+    ProgramRun steps;
     RecordedPause pause;
     pause.possible = possible;
     const CUdeviceptr p = number(5);
     ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
     ASSERT_CU(launch("_Z5delayj", s, 100'000u));
-    EXPECT_EQ(steps.run(s, {}, &pause), Steps::Ran::kDone);
+    EXPECT_EQ(steps.run(s, {}, &pause), ProgramRun::Result::kDone);
     EXPECT_EQ(pause.begun, 1);
     EXPECT_EQ(pause.ended, possible ? 1 : 0);
     ASSERT_CU(cuStreamSynchronize(s));
@@ -277,14 +277,14 @@ TEST_F(StepsTest, PauseWhereTheDeviceTakesLong) {
 
 TEST_F(StepsTest, StopWhereSomethingChangedInAPause) {
   Prepared one{stepped(12)};
-  Steps steps;
+  ProgramRun steps;
   RecordedPause pause;
   pause.same = false;
   const CUstream s = stream();
   const CUdeviceptr p = number(5);
   ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
   ASSERT_CU(launch("_Z5delayj", s, 100'000u));
-  EXPECT_EQ(steps.run(s, {}, &pause), Steps::Ran::kChanged);
+  EXPECT_EQ(steps.run(s, {}, &pause), ProgramRun::Result::kChanged);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "what comes behind the read was not launched";
 }
@@ -292,32 +292,32 @@ TEST_F(StepsTest, StopWhereSomethingChangedInAPause) {
 // The second graph is bound while the first is at work: what fails there is behind the read, and nothing of it ran.
 TEST_F(StepsTest, APartThatCannotBeBoundIsAFailure) {
   Prepared one{stepped(12)};
-  Steps steps;
+  ProgramRun steps;
   const CUdeviceptr p = number(5);
   ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
   ASSERT_EQ(simcuda_set_fault("cuGraphInstantiateWithFlags", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
-  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed);
+  EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kFailed);
   EXPECT_EQ(read<std::uint64_t>(p), 12u) << "all that was launched is done";
   simcuda_reset();
   ASSERT_TRUE(one.prepare(steps, p)) << one.error.text;
-  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
   ASSERT_CU(cuCtxSynchronize());
   EXPECT_EQ(read<std::uint64_t>(p), 123u);
 }
 
 TEST_F(StepsTest, ADriverInTroubleIsAFailure) {
   Prepared one{stepped(12)};
-  Steps steps;
+  ProgramRun steps;
   for (const char* symbol : {"cuGraphLaunch", "cuStreamSynchronize"}) {
     ASSERT_TRUE(one.prepare(steps, number(5))) << one.error.text;
     ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
-    EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kFailed) << symbol;
+    EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kFailed) << symbol;
     EXPECT_EQ(steps.launched(), std::string(symbol) != "cuGraphLaunch") << symbol;
     simcuda_reset();
   }
   // A value that nobody waited for may still come: its place is not looked at again.
   ASSERT_TRUE(one.prepare(steps, number(5))) << one.error.text;
-  EXPECT_EQ(steps.run(nullptr, {}), Steps::Ran::kDone);
+  EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u);
 }
 

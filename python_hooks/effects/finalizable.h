@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "python_hooks/effects/before_state.h"
+#include "python_hooks/effects/argument_snapshot_state.h"
 
 namespace grape::python::state {
 
@@ -13,7 +13,7 @@ namespace grape::python::state {
 // long as the program does: classes, enumerations' members, functions. Throws std::bad_alloc.
 bool end_is_seen(Object* object);
 
-// Lets go of all that is fleeting; `seen`: for each object what end_is_seen() said. False: `refusal`.
-bool let_go_of_fleeting(BeforeState& state, const std::vector<bool>& seen, refusal::Refusal& refusal);
+// Lets go of all that is finalizable; `seen`: for each object what end_is_seen() said. False: `refusal`.
+bool let_go_of_finalizable(ArgumentSnapshotState& state, const std::vector<bool>& seen, refusal::Refusal& refusal);
 
 }  // namespace grape::python::state

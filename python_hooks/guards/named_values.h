@@ -16,16 +16,16 @@ namespace grape::python::state {
 // is made in C, are taken for what they are called; not so what hands out one thing after the other, or bare memory.
 bool is_data(Object* value);  // throws std::bad_alloc
 
-class WatchedNames {
+class NamedValues {
  public:
   // `users`: the values count by what they hold; else each is the same as long as it is the same object, or an equal
   // plain value, and if it is data of a `module`'s, refers to the same objects. Keeps `dict` alive.
-  WatchedNames(Object* dict, bool users, std::string owner, bool module);
-  ~WatchedNames();
-  WatchedNames(WatchedNames&& other) noexcept;
-  WatchedNames& operator=(WatchedNames&&) = delete;
-  WatchedNames(const WatchedNames&) = delete;
-  WatchedNames& operator=(const WatchedNames&) = delete;
+  NamedValues(Object* dict, bool users, std::string owner, bool module);
+  ~NamedValues();
+  NamedValues(NamedValues&& other) noexcept;
+  NamedValues& operator=(NamedValues&&) = delete;
+  NamedValues(const NamedValues&) = delete;
+  NamedValues& operator=(const NamedValues&) = delete;
 
   // The value that the name has now, borrowed; null: none. `set_by_code`: the observed code may set it, so another
   // object is another value, even an equal one. Adding a name again does no harm.

@@ -1,7 +1,7 @@
 // Does what a call did, without the call: on the way of every replayed call.
 #include <algorithm>
 
-#include "python_hooks/effects/outcome_state.h"
+#include "python_hooks/effects/call_outcome_state.h"
 
 namespace grape::python::state {
 namespace {
@@ -19,7 +19,7 @@ void exchange_slot(Object* object, std::size_t offset, Object* value) noexcept {
 
 class Repeat {
  public:
-  Repeat(const OutcomeState& state, Object* const* tensors, const Walk& arguments, References& replaced) noexcept
+  Repeat(const CallOutcomeState& state, Object* const* tensors, const Walk& arguments, References& replaced) noexcept
       : state_(state), tensors_(tensors), arguments_(arguments), old_(replaced) {}
 
   // A new reference; null: nothing was changed.
@@ -250,7 +250,7 @@ class Repeat {
     return true;
   }
 
-  const OutcomeState& state_;
+  const CallOutcomeState& state_;
   Object* const* tensors_;
   const Walk& arguments_;
   References values_, targets_, views_;
@@ -286,7 +286,7 @@ bool faces_fit(const std::vector<Face>& faces, const Walk& arguments) noexcept {
 
 }  // namespace
 
-bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept {
+bool outcome_fits(const CallOutcomeState& state, const Walk& arguments) noexcept {
   if (arguments.objects().size() != state.argument_objects) return false;
   for (const Effect& effect : state.effects) {
     if (type_of(arguments.objects()[effect.place]) != effect.type.get()) return false;
@@ -296,7 +296,7 @@ bool outcome_fits(const OutcomeState& state, const Walk& arguments) noexcept {
                      [&](const View& view) { return view_fits(view, arguments); });
 }
 
-Object* repeat_outcome(const OutcomeState& state, Object* const* tensors, const Walk& arguments,
+Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, const Walk& arguments,
                        References& replaced) noexcept {
   if (!outcome_fits(state, arguments)) return nullptr;
   Object* result = nullptr;

@@ -15,28 +15,28 @@
 
 namespace grape::python::state {
 
-struct BeforeState;
-struct OutcomeState;
+struct ArgumentSnapshotState;
+struct CallOutcomeState;
 
 // The arguments' mutable objects before the call: shallow copies of their attributes and items. Holds what is in them,
 // but no tensor, nor what ends with a finalizer or is weakly referred to: these are watched by weak references, so that
 // they end when they would without Grape. Of tensors the memory is held: what the call makes is not to come to lie
 // there, where a proof finds its input. And the versions of all tensors, the module's too.
-class Before {
+class ArgumentSnapshot {
  public:
   // `arguments`: the walk of the call's arguments, just taken. `module` holds. `lasting`: one of them that does not end
   // before the call does, whoever would see that (the module that it is a call of); null: none is known to.
-  static std::unique_ptr<Before> take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
+  static std::unique_ptr<ArgumentSnapshot> take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
                                       refusal::Refusal& refusal) noexcept;
-  ~Before();
+  ~ArgumentSnapshot();
 
   // Is it the version of a tensor of the arguments or the module?
   bool knows(const VersionCounter* counter) const noexcept;
 
  private:
-  friend class Outcome;
-  Before();
-  std::unique_ptr<BeforeState> state_;
+  friend class CallOutcome;
+  ArgumentSnapshot();
+  std::unique_ptr<ArgumentSnapshotState> state_;
 };
 
 struct TensorForm {
@@ -58,7 +58,7 @@ struct MadeTensor : TensorForm {
   static constexpr std::int32_t kNoView = -1;
 };
 
-class Outcome {
+class CallOutcome {
  public:
   // After the call returned `result`, to which the caller holds the one reference that a call returns. Compares
   // arguments with `before`. Null: refused; `refusal` says what the call did that cannot be repeated, and where
@@ -77,14 +77,14 @@ class Outcome {
   // referred to from elsewhere, since repeating would make a second one; whatever else changed.
   //
   // `autograd`, if not null: it was refused since autograd is at work, and may not be under torch.no_grad().
-  static std::unique_ptr<Outcome> learn(Object* result, const Walk& arguments, const Before& before,
+  static std::unique_ptr<CallOutcome> learn(Object* result, const Walk& arguments, const ArgumentSnapshot& before,
                                         ModuleGuard& module, refusal::Refusal& refusal,
                                         bool* autograd = nullptr) noexcept;
-  ~Outcome();
+  ~CallOutcome();
 
   // Two observed calls of one signature must have done the same: structure, places, shapes, plain values. False
   // without a difference: no memory.
-  bool same_as(const Outcome& other, refusal::Refusal& difference) const noexcept;
+  bool same_as(const CallOutcome& other, refusal::Refusal& difference) const noexcept;
 
   // The same of calls in different processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;
@@ -116,8 +116,8 @@ class Outcome {
   Object* repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept;
 
  private:
-  Outcome();
-  std::unique_ptr<OutcomeState> state_;
+  CallOutcome();
+  std::unique_ptr<CallOutcomeState> state_;
 };
 
 }  // namespace grape::python::state

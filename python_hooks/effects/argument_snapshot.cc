@@ -4,15 +4,15 @@
 #include <functional>
 #include <new>
 
-#include "python_hooks/effects/before_state.h"
-#include "python_hooks/effects/fleeting.h"
+#include "python_hooks/effects/argument_snapshot_state.h"
+#include "python_hooks/effects/finalizable.h"
 
 namespace grape::python::state {
 namespace {
 
 class Taker {
  public:
-  Taker(BeforeState& state, Object* lasting, refusal::Refusal& refusal)
+  Taker(ArgumentSnapshotState& state, Object* lasting, refusal::Refusal& refusal)
       : state_(state), lasting_(lasting), refusal_(refusal) {}
 
   bool take(const std::vector<Object*>& objects) {
@@ -26,12 +26,12 @@ class Taker {
     for (std::uint32_t i = 0; i < objects.size(); ++i) {
       if (!take_object(i)) return false;
     }
-    return let_go_of_fleeting(state_, ends_seen, refusal_);
+    return let_go_of_finalizable(state_, ends_seen, refusal_);
   }
 
  private:
   bool take_object(std::uint32_t place) {
-    ObjectBefore& known = state_.objects[place];
+    ObjectSnapshot& known = state_.objects[place];
     Object* const type = type_of(known.object);
     known.type = Strong(type);
     if (is_tensor_or_subclass(known.object)) return take_tensor(place);
@@ -48,11 +48,11 @@ class Taker {
   }
 
   bool take_tensor(std::uint32_t place) {
-    ObjectBefore& known = state_.objects[place];
+    ObjectSnapshot& known = state_.objects[place];
     known.kept = Kept::kTensor;
     known.tensor = static_cast<std::uint32_t>(state_.tensors.size());
     state_.tensors.emplace_back();
-    TensorBefore& tensor = state_.tensors.back();
+    TensorSnapshot& tensor = state_.tensors.back();
     const Reference watch(g_api.PyWeakref_NewRef(known.object, nullptr));
     if (!watch || !view_tensor(known.object, tensor.view)) return refuse(refusal::tensor_not_understood, place);
     tensor.watch = Strong(watch.get());
@@ -75,47 +75,47 @@ class Taker {
     state_.objects[place].kept = Kept::kClass;
     std::vector<Item> definitions;
     definitions_of(state_.objects[place].object, definitions);
-    keep(&ObjectBefore::items, place, definitions, [&](std::size_t i) { return attribute_label(definitions[i].key); });
+    keep(&ObjectSnapshot::items, place, definitions, [&](std::size_t i) { return attribute_label(definitions[i].key); });
     return true;
   }
 
   void take_slots(std::uint32_t place) {
-    const ObjectBefore& known = state_.objects[place];
+    const ObjectSnapshot& known = state_.objects[place];
     std::vector<Item> slots;
     for (const TypeInfo::Slot& slot : known.slot_places) slots.push_back({nullptr, slot_at(known.object, slot.offset)});
-    keep(&ObjectBefore::slots, place, slots,
+    keep(&ObjectSnapshot::slots, place, slots,
          [&](std::size_t i) { return "." + std::string(known.slot_places[i].name); });
   }
 
   bool take_attributes(std::uint32_t place) {
-    ObjectBefore& known = state_.objects[place];
+    ObjectSnapshot& known = state_.objects[place];
     std::vector<Item> entries;
     if (!read_attributes(known.object, entries)) return refuse(refusal::odd_dict, place);
     if (known.kept == Kept::kInstance) {
       known.dict.value = instance_dict(known.object);
       known.dict.held = Strong(known.dict.value);
     }
-    keep(&ObjectBefore::attributes, place, entries, [&](std::size_t i) { return attribute_label(entries[i].key); });
+    keep(&ObjectSnapshot::attributes, place, entries, [&](std::size_t i) { return attribute_label(entries[i].key); });
     return true;
   }
 
   bool take_items(std::uint32_t place) {
-    const ObjectBefore& known = state_.objects[place];
+    const ObjectSnapshot& known = state_.objects[place];
     std::vector<Item> items;
     if (!items_of(known.object, known.shape.kind, items)) return refuse(refusal::items_unreadable, place);
-    keep(&ObjectBefore::items, place, items, [&](std::size_t i) { return item_label(items[i], i); });
+    keep(&ObjectSnapshot::items, place, items, [&](std::size_t i) { return item_label(items[i], i); });
     return true;
   }
 
   bool take_referents(std::uint32_t place) {
     std::vector<Item> referents;
     if (!referents_of(state_.objects[place].object, referents)) return refuse(refusal::referents_unknown, place);
-    keep(&ObjectBefore::items, place, referents, [](std::size_t) { return std::string("'s own object"); });
+    keep(&ObjectSnapshot::items, place, referents, [](std::size_t) { return std::string("'s own object"); });
     return true;
   }
 
   template <typename Label>
-  void keep(std::vector<Entry> ObjectBefore::*into, std::uint32_t place, const std::vector<Item>& items,
+  void keep(std::vector<Entry> ObjectSnapshot::*into, std::uint32_t place, const std::vector<Item>& items,
             const Label& label) {
     std::vector<Entry>& entries = state_.objects[place].*into;
     entries.reserve(items.size());
@@ -148,7 +148,7 @@ class Taker {
     }
     const auto found = state_.places.find(value);
     if (found == state_.places.end() || found->second <= place) return;
-    ObjectBefore& child = state_.objects[found->second];
+    ObjectSnapshot& child = state_.objects[found->second];
     if (child.parent != ~0U) return;
     child.parent = place;
     child.label = label();
@@ -159,7 +159,7 @@ class Taker {
     return false;
   }
 
-  BeforeState& state_;
+  ArgumentSnapshotState& state_;
   Object* const lasting_;
   refusal::Refusal& refusal_;
 };
@@ -170,28 +170,28 @@ std::uint64_t content_of(const TensorView& view) noexcept {
   return is_on_device(view) ? 0 : XXH3_64bits(reinterpret_cast<const void*>(view.data), span_of(view));
 }
 
-std::string BeforeState::path(std::uint32_t place) const {
-  const ObjectBefore& known = objects[place];
+std::string ArgumentSnapshotState::path(std::uint32_t place) const {
+  const ObjectSnapshot& known = objects[place];
   if (known.parent != ~0U) return path(known.parent) + known.label;
   return std::string("argument ") + type::name(known.type.get());
 }
 
-Before::Before() = default;
-Before::~Before() = default;
+ArgumentSnapshot::ArgumentSnapshot() = default;
+ArgumentSnapshot::~ArgumentSnapshot() = default;
 
-bool Before::knows(const VersionCounter* counter) const noexcept {
+bool ArgumentSnapshot::knows(const VersionCounter* counter) const noexcept {
   const auto is_it = [counter](const auto& tensor) { return tensor.counter == counter; };
   return std::any_of(state_->tensors.begin(), state_->tensors.end(), is_it) ||
          std::any_of(state_->module_versions.begin(), state_->module_versions.end(), is_it);
 }
 
-std::unique_ptr<Before> Before::take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
+std::unique_ptr<ArgumentSnapshot> ArgumentSnapshot::take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
                                      refusal::Refusal& refusal) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
-    std::unique_ptr<Before> before(new Before);
-    before->state_ = std::make_unique<BeforeState>();
+    std::unique_ptr<ArgumentSnapshot> before(new ArgumentSnapshot);
+    before->state_ = std::make_unique<ArgumentSnapshotState>();
     take_versions(module.tensors(), before->state_->module_versions);
     Taker taker(*before->state_, lasting, refusal);
     return taker.take(arguments.objects()) ? std::move(before) : nullptr;

@@ -1,4 +1,4 @@
-#include "python_hooks/effects/fleeting.h"
+#include "python_hooks/effects/finalizable.h"
 
 #include <algorithm>
 #include <new>
@@ -11,33 +11,33 @@ namespace {
 
 constexpr int kDeepest = 8;
 
-class Fleeting {
+class Finalizable {
  public:
-  Fleeting(BeforeState& state, refusal::Refusal& refusal) : state_(state), refusal_(refusal) {}
+  Finalizable(ArgumentSnapshotState& state, refusal::Refusal& refusal) : state_(state), refusal_(refusal) {}
 
-  // What refers to a fleeting object is one itself: to hold it would be to hold both.
+  // What refers to a finalizable object is one itself: to hold it would be to hold both.
   void mark(const std::vector<bool>& seen) {
-    for (std::uint32_t i = 0; i < seen.size(); ++i) state_.objects[i].fleeting = seen[i];
+    for (std::uint32_t i = 0; i < seen.size(); ++i) state_.objects[i].finalizable = seen[i];
     for (bool more = true; more;) {
       more = false;
       for (auto known = state_.objects.rbegin(); known != state_.objects.rend();
            ++known) {  // most are met before these
-        if (known->fleeting || known->kept == Kept::kClass || !refers_to_any(*known)) continue;
-        known->fleeting = more = true;
+        if (known->finalizable || known->kept == Kept::kClass || !refers_to_any(*known)) continue;
+        known->finalizable = more = true;
       }
     }
   }
 
   bool let_go() {
     for (std::uint32_t place = 0; place < state_.objects.size(); ++place) {
-      const ObjectBefore& known = state_.objects[place];
-      if (known.fleeting ? !let_go(place) : known.kept == Kept::kClass && !let_go_of_entries(place)) return false;
+      const ObjectSnapshot& known = state_.objects[place];
+      if (known.finalizable ? !let_go(place) : known.kept == Kept::kClass && !let_go_of_entries(place)) return false;
     }
     return true;
   }
 
  private:
-  bool refers_to_any(const ObjectBefore& known) const {
+  bool refers_to_any(const ObjectSnapshot& known) const {
     for (const auto* entries : {&known.attributes, &known.items, &known.slots}) {
       for (const Entry& entry : *entries) {
         if (is_fleeting(entry.value) || is_fleeting(entry.key.get())) return true;
@@ -50,7 +50,7 @@ class Fleeting {
   bool is_fleeting(Object* value, int depth = 0) const {
     if (value == nullptr || is_type(value) || is_plain_value(value)) return false;
     const auto place = state_.places.find(value);
-    if (place != state_.places.end()) return state_.objects[place->second].fleeting;
+    if (place != state_.places.end()) return state_.objects[place->second].finalizable;
     if (depth == kDeepest || is_function(value) || is_exactly(value, g_api.PyModule_Type)) return false;
     std::vector<Item> referents;
     referents_of(value, referents);
@@ -60,7 +60,7 @@ class Fleeting {
   }
 
   bool let_go(std::uint32_t place) {
-    ObjectBefore& known = state_.objects[place];
+    ObjectSnapshot& known = state_.objects[place];
     const bool tensor = known.kept == Kept::kTensor;
     if (!tensor && type::weak_list_offset(type_of(known.object)) != 0) {
       if (!watch(known.object, known.watch)) return false;
@@ -75,7 +75,7 @@ class Fleeting {
   }
 
   bool let_go_of_entries(std::uint32_t place) {
-    ObjectBefore& known = state_.objects[place];
+    ObjectSnapshot& known = state_.objects[place];
     for (auto* entries : {&known.attributes, &known.items, &known.slots}) {
       for (Entry& entry : *entries) {
         if (is_fleeting(entry.key.get())) return refuse(refusal::end_of_key_seen, place);
@@ -86,7 +86,7 @@ class Fleeting {
   }
 
   bool let_go(std::uint32_t place, Entry& entry) {
-    entry.fleeting = true;
+    entry.finalizable = true;
     Object* const value = entry.value;
     if (state_.places.count(value) == 0) {
       if (is_exactly(value, g_api.PyTuple_Type)) {
@@ -123,7 +123,7 @@ class Fleeting {
     return false;
   }
 
-  BeforeState& state_;
+  ArgumentSnapshotState& state_;
   refusal::Refusal& refusal_;
 };
 
@@ -146,14 +146,14 @@ bool end_is_seen(Object* object) {
   return !is(info->kind, kLasting);
 }
 
-bool let_go_of_fleeting(BeforeState& state, const std::vector<bool>& seen, refusal::Refusal& refusal) {
+bool let_go_of_finalizable(ArgumentSnapshotState& state, const std::vector<bool>& seen, refusal::Refusal& refusal) {
   if (std::find(seen.begin(), seen.end(), true) == seen.end()) return true;
-  Fleeting fleeting(state, refusal);
-  fleeting.mark(seen);
-  return fleeting.let_go();
+  Finalizable finalizable(state, refusal);
+  finalizable.mark(seen);
+  return finalizable.let_go();
 }
 
-bool BeforeState::same(const Entry& entry, Object* value) const noexcept {
+bool ArgumentSnapshotState::same(const Entry& entry, Object* value) const noexcept {
   if (entry.value != value) return false;
   if (entry.held.get() != nullptr || value == nullptr) return true;
   if (entry.watch.get() != nullptr) return referent(entry.watch.get()) == value;

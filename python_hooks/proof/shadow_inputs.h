@@ -27,6 +27,6 @@ refusal::Refusal moved_in_globals(const std::vector<state::TensorVersion>& befor
 std::vector<grape::replay::Shadow::Range> output_ranges(const program::Program& program,
                                                         const std::vector<std::uint64_t>& addresses,
                                                         const std::vector<OutputRecipe>& recipes,
-                                                        const state::Outcome& outcome);
+                                                        const state::CallOutcome& outcome);
 
 }  // namespace grape::python::replay
