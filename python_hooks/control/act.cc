@@ -11,7 +11,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::replay {
+namespace grape::python::control {
 namespace {
 
 constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
@@ -19,14 +19,14 @@ constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none o
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
 
 // The call is not replayed, although the region was, or no call like it will be: as always, or an error.
-Object* fall_back(Region& region, const Call& call, const refusal::Refusal& refusal) {
+Object* fall_back(replay::Region& region, const replay::Call& call, const refusal::Refusal& refusal) {
   region.reasons.add(refusal);
   ++region.fell_back;
   return config().strict ? raise_not_replayed(region, refusal) : run_eagerly(region, call);
 }
 
 // After an observation. True: the signature, or the region, is given up by it.
-bool judge(Region& region, Signature& signature) noexcept {
+bool judge(replay::Region& region, replay::Signature& signature) noexcept {
   const bool signature_ends = signature.failures >= kMostFailures;
   const std::uint32_t most = region.inner ? kMostInnerFailures : kMostRegionFailures;
   const bool region_ends =
@@ -39,7 +39,7 @@ bool judge(Region& region, Signature& signature) noexcept {
     log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s%s%s", region.name.c_str(), refusal.text.c_str(),
              refusal.place.empty() ? "" : ", at ", refusal.place.c_str());
   } else {
-    signature.stage = Stage::kGivenUp;
+    signature.stage = replay::Stage::kGivenUp;
     signature.observation = nullptr;
     signature.given_up_for = std::move(refusal);
   }
@@ -47,19 +47,19 @@ bool judge(Region& region, Signature& signature) noexcept {
 }
 
 // It ran, and came to an end that is an error by GRAPE_STRICT.
-Object* end_strictly(const Region& region, Object* result) noexcept {
+Object* end_strictly(const replay::Region& region, Object* result) noexcept {
   if (result == nullptr) return nullptr;  // the program's own exception
   g_api.Py_DecRef(result);
   return raise_not_replayed(region, region.reasons.last_refusal());
 }
 
-Object* observe_and_judge(Region& region, Signature& signature, const Call& call) {
-  Object* result = observe(region, signature, call);
+Object* observe_and_judge(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
+  Object* result = proof::observe(region, signature, call);
   return judge(region, signature) && config().strict && region.on_gpu ? end_strictly(region, result) : result;
 }
 
 // A replay of the region was wrong, or would have been: none of it from here on.
-void drop_region(Region& region, const refusal::Refusal& difference) noexcept {
+void drop_region(replay::Region& region, const refusal::Refusal& difference) noexcept {
   log_line(LogLevel::kError,
            "%s: GRAPE_VALIDATE: a replay differs from the call itself: %s. It runs as always from now on",
            region.name.c_str(), difference.text.c_str());
@@ -68,17 +68,17 @@ void drop_region(Region& region, const refusal::Refusal& difference) noexcept {
   } catch (const std::bad_alloc&) {
     region.reasons.add(refusal::out_of_memory());
   }
-  if (CachedProofs* proofs = CachedProofs::in_use()) proofs->refute_region(region);
+  if (proof::CachedProofs* proofs = proof::CachedProofs::in_use()) proofs->refute_region(region);
   region.give_up();
 }
 
 // A checked call has run, and `result` is its own. Throws nothing.
-Object* end_check(Region& region, const Proven& proven, Checked checked, const refusal::Refusal& difference,
-                  Object* result) {
-  if (checked == Checked::kOtherValue) {
+Object* end_check(replay::Region& region, const replay::Proven& proven, proof::Checked checked,
+                  const refusal::Refusal& difference, Object* result) {
+  if (checked == proof::Checked::kOtherValue) {
     ++region.fell_back;
-    region.reasons.add(at_read(refusal::other_value_read, proven));
-  } else if (checked == Checked::kDiffers) {
+    region.reasons.add(replay::at_read(refusal::other_value_read, proven));
+  } else if (checked == proof::Checked::kDiffers) {
     drop_region(region, difference);
   } else {
     return result;
@@ -87,11 +87,11 @@ Object* end_check(Region& region, const Proven& proven, Checked checked, const r
 }
 
 // As always, to know whether replaying pays.
-Object* measure(Region& region, Signature& signature, const Call& call) {
-  const double begin = now();
+Object* measure(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
+  const double begin = replay::now();
   Object* result = run_eagerly(region, call);
   double eager = 0, replay = 0;
-  if (region.budget.payoff.measured(signature.times, now() - begin, eager, replay)) {
+  if (region.budget.payoff.measured(signature.times, replay::now() - begin, eager, replay)) {
     const auto microseconds = [](double seconds) { return std::to_string(std::lround(seconds * 1e6)); };
     const auto refusal = refusal::make(refusal::no_gain, microseconds(replay), microseconds(eager));
     region.reasons.add(refusal);
@@ -102,12 +102,12 @@ Object* measure(Region& region, Signature& signature, const Call& call) {
 }
 
 // The call's signature is proven. False: its proof is void, for `refusal`, and nothing was done.
-bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& lookup, Object*& result,
-                refusal::Refusal& refusal) {
-  if (validation_due(region)) {
+bool run_proven(replay::Region& region, replay::Signature& signature, replay::Call& call, const Lookup& lookup,
+                Object*& result, refusal::Refusal& refusal) {
+  if (proof::validation_due(region)) {
     refusal::Refusal difference;
-    const Checked checked = validate(region, *signature.proven, call, result, difference);
-    if (checked != Checked::kNotPossible) {
+    const proof::Checked checked = proof::validate(region, *signature.proven, call, result, difference);
+    if (checked != proof::Checked::kNotPossible) {
       result = end_check(region, *signature.proven, checked, difference, result);
       return true;
     }
@@ -116,42 +116,42 @@ bool run_proven(Region& region, Signature& signature, Call& call, const Lookup& 
     result = measure(region, signature, call);
     return true;
   }
-  const double looked_up = now();
+  const double looked_up = replay::now();
   region.parts = {};
-  switch (run(region, *signature.proven, call, result, refusal)) {
-    case ReplayResult::kReplayed: {
-      const double seconds = now() - lookup.began;
+  switch (replay::run(region, *signature.proven, call, result, refusal)) {
+    case replay::ReplayResult::kReplayed: {
+      const double seconds = replay::now() - lookup.began;
       ++region.statistics.replayed;
-      region.parts[ReplayPart::kGuards] += lookup.guards;
-      region.parts[ReplayPart::kSignature] = looked_up - lookup.began - lookup.guards;
+      region.parts[report::ReplayPart::kGuards] += lookup.guards;
+      region.parts[report::ReplayPart::kSignature] = looked_up - lookup.began - lookup.guards;
       region.latest_parts.add(region.parts);
       region.times.replayed += seconds;
-      region.times.kind = Times::Kind::kReplay;
+      region.times.kind = report::Times::Kind::kReplay;
       region.budget.payoff.replayed(signature.times, seconds);
-      if (!in_budget(region)) InnerBudget::earn(signature.times, seconds, true);
+      if (!in_budget(region)) replay::InnerBudget::earn(signature.times, seconds, true);
       call.replayed = &signature.times;
       return true;
     }
-    case ReplayResult::kOther:
-    case ReplayResult::kNotNow:
+    case replay::ReplayResult::kOther:
+    case replay::ReplayResult::kNotNow:
       result = fall_back(region, call, refusal);
       return true;
-    case ReplayResult::kFailed:
-      signature.stage = Stage::kGivenUp;
+    case replay::ReplayResult::kFailed:
+      signature.stage = replay::Stage::kGivenUp;
       signature.proven = nullptr;
       signature.given_up_for = std::move(refusal);
       result = fall_back(region, call, signature.given_up_for);
       return true;
-    case ReplayResult::kStale:
+    case replay::ReplayResult::kStale:
       break;
   }
-  signature.stage = Stage::kSeen;
+  signature.stage = replay::Stage::kSeen;
   signature.proven = nullptr;
   return false;
 }
 
 // Its proof was void: then it is a call like one that was never proven.
-bool act_on_stale(Region& region, Call& call, const Decision& decision, const Lookup& lookup,
+bool act_on_stale(replay::Region& region, replay::Call& call, const Decision& decision, const Lookup& lookup,
                   const refusal::Refusal& stale, Object*& result) {
   if (config().strict) {
     result = fall_back(region, call, stale);
@@ -163,7 +163,7 @@ bool act_on_stale(Region& region, Call& call, const Decision& decision, const Lo
 
 }  // namespace
 
-Object* raise_not_replayed(const Region& region, const refusal::Refusal& refusal) noexcept {
+Object* raise_not_replayed(const replay::Region& region, const refusal::Refusal& refusal) noexcept {
   try {
     std::string text = "GRAPE_STRICT: " + region.name + " is not replayed: " + refusal::in_words(refusal);
     const char* const advice = refusal::advice_of(refusal.id);
@@ -175,20 +175,22 @@ Object* raise_not_replayed(const Region& region, const refusal::Refusal& refusal
   return nullptr;
 }
 
-Object* run_eagerly(Region& region, const Call& call) {
-  const double begin = now();
+Object* run_eagerly(replay::Region& region, const replay::Call& call) {
+  const double begin = replay::now();
   const std::uint64_t loads = driver::code_loads();
-  Object* result = run_as_it_is(call);
-  region.times.eager += now() - begin;
+  Object* result = replay::run_as_it_is(call);
+  region.times.eager += replay::now() - begin;
   ++region.times.eager_calls;
   // A call that loads kernels tells nothing of those that follow.
-  if (driver::code_loads() == loads) region.times.kind = Times::Kind::kEager;
+  if (driver::code_loads() == loads) region.times.kind = report::Times::Kind::kEager;
   return result;
 }
 
-bool in_budget(const Region& region) noexcept { return (region.inner || region.is_found()) && !config().strict; }
+bool in_budget(const replay::Region& region) noexcept {
+  return (region.inner || region.is_found()) && !config().strict;
+}
 
-bool act(Region& region, Call& call, const Decision& decision, const Lookup& lookup, Object*& result) {
+bool act(replay::Region& region, replay::Call& call, const Decision& decision, const Lookup& lookup, Object*& result) {
   using Action = Decision::Action;
   switch (decision.action) {
     case Action::kRun:
@@ -221,4 +223,4 @@ bool act(Region& region, Call& call, const Decision& decision, const Lookup& loo
   return true;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::control

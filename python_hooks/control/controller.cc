@@ -16,18 +16,19 @@
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::replay {
+namespace grape::python::control {
 namespace {
 
 using Action = Decision::Action;
 
 __thread bool t_inside __attribute__((tls_model("initial-exec")));
-__thread Region* t_found __attribute__((tls_model("initial-exec")));  // that the thread is inside of: a function
+__thread replay::Region* t_found
+    __attribute__((tls_model("initial-exec")));  // that the thread is inside of: a function
 
 // While a region is decided on, and while its call runs as always, calls of its children are none of ours.
 class Inside {
  public:
-  explicit Inside(Region* region = nullptr) noexcept {
+  explicit Inside(replay::Region* region = nullptr) noexcept {
     t_inside = true;
     t_found = region != nullptr && region->is_found() ? region : nullptr;
   }
@@ -40,13 +41,13 @@ class Inside {
 };
 
 // Is it not known whether what is spent on the region will be saved?
-bool is_uncertain(const Region& region) noexcept {
+bool is_uncertain(const replay::Region& region) noexcept {
   return region.statistics.replayed == 0 || (region.is_found() && region.budget.gains_little());
 }
 
 // True: the call has run, or is an error; see act().
-bool decide_and_act(Region& region, Call& call, Decision& decision, Object*& result) {
-  state::Walk walk(false);
+bool decide_and_act(replay::Region& region, replay::Call& call, Decision& decision, Object*& result) {
+  walk::Walk walk(false);
   Lookup lookup;
   decision = decide(region, call, walk, lookup);
   return act(region, call, decision, lookup, result);
@@ -54,14 +55,14 @@ bool decide_and_act(Region& region, Call& call, Decision& decision, Object*& res
 
 // Decides on a call of a module inside of one that is not replayed as a whole, or of a function that nobody named. What
 // that costs beside the call itself is counted, but for modules' replays, which have to pay for themselves.
-bool decide_in_budget(Region& region, Call& call, Decision& decision, Object*& result) {
-  const double began = now();
+bool decide_in_budget(replay::Region& region, replay::Call& call, Decision& decision, Object*& result) {
+  const double began = replay::now();
   if (region.is_found() && region.budget.gains_nothing(region.statistics.observed)) {
     region.give_up();
     decision = {Action::kGivenUp, refusal::make(refusal::found_without_gain)};
     return act(region, call, decision, {}, result);
   }
-  if (is_uncertain(region) && !InnerBudget::affords(began)) {
+  if (is_uncertain(region) && !replay::InnerBudget::affords(began)) {
     ++region.statistics.put_off;
     const bool passes_on = region.autograd.began() || region.budget.refused >= kMostRefusals;
     decision = {passes_on ? Action::kPassOn : Action::kRun, {}};
@@ -70,16 +71,16 @@ bool decide_in_budget(Region& region, Call& call, Decision& decision, Object*& r
   const double eager = region.times.eager, observed = region.times.observed;
   ++region.budget.barren;
   const bool ran = decide_and_act(region, call, decision, result);
-  const double running = region.times.eager - eager + (region.times.observed - observed) * kOfObserved;
-  if (call.replayed != nullptr && InnerBudget::earn(*call.replayed, now() - began)) {
+  const double running = region.times.eager - eager + (region.times.observed - observed) * replay::kOfObserved;
+  if (call.replayed != nullptr && replay::InnerBudget::earn(*call.replayed, replay::now() - began)) {
     region.budget.gained(region.statistics.observed);
   } else if (call.replayed == nullptr || region.is_found()) {
-    InnerBudget::spend(now() - began - running);
+    replay::InnerBudget::spend(replay::now() - began - running);
   }
   return ran;
 }
 
-bool decide_or_rest(Region& region, Call& call, Decision& decision, Object*& result) {
+bool decide_or_rest(replay::Region& region, replay::Call& call, Decision& decision, Object*& result) {
   if (!config().strict && region.budget.payoff.rests()) return act(region, call, {Action::kRun, {}}, {}, result);
   if (!config().strict && region.budget.refusals.rests()) {
     region.reasons.add_last();
@@ -92,31 +93,31 @@ bool decide_or_rest(Region& region, Call& call, Decision& decision, Object*& res
 }
 
 // It was given up before: its children may be regions.
-Object* call_given_up(Region& region, const PlainCall& call) {
-  if (region.no_gpu) return run_as_it_is(call);
-  if (config().strict && region.on_gpu && thread_launches().depth == 0)
+Object* call_given_up(replay::Region& region, const replay::PlainCall& call) {
+  if (region.no_gpu) return replay::run_as_it_is(call);
+  if (config().strict && region.on_gpu && discovery::thread_launches().depth == 0)
     return raise_not_replayed(region, region.reasons.last_refusal());
   const CountedCall counted(region, false);
-  return run_as_it_is(call);
+  return replay::run_as_it_is(call);
 }
 
 // What replays replaced ends here, when nothing depends on it; other threads may run meanwhile.
-void end_call(Region& region) {
+void end_call(replay::Region& region) {
   if (region.replaced.empty() && !region.unfit) return;
   const KeepException exception;
-  drop(region.replaced);
+  replay::drop(region.replaced);
   if (!region.unfit || region.given_up) return;
   region.give_up();
   region.reasons.add(refusal::make(region.unfit));
 }
 
 // True: the call has run, or is an error; see act().
-bool run_inside(Region& region, Call& call, Decision& decision, Object*& result) {
+bool run_inside(replay::Region& region, replay::Call& call, Decision& decision, Object*& result) {
   const Inside inside(&region);
-  const Busy busy(region);
+  const replay::Busy busy(region);
   bool ran = false;
   try {
-    if (takes_self_as_argument(region)) give_self_as_argument(region, call);
+    if (proof::takes_self_as_argument(region)) proof::give_self_as_argument(region, call);
     ran = decide_or_rest(region, call, decision, result);
   } catch (const std::bad_alloc&) {
     // Thrown before anything ran: what comes after keeps its own.
@@ -131,30 +132,31 @@ bool run_inside(Region& region, Call& call, Decision& decision, Object*& result)
 // The first question of every call: is it none of ours?
 bool passes() noexcept { return t_inside || !lifecycle::active() || driver::g_captures.load() > 0; }
 
-Object* decide_on(Region& region, const PlainCall& plain) {
+Object* decide_on(replay::Region& region, const replay::PlainCall& plain) {
   const CountedCall counted(region, true);
-  Call call(plain);
+  replay::Call call(plain);
   Decision decision{Action::kGivenUp, {}};
   Object* result = nullptr;
   if (run_inside(region, call, decision, result)) return result;
-  return decision.action == Action::kPassOn ? run_eagerly(region, call) : run_as_it_is(call);
+  return decision.action == Action::kPassOn ? run_eagerly(region, call) : replay::run_as_it_is(call);
 }
 
-Object* call_region(const PlainCall& call) {
-  grape::replay::CopyMemory::instance().note_call();
-  look_for_regions_if_due();
-  Region* region = region_of(call.root, call.self);
+Object* call_region(const replay::PlainCall& call) {
+  device::CopyMemory::instance().note_call();
+  discovery::look_for_regions_if_due();
+  replay::Region* region = replay::region_of(call.root, call.self);
   // A function that nobody asked for, and that cannot be replayed, is no region at all.
-  if (region == nullptr || (region->given_up && region->is_found())) return run_as_it_is(call);
-  if (config().auto_regions && !region->of_function() && thread_launches().depth == 0) note_module_call();
+  if (region == nullptr || (region->given_up && region->is_found())) return replay::run_as_it_is(call);
+  if (config().auto_regions && !region->of_function() && discovery::thread_launches().depth == 0)
+    discovery::note_module_call();
   if (region->busy) {
     // By another thread, and for a moment: what is inside is no region of its own for that.
     const Inside inside;
-    return run_as_it_is(call);
+    return replay::run_as_it_is(call);
   }
   if (region->calls == 0) {
-    region->inner = thread_launches().depth != 0;
-    refuse_deferred(*region, call.root);
+    region->inner = discovery::thread_launches().depth != 0;
+    proof::refuse_deferred(*region, call.root);
   }
   if (region->given_up) return call_given_up(*region, call);
   return runs_under_autograd(*region) ? run_under_autograd(*region, call) : decide_on(*region, call);
@@ -164,8 +166,8 @@ Object* call_region(const PlainCall& call) {
 
 Enabled enabled() noexcept {
   if (config().mode != Mode::kReplay || !lifecycle::active()) return Enabled::kNo;
-  if (state::load_torch_api()) return Enabled::kYes;
-  return state::torch_api_settled() ? Enabled::kNo : Enabled::kNotYet;
+  if (torch::load_torch_api()) return Enabled::kYes;
+  return torch::torch_api_settled() ? Enabled::kNo : Enabled::kNotYet;
 }
 
 Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
@@ -178,8 +180,8 @@ Object* call(Vectorcall eager, Object* function, Object* const* arguments, std::
 
 Object* call_function(Vectorcall eager, Object* function, Object* const* arguments, std::size_t count, Object* names) {
   if (passes()) return eager(function, arguments, count, names);
-  Object* self = self_of(arguments, count);
+  Object* self = proof::self_of(arguments, count);
   return call_region({eager, function, arguments, count, names, function, self, self != nullptr});
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::control

@@ -6,7 +6,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::replay {
+namespace grape::python::control {
 
 // Is mode replay in force, and all that it needs there?
 enum class Enabled : std::uint8_t { kNotYet, kNo, kYes };
@@ -24,4 +24,4 @@ Object* call_function(Vectorcall eager, Object* function, Object* const* argumen
 // GRAPE_LOG=info asks for them; and to GRAPE_CACHE what that is to have. With the GIL; once, when the interpreter goes.
 void write_report() noexcept;
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::control

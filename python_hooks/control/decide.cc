@@ -9,7 +9,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::replay {
+namespace grape::python::control {
 namespace {
 
 using Action = Decision::Action;
@@ -18,11 +18,11 @@ constexpr std::uint32_t kRefusedForLong = 32;    // calls in a row with refused 
 constexpr std::uint32_t kMostGuardRefusals = 3;  // calls in a row
 
 // Is any of it on a GPU, as far as can be seen? Else it is nobody's loss. Only for GRAPE_STRICT.
-bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
-  if (walk.tensors().empty()) static_cast<void>(write_call(call, walk));  // it was not come to
+bool works_on_gpu(replay::Region& region, const replay::Call& call, walk::Walk& walk) {
+  if (walk.tensors().empty()) static_cast<void>(replay::write_call(call, walk));  // it was not come to
   refusal::Refusal ignored;
-  std::unique_ptr<state::ModuleGuard>& guard = region.evidence.guard;
-  if (guard == nullptr) guard = state::ModuleGuard::take(call.root, call.self, ignored);
+  std::unique_ptr<guards::ModuleGuard>& guard = region.evidence.guard;
+  if (guard == nullptr) guard = guards::ModuleGuard::take(call.root, call.self, ignored);
   region.on_gpu = region.on_gpu || !walk.extents().empty() || (guard != nullptr && !guard->extents().empty());
   return region.on_gpu;
 }
@@ -30,14 +30,14 @@ bool works_on_gpu(Region& region, const Call& call, state::Walk& walk) {
 // A region's calls are observed at once until one was of use (the first one loads kernels, and PyTorch sets switches of
 // its own in it); then those whose signatures come again, or that an earlier process proved, or all if some were
 // replayed already: a program that never repeats itself pays for nothing.
-bool worth_observing(const Region& region, Signature& signature, const Call& call) {
-  if (signature.stage == Stage::kGivenUp) return false;
+bool worth_observing(const replay::Region& region, replay::Signature& signature, const replay::Call& call) {
+  if (signature.stage == replay::Stage::kGivenUp) return false;
   return signature.calls > 1 || !region.budget.useful || region.statistics.replayed != 0 ||
-         proven_in_cache(region, signature, call);
+         proof::proven_in_cache(region, signature, call);
 }
 
 // Its arguments cannot be looked through. If that is so each time, the modules inside are regions.
-Decision decide_refused(Region& region, refusal::Refusal refusal) {
+Decision decide_refused(replay::Region& region, refusal::Refusal refusal) {
   if (++region.budget.refused < kMostRefusals || region.statistics.replayed != 0) {
     return {Action::kFallBack, std::move(refusal)};
   }
@@ -51,7 +51,8 @@ Decision decide_refused(Region& region, refusal::Refusal refusal) {
 }
 
 // PyTorch's state, or an argument, is refused. `known`: PyTorch's state is not.
-Decision decide_unwritten(Region& region, const Call& call, state::Walk& walk, bool known, refusal::Form<0> blocked) {
+Decision decide_unwritten(replay::Region& region, const replay::Call& call, walk::Walk& walk, bool known,
+                          refusal::Form<0> blocked) {
   refusal::Refusal refusal = blocked ? refusal::make(blocked) : walk.refusal();
   if (config().strict && !works_on_gpu(region, call, walk)) return {Action::kRun, {}};
   return known ? decide_refused(region, std::move(refusal)) : Decision{Action::kFallBack, std::move(refusal)};
@@ -59,7 +60,7 @@ Decision decide_unwritten(Region& region, const Call& call, state::Walk& walk, b
 
 // The module, or the function, cannot be guarded in the state that it is in now: the next calls tell whether that
 // lasts.
-Decision decide_unguarded(Region& region, refusal::Refusal refusal) {
+Decision decide_unguarded(replay::Region& region, refusal::Refusal refusal) {
   // Before its first call a module may hold what that replaces, and that is too large, on the CPU (weight_norm).
   if (++region.budget.guard_refusals < kMostGuardRefusals) {
     return {config().strict && !region.on_gpu ? Action::kRun : Action::kFallBack, std::move(refusal)};
@@ -70,8 +71,8 @@ Decision decide_unguarded(Region& region, refusal::Refusal refusal) {
 }
 
 // Is the module in a state that proofs can stand on? False: `decision` is what that means.
-bool decide_on_guard(Region& region, const Call& call, Decision& decision) {
-  std::unique_ptr<state::ModuleGuard>& guard = region.evidence.guard;
+bool decide_on_guard(replay::Region& region, const replay::Call& call, Decision& decision) {
+  std::unique_ptr<guards::ModuleGuard>& guard = region.evidence.guard;
   if (guard != nullptr && guard->holds()) return true;
   const bool proofs = region.evidence.has_proofs();
   refusal::Refusal changed;
@@ -81,7 +82,7 @@ bool decide_on_guard(Region& region, const Call& call, Decision& decision) {
   }
   if (region.evidence.change_state()) return true;
   refusal::Refusal refusal;
-  guard = state::ModuleGuard::take(call.root, call.self, refusal);
+  guard = guards::ModuleGuard::take(call.root, call.self, refusal);
   if (guard == nullptr) {
     decision = decide_unguarded(region, refusal ? std::move(refusal) : refusal::out_of_memory());
     return false;
@@ -98,35 +99,35 @@ bool decide_on_guard(Region& region, const Call& call, Decision& decision) {
 
 }  // namespace
 
-Decision decide_unproven(Region& region, Signature& signature, const Call& call) {
+Decision decide_unproven(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
   if (!worth_observing(region, signature, call)) {
-    if (signature.stage != Stage::kGivenUp) {
+    if (signature.stage != replay::Stage::kGivenUp) {
       ++region.statistics.first_calls;
     } else if (config().strict) {
       return {Action::kRaise, signature.given_up_for};
     }
     return {Action::kRun, {}};
   }
-  if (region.is_found() && !InnerBudget::affords(now())) {
+  if (region.is_found() && !replay::InnerBudget::affords(replay::now())) {
     ++region.statistics.put_off;
     return {Action::kRun, {}};
   }
   return {Action::kObserve, {}, &signature};
 }
 
-Decision decide(Region& region, Call& call, state::Walk& walk, Lookup& lookup) {
-  lookup.began = now();
+Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lookup& lookup) {
+  lookup.began = replay::now();
   refusal::Form<0> blocked;
   walk.recall(&region.memo);
   call.walk = &walk;
-  const bool known = state::take_dispatch_state(call.dispatch, blocked);
-  if (!known || !write_call(call, walk)) return decide_unwritten(region, call, walk, known, blocked);
+  const bool known = torch::take_dispatch_state(call.dispatch, blocked);
+  if (!known || !replay::write_call(call, walk)) return decide_unwritten(region, call, walk, known, blocked);
   region.budget.refused = 0;
   Decision decision{Action::kRun, {}};
-  const double walked = now();
+  const double walked = replay::now();
   region.on_gpu = region.on_gpu || !walk.extents().empty();
   const bool guarded = decide_on_guard(region, call, decision);
-  lookup.guards = now() - walked;
+  lookup.guards = replay::now() - walked;
   if (!guarded) return decision;
   if (!walk.extents().empty() || !region.evidence.guard->extents().empty()) {
     region.on_gpu = true;
@@ -134,19 +135,19 @@ Decision decide(Region& region, Call& call, state::Walk& walk, Lookup& lookup) {
     region.given_up = region.no_gpu = true;
     return {Action::kGivenUp, {}};
   }
-  if (!find_work_place(region, call, walk)) return {Action::kFallBack, refusal::make(refusal::place_unknown)};
-  FoundCasts casts;
+  if (!replay::find_work_place(region, call, walk)) return {Action::kFallBack, refusal::make(refusal::place_unknown)};
+  replay::FoundCasts casts;
   if (!casts.write(region, call, walk)) return {Action::kFallBack, walk.refusal()};
-  write_sharing(region, walk);
-  Signature* signature = find_signature(region, walk.bytes());
+  replay::write_sharing(region, walk);
+  replay::Signature* signature = replay::find_signature(region, walk.bytes());
   if (signature == nullptr) return {Action::kRun, {}};
   ++signature->calls;
-  if (never_comes_again(region, *signature)) {
+  if (proof::never_comes_again(region, *signature)) {
     region.give_up();
     return {Action::kGivenUp, refusal::make(refusal::module_never_the_same)};
   }
-  if (signature->stage == Stage::kProven) return {Action::kReplay, {}, signature};
+  if (signature->stage == replay::Stage::kProven) return {Action::kReplay, {}, signature};
   return decide_unproven(region, *signature, call);
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::control

@@ -5,7 +5,7 @@
 #include "python_hooks/replay/call.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::replay {
+namespace grape::python::control {
 
 struct Decision {
   enum class Action : std::uint8_t {
@@ -19,8 +19,8 @@ struct Decision {
   };
 
   Action action;
-  refusal::Refusal refusal;        // why the call is not replayed; none where that is nobody's loss
-  Signature* signature = nullptr;  // of kReplay and kObserve
+  refusal::Refusal refusal;                // why the call is not replayed; none where that is nobody's loss
+  replay::Signature* signature = nullptr;  // of kReplay and kObserve
 };
 
 // Where the time before a replay went: when the call began, and how long its module's guard took. In seconds.
@@ -32,22 +32,22 @@ struct Lookup {
 constexpr std::uint32_t kMostRefusals = 3;
 
 // Looks the call up. `walk`: an empty one; it lives as long as the decision does. Runs nothing. Throws std::bad_alloc.
-Decision decide(Region& region, Call& call, state::Walk& walk, Lookup& lookup);
+Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lookup& lookup);
 // The same where the signature is not proven, or is not any more.
-Decision decide_unproven(Region& region, Signature& signature, const Call& call);
+Decision decide_unproven(replay::Region& region, replay::Signature& signature, const replay::Call& call);
 
 // True: `result` is what the call is to return; null with an exception. False: nothing ran, the caller runs the call,
 // so that modules inside of it are regions (kPassOn, kGivenUp).
-bool act(Region& region, Call& call, const Decision& decision, const Lookup& lookup, Object*& result);
+bool act(replay::Region& region, replay::Call& call, const Decision& decision, const Lookup& lookup, Object*& result);
 
 // GRAPE_STRICT=1: what would run as always, though it was proven or was given a chance to be, is an error instead. Sets
 // a RuntimeError that says why `region` is not replayed, with the place and what to change. Returns null.
-Object* raise_not_replayed(const Region& region, const refusal::Refusal& refusal) noexcept;
+Object* raise_not_replayed(const replay::Region& region, const refusal::Refusal& refusal) noexcept;
 
 // As always, its time counted.
-Object* run_eagerly(Region& region, const Call& call);
+Object* run_eagerly(replay::Region& region, const replay::Call& call);
 
 // Is there a budget for what is spent on the region's calls?
-bool in_budget(const Region& region) noexcept;
+bool in_budget(const replay::Region& region) noexcept;
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::control

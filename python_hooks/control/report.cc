@@ -15,7 +15,7 @@
 #include "shim/lifecycle/log.h"
 #include "shim/record/trace_file.h"
 
-namespace grape::python::replay {
+namespace grape::python::control {
 namespace {
 
 std::atomic<bool> g_written{false};
@@ -34,14 +34,14 @@ std::string write_file(const char* pattern, const std::string& text) {
   return {};
 }
 
-void write(RunReport& report) {
-  report.seconds = now() - lifecycle::start_time();
+void write(report::RunReport& report) {
+  report.seconds = replay::now() - lifecycle::start_time();
   report.graphs = virtual_execs::graphs_report();
-  report.programs = programs().statistics();
-  if (const CachedProofs* proofs = CachedProofs::in_use()) report.cache = proofs->report();
+  report.programs = replay::programs().statistics();
+  if (const proof::CachedProofs* proofs = proof::CachedProofs::in_use()) report.cache = proofs->report();
   std::string file;
-  if (config().report[0] != '\0') file = write_file(config().report, to_json(report));
-  for (const std::string& line : summary_of(report, file)) log_line(LogLevel::kInfo, "%s", line.c_str());
+  if (config().report[0] != '\0') file = write_file(config().report, report::to_json(report));
+  for (const std::string& line : report::summary_of(report, file)) log_line(LogLevel::kInfo, "%s", line.c_str());
 }
 
 // os._exit runs no handlers of the interpreter's; so do processes end that multiprocessing forked.
@@ -55,7 +55,7 @@ void write_at_the_end() noexcept {
   if (!g_written.load() && inside_python()) write_report();
   if (g_written.exchange(true)) return;
   try {
-    RunReport report;
+    report::RunReport report;
     if (virtual_execs::graphs_report().any) write(report);
   } catch (const std::exception&) {
     notice("no memory for the report");
@@ -65,17 +65,17 @@ void write_at_the_end() noexcept {
 }  // namespace
 
 void write_report() noexcept {
-  write_cache();
+  proof::write_cache();
   if (g_written.exchange(true)) return;
   try {
-    RunReport report;
+    report::RunReport report;
     report.region_seconds = seconds_in_regions();
-    add_regions(report);
-    report.outside = outside_report();
+    replay::add_regions(report);
+    report.outside = discovery::outside_report();
     write(report);
   } catch (const std::exception&) {
     notice("no memory for the report");
   }
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::control

@@ -6,20 +6,20 @@
 #include "python_hooks/torch/autograd_state.h"
 #include "shim/lifecycle/config.h"
 
-namespace grape::python::replay {
+namespace grape::python::control {
 namespace {
 
 constexpr std::uint64_t kTimedOf = 16;  // calls inside of others
 
 double g_seconds = 0;  // with the GIL
 
-double weight_of(const Region& region) noexcept {
-  if (thread_launches().depth == 0) return 1;
+double weight_of(const replay::Region& region) noexcept {
+  if (discovery::thread_launches().depth == 0) return 1;
   return region.calls % kTimedOf == 0 ? static_cast<double>(kTimedOf) : 0;
 }
 
-void note_reason(Region& region) noexcept {
-  if (region.autograd_reason != Reasons::kNone) {
+void note_reason(replay::Region& region) noexcept {
+  if (region.autograd_reason != report::Reasons::kNone) {
     ++region.autograd_again;
     return;
   }
@@ -34,36 +34,36 @@ void note_reason(Region& region) noexcept {
 
 double seconds_in_regions() noexcept { return g_seconds; }
 
-CountedCall::CountedCall(Region& region, bool each) noexcept
-    : region_(region), weight_(each ? 1 : weight_of(region)), began_(weight_ != 0 ? now() : 0) {
+CountedCall::CountedCall(replay::Region& region, bool each) noexcept
+    : region_(region), weight_(each ? 1 : weight_of(region)), began_(weight_ != 0 ? replay::now() : 0) {
   ++region_.calls;
   if (each) region_.times.begin(began_);
-  region_.times.kind = Times::Kind::kOther;
-  ++thread_launches().depth;
+  region_.times.kind = report::Times::Kind::kOther;
+  ++discovery::thread_launches().depth;
 }
 
 CountedCall::~CountedCall() noexcept {
-  --thread_launches().depth;
+  --discovery::thread_launches().depth;
   if (weight_ == 0) return;
-  const double seconds = now() - began_;
+  const double seconds = replay::now() - began_;
   region_.times.all += seconds * weight_;
-  if (thread_launches().depth == 0) g_seconds += seconds;
+  if (discovery::thread_launches().depth == 0) g_seconds += seconds;
 }
 
-bool runs_under_autograd(Region& region) noexcept {
-  if (config().strict || !state::gradients_enabled()) return false;
+bool runs_under_autograd(replay::Region& region) noexcept {
+  if (config().strict || !torch::gradients_enabled()) return false;
   return region.autograd.rests() || !region.free_of_gradients;
 }
 
-Object* run_under_autograd(Region& region, const PlainCall& call) {
+Object* run_under_autograd(replay::Region& region, const replay::PlainCall& call) {
   const CountedCall counted(region, false);
   Object* result = nullptr;
   if (region.autograd.resting()) {
-    result = run_as_it_is(call);
+    result = replay::run_as_it_is(call);
   } else {
-    const Busy busy(region);
-    result = run_as_it_is(call);
-    region.free_of_gradients = result != nullptr && !state::leads_to_gradients(result);
+    const replay::Busy busy(region);
+    result = replay::run_as_it_is(call);
+    region.free_of_gradients = result != nullptr && !torch::leads_to_gradients(result);
     if (result != nullptr && !region.free_of_gradients) region.autograd.begin();
   }
   if (region.free_of_gradients) return result;
@@ -72,4 +72,4 @@ Object* run_under_autograd(Region& region, const PlainCall& call) {
   return result;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::control

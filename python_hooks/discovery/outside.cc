@@ -12,7 +12,7 @@
 #include "python_hooks/torch/torch_api.h"
 #include "shim/lifecycle/config.h"
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 
 namespace {
 
@@ -45,13 +45,13 @@ std::uint32_t next_random(std::uint32_t& state) noexcept {
 
 // The longer it goes on the more seldom, and each sample stands for more.
 void sample(std::uint32_t random) noexcept {
-  const std::uint64_t level = g_samples.load(std::memory_order_relaxed) / g_look_limits.samples_at_once;
+  const std::uint64_t level = g_samples.load(std::memory_order_relaxed) / replay::g_look_limits.samples_at_once;
   const std::uint32_t weight = 1U << (level < kMostSeldom ? level : kMostSeldom);
   if ((random & (weight - 1)) != 0) return;
   SampledStacks* stacks = sampled_stacks();
   if (stacks == nullptr) return;
   g_samples.fetch_add(1, std::memory_order_relaxed);
-  const bool gradients = state::gradients_enabled();
+  const bool gradients = torch::gradients_enabled();
   try {
     stacks->add(weight, gradients);
   } catch (const std::bad_alloc&) {  // then one less
@@ -68,14 +68,14 @@ std::string place_of(const SampledCode& code) {
 
 // Is it worth a word?
 bool is_much(std::uint64_t launches, std::uint64_t all) noexcept {
-  return launches != 0 && launches * g_look_limits.least_part >= all;
+  return launches != 0 && launches * replay::g_look_limits.least_part >= all;
 }
 
 }  // namespace
 
 std::vector<OutsideCandidate> outside_candidates(bool automatic, bool callers_known) {
   std::vector<OutsideCandidate> chosen;
-  if (g_samples.load() < g_look_limits.least_samples || !is_much(g_outside.load(), g_all.load())) return chosen;
+  if (g_samples.load() < replay::g_look_limits.least_samples || !is_much(g_outside.load(), g_all.load())) return chosen;
   std::vector<SampledCode> codes;
   std::vector<CallNode> nodes;
   sampled_stacks()->copy(codes, nodes);
@@ -96,11 +96,12 @@ void look_at_launch(bool outside) noexcept {
   const std::uint32_t launches = mine.outside;
   mine.outside = 0;
   const std::uint32_t random = next_random(sampling.random);
-  mine.due = sampling.stride = static_cast<std::int32_t>(1 + (random >> 16) * g_look_limits.most_stride / 0x10000);
+  mine.due = sampling.stride =
+      static_cast<std::int32_t>(1 + (random >> 16) * replay::g_look_limits.most_stride / 0x10000);
   if (launches == 0) return;
   const int saved_errno = errno;
   // Threads without Python, as those of backward passes, have no function to name, and are in no region ever.
-  if (waiting_frame() != nullptr) {
+  if (scopes::waiting_frame() != nullptr) {
     g_outside.fetch_add(launches, std::memory_order_relaxed);
     if (outside) sample(random);
   }
@@ -111,7 +112,7 @@ void note_module_call() noexcept {
   constexpr std::uint64_t kFirst = 64, kLater = 16;  // calls that are all looked at, then one in so many
   static std::uint64_t calls = 0;
   if (++calls > kFirst && calls % kLater != 0) return;
-  SampledStacks* stacks = waiting_frame() != nullptr ? sampled_stacks() : nullptr;
+  SampledStacks* stacks = scopes::waiting_frame() != nullptr ? sampled_stacks() : nullptr;
   if (stacks == nullptr) return;
   try {
     stacks->add_callers();
@@ -119,14 +120,14 @@ void note_module_call() noexcept {
   }
 }
 
-OutsideReport outside_report() {
-  OutsideReport report;
+report::OutsideReport outside_report() {
+  report::OutsideReport report;
   const record::LaunchCount& mine = thread_launches();
   report.all = g_all.load() + static_cast<std::uint32_t>(t_sampling.stride - mine.due);
   report.launches = g_outside.load();
   if (report.launches == 0) return report;  // no frames were read
   report.launches += mine.outside;
-  if (!is_much(report.launches, report.all)) return OutsideReport();
+  if (!is_much(report.launches, report.all)) return report::OutsideReport();
   report.named = config().regions;
   report.automatic = config().auto_regions;
   report.found = found_regions();
@@ -135,4 +136,4 @@ OutsideReport outside_report() {
   return report;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

@@ -10,12 +10,14 @@
 #include "shim/driver/captures.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::python::replay {
-
+namespace grape::python::report {
 struct OutsideReport;  // report_text.h
+}
+
+namespace grape::python::discovery {
 
 // A function that launches outside of regions, and could be one.
-struct OutsideCandidate : OutsideFunction {
+struct OutsideCandidate : report::OutsideFunction {
   Object* function = nullptr;  // borrowed from its module or class
 };
 
@@ -34,7 +36,7 @@ inline void note_launch() noexcept {
 }
 
 // With the GIL. Of other threads up to 31 launches each are not counted. Throws std::bad_alloc.
-OutsideReport outside_report();
+report::OutsideReport outside_report();
 // The largest share first; none where little is launched outside of regions, or little was sampled. `automatic`: those
 // that may become regions though nobody named them, so only launches without gradients count, and no functions that
 // call themselves. `callers_known`: note_module_call() was told of the modules' calls (outside_choice.h).
@@ -43,4 +45,4 @@ std::vector<OutsideCandidate> outside_candidates(bool automatic, bool callers_kn
 // At a module's call that no other region's holds, with the GIL: those who call it are no regions, nor is their loop.
 void note_module_call() noexcept;
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

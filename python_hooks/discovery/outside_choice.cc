@@ -4,12 +4,12 @@
 
 #include "python_hooks/replay/look_limits.h"
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 namespace {
 
 bool holds_nearly_all(std::uint64_t part, std::uint64_t whole) { return part * 10 > whole * 9; }
 bool is_worth_naming(std::uint64_t part, std::uint64_t whole) {
-  return part >= g_look_limits.least_weight && part * g_look_limits.least_share >= whole;
+  return part >= replay::g_look_limits.least_weight && part * replay::g_look_limits.least_share >= whole;
 }
 
 class Chooser {
@@ -36,7 +36,7 @@ class Chooser {
     }
     const auto more = [](const Choice& a, const Choice& b) { return a.share > b.share; };
     std::stable_sort(chosen.begin(), chosen.end(), more);
-    if (chosen.size() > g_look_limits.most_chosen) chosen.resize(g_look_limits.most_chosen);
+    if (chosen.size() > replay::g_look_limits.most_chosen) chosen.resize(replay::g_look_limits.most_chosen);
     return chosen;
   }
 
@@ -133,4 +133,4 @@ std::vector<Choice> choose(const std::vector<CalledCode>& codes, const std::vect
   return Chooser(codes, nodes).choices(callers_known);
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 
 // A function, by its code.
 struct CalledCode {
@@ -35,4 +35,4 @@ struct Choice {
 std::vector<Choice> choose(const std::vector<CalledCode>& codes, const std::vector<CallNode>& nodes,
                            bool callers_known = false);
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

@@ -11,7 +11,7 @@
 #include "python_hooks/proof/functions.h"
 #include "shim/lifecycle/config.h"
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 namespace {
 
 constexpr int kMostWrapped = 16;
@@ -34,9 +34,9 @@ class Names {
   explicit Names(std::vector<SampledCode>& codes) {
     for (SampledCode& code : codes) {
       std::string_view below;
-      if (state::is_torch_file(code.file, below)) {
+      if (is_torch_file(code.file, below)) {
         code.training = trains(below);
-      } else if (!state::is_standard_file(code.file) && !launches_for_others(code.file)) {
+      } else if (!is_standard_file(code.file) && !launches_for_others(code.file)) {
         by_hash_[code.hash].code = &code;
         files_.insert(code.file);
       }
@@ -72,8 +72,8 @@ class Names {
     SampledCode code;
     read_code(parts.code, code, false);
     const auto found = by_hash_.find(code.hash);
-    if (found == by_hash_.end() || parts.globals != globals_ || deferred(function) != nullptr) return;
-    if (deferred(inner) != nullptr) return;
+    if (found == by_hash_.end() || parts.globals != globals_ || proof::deferred(function) != nullptr) return;
+    if (proof::deferred(inner) != nullptr) return;
     SampledCode& named = *found->second.code;
     Object*& known = found->second.inner;
     // Several functions have this code (a factory's): nobody knows which of them it was.
@@ -113,4 +113,4 @@ void name_codes(std::vector<SampledCode>& codes) {
   Names(codes).look();
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

@@ -11,16 +11,16 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 
 std::atomic<bool> g_look_due{false};
 
 namespace {
 
-std::atomic<std::uint64_t> g_samples{0}, g_next_look{LookLimits{}.first_look};
+std::atomic<std::uint64_t> g_samples{0}, g_next_look{replay::LookLimits{}.first_look};
 
 // With the GIL.
-std::uint64_t g_distance = LookLimits{}.first_look;  // samples between the last look and the next one
+std::uint64_t g_distance = replay::LookLimits{}.first_look;  // samples between the last look and the next one
 std::size_t g_found = 0;
 MakeRegion g_make_region = nullptr;
 
@@ -39,15 +39,15 @@ int on_pending_call(void*) {
 bool name_some() {
   bool any = false;
   if (g_make_region == nullptr) return any;
-  for (const OutsideCandidate& function : outside_candidates(true, module_was_called())) {
-    if (g_found == g_look_limits.most_found) break;
+  for (const OutsideCandidate& function : outside_candidates(true, replay::module_was_called())) {
+    if (g_found == replay::g_look_limits.most_found) break;
     std::string names = found_regions();
     names += (names.empty() ? "" : ",") + function.region;
     if (!g_make_region(function.function, function.region.c_str())) continue;
     found_names()->swap(names);
     ++g_found;
     any = true;
-    InnerBudget::allow_one_more();
+    replay::InnerBudget::allow_one_more();
     log_line(LogLevel::kInfo, "replay: %s (%s) is a region from now on: %.0f%% of the launches outside of modules",
              function.region.c_str(), function.place.c_str(), function.share * 100);
   }
@@ -60,8 +60,8 @@ void find_regions_with(MakeRegion make) noexcept {
   if (g_make_region != nullptr) return;
   g_make_region = make;
   if (!config().early_regions) return;
-  g_look_limits = kEarlyLooks;
-  g_distance = g_look_limits.first_look;
+  replay::g_look_limits = replay::kEarlyLooks;
+  g_distance = replay::g_look_limits.first_look;
   g_next_look.store(g_distance, std::memory_order_relaxed);
 }
 
@@ -82,11 +82,11 @@ void look_for_regions() noexcept {
     any = name_some();
   } catch (const std::bad_alloc&) {  // then later
   }
-  g_distance = any ? g_look_limits.first_look : std::min(g_distance * 2, g_look_limits.last_distance);
-  if (g_found < g_look_limits.most_found)
+  g_distance = any ? replay::g_look_limits.first_look : std::min(g_distance * 2, replay::g_look_limits.last_distance);
+  if (g_found < replay::g_look_limits.most_found)
     g_next_look.store(g_samples.load(std::memory_order_relaxed) + g_distance, std::memory_order_relaxed);
 }
 
 const std::string& found_regions() noexcept { return *found_names(); }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

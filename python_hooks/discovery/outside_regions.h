@@ -9,7 +9,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 
 // Makes a function a region, under the name by which it was found. With the GIL. False: it cannot be one, its calls
 // would not be seen, or it is one already.
@@ -31,4 +31,4 @@ inline void look_for_regions_if_due() noexcept {
 // Those that were found, as GRAPE_REGIONS would name them. With the GIL.
 const std::string& found_regions() noexcept;
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

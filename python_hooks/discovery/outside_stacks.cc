@@ -7,7 +7,7 @@
 #include "python_hooks/interpreter/code_deaths.h"
 #include "python_hooks/scopes/frames.h"
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 
 void read_code(const Object* code, SampledCode& out, bool with_texts) {
   constexpr std::size_t kMostText = 1024;
@@ -30,12 +30,12 @@ void SampledStacks::add(std::uint64_t weight, bool gradients) {
     instructions_.resize(1);
   }
   forget_dead_codes();
-  const std::size_t count = read_frames(frames_, kMaxDepth);
+  const std::size_t count = scopes::read_frames(frames_, scopes::kMaxDepth);
   std::uint32_t node = 0;
   ++stacks_;
   // A stack that was cut says nothing of who called whom first.
-  for (std::size_t i = count < kMaxDepth ? count : 0; i-- > 0;) {
-    if (code_of(frames_[i]) == nullptr) continue;
+  for (std::size_t i = count < scopes::kMaxDepth ? count : 0; i-- > 0;) {
+    if (scopes::code_of(frames_[i]) == nullptr) continue;
     const std::uint32_t known = code_at(frames_[i].code);
     const std::uintptr_t instruction = frames_[i].instruction - (g_layout.frame_objects ? 0 : frames_[i].code);
     const std::uint32_t next = known != kNone ? child_of(node, known, instruction) : kNone;
@@ -54,9 +54,9 @@ void SampledStacks::add_callers() {
   const std::unique_lock<std::mutex> lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
   forget_dead_codes();
-  const std::size_t count = read_frames(frames_, kMaxDepth);
+  const std::size_t count = scopes::read_frames(frames_, scopes::kMaxDepth);
   for (std::size_t i = 0; i < count; ++i) {
-    if (code_of(frames_[i]) == nullptr) continue;
+    if (scopes::code_of(frames_[i]) == nullptr) continue;
     const std::uint32_t known = code_at(frames_[i].code);
     if (known != kNone) codes_[known].calls_modules = true;
   }
@@ -108,4 +108,4 @@ std::uint32_t SampledStacks::child_of(std::uint32_t node, std::uint32_t code, st
   return child;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

@@ -11,7 +11,7 @@
 #include "python_hooks/interpreter/flat_map.h"
 #include "python_hooks/scopes/stack_tree.h"
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 
 // By what it is told from others, since addresses are used again.
 struct SampledCode : CalledCode {
@@ -72,7 +72,7 @@ class SampledStacks {
   FlatMap<AddressKey, std::uint32_t> by_address_;  // void when a code object has died
   FlatMap<HashKey, std::uint32_t> by_hash_;
   FlatMap<ChildKey, std::uint32_t> by_parent_;
-  RawFrame frames_[kMaxDepth];
+  scopes::RawFrame frames_[scopes::kMaxDepth];
 };
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

@@ -7,7 +7,7 @@
 #include "python_hooks/effects/argument_snapshot_state.h"
 #include "python_hooks/effects/finalizable.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 namespace {
 
 class Taker {
@@ -34,10 +34,10 @@ class Taker {
     ObjectSnapshot& known = state_.objects[place];
     Object* const type = type_of(known.object);
     known.type = Strong(type);
-    if (is_tensor_or_subclass(known.object)) return take_tensor(place);
+    if (torch::is_tensor_or_subclass(known.object)) return take_tensor(place);
     known.held = Strong(known.object);
     if (is_type(known.object)) return take_class(place);
-    if (!shape_of(type, known.shape, known.slot_places)) {
+    if (!walk::shape_of(type, known.shape, known.slot_places)) {
       known.kept = Kept::kReferents;
       return take_referents(place);
     }
@@ -54,68 +54,72 @@ class Taker {
     state_.tensors.emplace_back();
     TensorSnapshot& tensor = state_.tensors.back();
     const Reference watch(g_api.PyWeakref_NewRef(known.object, nullptr));
-    if (!watch || !view_tensor(known.object, tensor.view)) return refuse(refusal::tensor_not_understood, place);
+    if (!watch || !torch::view_tensor(known.object, tensor.view)) return refuse(refusal::tensor_not_understood, place);
     tensor.watch = Strong(watch.get());
     tensor.sizes.assign(tensor.view.sizes, tensor.view.sizes + tensor.view.dimensions);
     tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
-    tensor.autograd = AutogradNotes(known.object);
+    tensor.autograd = torch::AutogradNotes(known.object);
     tensor.content = content_of(tensor.view);
-    tensor.counter = version_counter(known.object);
+    tensor.counter = torch::version_counter(known.object);
     if (tensor.counter != nullptr) tensor.version = tensor.counter->load();
-    tensor.base = base_of_tensor(known.object);
-    const TensorView& view = tensor.view;
-    const Reference memory(new_alias(known.object, view.dimensions, view.sizes, view.strides, view.offset, view.type));
+    tensor.base = torch::base_of_tensor(known.object);
+    const torch::TensorView& view = tensor.view;
+    const Reference memory(
+        torch::new_alias(known.object, view.dimensions, view.sizes, view.strides, view.offset, view.type));
     if (!memory) throw std::bad_alloc();
-    share_version(memory.get(), known.object);
+    torch::share_version(memory.get(), known.object);
     tensor.memory = Strong(memory.get());
     return take_attributes(place);
   }
 
   bool take_class(std::uint32_t place) {
     state_.objects[place].kept = Kept::kClass;
-    std::vector<Item> definitions;
-    definitions_of(state_.objects[place].object, definitions);
-    keep(&ObjectSnapshot::items, place, definitions, [&](std::size_t i) { return attribute_label(definitions[i].key); });
+    std::vector<walk::Item> definitions;
+    walk::definitions_of(state_.objects[place].object, definitions);
+    keep(&ObjectSnapshot::items, place, definitions,
+         [&](std::size_t i) { return walk::attribute_label(definitions[i].key); });
     return true;
   }
 
   void take_slots(std::uint32_t place) {
     const ObjectSnapshot& known = state_.objects[place];
-    std::vector<Item> slots;
-    for (const TypeInfo::Slot& slot : known.slot_places) slots.push_back({nullptr, slot_at(known.object, slot.offset)});
+    std::vector<walk::Item> slots;
+    for (const walk::TypeInfo::Slot& slot : known.slot_places)
+      slots.push_back({nullptr, walk::slot_at(known.object, slot.offset)});
     keep(&ObjectSnapshot::slots, place, slots,
          [&](std::size_t i) { return "." + std::string(known.slot_places[i].name); });
   }
 
   bool take_attributes(std::uint32_t place) {
     ObjectSnapshot& known = state_.objects[place];
-    std::vector<Item> entries;
-    if (!read_attributes(known.object, entries)) return refuse(refusal::odd_dict, place);
+    std::vector<walk::Item> entries;
+    if (!walk::read_attributes(known.object, entries)) return refuse(refusal::odd_dict, place);
     if (known.kept == Kept::kInstance) {
       known.dict.value = instance_dict(known.object);
       known.dict.held = Strong(known.dict.value);
     }
-    keep(&ObjectSnapshot::attributes, place, entries, [&](std::size_t i) { return attribute_label(entries[i].key); });
+    keep(&ObjectSnapshot::attributes, place, entries,
+         [&](std::size_t i) { return walk::attribute_label(entries[i].key); });
     return true;
   }
 
   bool take_items(std::uint32_t place) {
     const ObjectSnapshot& known = state_.objects[place];
-    std::vector<Item> items;
-    if (!items_of(known.object, known.shape.kind, items)) return refuse(refusal::items_unreadable, place);
-    keep(&ObjectSnapshot::items, place, items, [&](std::size_t i) { return item_label(items[i], i); });
+    std::vector<walk::Item> items;
+    if (!walk::items_of(known.object, known.shape.kind, items)) return refuse(refusal::items_unreadable, place);
+    keep(&ObjectSnapshot::items, place, items, [&](std::size_t i) { return walk::item_label(items[i], i); });
     return true;
   }
 
   bool take_referents(std::uint32_t place) {
-    std::vector<Item> referents;
-    if (!referents_of(state_.objects[place].object, referents)) return refuse(refusal::referents_unknown, place);
+    std::vector<walk::Item> referents;
+    if (!walk::referents_of(state_.objects[place].object, referents)) return refuse(refusal::referents_unknown, place);
     keep(&ObjectSnapshot::items, place, referents, [](std::size_t) { return std::string("'s own object"); });
     return true;
   }
 
   template <typename Label>
-  void keep(std::vector<Entry> ObjectSnapshot::*into, std::uint32_t place, const std::vector<Item>& items,
+  void keep(std::vector<Entry> ObjectSnapshot::*into, std::uint32_t place, const std::vector<walk::Item>& items,
             const Label& label) {
     std::vector<Entry>& entries = state_.objects[place].*into;
     entries.reserve(items.size());
@@ -129,7 +133,7 @@ class Taker {
     Entry entry;
     entry.key = Strong(key);
     entry.value = value;
-    const bool watched = value != nullptr && is_tensor_or_subclass(value) && state_.places.count(value) != 0;
+    const bool watched = value != nullptr && torch::is_tensor_or_subclass(value) && state_.places.count(value) != 0;
     if (!watched) entry.held = Strong(value);
     return entry;
   }
@@ -141,7 +145,7 @@ class Taker {
     constexpr int kDeepest = 8;
     if (value != nullptr && is_exactly(value, g_api.PyTuple_Type) && depth < kDeepest) {
       for (std::size_t i = 0; i < item_count(value); ++i) {
-        const std::function<std::string()> item = [&] { return label() + item_label({}, i); };
+        const std::function<std::string()> item = [&] { return label() + walk::item_label({}, i); };
         adopt(place, tuple_data(value)[i], item, depth + 1);
       }
       return;
@@ -166,8 +170,8 @@ class Taker {
 
 }  // namespace
 
-std::uint64_t content_of(const TensorView& view) noexcept {
-  return is_on_device(view) ? 0 : XXH3_64bits(reinterpret_cast<const void*>(view.data), span_of(view));
+std::uint64_t content_of(const torch::TensorView& view) noexcept {
+  return torch::is_on_device(view) ? 0 : XXH3_64bits(reinterpret_cast<const void*>(view.data), torch::span_of(view));
 }
 
 std::string ArgumentSnapshotState::path(std::uint32_t place) const {
@@ -179,20 +183,20 @@ std::string ArgumentSnapshotState::path(std::uint32_t place) const {
 ArgumentSnapshot::ArgumentSnapshot() = default;
 ArgumentSnapshot::~ArgumentSnapshot() = default;
 
-bool ArgumentSnapshot::knows(const VersionCounter* counter) const noexcept {
+bool ArgumentSnapshot::knows(const torch::VersionCounter* counter) const noexcept {
   const auto is_it = [counter](const auto& tensor) { return tensor.counter == counter; };
   return std::any_of(state_->tensors.begin(), state_->tensors.end(), is_it) ||
          std::any_of(state_->module_versions.begin(), state_->module_versions.end(), is_it);
 }
 
-std::unique_ptr<ArgumentSnapshot> ArgumentSnapshot::take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
-                                     refusal::Refusal& refusal) noexcept {
+std::unique_ptr<ArgumentSnapshot> ArgumentSnapshot::take(const walk::Walk& arguments, const guards::ModuleGuard& module,
+                                                         Object* lasting, refusal::Refusal& refusal) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
     std::unique_ptr<ArgumentSnapshot> before(new ArgumentSnapshot);
     before->state_ = std::make_unique<ArgumentSnapshotState>();
-    take_versions(module.tensors(), before->state_->module_versions);
+    walk::take_versions(module.tensors(), before->state_->module_versions);
     Taker taker(*before->state_, lasting, refusal);
     return taker.take(arguments.objects()) ? std::move(before) : nullptr;
   } catch (const std::bad_alloc&) {
@@ -200,4 +204,4 @@ std::unique_ptr<ArgumentSnapshot> ArgumentSnapshot::take(const Walk& arguments, 
   }
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

@@ -11,10 +11,10 @@
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/versions.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 
-// An entry as it was. What its end would be seen of is told by address and watched, not held (finalizable.h), as tensors
-// are: what eager would free during the call is freed.
+// An entry as it was. What its end would be seen of is told by address and watched, not held (finalizable.h), as
+// tensors are: what eager would free during the call is freed.
 struct Entry {
   Strong key;
   Strong held;
@@ -28,16 +28,16 @@ struct TensorSnapshot {
   Strong watch;   // weak reference
   Strong memory;  // another tensor with the same memory and version, which stay when the tensor itself is gone
   const void* base = nullptr;  // what autograd knows it as a view of
-  TensorView view;
+  torch::TensorView view;
   std::vector<std::int64_t> sizes, strides;
-  AutogradNotes autograd;
+  torch::AutogradNotes autograd;
   std::uint64_t content = 0;  // hash of what a tensor on the CPU holds
-  VersionCounter* counter = nullptr;
+  torch::VersionCounter* counter = nullptr;
   std::uint32_t version = 0;
 };
 
 // 0: it is on a device.
-std::uint64_t content_of(const TensorView& view) noexcept;
+std::uint64_t content_of(const torch::TensorView& view) noexcept;
 
 enum class Kept : std::uint8_t { kNothing, kTensor, kInstance, kClass, kReferents };
 
@@ -48,8 +48,8 @@ struct ObjectSnapshot {
   Strong type;
   bool finalizable = false;
   Strong watch;  // of what is finalizable: a weak reference; where it can have none, its parent's entry tells of it
-  Shape shape;
-  std::vector<TypeInfo::Slot> slot_places;
+  walk::Shape shape;
+  std::vector<walk::TypeInfo::Slot> slot_places;
   Entry dict;                                   // the __dict__, not a tensor's
   std::vector<Entry> attributes, items, slots;  // items: kClass: definitions; kReferents: what it refers to
   std::uint32_t tensor = 0;                     // among tensors
@@ -60,7 +60,7 @@ struct ObjectSnapshot {
 struct ArgumentSnapshotState {
   std::vector<ObjectSnapshot> objects;  // as in the walk
   std::vector<TensorSnapshot> tensors;
-  std::vector<TensorVersion> module_versions;
+  std::vector<walk::TensorVersion> module_versions;
   std::unordered_map<const Object*, std::uint32_t> places;
 
   // Of a finalizable object without a watch only after its parent was found to refer to it as before.
@@ -79,4 +79,4 @@ struct ArgumentSnapshotState {
   std::string path(std::uint32_t place) const;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

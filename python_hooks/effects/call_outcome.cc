@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <new>
 
+#include "python_hooks/effects/call_outcome_state.h"
 #include "python_hooks/effects/describe.h"
 #include "python_hooks/effects/effects.h"
-#include "python_hooks/effects/call_outcome_state.h"
 #include "python_hooks/walk/instance.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 namespace {
 
 // Has it fetched ahead, of much only the first part.
@@ -25,8 +25,9 @@ void fetch_items(const std::vector<Item>& items) noexcept {
 CallOutcome::CallOutcome() = default;
 CallOutcome::~CallOutcome() = default;
 
-std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const Walk& arguments, const ArgumentSnapshot& before,
-                                        ModuleGuard& module, refusal::Refusal& refusal, bool* autograd) noexcept {
+std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const walk::Walk& arguments,
+                                                const ArgumentSnapshot& before, guards::ModuleGuard& module,
+                                                refusal::Refusal& refusal, bool* autograd) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
@@ -72,16 +73,16 @@ bool CallOutcome::same_as(const CallOutcome& other, refusal::Refusal& difference
 
 const std::vector<MadeTensor>& CallOutcome::made() const noexcept { return state_->made; }
 
-const std::vector<StorageExtent>& CallOutcome::written() const noexcept { return state_->written; }
+const std::vector<walk::StorageExtent>& CallOutcome::written() const noexcept { return state_->written; }
 
 bool CallOutcome::lets_go() const noexcept { return !state_->dropped.empty(); }
 
-bool CallOutcome::end_is_seen(const Walk& arguments) const noexcept {
+bool CallOutcome::end_is_seen(const walk::Walk& arguments) const noexcept {
   return std::any_of(state_->dropped.begin(), state_->dropped.end(),
-                     [&](std::uint32_t place) { return weakly_held(arguments.objects()[place]); });
+                     [&](std::uint32_t place) { return walk::weakly_held(arguments.objects()[place]); });
 }
 
-bool CallOutcome::fits(const Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
+bool CallOutcome::fits(const walk::Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
 
 void CallOutcome::fetch() const noexcept {
   fetch_items(state_->nodes);
@@ -90,8 +91,8 @@ void CallOutcome::fetch() const noexcept {
   fetch_items(state_->made);
 }
 
-Object* CallOutcome::repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept {
+Object* CallOutcome::repeat(Object* const* tensors, const walk::Walk& arguments, References& replaced) const noexcept {
   return repeat_outcome(*state_, tensors, arguments, replaced);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

@@ -13,7 +13,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 
 struct ArgumentSnapshotState;
 struct CallOutcomeState;
@@ -26,12 +26,12 @@ class ArgumentSnapshot {
  public:
   // `arguments`: the walk of the call's arguments, just taken. `module` holds. `lasting`: one of them that does not end
   // before the call does, whoever would see that (the module that it is a call of); null: none is known to.
-  static std::unique_ptr<ArgumentSnapshot> take(const Walk& arguments, const ModuleGuard& module, Object* lasting,
-                                      refusal::Refusal& refusal) noexcept;
+  static std::unique_ptr<ArgumentSnapshot> take(const walk::Walk& arguments, const guards::ModuleGuard& module,
+                                                Object* lasting, refusal::Refusal& refusal) noexcept;
   ~ArgumentSnapshot();
 
   // Is it the version of a tensor of the arguments or the module?
-  bool knows(const VersionCounter* counter) const noexcept;
+  bool knows(const torch::VersionCounter* counter) const noexcept;
 
  private:
   friend class CallOutcome;
@@ -77,9 +77,9 @@ class CallOutcome {
   // referred to from elsewhere, since repeating would make a second one; whatever else changed.
   //
   // `autograd`, if not null: it was refused since autograd is at work, and may not be under torch.no_grad().
-  static std::unique_ptr<CallOutcome> learn(Object* result, const Walk& arguments, const ArgumentSnapshot& before,
-                                        ModuleGuard& module, refusal::Refusal& refusal,
-                                        bool* autograd = nullptr) noexcept;
+  static std::unique_ptr<CallOutcome> learn(Object* result, const walk::Walk& arguments, const ArgumentSnapshot& before,
+                                            guards::ModuleGuard& module, refusal::Refusal& refusal,
+                                            bool* autograd = nullptr) noexcept;
   ~CallOutcome();
 
   // Two observed calls of one signature must have done the same: structure, places, shapes, plain values. False
@@ -94,16 +94,16 @@ class CallOutcome {
   const std::vector<MadeTensor>& made() const noexcept;
 
   // The storages of the tensors of the arguments and the module that the observed call wrote to, as their versions say.
-  const std::vector<StorageExtent>& written() const noexcept;
+  const std::vector<walk::StorageExtent>& written() const noexcept;
 
   // Did the call let go of objects of the arguments to which there can be weak references? In a replay they end later.
   bool lets_go() const noexcept;
   // Is any of these weakly referred to in this call, so that its end would be seen? `arguments` as in repeat().
-  bool end_is_seen(const Walk& arguments) const noexcept;
+  bool end_is_seen(const walk::Walk& arguments) const noexcept;
 
   // Is everything in place that repeat() puts to use? Asked before the work is launched, since then there is no way
   // back. `arguments` as in repeat().
-  bool fits(const Walk& arguments) const noexcept;
+  bool fits(const walk::Walk& arguments) const noexcept;
 
   // Has what repeat() reads fetched ahead: each signature has its own, which was last read calls ago.
   void fetch() const noexcept;
@@ -113,11 +113,11 @@ class CallOutcome {
   // replaced attributes and items. Returns the result, a new reference; null: no memory, or !fits(); nothing was
   // changed. Runs no Python code: what was replaced is in `replaced`, which was empty, and the end of such an object
   // may run some.
-  Object* repeat(Object* const* tensors, const Walk& arguments, References& replaced) const noexcept;
+  Object* repeat(Object* const* tensors, const walk::Walk& arguments, References& replaced) const noexcept;
 
  private:
   CallOutcome();
   std::unique_ptr<CallOutcomeState> state_;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

@@ -5,7 +5,7 @@
 
 #include "python_hooks/effects/call_outcome_state.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 namespace {
 
 class Comparison {
@@ -59,7 +59,7 @@ class Comparison {
 
   static bool same_key(const Strong& a, const Strong& b) {
     if (a.get() == b.get()) return true;
-    return a.get() != nullptr && b.get() != nullptr && same_plain_value(a.get(), b.get());
+    return a.get() != nullptr && b.get() != nullptr && walk::same_plain_value(a.get(), b.get());
   }
 
   bool same_value(std::uint32_t a, std::uint32_t b) {
@@ -76,7 +76,7 @@ class Comparison {
     }
     switch (left.kind) {
       case ValueKind::kPlain:
-        return same_plain_value(left.held.get(), right.held.get()) || differ(refusal::other_value);
+        return walk::same_plain_value(left.held.get(), right.held.get()) || differ(refusal::other_value);
       case ValueKind::kIdentity:
         return left.held.get() == right.held.get() || differ(refusal::other_object);
       case ValueKind::kForm:
@@ -168,6 +168,8 @@ class Comparison {
 
 }  // namespace
 
-refusal::Refusal outcome_difference(const CallOutcomeState& a, const CallOutcomeState& b) { return Comparison(a, b).run(); }
+refusal::Refusal outcome_difference(const CallOutcomeState& a, const CallOutcomeState& b) {
+  return Comparison(a, b).run();
+}
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

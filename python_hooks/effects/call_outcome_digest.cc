@@ -3,7 +3,7 @@
 #include "python_hooks/walk/portable.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 namespace {
 
 class Digester {
@@ -28,7 +28,7 @@ class Digester {
     for (const View& view : state_.views) add(view);
     for (const Face& face : state_.faces) put(face.place, face.as_version, face.as_root);
     for (const MadeTensor& made : state_.made) add(made);
-    return digest_of(walk_.bytes());
+    return walk::digest_of(walk_.bytes());
   }
 
  private:
@@ -43,7 +43,7 @@ class Digester {
       walk_.add_bytes(list->data(), list->size() * sizeof(std::int64_t));
     }
   }
-  void name(Object* object) { put(object != nullptr ? portable_name(object) : std::uint64_t{0}); }
+  void name(Object* object) { put(object != nullptr ? walk::portable_name(object) : std::uint64_t{0}); }
   // What cannot be walked counts by what it is.
   void value(Object* object) {
     if (object == nullptr || !walk_.add(object, "a value")) name(object);
@@ -72,11 +72,11 @@ class Digester {
   }
 
   const CallOutcomeState& state_;
-  Walk walk_ = Walk::portable(true);
+  walk::Walk walk_ = walk::Walk::portable(true);
 };
 
 }  // namespace
 
 cache::Digest CallOutcome::digest() const { return Digester(*state_).run(); }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

@@ -3,7 +3,7 @@
 
 #include "python_hooks/effects/call_outcome_state.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 namespace {
 
 Object* shared(Object* object) noexcept {
@@ -12,14 +12,15 @@ Object* shared(Object* object) noexcept {
 }
 
 void exchange_slot(Object* object, std::size_t offset, Object* value) noexcept {
-  Object* const before = slot_at(object, offset);
-  slot_at(object, offset) = shared(value);
+  Object* const before = walk::slot_at(object, offset);
+  walk::slot_at(object, offset) = shared(value);
   if (before != nullptr) g_api.Py_DecRef(before);
 }
 
 class Repeat {
  public:
-  Repeat(const CallOutcomeState& state, Object* const* tensors, const Walk& arguments, References& replaced) noexcept
+  Repeat(const CallOutcomeState& state, Object* const* tensors, const walk::Walk& arguments,
+         References& replaced) noexcept
       : state_(state), tensors_(tensors), arguments_(arguments), old_(replaced) {}
 
   // A new reference; null: nothing was changed.
@@ -56,7 +57,7 @@ class Repeat {
       case ValueKind::kView:
         return shared(views_[node.index]);
       case ValueKind::kBuilt:
-        return new_instance(node.held.get(), node.shape, static_cast<std::ptrdiff_t>(node.items));
+        return walk::new_instance(node.held.get(), node.shape, static_cast<std::ptrdiff_t>(node.items));
     }
     return nullptr;
   }
@@ -81,16 +82,17 @@ class Repeat {
     Object* const of = of_another ? views_[static_cast<std::size_t>(view.view_of)] : tensor_of(view, arguments_);
     const auto dimensions = static_cast<std::int64_t>(view.sizes.size());
     if (of_another || view.is_view) {
-      return new_view(of, dimensions, view.sizes.data(), view.strides.data(), view.offset, view.type);
+      return torch::new_view(of, dimensions, view.sizes.data(), view.strides.data(), view.offset, view.type);
     }
-    Object* const made = new_alias(of, dimensions, view.sizes.data(), view.strides.data(), view.offset, view.type);
+    Object* const made =
+        torch::new_alias(of, dimensions, view.sizes.data(), view.strides.data(), view.offset, view.type);
     if (made == nullptr) return nullptr;
     if (!view.own_version) {
-      share_version(made, of);
+      torch::share_version(made, of);
     } else if (view.as_first == index) {
-      set_version(made, view.version);
+      walk::set_version(made, view.version);
     } else {
-      share_version(made, views_[view.as_first]);
+      torch::share_version(made, views_[view.as_first]);
     }
     return made;
   }
@@ -98,14 +100,14 @@ class Repeat {
   void move_versions() noexcept {
     for (std::uint32_t i = 0; i < state_.writes.size(); ++i) {
       const Write& write = state_.writes[i];
-      if (write.as_first == i) move_version(tensor_of(write, arguments_), write.times);
+      if (write.as_first == i) walk::move_version(tensor_of(write, arguments_), write.times);
     }
     for (std::uint32_t i = 0; i < state_.made.size(); ++i) {
       const MadeTensor& made = state_.made[i];
       if (made.as_first == i) {
-        set_version(tensors_[i], made.version);
+        walk::set_version(tensors_[i], made.version);
       } else {
-        share_version(tensors_[i], tensors_[made.as_first]);
+        torch::share_version(tensors_[i], tensors_[made.as_first]);
       }
     }
   }
@@ -118,18 +120,19 @@ class Repeat {
   }
 
   bool fill(const Node& node, Object* object) noexcept {
-    const bool deque = node.kind == ValueKind::kBuilt && node.shape.kind == Kind::kDeque;
+    const bool deque = node.kind == ValueKind::kBuilt && node.shape.kind == walk::Kind::kDeque;
     const std::uint32_t count = node.links.count - (deque ? node.items : 0);  // items come last
     const Link* const links = state_.links.data() + node.links.first;
     const bool attributes = count != 0 && links[0].place == Link::Place::kAttribute;  // these come first
-    const Reference dict(attributes ? own_dict(object) : nullptr);
+    const Reference dict(attributes ? walk::own_dict(object) : nullptr);
     if (attributes && !dict) return false;
     for (const Link* link = links; link != links + count; ++link) {
       Object* const value = values_[link->node];
       if (link->place == Link::Place::kSlot) {
         exchange_slot(object, link->at, value);
-      } else if (link->place == Link::Place::kAttribute ? !put_entry(Kind::kPlain, dict.get(), link->key.get(), value)
-                                                        : !put_item(node.shape, object, *link, value)) {
+      } else if (link->place == Link::Place::kAttribute
+                     ? !put_entry(walk::Kind::kPlain, dict.get(), link->key.get(), value)
+                     : !put_item(node.shape, object, *link, value)) {
         return false;
       }
     }
@@ -137,22 +140,22 @@ class Repeat {
   }
 
   // A null value: the entry is taken out. kPlain: of a __dict__.
-  static bool put_entry(Kind kind, Object* dict, Object* key, Object* value) noexcept {
-    if (kind == Kind::kOrderedDict) {
+  static bool put_entry(walk::Kind kind, Object* dict, Object* key, Object* value) noexcept {
+    if (kind == walk::Kind::kOrderedDict) {
       return (value != nullptr ? g_api.PyODict_SetItem(dict, key, value) : g_api.PyODict_DelItem(dict, key)) == 0;
     }
     return (value != nullptr ? g_api.PyDict_SetItem(dict, key, value) : g_api.PyDict_DelItem(dict, key)) == 0;
   }
 
-  static bool put_item(const Shape& shape, Object* object, const Link& link, Object* value) noexcept {
+  static bool put_item(const walk::Shape& shape, Object* object, const Link& link, Object* value) noexcept {
     switch (shape.kind) {
-      case Kind::kTuple:
+      case walk::Kind::kTuple:
         new_tuple_data(object)[link.at] = shared(value);
         return true;
-      case Kind::kList:
+      case walk::Kind::kList:
         return shape.exact ? g_api.PyList_SetItem(object, static_cast<std::ptrdiff_t>(link.at), shared(value)) == 0
                            : g_api.PyList_Append(object, value) == 0;
-      case Kind::kSet:
+      case walk::Kind::kSet:
         return g_api.PySet_Add(object, value) == 0;
       default:
         return put_entry(shape.kind, object, link.key.get(), value);
@@ -186,7 +189,7 @@ class Repeat {
 
   static bool needs_old(const Effect& effect) noexcept {
     const bool deletes = effect.key.get() != nullptr && effect.node == kNoNode;
-    return deletes || (effect.of == Kind::kList && effect.action != Action::kAppend);
+    return deletes || (effect.of == walk::Kind::kList && effect.action != Action::kAppend);
   }
 
   bool find_target(std::size_t i, Object* object) noexcept {
@@ -208,7 +211,7 @@ class Repeat {
     if (effect.action == Action::kAppend) return nullptr;
     if (effect.action == Action::kTruncate) return g_api.PyList_GetSlice(target, at, g_api.PyList_Size(target));
     if (effect.key.get() != nullptr) return shared(g_api.PyDict_GetItemWithError(target, effect.key.get()));
-    return shared(effect.of == Kind::kList ? g_api.PyList_GetItem(target, at) : slot_at(target, effect.at));
+    return shared(effect.of == walk::Kind::kList ? g_api.PyList_GetItem(target, at) : walk::slot_at(target, effect.at));
   }
 
   bool apply() noexcept {
@@ -243,7 +246,7 @@ class Repeat {
 
   static bool set(const Effect& effect, Object* target, Object* value) noexcept {
     if (effect.key.get() != nullptr) return put_entry(effect.of, target, effect.key.get(), value);
-    if (effect.of == Kind::kList) {
+    if (effect.of == walk::Kind::kList) {
       return g_api.PyList_SetItem(target, static_cast<std::ptrdiff_t>(effect.at), shared(value)) == 0;
     }
     exchange_slot(target, effect.at, value);
@@ -252,41 +255,42 @@ class Repeat {
 
   const CallOutcomeState& state_;
   Object* const* tensors_;
-  const Walk& arguments_;
+  const walk::Walk& arguments_;
   References values_, targets_, views_;
   References& old_;
 };
 
-bool view_fits(const View& view, const Walk& arguments) noexcept {
-  TensorView memory;
-  return view_tensor(tensor_of(view, arguments), memory) && view.end <= memory.storage_bytes;
+bool view_fits(const View& view, const walk::Walk& arguments) noexcept {
+  torch::TensorView memory;
+  return torch::view_tensor(tensor_of(view, arguments), memory) && view.end <= memory.storage_bytes;
 }
 
 // Do those that shared a version share one again?
-bool versions_fit(const std::vector<Write>& writes, const Walk& arguments) noexcept {
+bool versions_fit(const std::vector<Write>& writes, const walk::Walk& arguments) noexcept {
   return std::all_of(writes.begin(), writes.end(), [&](const Write& write) {
-    return version_counter(tensor_of(write, arguments)) ==
-           version_counter(tensor_of(writes[write.as_first], arguments));
+    return torch::version_counter(tensor_of(write, arguments)) ==
+           torch::version_counter(tensor_of(writes[write.as_first], arguments));
   });
 }
 
 // Can what was a view of the one not be one of the other now?
-bool faces_fit(const std::vector<Face>& faces, const Walk& arguments) noexcept {
+bool faces_fit(const std::vector<Face>& faces, const walk::Walk& arguments) noexcept {
   const auto root_of = [&](const Face& face) {
     Object* const tensor = arguments.objects()[face.place];
-    const void* const base = base_of_tensor(tensor);
-    return base != nullptr ? base : identity_of_tensor(tensor);
+    const void* const base = torch::base_of_tensor(tensor);
+    return base != nullptr ? base : torch::identity_of_tensor(tensor);
   };
   return std::all_of(faces.begin(), faces.end(), [&](const Face& face) {
     const Face &version = faces[face.as_version], &root = faces[face.as_root];
-    return version_counter(arguments.objects()[face.place]) == version_counter(arguments.objects()[version.place]) &&
+    return torch::version_counter(arguments.objects()[face.place]) ==
+               torch::version_counter(arguments.objects()[version.place]) &&
            root_of(face) == root_of(root);
   });
 }
 
 }  // namespace
 
-bool outcome_fits(const CallOutcomeState& state, const Walk& arguments) noexcept {
+bool outcome_fits(const CallOutcomeState& state, const walk::Walk& arguments) noexcept {
   if (arguments.objects().size() != state.argument_objects) return false;
   for (const Effect& effect : state.effects) {
     if (type_of(arguments.objects()[effect.place]) != effect.type.get()) return false;
@@ -296,7 +300,7 @@ bool outcome_fits(const CallOutcomeState& state, const Walk& arguments) noexcept
                      [&](const View& view) { return view_fits(view, arguments); });
 }
 
-Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, const Walk& arguments,
+Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, const walk::Walk& arguments,
                        References& replaced) noexcept {
   if (!outcome_fits(state, arguments)) return nullptr;
   Object* result = nullptr;
@@ -309,4 +313,4 @@ Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, co
   return result;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

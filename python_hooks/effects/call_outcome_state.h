@@ -9,7 +9,7 @@
 #include "python_hooks/effects/call_outcome.h"
 #include "python_hooks/walk/instance.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 
 constexpr std::uint32_t kNoNode = ~0U;
 
@@ -30,7 +30,7 @@ struct Range {
 
 struct Node {
   ValueKind kind = ValueKind::kPlain;
-  Shape shape;               // kBuilt
+  walk::Shape shape;         // kBuilt
   Strong held;               // kPlain, kIdentity, kForm: the value; kBuilt: its type
   Object* object = nullptr;  // kModule: borrowed, lives while the module's guard holds
   std::uint32_t index = 0;   // kArgument: place; kMade: tensor; kView: view; kForm: form
@@ -50,7 +50,7 @@ struct Link {
 
   std::string label() const {
     if (place == Place::kSlot) return std::string(".") + slot;
-    return place == Place::kItem ? item_label({key.get(), nullptr}, at) : attribute_label(key.get());
+    return place == Place::kItem ? walk::item_label({key.get(), nullptr}, at) : walk::attribute_label(key.get());
   }
 };
 
@@ -73,20 +73,20 @@ enum class Action : std::uint8_t {
 
 struct Effect {
   Action action = Action::kSet;
-  Kind of = Kind::kPlain;        // kPlain: of an attribute, or of a slot (no key); else of an entry or item
-  std::uint32_t place = 0;       // the argument's object
-  Strong type;                   // its class
-  Strong key;                    // of an attribute or entry
-  std::size_t at = 0;            // an item's index, bytes of a slot
-  std::uint32_t node = kNoNode;  // the new value; kNoNode: the attribute or entry is deleted, the slot is empty
-  std::string path;              // for people
+  walk::Kind of = walk::Kind::kPlain;  // kPlain: of an attribute, or of a slot (no key); else of an entry or item
+  std::uint32_t place = 0;             // the argument's object
+  Strong type;                         // its class
+  Strong key;                          // of an attribute or entry
+  std::size_t at = 0;                  // an item's index, bytes of a slot
+  std::uint32_t node = kNoNode;        // the new value; kNoNode: the attribute or entry is deleted, the slot is empty
+  std::string path;                    // for people
 
-  bool of_attribute() const noexcept { return of == Kind::kPlain && key.get() != nullptr; }
+  bool of_attribute() const noexcept { return of == walk::Kind::kPlain && key.get() != nullptr; }
 };
 
 // Views, writes: the tensor that they are of.
 template <typename Of>
-Object* tensor_of(const Of& of, const Walk& arguments) noexcept {
+Object* tensor_of(const Of& of, const walk::Walk& arguments) noexcept {
   return of.module_tensor != nullptr ? of.module_tensor : arguments.objects()[of.place];
 }
 
@@ -115,7 +115,7 @@ struct CallOutcomeState {
   std::vector<MadeTensor> made;
   std::vector<Effect> effects;
   std::vector<Write> writes;
-  std::vector<StorageExtent> written;  // the storages of the tensors that `writes` are of, as observed
+  std::vector<walk::StorageExtent> written;  // the storages of the tensors that `writes` are of, as observed
   std::vector<std::uint32_t>
       dropped;  // the arguments' objects, by place, that it let go of and that can be weakly held
   std::uint32_t result = kNoNode;
@@ -126,8 +126,8 @@ struct CallOutcomeState {
 // The first difference, if there is one.
 refusal::Refusal outcome_difference(const CallOutcomeState& a, const CallOutcomeState& b);
 // See CallOutcome::fits() and repeat().
-bool outcome_fits(const CallOutcomeState& state, const Walk& arguments) noexcept;
-Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, const Walk& arguments,
+bool outcome_fits(const CallOutcomeState& state, const walk::Walk& arguments) noexcept;
+Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, const walk::Walk& arguments,
                        References& replaced) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

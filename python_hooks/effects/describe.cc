@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-namespace grape::python::state {
+namespace grape::python::effects {
 namespace {
 
 constexpr std::size_t kMostNodes = 1U << 16;
@@ -13,21 +13,21 @@ constexpr int kMostDepth = 100;
 
 }  // namespace
 
-Describer::Describer(const ArgumentSnapshotState& before, const std::vector<Object*>& module_objects, CallOutcomeState& out,
-                     refusal::Refusal& refusal)
+Describer::Describer(const ArgumentSnapshotState& before, const std::vector<Object*>& module_objects,
+                     CallOutcomeState& out, refusal::Refusal& refusal)
     : before_(before), out_(out), refusal_(refusal) {
   for (std::uint32_t place = 0; place < before.objects.size(); ++place) {
     const ObjectSnapshot& known = before.objects[place];
     if (known.kept != Kept::kTensor) continue;
-    const TensorView& view = before.tensors[known.tensor].view;
-    const VersionCounter* const counter = version_counter(before.tensor_at(place));
+    const torch::TensorView& view = before.tensors[known.tensor].view;
+    const torch::VersionCounter* const counter = torch::version_counter(before.tensor_at(place));
     memory_.push_back({view.storage, view.storage_bytes, view.keys, counter, nullptr, place});
   }
   for (Object* object : module_objects) {
     of_module_.emplace(object, true);
-    TensorView view;
-    if (is_plain_tensor(object) && view_tensor(object, view)) {
-      memory_.push_back({view.storage, view.storage_bytes, view.keys, version_counter(object), object, 0});
+    torch::TensorView view;
+    if (torch::is_plain_tensor(object) && torch::view_tensor(object, view)) {
+      memory_.push_back({view.storage, view.storage_bytes, view.keys, torch::version_counter(object), object, 0});
     }
   }
 }
@@ -68,14 +68,14 @@ std::uint32_t Describer::describe_at_path(Object* object) {
 }
 
 std::uint32_t Describer::describe_new(Object* object) {
-  if (is_plain_value(object)) {
+  if (walk::is_plain_value(object)) {
     note_number(object);
     return add(ValueKind::kPlain, object, 0);
   }
-  const TypeInfo* info = type_info(type_of(object));
+  const walk::TypeInfo* info = walk::type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
-  const Kind kind = info->kind;
-  if (is(kind, kByIdentity)) return add(ValueKind::kIdentity, object, 0);
+  const walk::Kind kind = info->kind;
+  if (walk::is(kind, walk::kByIdentity)) return add(ValueKind::kIdentity, object, 0);
   const auto place = before_.places.find(object);
   const bool argument = place != before_.places.end() && before_.alive(place->second);
   if (of_module_.count(object) != 0) {
@@ -86,21 +86,21 @@ std::uint32_t Describer::describe_new(Object* object) {
     return node;
   }
   if (argument) return add(ValueKind::kArgument, nullptr, place->second);
-  if (is_tensor_or_subclass(object)) return describe_tensor(object);
-  Shape shape;
-  std::vector<TypeInfo::Slot> slots;
-  if (shape_of(type_of(object), shape, slots)) return describe_instance(object, shape, slots);
+  if (torch::is_tensor_or_subclass(object)) return describe_tensor(object);
+  walk::Shape shape;
+  std::vector<walk::TypeInfo::Slot> slots;
+  if (walk::shape_of(type_of(object), shape, slots)) return describe_instance(object, shape, slots);
   return describe_other(object, kind);
 }
 
-std::uint32_t Describer::describe_instance(Object* object, const Shape& shape,
-                                           const std::vector<TypeInfo::Slot>& slots) {
-  if (weakly_held(object)) return refuse(refusal::object_weakly_held, type::name(type_of(object)));
+std::uint32_t Describer::describe_instance(Object* object, const walk::Shape& shape,
+                                           const std::vector<walk::TypeInfo::Slot>& slots) {
+  if (walk::weakly_held(object)) return refuse(refusal::object_weakly_held, type::name(type_of(object)));
   const std::uint32_t index = add(ValueKind::kBuilt, type_of(object), 0);
   out_.nodes[index].shape = shape;
   known_[object] = index;  // for parts that refer back to it
   expect(index, object);
-  if (shape.kind == Kind::kDeque) {
+  if (shape.kind == walk::Kind::kDeque) {
     const std::ptrdiff_t most = deque_limit(object);
     const Reference limit(most >= 0 ? g_api.PyLong_FromLong(most) : nullptr);
     out_.nodes[index].limit = Strong(limit ? limit.get() : g_api._Py_NoneStruct);
@@ -121,12 +121,12 @@ Range Describer::append(std::vector<Link>& links) {
 }
 
 bool Describer::describe_attributes(Object* object, std::vector<Link>& links) {
-  std::vector<Item> entries;
+  std::vector<walk::Item> entries;
   Object* dict = instance_dict(object);
-  if (!read_attributes(object, entries) || (dict != nullptr && reference_count(dict) != 1)) {
+  if (!walk::read_attributes(object, entries) || (dict != nullptr && reference_count(dict) != 1)) {
     return refuse(refusal::dict_not_its_own, type::name(type_of(object)));
   }
-  for (const Item& entry : entries) {
+  for (const walk::Item& entry : entries) {
     if (!is_exactly(entry.key, g_api.PyUnicode_Type)) {
       return refuse(refusal::attribute_without_name, type::name(type_of(object)));
     }
@@ -135,24 +135,25 @@ bool Describer::describe_attributes(Object* object, std::vector<Link>& links) {
   return true;
 }
 
-bool Describer::describe_slots(Object* object, const std::vector<TypeInfo::Slot>& slots, std::vector<Link>& links) {
-  for (const TypeInfo::Slot& slot : slots) {
-    Object* const value = slot_at(object, slot.offset);
+bool Describer::describe_slots(Object* object, const std::vector<walk::TypeInfo::Slot>& slots,
+                               std::vector<Link>& links) {
+  for (const walk::TypeInfo::Slot& slot : slots) {
+    Object* const value = walk::slot_at(object, slot.offset);
     const Link link{Link::Place::kSlot, Strong(), slot.offset, slot.name};
     if (value != nullptr && !describe_part(link, value, links)) return false;
   }
   return true;
 }
 
-bool Describer::describe_items(Object* object, Kind kind, std::vector<Link>& links) {
-  std::vector<Item> items;
+bool Describer::describe_items(Object* object, walk::Kind kind, std::vector<Link>& links) {
+  std::vector<walk::Item> items;
   const char* const type = type::name(type_of(object));
-  if (!items_of(object, kind, items)) return refuse(refusal::items_of_object_unreadable, type);
-  if (kind == Kind::kSet && (items.size() > 1 || (items.size() == 1 && !is_plain_key(items[0].value)))) {
+  if (!walk::items_of(object, kind, items)) return refuse(refusal::items_of_object_unreadable, type);
+  if (kind == walk::Kind::kSet && (items.size() > 1 || (items.size() == 1 && !walk::is_plain_key(items[0].value)))) {
     return refuse(refusal::order_of_set);
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
-    const Item& item = items[i];
+    const walk::Item& item = items[i];
     if (item.value == nullptr) return refuse(refusal::items_not_set, type);  // C code can leave it so
     if (item.key != nullptr && !good_key(item.key)) return false;
     if (!describe_part({Link::Place::kItem, Strong(item.key), i}, item.value, links)) return false;
@@ -171,17 +172,17 @@ bool Describer::describe_part(Link link, Object* value, std::vector<Link>& links
 
 // Keys are kept as they are, so they must be such that everybody may have them.
 bool Describer::good_key(Object* key) {
-  if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) {
+  if (!walk::is_plain_value(key) && !(is_type(key) && walk::is_plain_key(key))) {
     return refuse(refusal::key_of_type, type::name(type_of(key)));
   }
-  return !has_nan(key) || refuse(refusal::key_with_nan);
+  return !walk::has_nan(key) || refuse(refusal::key_with_nan);
 }
 
 // Neither a container nor an instance: the walk writes down what is immutable.
-std::uint32_t Describer::describe_other(Object* object, Kind kind) {
-  if (kind == Kind::kFunction) return add(ValueKind::kIdentity, object, 0);
-  if (is(kind, kByForm)) {
-    Walk walk(true);
+std::uint32_t Describer::describe_other(Object* object, walk::Kind kind) {
+  if (kind == walk::Kind::kFunction) return add(ValueKind::kIdentity, object, 0);
+  if (walk::is(kind, walk::kByForm)) {
+    walk::Walk walk(true);
     const bool understood = walk.add(object, path_.c_str()) && walk.tensors().empty();
     const bool itself = walk.objects().size() == 1 && walk.objects()[0] == object;
     if (understood && (walk.objects().empty() || itself)) {
@@ -196,7 +197,7 @@ std::uint32_t Describer::describe_other(Object* object, Kind kind) {
 bool Describer::has_made_parts(const Node& node) const {
   if (node.kind == ValueKind::kMade || node.kind == ValueKind::kView) return true;
   if (node.kind != ValueKind::kBuilt) return false;
-  if (!node.shape.exact || node.shape.kind != Kind::kTuple) return true;
+  if (!node.shape.exact || node.shape.kind != walk::Kind::kTuple) return true;
   for (std::uint32_t i = 0; i < node.links.count; ++i) {
     if (has_made_parts(out_.nodes[out_.links[node.links.first + i].node])) return true;
   }
@@ -246,7 +247,7 @@ bool Describer::held_by_nobody_else() {
     if (made == made_.end() || !has_made_parts(out_.nodes[i])) continue;
     // From 2.10 PyTorch holds one more reference to a tensor that native code (a view's base) holds as well.
     const bool tensor = out_.nodes[i].kind != ValueKind::kBuilt;
-    const std::uint32_t native = tensor && held_by_native_code(made->second.object) ? 1 : 0;
+    const std::uint32_t native = tensor && torch::held_by_native_code(made->second.object) ? 1 : 0;
     if (reference_count(made->second.object) > made->second.references + native) {
       path_ = made->second.path;
       return refuse(refusal::held_elsewhere, type::name(type_of(made->second.object)));
@@ -255,4 +256,4 @@ bool Describer::held_by_nobody_else() {
   return true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

@@ -8,7 +8,7 @@
 
 #include "python_hooks/effects/call_outcome_state.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 
 class Describer {
  public:
@@ -31,7 +31,7 @@ class Describer {
   // Memory that was there before the call.
   struct Memory {
     std::uint64_t address = 0, bytes = 0, keys = 0;
-    const VersionCounter* counter = nullptr;
+    const torch::VersionCounter* counter = nullptr;
     Object* module_tensor = nullptr;
     std::uint32_t place = 0;
   };
@@ -55,30 +55,31 @@ class Describer {
   std::uint32_t describe_new(Object* object);
   std::uint32_t describe_tensor(Object* tensor);
   bool describe_tensor_attributes(Object* tensor, std::uint32_t node);
-  std::uint32_t describe_in_memory(const TensorView& view);
-  std::uint32_t describe_made(const TensorView& view);
-  std::uint32_t describe_view(const TensorView& view, const Memory& memory);
-  bool describe_base(const TensorView& view, View& made);
+  std::uint32_t describe_in_memory(const torch::TensorView& view);
+  std::uint32_t describe_made(const torch::TensorView& view);
+  std::uint32_t describe_view(const torch::TensorView& view, const Memory& memory);
+  bool describe_base(const torch::TensorView& view, View& made);
   bool is_in_memory_of_base(Object* tensor) const;
   bool describe_hidden(const Based& view);
   bool is_hidden(Object* base, const void* identity);
   bool share_own_versions();
   void note_faces();
   void append_faces(const std::vector<const Memory*>& faces);
-  std::uint32_t describe_instance(Object* object, const Shape& shape, const std::vector<TypeInfo::Slot>& slots);
-  std::uint32_t describe_other(Object* object, Kind kind);
+  std::uint32_t describe_instance(Object* object, const walk::Shape& shape,
+                                  const std::vector<walk::TypeInfo::Slot>& slots);
+  std::uint32_t describe_other(Object* object, walk::Kind kind);
   bool describe_attributes(Object* object, std::vector<Link>& links);
-  bool describe_slots(Object* object, const std::vector<TypeInfo::Slot>& slots, std::vector<Link>& links);
-  bool describe_items(Object* object, Kind kind, std::vector<Link>& links);
+  bool describe_slots(Object* object, const std::vector<walk::TypeInfo::Slot>& slots, std::vector<Link>& links);
+  bool describe_items(Object* object, walk::Kind kind, std::vector<Link>& links);
   bool describe_part(Link link, Object* value, std::vector<Link>& links);
   bool good_key(Object* key);
   Range append(std::vector<Link>& links);
 
   void note_number(Object* value);
   bool is_address(std::uint64_t number) const;
-  bool find_memory(const TensorView& view, const void* base, const Memory*& found);
-  int nearness(const Memory& memory, const VersionCounter* counter, const void* base) const;
-  bool is_version_of_memory(const VersionCounter* counter) const;
+  bool find_memory(const torch::TensorView& view, const void* base, const Memory*& found);
+  int nearness(const Memory& memory, const torch::VersionCounter* counter, const void* base) const;
+  bool is_version_of_memory(const torch::VersionCounter* counter) const;
   std::uint32_t add(ValueKind kind, Object* held, std::uint32_t index);
   void expect(std::uint32_t node, Object* object);
   bool has_made_parts(const Node& node) const;
@@ -106,10 +107,10 @@ class Describer {
   std::unordered_map<const Object*, bool> of_module_;
   std::vector<std::pair<std::uint64_t, std::string>> large_numbers_;  // and their paths
   std::vector<const void*> made_tensors_, view_tensors_;              // which tensors `made` and `views` are
-  std::vector<const VersionCounter*> view_counters_;                  // of `views`
+  std::vector<const torch::VersionCounter*> view_counters_;           // of `views`
   std::vector<Based> based_;
-  std::unordered_map<std::uint64_t, std::uint32_t> groups_;            // storages made
-  std::unordered_map<const VersionCounter*, std::uint32_t> versions_;  // of tensors made: the first one's index
+  std::unordered_map<std::uint64_t, std::uint32_t> groups_;                   // storages made
+  std::unordered_map<const torch::VersionCounter*, std::uint32_t> versions_;  // of tensors made: the first one's index
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-namespace grape::python::state {
+namespace grape::python::effects {
 namespace {
 
 constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry before
@@ -26,20 +26,20 @@ bool EffectFinder::find_writes() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     if (known().kept != Kept::kTensor) continue;
     const TensorSnapshot& tensor = before_.tensors[known().tensor];
-    if (version_counter(before_.tensor_at(place_)) != tensor.counter) {
+    if (torch::version_counter(before_.tensor_at(place_)) != tensor.counter) {
       return refuse(refusal::gave_tensor_version);
     }
     if (tensor.counter != nullptr) {
       note_write(nullptr, tensor.counter, tensor.counter->load() - tensor.version, before_.path(place_));
     }
   }
-  if (const auto moved = moved_autograd(before_.module_versions)) {
+  if (const auto moved = walk::moved_autograd(before_.module_versions)) {
     out_.autograd = true;
     refusal_ = refusal::make(moved, "a tensor of the module");
     return false;
   }
-  for (const TensorVersion& tensor : before_.module_versions) {
-    if (version_counter(tensor.tensor) != tensor.counter) {
+  for (const walk::TensorVersion& tensor : before_.module_versions) {
+    if (torch::version_counter(tensor.tensor) != tensor.counter) {
       refusal_ = refusal::make(refusal::gave_module_version);
       return false;
     }
@@ -49,12 +49,12 @@ bool EffectFinder::find_writes() {
   return true;
 }
 
-void EffectFinder::note_write(Object* module_tensor, const VersionCounter* counter, std::uint32_t times,
+void EffectFinder::note_write(Object* module_tensor, const torch::VersionCounter* counter, std::uint32_t times,
                               std::string path) {
   if (times == 0) return;
-  TensorView view;
+  torch::TensorView view;
   Object* const tensor = module_tensor != nullptr ? module_tensor : before_.tensor_at(place_);
-  if (view_tensor(tensor, view)) out_.written.push_back({view.storage, view.storage_bytes});
+  if (torch::view_tensor(tensor, view)) out_.written.push_back({view.storage, view.storage_bytes});
   const auto index = static_cast<std::uint32_t>(out_.writes.size());
   const std::uint32_t first = written_.emplace(counter, index).first->second;
   out_.writes.push_back({module_tensor, module_tensor == nullptr ? place_ : 0, times, first, std::move(path)});
@@ -70,13 +70,14 @@ bool EffectFinder::find_in_object() {
     case Kept::kInstance:
       return find_in_slots() && find_in_attributes() && find_in_items();
     case Kept::kClass: {
-      std::vector<Item> definitions;
-      definitions_of(known().object, definitions);
+      std::vector<walk::Item> definitions;
+      walk::definitions_of(known().object, definitions);
       return unchanged(definitions) || refuse(refusal::changed_class);
     }
     case Kept::kReferents: {
-      std::vector<Item> referents;
-      return (referents_of(known().object, referents) && unchanged(referents)) || refuse(refusal::changed_for_good);
+      std::vector<walk::Item> referents;
+      return (walk::referents_of(known().object, referents) && unchanged(referents)) ||
+             refuse(refusal::changed_for_good);
     }
   }
   return false;
@@ -84,9 +85,9 @@ bool EffectFinder::find_in_object() {
 
 bool EffectFinder::find_in_tensor() {
   const TensorSnapshot& tensor = before_.tensors[known().tensor];
-  const TensorView& then = tensor.view;
-  TensorView now;
-  const bool same = view_tensor(known().object, now) && now.data == then.data && now.storage == then.storage &&
+  const torch::TensorView& then = tensor.view;
+  torch::TensorView now;
+  const bool same = torch::view_tensor(known().object, now) && now.data == then.data && now.storage == then.storage &&
                     now.storage_bytes == then.storage_bytes && now.offset == then.offset && now.type == then.type &&
                     now.device_type == then.device_type && now.device_index == then.device_index &&
                     now.dimensions == then.dimensions &&
@@ -105,8 +106,8 @@ bool EffectFinder::find_in_autograd(Object* tensor) {
 
 bool EffectFinder::find_in_memory() {
   const TensorSnapshot& tensor = before_.tensors[known().tensor];
-  TensorView now;
-  const bool same = view_tensor(before_.tensor_at(place_), now) && content_of(now) == tensor.content;
+  torch::TensorView now;
+  const bool same = torch::view_tensor(before_.tensor_at(place_), now) && content_of(now) == tensor.content;
   return same || refuse(refusal::wrote_to_cpu);
 }
 
@@ -155,7 +156,7 @@ void EffectFinder::note_parts(std::uint32_t place) {
   }
 }
 
-bool EffectFinder::unchanged(const std::vector<Item>& items) const {
+bool EffectFinder::unchanged(const std::vector<walk::Item>& items) const {
   const std::vector<Entry>& then = known().items;
   if (items.size() != then.size()) return false;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -164,8 +165,8 @@ bool EffectFinder::unchanged(const std::vector<Item>& items) const {
   return true;
 }
 
-bool EffectFinder::add(Action action, Kind of, Object* key, std::size_t at, const std::string& label, Object* value,
-                       Order order) {
+bool EffectFinder::add(Action action, walk::Kind of, Object* key, std::size_t at, const std::string& label,
+                       Object* value, Order order) {
   Effect effect;
   effect.action = action;
   effect.of = of;
@@ -185,24 +186,24 @@ bool EffectFinder::add(Action action, Kind of, Object* key, std::size_t at, cons
 bool EffectFinder::find_in_slots() {
   const ObjectSnapshot& then = known();
   for (std::size_t i = 0; i < then.slots.size(); ++i) {
-    const TypeInfo::Slot& slot = then.slot_places[i];
-    Object* const value = slot_at(then.object, slot.offset);
+    const walk::TypeInfo::Slot& slot = then.slot_places[i];
+    Object* const value = walk::slot_at(then.object, slot.offset);
     if (before_.same(then.slots[i], value)) continue;
     const std::string label = std::string(".") + slot.name;
-    if (!let_go(then.slots[i], label) || !add(Action::kSet, Kind::kPlain, nullptr, slot.offset, label, value))
+    if (!let_go(then.slots[i], label) || !add(Action::kSet, walk::Kind::kPlain, nullptr, slot.offset, label, value))
       return false;
   }
   return true;
 }
 
 bool EffectFinder::find_in_attributes() {
-  std::vector<Item> entries;
+  std::vector<walk::Item> entries;
   const Object* const dict = instance_dict(known().object);
-  if (replaced_dict(dict) || !read_attributes(known().object, entries)) {
+  if (replaced_dict(dict) || !walk::read_attributes(known().object, entries)) {
     return refuse(refusal::replaced_dict);
   }
   if (dict != nullptr && !dicts_.insert(dict).second) return true;
-  return find_in_dictionary(known().attributes, entries, Kind::kPlain);
+  return find_in_dictionary(known().attributes, entries, walk::Kind::kPlain);
 }
 
 // The next call's would be changed in its place, for all that refer to it. A tensor's is none of its own before there
@@ -214,41 +215,46 @@ bool EffectFinder::replaced_dict(const Object* dict) const {
 }
 
 bool EffectFinder::find_in_items() {
-  const Kind kind = known().shape.kind;
-  if (kind == Kind::kPlain || (kind == Kind::kTuple && !known().finalizable)) return true;
-  std::vector<Item> items;
-  if (!items_of(known().object, kind, items)) return refuse(refusal::items_unreadable);
-  if (kind == Kind::kList) return find_in_list(items);
-  if (!is(kind, kKeyed)) return unchanged(items) || refuse(refusal::changed_for_good);
-  if (kind != Kind::kOrderedDict && !dicts_.insert(known().object).second) return true;
+  const walk::Kind kind = known().shape.kind;
+  if (kind == walk::Kind::kPlain || (kind == walk::Kind::kTuple && !known().finalizable)) return true;
+  std::vector<walk::Item> items;
+  if (!walk::items_of(known().object, kind, items)) return refuse(refusal::items_unreadable);
+  if (kind == walk::Kind::kList) return find_in_list(items);
+  if (!walk::is(kind, walk::kKeyed)) return unchanged(items) || refuse(refusal::changed_for_good);
+  if (kind != walk::Kind::kOrderedDict && !dicts_.insert(known().object).second) return true;
   return find_in_dictionary(known().items, items, kind);
 }
 
-bool EffectFinder::find_in_list(const std::vector<Item>& items) {
+bool EffectFinder::find_in_list(const std::vector<walk::Item>& items) {
   const std::vector<Entry>& then = known().items;
   const std::size_t common = std::min(items.size(), then.size());
   for (std::size_t i = 0; i < common; ++i) {
     if (before_.same(then[i], items[i].value)) continue;
-    const std::string label = item_label(items[i], i);
-    if (!let_go(then[i], label) || !add(Action::kSet, Kind::kList, nullptr, i, label, items[i].value)) return false;
+    const std::string label = walk::item_label(items[i], i);
+    if (!let_go(then[i], label) || !add(Action::kSet, walk::Kind::kList, nullptr, i, label, items[i].value))
+      return false;
   }
   for (std::size_t i = common; i < then.size(); ++i) {
-    if (!let_go(then[i], item_label({nullptr, then[i].value}, i))) return false;
+    if (!let_go(then[i], walk::item_label({nullptr, then[i].value}, i))) return false;
   }
   if (items.size() < then.size()) {
     const std::string label = "[" + std::to_string(items.size()) + ":]";
-    return add(Action::kTruncate, Kind::kList, nullptr, items.size(), label, nullptr, Order::kLast);
+    return add(Action::kTruncate, walk::Kind::kList, nullptr, items.size(), label, nullptr, Order::kLast);
   }
   for (std::size_t i = common; i < items.size(); ++i) {
-    if (!add(Action::kAppend, Kind::kList, nullptr, i, item_label(items[i], i), items[i].value)) return false;
+    if (!add(Action::kAppend, walk::Kind::kList, nullptr, i, walk::item_label(items[i], i), items[i].value))
+      return false;
   }
   return true;
 }
 
 // Entries that stay in their order keep their place; all others are taken out and put behind them, in their new order.
-bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const std::vector<Item>& items, Kind of) {
-  const bool attributes = of == Kind::kPlain;
-  const auto label = [&](Object* key) { return attributes ? attribute_label(key) : item_label({key, nullptr}, 0); };
+bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const std::vector<walk::Item>& items,
+                                      walk::Kind of) {
+  const bool attributes = of == walk::Kind::kPlain;
+  const auto label = [&](Object* key) {
+    return attributes ? walk::attribute_label(key) : walk::item_label({key, nullptr}, 0);
+  };
   std::vector<std::size_t> was;
   if (!match_keys(entries, items, attributes, was)) return false;
   std::vector<bool> still_there(entries.size()), staying(entries.size());
@@ -282,13 +288,13 @@ bool EffectFinder::find_in_dictionary(const std::vector<Entry>& entries, const s
 }
 
 // Which entry each item was, by equal keys: one that was taken out and put in again may have a key made anew.
-bool EffectFinder::match_keys(const std::vector<Entry>& entries, const std::vector<Item>& items, bool attributes,
+bool EffectFinder::match_keys(const std::vector<Entry>& entries, const std::vector<walk::Item>& items, bool attributes,
                               std::vector<std::size_t>& was) {
   was.resize(items.size());
   std::iota(was.begin(), was.end(), std::size_t{0});
-  const auto same_key = [](const Entry& entry, const Item& item) { return entry.key.get() == item.key; };
+  const auto same_key = [](const Entry& entry, const walk::Item& item) { return entry.key.get() == item.key; };
   if (std::equal(entries.begin(), entries.end(), items.begin(), items.end(), same_key)) return true;
-  std::unordered_map<Object*, std::size_t, PlainKeyHash, PlainKeyEqual> then;
+  std::unordered_map<Object*, std::size_t, walk::PlainKeyHash, walk::PlainKeyEqual> then;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (!good_key(entries[i].key.get(), attributes)) return false;
     then.emplace(entries[i].key.get(), i);
@@ -298,7 +304,7 @@ bool EffectFinder::match_keys(const std::vector<Entry>& entries, const std::vect
     const auto found = then.find(items[i].key);
     was[i] = found != then.end() ? found->second : kNew;
     // Should there be no memory for all effects, the key that it was could not be put back.
-    if (found != then.end() && !same_plain_value(found->first, items[i].key)) {
+    if (found != then.end() && !walk::same_plain_value(found->first, items[i].key)) {
       return refuse(refusal::put_equal_key);
     }
   }
@@ -307,21 +313,21 @@ bool EffectFinder::match_keys(const std::vector<Entry>& entries, const std::vect
 
 // To put something into a dictionary may compare its keys, which must not run Python code; and those that are named
 // are kept as they are, so they must be such that the next call's dictionary has them too.
-bool EffectFinder::good_keys(const std::vector<Item>& items, const std::vector<Object*>& named, bool attributes) {
-  for (const Item& item : items) {
+bool EffectFinder::good_keys(const std::vector<walk::Item>& items, const std::vector<Object*>& named, bool attributes) {
+  for (const walk::Item& item : items) {
     if (!good_key(item.key, attributes)) return false;
   }
   for (Object* key : named) {
-    if (!is_plain_value(key) && !(is_type(key) && is_plain_key(key))) return refuse_key(key);
-    if (has_nan(key)) return refuse(refusal::changed_dict_with_nan);
+    if (!walk::is_plain_value(key) && !(is_type(key) && walk::is_plain_key(key))) return refuse_key(key);
+    if (walk::has_nan(key)) return refuse(refusal::changed_dict_with_nan);
   }
   return true;
 }
 
 bool EffectFinder::good_key(Object* key, bool attribute) {
-  return (attribute ? type_of(key) == g_api.PyUnicode_Type : is_plain_key(key)) || refuse_key(key);
+  return (attribute ? type_of(key) == g_api.PyUnicode_Type : walk::is_plain_key(key)) || refuse_key(key);
 }
 
 bool EffectFinder::refuse_key(Object* key) { return refuse(refusal::changed_dict_with_key, type::name(type_of(key))); }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

@@ -6,7 +6,7 @@
 
 #include "python_hooks/scopes/scopes.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 namespace {
 
 constexpr int kDeepest = 8;
@@ -40,23 +40,23 @@ class Finalizable {
   bool refers_to_any(const ObjectSnapshot& known) const {
     for (const auto* entries : {&known.attributes, &known.items, &known.slots}) {
       for (const Entry& entry : *entries) {
-        if (is_fleeting(entry.value) || is_fleeting(entry.key.get())) return true;
+        if (is_finalizable(entry.value) || is_finalizable(entry.key.get())) return true;
       }
     }
     return false;
   }
 
   // What the walk has not noted is immutable (a tuple, a bound method), or lives longer than any call.
-  bool is_fleeting(Object* value, int depth = 0) const {
-    if (value == nullptr || is_type(value) || is_plain_value(value)) return false;
+  bool is_finalizable(Object* value, int depth = 0) const {
+    if (value == nullptr || is_type(value) || walk::is_plain_value(value)) return false;
     const auto place = state_.places.find(value);
     if (place != state_.places.end()) return state_.objects[place->second].finalizable;
     if (depth == kDeepest || is_function(value) || is_exactly(value, g_api.PyModule_Type)) return false;
-    std::vector<Item> referents;
-    referents_of(value, referents);
+    std::vector<walk::Item> referents;
+    walk::referents_of(value, referents);
     const int next = is_exactly(value, g_api.PyTuple_Type) ? depth + 1 : kDeepest;
     return std::any_of(referents.begin(), referents.end(),
-                       [&](const Item& item) { return is_fleeting(item.value, next); });
+                       [&](const walk::Item& item) { return is_finalizable(item.value, next); });
   }
 
   bool let_go(std::uint32_t place) {
@@ -78,8 +78,8 @@ class Finalizable {
     ObjectSnapshot& known = state_.objects[place];
     for (auto* entries : {&known.attributes, &known.items, &known.slots}) {
       for (Entry& entry : *entries) {
-        if (is_fleeting(entry.key.get())) return refuse(refusal::end_of_key_seen, place);
-        if (is_fleeting(entry.value) && !let_go(place, entry)) return false;
+        if (is_finalizable(entry.key.get())) return refuse(refusal::end_of_key_seen, place);
+        if (is_finalizable(entry.value) && !let_go(place, entry)) return false;
       }
     }
     return true;
@@ -93,7 +93,7 @@ class Finalizable {
         for (std::size_t i = 0; i < item_count(value); ++i) {
           Entry part;
           part.value = tuple_data(value)[i];
-          if (!is_fleeting(part.value)) {
+          if (!is_finalizable(part.value)) {
             part.held = Strong(part.value);
           } else if (!let_go(place, part)) {
             return false;
@@ -132,18 +132,18 @@ bool weakly_held_for_its_name(Object* object) {
   constexpr std::size_t kNext = 48;  // of a weak reference: the next one to the same object
   const Object* reference = field<Object*>(object, static_cast<std::size_t>(type::weak_list_offset(type_of(object))));
   return field<Object*>(reference, kNext) == nullptr && reference_count(reference) == 1 &&
-         refers_for_its_name(reference, object);
+         scopes::refers_for_its_name(reference, object);
 }
 
 }  // namespace
 
 bool end_is_seen(Object* object) {
-  const bool held = weakly_held(object) && !weakly_held_for_its_name(object);
+  const bool held = walk::weakly_held(object) && !weakly_held_for_its_name(object);
   if (!type::has_finalizer(type_of(object)) && !held) return false;
-  const TypeInfo* info = type_info(type_of(object));
+  const walk::TypeInfo* info = walk::type_info(type_of(object));
   if (info == nullptr) throw std::bad_alloc();
   // To what is known by what it is, Grape itself refers weakly.
-  return !is(info->kind, kLasting);
+  return !walk::is(info->kind, walk::kLasting);
 }
 
 bool let_go_of_finalizable(ArgumentSnapshotState& state, const std::vector<bool>& seen, refusal::Refusal& refusal) {
@@ -166,4 +166,4 @@ bool ArgumentSnapshotState::same(const Entry& entry, Object* value) const noexce
                     [this](const Entry& part, Object* item) { return same(part, item); });
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

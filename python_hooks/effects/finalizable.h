@@ -7,7 +7,7 @@
 
 #include "python_hooks/effects/argument_snapshot_state.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 
 // Before anything of Grape's refers to it: has it a finalizer, or is it weakly referred to? Not asked of what lives as
 // long as the program does: classes, enumerations' members, functions. Throws std::bad_alloc.
@@ -16,4 +16,4 @@ bool end_is_seen(Object* object);
 // Lets go of all that is finalizable; `seen`: for each object what end_is_seen() said. False: `refusal`.
 bool let_go_of_finalizable(ArgumentSnapshotState& state, const std::vector<bool>& seen, refusal::Refusal& refusal);
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

@@ -7,7 +7,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::effects {
 
 class References {
  public:
@@ -42,4 +42,4 @@ class References {
   Object* inline_[kInline];
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::effects

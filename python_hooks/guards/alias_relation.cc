@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <new>
 
-namespace grape::python::state {
+namespace grape::python::guards {
 namespace {
 
 constexpr std::size_t kAhead = 32;  // look-ups that are asked for ahead
@@ -19,17 +19,17 @@ void AliasRelation::clear() noexcept {
   object_count_ = 0;
 }
 
-void AliasRelation::add(const Walk& state) {
+void AliasRelation::add(const walk::Walk& state) {
   for (Object* object : state.objects()) {
     // One that several walks met keeps the number of the last: the same each time.
     if (!objects_.put(AddressKey{object}, object_count_++)) throw std::bad_alloc();
   }
-  for (const AttributeDict& known : state.attribute_dicts()) {
+  for (const walk::AttributeDict& known : state.attribute_dicts()) {
     const bool put = objects_.put(AddressKey{known.dict}, object_count_++) &&
                      owners_.put(AddressKey{known.dict}, state.objects()[known.object]);
     if (!put) throw std::bad_alloc();
   }
-  for (const StorageExtent& extent : state.extents()) {
+  for (const walk::StorageExtent& extent : state.extents()) {
     if (extent.bytes == 0) continue;
     extents_.push_back({extent.address, extent.address + extent.bytes, extents_.size()});
   }
@@ -39,7 +39,7 @@ void AliasRelation::add(const Walk& state) {
   for (const Extent& extent : extents_) reaches_.push_back(reach = std::max(reach, extent.end));
 }
 
-void AliasRelation::write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
+void AliasRelation::write(const walk::Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
   write_objects(arguments.objects(), by_address, out);
   write_dicts(arguments, by_address, out);
   out.push_back(~std::uint64_t{0});
@@ -47,7 +47,7 @@ void AliasRelation::write(const Walk& arguments, bool by_address, std::vector<st
 }
 
 void AliasRelation::write_objects(const std::vector<Object*>& objects, bool by_address,
-                            std::vector<std::uint64_t>& out) const {
+                                  std::vector<std::uint64_t>& out) const {
   const std::size_t count = objects.size();
   for (std::size_t i = 0; i < std::min(kAhead, count); ++i) objects_.fetch(AddressKey{objects[i]});
   // They are searched right after this.
@@ -61,8 +61,8 @@ void AliasRelation::write_objects(const std::vector<Object*>& objects, bool by_a
   }
 }
 
-void AliasRelation::write_dicts(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
-  for (const AttributeDict& argument : arguments.attribute_dicts()) {
+void AliasRelation::write_dicts(const walk::Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
+  for (const walk::AttributeDict& argument : arguments.attribute_dicts()) {
     const std::uint32_t* known = objects_.find(AddressKey{argument.dict});
     if (known == nullptr) continue;
     // That the object is the same one was written, and who else refers to its attributes is nobody's business.
@@ -73,8 +73,8 @@ void AliasRelation::write_dicts(const Walk& arguments, bool by_address, std::vec
   }
 }
 
-void AliasRelation::write_extents(const std::vector<StorageExtent>& extents, bool by_address,
-                            std::vector<std::uint64_t>& out) const {
+void AliasRelation::write_extents(const std::vector<walk::StorageExtent>& extents, bool by_address,
+                                  std::vector<std::uint64_t>& out) const {
   for (std::size_t i = 0; i < extents.size(); ++i) {
     const std::uint64_t begin = extents[i].address, end = begin + extents[i].bytes;
     const auto first = std::upper_bound(reaches_.begin(), reaches_.end(), begin);
@@ -86,4 +86,4 @@ void AliasRelation::write_extents(const std::vector<StorageExtent>& extents, boo
   }
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -9,25 +9,28 @@
 #include "python_hooks/interpreter/flat_map.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 
 class AliasRelation {
  public:
   // Throws std::bad_alloc. Addresses are compared and never followed: take it again when the state was walked again.
   void clear() noexcept;
-  void add(const Walk& state);
+  void add(const walk::Walk& state);
 
   // Equal words: the arguments share the same with the state. Appends.
-  void relate(const Walk& arguments, std::vector<std::uint64_t>& out) const { write(arguments, false, out); }
+  void relate(const walk::Walk& arguments, std::vector<std::uint64_t>& out) const { write(arguments, false, out); }
   // The same by addresses, to compare with another walk of the state, which may number what it meets in another way.
-  void relate_by_address(const Walk& arguments, std::vector<std::uint64_t>& out) const { write(arguments, true, out); }
+  void relate_by_address(const walk::Walk& arguments, std::vector<std::uint64_t>& out) const {
+    write(arguments, true, out);
+  }
 
  private:
-  void write(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
+  void write(const walk::Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
 
-  void write_dicts(const Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
+  void write_dicts(const walk::Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
   void write_objects(const std::vector<Object*>& objects, bool by_address, std::vector<std::uint64_t>& out) const;
-  void write_extents(const std::vector<StorageExtent>& extents, bool by_address, std::vector<std::uint64_t>& out) const;
+  void write_extents(const std::vector<walk::StorageExtent>& extents, bool by_address,
+                     std::vector<std::uint64_t>& out) const;
 
   FlatMap<AddressKey, std::uint32_t> objects_;  // and dictionaries of attributes
   FlatMap<AddressKey, const Object*> owners_;   // whose attributes these are
@@ -39,4 +42,4 @@ class AliasRelation {
   std::vector<std::uint64_t> reaches_;  // of each: the farthest end so far
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

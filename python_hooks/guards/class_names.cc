@@ -8,7 +8,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/walk/type_info.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 namespace {
 
 // Data of a class that is made with it, and what modules have.
@@ -38,7 +38,7 @@ bool is_languages(const char* name) noexcept {
 }  // namespace
 
 bool is_own_dunder(Object* name) noexcept {
-  if (!is_dunder(name)) return false;
+  if (!walk::is_dunder(name)) return false;
   char text[64] = " ";
   const std::size_t size = copy_text(name, text + 1, sizeof(text) - 3) + 1;
   text[size] = ' ';
@@ -70,4 +70,4 @@ std::vector<Object*> classes_that_define(const std::vector<Object*>& names) {
   return found;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -5,7 +5,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 
 // "__settings__", but not "__init__": with two underscores on both sides, and none that the interpreter or the standard
 // library gives a class or a module.
@@ -15,4 +15,4 @@ bool is_own_dunder(Object* name) noexcept;
 // for what is asked seldom. Throws std::bad_alloc.
 std::vector<Object*> classes_that_define(const std::vector<Object*>& names);
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -7,15 +7,15 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/walk/instance.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 namespace {
 
 // Where frames do not name their functions, the functions are looked for where functions stand: in the globals of the
 // code, in classes, and in the closures of functions that are found.
 class FunctionFinder {
  public:
-  explicit FunctionFinder(const ExecutedCode::State& code) {
-    for (const CodeKey& key : code.codes) codes_.insert(key.code);
+  explicit FunctionFinder(const observation::ExecutedCode::State& code) {
+    for (const observation::CodeKey& key : code.codes) codes_.insert(key.code);
   }
 
   void look_in(Object* dict) {
@@ -47,11 +47,11 @@ class FunctionFinder {
 
 }  // namespace
 
-std::vector<Object*> functions_of(const ExecutedCode::State& code, const GlobalsPlan& plan) {
+std::vector<Object*> functions_of(const observation::ExecutedCode::State& code, const GlobalsPlan& plan) {
   if (g_layout.frame_function < 0) {
     FunctionFinder finder(code);
     std::unordered_set<Object*> dicts;
-    for (const CodeKey& key : code.codes) dicts.insert(key.globals);
+    for (const observation::CodeKey& key : code.codes) dicts.insert(key.globals);
     for (const Strong& type : plan.types) {
       Object* bases = type::mro(type.get());
       for (std::size_t i = 0; i < item_count(bases); ++i) dicts.insert(type::dict(tuple_data(bases)[i]));
@@ -69,12 +69,13 @@ std::vector<Object*> functions_of(const ExecutedCode::State& code, const Globals
   return found;
 }
 
-std::vector<Object*> unknown_closures(const ExecutedCode::State& code, const std::vector<FunctionMark>& functions,
+std::vector<Object*> unknown_closures(const observation::ExecutedCode::State& code,
+                                      const std::vector<FunctionMark>& functions,
                                       const std::unordered_set<Object*>& inner) {
   std::unordered_set<Object*> known = inner;
   for (const FunctionMark& mark : functions) known.insert(function_parts(mark.function()).code);
   std::vector<Object*> unknown;
-  for (const CodeKey& key : code.codes) {
+  for (const observation::CodeKey& key : code.codes) {
     const Reference names(g_api.PyObject_GetAttrString(key.code, "co_freevars"));
     if (!names || item_count(names.get()) == 0 || origin_of(key.code, key.globals) != CodeOrigin::kUser) continue;
     if (known.insert(key.code).second) unknown.push_back(key.code);
@@ -121,4 +122,4 @@ std::string FunctionMark::name() const {
   return qualified_name(function_, name, sizeof(name)) ? name : "a function";
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

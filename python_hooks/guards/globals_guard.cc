@@ -12,7 +12,7 @@
 #include "python_hooks/interpreter/function_reports.h"
 #include "python_hooks/walk/portable.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 namespace {
 
 constexpr std::size_t kAhead = 24;  // things that are asked for ahead
@@ -34,14 +34,14 @@ struct Alone {
   Object* reference;  // weak; borrowed from the plan
   std::unique_ptr<GuardedWalk> walked;
 
-  bool add_to(Walk& walk) const noexcept { return walk.add(referent(reference), "a function that ran"); }
+  bool add_to(walk::Walk& walk) const noexcept { return walk.add(referent(reference), "a function that ran"); }
   bool take(refusal::Refusal& refusal) {
-    return walked->take([this](Walk& walk) { return add_to(walk); }, refusal);
+    return walked->take([this](walk::Walk& walk) { return add_to(walk); }, refusal);
   }
   // True as well when it is gone: who led to it has changed, then.
   bool holds() {
     if (referent(reference) == g_api._Py_NoneStruct || walked->quick()) return true;
-    return walked->same([this](Walk& walk) { return add_to(walk); });
+    return walked->same([this](walk::Walk& walk) { return add_to(walk); });
   }
 };
 
@@ -54,13 +54,13 @@ struct GlobalsGuard::State {
   std::vector<std::uint64_t> form;  // with the walks' bytes: equal for guards of the same
   std::string change;
 
-  bool take(const ExecutedCode::State& code, refusal::Refusal& refusal);
+  bool take(const observation::ExecutedCode::State& code, refusal::Refusal& refusal);
   void ask_for_reports();  // once, after take(): before, all is looked at
   bool holds();
   bool same_as(const State& other) const;
   const AliasRelation& shared_with();
 
-  bool walk_into(Walk& walk) const;
+  bool walk_into(walk::Walk& walk) const;
 
  private:
   bool take_alone(refusal::Refusal& refusal);
@@ -83,7 +83,7 @@ struct GlobalsGuard::State {
   std::vector<std::size_t> closures_;  // their indices
 };
 
-bool GlobalsGuard::State::walk_into(Walk& walk) const {
+bool GlobalsGuard::State::walk_into(walk::Walk& walk) const {
   // What is named of classes comes first: to who meets a library's class, its containers are which objects they hold.
   for (const bool modules : {false, true}) {
     for (const NamedValues& names : plan.names) {
@@ -140,9 +140,9 @@ void GlobalsGuard::State::identify() {
   for (const FunctionMark& mark : plan.functions) form.push_back(reinterpret_cast<std::uint64_t>(mark.function()));
 }
 
-bool GlobalsGuard::State::take(const ExecutedCode::State& code, refusal::Refusal& refusal) {
+bool GlobalsGuard::State::take(const observation::ExecutedCode::State& code, refusal::Refusal& refusal) {
   if (!plan.make(code, refusal)) return false;
-  if (!walked.take([this](Walk& walk) { return walk_into(walk); }, refusal)) return false;
+  if (!walked.take([this](walk::Walk& walk) { return walk_into(walk); }, refusal)) return false;
   if (!take_alone(refusal)) return false;
   identify();
   return true;
@@ -213,7 +213,7 @@ constexpr Mark kMarks[] = {
        return true;
      },
      "the class of a module"},
-    {[](const GlobalsPlan& plan) { return plan.settings == setting_changes(); },
+    {[](const GlobalsPlan& plan) { return plan.settings == observation::setting_changes(); },
      "a setting of torch or of the interpreter (an operator was defined anew, a process group came or went, tunable "
      "operators, what waiting for the device does, a lazy clone of a tensor, limits of recursion and of numbers' "
      "digits)"},
@@ -238,7 +238,7 @@ bool GlobalsGuard::State::marks_hold() {
 bool GlobalsGuard::State::values_hold(bool walk_to_know) {
   if (walk_to_know || !walked.quick()) {
     const NoCollection no_collection;
-    if (!walked.same([this](Walk& walk) { return walk_into(walk); })) {
+    if (!walked.same([this](walk::Walk& walk) { return walk_into(walk); })) {
       change = walked.change();
       return false;
     }
@@ -311,7 +311,8 @@ GlobalsGuard::~GlobalsGuard() {
   state_.reset();
 }
 
-std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const ExecutedCode& code, refusal::Refusal& refusal) noexcept {
+std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const observation::ExecutedCode& code,
+                                                 refusal::Refusal& refusal) noexcept {
   const KeepException keep;
   try {
     ask_dictionaries();
@@ -322,7 +323,7 @@ std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const ExecutedCode& code, refus
       refusal = refusal::make(refusal::unknown_layout);
       return nullptr;
     }
-    if (!state->take(*code.state_, refusal)) return nullptr;
+    if (!state->take(code.state(), refusal)) return nullptr;
     std::unique_ptr<GlobalsGuard> guard(new GlobalsGuard);
     guard->state_ = shared(std::move(state));
     return guard;
@@ -342,21 +343,21 @@ bool GlobalsGuard::holds() noexcept {
 }
 
 cache::Digest GlobalsGuard::digest() const {
-  Walk walk = Walk::portable(true);
+  walk::Walk walk = walk::Walk::portable(true);
   bool whole = state_->walk_into(walk);
   for (const Alone& one : state_->alone) whole = whole && one.add_to(walk);
-  return whole ? digest_of(walk.bytes()) : cache::Digest();
+  return whole ? walk::digest_of(walk.bytes()) : cache::Digest();
 }
 
 const AliasRelation& GlobalsGuard::sharing() { return state_->shared_with(); }
 
-void GlobalsGuard::take_versions(std::vector<TensorVersion>& out) const {
-  state::take_versions(state_->walked.walk().tensors(), out);
-  for (const Alone& one : state_->alone) state::take_versions(one.walked->walk().tensors(), out);
+void GlobalsGuard::take_versions(std::vector<walk::TensorVersion>& out) const {
+  walk::take_versions(state_->walked.walk().tensors(), out);
+  for (const Alone& one : state_->alone) walk::take_versions(one.walked->walk().tensors(), out);
 }
 
 Object* GlobalsGuard::tensor(std::size_t number) const noexcept {
-  const auto in = [&number](const Walk& walk) -> Object* {
+  const auto in = [&number](const walk::Walk& walk) -> Object* {
     const auto& tensors = walk.tensors();
     if (number < tensors.size()) return tensors[number].view.object;
     number -= tensors.size();
@@ -372,6 +373,8 @@ const std::string& GlobalsGuard::change() const noexcept { return state_->change
 
 bool GlobalsGuard::sees_storages() const noexcept { return state_->plan.sees_storages; }
 
-const std::vector<StorageExtent>& GlobalsGuard::extents() const noexcept { return state_->walked.walk().extents(); }
+const std::vector<walk::StorageExtent>& GlobalsGuard::extents() const noexcept {
+  return state_->walked.walk().extents();
+}
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

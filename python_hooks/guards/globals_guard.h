@@ -13,7 +13,7 @@
 #include "python_hooks/walk/versions.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 
 // The globals, builtins, closure cells, defaults and classes that the executed code names, as they were after the call.
 // What is named in the globals of installed packages and of the standard library counts by identity; in the user's by
@@ -30,17 +30,17 @@ namespace grape::python::state {
 class GlobalsGuard {
  public:
   // After end(), also when that gave false. Null: refused; `refusal`: a value that cannot be walked, and its name.
-  static std::unique_ptr<GlobalsGuard> take(const ExecutedCode& code, refusal::Refusal& refusal) noexcept;
+  static std::unique_ptr<GlobalsGuard> take(const observation::ExecutedCode& code, refusal::Refusal& refusal) noexcept;
   ~GlobalsGuard();
   bool holds() noexcept;
   const std::string& change() const noexcept;  // what is not as it was; after holds() gave false
   // Does the code see how much memory is behind a tensor (as_strided, nbytes), so that it must be as much each time?
   bool sees_storages() const noexcept;
   // The device's memory that the user's globals hold: (address, bytes) of distinct storages.
-  const std::vector<StorageExtent>& extents() const noexcept;
+  const std::vector<walk::StorageExtent>& extents() const noexcept;
   // The tensors that the user's globals hold, one after the other: as they are now; appends; after holds(). And one of
   // them, by its number. Throws std::bad_alloc.
-  void take_versions(std::vector<TensorVersion>& out) const;
+  void take_versions(std::vector<walk::TensorVersion>& out) const;
   Object* tensor(std::size_t number) const noexcept;
   // The values behind the names, in terms that hold in other processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;
@@ -53,4 +53,4 @@ class GlobalsGuard {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

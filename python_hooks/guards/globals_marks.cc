@@ -5,7 +5,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/walk/walker.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 namespace {
 
 // As dict_item(), with a name that was made before.
@@ -68,9 +68,9 @@ Reference ContextVariable::now() const noexcept {
 
 bool ContextVariable::untouched() const noexcept { return value_.held() && value_.is(now().get()); }
 
-void ContextVariable::take_again() { value_ = Held(now().get(), false); }
+void ContextVariable::take_again() { value_ = walk::Held(now().get(), false); }
 
-bool ContextVariable::walk(Walk& into) const {
+bool ContextVariable::walk(walk::Walk& into) const {
   const Reference value = now();
   const bool there = static_cast<bool>(value);
   into.add_bytes(&there, sizeof there);
@@ -94,4 +94,4 @@ bool WarningFilters::hold() const noexcept {
   return true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -12,7 +12,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/walk/instance.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 namespace {
 
 std::string text_of_name(Object* text) {
@@ -43,9 +43,9 @@ std::vector<Object*> names_in(Object* code) {
 }
 
 // Code that was made by code that ran: a lambda, a function inside of another. Likely made anew in each call.
-std::unordered_set<Object*> inner_codes(const ExecutedCode::State& code) {
+std::unordered_set<Object*> inner_codes(const observation::ExecutedCode::State& code) {
   std::unordered_set<Object*> inner;
-  for (const CodeKey& key : code.codes) {
+  for (const observation::CodeKey& key : code.codes) {
     for (Object* constant : items_of(key.code, "co_consts")) {
       if (type_of(constant) == g_api.PyCode_Type) inner.insert(constant);
     }
@@ -70,7 +70,7 @@ class Planner {
     builtins_ = builtins != nullptr ? module_dict(builtins) : nullptr;
   }
 
-  bool names_of(const CodeKey& key) {
+  bool names_of(const observation::CodeKey& key) {
     std::vector<NameUse> uses;
     if (!read_names(key.code, key.globals, uses)) return false;
     code_ = key.code;
@@ -97,7 +97,7 @@ class Planner {
     std::vector<Object*> own;
     std::copy_if(attributes_.begin(), attributes_.end(), std::back_inserter(own), is_own_dunder);
     for (Object* one : classes_that_define(own)) {
-      if (!is_library_class(one) && !made_in_call(one, inner) && classes.insert(one).second) class_data_of(one);
+      if (!walk::is_library_class(one) && !made_in_call(one, inner) && classes.insert(one).second) class_data_of(one);
     }
     for (std::size_t i = 0; i < plan_.types.size(); ++i) {
       Object* mro = type::mro(plan_.types[i].get());
@@ -159,11 +159,11 @@ class Planner {
 
  private:
   void class_data_of(Object* one) {
-    const bool librarys = is_library_class(one);
+    const bool librarys = walk::is_library_class(one);
     std::vector<Object*> found;
     std::ptrdiff_t position = 0;
     for (Object *name, *held; g_api.PyDict_Next(type::dict(one), &position, &name, &held) != 0;) {
-      if (attributes_.count(name) == 0 || !(librarys || is_dunder(name))) continue;
+      if (attributes_.count(name) == 0 || !(librarys || walk::is_dunder(name))) continue;
       if (is_type(held)) {
         if (!librarys) type(held);
       } else if (is_data(held)) {
@@ -268,7 +268,7 @@ class Planner {
     const bool is_logger = logger != nullptr && is_type(logger) && g_api.PyType_IsSubtype(type_of(object), logger) != 0;
     if (!is_function(object) && !is_logger) return;
     if (is_function(object)) plan_.functions.emplace_back(object, false);  // "__defaults__", "__code__"
-    const Reference dict(own_dict(object));
+    const Reference dict(walk::own_dict(object));
     char owner[256] = "a logger";
     if (is_function(object)) qualified_name(object, owner, sizeof(owner));
     if (dict && (is_function(object) || dict_has(dict.get(), name))) value(dict.get(), owner, name, false, true);
@@ -330,29 +330,29 @@ class Planner {
 
 }  // namespace
 
-bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusal) {
+bool GlobalsPlan::make(const observation::ExecutedCode::State& code, refusal::Refusal& refusal) {
   if (!instructions_known()) {
     refusal = refusal::make(refusal::unknown_instructions);
     return false;
   }
   Planner planner(*this);
-  for (const CodeKey& key : code.codes) {
+  for (const observation::CodeKey& key : code.codes) {
     if (!planner.names_of(key)) throw std::bad_alloc();
   }
   if (planner.reads() != nullptr) {
     refusal = refusal::make(refusal::reads_hidden, planner.reads());
     return false;
   }
-  if (code.has_met(EffectKind::kHandled) || planner.asks_handled()) {
+  if (code.has_met(observation::EffectKind::kHandled) || planner.asks_handled()) {
     if (handles_exception()) {
       refusal = refusal::make(refusal::asks_handled_exception);
       return false;
     }
     nothing_handled = true;
   }
-  sees_storages = code.has_met(EffectKind::kStorage);
-  if (code.has_met(EffectKind::kAbstract)) abstract_token = state::abstract_token();
-  if (code.has_met(EffectKind::kThread)) planner.thread();
+  sees_storages = code.has_met(observation::EffectKind::kStorage);
+  if (code.has_met(observation::EffectKind::kAbstract)) abstract_token = guards::abstract_token();
+  if (code.has_met(observation::EffectKind::kThread)) planner.thread();
   const std::unordered_set<Object*> inner = inner_codes(code);
   for (Object* type : code.types) {
     if (!made_in_call(type, inner)) planner.type(type);
@@ -377,7 +377,7 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusa
     alone.emplace_back(reference.get());
   }
   if (g_layout.frame_function < 0) closures = unknown_closures(code, functions, inner);
-  if (code.has_met(EffectKind::kEnvironment)) {
+  if (code.has_met(observation::EffectKind::kEnvironment)) {
     Object* environ = member("os", "environ");
     const Reference data(environ != nullptr ? g_api.PyObject_GetAttrString(environ, "_data") : nullptr);
     environment = Strong(data.get());
@@ -385,4 +385,4 @@ bool GlobalsPlan::make(const ExecutedCode::State& code, refusal::Refusal& refusa
   return true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -13,7 +13,7 @@
 #include "python_hooks/observation/traps.h"
 #include "python_hooks/walk/held.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 
 // A function that ran: its code, defaults and closure are to stay; of a library's function also what the cells hold.
 class FunctionMark {
@@ -31,7 +31,7 @@ class FunctionMark {
   Object* closure_;   // the same
   Strong reference_;  // the function itself where it has no closure, else a weak reference
   Strong code_, defaults_, keyword_defaults_;
-  std::vector<Held> cells_;
+  std::vector<walk::Held> cells_;
 };
 
 // A context variable that the code read or set, and its value on the calling thread.
@@ -39,16 +39,16 @@ class ContextVariable {
  public:
   explicit ContextVariable(Object* variable) : variable_(variable) { take_again(); }
 
-  bool untouched() const noexcept;  // false: walk to know
-  void take_again();                // after a walk found it to be the same
-  bool walk(Walk& into) const;      // false: refused
+  bool untouched() const noexcept;    // false: walk to know
+  void take_again();                  // after a walk found it to be the same
+  bool walk(walk::Walk& into) const;  // false: refused
   Object* variable() const noexcept { return variable_.get(); }
 
  private:
   Reference now() const noexcept;  // null: it has none
 
   Strong variable_;
-  Held value_;
+  walk::Held value_;
 };
 
 // warnings.filters: who is shown a warning again.
@@ -79,23 +79,24 @@ struct GlobalsPlan {
   std::vector<Object*> closures;  // borrowed: code of the user's that ran with a closure which is not known
   Strong environment;             // the dictionary behind os.environ, if it was read
   WarningFilters filters;
-  std::uint64_t settings = setting_changes();
+  std::uint64_t settings = observation::setting_changes();
   long abstract_token = -1;      // the number of classes that abstract ones have registered; -1: not asked
   unsigned long thread = 0;      // that asked which it is; 0: none did
   bool sees_storages = false;    // the arguments' memory is to be as large as it was
   bool nothing_handled = false;  // there is to be no exception that is handled: code asks which
 
   // Throws std::bad_alloc. False: refused.
-  bool make(const ExecutedCode::State& code, refusal::Refusal& refusal);
+  bool make(const observation::ExecutedCode::State& code, refusal::Refusal& refusal);
 };
 
 // The functions that ran and are still there, each once; borrowed. Throws std::bad_alloc, as the next one does.
-std::vector<Object*> functions_of(const ExecutedCode::State& code, const GlobalsPlan& plan);
+std::vector<Object*> functions_of(const observation::ExecutedCode::State& code, const GlobalsPlan& plan);
 // Code of the user's that ran with a closure, and of which no function was found. `inner`: code that is left out.
-std::vector<Object*> unknown_closures(const ExecutedCode::State& code, const std::vector<FunctionMark>& functions,
+std::vector<Object*> unknown_closures(const observation::ExecutedCode::State& code,
+                                      const std::vector<FunctionMark>& functions,
                                       const std::unordered_set<Object*>& inner);
 
 long abstract_token() noexcept;
 bool handles_exception() noexcept;  // does the thread, by an except clause that encloses all?
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-namespace grape::python::state {
+namespace grape::python::guards {
 
-void GuardedWalk::begin(Walk& into, const std::vector<std::uint8_t>* expected) noexcept {
+void GuardedWalk::begin(walk::Walk& into, const std::vector<std::uint8_t>* expected) noexcept {
   ++walks_;
   watch_.clear();
   into.clear();
@@ -24,11 +24,11 @@ bool GuardedWalk::settle(bool taken) {
   if (!taken) {
     change_ = again_.refusal().text;
   } else if (equal) {
-    change_ = other_object(walk_, again_);
+    change_ = walk::other_object(walk_, again_);
   } else {
     change_ = again_.difference().empty() ? "there is less than before" : again_.difference();
   }
   return false;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

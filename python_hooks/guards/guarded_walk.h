@@ -7,7 +7,7 @@
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/watch.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 
 class GuardedWalk {
  public:
@@ -28,18 +28,18 @@ class GuardedWalk {
     begin(again_, &walk_.bytes());
     return settle(roots(again_));
   }
-  const Walk& walk() const noexcept { return walk_; }
+  const walk::Walk& walk() const noexcept { return walk_; }
   const std::string& change() const noexcept { return change_; }
   std::uint32_t walks() const noexcept { return walks_; }  // how often everything was walked
 
  private:
-  void begin(Walk& into, const std::vector<std::uint8_t>* expected) noexcept;
+  void begin(walk::Walk& into, const std::vector<std::uint8_t>* expected) noexcept;
   bool settle(bool taken);
 
-  Walk walk_{true}, again_{true};
-  Watch watch_;
+  walk::Walk walk_{true}, again_{true};
+  walk::Watch watch_;
   std::string change_;
   std::uint32_t walks_ = 0;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

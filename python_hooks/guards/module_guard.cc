@@ -7,7 +7,7 @@
 #include "python_hooks/interpreter/dict_versions.h"
 #include "python_hooks/interpreter/strong.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 namespace {
 
 // Hooks that every module's call runs; of torch.nn.modules.module.
@@ -76,7 +76,7 @@ struct ModuleGuard::State {
            (self.get() != nullptr && referent(self.get()) == g_api._Py_NoneStruct);
   }
   // Neither is gone. False: refused.
-  bool walk_into(Walk& walk) const noexcept {
+  bool walk_into(walk::Walk& walk) const noexcept {
     Object* first = referent(root.get());
     return walk.add(first, is_function(first) ? "function" : "module") &&
            (self.get() == nullptr || walk.add(referent(self.get()), "module"));
@@ -104,7 +104,7 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refus
       refusal = refusal::make(refusal::no_weak_reference);
       return nullptr;
     }
-    if (state.walked.take([&](Walk& walk) { return state.walk_into(walk); }, refusal)) return guard;
+    if (state.walked.take([&](walk::Walk& walk) { return state.walk_into(walk); }, refusal)) return guard;
   } catch (const std::bad_alloc&) {
     refusal = {};
   }
@@ -118,7 +118,7 @@ bool ModuleGuard::holds() noexcept {
       state.change = "the module is gone";
     } else if (const char* hooks = global_hooks().find()) {
       state.change = std::string("a hook for all modules was registered (torch.nn.modules.module.") + hooks + ")";
-    } else if (state.walked.quick() || state.walked.same([&](Walk& walk) { return state.walk_into(walk); })) {
+    } else if (state.walked.quick() || state.walked.same([&](walk::Walk& walk) { return state.walk_into(walk); })) {
       return true;
     } else {
       state.change = state.walked.change();
@@ -131,10 +131,12 @@ bool ModuleGuard::holds() noexcept {
 
 const std::string& ModuleGuard::change() const noexcept { return state_->change; }
 const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walked.walk().bytes(); }
-const std::vector<StorageExtent>& ModuleGuard::extents() const noexcept { return state_->walked.walk().extents(); }
-const DeviceSet& ModuleGuard::devices() const noexcept { return state_->walked.walk().devices(); }
+const std::vector<walk::StorageExtent>& ModuleGuard::extents() const noexcept {
+  return state_->walked.walk().extents();
+}
+const walk::DeviceSet& ModuleGuard::devices() const noexcept { return state_->walked.walk().devices(); }
 const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walked.walk().objects(); }
-const std::vector<WalkedTensor>& ModuleGuard::tensors() const noexcept { return state_->walked.walk().tensors(); }
+const std::vector<walk::WalkedTensor>& ModuleGuard::tensors() const noexcept { return state_->walked.walk().tensors(); }
 std::uint32_t ModuleGuard::walks() const noexcept { return state_->walked.walks(); }
 const AliasRelation& ModuleGuard::sharing() {
   State& state = *state_;
@@ -146,4 +148,4 @@ const AliasRelation& ModuleGuard::sharing() {
   return state.sharing;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

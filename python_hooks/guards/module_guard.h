@@ -14,7 +14,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 
 class ModuleGuard {
  public:
@@ -31,10 +31,10 @@ class ModuleGuard {
   // The bytes of the state: equal for guards taken of the same state.
   const std::vector<std::uint8_t>& bytes() const noexcept;
   // Weights and buffers on CUDA: (address, bytes) of their distinct storages.
-  const std::vector<StorageExtent>& extents() const noexcept;
-  const DeviceSet& devices() const noexcept;                  // of its tensors
-  const std::vector<Object*>& objects() const noexcept;       // borrowed; valid while holds()
-  const std::vector<WalkedTensor>& tensors() const noexcept;  // the same
+  const std::vector<walk::StorageExtent>& extents() const noexcept;
+  const walk::DeviceSet& devices() const noexcept;                  // of its tensors
+  const std::vector<Object*>& objects() const noexcept;             // borrowed; valid while holds()
+  const std::vector<walk::WalkedTensor>& tensors() const noexcept;  // the same
   // What is in it, to tell whether arguments are; after holds(). Throws std::bad_alloc.
   const AliasRelation& sharing();
   // How often everything was walked: once, and again for each time that something had moved.
@@ -46,4 +46,4 @@ class ModuleGuard {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -12,7 +12,7 @@
 #include "python_hooks/walk/stand_ins.h"
 #include "python_hooks/walk/type_info.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 namespace {
 
 // Of numpy.frompyfunc(), which names it so.
@@ -31,7 +31,7 @@ bool calls_an_object(Object* ufunc) noexcept {
 // context variables' values, functions that ran): compiled expressions, operators, kernels, functions of libraries,
 // also with caches.
 bool stands_for_itself(Object* value) noexcept {
-  if (is_function(value)) return is_library_function(value);
+  if (is_function(value)) return walk::is_library_function(value);
   if (type_of(value) == g_named_types.lru_cache) {
     Object* own = instance_dict(value);
     Object* function = own != nullptr ? dict_item(own, "__wrapped__") : nullptr;
@@ -56,7 +56,7 @@ bool stands_for_itself(Object* value) noexcept {
   for (const auto& row : classes) {
     Object* type = module_member(row.module, row.type);
     if (type == nullptr || !is_type(type) || g_api.PyType_IsSubtype(type_of(value), type) == 0) continue;
-    return std::strcmp(row.type, "Logger") != 0 || is_library_class(type_of(value));
+    return std::strcmp(row.type, "Logger") != 0 || walk::is_library_class(type_of(value));
   }
   return false;
 }
@@ -90,9 +90,9 @@ bool holds_others(Object* name) noexcept {
 bool keeps_objects(Object* name, Object* value) {
   char first = '\0';
   if (is_function(value)) return function_parts(value).closure != nullptr;
-  if (is_users_callable(value)) return true;
+  if (walk::is_users_callable(value)) return true;
   if (copy_text(name, &first, 1) == 1 && first == '_') return is_empty_container(value) || holds_others(name);
-  if (may_hold_state(value)) return true;
+  if (walk::may_hold_state(value)) return true;
   return value != g_api.PyImport_GetModuleDict() && !stands_for_itself(value) && is_data(value);
 }
 
@@ -109,10 +109,10 @@ bool is_interpreters(Object* name) noexcept {
 
 bool is_data(Object* value) {
   Object* type = type_of(value);
-  const TypeInfo* info = type_info(type);
+  const walk::TypeInfo* info = walk::type_info(type);
   if (info == nullptr) throw std::bad_alloc();
-  if (info->kind == Kind::kPlain) return type != module_member("os", "_Environ");  // see EffectKind::kEnvironment
-  if (info->kind != Kind::kOpaque) return is(info->kind, kData) || info->made_in_python;
+  if (info->kind == walk::Kind::kPlain) return type != module_member("os", "_Environ");  // see EffectKind::kEnvironment
+  if (info->kind != walk::Kind::kOpaque) return walk::is(info->kind, walk::kData) || info->made_in_python;
   return info->shows_memory ||
          (std::strncmp(type::name(type), "_io.", 4) != 0 && (*next_slot(type) != nullptr || has_buffer(type)));
 }
@@ -154,7 +154,7 @@ Object* NamedValues::now(const Named& named) const noexcept {
 void NamedValues::hold(Named& named, Object* value) const {
   named.by_identity =
       value != nullptr ? stands_for_itself(value) || !(users_ || (named.by_value && is_data(value))) : !users_;
-  named.value = Held(value, named.by_identity);
+  named.value = walk::Held(value, named.by_identity);
 }
 
 Object* NamedValues::add(Object* name, bool set_by_code, bool by_value) {
@@ -168,7 +168,7 @@ Object* NamedValues::add(Object* name, bool set_by_code, bool by_value) {
     }
     return value;
   }
-  names_.push_back({name, Held(), set_by_code, by_value, false});
+  names_.push_back({name, walk::Held(), set_by_code, by_value, false});
   g_api.Py_IncRef(name);
   Object* value = now(names_.back());
   hold(names_.back(), value);
@@ -230,7 +230,7 @@ void NamedValues::take_again() {
   version_ = dict_version(dict_);
 }
 
-bool NamedValues::walk(Walk& into) const {
+bool NamedValues::walk(walk::Walk& into) const {
   for (const Named& named : names_) {
     Object* value = now(named);
     if (value == nullptr) continue;
@@ -259,4 +259,4 @@ std::string NamedValues::name_of(Object* name) const {
   return owner_ + "." + std::string(text, copy_text(name, text, sizeof(text)));
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -10,7 +10,7 @@
 #include "python_hooks/walk/held.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::guards {
 
 // Of a library's: may what code reads of it be another one while it stays the same object? Functions, classes, and what
 // is made in C, are taken for what they are called; not so what hands out one thing after the other, or bare memory.
@@ -49,7 +49,7 @@ class NamedValues {
   void take_again();
 
   // Writes down the values that count by what they hold. False: refused, see the walk's refusal().
-  bool walk(Walk& into) const;
+  bool walk(walk::Walk& into) const;
   // All that identifies the values that count by identity.
   void identify(std::vector<std::uint64_t>& out) const;
 
@@ -65,7 +65,7 @@ class NamedValues {
  private:
   struct Named {
     Object* name;  // a reference
-    Held value;
+    walk::Held value;
     bool set_by_code;
     bool by_value;     // though a library's
     bool by_identity;  // or an equal constant
@@ -85,4 +85,4 @@ class NamedValues {
   std::vector<Named> names_;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::guards

@@ -8,7 +8,7 @@
 #include "python_hooks/interpreter/monitoring.h"
 #include "python_hooks/torch/torch_api.h"
 
-namespace grape::python::state {
+namespace grape::python::host_draws {
 namespace {
 
 constexpr std::size_t kMostCodes = 64;  // of one observed call
@@ -159,10 +159,10 @@ HostDraws* DrawWatch::unseen() noexcept { return state_->unseen ? &state_->draws
 void DrawWatch::drew(const void* place, Object* arguments, Object* keywords, Object* result) noexcept {
   const KeepException keep;
   State& state = *state_;
-  TensorView view;
+  torch::TensorView view;
   if (result == nullptr) return;
   if (!state.unseen) return state.drawn.clear();
-  const bool tensor = is_plain_tensor(result) && view_tensor(result, view);
+  const bool tensor = torch::is_plain_tensor(result) && torch::view_tensor(result, view);
   if (tensor && view.device_type != 0) return;  // from another generator
   const MethodDefinition* definition = state.call.code != nullptr ? definition_of(state.called) : nullptr;
   const bool straight = definition != nullptr && &definition->method == place && state.frames == state.frames_at_call;
@@ -197,4 +197,4 @@ void DrawWatch::end() noexcept {
   state.watched.clear();
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::host_draws

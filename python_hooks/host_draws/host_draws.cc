@@ -9,16 +9,16 @@
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::host_draws {
 namespace {
 
 constexpr std::size_t kMostDraws = 4096;  // of one call
 constexpr int kDepth = 4;
 
 bool never_changes(Object* value) noexcept {
-  const TorchType type = torch_type(type_of(value));
-  return is_plain_value(value) || type == TorchType::kConstant || type == TorchType::kDevice ||
-         type == TorchType::kSize;
+  const torch::TorchType type = torch::torch_type(type_of(value));
+  return walk::is_plain_value(value) || type == torch::TorchType::kConstant || type == torch::TorchType::kDevice ||
+         type == torch::TorchType::kSize;
 }
 
 // A new reference to what equals it, and that nobody else can change; null: there is no such thing, or no memory.
@@ -60,7 +60,7 @@ Object* copy_of_keywords(Object* keywords) noexcept {
 
 bool same_value(const Strong& a, const Strong& b) noexcept {
   if (a.get() == nullptr || b.get() == nullptr) return a.get() == b.get();
-  Walk first(false), second(false);
+  walk::Walk first(false), second(false);
   return first.add(a.get(), "argument") && second.add(b.get(), "argument") && first.bytes() == second.bytes();
 }
 
@@ -113,4 +113,4 @@ Object* HostDraws::state_behind(Object* state) const noexcept {
   return good ? g_api.PyObject_CallMethod(generator.get(), "get_state", nullptr) : nullptr;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::host_draws

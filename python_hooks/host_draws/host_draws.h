@@ -13,7 +13,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/interpreter/strong.h"
 
-namespace grape::python::state {
+namespace grape::python::host_draws {
 
 // The functions that are known to draw, as methods of a class in torch._C (a row of host_effects.def).
 inline constexpr char kDrawingFunctions[] =
@@ -88,4 +88,4 @@ class DrawWatch {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::host_draws

@@ -7,7 +7,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/torch/torch_api.h"
 
-namespace grape::python::state {
+namespace grape::python::host_draws {
 namespace {
 
 class Hash {
@@ -57,7 +57,8 @@ void Hash::add_value(Object* value, int depth) noexcept {
 // A hash over the states of Python's `random` and NumPy's global generator, as far as they are imported.
 std::uint64_t hash_of_others() noexcept {
   Hash hash;
-  Object *random = python_generator(), *random_class = module_member("_random", "Random"), *numpy = numpy_generator();
+  Object *random = torch::python_generator(), *random_class = module_member("_random", "Random"),
+         *numpy = torch::numpy_generator();
   if (random != nullptr && random_class != nullptr) {
     // Not Python's own wrapper.
     const Reference state(g_api.PyObject_CallMethod(random_class, "getstate", "O", random));
@@ -78,8 +79,10 @@ Object* torch_state() noexcept {
 }
 
 bool equal_bytes(Object* one, Object* other) noexcept {
-  TensorView a, b;
-  if (!is_plain_tensor(one) || !is_plain_tensor(other) || !view_tensor(one, a) || !view_tensor(other, b)) return false;
+  torch::TensorView a, b;
+  if (!torch::is_plain_tensor(one) || !torch::is_plain_tensor(other) || !torch::view_tensor(one, a) ||
+      !torch::view_tensor(other, b))
+    return false;
   return a.device_type == 0 && b.device_type == 0 && a.storage_bytes == b.storage_bytes &&
          std::memcmp(reinterpret_cast<const void*>(a.storage), reinterpret_cast<const void*>(b.storage),
                      a.storage_bytes) == 0;
@@ -104,4 +107,4 @@ bool HostRandom::moved_by(const HostDraws& draws) const noexcept {
   return expected && equal_bytes(expected.get(), now.get());
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::host_draws

@@ -18,7 +18,7 @@
 #include "shim/lifecycle/hot.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python {
+namespace grape::python::install {
 namespace {
 
 using trace::ScopeKind;
@@ -28,7 +28,7 @@ using trace::ScopeKind;
 
 GRAPE_HOT Vectorcall g_call_module = nullptr;  // what Module.__call__ ran before
 MethodWithKeywords g_run_backward = nullptr;
-ScopeEntry* g_backward_scope = nullptr;
+scopes::ScopeEntry* g_backward_scope = nullptr;
 std::uint32_t g_backward_calls = 0;
 
 record::ThreadLog* recording_log() noexcept {
@@ -36,7 +36,7 @@ record::ThreadLog* recording_log() noexcept {
 }
 
 // Asked again while torch is being imported: its modules may be called before that is over.
-GRAPE_HOT replay::Enabled g_replaying = replay::Enabled::kNotYet;
+GRAPE_HOT control::Enabled g_replaying = control::Enabled::kNotYet;
 
 __attribute__((cold, noinline)) bool ask_if_replaying() noexcept {
   constexpr std::int64_t kAskEvery = 10;  // milliseconds
@@ -44,27 +44,27 @@ __attribute__((cold, noinline)) bool ask_if_replaying() noexcept {
   const std::int64_t now = coarse_milliseconds();
   if (now < next) return false;
   next = now + kAskEvery;
-  g_replaying = replay::enabled();
-  return g_replaying == replay::Enabled::kYes;
+  g_replaying = control::enabled();
+  return g_replaying == control::Enabled::kYes;
 }
 
 bool replaying() noexcept {
-  if (__builtin_expect(g_replaying != replay::Enabled::kNotYet, 1)) return g_replaying == replay::Enabled::kYes;
+  if (__builtin_expect(g_replaying != control::Enabled::kNotYet, 1)) return g_replaying == control::Enabled::kYes;
   return ask_if_replaying();
 }
 
 Object* record_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
   record::ThreadLog* log = positional_count(count) != 0 ? recording_log() : nullptr;
   if (log == nullptr) return g_call_module(function, arguments, count, names);
-  OpenScope scope;
-  open_module(*log, arguments[0], scope);
+  scopes::OpenScope scope;
+  scopes::open_module(*log, arguments[0], scope);
   Object* result = g_call_module(function, arguments, count, names);
-  close(scope, result == nullptr);
+  scopes::close(scope, result == nullptr);
   return result;
 }
 
 Object* call_module(Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if (replaying()) return replay::call(record_module, function, arguments, count, names);
+  if (replaying()) return control::call(record_module, function, arguments, count, names);
   return record_module(function, arguments, count, names);
 }
 
@@ -79,20 +79,20 @@ Object* run_backward(Object* engine, Object* arguments, Object* keywords) {
     const KeepException keep;
     hook_optimizers();
   }
-  OpenScope scope;
-  open_lasting(*log, g_backward_scope, scope);
-  const std::uint64_t region = scope.id != 0 ? static_cast<PythonThread*>(log->python.data)->region : 0;
-  if (region != 0) backward_begins(region);
+  scopes::OpenScope scope;
+  scopes::open_lasting(*log, g_backward_scope, scope);
+  const std::uint64_t region = scope.id != 0 ? static_cast<scopes::PythonThread*>(log->python.data)->region : 0;
+  if (region != 0) scopes::backward_begins(region);
   Object* result = g_run_backward(engine, arguments, keywords);
-  if (region != 0) backward_ends(region);
-  close(scope, result == nullptr);
+  if (region != 0) scopes::backward_ends(region);
+  scopes::close(scope, result == nullptr);
   return result;
 }
 
 // A Python function that is a scope of its own, or an optimizer's step.
 struct HookedFunction {
   Vectorcall call;
-  ScopeEntry* entry;  // null: the scope is that of the first argument, an optimizer
+  scopes::ScopeEntry* entry;  // null: the scope is that of the first argument, an optimizer
 };
 using HookedFunctions = FlatMap<AddressKey, HookedFunction>;
 
@@ -107,25 +107,25 @@ Object* record_function(Object* function, Object* const* arguments, std::size_t 
   if (log == nullptr || (hooked.entry == nullptr && positional_count(count) == 0)) {
     return hooked.call(function, arguments, count, names);
   }
-  OpenScope scope;
+  scopes::OpenScope scope;
   if (hooked.entry != nullptr) {
-    open_lasting(*log, hooked.entry, scope);
+    scopes::open_lasting(*log, hooked.entry, scope);
   } else {
-    open_object(*log, arguments[0], ScopeKind::kOptimizer, scope);
+    scopes::open_object(*log, arguments[0], ScopeKind::kOptimizer, scope);
   }
   Object* result = hooked.call(function, arguments, count, names);
-  close(scope, result == nullptr);
+  scopes::close(scope, result == nullptr);
   return result;
 }
 
 // One that GRAPE_REGIONS names.
 Object* call_named(Object* function, Object* const* arguments, std::size_t count, Object* names) {
-  if (replaying()) return replay::call_function(record_function, function, arguments, count, names);
+  if (replaying()) return control::call_function(record_function, function, arguments, count, names);
   return record_function(function, arguments, count, names);
 }
 
 // Hooks a function once and keeps it alive, so that its address stays its own.
-bool hook_function(Object* function, ScopeEntry* entry, Vectorcall call) noexcept {
+bool hook_function(Object* function, scopes::ScopeEntry* entry, Vectorcall call) noexcept {
   HookedFunctions* functions = hooked_functions();
   if (functions == nullptr) return false;
   if (functions->find(AddressKey{function}) != nullptr) return true;
@@ -184,7 +184,7 @@ bool hook_module_calls() noexcept {
     g_call_module = vectorcall_of(call.get());
     if (g_call_module != nullptr) {
       g_api.Py_IncRef(call.get());
-      g_replaying = replay::enabled();  // so that what it says is said early
+      g_replaying = control::enabled();  // so that what it says is said early
       prepare_to_be_unwound();
       set_vectorcall(call.get(), call_module);
       return true;
@@ -209,7 +209,7 @@ bool hook_backward() noexcept {
     notice("no backward regions: autograd's engine has no method run_backward of the expected kind");
     return true;
   }
-  g_backward_scope = lasting_scope(engine, ScopeKind::kBackward, "backward", "torch.autograd:backward");
+  g_backward_scope = scopes::lasting_scope(engine, ScopeKind::kBackward, "backward", "torch.autograd:backward");
   if (g_backward_scope == nullptr || g_backward_scope->excluded) return true;
   g_api.Py_IncRef(descriptor.get());
   g_run_backward = reinterpret_cast<MethodWithKeywords>(method->method);
@@ -231,21 +231,21 @@ bool hook_region(Object* function, const char* name, bool asked) noexcept {
     if (!asked) return false;
     notice("GRAPE_REGIONS: Python 3.11 inlines direct calls of Python functions; those of %s are not seen", name);
   }
-  ScopeEntry* entry = lasting_scope(target, ScopeKind::kFunction, "", name);
+  scopes::ScopeEntry* entry = scopes::lasting_scope(target, ScopeKind::kFunction, "", name);
   if (entry == nullptr) return false;
   const Vectorcall call = is_special(name) ? record_function : call_named;
   if (!hook_function(target, entry, call)) {
     if (asked) notice("GRAPE_REGIONS: %s cannot be hooked", name);
     return false;
   }
-  if (config().mode == Mode::kReplay && call == call_named) state::count_as_users(function, name);
+  if (config().mode == Mode::kReplay && call == call_named) count_as_users(function, name);
   return true;
 }
 
 }  // namespace
 
 bool install_regions() noexcept {
-  replay::find_regions_with(
+  discovery::find_regions_with(
       [](Object* function, const char* name) noexcept { return hook_region(function, name, false); });
   const bool modules = hook_module_calls();
   const bool backward = hook_backward();
@@ -256,4 +256,4 @@ bool install_regions() noexcept {
   return modules && backward && config().regions[0] == 0;
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::install

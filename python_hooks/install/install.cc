@@ -19,7 +19,7 @@
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python {
+namespace grape::python::install {
 
 GRAPE_HOT std::atomic<bool> g_settled{false};
 
@@ -59,7 +59,7 @@ void wait_for_thread() noexcept {
 
 Object* note_shutdown(Object*, Object*) {
   wait_for_thread();
-  if (!g_shutdown.exchange(true) && config().mode == Mode::kReplay) replay::write_report();
+  if (!g_shutdown.exchange(true) && config().mode == Mode::kReplay) control::write_report();
   g_api.Py_IncRef(g_api._Py_NoneStruct);
   return g_api._Py_NoneStruct;
 }
@@ -80,16 +80,16 @@ bool install_frames() noexcept {
     g_frames_settled = true;
     return true;
   }
-  const FrameCheck check = check_frames();
-  if (check == FrameCheck::kPassed) {
+  const scopes::FrameCheck check = scopes::check_frames();
+  if (check == scopes::FrameCheck::kPassed) {
     watch_code_deaths();
-    allow_frames();
+    scopes::allow_frames();
     log_line(LogLevel::kDebug, "Python positions: on");
-  } else if (check == FrameCheck::kDiffers) {
+  } else if (check == scopes::FrameCheck::kDiffers) {
     notice("no Python positions: the frames of Python %.40s are not as expected", g_api.Py_GetVersion());
   }
-  g_frames_settled = check == FrameCheck::kPassed || check == FrameCheck::kDiffers;
-  return check != FrameCheck::kRaised;
+  g_frames_settled = check == scopes::FrameCheck::kPassed || check == scopes::FrameCheck::kDiffers;
+  return check != scopes::FrameCheck::kRaised;
 }
 
 bool ready() noexcept {
@@ -204,4 +204,4 @@ void look_if_due() noexcept {
   g_looking.store(false, std::memory_order_release);
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::install

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-namespace grape::python {
+namespace grape::python::install {
 
 // Called from the driver's wrappers on the way (cheap when there is nothing to do): asks the interpreter for a pending
 // call that installs the hooks, once there is an interpreter and torch is imported. errno is kept.
@@ -19,4 +19,4 @@ inline void on_driver_call() noexcept {
 // replaced, only how functions are called. True: there is nothing left to wait for.
 bool install_regions() noexcept;
 
-}  // namespace grape::python
+}  // namespace grape::python::install

@@ -6,7 +6,7 @@
 #include "python_hooks/interpreter/call_hook.h"
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 // What the interpreter may specialise runs often enough before, and once more to be counted.
@@ -144,4 +144,4 @@ CallCheck check_calls() noexcept {
   return check;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -2,11 +2,11 @@
 // exception set.
 #pragma once
 
-namespace grape::python::state {
+namespace grape::python {
 
 enum class CallCheck { kPassed, kFailed, kLater };  // kLater: not possible now
 
 // Runs some code under hook_calls().
 CallCheck check_calls() noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -7,7 +7,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 struct Listener {
@@ -132,4 +132,4 @@ bool unhook_calls() noexcept {
 
 void leave_profile() noexcept { t_listener.profiles = false; }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -2,7 +2,7 @@
 // evaluation (PEP 523), which Python code does not see. With the GIL.
 #pragma once
 
-namespace grape::python::state {
+namespace grape::python {
 
 using OnFrame = void (*)(void* context, const void* frame);  // frame: for frame_code() and the like of cpython.h
 
@@ -15,4 +15,4 @@ bool unhook_calls() noexcept;
 // The program has set a profile function of its own on this thread; it stays.
 void leave_profile() noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -3,7 +3,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/instructions.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 // clang-format off
@@ -156,4 +156,4 @@ bool read_names(Object* code, Object* globals, std::vector<NameUse>& out) noexce
   }
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

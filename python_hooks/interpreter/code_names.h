@@ -7,7 +7,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 struct NameUse {
   enum class Kind : std::uint8_t {
@@ -31,4 +31,4 @@ bool instructions_known() noexcept;
 // Precondition: instructions_known().
 bool read_names(Object* code, Object* globals, std::vector<NameUse>& out) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -10,7 +10,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "shim/lifecycle/lifecycle.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 constexpr std::size_t kMostPath = 1024;
@@ -130,4 +130,4 @@ CodeOrigin origin_of_globals(Object* globals) noexcept {
   return text == "built-in" || text == "frozen" ? CodeOrigin::kStandard : CodeOrigin::kUser;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

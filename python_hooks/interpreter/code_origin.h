@@ -6,7 +6,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 enum class CodeOrigin {
   kUser,       // everything else, and files that count as such
@@ -33,4 +33,4 @@ bool is_standard_file(std::string_view file) noexcept;
 // May anybody set the names in this module's dictionary, as settings and counts?
 bool is_users_module(Object* dict) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

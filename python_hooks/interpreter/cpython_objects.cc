@@ -257,7 +257,7 @@ std::uint32_t type::version(const Object* type) noexcept {
 }
 
 std::uint32_t type::renew_version(Object* type) noexcept {
-  const std::uint32_t now = version(type);
+  const std::uint32_t now = type::version(type);
   if (now != 0) return now;
   if (g_api.PyUnstable_Type_AssignVersionTag != nullptr) {
     g_api.PyUnstable_Type_AssignVersionTag(type);
@@ -265,24 +265,26 @@ std::uint32_t type::renew_version(Object* type) noexcept {
     static Object* name = g_api.PyUnicode_InternFromString("__module__");
     if (name != nullptr) g_api._PyType_Lookup(type, name);
   }
-  return version(type);
+  return type::version(type);
 }
 
 bool type::made_in_python(const Object* type) noexcept {
-  if (!is_heap(type) || deallocate(type) != g_instance_dealloc || methods(type) != nullptr) return false;
+  if (!type::is_heap(type) || type::deallocate(type) != g_instance_dealloc || type::methods(type) != nullptr)
+    return false;
   // What the class adds to its base must be its slots, and the places of a __dict__ and of weak references.
-  const Object* under = base(type);
-  std::ptrdiff_t own = basic_size(type) - basic_size(under);
+  const Object* under = type::base(type);
+  std::ptrdiff_t own = type::basic_size(type) - type::basic_size(under);
   for (const Member* member = members(type); member != nullptr && member->name != nullptr; ++member) {
-    if (member->type != kObjectMember || member->offset < basic_size(under) || member->offset >= basic_size(type)) {
+    if (member->type != kObjectMember || member->offset < type::basic_size(under) ||
+        member->offset >= type::basic_size(type)) {
       return false;
     }
     own -= 8;
   }
-  const unsigned long added = flags(type) & ~flags(under);
-  if (dict_offset(type) != dict_offset(under) && (added & kManagedDict) == 0) own -= 8;
+  const unsigned long added = type::flags(type) & ~type::flags(under);
+  if (type::dict_offset(type) != type::dict_offset(under) && (added & kManagedDict) == 0) own -= 8;
   const bool managed_weak_list = g_layout.minor >= 12 && (added & kManagedWeakList) != 0;
-  if (weak_list_offset(type) != weak_list_offset(under) && !managed_weak_list) own -= 8;
+  if (type::weak_list_offset(type) != type::weak_list_offset(under) && !managed_weak_list) own -= 8;
   return own == 0;
 }
 
@@ -296,12 +298,13 @@ void type::own_slots(const Object* type, void (*found)(const char* name, std::si
 bool type::is_struct_sequence(Object* type) noexcept {
   const Object *known = g_named_types.struct_sequence, *tuple = g_api.PyTuple_Type;
   // All of them, and only they, end by one function. It is given away to no subclass, since they allow none.
-  if (known == nullptr || deallocate(type) != deallocate(known) || base(type) != tuple ||
+  if (known == nullptr || type::deallocate(type) != type::deallocate(known) || type::base(type) != tuple ||
       type_of(type) != g_api.PyType_Type) {
     return false;
   }
-  if (basic_size(type) != basic_size(tuple) || item_size(type) != item_size(tuple) ||
-      allocate(type) != allocate(tuple) || dict_offset(type) != 0 || weak_list_offset(type) != 0) {
+  if (type::basic_size(type) != type::basic_size(tuple) || type::item_size(type) != type::item_size(tuple) ||
+      type::allocate(type) != type::allocate(tuple) || type::dict_offset(type) != 0 ||
+      type::weak_list_offset(type) != 0) {
     return false;
   }
   const auto count = [type](const char* name) {
@@ -316,7 +319,7 @@ bool type::is_struct_sequence(Object* type) noexcept {
 Object* type::new_tuple(Object* type, std::size_t items) noexcept {
   using Allocate = Object* (*)(Object*, std::ptrdiff_t);
   Object* tuple =
-      reinterpret_cast<Allocate>(const_cast<void*>(allocate(type)))(type, static_cast<std::ptrdiff_t>(items));
+      reinterpret_cast<Allocate>(const_cast<void*>(type::allocate(type)))(type, static_cast<std::ptrdiff_t>(items));
   if (tuple == nullptr) {
     g_api.PyErr_Clear();
   } else if (g_layout.tuple_items > 24) {  // from 3.14 a tuple keeps its hash; -1: not known yet

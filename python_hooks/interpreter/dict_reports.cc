@@ -6,7 +6,7 @@
 
 #include "python_hooks/interpreter/last_watcher.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 constexpr int kGone = 5;  // PyDict_EVENT_DEALLOCATED
@@ -121,4 +121,4 @@ void DictReports::clear() noexcept {
   dicts_.clear();
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

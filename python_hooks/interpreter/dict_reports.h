@@ -11,7 +11,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 class DictReports {
  public:
@@ -44,4 +44,4 @@ class DictReports {
   bool lost_ = false;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -3,7 +3,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_reports.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 // Each of `changes` changes `target`'s attributes, or the dictionary `plain`, or the order of `ordered`, at each call.
@@ -180,4 +180,4 @@ void ask_dictionaries() noexcept {
 bool tells_of_changes(const Object* dict) noexcept { return answers_for(Means::kVersion, dict); }
 bool reports_changes(const Object* dict) noexcept { return answers_for(Means::kReport, dict); }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

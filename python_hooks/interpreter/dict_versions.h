@@ -4,7 +4,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 // Does the version of this dictionary tell of every change? Of all of them up to 3.12; not in 3.13 where the values
 // stand inside of an instance; of none in 3.14. Otherwise its items are to be compared one by one.
@@ -15,4 +15,4 @@ bool reports_changes(const Object* dict) noexcept;
 // Asks the interpreter both questions, by running Python code of Grape's: call it before anything is read.
 void ask_dictionaries() noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -4,7 +4,7 @@
 #include "python_hooks/interpreter/dict_reports.h"
 #include "python_hooks/interpreter/last_watcher.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 constexpr int kCreated = 0, kDestroyed = 1;  // PyFunction_WatchEvent
@@ -63,4 +63,4 @@ bool functions_report() noexcept {
 
 std::uint64_t function_changes() noexcept { return g_changes; }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace grape::python::state {
+namespace grape::python {
 
 // Are such changes reported? Not before 3.12, nor if the last watcher is taken, nor once a second interpreter was made.
 // The first call runs Python code of Grape's: make it before anything is read.
@@ -13,4 +13,4 @@ bool functions_report() noexcept;
 // How many changes were reported, of all functions of the process.
 std::uint64_t function_changes() noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -6,7 +6,7 @@
 
 #include "python_hooks/interpreter/cpython_objects.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 // Its number; -1: this interpreter has no such instruction, or `opcode` is not imported.
 inline int opcode_number(const char* name) noexcept {
@@ -44,4 +44,4 @@ void each_instruction(Object* code, int extended_arg, int cache, Found found) {
   }
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

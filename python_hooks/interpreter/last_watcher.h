@@ -6,7 +6,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 constexpr int kWatchers = 8;
 
@@ -23,4 +23,4 @@ int take_last_watcher(int (*add)(Callback), int (*clear)(int), std::common_type_
   return found ? kWatchers - 1 : -1;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -5,7 +5,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/instructions.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 // What an instruction does with the variable of its argument: r reads, s sets, - neither. Two letters: with those of
@@ -97,4 +97,4 @@ std::size_t next_instruction(Object* instructions, std::size_t offset) noexcept 
   return at * 2;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

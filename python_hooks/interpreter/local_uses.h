@@ -6,7 +6,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 struct LocalUse {
   static constexpr std::uint16_t kNone = 0xffff, kAny = 0xfffe;
@@ -22,4 +22,4 @@ LocalUse local_use_at(Object* instructions, std::size_t offset) noexcept;
 // Where the instruction behind that one begins, past its caches.
 std::size_t next_instruction(Object* instructions, std::size_t offset) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -4,7 +4,7 @@
 
 #include "python_hooks/interpreter/cpython_objects.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 constexpr long kMethodVarargs = 1;
@@ -96,4 +96,4 @@ void end_monitoring() noexcept {
   g_monitoring.tool = -1;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -4,7 +4,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 // A function of Python's: (code, offset, ...) as the event has it. It returns None.
 using MonitoringFunction = Object* (*)(Object* self, Object* arguments);
@@ -17,4 +17,4 @@ bool monitor(Object* code, bool on) noexcept;
 // Gives the number back. Precondition: no code is monitored.
 void end_monitoring() noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -7,7 +7,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/texts.h"
 
-namespace grape::python::state {
+namespace grape::python {
 namespace {
 
 constexpr std::size_t kTools = 6, kCoverageTool = 1;  // of sys.monitoring, from 3.12
@@ -101,4 +101,4 @@ std::string current_place() {
   return place;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

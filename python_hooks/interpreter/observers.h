@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace grape::python::state {
+namespace grape::python {
 
 // Who traces or profiles this thread; kMonitor: a debugger or a coverage tool is registered, or another tool watches
 // all code (sys.monitoring). Calls into `sys`.
@@ -19,4 +19,4 @@ bool other_threads() noexcept;
 // "net/model.py:12": the place of the innermost code outside of the standard library; empty: there is none.
 std::string current_place();
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -3,7 +3,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 // A reference in a container that may be copied around; strong, or none.
 class Strong {
@@ -30,4 +30,4 @@ class Strong {
   Object* object_ = nullptr;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -2,7 +2,7 @@
 
 #include "python_hooks/interpreter/cpython_objects.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 std::string text_value(Object* text) {
   char copy[128];
@@ -29,4 +29,4 @@ bool is_public_name(Object* name) noexcept {
   return is_text(name) && copy_text(name, &first, 1) == 1 && first != '_';
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python

@@ -6,7 +6,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python {
 
 // The first 128 bytes of a str.
 std::string text_value(Object* text);
@@ -17,4 +17,4 @@ std::string_view last_two_parts(std::string_view path) noexcept;
 // Is it a str that does not begin with an underscore?
 bool is_public_name(Object* name) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python

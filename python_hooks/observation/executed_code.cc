@@ -14,7 +14,7 @@
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/portable.h"
 
-namespace grape::python::state {
+namespace grape::python::observation {
 namespace {
 
 using State = ExecutedCode::State;
@@ -51,13 +51,13 @@ bool called_by_user() noexcept {
 
 // Is a hash of it, or of a part of it, made of its address?
 bool hashed_by_address(Object* object) noexcept {
-  if (is_plain_value(object)) return false;
+  if (walk::is_plain_value(object)) return false;
   if (is_exactly(object, g_api.PyTuple_Type)) {
     Object* const* items = tuple_data(object);
     return std::any_of(items, items + item_count(object), hashed_by_address);
   }
   return type::hash(type_of(object)) == type::hash(g_api.PyBaseObject_Type) ||
-         torch_type(type_of(object)) == TorchType::kTensor;
+         torch::torch_type(type_of(object)) == torch::TorchType::kTensor;
 }
 
 void take_effect(State& state, const HostEffect& effect, Object* first, Object* second) {
@@ -251,7 +251,7 @@ bool ExecutedCode::begin() noexcept {
   if (others_observe() || !find_effects() || !listen()) return false;
   arm_traps();
   state_->draws.begin();
-  call_ = grape::replay::CallScope::current();
+  call_ = grape::observation::CallScope::current();
   if (call_ == nullptr || call_->follow(*this)) return true;
   call_ = nullptr;
   end();
@@ -276,13 +276,13 @@ bool ExecutedCode::end() noexcept {
 
 cache::Digest ExecutedCode::digest() const {
   std::vector<cache::Digest> digests;
-  for (const CodeKey& key : state_->codes) digests.push_back(digest_of_code(key.code));
-  return digest_of_all(std::move(digests));
+  for (const CodeKey& key : state_->codes) digests.push_back(walk::digest_of_code(key.code));
+  return walk::digest_of_all(std::move(digests));
 }
 
 const refusal::Refusal& ExecutedCode::refusal() const noexcept { return state_->refusal; }
 bool ExecutedCode::makes_weak_references() const noexcept { return state_->has_met(EffectKind::kWeak); }
-HostDraws* ExecutedCode::unseen_draws() const noexcept { return state_->draws.unseen(); }
+host_draws::HostDraws* ExecutedCode::unseen_draws() const noexcept { return state_->draws.unseen(); }
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::observation

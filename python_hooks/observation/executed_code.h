@@ -11,9 +11,9 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "shim/observation/call_scope.h"
 
-namespace grape::python::state {
+namespace grape::python::observation {
 
-class ExecutedCode final : grape::replay::CallScope::Follower {
+class ExecutedCode final : grape::observation::CallScope::Follower {
  public:
   // False: the call is not to be observed: somebody else profiles or traces this thread, a debugger or torch.compile
   // is at work, this thread's call is observed already, or this interpreter is not as expected.
@@ -30,7 +30,7 @@ class ExecutedCode final : grape::replay::CallScope::Follower {
   bool ran_backward() const noexcept;  // it is for a backward pass
   // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for
   // the caller to keep. Null: somebody did, or that is not known.
-  HostDraws* unseen_draws() const noexcept;
+  host_draws::HostDraws* unseen_draws() const noexcept;
   bool makes_weak_references() const noexcept;
   cache::Digest digest() const;  // of the code that ran (portable.h); throws std::bad_alloc
 
@@ -38,16 +38,16 @@ class ExecutedCode final : grape::replay::CallScope::Follower {
   ~ExecutedCode();
 
   struct State;  // executed_code_state.h
+  const State& state() const noexcept { return *state_; }
 
  private:
-  friend class GlobalsGuard;
   bool listen() noexcept;
   bool attached() noexcept override;
   void detached() noexcept override;
 
   std::unique_ptr<State> state_;
-  grape::replay::CallScope* call_ = nullptr;
+  grape::observation::CallScope* call_ = nullptr;
   bool undisturbed_ = true;  // all frames were told
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::observation

@@ -9,7 +9,7 @@
 #include "python_hooks/observation/executed_code.h"
 #include "python_hooks/observation/traps.h"
 
-namespace grape::python::state {
+namespace grape::python::observation {
 
 // Code with the globals that it ran on.
 struct CodeKey {
@@ -47,10 +47,10 @@ struct ExecutedCode::State {
   bool backward = false;  // refused for a backward pass
   bool lost = false;      // something could not be noted
   refusal::Refusal refusal;
-  DrawWatch draws;
+  host_draws::DrawWatch draws;
 
   void clear() noexcept;  // gives all references up
   ~State() { clear(); }
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::observation

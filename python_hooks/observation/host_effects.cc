@@ -13,7 +13,7 @@
 #include "python_hooks/interpreter/memory_map.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::state {
+namespace grape::python::observation {
 namespace {
 
 // METH_VARARGS | METH_KEYWORDS, of the flags that say how a function gets its arguments.
@@ -223,4 +223,4 @@ const HostEffect* effect_of(Object* code) noexcept {
   return effect != nullptr ? *effect : nullptr;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::observation

@@ -6,7 +6,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/observation/traps.h"
 
-namespace grape::python::state {
+namespace grape::python::observation {
 
 // Finds the listed functions in the modules that are imported by now. Imports nothing; cheap when nothing is new.
 // False: one of them could not be watched.
@@ -15,4 +15,4 @@ bool find_effects() noexcept;
 // The effect of running this code; null: it has none of its own.
 const HostEffect* effect_of(Object* code) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::observation

@@ -5,7 +5,7 @@
 
 #include "python_hooks/interpreter/flat_map.h"
 
-namespace grape::python::state {
+namespace grape::python::observation {
 
 __thread bool t_observing __attribute__((tls_model("initial-exec")));
 
@@ -105,4 +105,4 @@ void disarm_traps() noexcept {
   }
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::observation

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace grape::python::state {
+namespace grape::python::observation {
 
 // What a call means for the observed one.
 enum class EffectKind : std::uint8_t {
@@ -59,4 +59,4 @@ std::uint64_t setting_changes_of_others() noexcept;  // than this thread
 void arm_traps() noexcept;
 void disarm_traps() noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::observation

@@ -6,13 +6,13 @@
 #include "python_hooks/replay/proof_guards.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 namespace {
 
 // Was all that the program and its code can reach copied before the call? What the user's globals hold, as such: what
 // is taken for memory of a library's own may be changed before the host reads a value. Of a block, what a tensor can
 // have of it: PyTorch's allocator rounds up.
-bool copied(const Observation& observation, const grape::replay::Shadow& shadow) {
+bool copied(const replay::Observation& observation, const grape::replay::Shadow& shadow) {
   constexpr std::uint64_t kRounding = 512;
   const auto is_copied = [&shadow](std::uint64_t address, std::uint64_t bytes, bool visible) {
     const std::uint64_t rounding = visible ? 0 : kRounding - 1;
@@ -27,14 +27,14 @@ bool copied(const Observation& observation, const grape::replay::Shadow& shadow)
   for (const program::StaticBlock& block : observation.program.statics) {
     if (!is_copied(block.address, block.bytes, false)) return false;
   }
-  for (const state::StorageExtent& extent : observation.globals->extents()) {
+  for (const walk::StorageExtent& extent : observation.globals->extents()) {
     if (!is_copied(extent.address, extent.bytes, true)) return false;
   }
   return true;
 }
 
 // Could what an earlier process knows serve as the other observed run? Null: it could; else why not.
-const char* against_cached(const Observation& observation, const ObservedCall& observed) {
+const char* against_cached(const replay::Observation& observation, const ObservedCall& observed) {
   if (!observed.shadowed) return "memory could not be copied before it";
   if (!observation.writes_known) return "its code names a tensor that it did not name before";
   if (!observation.draws.empty()) return "it draws random numbers on the host";
@@ -45,7 +45,7 @@ const char* against_cached(const Observation& observation, const ObservedCall& o
 
 // Is it the program that an earlier process proved for this call? Then `noise` is what differs nevertheless, and the
 // call counts for what is known of it. False: `why`.
-bool same_as_earlier(const cache::Call& name, const Observation& observation, program::ForeignNoise& noise,
+bool same_as_earlier(const cache::Call& name, const replay::Observation& observation, program::ForeignNoise& noise,
                      std::string& why) {
   const program::Program& own = observation.program;
   const auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), own, why);
@@ -63,22 +63,23 @@ bool same_as_earlier(const cache::Call& name, const Observation& observation, pr
 
 }  // namespace
 
-bool known_in_cache(const Region& region, const Signature& signature) {
+bool known_in_cache(const replay::Region& region, const replay::Signature& signature) {
   const CachedProofs* proofs = CachedProofs::in_use();
   return proofs != nullptr && proofs->knows(region, signature.name);
 }
 
-const cache::Call& name_of(const Region& region, const Signature& signature, const Observation& observation,
-                           ObservedCall& observed) {
+const cache::Call& name_of(const replay::Region& region, const replay::Signature& signature,
+                           const replay::Observation& observation, ObservedCall& observed) {
   if (!observed.name.region.empty()) return observed.name;
   observed.name.region = region.name;
-  observed.name.code = identify(observed.code.digest(), observation);
+  observed.name.code = replay::identify(observed.code.digest(), observation);
   if (observed.name.code != cache::Digest()) observed.name.signature = signature.name;  // without one it is no call
   return observed.name;
 }
 
-std::unique_ptr<Proven> prove_by_cache(Region& region, const Signature& signature, const Call& call,
-                                         Observation& observation, std::unique_ptr<PaddingTrial>& trial, ObservedCall& observed) {
+std::unique_ptr<replay::Proven> prove_by_cache(replay::Region& region, const replay::Signature& signature,
+                                               const replay::Call& call, replay::Observation& observation,
+                                               std::unique_ptr<replay::PaddingTrial>& trial, ObservedCall& observed) {
   if (!known_in_cache(region, signature)) return nullptr;
   std::string why;
   program::ForeignNoise noise;
@@ -89,7 +90,7 @@ std::unique_ptr<Proven> prove_by_cache(Region& region, const Signature& signatur
     return nullptr;
   }
   observed.refusal = {};
-  trial = std::make_unique<PaddingTrial>();
+  trial = std::make_unique<replay::PaddingTrial>();
   trial->noise = noise.replaced;
   trial->foreign = std::move(noise);
   auto proven = prove(region, call, *trial, observation, observed);
@@ -98,18 +99,19 @@ std::unique_ptr<Proven> prove_by_cache(Region& region, const Signature& signatur
   return proven;
 }
 
-void note_cached(const Region& region, const Signature& signature, const Observation& observation, ObservedCall& observed) {
+void note_cached(const replay::Region& region, const replay::Signature& signature,
+                 const replay::Observation& observation, ObservedCall& observed) {
   if (!known_in_cache(region, signature)) return;
   program::ForeignNoise noise;
   std::string ignored;
   same_as_earlier(name_of(region, signature, observation, observed), observation, noise, ignored);
 }
 
-bool proven_in_cache(const Region& region, Signature& signature, const Call& call) {
+bool proven_in_cache(const replay::Region& region, replay::Signature& signature, const replay::Call& call) {
   CachedProofs* proofs = CachedProofs::instance();
   if (proofs != nullptr && !signature.named) signature.name = proofs->name(region, call);
   signature.named = true;
   return known_in_cache(region, signature);
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

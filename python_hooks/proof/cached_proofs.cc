@@ -20,7 +20,7 @@
 #include "shim/lifecycle/log.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 namespace {
 
 void add_line(std::string& text, const char* key, const std::string& value) {
@@ -95,27 +95,27 @@ CachedProofs* CachedProofs::instance() noexcept {
 
 CachedProofs* CachedProofs::in_use() noexcept { return g_proofs.load(); }
 
-cache::Digest CachedProofs::name(const Region& region, const Call& call) {
-  Call portable = call;
-  if (depends_on_kept_casts(region, call)) return {};
-  if (!state::take_portable_dispatch_state(portable.dispatch)) return {};
+cache::Digest CachedProofs::name(const replay::Region& region, const replay::Call& call) {
+  replay::Call portable = call;
+  if (replay::depends_on_kept_casts(region, call)) return {};
+  if (!torch::take_portable_dispatch_state(portable.dispatch)) return {};
   const std::vector<std::uint8_t>& state = region.evidence.guard->bytes();
   cache::Digest& module = modules_[XXH3_64bits(state.data(), state.size())];
   if (module == cache::Digest()) {
-    state::Walk walk = state::Walk::portable(true);
+    walk::Walk walk = walk::Walk::portable(true);
     if (!walk.add(call.root, "module") || (call.self != nullptr && !walk.add(call.self, "module"))) return {};
-    module = state::digest_of(walk.bytes());
+    module = walk::digest_of(walk.bytes());
   }
-  state::Walk walk = state::Walk::portable(false);
-  if (!write_call(portable, walk)) return {};
+  walk::Walk walk = walk::Walk::portable(false);
+  if (!replay::write_call(portable, walk)) return {};
   const bool other_stream = call.work.context != nullptr && call.work.stream != 0;
   walk.add_bytes(&other_stream, sizeof other_stream);
   walk.add_bytes(&module, sizeof module);
   walk.add_bytes(region.evidence.shared.data(), region.evidence.shared.size() * sizeof(std::uint64_t));
-  return state::digest_of(walk.bytes());
+  return walk::digest_of(walk.bytes());
 }
 
-bool CachedProofs::knows(const Region& region, const cache::Digest& signature) const noexcept {
+bool CachedProofs::knows(const replay::Region& region, const cache::Digest& signature) const noexcept {
   return signature != cache::Digest() && keeper_->knows(region.name, signature);
 }
 
@@ -143,7 +143,7 @@ void CachedProofs::note_use(const cache::Call& call) {
 
 void CachedProofs::refute(const cache::Call& call) { keeper_->refute(call); }
 
-void CachedProofs::refute_region(const Region& region) noexcept {
+void CachedProofs::refute_region(const replay::Region& region) noexcept {
   try {
     keeper_->refute_region(region.name);
   } catch (const std::bad_alloc&) {
@@ -167,7 +167,7 @@ void CachedProofs::add(const cache::Call& call, const cache::Digest& outcome, co
   entry.call = call;
   entry.outcome = outcome;
   entry.last_used = static_cast<std::uint64_t>(std::time(nullptr));
-  keeper_->add(std::move(entry), std::move(program), place_of_frame);
+  keeper_->add(std::move(entry), std::move(program), scopes::place_of_frame);
 }
 
 program::PaddingKnowledge::Words CachedProofs::padding_of(const program::FunctionInfo& function) {
@@ -183,7 +183,7 @@ program::PaddingKnowledge::Words CachedProofs::padding_of(const program::Functio
   return words;
 }
 
-CacheReport CachedProofs::report() const {
+report::CacheReport CachedProofs::report() const {
   const cache::Keeper& keeper = *keeper_;
   return {keeper.path(), keeper.earlier().entries.size(), used_, keeper.added()};
 }
@@ -196,4 +196,4 @@ void CachedProofs::write() noexcept {
   }
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

@@ -9,7 +9,7 @@
 #include "python_hooks/replay/call.h"
 #include "python_hooks/report/report_text.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 
 // Which code a kernel is, whatever its handle. False: it is not known where the code comes from, or without GRAPE_CACHE
 // that is too large to have been read (shim/driver/kernel_content.h). Remembered by handle until code is unloaded.
@@ -24,9 +24,9 @@ class CachedProofs {
 
   // Names a call before it runs, in terms that hold in other processes: arguments, module, switches. After
   // write_sharing(). All zeros: the call has no such name.
-  cache::Digest name(const Region& region, const Call& call);
+  cache::Digest name(const replay::Region& region, const replay::Call& call);
   // Did an earlier process prove calls of that name, whatever code they then ran?
-  bool knows(const Region& region, const cache::Digest& signature) const noexcept;
+  bool knows(const replay::Region& region, const cache::Digest& signature) const noexcept;
 
   // The program that an earlier process proved for `call`, with the functions and the memory of `observed`, the program
   // that this process observed; the caller compares the two. Null: there is none, or its call did something else than
@@ -36,14 +36,14 @@ class CachedProofs {
   void note_use(const cache::Call& call);  // a proof stands on what find() gave
   // Its graph left other bytes in this process: it is neither believed again nor written.
   void refute(const cache::Call& call);
-  void refute_region(const Region& region) noexcept;
+  void refute_region(const replay::Region& region) noexcept;
   // Proven here. `observed`: with the bytes of an observed run.
   void add(const cache::Call& call, const cache::Digest& outcome, const program::Program& observed,
            const program::PaddingKnowledge& padding);
 
   program::PaddingKnowledge::Words padding_of(const program::FunctionInfo& function);
   void write() noexcept;  // what the file has not yet; else a thread does it, now and then
-  CacheReport report() const;
+  report::CacheReport report() const;
 
  private:
   CachedProofs() = default;
@@ -54,4 +54,4 @@ class CachedProofs {
   std::uint64_t used_ = 0;
 };
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

@@ -4,7 +4,7 @@
 
 #include "python_hooks/replay/region.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 namespace {
 
 constexpr std::uint32_t kMostStates = 4;  // in a row that did not come again
@@ -26,32 +26,32 @@ const char* deferred(Object* function) noexcept {
 }
 
 Object* self_of(Object* const* arguments, std::size_t count) noexcept {
-  Object* module = state::module_class();
+  Object* module = torch::module_class();
   if (positional_count(count) == 0 || module == nullptr) return nullptr;
   return g_api.PyType_IsSubtype(type_of(arguments[0]), module) != 0 ? arguments[0] : nullptr;
 }
 
-bool takes_self_as_argument(const Region& region) noexcept {
+bool takes_self_as_argument(const replay::Region& region) noexcept {
   return region.budget.self_changes >= (region.inner ? 1 : 2);  // before it is given up for that
 }
 
-Object* lasting_argument(const Region& region) noexcept {
+Object* lasting_argument(const replay::Region& region) noexcept {
   if (!region.evidence.self_is_argument) return nullptr;
   return region.of_function() ? region.self : region.root;
 }
 
-void note_change_of_self(Region& region, const Call& call) noexcept {
+void note_change_of_self(replay::Region& region, const replay::Call& call) noexcept {
   const bool of_module = !region.of_function() || call.self != nullptr;
   if (of_module && !region.evidence.self_is_argument) ++region.budget.self_changes;
 }
 
-bool never_comes_again(Region& region, const Signature& signature) noexcept {
+bool never_comes_again(replay::Region& region, const replay::Signature& signature) noexcept {
   if (region.of_function() || !region.evidence.self_is_argument || region.statistics.replayed != 0) return false;
   region.budget.states = signature.calls == 1 ? region.budget.states + 1 : 0;
   return region.budget.states > kMostStates;
 }
 
-void give_self_as_argument(Region& region, Call& call) noexcept {
+void give_self_as_argument(replay::Region& region, replay::Call& call) noexcept {
   if (!region.of_function()) call.root = call.function;
   call.self = nullptr;
   call.first = 0;
@@ -63,7 +63,7 @@ void give_self_as_argument(Region& region, Call& call) noexcept {
   region.budget.failures = 0;
 }
 
-void refuse_deferred(Region& region, Object* root) noexcept {
+void refuse_deferred(replay::Region& region, Object* root) noexcept {
   const char* kind = region.of_function() ? deferred(root) : nullptr;
   if (kind == nullptr) return;
   region.given_up = true;
@@ -73,4 +73,4 @@ void refuse_deferred(Region& region, Object* root) noexcept {
   }
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

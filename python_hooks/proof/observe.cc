@@ -9,15 +9,15 @@
 #include "compressor/program/kept_blocks.h"
 #include "compressor/program/symbolise.h"
 #include "python_hooks/interpreter/observers.h"
-#include "python_hooks/proof/cached_proofs.h"
 #include "python_hooks/proof/cached_evidence.h"
+#include "python_hooks/proof/cached_proofs.h"
 #include "python_hooks/proof/functions.h"
 #include "python_hooks/proof/proof.h"
 #include "python_hooks/proof/recipes.h"
 #include "python_hooks/proof/shadow_inputs.h"
 #include "python_hooks/replay/clock.h"
-#include "python_hooks/replay/look_limits.h"
 #include "python_hooks/replay/gil_release.h"
+#include "python_hooks/replay/look_limits.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/scopes/frame_names.h"
 #include "shim/device/thread_context.h"
@@ -28,14 +28,14 @@
 #include "shim/record/api_table.h"
 #include "shim/replay/shadow.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 namespace {
 
 constexpr std::uint32_t kMostShadows = 5;    // of one program, until its padding is known
 constexpr std::uint32_t kMostPostponed = 8;  // useless observations of a signature that are not held against it
 
 // Of what was observed of the region, as many programs as tell all that it uses beside its module's memory.
-program::Program statics_of(const Region& region) {
+program::Program statics_of(const replay::Region& region) {
   constexpr std::size_t kMost = 8;
   std::vector<const program::Program*> known;
   for (const auto& [hash, signature] : region.evidence.signatures) {
@@ -52,38 +52,42 @@ program::Program statics_of(const Region& region) {
 
 // What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
 // False: `observed.refusal`.
-bool copy_memory(const Region& region, const Signature& signature, const Call& call, ObservedCall& observed) {
+bool copy_memory(const replay::Region& region, const replay::Signature& signature, const replay::Call& call,
+                 ObservedCall& observed) {
   CUstream stream = call.work.driver_stream();
-  const grape::replay::ContextScope scope(call.work.context);
+  const device::ContextScope scope(call.work.context);
   if (!scope.entered()) return observed.refuse(refusal::no_context);
-  if (signature.stage == Stage::kObserved) {
-    const Observation& first = *signature.observation;
+  if (signature.stage == replay::Stage::kObserved) {
+    const replay::Observation& first = *signature.observation;
     const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
     observed.shadowed = observed.shadow.before(stream, memory, observed.refusal);
     return observed.shadowed;
   }
   if (!known_in_cache(region, signature)) return true;
   refusal::Refusal ignored;
-  observed.shadowed = observed.shadow.before(stream, reachable_memory(region, statics_of(region), nullptr, call), ignored);
+  observed.shadowed =
+      observed.shadow.before(stream, reachable_memory(region, statics_of(region), nullptr, call), ignored);
   return true;
 }
 
-bool prepare(Region& region, Signature& signature, const Call& call, ObservedCall& observed) {
+bool prepare(replay::Region& region, replay::Signature& signature, const replay::Call& call, ObservedCall& observed) {
   // What the code names was changed since the first observation: that one proves nothing any more.
-  if (signature.stage == Stage::kObserved && !signature.observation->globals->holds()) {
+  if (signature.stage == replay::Stage::kObserved && !signature.observation->globals->holds()) {
     signature.observation = nullptr;
-    signature.stage = Stage::kSeen;
+    signature.stage = replay::Stage::kSeen;
   }
-  observed.before = state::ArgumentSnapshot::take(*call.walk, *region.evidence.guard, lasting_argument(region), observed.refusal);
+  observed.before =
+      effects::ArgumentSnapshot::take(*call.walk, *region.evidence.guard, lasting_argument(region), observed.refusal);
   if (observed.before == nullptr) return false;
-  if (signature.stage == Stage::kObserved) signature.observation->globals->take_versions(observed.globals_before);
+  if (signature.stage == replay::Stage::kObserved)
+    signature.observation->globals->take_versions(observed.globals_before);
   observed.module_epoch = record::g_module_epoch.load(std::memory_order_acquire);
   auto& random = observed.random;
-  random.known = state::random_state(call.work.device, random.seed, random.offset_before);
+  random.known = torch::random_state(call.work.device, random.seed, random.offset_before);
   observed.host_random.take();
   if (!copy_memory(region, signature, call, observed)) return false;
   if (!observed.code.begin()) return observed.refuse(refusal::observed_by_others);
-  observed.nodes_before = state::autograd_nodes();
+  observed.nodes_before = torch::autograd_nodes();
   if (observed.sink.begin(reinterpret_cast<std::uint64_t>(call.work.context))) return true;
   observed.code.end();
   observed.refusal = observed.sink.end().refusal;
@@ -91,19 +95,20 @@ bool prepare(Region& region, Signature& signature, const Call& call, ObservedCal
 }
 
 // What the call wrote to of what only globals hold. False: of some of that nobody knows how it was before.
-bool find_writes(const state::GlobalsGuard& globals, const ObservedCall& observed, std::vector<state::GlobalWrite>& writes) {
-  std::vector<state::TensorVersion> now;
+bool find_writes(const guards::GlobalsGuard& globals, const ObservedCall& observed,
+                 std::vector<walk::GlobalWrite>& writes) {
+  std::vector<walk::TensorVersion> now;
   globals.take_versions(now);
-  std::unordered_map<const state::VersionCounter*, std::uint32_t> before;
+  std::unordered_map<const torch::VersionCounter*, std::uint32_t> before;
   std::unordered_set<const Object*> noted;  // what autograd noted of these before the call is known
-  for (const state::TensorVersion& tensor : observed.globals_before) {
+  for (const walk::TensorVersion& tensor : observed.globals_before) {
     before.emplace(tensor.counter, tensor.count);
     noted.insert(tensor.tensor);
   }
-  std::unordered_set<const state::VersionCounter*> met;
+  std::unordered_set<const torch::VersionCounter*> met;
   for (std::uint32_t i = 0; i < now.size(); ++i) {
-    const state::VersionCounter* const counter = now[i].counter;
-    if (state::autograd_facts(now[i].tensor) != 0 && noted.count(now[i].tensor) == 0) return false;
+    const torch::VersionCounter* const counter = now[i].counter;
+    if (torch::autograd_facts(now[i].tensor) != 0 && noted.count(now[i].tensor) == 0) return false;
     if (counter == nullptr || observed.before->knows(counter) || !met.insert(counter).second) continue;
     const auto known = before.find(counter);
     if (known == before.end()) return false;
@@ -113,27 +118,27 @@ bool find_writes(const state::GlobalsGuard& globals, const ObservedCall& observe
 }
 
 // What the call drew on the host, where a replay can draw the same. False: `observed.refusal`.
-bool find_draws(ObservedCall& observed, state::HostDraws& draws) {
-  if (state::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
+bool find_draws(ObservedCall& observed, host_draws::HostDraws& draws) {
+  if (host_draws::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
   return observed.host_random.moved_by(draws) || observed.refuse(refusal::draws_on_host);
 }
 
-using Recorded = grape::replay::RegionSink::Result;
+using Recorded = grape::observation::RegionSink::Result;
 
 // Is what was recorded work that a program can be made of? False: `observed.refusal`.
-bool is_of_use(Region& region, bool raised, bool may_set_up, Recorded& recorded, ObservedCall& observed) {
+bool is_of_use(replay::Region& region, bool raised, bool may_set_up, Recorded& recorded, ObservedCall& observed) {
   const bool clean = observed.code.end();
   if (raised) return observed.refuse(refusal::raised);
   // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
   region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
   if (recorded.record == nullptr) {
     observed.refusal = std::move(recorded.refusal);
-    observed.refusal.place = place_of_frame(recorded.frame);
+    observed.refusal.place = scopes::place_of_frame(recorded.frame);
   } else if (recorded.set_up && !may_set_up) {
     recorded.record = nullptr;  // what was observed before waits for the next one
     recorded.again = true;
     observed.refusal = std::move(recorded.set_up);
-    observed.refusal.place = place_of_frame(recorded.set_up_frame);
+    observed.refusal.place = scopes::place_of_frame(recorded.set_up_frame);
   }
   observed.again = recorded.again || (recorded.record != nullptr && recorded.loaded);
   if (!clean) {
@@ -141,21 +146,23 @@ bool is_of_use(Region& region, bool raised, bool may_set_up, Recorded& recorded,
     observed.autograd = observed.code.ran_backward();
   }
   if (!clean || recorded.record == nullptr) return false;
-  if (region.is_found() && recorded.record->nodes.size() < g_look_limits.least_work) {
+  if (region.is_found() && recorded.record->nodes.size() < replay::g_look_limits.least_work) {
     region.unfit = refusal::found_small;
   }
   return !region.of_function() || !recorded.record->nodes.empty() || observed.refuse(refusal::no_gpu_work);
 }
 
 // Did the call leave all as it was that a replay leaves as it was? False: `observed.refusal`.
-bool leaves_state(Region& region, const Signature& signature, const Call& call, state::HostDraws& draws, ObservedCall& observed) {
+bool leaves_state(replay::Region& region, const replay::Signature& signature, const replay::Call& call,
+                  host_draws::HostDraws& draws, ObservedCall& observed) {
   program::RandomState& random = observed.random;
-  if (random.known && !state::random_state(call.work.device, random.seed, random.offset_after)) return false;
+  if (random.known && !torch::random_state(call.work.device, random.seed, random.offset_after)) return false;
   if (!find_draws(observed, draws)) {
-    observed.again = observed.again || (!region.inner && state::other_threads());  // maybe one of these did
+    observed.again = observed.again || (!region.inner && other_threads());  // maybe one of these did
     return false;
   }
-  state::GlobalsGuard* known = signature.stage == Stage::kObserved ? signature.observation->globals.get() : nullptr;
+  guards::GlobalsGuard* known =
+      signature.stage == replay::Stage::kObserved ? signature.observation->globals.get() : nullptr;
   observed.refusal = changed_by_call(region, known, call);
   if (observed.refusal) {
     if (!region.evidence.guard->holds()) note_change_of_self(region, call);
@@ -167,29 +174,30 @@ bool leaves_state(Region& region, const Signature& signature, const Call& call, 
 }
 
 // What the call did for Python, and what its code names. False: `observed.refusal`.
-bool learn_facts(Region& region, const Call& call, Object* result, ObservedCall& observed, Observation& observation) {
-  observation.outcome =
-      state::CallOutcome::learn(result, *call.walk, *observed.before, *region.evidence.guard, observed.refusal, &observed.autograd);
+bool learn_facts(replay::Region& region, const replay::Call& call, Object* result, ObservedCall& observed,
+                 replay::Observation& observation) {
+  observation.outcome = effects::CallOutcome::learn(result, *call.walk, *observed.before, *region.evidence.guard,
+                                                    observed.refusal, &observed.autograd);
   if (observation.outcome == nullptr) return false;
   if (observation.outcome->lets_go() && observed.code.makes_weak_references()) {
     return observed.refuse(refusal::lets_go_with_weak_references);
   }
-  observation.globals = state::GlobalsGuard::take(observed.code, observed.refusal);
+  observation.globals = guards::GlobalsGuard::take(observed.code, observed.refusal);
   if (observation.globals == nullptr) return false;
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
-  const state::AliasRelation& sharing = observation.globals->sharing();
+  const guards::AliasRelation& sharing = observation.globals->sharing();
   sharing.relate(*call.walk, observation.shared);
   sharing.relate_by_address(*call.walk, observation.shared_addresses);
   return true;
 }
 
 // Which memory the call left, and the streams of its work. False: `observed.refusal`.
-bool learn_memory(Region& region, const Call& call, bool may_set_up, program::RegionRecord& record, ObservedCall& observed,
-                  Observation& observation) {
+bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set_up, program::RegionRecord& record,
+                  ObservedCall& observed, replay::Observation& observation) {
   // A library's workspace, say. A call that keeps memory each time is found out by the second one.
   std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
-  std::vector<LeftCast> casts;
-  if (!find_left_casts(region, call, record, left, casts)) return observed.refuse(refusal::unknown_casts);
+  std::vector<replay::LeftCast> casts;
+  if (!replay::find_left_casts(region, call, record, left, casts)) return observed.refuse(refusal::unknown_casts);
   if (!left.empty() && may_set_up) {
     observation.set_up = program::count_as_before(record, left) || observation.set_up;
   }
@@ -209,12 +217,12 @@ bool learn_memory(Region& region, const Call& call, bool may_set_up, program::Re
 }
 
 // Null: `observed.refusal` says why this call is of no use.
-std::unique_ptr<Observation> conclude(Region& region, const Signature& signature, const Call& call, Object* result,
-                                      ObservedCall& observed) {
+std::unique_ptr<replay::Observation> conclude(replay::Region& region, const replay::Signature& signature,
+                                              const replay::Call& call, Object* result, ObservedCall& observed) {
   Recorded recorded = observed.sink.end();
-  auto observation = std::make_unique<Observation>();
-  observation->nodes_made = state::autograd_nodes() - observed.nodes_before;
-  const bool may_set_up = signature.stage != Stage::kObserved && !signature.set_up;
+  auto observation = std::make_unique<replay::Observation>();
+  observation->nodes_made = torch::autograd_nodes() - observed.nodes_before;
+  const bool may_set_up = signature.stage != replay::Stage::kObserved && !signature.set_up;
   if (!is_of_use(region, result == nullptr, may_set_up, recorded, observed) ||
       !leaves_state(region, signature, call, observation->draws, observed)) {
     return nullptr;
@@ -227,7 +235,7 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
       !learn_memory(region, call, may_set_up, record, observed, *observation)) {
     return nullptr;
   }
-  for (const state::StorageExtent& extent : call.walk->extents())
+  for (const walk::StorageExtent& extent : call.walk->extents())
     record.inputs.push_back({extent.address, extent.bytes});
   record.random = observed.random;
   observation->program = program::symbolise(std::move(record), [](const program::FunctionInfo& f, std::uint32_t word) {
@@ -236,8 +244,8 @@ std::unique_ptr<Observation> conclude(Region& region, const Signature& signature
   return observation;
 }
 
-bool refer_to_memory(Proven& proven) {
-  proven.block_epoch = grape::replay::LiveBlocks::instance().epoch();
+bool refer_to_memory(replay::Proven& proven) {
+  proven.block_epoch = memory::LiveBlocks::instance().epoch();
   return proven.references.take(proven.program.head());
 }
 
@@ -249,32 +257,33 @@ std::string place_of_read(const program::Program& program) {
     if (read != nullptr) return {};
     read = &node;
   }
-  return read != nullptr ? place_of_frame(read->frame) : std::string();
+  return read != nullptr ? scopes::place_of_frame(read->frame) : std::string();
 }
 
 // Its shadow was equal, but not all that differs between the runs is known to be padding: the next call tries again.
-void try_again(std::unique_ptr<PaddingTrial> trial, std::unique_ptr<Proven> candidate, Observation& observation, ObservedCall& observed) {
+void try_again(std::unique_ptr<replay::PaddingTrial> trial, std::unique_ptr<replay::Proven> candidate,
+               replay::Observation& observation, ObservedCall& observed) {
   if (trial->shadows >= kMostShadows) return void(observed.refuse(refusal::differs_each_time));
   trial->candidate = std::move(candidate);
   observation.trial = std::move(trial);
 }
 
-void wait_with(Signature& signature, std::unique_ptr<Observation> observation) {
+void wait_with(replay::Signature& signature, std::unique_ptr<replay::Observation> observation) {
   observation->lows = std::move(observation->program.lows);
   observation->waiting = store::KeptProgram(std::move(observation->program));
   observation->program = {};
-  observation->waiting.put_away(programs());
+  observation->waiting.put_away(replay::programs());
   signature.observation = std::move(observation);
 }
 
-bool leave_same_casts(const Observation& last, const Observation& observation) {
+bool leave_same_casts(const replay::Observation& last, const replay::Observation& observation) {
   return std::equal(last.recipes.begin(), last.recipes.end(), observation.recipes.begin(), observation.recipes.end(),
-                    [](const OutputRecipe& a, const OutputRecipe& b) { return a.cast == b.cast; });
+                    [](const replay::OutputRecipe& a, const replay::OutputRecipe& b) { return a.cast == b.cast; });
 }
 
 // What two observed calls of the same program are to have in common besides, and the second one for itself. None: they
 // have, but for what they did for Python.
-refusal::Form<0> why_not_as_last(const Observation& last, const Observation& observation) {
+refusal::Form<0> why_not_as_last(const replay::Observation& last, const replay::Observation& observation) {
   if (last.module_epoch != observation.module_epoch) return refusal::kernels_unloaded_between;
   if (last.shared_addresses != observation.shared_addresses) return refusal::argument_is_global_once;
   if (!joins(observation)) return refusal::leaves_work;
@@ -285,13 +294,14 @@ refusal::Form<0> why_not_as_last(const Observation& last, const Observation& obs
 }
 
 // The last observed call, and this one. Null: `observed.refusal` says why not.
-std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observation& last, Observation& observation,
-                                      std::unique_ptr<PaddingTrial>& trial, ObservedCall& observed) {
+std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const replay::Call& call,
+                                              replay::Observation& last, replay::Observation& observation,
+                                              std::unique_ptr<replay::PaddingTrial>& trial, ObservedCall& observed) {
   const program::Comparison comparison = program::compare(last.program, observation.program);
   if (comparison.difference != program::Difference::kNone) {
     observed.refusal = program::describe(comparison, last.program, observation.program, readable);
     const auto& nodes = observation.program.nodes;
-    if (comparison.node < nodes.size()) observed.refusal.place = place_of_frame(nodes[comparison.node].frame);
+    if (comparison.node < nodes.size()) observed.refusal.place = scopes::place_of_frame(nodes[comparison.node].frame);
     return nullptr;
   }
   if (const refusal::Form<0> unlike = why_not_as_last(last, observation)) return observed.refuse(unlike);
@@ -301,23 +311,24 @@ std::unique_ptr<Proven> prove_by_last(Region& region, const Call& call, Observat
 }
 
 // From one observation to the next stage.
-void advance(Region& region, Signature& signature, const Call& call, std::unique_ptr<Observation> observation,
-             ObservedCall& observed) {
-  const auto before = signature.stage == Stage::kObserved ? signature.observation->waiting.whole() : nullptr;
-  std::unique_ptr<PaddingTrial> trial;
-  std::unique_ptr<Proven> proven;
+void advance(replay::Region& region, replay::Signature& signature, const replay::Call& call,
+             std::unique_ptr<replay::Observation> observation, ObservedCall& observed) {
+  const auto before = signature.stage == replay::Stage::kObserved ? signature.observation->waiting.whole() : nullptr;
+  std::unique_ptr<replay::PaddingTrial> trial;
+  std::unique_ptr<replay::Proven> proven;
   if (before != nullptr) {
     signature.observation->program = *before;
     signature.observation->program.lows = std::move(signature.observation->lows);
     proven = prove_by_last(region, call, *signature.observation, *observation, trial, observed);
-    observed.again = observed.again || (trial == nullptr && (signature.observation->loaded || signature.observation->set_up));
+    observed.again =
+        observed.again || (trial == nullptr && (signature.observation->loaded || signature.observation->set_up));
   }
   if (trial != nullptr) {
     note_cached(region, signature, *observation, observed);
   } else if (!observation->set_up && observation->nodes_made == 0) {
     proven = prove_by_cache(region, signature, call, *observation, trial, observed);
   }
-  signature.stage = Stage::kObserved;
+  signature.stage = replay::Stage::kObserved;
   signature.set_up = signature.set_up || observation->set_up;
   const auto program = proven != nullptr ? proven->program.whole() : nullptr;
   const auto unknown = program != nullptr ? unknown_padding(*trial, *program) : std::vector<program::NoiseWord>();
@@ -328,7 +339,7 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
     return wait_with(signature, std::move(observation));
   }
   if (observed.learned) {  // the next two calls are told apart anew
-    signature.stage = Stage::kSeen;
+    signature.stage = replay::Stage::kSeen;
     signature.observation = nullptr;
     return;
   }
@@ -336,19 +347,19 @@ void advance(Region& region, Signature& signature, const Call& call, std::unique
   const bool portable = observation->draws.empty() && observation->nodes_made == 0;
   CachedProofs* proofs = portable ? CachedProofs::in_use() : nullptr;
   if (proofs != nullptr) {
-    proofs->add(name_of(region, signature, *observation, observed), observation->outcome->digest(), observation->program,
-                padding());
+    proofs->add(name_of(region, signature, *observation, observed), observation->outcome->digest(),
+                observation->program, padding());
   }
   proven->read_place = place_of_read(*program);
-  static_cast<CallFacts&>(*proven) = std::move(*observation);
+  static_cast<replay::CallFacts&>(*proven) = std::move(*observation);
   signature.observation = nullptr;
-  proven->program.put_away(programs());
+  proven->program.put_away(replay::programs());
   signature.proven = std::move(proven);
-  signature.stage = Stage::kProven;
+  signature.stage = replay::Stage::kProven;
 }
 
 // `again`: for what may not come again.
-void note_useless(Region& region, Signature& signature, bool again) noexcept {
+void note_useless(replay::Region& region, replay::Signature& signature, bool again) noexcept {
   if (again && ++signature.postponed <= kMostPostponed) return;
   ++signature.failures;
   ++region.budget.failures;
@@ -356,40 +367,40 @@ void note_useless(Region& region, Signature& signature, bool again) noexcept {
 
 }  // namespace
 
-Object* observe(Region& region, Signature& signature, const Call& call) {
+Object* observe(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
   // As the call's first work would: what comes before needs one. Where there is none, that is refused, with a reason.
-  if (region.on_gpu && call.work.context == nullptr) grape::replay::have_context(call.work.device);
-  if (signature.stage == Stage::kObserved || proven_in_cache(region, signature, call)) {
-    const Settled settled = let_device_finish(region, call);
-    if (settled == Settled::kBusy) {
+  if (region.on_gpu && call.work.context == nullptr) device::have_context(call.work.device);
+  if (signature.stage == replay::Stage::kObserved || proven_in_cache(region, signature, call)) {
+    const replay::Settled settled = replay::let_device_finish(region, call);
+    if (settled == replay::Settled::kBusy) {
       note_useless(region, signature, true);
       region.reasons.add(refusal::make(refusal::never_idle));
     }
-    if (settled != Settled::kIdle) return run_as_it_is(call);
+    if (settled != replay::Settled::kIdle) return replay::run_as_it_is(call);
   }
-  const double started = now();
+  const double started = replay::now();
   ObservedCall observed;
   if (!prepare(region, signature, call, observed)) {
     region.reasons.add(observed.refusal);
     note_useless(region, signature, false);
-    return run_as_it_is(call);
+    return replay::run_as_it_is(call);
   }
   ++region.statistics.observed;
-  const double called = now();
-  Object* result = run_as_it_is(call);
+  const double called = replay::now();
+  Object* result = replay::run_as_it_is(call);
   const KeepException keep;
-  const double begin = now();
+  const double begin = replay::now();
   region.times.observed += begin - called;
-  Payoff::observed(signature.times, begin - called);
+  replay::Payoff::observed(signature.times, begin - called);
   ++region.times.observed_calls;
   try {
-    std::unique_ptr<Observation> observation = conclude(region, signature, call, result, observed);
+    std::unique_ptr<replay::Observation> observation = conclude(region, signature, call, result, observed);
     if (observation != nullptr) advance(region, signature, call, std::move(observation), observed);
   } catch (const std::bad_alloc&) {
     observed.refusal = refusal::make(refusal::no_host_memory);
   }
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
-           region.name.c_str(), (called - started) * 1e3, (now() - begin) * 1e3, (begin - called) * 1e3);
+           region.name.c_str(), (called - started) * 1e3, (replay::now() - begin) * 1e3, (begin - called) * 1e3);
   if (!observed.refusal) {
     region.budget.useful = true;
     signature.failures = region.budget.failures = 0;
@@ -407,4 +418,4 @@ Object* observe(Region& region, Signature& signature, const Call& call) {
   return result;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

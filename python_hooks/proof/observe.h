@@ -3,13 +3,13 @@
 
 #include "python_hooks/replay/call.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 
 // Runs and records the call, and moves its signature to the next stage if the record allows that. Returns the call's
 // result; null with the program's exception.
-Object* observe(Region& region, Signature& signature, const Call& call);
+Object* observe(replay::Region& region, replay::Signature& signature, const replay::Call& call);
 
 // Did an earlier process prove such a call (GRAPE_CACHE)? Then one observed call may be enough. After write_sharing().
-bool proven_in_cache(const Region& region, Signature& signature, const Call& call);
+bool proven_in_cache(const replay::Region& region, replay::Signature& signature, const replay::Call& call);
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

@@ -18,7 +18,7 @@
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 namespace {
 
 using Range = grape::replay::Shadow::Range;
@@ -27,11 +27,11 @@ using Range = grape::replay::Shadow::Range;
 std::uint64_t harmless_memory(std::int32_t device) noexcept {
   static std::unordered_map<std::int32_t, std::uint64_t> addresses;
   std::uint64_t& address = addresses[device];
-  if (address == 0) address = grape::replay::harmless_memory(device);
+  if (address == 0) address = device::harmless_memory(device);
   if (address != 0) return address;
   // The driver has no virtual memory.
   constexpr std::uint64_t kBytes = 1 << 20;
-  new_bytes(kBytes, state::kCudaDevice, device, address);
+  replay::new_bytes(kBytes, torch::kCudaDevice, device, address);
   return address;
 }
 
@@ -40,11 +40,11 @@ std::uint64_t harmless_memory(std::int32_t device) noexcept {
 enum class ArgumentReads : std::uint8_t { kNothing, kHidden, kVisible };
 
 // The storages of tensors that the call wrote to.
-std::vector<state::StorageExtent> written_by(const Observation& observation) {
-  std::vector<state::StorageExtent> written = observation.outcome->written();
-  for (const state::GlobalWrite& write : observation.writes) {
-    state::TensorView view;
-    if (state::view_tensor(observation.globals->tensor(write.tensor), view)) {
+std::vector<walk::StorageExtent> written_by(const replay::Observation& observation) {
+  std::vector<walk::StorageExtent> written = observation.outcome->written();
+  for (const walk::GlobalWrite& write : observation.writes) {
+    torch::TensorView view;
+    if (torch::view_tensor(observation.globals->tensor(write.tensor), view)) {
       written.push_back({view.storage, view.storage_bytes});
     }
   }
@@ -52,13 +52,14 @@ std::vector<state::StorageExtent> written_by(const Observation& observation) {
 }
 
 // A replay has PyTorch cast after it what the call cast in the middle.
-bool changes_cast_weights(const Region& region, const Observation& observation, const grape::replay::Shadow& shadow) {
-  const std::vector<state::StorageExtent> written = written_by(observation);
-  for (const OutputRecipe& recipe : observation.recipes) {
+bool changes_cast_weights(const replay::Region& region, const replay::Observation& observation,
+                          const grape::replay::Shadow& shadow) {
+  const std::vector<walk::StorageExtent> written = written_by(observation);
+  for (const replay::OutputRecipe& recipe : observation.recipes) {
     if (recipe.cast < 0) continue;
-    state::TensorView weight;
+    torch::TensorView weight;
     Object* tensor = region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)];
-    if (!state::view_tensor(tensor, weight)) return true;
+    if (!torch::view_tensor(tensor, weight)) return true;
     const auto holds_it = [&weight](std::uint64_t address, std::uint64_t bytes) {
       return weight.storage >= address && weight.storage < address + bytes;
     };
@@ -66,21 +67,21 @@ bool changes_cast_weights(const Region& region, const Observation& observation, 
     const auto range = std::find_if(watched.begin(), watched.end(),
                                     [&](const Range& each) { return holds_it(each.address, each.bytes); });
     if (range == watched.end() || shadow.changed(static_cast<std::size_t>(range - watched.begin()))) return true;
-    const auto is_it = [&](const state::StorageExtent& extent) { return holds_it(extent.address, extent.bytes); };
+    const auto is_it = [&](const walk::StorageExtent& extent) { return holds_it(extent.address, extent.bytes); };
     if (std::any_of(written.begin(), written.end(), is_it)) return true;
   }
   return false;
 }
 
-ArgumentReads changed_before_reads(const Observation& observation, const Call& call,
-                                 const grape::replay::Shadow& shadow) {
+ArgumentReads changed_before_reads(const replay::Observation& observation, const replay::Call& call,
+                                   const grape::replay::Shadow& shadow) {
   const program::Program& program = observation.program;
   const auto last_read = std::find_if(program.nodes.rbegin(), program.nodes.rend(), [](const program::RecordedNode& n) {
     return n.kind == program::NodeKind::kHostRead;
   });
   ArgumentReads found = ArgumentReads::kNothing;
   if (last_read == program.nodes.rend()) return found;
-  const std::vector<state::StorageExtent> written = written_by(observation);
+  const std::vector<walk::StorageExtent> written = written_by(observation);
   for (const program::Reference& reference : program.references) {
     if (reference.word >= last_read->words_at) break;
     Range used;
@@ -93,7 +94,7 @@ ArgumentReads changed_before_reads(const Observation& observation, const Call& c
       return address < used.address + used.bytes && used.address < address + bytes;
     };
     // Bytes may be the same in the end, or this time.
-    const bool writes = std::any_of(written.begin(), written.end(), [&](const state::StorageExtent& extent) {
+    const bool writes = std::any_of(written.begin(), written.end(), [&](const walk::StorageExtent& extent) {
       return overlap(extent.address, extent.bytes);
     });
     if (writes) return ArgumentReads::kVisible;
@@ -146,8 +147,10 @@ program::HostPlaces host_places() {
   };
 }
 
-std::unique_ptr<PaddingTrial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise) {
-  std::unique_ptr<PaddingTrial> trial = last.trial != nullptr ? std::move(last.trial) : std::make_unique<PaddingTrial>();
+std::unique_ptr<replay::PaddingTrial> trial_of(replay::Observation& last, const replay::Observation& second,
+                                               const std::vector<std::uint32_t>& noise) {
+  std::unique_ptr<replay::PaddingTrial> trial =
+      last.trial != nullptr ? std::move(last.trial) : std::make_unique<replay::PaddingTrial>();
   auto& runs = trial->runs;
   if (runs.empty()) trial->noise.clear();  // to the run of an earlier process; this one now saw the program twice
   trial->foreign = {};
@@ -164,7 +167,7 @@ std::unique_ptr<PaddingTrial> trial_of(Observation& last, const Observation& sec
   return trial;
 }
 
-std::vector<program::NoiseWord> unknown_padding(const PaddingTrial& trial, const program::Program& program) {
+std::vector<program::NoiseWord> unknown_padding(const replay::PaddingTrial& trial, const program::Program& program) {
   const bool often = trial.shadows >= program::PaddingKnowledge::kEnough;
   auto unknown = padding().unknown(program, trial.noise, often ? 1 : program::PaddingKnowledge::kEnough);
   const auto foreign = padding().unsettled(program, trial.foreign);
@@ -176,11 +179,11 @@ namespace {
 
 // Is what the call changed nothing that its graph depends on otherwise than the call did? `before_reads`: see there.
 // False: `observed.refusal`.
-bool changes_may_be(const Region& region, const Call& call, const Observation& second, ArgumentReads& before_reads,
-                    ObservedCall& observed) {
+bool changes_may_be(const replay::Region& region, const replay::Call& call, const replay::Observation& second,
+                    ArgumentReads& before_reads, ObservedCall& observed) {
   if (!observed.shadow.after(call.work.driver_stream(),
-                         output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
-                         observed.refusal)) {
+                             output_ranges(second.program, second.output_addresses, second.recipes, *second.outcome),
+                             observed.refusal)) {
     return false;
   }
   if (changes_cast_weights(region, second, observed.shadow)) return observed.refuse(refusal::cast_weight_changed);
@@ -190,7 +193,7 @@ bool changes_may_be(const Region& region, const Call& call, const Observation& s
 
 // Gives the program other padding than the observed call's: of its other runs, and where an earlier process had other
 // bytes. `tried`: where. False: `observed.refusal`.
-bool exchange_padding(const Call& call, const PaddingTrial& trial, program::Program& program,
+bool exchange_padding(const replay::Call& call, const replay::PaddingTrial& trial, program::Program& program,
                       std::vector<program::NoiseWord>& tried, ObservedCall& observed) {
   const bool quite_equal = trial.noise.empty() && trial.foreign.plain.empty();
   const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(call.work.device);
@@ -206,8 +209,9 @@ bool exchange_padding(const Call& call, const PaddingTrial& trial, program::Prog
 }
 
 // Memory for the graph, and its executable graphs. False: `observed.refusal`; `tensors` are the caller's to drop.
-bool make_ready(Region& region, const Call& call, PaddingTrial& trial, const Observation& second, program::Program&& whole,
-                Proven& proven, std::vector<Object*>& tensors, ObservedCall& observed) {
+bool make_ready(replay::Region& region, const replay::Call& call, replay::PaddingTrial& trial,
+                const replay::Observation& second, program::Program&& whole, replay::Proven& proven,
+                std::vector<Object*>& tensors, ObservedCall& observed) {
   proven.module_epoch = second.module_epoch;
   proven.pool = &region.execs;
   proven.plan = program::plan_arena(whole);
@@ -216,8 +220,8 @@ bool make_ready(Region& region, const Call& call, PaddingTrial& trial, const Obs
   bindings.outputs.resize(whole.outputs.size());
   bindings.seed = observed.random.seed;
   bindings.offset = observed.random.offset_before;
-  if (!place_call(region, proven, second, call, tensors)) return observed.refuse(refusal::no_device_memory);
-  if (!place_host_data(proven, whole, call.work, observed.refusal)) return false;
+  if (!replay::place_call(region, proven, second, call, tensors)) return observed.refuse(refusal::no_device_memory);
+  if (!replay::place_host_data(proven, whole, call.work, observed.refusal)) return false;
   proven.program = store::KeptProgram(std::move(whole));
   if (trial.candidate != nullptr) {
     region.execs.hand_over(trial.candidate->program, proven.program, proven.plan, bindings);
@@ -227,8 +231,9 @@ bool make_ready(Region& region, const Call& call, PaddingTrial& trial, const Obs
 }
 
 // What the shadow found. True: the graph may stand in for the call. False: `observed.refusal`.
-bool judge(grape::replay::Shadow::Found found, const refusal::Refusal& difference, const Observation& second,
-           const program::Program& program, const std::vector<program::NoiseWord>& tried, PaddingTrial& trial, ObservedCall& observed) {
+bool judge(grape::replay::Shadow::Found found, const refusal::Refusal& difference, const replay::Observation& second,
+           const program::Program& program, const std::vector<program::NoiseWord>& tried, replay::PaddingTrial& trial,
+           ObservedCall& observed) {
   using Found = grape::replay::Shadow::Found;
   if (found == Found::kSame) {
     padding().confirm(program, tried);
@@ -248,35 +253,36 @@ bool judge(grape::replay::Shadow::Found found, const refusal::Refusal& differenc
 
 }  // namespace
 
-std::unique_ptr<Proven> prove(Region& region, const Call& call, PaddingTrial& trial, Observation& second, ObservedCall& observed) {
-  const auto quiet = quiet_after_call(region, call);
+std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call& call, replay::PaddingTrial& trial,
+                                      replay::Observation& second, ObservedCall& observed) {
+  const auto quiet = replay::quiet_after_call(region, call);
   if (quiet == nullptr) return observed.refuse(refusal::never_idle);
-  const OnWorkDevice device(call.work);
+  const replay::OnWorkDevice device(call.work);
   if (!device.entered()) return observed.refuse(refusal::no_context);
   ArgumentReads before_reads = ArgumentReads::kNothing;
   if (!changes_may_be(region, call, second, before_reads, observed)) return nullptr;
-  auto proven = std::make_unique<Proven>();
+  auto proven = std::make_unique<replay::Proven>();
   program::Program whole = second.program;
   std::vector<program::NoiseWord> tried;
   if (!exchange_padding(call, trial, whole, tried, observed)) return nullptr;
-  const double planned = now();
+  const double planned = replay::now();
   std::vector<Object*> tensors;
   refusal::Refusal difference;
   auto found = grape::replay::Shadow::Found::kDifferent;
   const bool ran =
       make_ready(region, call, trial, second, std::move(whole), *proven, tensors, observed) &&
       observed.shadow.compare(call.work.driver_stream(), second.others, proven->steps,
-                          output_ranges(second.program, proven->bindings.outputs, second.recipes, *second.outcome),
-                          before_reads == ArgumentReads::kHidden, found, difference, observed.refusal);
-  drop(tensors);
+                              output_ranges(second.program, proven->bindings.outputs, second.recipes, *second.outcome),
+                              before_reads == ArgumentReads::kHidden, found, difference, observed.refusal);
+  replay::drop(tensors);
   if (!ran) return nullptr;
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),
-           second.program.nodes.size(), (now() - planned) * 1e3);
+           second.program.nodes.size(), (replay::now() - planned) * 1e3);
   const std::shared_ptr<const program::Program> program = proven->program.whole();
   return judge(found, difference, second, *program, tried, trial, observed) ? std::move(proven) : nullptr;
 }
 
-bool joins(const Observation& observation) {
+bool joins(const replay::Observation& observation) {
   const program::Program& program = observation.program;
   std::vector<bool> followed(program.nodes.size(), false);
   for (const std::uint32_t node : program.after) followed[node] = true;
@@ -294,4 +300,4 @@ std::string readable(const std::string& name) {
   return result;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

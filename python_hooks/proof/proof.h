@@ -13,7 +13,7 @@
 #include "shim/observation/region_sink.h"
 #include "shim/replay/shadow.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 
 // What a function returns that refuses: false, or null.
 struct Nothing {
@@ -34,15 +34,15 @@ struct ObservedCall {
     return {};
   }
 
-  grape::replay::CallScope call;  // the thread that observes
-  state::ExecutedCode code;
-  grape::replay::RegionSink sink;
+  grape::observation::CallScope call;  // the thread that observes
+  observation::ExecutedCode code;
+  grape::observation::RegionSink sink;
   grape::replay::Shadow shadow;
-  std::unique_ptr<state::ArgumentSnapshot> before;
-  std::uint64_t nodes_before = 0;                    // state::autograd_nodes()
-  std::vector<state::TensorVersion> globals_before;  // of what the last observed call's code names
+  std::unique_ptr<effects::ArgumentSnapshot> before;
+  std::uint64_t nodes_before = 0;                   // torch::autograd_nodes()
+  std::vector<walk::TensorVersion> globals_before;  // of what the last observed call's code names
   program::RandomState random;
-  state::HostRandom host_random;  // before it
+  host_draws::HostRandom host_random;  // before it
   std::uint32_t module_epoch = 0;
   bool shadowed = false;     // what it can reach was copied before it ran
   bool learned = false;      // from that: something that was taken for padding may be a pointer
@@ -60,19 +60,21 @@ program::PaddingKnowledge& padding();
 program::HostPlaces host_places();
 
 // The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
-std::unique_ptr<PaddingTrial> trial_of(Observation& last, const Observation& second, const std::vector<std::uint32_t>& noise);
+std::unique_ptr<replay::PaddingTrial> trial_of(replay::Observation& last, const replay::Observation& second,
+                                               const std::vector<std::uint32_t>& noise);
 
 // The words that differ between the runs and are not known to be padding yet. They are known once two shadow replays,
 // of this program or of any with the same kernel, had other bytes there.
-std::vector<program::NoiseWord> unknown_padding(const PaddingTrial& trial, const program::Program& program);
+std::vector<program::NoiseWord> unknown_padding(const replay::PaddingTrial& trial, const program::Program& program);
 
 // Runs the graph of `second` in the shadow, with the padding of the other runs of the same program. Null:
 // `observed.refusal` says why the graph may not stand in.
-std::unique_ptr<Proven> prove(Region& region, const Call& call, PaddingTrial& trial, Observation& second, ObservedCall& observed);
+std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call& call, replay::PaddingTrial& trial,
+                                      replay::Observation& second, ObservedCall& observed);
 
 // Does all work end on the current stream? Then a wait for the stream of the graph's launch waits for all work, as it
 // does after the eager call.
-bool joins(const Observation& observation);
+bool joins(const replay::Observation& observation);
 
 // The kernel's name as its author wrote it.
 std::string readable(const std::string& name);
@@ -80,4 +82,4 @@ std::string readable(const std::string& name);
 // Writes proofs to GRAPE_CACHE for later processes; once, at the end. Any thread.
 void write_cache() noexcept;
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

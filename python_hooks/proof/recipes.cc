@@ -5,7 +5,7 @@
 
 #include "python_hooks/torch/autocast.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 namespace {
 
 // Addresses of the blocks that were born inside and outlive the call, in the order of birth.
@@ -23,7 +23,7 @@ std::vector<std::uint64_t> surviving_blocks(const program::RegionRecord& record)
 }
 
 // Is the storage exactly as long as a new tensor of this shape would make it?
-bool is_whole(const state::MadeTensor& made) {
+bool is_whole(const effects::MadeTensor& made) {
   if (made.offset != 0) return false;
   std::uint64_t last = 0, elements = 1;
   for (std::size_t i = 0; i < made.sizes.size(); ++i) {
@@ -37,10 +37,11 @@ bool is_whole(const state::MadeTensor& made) {
 
 }  // namespace
 
-std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record, const state::CallOutcome& outcome) {
+std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record,
+                                                 const effects::CallOutcome& outcome) {
   std::vector<std::uint64_t> blocks = surviving_blocks(record);
   const auto held = [&outcome](std::uint64_t address) {
-    return std::any_of(outcome.made().begin(), outcome.made().end(), [address](const state::MadeTensor& made) {
+    return std::any_of(outcome.made().begin(), outcome.made().end(), [address](const effects::MadeTensor& made) {
       return made.storage_bytes != 0 && made.storage == address;
     });
   };
@@ -48,12 +49,12 @@ std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& re
   return blocks;
 }
 
-bool make_recipes(const program::RegionRecord& record, const state::CallOutcome& outcome,
-                  const std::vector<LeftCast>& casts, std::vector<OutputRecipe>& recipes,
+bool make_recipes(const program::RegionRecord& record, const effects::CallOutcome& outcome,
+                  const std::vector<replay::LeftCast>& casts, std::vector<replay::OutputRecipe>& recipes,
                   std::vector<std::uint64_t>& addresses, refusal::Refusal& refusal) {
   addresses = surviving_blocks(record);
   std::vector<bool> held(addresses.size(), false);
-  const auto hold = [&](std::uint64_t address, OutputRecipe& recipe) {
+  const auto hold = [&](std::uint64_t address, replay::OutputRecipe& recipe) {
     const auto at = std::find(addresses.begin(), addresses.end(), address);
     if (at == addresses.end()) return false;
     recipe.has_block = true;
@@ -63,21 +64,21 @@ bool make_recipes(const program::RegionRecord& record, const state::CallOutcome&
   };
   const auto& made = outcome.made();
   for (std::uint32_t i = 0; i < made.size(); ++i) {
-    if (made[i].device_type != state::kCudaDevice) {
+    if (made[i].device_type != torch::kCudaDevice) {
       refusal = refusal::make(refusal::returns_cpu_tensor);
       return false;
     }
     if (made[i].group >= recipes.size()) recipes.resize(made[i].group + 1);
-    OutputRecipe& recipe = recipes[made[i].group];
+    replay::OutputRecipe& recipe = recipes[made[i].group];
     recipe.made.push_back(i);
-    const bool of_none = made[i].view_of == state::MadeTensor::kNoView;
-    if (recipe.whole == OutputRecipe::kNone && of_none && is_whole(made[i])) recipe.whole = i;
+    const bool of_none = made[i].view_of == effects::MadeTensor::kNoView;
+    if (recipe.whole == replay::OutputRecipe::kNone && of_none && is_whole(made[i])) recipe.whole = i;
     if (made[i].storage_bytes == 0 || hold(made[i].storage, recipe)) continue;
     refusal = refusal::make(refusal::returns_older_memory);
     return false;
   }
-  for (const LeftCast& cast : casts) {
-    OutputRecipe recipe;
+  for (const replay::LeftCast& cast : casts) {
+    replay::OutputRecipe recipe;
     if (!hold(cast.address, recipe)) continue;
     recipe.cast = static_cast<std::int32_t>(cast.weight);
     recipe.cast_bytes = cast.bytes;
@@ -85,10 +86,10 @@ bool make_recipes(const program::RegionRecord& record, const state::CallOutcome&
     recipes.push_back(std::move(recipe));
   }
   if (std::find(held.begin(), held.end(), false) != held.end()) {
-    refusal = refusal::make(state::autocast_keeps_casts() ? refusal::keeps_casts : refusal::keeps_memory);
+    refusal = refusal::make(torch::autocast_keeps_casts() ? refusal::keeps_casts : refusal::keeps_memory);
     return false;
   }
   return true;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

@@ -4,16 +4,17 @@
 #include "compressor/program/record.h"
 #include "python_hooks/replay/region.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 
 // Addresses of the blocks that the call made and left alive, and that none of its results holds.
-std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record, const state::CallOutcome& outcome);
+std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record,
+                                                 const effects::CallOutcome& outcome);
 
 // Numbers the blocks born inside and alive at the end as program::symbolise() does. False: a block outlives the call
 // that neither a result holds nor autocast keeps, or a result lies in memory that the call did not make; `refusal`
 // says which.
-bool make_recipes(const program::RegionRecord& record, const state::CallOutcome& outcome,
-                  const std::vector<LeftCast>& casts, std::vector<OutputRecipe>& recipes,
+bool make_recipes(const program::RegionRecord& record, const effects::CallOutcome& outcome,
+                  const std::vector<replay::LeftCast>& casts, std::vector<replay::OutputRecipe>& recipes,
                   std::vector<std::uint64_t>& addresses, refusal::Refusal& refusal);
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

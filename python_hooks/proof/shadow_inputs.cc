@@ -4,22 +4,22 @@
 
 #include "shim/memory/live_blocks.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 
 using Range = grape::replay::Shadow::Range;
 using Watched = grape::replay::Shadow::Watched;
 
-std::vector<Watched> reachable_memory(const Region& region, const program::Program& program,
-                                      const state::GlobalsGuard* globals, const Call& call) {
+std::vector<Watched> reachable_memory(const replay::Region& region, const program::Program& program,
+                                      const guards::GlobalsGuard* globals, const replay::Call& call) {
   std::vector<Watched> ranges;
-  const auto add = [&](const std::vector<state::StorageExtent>& extents) {
-    for (const state::StorageExtent& extent : extents) ranges.push_back({{extent.address, extent.bytes}, false});
+  const auto add = [&](const std::vector<walk::StorageExtent>& extents) {
+    for (const walk::StorageExtent& extent : extents) ranges.push_back({{extent.address, extent.bytes}, false});
   };
   add(call.walk->extents());
   add(region.evidence.guard->extents());
   if (globals != nullptr) add(globals->extents());
   for (const program::StaticBlock& block : program.statics) {
-    if (grape::replay::LiveBlocks::instance().alive(block.address, block.serial)) {
+    if (memory::LiveBlocks::instance().alive(block.address, block.serial)) {
       ranges.push_back({{block.address, block.bytes}, true});
     }
   }
@@ -38,10 +38,12 @@ std::vector<Watched> reachable_memory(const Region& region, const program::Progr
   return merged;
 }
 
-refusal::Refusal changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call) {
-  state::DispatchState after;
+refusal::Refusal changed_by_call(const replay::Region& region, guards::GlobalsGuard* globals,
+                                 const replay::Call& call) {
+  torch::DispatchState after;
   refusal::Form<0> blocked;
-  if (!state::take_dispatch_state(after, blocked) || !after.same_as(call.dispatch) || !is_as_it_was(call.work)) {
+  if (!torch::take_dispatch_state(after, blocked) || !after.same_as(call.dispatch) ||
+      !replay::is_as_it_was(call.work)) {
     return refusal::make(refusal::changes_dispatch_state);
   }
   if (!region.evidence.guard->holds()) {
@@ -54,20 +56,21 @@ refusal::Refusal changed_by_call(const Region& region, state::GlobalsGuard* glob
   return {};
 }
 
-refusal::Refusal moved_in_globals(const std::vector<state::TensorVersion>& before) {
-  const refusal::Form<1> moved = state::moved_autograd(before);
+refusal::Refusal moved_in_globals(const std::vector<walk::TensorVersion>& before) {
+  const refusal::Form<1> moved = walk::moved_autograd(before);
   return moved ? refusal::make(moved, "a tensor that its code names") : refusal::Refusal();
 }
 
 std::vector<Range> output_ranges(const program::Program& program, const std::vector<std::uint64_t>& addresses,
-                                 const std::vector<OutputRecipe>& recipes, const state::CallOutcome& outcome) {
+                                 const std::vector<replay::OutputRecipe>& recipes,
+                                 const effects::CallOutcome& outcome) {
   std::vector<Range> ranges;
-  for (const OutputRecipe& recipe : recipes) {
+  for (const replay::OutputRecipe& recipe : recipes) {
     if (!recipe.has_block) continue;
-    const std::uint64_t bytes = bytes_of(recipe, outcome);
+    const std::uint64_t bytes = replay::bytes_of(recipe, outcome);
     ranges.push_back({addresses[recipe.block], std::min(bytes, program.outputs[recipe.block].bytes)});
   }
   return ranges;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

@@ -8,25 +8,27 @@
 #include "python_hooks/replay/call.h"
 #include "shim/replay/shadow.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 
 // All that the call can reach and that stays alive: arguments, the module's and the globals' tensors, and what the
 // program's kernels are given besides. Disjoint, ascending. `globals` may be null.
-std::vector<grape::replay::Shadow::Watched> reachable_memory(const Region& region, const program::Program& program,
-                                                             const state::GlobalsGuard* globals, const Call& call);
+std::vector<grape::replay::Shadow::Watched> reachable_memory(const replay::Region& region,
+                                                             const program::Program& program,
+                                                             const guards::GlobalsGuard* globals,
+                                                             const replay::Call& call);
 
 // Did the call change PyTorch's switches, its module, or what its code names? The refusal says which; none: it did not.
 // `globals` may be null.
-refusal::Refusal changed_by_call(const Region& region, state::GlobalsGuard* globals, const Call& call);
+refusal::Refusal changed_by_call(const replay::Region& region, guards::GlobalsGuard* globals, const replay::Call& call);
 
 // Did the call change autograd's notes of tensors that only globals hold? The globals hold. None: it did not.
-refusal::Refusal moved_in_globals(const std::vector<state::TensorVersion>& before);
+refusal::Refusal moved_in_globals(const std::vector<walk::TensorVersion>& before);
 
 // The memory of the program's outputs at `addresses`, in the order of the recipes, as far as the outcome's tensors use
 // it.
 std::vector<grape::replay::Shadow::Range> output_ranges(const program::Program& program,
                                                         const std::vector<std::uint64_t>& addresses,
-                                                        const std::vector<OutputRecipe>& recipes,
-                                                        const state::CallOutcome& outcome);
+                                                        const std::vector<replay::OutputRecipe>& recipes,
+                                                        const effects::CallOutcome& outcome);
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

@@ -16,7 +16,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 namespace {
 
 using grape::replay::Shadow;
@@ -26,32 +26,33 @@ constexpr std::uint32_t kMostDisturbed = 8;  // checks in a row whose difference
 // One checked call.
 class Check {
  public:
-  Check(Region& region, Proven& proven, const Call& call) : region_(region), proven_(proven), call_(call) {}
+  Check(replay::Region& region, replay::Proven& proven, const replay::Call& call)
+      : region_(region), proven_(proven), call_(call) {}
 
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(refusal::Refusal& error) {
-    if (broken_guard(proven_, call_) != nullptr) return false;
-    before_ = state::ArgumentSnapshot::take(*call_.walk, *region_.evidence.guard, lasting_argument(region_), error);
+    if (replay::broken_guard(proven_, call_) != nullptr) return false;
+    before_ = effects::ArgumentSnapshot::take(*call_.walk, *region_.evidence.guard, lasting_argument(region_), error);
     proven_.globals->take_versions(globals_before_);
-    random_known_ = state::random_state(call_.work.device, seed_, offset_);
+    random_known_ = torch::random_state(call_.work.device, seed_, offset_);
     host_random_.take();
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
     const auto memory = reachable_memory(region_, proven_.program.head(), proven_.globals.get(), call_);
-    nodes_before_ = state::autograd_nodes();
-    others_changes_ = state::setting_changes_of_others();
-    const grape::replay::ContextScope scope(call_.work.context);
+    nodes_before_ = torch::autograd_nodes();
+    others_changes_ = observation::setting_changes_of_others();
+    const device::ContextScope scope(call_.work.context);
     if (!scope.entered()) error = refusal::make(refusal::no_context);
     return scope.entered() && shadow_.before(call_.work.driver_stream(), memory, error);
   }
 
   // After the call has returned `result`.
   Checked end(Object* result, refusal::Refusal& difference, refusal::Refusal& error) {
-    const std::uint64_t nodes_made = state::autograd_nodes() - nodes_before_;
+    const std::uint64_t nodes_made = torch::autograd_nodes() - nodes_before_;
     const bool host_random = !host_random_.moved_by(proven_.draws);
-    if (host_random && state::other_threads()) return Checked::kInconclusive;  // it may be these that drew
-    if (state::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
+    if (host_random && other_threads()) return Checked::kInconclusive;  // it may be these that drew
+    if (observation::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
     refusal::Refusal other = host_random ? refusal::make(refusal::draws_on_host) : other_state();
-    const auto outcome = state::CallOutcome::learn(result, *call_.walk, *before_, *region_.evidence.guard, error);
+    const auto outcome = effects::CallOutcome::learn(result, *call_.walk, *before_, *region_.evidence.guard, error);
     if (outcome == nullptr && !error) return Checked::kInconclusive;
     if (outcome == nullptr) {
       if (!other) other = error;
@@ -75,7 +76,7 @@ class Check {
   // What the call changed, or did not, unlike a replay of it. Random numbers of the host aside.
   refusal::Refusal other_state() {
     std::uint64_t seed = 0, offset = 0;
-    if (random_known_ && (!state::random_state(call_.work.device, seed, offset) || seed != seed_ ||
+    if (random_known_ && (!torch::random_state(call_.work.device, seed, offset) || seed != seed_ ||
                           offset - offset_ != proven_.program.head().random_increment)) {
       return refusal::make(refusal::random_amount_unlike_replay);
     }
@@ -84,25 +85,25 @@ class Check {
   }
 
   // `outcome`: the call's; null: only what the host reads is looked at.
-  Checked run_in_shadow(const state::CallOutcome* outcome, refusal::Refusal& difference, refusal::Refusal& error) {
+  Checked run_in_shadow(const effects::CallOutcome* outcome, refusal::Refusal& difference, refusal::Refusal& error) {
     const program::Program& program = proven_.program.head();
     program::Bindings& bindings = proven_.bindings;
     std::vector<Shadow::Range> eager_outputs, outputs;
     if (outcome != nullptr) {
       std::vector<std::uint64_t> addresses(program.outputs.size());
-      for (const OutputRecipe& recipe : proven_.recipes) {
+      for (const replay::OutputRecipe& recipe : proven_.recipes) {
         if (!recipe.has_block) continue;
         if (recipe.cast < 0) {
           addresses[recipe.block] = outcome->made()[recipe.made.front()].storage;
-        } else if (!find_kept_cast(region_, recipe, addresses[recipe.block])) {
+        } else if (!replay::find_kept_cast(region_, recipe, addresses[recipe.block])) {
           difference = refusal::make(refusal::other_casts_than_replay);
           return Checked::kDiffers;
         }
       }
       eager_outputs = output_ranges(program, addresses, proven_.recipes, *outcome);
     }
-    const auto quiet = quiet_after_call(region_, call_);
-    const OnWorkDevice device(call_.work);
+    const auto quiet = replay::quiet_after_call(region_, call_);
+    const replay::OnWorkDevice device(call_.work);
     if (quiet == nullptr) error = refusal::make(refusal::never_idle);
     if (quiet == nullptr || !device.entered() ||
         !shadow_.after(call_.work.driver_stream(), std::move(eager_outputs), error))
@@ -110,7 +111,7 @@ class Check {
     bindings.seed = seed_;
     bindings.offset = offset_;
     std::vector<Object*> tensors;
-    if (!place_call(region_, proven_, proven_, call_, tensors)) {
+    if (!replay::place_call(region_, proven_, proven_, call_, tensors)) {
       error = refusal::make(refusal::no_device_memory);
       return Checked::kInconclusive;
     }
@@ -119,7 +120,7 @@ class Check {
     const bool compared = proven_.steps.prepare(region_.execs, proven_.program, proven_.plan, bindings, error) &&
                           shadow_.compare(call_.work.driver_stream(), proven_.others, proven_.steps, outputs, false,
                                           found, difference, error);
-    drop(tensors);
+    replay::drop(tensors);
     if (!compared) return Checked::kInconclusive;
     if (found != Shadow::Found::kSame && shadow_.others_worked() && ++region_.budget.disturbed <= kMostDisturbed) {
       error = refusal::make(refusal::others_worked);
@@ -131,35 +132,36 @@ class Check {
     return found == Shadow::Found::kSame || allowed || outcome == nullptr ? Checked::kEqual : Checked::kDiffers;
   }
 
-  grape::replay::CallScope scope_;
-  Region& region_;
-  Proven& proven_;
-  const Call& call_;
+  grape::observation::CallScope scope_;
+  replay::Region& region_;
+  replay::Proven& proven_;
+  const replay::Call& call_;
   Shadow shadow_;
-  std::unique_ptr<state::ArgumentSnapshot> before_;
-  std::vector<state::TensorVersion> globals_before_;
+  std::unique_ptr<effects::ArgumentSnapshot> before_;
+  std::vector<walk::TensorVersion> globals_before_;
   std::uint64_t seed_ = 0, offset_ = 0, nodes_before_ = 0, others_changes_ = 0;
-  state::HostRandom host_random_;
+  host_draws::HostRandom host_random_;
   bool random_known_ = false;
 };
 
-void say_unchecked(const Region& region, const refusal::Refusal& error) {
+void say_unchecked(const replay::Region& region, const refusal::Refusal& error) {
   if (error) notice("GRAPE_VALIDATE: %s could not be checked: %s", region.name.c_str(), error.text.c_str());
 }
 
 }  // namespace
 
-bool validation_due(Region& region) noexcept {
+bool validation_due(replay::Region& region) noexcept {
   return config().validate != 0 && ++region.budget.since_validated >= config().validate;
 }
 
-Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& difference) {
+Checked validate(replay::Region& region, replay::Proven& proven, const replay::Call& call, Object*& result,
+                 refusal::Refusal& difference) {
   refusal::Refusal error;
-  if (call.work.context == nullptr) grape::replay::have_context(call.work.device);
-  const Settled settled = let_device_finish(region, call);
-  if (settled != Settled::kIdle) {
-    if (settled == Settled::kBusy) say_unchecked(region, refusal::make(refusal::never_idle));
-    result = run_as_it_is(call);
+  if (call.work.context == nullptr) device::have_context(call.work.device);
+  const replay::Settled settled = replay::let_device_finish(region, call);
+  if (settled != replay::Settled::kIdle) {
+    if (settled == replay::Settled::kBusy) say_unchecked(region, refusal::make(refusal::never_idle));
+    result = replay::run_as_it_is(call);
     return Checked::kInconclusive;
   }
   Check check(region, proven, call);
@@ -168,9 +170,9 @@ Checked validate(Region& region, Proven& proven, const Call& call, Object*& resu
     return Checked::kNotPossible;
   }
   region.budget.since_validated = 0;
-  const double begin = now();
-  result = run_as_it_is(call);
-  region.times.eager += now() - begin;
+  const double begin = replay::now();
+  result = replay::run_as_it_is(call);
+  region.times.eager += replay::now() - begin;
   ++region.times.eager_calls;
   if (result == nullptr) return Checked::kInconclusive;
   Checked checked = Checked::kInconclusive;
@@ -184,4 +186,4 @@ Checked validate(Region& region, Proven& proven, const Call& call, Object*& resu
   return checked;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

@@ -5,7 +5,7 @@
 
 #include "python_hooks/replay/run.h"
 
-namespace grape::python::replay {
+namespace grape::python::proof {
 
 enum class Checked : std::uint8_t {
   kNotPossible,   // nothing ran: a guard does not hold, or there is no memory for copies
@@ -16,9 +16,10 @@ enum class Checked : std::uint8_t {
 };
 
 // Is the region's next replay to be checked? Counts it.
-bool validation_due(Region& region) noexcept;
+bool validation_due(replay::Region& region) noexcept;
 
 // Except for kNotPossible the call ran and `result` is what it returned; null with the program's exception.
-Checked validate(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& difference);
+Checked validate(replay::Region& region, replay::Proven& proven, const replay::Call& call, Object*& result,
+                 refusal::Refusal& difference);
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::proof

@@ -26,8 +26,8 @@ inline Object* run_as_it_is(const PlainCall& call) {
 // The same with the state that decides whether the call is replayed.
 struct Call : PlainCall {
   explicit Call(const PlainCall& plain) noexcept : PlainCall(plain) {}
-  state::DispatchState dispatch;
-  const state::Walk* walk = nullptr;    // of the arguments without the root
+  torch::DispatchState dispatch;
+  const walk::Walk* walk = nullptr;     // of the arguments without the root
   WorkPlace work;                       // once its arguments were walked
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
 };

@@ -13,16 +13,16 @@ namespace {
 
 // In inference mode nothing is kept. Under grad mode what uses a cast is part of autograd's graph, and is not replayed.
 bool keeps_casts(const Call& call) noexcept {
-  return !call.dispatch.grad_enabled && !call.dispatch.inference_mode && state::autocast_keeps_casts() &&
-         state::kept_casts_are_known();
+  return !call.dispatch.grad_enabled && !call.dispatch.inference_mode && torch::autocast_keeps_casts() &&
+         torch::kept_casts_are_known();
 }
 
 // The kept cast of a weight, a new reference; null: there is none. Should somebody else refer to the weight weakly,
 // PyTorch begins to cast it, and is stopped.
 Object* kept_cast(Object* weight) noexcept {
-  if (!state::has_kept_cast(weight)) return nullptr;
-  const grape::replay::NoWork no_work;
-  return no_work.holds() ? state::keep_cast(weight) : nullptr;
+  if (!torch::has_kept_cast(weight)) return nullptr;
+  const grape::observation::NoWork no_work;
+  return no_work.holds() ? torch::keep_cast(weight) : nullptr;
 }
 
 bool names_memory(const program::RegionRecord& record, std::uint64_t address, std::uint64_t bytes) {
@@ -34,7 +34,7 @@ bool names_memory(const program::RegionRecord& record, std::uint64_t address, st
 
 FoundCasts::~FoundCasts() { drop(held_); }
 
-bool FoundCasts::write(const Region& region, const Call& call, state::Walk& walk) {
+bool FoundCasts::write(const Region& region, const Call& call, walk::Walk& walk) {
   if (!depends_on_kept_casts(region, call)) return true;
   held_.reserve(region.evidence.cast_weights.size());
   for (Object* weight : region.evidence.cast_weights) {
@@ -57,19 +57,19 @@ bool find_left_casts(Region& region, const Call& call, const program::RegionReco
   if (!keeps_casts(call)) return true;
   std::vector<Object*>& known = region.evidence.cast_weights;
   const std::size_t known_before = known.size();
-  for (const state::WalkedTensor& tensor : region.evidence.guard->tensors()) {
+  for (const walk::WalkedTensor& tensor : region.evidence.guard->tensors()) {
     Object* weight = tensor.view.object;
-    if (!state::is_castable_weight(weight)) continue;
+    if (!torch::is_castable_weight(weight)) continue;
     const Reference cast(kept_cast(weight));
-    state::TensorView view;
+    torch::TensorView view;
     // As the block's own autocast makes them, and not one inside of the call.
-    if (!cast || !state::view_tensor(cast.get(), view) || view.type != state::autocast_type()) continue;
+    if (!cast || !torch::view_tensor(cast.get(), view) || view.type != torch::autocast_type()) continue;
     const auto left = std::find(addresses.begin(), addresses.end(), view.storage);
     const auto at = std::find(known.begin(), known.end(), weight);
     const auto number = static_cast<std::uint32_t>(at - known.begin());
     if (left != addresses.end()) {
       casts.push_back(
-          {number, view.storage, view.storage_bytes, view.device_index, state::autograd_mark(cast.get()).sequence});
+          {number, view.storage, view.storage_bytes, view.device_index, torch::autograd_mark(cast.get()).sequence});
       addresses.erase(left);
     } else if (at != known.end() || !names_memory(record, view.storage, view.storage_bytes)) {
       continue;
@@ -88,14 +88,14 @@ void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>
   tensors.resize(made);
   for (const OutputRecipe& recipe : proven.recipes) {
     if (recipe.cast < 0) continue;
-    const Reference cast(state::keep_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
+    const Reference cast(torch::keep_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
   }
 }
 
 bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::uint64_t& address) noexcept {
   const Reference cast(kept_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
-  state::TensorView view;
-  if (!cast || !state::view_tensor(cast.get(), view) || view.storage_bytes != recipe.cast_bytes) return false;
+  torch::TensorView view;
+  if (!cast || !torch::view_tensor(cast.get(), view) || view.storage_bytes != recipe.cast_bytes) return false;
   address = view.storage;
   return true;
 }

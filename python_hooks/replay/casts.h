@@ -9,7 +9,7 @@
 #include "compressor/program/record.h"
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 class Walk;
 }
 
@@ -38,7 +38,7 @@ class FoundCasts {
 
   // Adds to a call's arguments for each weight whether there is a kept cast, and that. The guard holds. False: refused,
   // see `walk.refusal()`. Throws std::bad_alloc.
-  bool write(const Region& region, const Call& call, state::Walk& walk);
+  bool write(const Region& region, const Call& call, walk::Walk& walk);
 
  private:
   std::vector<Object*> held_;  // owned

@@ -15,7 +15,7 @@
 namespace grape::python::replay {
 
 GilRelease::GilRelease(Region& region, Proven* proven, const Call& call, bool keep,
-                   grape::replay::ContextScope* scope) noexcept
+                       device::ContextScope* scope) noexcept
     : region_(region), proven_(proven), call_(call), keep_(keep), scope_(scope) {}
 
 bool GilRelease::begin() {
@@ -51,11 +51,11 @@ bool GilRelease::unchanged() {
 
 bool GilRelease::same_call() const {
   if (!region_.evidence.guard->holds()) return false;
-  state::Walk walk(false);
+  walk::Walk walk(false);
   Call call = call_;
   call.walk = &walk;
   refusal::Form<0> blocked;
-  if (!state::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) return false;
+  if (!torch::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) return false;
   if (!find_work_place(region_, call, walk) || !(call.work == call_.work)) return false;
   FoundCasts casts;
   if (!casts.write(region_, call, walk)) return false;
@@ -66,16 +66,16 @@ bool GilRelease::same_call() const {
 bool GilRelease::same_random_state() const noexcept {
   if (proven_->program.head().random_increment == 0) return true;
   std::uint64_t seed = 0, offset = 0;
-  return state::random_state(call_.work.device, seed, offset) && seed == proven_->bindings.seed &&
+  return torch::random_state(call_.work.device, seed, offset) && seed == proven_->bindings.seed &&
          offset == proven_->bindings.offset;
 }
 
 // The same objects, not only equal ones, and their tensors' memory where it was.
-bool GilRelease::same_walk(const state::Walk& now) const noexcept {
-  const auto same_extent = [](const state::StorageExtent& a, const state::StorageExtent& b) {
+bool GilRelease::same_walk(const walk::Walk& now) const noexcept {
+  const auto same_extent = [](const walk::StorageExtent& a, const walk::StorageExtent& b) {
     return a.address == b.address && a.bytes == b.bytes;
   };
-  const std::vector<state::StorageExtent>&before = call_.walk->extents(), &after = now.extents();
+  const std::vector<walk::StorageExtent>&before = call_.walk->extents(), &after = now.extents();
   return now.bytes() == call_.walk->bytes() && now.objects() == call_.walk->objects() &&
          std::equal(before.begin(), before.end(), after.begin(), after.end(), same_extent);
 }
@@ -101,15 +101,15 @@ double Patience::seconds_ = Patience::kMost;
 // In turns: with the GIL, as other threads put nothing on streams then, for `held` seconds at first; and without it,
 // since a function that the device calls may need it.
 bool wait_until_idle(GilRelease& pause, const Call& call, double held) {
-  const grape::replay::ContextScope scope(call.work.context);
+  const device::ContextScope scope(call.work.context);
   if (!scope.entered()) return false;
   constexpr double kTurn = 20e-3, kHeldLater = 5e-3;  // the latter: as long as Python lets a thread go on
   const double until = now() + Patience::seconds();
-  bool idle = grape::replay::idle_within(std::min(held, Patience::seconds()));
+  bool idle = grape::observation::idle_within(std::min(held, Patience::seconds()));
   while (!idle && now() < until && pause.begin()) {
-    grape::replay::idle_within(std::min(kTurn, until - now()));
+    grape::observation::idle_within(std::min(kTurn, until - now()));
     pause.end();
-    idle = grape::replay::idle_within(kHeldLater);
+    idle = grape::observation::idle_within(kHeldLater);
   }
   Patience::note(idle);
   return idle;
@@ -126,15 +126,15 @@ Settled let_device_finish(Region& region, const Call& call) {
   return idle ? Settled::kIdle : Settled::kBusy;
 }
 
-std::unique_ptr<grape::replay::DeviceExclusion> quiet_after_call(Region& region, const Call& call) {
+std::unique_ptr<grape::observation::DeviceExclusion> quiet_after_call(Region& region, const Call& call) {
   constexpr double kHeld = 0.2, kSoon = 5e-3;
   GilRelease pause(region, nullptr, call, false);
   const bool idle = wait_until_idle(pause, call, kHeld);
   pause.release();
   if (!idle) return nullptr;
-  const grape::replay::ContextScope scope(call.work.context);
+  const device::ContextScope scope(call.work.context);
   if (!scope.entered()) return nullptr;
-  auto quiet = std::make_unique<grape::replay::DeviceExclusion>();
+  auto quiet = std::make_unique<grape::observation::DeviceExclusion>();
   return quiet->reached(kSoon) ? std::move(quiet) : nullptr;
 }
 

@@ -21,7 +21,7 @@ class GilRelease final : public grape::replay::Pause {
   // `keep`: keeps the objects of the call; pass false once the call has run, as some of them may be gone. `scope`: the
   // context of the run, which is left while PyTorch is asked; null: none.
   GilRelease(Region& region, Proven* proven, const Call& call, bool keep = true,
-           grape::replay::ContextScope* scope = nullptr) noexcept;
+             device::ContextScope* scope = nullptr) noexcept;
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
   bool begin() override;
@@ -33,13 +33,13 @@ class GilRelease final : public grape::replay::Pause {
  private:
   bool same_call() const;
   bool same_random_state() const noexcept;
-  bool same_walk(const state::Walk& now) const noexcept;
+  bool same_walk(const walk::Walk& now) const noexcept;
 
   Region& region_;
   Proven* proven_;
   const Call& call_;
   bool keep_;
-  grape::replay::ContextScope* scope_;
+  device::ContextScope* scope_;
   std::vector<Object*> kept_;  // owned
   ThreadState* thread_ = nullptr;
   bool asked_ = true;  // unchanged() since the last end()
@@ -51,6 +51,6 @@ enum class Settled : std::uint8_t { kIdle, kBusy, kChanged };
 Settled let_device_finish(Region& region, const Call& call);
 // Does the same after the call. Waits longer before the first pause, since a pause lets other threads change what the
 // call left. Null: busy.
-std::unique_ptr<grape::replay::DeviceExclusion> quiet_after_call(Region& region, const Call& call);
+std::unique_ptr<grape::observation::DeviceExclusion> quiet_after_call(Region& region, const Call& call);
 
 }  // namespace grape::python::replay

@@ -25,8 +25,8 @@ std::uint64_t bytes_of_outputs(const Proven& proven) {
 }
 
 bool device_works(const Call& call) noexcept {
-  const grape::replay::ContextScope scope(call.work.context);
-  return scope.entered() && grape::replay::has_work(call.work.stream);
+  const device::ContextScope scope(call.work.context);
+  return scope.entered() && grape::observation::has_work(call.work.stream);
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ void Prefetch::clear() noexcept {
 void Prefetch::take(Proven& proven, const Call& call, std::vector<Object*>& tensors,
                     std::vector<Object*>& useless) noexcept {
   if (ready_.lock().get() == &proven && dispatch_.same_as(call.dispatch) && work_ == call.work &&
-      pool_changes_ == state::pool_changes()) {
+      pool_changes_ == observation::pool_changes()) {
     tensors.swap(tensors_);
     proven.bindings.outputs.swap(addresses_->ready);
   }
@@ -74,7 +74,7 @@ void Prefetch::get_ready(Region& region, const Proven& ran, Proven& next, const 
   program::Bindings& bindings = next.bindings;
   dispatch_ = call.dispatch;
   work_ = call.work;
-  pool_changes_ = state::pool_changes();
+  pool_changes_ = observation::pool_changes();
   std::vector<std::uint64_t>& outputs = addresses_->ready;
   outputs.resize(bindings.outputs.size());
   if (!reserve_arena(region, call.work, next.plan.bytes, bindings.arena) ||
@@ -115,10 +115,10 @@ void Prefetch::remember_arguments(Region& region, const Call& call) noexcept {
     --without_memo_;
     return;
   }
-  if (call.walk->largest_values() < state::WalkMemo::kLeastValues || !device_works(call)) return;
+  if (call.walk->largest_values() < walk::WalkMemo::kLeastValues || !device_works(call)) return;
   const bool unused = region.memo.recalled() == recalled_;
   recalled_ = region.memo.recalled();
-  region.memo.record(call.walk->largest_root(), [&](state::Walk& walk) { return write_call(call, walk); });
+  region.memo.record(call.walk->largest_root(), [&](walk::Walk& walk) { return write_call(call, walk); });
   in_vain_ = unused || !device_works(call) ? in_vain_ + 1 : 0;
   if (in_vain_ <= kMostInVain) return;
   in_vain_ = 0;

@@ -53,7 +53,7 @@ class Prefetch {
   std::vector<std::uint64_t> predicted_;  // inputs of what is run next; empty: it is not known what
   // What is ready.
   std::weak_ptr<Proven> ready_;
-  state::DispatchState dispatch_;   // tensors are made for a mode,
+  torch::DispatchState dispatch_;   // tensors are made for a mode,
   WorkPlace work_;                  // a stream and a device
   std::uint64_t pool_changes_ = 0;  // and from a pool of memory
   std::vector<Object*> tensors_;    // owned

@@ -16,7 +16,7 @@ bool kernels_are_loaded(Proven& proven, const Call&) noexcept {
 
 // And events and streams.
 bool memory_is_alive(Proven& proven, const Call&) noexcept {
-  auto& blocks = grape::replay::LiveBlocks::instance();
+  auto& blocks = memory::LiveBlocks::instance();
   const std::uint32_t epoch = blocks.epoch();
   if (epoch == proven.block_epoch) return true;
   if (!blocks.alive(proven.program.head())) return false;
@@ -45,7 +45,7 @@ bool shares_the_same(Proven& proven, const Call& call) noexcept {
 }
 cache::Digest identify_shared(const CallFacts& facts) {
   const auto* shared = reinterpret_cast<const std::uint8_t*>(facts.shared.data());
-  return state::digest_of({shared, shared + facts.shared.size() * sizeof facts.shared.front()});
+  return walk::digest_of({shared, shared + facts.shared.size() * sizeof facts.shared.front()});
 }
 
 // Is as much memory behind the arguments as in the proof, if the code sees how much that is?
@@ -54,7 +54,7 @@ bool storages_fit(Proven& proven, const Call& call) noexcept {
   const auto& extents = call.walk->extents();
   const std::vector<std::uint64_t>& bytes = proven.program.head().input_bytes;
   return std::equal(extents.begin(), extents.end(), bytes.begin(), bytes.end(),
-                    [](const state::StorageExtent& extent, std::uint64_t size) { return extent.bytes == size; });
+                    [](const walk::StorageExtent& extent, std::uint64_t size) { return extent.bytes == size; });
 }
 
 // Objects that the call lets go of end later in a replay.
@@ -92,7 +92,7 @@ cache::Digest identify(const cache::Digest& code, const CallFacts& facts) {
     digests.push_back(guard.identify(facts));
     if (digests.back() == cache::Digest()) return {};
   }
-  return state::digest_of_all(std::move(digests));
+  return walk::digest_of_all(std::move(digests));
 }
 
 bool is_usable(Proven& proven, const Call& call) noexcept {

@@ -40,34 +40,34 @@ struct OutputRecipe {
   std::int32_t cast_device = 0;
 };
 
-inline std::uint64_t bytes_of(const OutputRecipe& recipe, const state::CallOutcome& outcome) noexcept {
+inline std::uint64_t bytes_of(const OutputRecipe& recipe, const effects::CallOutcome& outcome) noexcept {
   return recipe.cast >= 0 ? recipe.cast_bytes : outcome.made()[recipe.made.front()].storage_bytes;
 }
 
 // What an observed call was besides its program: its proof stands on this, and a replay does the same for Python.
 struct CallFacts {
-  std::unique_ptr<state::CallOutcome> outcome;
+  std::unique_ptr<effects::CallOutcome> outcome;
   std::vector<OutputRecipe> recipes;
-  std::unique_ptr<state::GlobalsGuard> globals;  // of the code that ran, as it was after the call
-  std::vector<std::uint64_t> shared;             // what the arguments share with the globals
-  std::vector<state::GlobalWrite> writes;        // to tensors of the globals
-  state::HostDraws draws;                        // random numbers of the host that nobody looks at
-  std::vector<CUstream> others;                  // streams besides the current one that work was put on
-  std::uint64_t nodes_made = 0;                  // of autograd's graph, all of which end in the call
-  std::uint32_t module_epoch = 0;                // record::g_module_epoch as it was before the call
+  std::unique_ptr<guards::GlobalsGuard> globals;  // of the code that ran, as it was after the call
+  std::vector<std::uint64_t> shared;              // what the arguments share with the globals
+  std::vector<walk::GlobalWrite> writes;          // to tensors of the globals
+  host_draws::HostDraws draws;                    // random numbers of the host that nobody looks at
+  std::vector<CUstream> others;                   // streams besides the current one that work was put on
+  std::uint64_t nodes_made = 0;                   // of autograd's graph, all of which end in the call
+  std::uint32_t module_epoch = 0;                 // record::g_module_epoch as it was before the call
 };
 
 // A program that may stand in for the call.
 struct Proven : CallFacts, std::enable_shared_from_this<Proven> {
   store::KeptProgram program;
   program::ArenaPlan plan;
-  grape::replay::ExecPool* pool = nullptr;  // the region's
+  graphs::ExecPool* pool = nullptr;  // the region's
   grape::replay::ProgramRun steps;
-  grape::replay::BlockReferences references;  // to what the program needs alive, once it may be replayed
-  program::Bindings bindings;                 // of the last run; reused
-  Object* host_data = nullptr;                // owned tensor: Program::host_data on the device; null: there is none
-  std::size_t host_bytes = 0;                 // of that
-  std::uint32_t block_epoch = 0;              // LiveBlocks::epoch() when its statics were last seen alive
+  memory::BlockReferences references;  // to what the program needs alive, once it may be replayed
+  program::Bindings bindings;          // of the last run; reused
+  Object* host_data = nullptr;         // owned tensor: Program::host_data on the device; null: there is none
+  std::size_t host_bytes = 0;          // of that
+  std::uint32_t block_epoch = 0;       // LiveBlocks::epoch() when its statics were last seen alive
   Successor successor;
   std::string read_place;  // where the host reads a value, if it reads one; "": nowhere, or not known
 

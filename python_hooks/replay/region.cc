@@ -24,7 +24,7 @@ bool ProvenState::has_proofs() const {
                      [](const auto& entry) { return entry.second->stage == Stage::kProven; });
 }
 
-void ProvenState::count(StageCounts& counts) const noexcept {
+void ProvenState::count(report::StageCounts& counts) const noexcept {
   std::size_t* const places[] = {&counts.seen, &counts.observed, &counts.proven, &counts.given_up};  // as in Stage
   for (const auto& entry : signatures) ++*places[static_cast<std::size_t>(entry.second->stage)];
 }
@@ -43,7 +43,7 @@ bool Evidence::change_state() {
   return true;
 }
 
-void Evidence::count(StageCounts& counts) const noexcept {
+void Evidence::count(report::StageCounts& counts) const noexcept {
   ProvenState::count(counts);
   for (const ProvenState& state : parked) state.count(counts);
 }

@@ -38,13 +38,13 @@ using Signatures = std::unordered_map<std::uint64_t, std::unique_ptr<Signature>>
 
 // What was proven in one state of the module (or function), and that state.
 struct ProvenState {
-  std::unique_ptr<state::ModuleGuard> guard;  // null: not known yet
+  std::unique_ptr<guards::ModuleGuard> guard;  // null: not known yet
   // Casts of which its calls were seen to leave or use (casts.h). Borrowed: they are the guard's.
   std::vector<Object*> cast_weights;
   Signatures signatures;
 
   bool has_proofs() const;
-  void count(StageCounts& counts) const noexcept;
+  void count(report::StageCounts& counts) const noexcept;
 };
 
 // What the proofs of a region stand on: the state that its module is in now, and the latest ones that it was in before
@@ -58,7 +58,7 @@ struct Evidence : ProvenState {
   // known, and there is no guard.
   bool change_state();
   // Of all states.
-  void count(StageCounts& counts) const noexcept;
+  void count(report::StageCounts& counts) const noexcept;
 };
 
 // What the calls of a region are calls of. Each difference between kinds is a function here. Kinds under autograd
@@ -88,7 +88,7 @@ struct alignas(64) Region {
 
   // Used by calls that run as always, most of a training's: in one cache line.
   std::uint64_t calls = 0, fell_back = 0;
-  std::size_t autograd_reason = Reasons::kNone;
+  std::size_t autograd_reason = report::Reasons::kNone;
   std::uint64_t autograd_again = 0;  // calls of that reason that `reasons` does not count
   // From calls whose results require grad: the same module may be called without autograd in between (training, and
   // evaluation now and then), and modules inside of it may be frozen.
@@ -100,29 +100,29 @@ struct alignas(64) Region {
   bool inner = false;              // its first call was inside of a module that is not replayed as a whole
   bool busy = false;               // a thread is inside
   bool free_of_gradients = false;  // a call with gradients on had a result that requires none
-  Times times;
+  report::Times times;
 
   Object *root = nullptr, *self = nullptr;  // never followed: what the two that come next refer to, as long as it lives
   Object* weak_root = nullptr;              // owned weak reference to the module, or to the function
   Object* weak_self = nullptr;              // the same, to the module that is the function's first argument; null: none
   std::string name;                         // "package.module:Class", or the function's
   refusal::Form<0> unfit;                   // why that function is to be no region any more; none: it may be one
-  Reasons reasons;                          // why calls were not replayed
+  report::Reasons reasons;                  // why calls were not replayed
 
   Evidence evidence;
   Budget budget;
-  Statistics statistics;
+  report::Statistics statistics;
 
   // Of its replays.
-  grape::replay::ExecPool execs;
+  graphs::ExecPool execs;
   std::vector<Arena> arenas;  // one for each stream that its calls run on
   // Owned tensors that were replaced. The end of a tensor lets other threads run, so it comes when a call is done, and
   // not between guards and launch.
   std::vector<Object*> replaced;
   Prefetch prefetch;
-  state::WalkMemo memo;  // of the argument that takes longest to walk
-  ReplayParts parts;     // of the replay that is under way
-  LatestParts latest_parts;
+  walk::WalkMemo memo;        // of the argument that takes longest to walk
+  report::ReplayParts parts;  // of the replay that is under way
+  report::LatestParts latest_parts;
 };
 
 // A thread is inside of the region's call: those of others run as always.

@@ -83,7 +83,7 @@ bool refer_weakly(Object* object, Object* callback, Object*& reference) {
   return reference != nullptr;
 }
 
-const char* state_of(const Region& region, const StageCounts& counts) {
+const char* state_of(const Region& region, const report::StageCounts& counts) {
   if (region.no_gpu) return "no GPU work";
   if (region.given_up) return "given up";
   if (region.statistics.replayed != 0) return "replayed";
@@ -95,16 +95,16 @@ double average_ms(double seconds, std::uint64_t calls) {
   return calls == 0 ? 0 : seconds * 1000 / static_cast<double>(calls);
 }
 
-RegionReport report_of(const Region& region) {
-  RegionReport report;
-  static_cast<Statistics&>(report) = region.statistics;
+report::RegionReport report_of(const Region& region) {
+  report::RegionReport report;
+  static_cast<report::Statistics&>(report) = region.statistics;
   region.evidence.count(report.signatures);
   report.name = region.name;
   report.state = state_of(region, report.signatures);
   report.calls = region.calls;
   report.fell_back = region.fell_back;
   report.rested = region.budget.payoff.rested();
-  const Times& times = region.times;
+  const report::Times& times = region.times;
   report.seconds = times.all;
   report.eager_ms = average_ms(times.eager, times.eager_calls);
   report.observed_ms = average_ms(times.observed, times.observed_calls);
@@ -116,12 +116,12 @@ RegionReport report_of(const Region& region) {
   report.reasons = region.reasons.all();
   if (region.autograd_again != 0) report.reasons[region.autograd_reason].count += region.autograd_again;
   report.other_reasons = region.reasons.others();
-  if (const Reason* last = region.reasons.last()) report.last_reason = refusal::in_words(*last);
+  if (const report::Reason* last = region.reasons.last()) report.last_reason = refusal::in_words(*last);
   return report;
 }
 
 struct Gone {
-  std::vector<RegionReport> reports;
+  std::vector<report::RegionReport> reports;
   std::uint64_t left_out = 0;
 };
 
@@ -244,7 +244,7 @@ __attribute__((noinline, cold)) Region* find_or_make(const Key& key) noexcept {
 
 bool module_was_called() noexcept { return g_module_called; }
 
-void add_regions(RunReport& report) {
+void add_regions(report::RunReport& report) {
   report.regions = gone_regions().reports;
   report.regions_left_out = gone_regions().left_out;
   for (const auto& entry : table()) {

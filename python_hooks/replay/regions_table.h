@@ -14,6 +14,6 @@ Region* region_of(Object* root, Object* self) noexcept;
 bool module_was_called() noexcept;
 
 // The reports of all regions, those of modules that are gone included. May throw std::bad_alloc.
-void add_regions(RunReport& report);
+void add_regions(report::RunReport& report);
 
 }  // namespace grape::python::replay

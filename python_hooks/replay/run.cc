@@ -19,61 +19,61 @@ constexpr std::uint64_t kMostHostData = std::uint64_t{32} << 20;
 
 // Of a tensor that was just made. False: it was not.
 bool storage_of(Object* tensor, std::uint64_t& address) noexcept {
-  state::TensorView view;
-  if (tensor == nullptr || !state::view_tensor(tensor, view)) return false;
+  torch::TensorView view;
+  if (tensor == nullptr || !torch::view_tensor(tensor, view)) return false;
   address = view.storage;
   return true;
 }
 
-bool make_whole(const state::MadeTensor& made, Object*& tensor, std::uint64_t& address) noexcept {
-  tensor = state::new_tensor(static_cast<std::int64_t>(made.sizes.size()), made.sizes.data(), made.strides.data(),
+bool make_whole(const effects::MadeTensor& made, Object*& tensor, std::uint64_t& address) noexcept {
+  tensor = torch::new_tensor(static_cast<std::int64_t>(made.sizes.size()), made.sizes.data(), made.strides.data(),
                              made.type, made.device_type, made.device_index);
   return storage_of(tensor, address);
 }
 
-Object* make_from(Object* memory, const state::MadeTensor& made) noexcept {
+Object* make_from(Object* memory, const effects::MadeTensor& made) noexcept {
   const auto dimensions = static_cast<std::int64_t>(made.sizes.size());
-  return state::new_alias(memory, dimensions, made.sizes.data(), made.strides.data(), made.offset, made.type);
+  return torch::new_alias(memory, dimensions, made.sizes.data(), made.strides.data(), made.offset, made.type);
 }
 
 // One storage, and the tensors that share it but for those that autograd knows as views.
-bool make_storage(const state::CallOutcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+bool make_storage(const effects::CallOutcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
                   std::uint64_t& address) noexcept {
-  const std::vector<state::MadeTensor>& made = outcome.made();
+  const std::vector<effects::MadeTensor>& made = outcome.made();
   const bool whole = recipe.whole != OutputRecipe::kNone;
   if (whole && !make_whole(made[recipe.whole], tensors[recipe.whole], address)) return false;
   if (whole && recipe.made.size() == 1) return true;
-  const state::MadeTensor& first = made[recipe.made.front()];
+  const effects::MadeTensor& first = made[recipe.made.front()];
   const Reference bytes(whole ? nullptr
                               : new_bytes(first.storage_bytes, first.device_type, first.device_index, address));
   Object* const memory = whole ? tensors[recipe.whole] : bytes.get();
   if (memory == nullptr) return false;
   for (const std::uint32_t i : recipe.made) {
-    if (tensors[i] != nullptr || made[i].view_of != state::MadeTensor::kNoView) continue;
+    if (tensors[i] != nullptr || made[i].view_of != effects::MadeTensor::kNoView) continue;
     tensors[i] = make_from(memory, made[i]);
     if (tensors[i] == nullptr) return false;
   }
   return true;
 }
 
-bool make_views(const state::CallOutcome& outcome, std::vector<Object*>& tensors) noexcept {
-  const std::vector<state::MadeTensor>& made = outcome.made();
+bool make_views(const effects::CallOutcome& outcome, std::vector<Object*>& tensors) noexcept {
+  const std::vector<effects::MadeTensor>& made = outcome.made();
   for (std::size_t i = 0; i < made.size(); ++i) {
-    if (made[i].view_of == state::MadeTensor::kNoView) continue;
+    if (made[i].view_of == effects::MadeTensor::kNoView) continue;
     Object* const base = tensors[static_cast<std::size_t>(made[i].view_of)];
     // A view remembers which version its base had: what moves that tells it to look at its base again.
-    state::set_version(base, made[i].version);
-    tensors[i] = state::new_view(base, static_cast<std::int64_t>(made[i].sizes.size()), made[i].sizes.data(),
+    walk::set_version(base, made[i].version);
+    tensors[i] = torch::new_view(base, static_cast<std::int64_t>(made[i].sizes.size()), made[i].sizes.data(),
                                  made[i].strides.data(), made[i].offset, made[i].type);
     if (tensors[i] == nullptr) return false;
   }
   return true;
 }
 
-bool make_output(const state::CallOutcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
+bool make_output(const effects::CallOutcome& outcome, const OutputRecipe& recipe, std::vector<Object*>& tensors,
                  std::uint64_t& address) noexcept {
   if (recipe.cast < 0) return make_storage(outcome, recipe, tensors, address);
-  Object* bytes = new_bytes(recipe.cast_bytes, state::kCudaDevice, recipe.cast_device, address);
+  Object* bytes = new_bytes(recipe.cast_bytes, torch::kCudaDevice, recipe.cast_device, address);
   if (bytes != nullptr) tensors.push_back(bytes);
   return bytes != nullptr;
 }
@@ -81,39 +81,39 @@ bool make_output(const state::CallOutcome& outcome, const OutputRecipe& recipe, 
 // The work is under way, and there is no way back: does for Python what the call does. Null: an exception is set.
 Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors, Laps& laps) {
   const std::uint64_t increment = proven.program.head().random_increment;
-  if (increment != 0) state::set_random_offset(call.work.device, proven.bindings.offset + increment);
-  state::References replaced;
-  const std::uint64_t nodes = state::autograd_nodes();
+  if (increment != 0) torch::set_random_offset(call.work.device, proven.bindings.offset + increment);
+  effects::References replaced;
+  const std::uint64_t nodes = torch::autograd_nodes();
   Object* result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
   if (result == nullptr) g_api.PyErr_NoMemory();
   keep_casts(region, proven, tensors, proven.outcome->made().size());
-  const std::uint64_t nodes_made = state::autograd_nodes() - nodes;  // of kept casts
-  state::count_autograd_nodes(proven.nodes_made - std::min(nodes_made, proven.nodes_made));
-  for (const state::GlobalWrite& write : proven.writes) {
-    state::move_version(proven.globals->tensor(write.tensor), write.times);
+  const std::uint64_t nodes_made = torch::autograd_nodes() - nodes;  // of kept casts
+  torch::count_autograd_nodes(proven.nodes_made - std::min(nodes_made, proven.nodes_made));
+  for (const walk::GlobalWrite& write : proven.writes) {
+    walk::move_version(proven.globals->tensor(write.tensor), write.times);
   }
   if (result != nullptr && !proven.draws.repeat()) {  // no memory, say: the exception is the call's
     g_api.Py_DecRef(result);
     result = nullptr;
   }
-  laps.add_to(region.parts[ReplayPart::kResults]);
+  laps.add_to(region.parts[report::ReplayPart::kResults]);
   replaced.clear();
-  laps.add_to(region.parts[ReplayPart::kFreed]);
-  state::Walk::expect(tensors);
+  laps.add_to(region.parts[report::ReplayPart::kFreed]);
+  walk::Walk::expect(tensors);
   return result;
 }
 
 // Runs what was prepared. `refused`: for all but kReplayed. `scope` is left at the end.
-ReplayResult launch(Region& region, Proven& proven, const Call& call, grape::replay::ContextScope& scope, GilRelease& pause,
-           std::vector<Object*>& tensors, Laps& laps, Object*& result, refusal::Form<0>& refused) {
+ReplayResult launch(Region& region, Proven& proven, const Call& call, device::ContextScope& scope, GilRelease& pause,
+                    std::vector<Object*>& tensors, Laps& laps, Object*& result, refusal::Form<0>& refused) {
   using RunResult = grape::replay::ProgramRun::Result;
-  laps.add_to(region.parts[ReplayPart::kPatches]);
+  laps.add_to(region.parts[report::ReplayPart::kPatches]);
   proven.outcome->fetch();
   const RunResult ran = proven.steps.run(call.work.driver_stream(), proven.others, &pause);
   scope.leave();  // from here on the program's code may run again
-  laps.add_to(region.parts[ReplayPart::kLaunch]);
-  region.parts[ReplayPart::kLaunch] -= proven.steps.waited();
-  region.parts[ReplayPart::kWait] = proven.steps.waited();
+  laps.add_to(region.parts[report::ReplayPart::kLaunch]);
+  region.parts[report::ReplayPart::kLaunch] -= proven.steps.waited();
+  region.parts[report::ReplayPart::kWait] = proven.steps.waited();
   if (ran == RunResult::kDone) {
     result = repeat_for_python(region, proven, call, tensors, laps);
     return ReplayResult::kReplayed;
@@ -136,7 +136,7 @@ Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t de
   constexpr std::int32_t kByte = 0;  // c10::ScalarType
   const auto size = static_cast<std::int64_t>(bytes);
   const std::int64_t stride = 1;
-  Object* tensor = state::new_tensor(1, &size, &stride, kByte, device_type, device);
+  Object* tensor = torch::new_tensor(1, &size, &stride, kByte, device_type, device);
   if (storage_of(tensor, address)) return tensor;
   if (tensor != nullptr) g_api.Py_DecRef(tensor);
   return nullptr;
@@ -157,7 +157,7 @@ bool place_host_data(Proven& proven, const program::Program& whole, const WorkPl
     return false;
   }
   std::uint64_t address = 0;
-  Object* tensor = new_bytes(data.size(), state::kCudaDevice, place.device, address);
+  Object* tensor = new_bytes(data.size(), torch::kCudaDevice, place.device, address);
   if (tensor == nullptr || !grape::replay::put_host_data(whole, address, place.driver_stream())) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
     refusal = refusal::make(refusal::no_device_memory);
@@ -170,7 +170,7 @@ bool place_host_data(Proven& proven, const program::Program& whole, const WorkPl
   return true;
 }
 
-bool make_outputs(const state::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes,
+bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept {
   tensors.assign(outcome.made().size(), nullptr);
   for (const OutputRecipe& recipe : recipes) {
@@ -199,7 +199,7 @@ bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, 
   }
   if (bytes > arena->bytes) {
     std::uint64_t fresh = 0;
-    Object* tensor = new_bytes(bytes, state::kCudaDevice, place.device, fresh);
+    Object* tensor = new_bytes(bytes, torch::kCudaDevice, place.device, fresh);
     if (tensor == nullptr) return false;
     // The allocator hands the old one's memory to work that comes later in this stream.
     if (arena->tensor != nullptr) region.replaced.push_back(arena->tensor);
@@ -234,16 +234,16 @@ ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& resu
     why = broken->explain(proven);
     return broken->failure == Guard::Failure::kStale ? ReplayResult::kStale : ReplayResult::kOther;
   }
-  grape::replay::ContextScope scope(call.work.context);
-  if (!scope.entered() || (region.on_gpu && !grape::replay::have_context(call.work.device))) {
+  device::ContextScope scope(call.work.context);
+  if (!scope.entered() || (region.on_gpu && !device::have_context(call.work.device))) {
     why = refusal::make(refusal::no_context);
     return ReplayResult::kNotNow;
   }
-  laps.add_to(region.parts[ReplayPart::kGuards]);
+  laps.add_to(region.parts[report::ReplayPart::kGuards]);
   program::Bindings& bindings = proven.bindings;
   std::vector<Object*> tensors, useless;
   if (proven.program.head().random_increment != 0 &&
-      !state::random_state(call.work.device, bindings.seed, bindings.offset)) {
+      !torch::random_state(call.work.device, bindings.seed, bindings.offset)) {
     why = refusal::make(refusal::no_memory_or_random_state);
     return ReplayResult::kNotNow;
   }
@@ -254,19 +254,20 @@ ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& resu
     why = refusal::make(refusal::no_memory_or_random_state);
     return ReplayResult::kNotNow;
   }
-  laps.add_to(region.parts[ReplayPart::kOutputs]);
+  laps.add_to(region.parts[report::ReplayPart::kOutputs]);
   GilRelease pause(region, &proven, call, true, &scope);
   const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, why);
   no_collection.reset();
   auto refused = refusal::graph_refused;
-  const ReplayResult ran = prepared ? launch(region, proven, call, scope, pause, tensors, laps, result, refused) : ReplayResult::kFailed;
+  const ReplayResult ran =
+      prepared ? launch(region, proven, call, scope, pause, tensors, laps, result, refused) : ReplayResult::kFailed;
   scope.leave();
   drop(tensors);
   drop(useless);
   if (ran == ReplayResult::kReplayed && result != nullptr) {
     region.prefetch.prepare(region, proven, call);
     region.prefetch.remember_arguments(region, call);
-    laps.add_to(region.parts[ReplayPart::kAhead]);
+    laps.add_to(region.parts[report::ReplayPart::kAhead]);
   }
   pause.release();
   if (ran == ReplayResult::kFailed) why = refusal::make(refused);

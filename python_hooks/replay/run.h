@@ -26,7 +26,7 @@ bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Ca
 
 // Makes tensors for the outputs: `tensors[i]` for made()[i], then memory for the casts that autocast is to keep. The
 // caller owns them. `addresses`: per Program::outputs. False: no memory, and no tensors.
-bool make_outputs(const state::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes,
+bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 
 void drop(std::vector<Object*>& tensors) noexcept;

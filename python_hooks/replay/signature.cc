@@ -25,7 +25,7 @@ std::size_t most_signatures(const Region& region) noexcept {
 
 }  // namespace
 
-bool write_call(const Call& call, state::Walk& walk) {
+bool write_call(const Call& call, walk::Walk& walk) {
   const std::size_t positional = positional_count(call.count);
   walk.add_bytes(call.dispatch.bytes, call.dispatch.byte_count);
   walk.add_bytes(&positional, sizeof positional);
@@ -41,7 +41,7 @@ bool write_call(const Call& call, state::Walk& walk) {
   return walk.extents_are_apart();
 }
 
-void write_sharing(Region& region, state::Walk& walk) {
+void write_sharing(Region& region, walk::Walk& walk) {
   std::vector<std::uint64_t>& shared = region.evidence.shared;
   shared.clear();
   region.evidence.guard->sharing().relate(walk, shared);

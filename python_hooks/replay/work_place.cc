@@ -4,16 +4,16 @@
 
 namespace grape::python::replay {
 
-bool find_work_place(const Region& region, Call& call, state::Walk& walk) {
+bool find_work_place(const Region& region, Call& call, walk::Walk& walk) {
   const std::int32_t current = call.dispatch.device;
   call.work = {current, call.dispatch.stream, nullptr};
-  state::DeviceSet devices = walk.devices();
+  walk::DeviceSet devices = walk.devices();
   devices.add(region.evidence.guard->devices());
   // Where they are on several, work that is not on the current one is found when the call is observed.
   call.work.device = devices.only_or(current);
   if (call.work.device == current) return true;
-  call.work.context = grape::replay::primary_context(call.work.device);
-  if (call.work.context == nullptr || !state::current_stream_of(call.work.device, call.work.stream)) return false;
+  call.work.context = device::primary_context(call.work.device);
+  if (call.work.context == nullptr || !torch::current_stream_of(call.work.device, call.work.stream)) return false;
   walk.add_bytes(&call.work.device, sizeof call.work.device);
   walk.add_bytes(&call.work.stream, sizeof call.work.stream);
   return true;
@@ -21,7 +21,7 @@ bool find_work_place(const Region& region, Call& call, state::Walk& walk) {
 
 bool is_as_it_was(const WorkPlace& place) noexcept {
   std::uint64_t stream = 0;
-  return place.context == nullptr || (state::current_stream_of(place.device, stream) && stream == place.stream);
+  return place.context == nullptr || (torch::current_stream_of(place.device, stream) && stream == place.stream);
 }
 
 }  // namespace grape::python::replay

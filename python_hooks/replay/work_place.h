@@ -11,7 +11,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "shim/device/thread_context.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 class Walk;
 }
 
@@ -34,7 +34,7 @@ struct WorkPlace {
 
 // Finds the place of a call whose arguments are written, and adds the place to the walk where the dispatch state does
 // not have it. The module's guard holds. False: not known.
-bool find_work_place(const Region& region, Call& call, state::Walk& walk);
+bool find_work_place(const Region& region, Call& call, walk::Walk& walk);
 // After the call: is its stream still the current one of its device? The dispatch state tells for the current device.
 bool is_as_it_was(const WorkPlace& place) noexcept;
 
@@ -48,7 +48,7 @@ class OnWorkDevice {
   bool entered() const noexcept { return scope_.entered(); }
 
  private:
-  grape::replay::ContextScope scope_;
+  device::ContextScope scope_;
   std::optional<NoCollection> no_collection_;
 };
 

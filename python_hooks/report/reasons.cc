@@ -3,7 +3,7 @@
 #include <new>
 #include <string_view>
 
-namespace grape::python::replay {
+namespace grape::python::report {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -74,4 +74,4 @@ refusal::Refusal Reasons::last_refusal() const noexcept {
   }
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::report

@@ -8,7 +8,7 @@
 
 #include "compressor/refusal/refusal.h"
 
-namespace grape::python::replay {
+namespace grape::python::report {
 
 struct Reason : refusal::Refusal {
   std::uint64_t count = 0;  // calls
@@ -40,4 +40,4 @@ class Reasons {
   std::uint64_t others_ = 0;
 };
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::report

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-namespace grape::python::replay {
+namespace grape::python::report {
 namespace {
 
 // printf would ask the program's locale for the decimal point.
@@ -293,4 +293,4 @@ std::vector<std::string> summary_of(const RunReport& whole, const std::string& f
   return lines;
 }
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::report

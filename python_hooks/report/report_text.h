@@ -10,7 +10,7 @@
 #include "python_hooks/report/statistics.h"
 #include "shim/virtual_execs/report.h"
 
-namespace grape::python::replay {
+namespace grape::python::report {
 
 struct RegionReport : Statistics {
   std::string name;
@@ -67,4 +67,4 @@ std::string to_json(RunReport report);
 // "": nowhere.
 std::vector<std::string> summary_of(const RunReport& report, const std::string& file);
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::report

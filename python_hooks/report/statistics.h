@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string>
 
-namespace grape::python::replay {
+namespace grape::python::report {
 
 // Signatures by stage.
 struct StageCounts {
@@ -107,4 +107,4 @@ struct Times {
   }
 };
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::report

@@ -4,7 +4,7 @@
 #include "python_hooks/scopes/frames.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 namespace {
 
 constexpr int kNoArguments = 4;
@@ -165,4 +165,4 @@ FrameCheck check_frames() noexcept {
   return g_comparison.differs || g_comparison.calls < kMinimumCalls ? FrameCheck::kDiffers : FrameCheck::kPassed;
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

@@ -6,7 +6,7 @@
 #include "python_hooks/scopes/python_thread.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 namespace {
 
 bool contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -51,7 +51,7 @@ const FrameNames::Code* FrameNames::code_of(const Frame& frame) const noexcept {
 std::string FrameNames::text_of(const Frame& frame) const {
   const Code* code = code_of(frame);
   if (code == nullptr) return {};
-  return std::string(state::last_two_parts(code->file)) + ":" + std::to_string(frame.line) + " in " + code->function;
+  return std::string(last_two_parts(code->file)) + ":" + std::to_string(frame.line) + " in " + code->function;
 }
 
 std::string FrameNames::place(std::uint32_t id) const {
@@ -82,4 +82,4 @@ std::string place_of_frame(std::uint32_t frame) noexcept {
   }
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

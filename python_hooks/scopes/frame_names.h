@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 class FrameNames {
  public:
@@ -39,4 +39,4 @@ class FrameNames {
 // FrameNames::place() of a frame id in the calling thread's log; empty: not known. With or without the GIL.
 std::string place_of_frame(std::uint32_t frame) noexcept;
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

@@ -14,7 +14,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 std::atomic<bool> g_frames_checked{false};
 
@@ -277,4 +277,4 @@ std::uint32_t current_leaf(record::ThreadLog& log) noexcept {
   return id;
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

@@ -7,7 +7,7 @@
 
 #include "python_hooks/scopes/stack_tree.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 // Set once the layout was checked against the public API: frames may be read from now on.
 extern std::atomic<bool> g_frames_checked;
@@ -52,4 +52,4 @@ enum class FrameCheck {
 // it runs (generators, comprehensions, lambdas, class bodies). With the GIL, no exception set.
 FrameCheck check_frames() noexcept;
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

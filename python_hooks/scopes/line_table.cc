@@ -1,6 +1,6 @@
 #include "python_hooks/scopes/line_table.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 namespace {
 
 // 3.10: pairs of a range's length and its signed line step; -128: the range has no line.
@@ -60,4 +60,4 @@ int line_of(LineFormat format, const std::uint8_t* table, std::size_t bytes, int
                                        : line_in_locations(table, bytes, first_line, offset);
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

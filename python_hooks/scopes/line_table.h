@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 enum class LineFormat { kRanges, kLocations };  // 3.10 (PEP 626); from 3.11
 
@@ -14,4 +14,4 @@ enum class LineFormat { kRanges, kLocations };  // 3.10 (PEP 626); from 3.11
 int line_of(LineFormat format, const std::uint8_t* table, std::size_t bytes, int first_line,
             std::int64_t offset) noexcept;
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

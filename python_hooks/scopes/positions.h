@@ -9,7 +9,7 @@
 
 #include "shim/record/thread_log.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 // This thread's Python stack, as far as GRAPE_STACKS asks for it, as a frame id in `log`'s definitions (defining what
 // is new); 0: none.
@@ -25,4 +25,4 @@ __attribute__((hot)) std::uint32_t current_leaf(record::ThreadLog& log) noexcept
 // threads): emits a kScopeAttach event when it changed. Called before an event is begun.
 void attach(record::ThreadLog& log) noexcept;
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

@@ -5,7 +5,7 @@
 #include "python_hooks/scopes/stack_tree.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 struct ScopeEntry;
 
@@ -56,4 +56,4 @@ struct PythonThread {
 // Null: no memory.
 PythonThread* python_thread(record::ThreadLog& log) noexcept;
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

@@ -8,7 +8,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 GRAPE_HOT std::uint32_t g_scope_epoch = 1;
 
@@ -155,4 +155,4 @@ void name_module(ScopeEntry* module, Object* root) noexcept {
   if (module->walk == 0) walk_root(module);
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

@@ -11,7 +11,7 @@
 #include "python_hooks/scopes/positions.h"
 #include "shim/lifecycle/hot.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 namespace {
 
 using trace::EventKind;
@@ -242,4 +242,4 @@ void attach(record::ThreadLog& log) noexcept {
   thread->attached = wanted;
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

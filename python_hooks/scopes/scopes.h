@@ -8,7 +8,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/scopes/python_thread.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 // Something that can be called: a module, an optimizer, a function. Never freed; stands for another object when the
 // address is used again.
@@ -61,4 +61,4 @@ void close(const OpenScope& scope, bool raised) noexcept;
 void backward_begins(std::uint64_t region) noexcept;
 void backward_ends(std::uint64_t region) noexcept;
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

@@ -10,7 +10,7 @@
 #include "python_hooks/scopes/line_table.h"
 #include "shim/lifecycle/config.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 namespace {
 
 using trace::EventKind;
@@ -189,4 +189,4 @@ FrameNames* StackTree::kept_names() noexcept {
   return names_.get();
 }
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

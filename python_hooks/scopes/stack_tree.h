@@ -11,7 +11,7 @@
 #include "python_hooks/scopes/frame_names.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 
 // Copies text into whole words of an event, the rest zeroed. Returns the words.
 inline std::size_t put_text(std::uint64_t* words, const char* text, std::size_t bytes) noexcept {
@@ -158,4 +158,4 @@ class StackTree {
   std::unique_ptr<FrameNames> names_;
 };
 
-}  // namespace grape::python
+}  // namespace grape::python::scopes

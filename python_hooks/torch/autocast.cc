@@ -4,7 +4,7 @@
 #include "python_hooks/torch/torch_symbols.h"
 #include "shim/lifecycle/elf_lookup.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 namespace {
 
 constexpr std::int8_t kCuda = 1;    // c10::DeviceType
@@ -57,4 +57,4 @@ Object* keep_cast(Object* plain_tensor) noexcept {
   return wrapped(cast);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

@@ -8,7 +8,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 
 // Is autocast at work on CUDA, and keeps its casts up to its end?
 bool autocast_keeps_casts() noexcept;
@@ -23,4 +23,4 @@ bool has_kept_cast(Object* plain_tensor) noexcept;
 // Null: no device memory (PyTorch's exception is dropped).
 Object* keep_cast(Object* plain_tensor) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

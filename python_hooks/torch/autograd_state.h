@@ -10,7 +10,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/interpreter/strong.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 
 // They decide how autograd treats a tensor. Tensors with equal facts meet the same rules and errors.
 enum AutogradFact : std::uint32_t {
@@ -77,4 +77,4 @@ void count_autograd_nodes(std::uint64_t made) noexcept;
 // PyTorch keeps its notes in a way that is not known; leaves an exception set where Python raised one.
 bool find_autograd_places(Object* torch) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

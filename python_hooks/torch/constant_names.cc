@@ -8,7 +8,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/texts.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 namespace {
 
 // The least of the names that `torch` has for it.
@@ -39,4 +39,4 @@ std::uint64_t portable_constant(Object* constant) {
   return XXH3_64bits(name.data(), name.size());
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

@@ -5,9 +5,9 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 
 // A hash of the constant's class and of the least name that `torch` has for it. Throws std::bad_alloc.
 std::uint64_t portable_constant(Object* constant);
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

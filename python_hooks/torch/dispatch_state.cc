@@ -7,7 +7,7 @@
 #include "python_hooks/torch/torch_switches.h"
 #include "python_hooks/torch/torch_symbols.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 namespace {
 
 constexpr std::int8_t kCpu = 0, kCuda = 1;
@@ -240,4 +240,4 @@ bool take_portable_dispatch_state(DispatchState& out) noexcept {
   return take(writer, out, ignored);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

@@ -5,7 +5,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/torch/constant_names.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 namespace {
 
 std::uint64_t constant_word(Object* constant) noexcept {
@@ -47,4 +47,4 @@ void DispatchWriter::put_value(Object* value) noexcept {
   }
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

@@ -7,7 +7,7 @@
 
 #include "python_hooks/torch/torch_api.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 
 // Appends to a state; too much of it is noted.
 class DispatchWriter {
@@ -61,4 +61,4 @@ class DispatchWriter {
   bool full_ = false, failed_ = false;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

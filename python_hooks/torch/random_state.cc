@@ -2,7 +2,7 @@
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/torch/torch_symbols.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 namespace {
 
 // torch.cuda.default_generators[device], borrowed; null: CUDA is not in use.
@@ -43,4 +43,4 @@ bool set_random_offset(std::int32_t device, std::uint64_t offset) noexcept {
 Object* python_generator() noexcept { return module_member("random", "_inst"); }
 Object* numpy_generator() noexcept { return module_member("numpy.random.mtrand", "_rand"); }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

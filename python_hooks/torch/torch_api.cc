@@ -5,7 +5,7 @@
 #include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/torch/torch_symbols.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 namespace {
 
 constexpr std::int32_t kCpu = 0;
@@ -325,4 +325,4 @@ Object* new_alias(Object* base, std::int64_t dimensions, const std::int64_t* siz
   return failed == 0 ? wrapped(handle) : nullptr;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

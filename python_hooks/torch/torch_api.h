@@ -11,7 +11,7 @@
 #include "compressor/refusal/refusal.h"
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 
 constexpr std::int32_t kCudaDevice = 1;  // c10::DeviceType
 
@@ -164,4 +164,4 @@ inline bool is_hashed_generator(Object* object) noexcept {
   return object == python_generator() || object == numpy_generator();
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

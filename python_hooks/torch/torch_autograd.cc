@@ -12,7 +12,7 @@
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/torch/torch_symbols.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 namespace {
 
 // Tensors that differ in what autograd notes of them, with what Python says of each. The accumulator of `leaf` is made
@@ -414,4 +414,4 @@ bool saved_tensors_hooks_active() noexcept {
   return field<const void*>(stack, kDequeBegin) != field<const void*>(stack, kDequeEnd);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

@@ -10,7 +10,7 @@
 #include "python_hooks/torch/torch_symbols.h"
 #include "shim/lifecycle/log.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 
 TorchSymbols g_torch;
 
@@ -384,4 +384,4 @@ bool load_torch_api() noexcept {
 
 bool torch_api_settled() noexcept { return g_loaded != Loaded::kNotYet; }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

@@ -6,7 +6,7 @@
 
 #include "python_hooks/torch/torch_symbols.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 namespace {
 
 // Switches that at::Context tells by a method of its own, each a byte: the function of torch._C, and the method that it
@@ -373,4 +373,4 @@ std::size_t switches_asked_of_python() noexcept {
   return asked;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

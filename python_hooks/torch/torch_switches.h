@@ -3,7 +3,7 @@
 
 #include "python_hooks/torch/dispatch_writer.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 
 // With the GIL, and no exception set; leaves none. `by_python` (tests): the same bytes, by torch's own functions alone.
 void put_switches(DispatchWriter& writer, bool by_python = false) noexcept;
@@ -14,4 +14,4 @@ void fetch_switches() noexcept;
 // Tests: how many of them a call of Python's tells, as nothing else was found to tell the same.
 std::size_t switches_asked_of_python() noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

@@ -8,7 +8,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "shim/lifecycle/elf_lookup.h"
 
-namespace grape::python::state {
+namespace grape::python::torch {
 
 // Functions of libtorch_cpu with a stable C interface; all return 0 for success but element_size.
 #define GRAPE_TORCH_FUNCTIONS(X)                                                                                \
@@ -141,4 +141,4 @@ bool run_with_torch(const char* text, Object* torch, Object* globals) noexcept;
 // Takes the handle's tensor into a Python object, and the handle away. Null: no memory.
 Object* wrapped(void* handle) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::torch

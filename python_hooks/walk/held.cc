@@ -8,7 +8,7 @@
 #include "python_hooks/walk/type_info.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 constexpr int kDeepest = 4;
@@ -16,9 +16,9 @@ constexpr int kDeepest = 4;
 bool is_plain(Object* object, int depth) noexcept {
   Object* type = type_of(object);
   if (is_plain_type(type) || type == g_api.PyRange_Type) return true;
-  const TorchType torch = torch_type(type);
-  if (torch == TorchType::kConstant || torch == TorchType::kDevice) return true;
-  if ((type != g_api.PyTuple_Type && torch != TorchType::kSize) || depth >= kDeepest) return false;
+  const torch::TorchType torch = torch::torch_type(type);
+  if (torch == torch::TorchType::kConstant || torch == torch::TorchType::kDevice) return true;
+  if ((type != g_api.PyTuple_Type && torch != torch::TorchType::kSize) || depth >= kDeepest) return false;
   for (std::size_t i = 0; i < item_count(object); ++i) {
     if (!is_plain(tuple_data(object)[i], depth + 1)) return false;
   }
@@ -66,4 +66,4 @@ void Held::swap(Held& other) noexcept {
   std::swap(plain_, other.plain_);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

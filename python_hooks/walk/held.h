@@ -6,7 +6,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 // None, a number, str, bytes, range, dtype, device, or a tuple of such.
 bool is_constant(Object* object) noexcept;
@@ -50,4 +50,4 @@ class Held {
   bool weak_ = false, plain_ = false;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -5,7 +5,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/flat_map.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 struct Known {
@@ -33,4 +33,4 @@ std::uint64_t identity_of(Object* object) noexcept {
   return ++last;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -6,10 +6,10 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 // The number of an object that can be referred to weakly; 0: it cannot, or there is no memory. Never the same for two
 // objects, dead ones included. Keeps a weak reference, nothing more. Call under NoCollection.
 std::uint64_t identity_of(Object* object) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

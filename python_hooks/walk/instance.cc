@@ -4,7 +4,7 @@
 #include <new>
 #include <unordered_map>
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 int visit(Object* referent, void* out) {
@@ -212,4 +212,4 @@ std::string attribute_label(Object* name) {
   return "." + std::string(text, is_text(name) ? copy_text(name, text, sizeof(text)) : 0);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

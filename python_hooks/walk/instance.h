@@ -11,7 +11,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/walk/type_info.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 // How instances of a type are made.
 struct Shape {
@@ -134,4 +134,4 @@ bool each_item(Object* object, Kind kind, const Each& each) {
   }
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -2,7 +2,7 @@
 
 #include "python_hooks/walk/walker.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 namespace {
 
@@ -57,4 +57,4 @@ std::string render(const Path& path) {
   return out;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -12,7 +12,7 @@
 #include "python_hooks/walk/identity.h"
 #include "python_hooks/walk/walker.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 std::string name_of(Object* object) {
@@ -31,7 +31,7 @@ std::string name_of(Object* object) {
 
 std::uint64_t portable_name(Object* object) {
   if (type_of(object) == g_api.PyCode_Type) return digest_of_code(object).low;
-  if (torch_type(type_of(object)) == TorchType::kConstant) return portable_constant(object);
+  if (torch::torch_type(type_of(object)) == torch::TorchType::kConstant) return torch::portable_constant(object);
   const std::string name = name_of(object);
   return XXH3_64bits(name.data(), name.size());
 }
@@ -69,4 +69,4 @@ cache::Digest digest_of_code(Object* code) {
   return digest;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -8,7 +8,7 @@
 #include "compressor/cache/cache.h"
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 // For what counts by identity in a walk: a class, a function or a module by its name, code by what it does, constants
 // of torch by theirs, anything else by its class. Not as sharp as identity: two such names may be equal, where the
@@ -22,4 +22,4 @@ cache::Digest digest_of(const std::vector<std::uint8_t>& bytes);
 // Of several, whose order does not count.
 cache::Digest digest_of_all(std::vector<cache::Digest> digests);
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -7,7 +7,7 @@
 
 #include "python_hooks/interpreter/flat_map.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 class SeenTable {
  public:
@@ -64,4 +64,4 @@ class SeenTable {
   std::uint32_t round_ = 1;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

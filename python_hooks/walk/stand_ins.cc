@@ -6,7 +6,7 @@
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/type_info.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 bool is_wrapper(Object* type) noexcept { return type == g_api.PyStaticMethod_Type || type == g_api.PyClassMethod_Type; }
@@ -17,7 +17,7 @@ bool is_users_function(Object* value) noexcept { return is_function(value) && !i
 bool is_users_instance(Object* value) noexcept {
   Object* type = type_of(value);
   if (is_type(value) || !type::made_in_python(type)) return false;
-  if (module_class() != nullptr && g_api.PyType_IsSubtype(type, module_class()) != 0) return true;
+  if (torch::module_class() != nullptr && g_api.PyType_IsSubtype(type, torch::module_class()) != 0) return true;
   return !is_library_class(type);
 }
 
@@ -52,4 +52,4 @@ bool may_hold_state(Object* value) noexcept {
   return wrapped != nullptr ? may_hold_state(wrapped) : is_callable_with_state(value);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

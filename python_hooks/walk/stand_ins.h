@@ -3,7 +3,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 // A function of C's, not of a module's or a class's, but of an object: "get = TABLE.get".
 bool is_bound_builtin(Object* value) noexcept;
@@ -16,4 +16,4 @@ bool is_callable_with_state(Object* value) noexcept;
 // That, or what may hold such: a partial, a staticmethod, a classmethod.
 bool may_hold_state(Object* value) noexcept;
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -14,7 +14,7 @@
 #include "python_hooks/walk/identity.h"
 #include "python_hooks/walk/stand_ins.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 constexpr int kDeepest = 8;  // of plain values in a library's class
@@ -327,16 +327,16 @@ bool shows_memory(Object* type) noexcept {
 }
 
 Kind kind_of(Object* type, TypeInfo& info) {
-  switch (torch_type(type)) {
-    case TorchType::kTensor:
+  switch (torch::torch_type(type)) {
+    case torch::TorchType::kTensor:
       return Kind::kTensor;
-    case TorchType::kConstant:
+    case torch::TorchType::kConstant:
       return Kind::kTorchConstant;
-    case TorchType::kDevice:
+    case torch::TorchType::kDevice:
       return Kind::kTorchDevice;
-    case TorchType::kSize:
+    case torch::TorchType::kSize:
       return Kind::kTorchSize;
-    case TorchType::kOther:
+    case torch::TorchType::kOther:
       break;
   }
   if ((type::flags(type) & (1UL << 31)) != 0) return Kind::kType;  // metaclasses
@@ -367,7 +367,7 @@ void describe(Object* type, TypeInfo& info) {
   info = TypeInfo();
   if (reference != nullptr) g_api.Py_DecRef(reference);
   info.kind = kind_of(type, info);
-  info.is_module_class = module_class() != nullptr && g_api.PyType_IsSubtype(type, module_class()) != 0;
+  info.is_module_class = torch::module_class() != nullptr && g_api.PyType_IsSubtype(type, torch::module_class()) != 0;
   if (!type::is_heap(type)) {
     info.identity = reinterpret_cast<std::uint64_t>(type);
     info.type = type;
@@ -394,8 +394,8 @@ const TypeInfo* type_info(Object* type) {
   static const Object* torch = nullptr;
   static std::uint32_t origins = 0;
   // Loaded since: its types were not known as such. Or a library's classes are the user's now.
-  if (torch != module_class() || origins != origins_epoch()) {
-    torch = module_class();
+  if (torch != torch::module_class() || origins != origins_epoch()) {
+    torch = torch::module_class();
     origins = origins_epoch();
     known.clear();
   }
@@ -410,4 +410,4 @@ const TypeInfo* type_info(Object* type) {
   return info;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -8,7 +8,7 @@
 
 #include "python_hooks/interpreter/cpython.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 enum class Kind : std::uint8_t {
 #define GRAPE_KIND(name, ...) k##name,
@@ -87,4 +87,4 @@ bool is_dunder(Object* name) noexcept;
 // Null: no memory. Valid until the next call for the same type. Call under NoCollection.
 const TypeInfo* type_info(Object* type);
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

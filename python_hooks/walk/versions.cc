@@ -1,12 +1,12 @@
 #include "python_hooks/walk/versions.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 void take_versions(const std::vector<WalkedTensor>& tensors, std::vector<TensorVersion>& out) {
   for (const WalkedTensor& tensor : tensors) {
     Object* const object = tensor.view.object;
-    VersionCounter* const counter = version_counter(object);
-    out.push_back({object, counter, counter != nullptr ? counter->load() : 0, AutogradNotes(object)});
+    torch::VersionCounter* const counter = torch::version_counter(object);
+    out.push_back({object, counter, counter != nullptr ? counter->load() : 0, torch::AutogradNotes(object)});
   }
 }
 
@@ -18,11 +18,11 @@ refusal::Form<1> moved_autograd(const std::vector<TensorVersion>& before) noexce
 }
 
 void set_version(Object* tensor, std::uint32_t version) noexcept {
-  if (VersionCounter* counter = version_counter(tensor)) counter->store(version);
+  if (torch::VersionCounter* counter = torch::version_counter(tensor)) counter->store(version);
 }
 
 void move_version(Object* tensor, std::uint32_t times) noexcept {
-  if (VersionCounter* counter = version_counter(tensor)) counter->fetch_add(times);
+  if (torch::VersionCounter* counter = torch::version_counter(tensor)) counter->fetch_add(times);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -10,13 +10,13 @@
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/walk.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 struct TensorVersion {
-  Object* tensor = nullptr;           // borrowed
-  VersionCounter* counter = nullptr;  // null: it has none
+  Object* tensor = nullptr;                  // borrowed
+  torch::VersionCounter* counter = nullptr;  // null: it has none
   std::uint32_t count = 0;
-  AutogradNotes autograd;  // as it was then
+  torch::AutogradNotes autograd;  // as it was then
 };
 
 // What the first of them moved of what autograd notes of it (AutogradNotes::moved). They are alive.
@@ -36,4 +36,4 @@ struct GlobalWrite {
   std::uint32_t tensor = 0, times = 0;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -11,7 +11,7 @@
 #include "python_hooks/walk/walk_memo.h"
 #include "python_hooks/walk/walker.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 constexpr std::uint32_t kMostValues = 1'000'000;
@@ -31,10 +31,10 @@ std::size_t g_expected_count = 0;
 
 void Walk::expect(const std::vector<Object*>& tensors) noexcept {
   g_expected_count = 0;
-  TensorView view;
+  torch::TensorView view;
   for (Object* tensor : tensors) {
-    if (tensor == nullptr || !view_tensor(tensor, view)) continue;
-    const TensorPlaces places = places_of_tensor(view);
+    if (tensor == nullptr || !torch::view_tensor(tensor, view)) continue;
+    const torch::TensorPlaces places = torch::places_of_tensor(view);
     if (g_expected_count + 1 + std::size(places.at) > kMostAhead) return;
     g_expected[g_expected_count++] = tensor;
     for (const void* place : places.at) g_expected[g_expected_count++] = place;
@@ -308,7 +308,7 @@ bool Walker::content(Object* object, Kind kind, const Path& path) {
 }
 
 bool Walker::opaque(Object* object, Kind, const Path& path) {
-  if (is_hashed_generator(object)) return shallow_leaf(object);
+  if (torch::is_hashed_generator(object)) return shallow_leaf(object);
   return refuse(refusal::opaque, path, full_type_name(type_of(object)));
 }
 
@@ -380,7 +380,7 @@ bool Walker::constant(Object* constant, Kind, const Path&) {
 
 bool Walker::device(Object* device, Kind, const Path&) {
   touch(device);
-  put(device_value(device));
+  put(torch::device_value(device));
   return true;
 }
 
@@ -400,4 +400,4 @@ std::string other_object(const Walk& before, const Walk& now) {
   return std::string("an object was replaced by an equal one (") + type::name(type_of(*other)) + ")";
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -39,10 +39,10 @@
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/seen_table.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 struct WalkedTensor {
-  TensorView view;           // borrowed
+  torch::TensorView view;    // borrowed
   std::uint32_t extent = 0;  // device: number of its storage among the distinct ones of the walk, in order;
                              // CPU: kNoExtent
 };
@@ -131,8 +131,8 @@ class Walk {
  private:
   friend class Walker;
   friend class WalkMemo;
-  void note_device(const TensorView& view) noexcept {
-    if (view.device_type == kCudaDevice) devices_.add(view.device_index);
+  void note_device(const torch::TensorView& view) noexcept {
+    if (view.device_type == torch::kCudaDevice) devices_.add(view.device_index);
   }
   static Walk unkept() noexcept;  // of arguments, with memory of its own
   void note_root(Object* root, std::uint32_t values) noexcept;
@@ -168,4 +168,4 @@ class Walk {
 // Of two walks with equal bytes, which differ in their objects: what to say of it.
 std::string other_object(const Walk& before, const Walk& now);
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

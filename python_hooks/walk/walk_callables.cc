@@ -7,7 +7,7 @@
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/walker.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 // What pybind11 keeps about a function of its own; it does not change.
@@ -143,4 +143,4 @@ bool Walker::weak_reference(Object* reference, Kind, const Path& path) {
   return value(referent(reference), path);
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

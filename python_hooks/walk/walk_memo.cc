@@ -5,7 +5,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 // By what a walk tells a tensor's memory.
@@ -109,4 +109,4 @@ bool WalkMemo::give(Walk& walk) {
   return true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

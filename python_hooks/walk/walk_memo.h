@@ -10,7 +10,7 @@
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/watch.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 class WalkMemo {
  public:
@@ -70,4 +70,4 @@ class WalkMemo {
   std::uint64_t recalled_ = 0;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

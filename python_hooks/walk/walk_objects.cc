@@ -11,7 +11,7 @@
 #include "python_hooks/walk/walk_memo.h"
 #include "python_hooks/walk/walker.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 // Of torch.nn.Module: what runs in a call of it beside its own code. Most are empty, and those are not walked.
@@ -273,4 +273,4 @@ bool Walker::enum_member(Object* member, Kind, const Path& path) {
   return true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -7,7 +7,7 @@
 #include "python_hooks/walk/stand_ins.h"
 #include "python_hooks/walk/walker.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 constexpr int kDeepest = 2;
@@ -131,4 +131,4 @@ bool Walker::shallow_leaf(Object* object) {
   return true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -3,7 +3,7 @@
 #include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/walk/walker.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 constexpr std::uint64_t kMostContent = 64 << 10;  // bytes of a tensor on the CPU
@@ -14,21 +14,21 @@ constexpr std::uint64_t kAlignment = 512, kCpuAlignment = 64;
 
 bool Walker::tensor(Object* tensor, Kind, const Path& path) {
   WalkedTensor walked;
-  TensorView& view = walked.view;
-  if (!view_tensor(tensor, view)) {
-    return refuse(cloned_lazily(tensor) ? refusal::lazy_clone : refusal::not_dense, path);
+  torch::TensorView& view = walked.view;
+  if (!torch::view_tensor(tensor, view)) {
+    return refuse(torch::cloned_lazily(tensor) ? refusal::lazy_clone : refusal::not_dense, path);
   }
   touch_tensor(view);
   if (watch_ != nullptr) watch_->object(tensor);
   if (!class_reference(type_of(tensor), path)) return false;
   if (watch_ != nullptr) watch_->tensor(tensor);
-  const bool on_device = is_on_device(view);
+  const bool on_device = torch::is_on_device(view);
   const struct {
     std::int32_t type, device_type, device_index;
     std::uint32_t autograd;
     std::uint64_t keys;
     std::int64_t dimensions, offset;
-  } facts = {view.type, view.device_type, view.device_index, autograd_facts(tensor),
+  } facts = {view.type, view.device_type, view.device_index, torch::autograd_facts(tensor),
              view.keys, view.dimensions,  view.offset};
   put(facts);
   put(view.sizes, static_cast<std::size_t>(view.dimensions) * sizeof *view.sizes);
@@ -64,12 +64,12 @@ bool Walker::tensor(Object* tensor, Kind, const Path& path) {
   return attributes(tensor, instance_dict(tensor), path);
 }
 
-void Walker::touch_tensor(const TensorView& view) {
-  for (const void* place : places_of_tensor(view).at) touch(place);
+void Walker::touch_tensor(const torch::TensorView& view) {
+  for (const void* place : torch::places_of_tensor(view).at) touch(place);
 }
 
-bool Walker::tensor_content(const TensorView& view, const Path& path) {
-  const std::uint64_t bytes = span_of(view);
+bool Walker::tensor_content(const torch::TensorView& view, const Path& path) {
+  const std::uint64_t bytes = torch::span_of(view);
   const std::uint64_t begin = static_cast<std::uint64_t>(view.offset) * view.item_bytes;
   if (bytes != 0 && begin + bytes > view.storage_bytes) {
     return refuse(refusal::memory_taken, path);
@@ -85,4 +85,4 @@ bool Walker::tensor_content(const TensorView& view, const Path& path) {
   return true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

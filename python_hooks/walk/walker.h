@@ -12,7 +12,7 @@
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/watch.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 // How an object was reached, for reasons: a chain on the stack, innermost first.
 struct Path {
@@ -79,7 +79,7 @@ class Walker {
   void touch(const void* object, std::size_t offset) { touch(static_cast<const char*>(object) + offset); }
   void touch_type(const TypeInfo& info);
   void touch_dict(Object* dict);
-  void touch_tensor(const TensorView& view);
+  void touch_tensor(const torch::TensorView& view);
   template <typename T>
   void put(const T& number) {
     static_assert(!std::is_pointer_v<T>, "see put_address");
@@ -154,7 +154,7 @@ class Walker {
   bool public_names(Object* dict, const Path& path);
   bool shallow_leaf(Object* object);
   bool cache_key(Object* key, const Path& path);
-  bool tensor_content(const TensorView& view, const Path& path);
+  bool tensor_content(const torch::TensorView& view, const Path& path);
   bool optional(Object* object, const Path& path);  // null as well
 
   Walk& walk_;
@@ -194,4 +194,4 @@ bool Walker::entries(Object* dict, bool ordered, const Each& each) {
   return true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -9,13 +9,13 @@
 #include "python_hooks/walk/held.h"
 #include "python_hooks/walk/instance.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 namespace {
 
 constexpr std::size_t kAhead = 48;       // words that are asked for ahead
 constexpr std::size_t kGradNoted = 144;  // where requires_grad stands in autograd's notes of a tensor; asked for ahead
-constexpr std::size_t kMarkWords = sizeof(TensorMark) / sizeof(std::uint64_t);
-static_assert(kMarkWords * sizeof(std::uint64_t) == sizeof(TensorMark), "compared as words");
+constexpr std::size_t kMarkWords = sizeof(torch::TensorMark) / sizeof(std::uint64_t);
+static_assert(kMarkWords * sizeof(std::uint64_t) == sizeof(torch::TensorMark), "compared as words");
 
 std::uint64_t bits(const void* pointer) noexcept { return reinterpret_cast<std::uint64_t>(pointer); }
 
@@ -124,15 +124,15 @@ void Watch::identity(Object* object) {
 }
 
 void Watch::tensor(Object* tensor) {
-  TensorWords words;
-  if (words_of_tensor(tensor, words)) {
+  torch::TensorWords words;
+  if (torch::words_of_tensor(tensor, words)) {
     for (std::size_t i = 0; i < words.count; ++i) expect(words.at[i], *words.at[i]);
     check({reinterpret_cast<std::uintptr_t>(words.grad) | 1U, entries_.size()}, false);
-    entries_.push_back({What::kGrad, {}, autograd_facts(tensor), tensor, 0});
+    entries_.push_back({What::kGrad, {}, torch::autograd_facts(tensor), tensor, 0});
     return;
   }
-  TensorMark mark;
-  if (!mark_tensor(tensor, mark)) give_up();
+  torch::TensorMark mark;
+  if (!torch::mark_tensor(tensor, mark)) give_up();
   std::uint64_t mark_words[kMarkWords];
   std::memcpy(mark_words, &mark, sizeof mark);
   more({What::kTensor, {}, 0, tensor, words_.size()});
@@ -153,10 +153,10 @@ bool Watch::entry_holds(const Entry& entry) const noexcept {
     case What::kType:
       return type::version(entry.object) == entry.a;
     case What::kGrad:
-      return autograd_facts(const_cast<Object*>(entry.object)) == entry.count;
+      return torch::autograd_facts(const_cast<Object*>(entry.object)) == entry.count;
     case What::kTensor: {
-      TensorMark mark;
-      return mark_tensor(const_cast<Object*>(entry.object), mark) &&
+      torch::TensorMark mark;
+      return torch::mark_tensor(const_cast<Object*>(entry.object), mark) &&
              std::memcmp(&mark, &words_[entry.a], sizeof mark) == 0;
     }
     case What::kItems:
@@ -204,4 +204,4 @@ void Watch::clear() noexcept {
   complete_ = true;
 }
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

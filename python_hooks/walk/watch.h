@@ -16,7 +16,7 @@
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/type_info.h"
 
-namespace grape::python::state {
+namespace grape::python::walk {
 
 class Watch {
  public:
@@ -81,4 +81,4 @@ class Watch {
   const bool asks_;
 };
 
-}  // namespace grape::python::state
+}  // namespace grape::python::walk

@@ -7,7 +7,7 @@
 #include "shim/driver/real_driver.h"
 #include "shim/lifecycle/clock.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace {
 
 namespace real = driver::real;
@@ -161,4 +161,4 @@ __attribute__((constructor)) void listen() {
 }
 }  // namespace
 
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -12,7 +12,7 @@
 
 #include "compressor/refusal/refusal.h"
 
-namespace grape::replay {
+namespace grape::device {
 
 class CopyMemory {
  public:
@@ -58,4 +58,4 @@ class CopyMemory {
   std::int64_t given_ = 0;              // when that was, in seconds of the steady clock
 };
 
-}  // namespace grape::replay
+}  // namespace grape::device

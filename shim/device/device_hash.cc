@@ -6,7 +6,7 @@
 #include "shim/device/own_kernels.h"
 #include "shim/driver/real_driver.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace {
 
 namespace real = driver::real;
@@ -106,4 +106,4 @@ CUresult DeviceHash::hash_and_copy(CUstream stream, const std::vector<Range>& ra
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-}  // namespace grape::replay
+}  // namespace grape::device

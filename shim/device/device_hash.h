@@ -10,7 +10,7 @@
 
 #include "compressor/refusal/refusal.h"
 
-namespace grape::replay {
+namespace grape::device {
 
 class DeviceHash {
  public:
@@ -30,4 +30,4 @@ class DeviceHash {
                          std::vector<std::uint64_t>& out) noexcept;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::device

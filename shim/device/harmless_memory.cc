@@ -7,7 +7,7 @@
 #include "shim/device/own_kernels.h"
 #include "shim/driver/real_driver.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace {
 
 namespace real = driver::real;
@@ -68,4 +68,4 @@ std::uint64_t harmless_memory(int device) noexcept {
   }
 }
 
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -7,7 +7,7 @@
 #include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace {
 
 namespace real = driver::real;
@@ -111,4 +111,4 @@ namespace {
 __attribute__((constructor)) void listen() { driver::add_context_listener(forget_own_kernels); }
 }  // namespace
 
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -10,7 +10,7 @@
 
 #include "compressor/refusal/refusal.h"
 
-namespace grape::replay {
+namespace grape::device {
 
 extern const char kOwnKernels[];  // PTX, null-terminated
 
@@ -68,4 +68,4 @@ class RelaxedCapture {
   bool changed_ = false;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -3,7 +3,7 @@
 // thread, and adds to the sum in memory once. Plain PTX of sm_50, which every driver translates for its device.
 #include "shim/device/own_kernels.h"
 
-namespace grape::replay {
+namespace grape::device {
 
 #define GRAPE_STRIDE                   \
   "  mov.u32 %r20, %ctaid.x;\n"        \
@@ -324,4 +324,4 @@ DONE:
 )";
 // clang-format on
 
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -3,7 +3,7 @@
 #include "shim/driver/current_context.h"
 #include "shim/driver/real_driver.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace real = driver::real;
 namespace {
 
@@ -54,4 +54,4 @@ void ContextScope::leave() noexcept {
   real::call_cuCtxSetCurrent(before_);
 }
 
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace grape::replay {
+namespace grape::device {
 
 // Is a context current, if need be the primary one of `device` from now on? One that is current stays. Any thread.
 bool have_context(std::int32_t device) noexcept;
@@ -41,4 +41,4 @@ class ContextScope {
   bool pushed_ = false;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -9,7 +9,7 @@
 
 #include "shim/lifecycle/config.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 
 struct DeviceBytes {
   std::atomic<std::uint64_t> replays{0}, program{0};
@@ -29,4 +29,4 @@ inline std::uint64_t budget_beside(const std::atomic<std::uint64_t>& others) noe
   return std::max(budget / 2, budget - std::min(budget, others.load(std::memory_order_relaxed)));
 }
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

@@ -7,7 +7,7 @@
 #include "shim/graphs/device_budget.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 // So many programs of one shape may alternate without a node being set for it.
@@ -162,4 +162,4 @@ GraphExec* ExecPool::take(const store::KeptProgram& program, program::Segment se
   }
 }
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

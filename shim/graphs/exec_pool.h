@@ -13,7 +13,7 @@
 #include "compressor/store/kept_program.h"
 #include "shim/graphs/graph_exec.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 
 class ExecPool {
  public:
@@ -74,4 +74,4 @@ class ExecPool {
   std::uint64_t clock_ = 0, built_ = 0, adopted_ = 0;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

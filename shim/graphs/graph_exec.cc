@@ -16,7 +16,7 @@
 #include "shim/graphs/upload_ahead.h"
 #include "shim/graphs/value_node.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 namespace real = driver::real;
@@ -98,7 +98,8 @@ struct GraphExec::State {
 
 void GraphExec::State::destroy() noexcept {
   if (exec == nullptr && graph == nullptr) return;
-  const ContextScope scope(context);  // where it cannot be entered the driver says what it says of these handles
+  const device::ContextScope scope(
+      context);  // where it cannot be entered the driver says what it says of these handles
   if (exec != nullptr) real::call_cuGraphExecDestroy(exec);
   if (graph != nullptr) real::call_cuGraphDestroy(graph);
   exec = nullptr;
@@ -109,8 +110,8 @@ bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode hand
   const auto apply = [&](CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {
     const CUresult result = real::call_cuGraphKernelNodeSetAttribute(handle, id, &value);
     if (result != CUDA_SUCCESS) {
-      error = refusal::make(refusal::driver_error_of_attribute, "cuGraphKernelNodeSetAttribute", name_of_error(result),
-                            std::to_string(id));
+      error = refusal::make(refusal::driver_error_of_attribute, "cuGraphKernelNodeSetAttribute",
+                            device::name_of_error(result), std::to_string(id));
     }
     return result == CUDA_SUCCESS;
   };
@@ -149,7 +150,7 @@ bool GraphExec::State::add_node(std::uint32_t index, const NodeShapes& shapes, r
   const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(node.shape, *program, recorded, words.data());
   const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
   if (result != CUDA_SUCCESS) {
-    error = driver_error("cuGraphAddKernelNode", result);
+    error = device::driver_error("cuGraphAddKernelNode", result);
     return false;
   }
   return set_attributes(recorded, node.handle, error);
@@ -225,11 +226,11 @@ bool GraphExec::State::build(const program::Bindings& bindings, refusal::Refusal
   }
   words.resize(program->words.size());
   program::bind(*program, *plan, bindings, words.data());
-  const RelaxedCapture relaxed;
+  const device::RelaxedCapture relaxed;
   CUresult result = create(&graph, 0);
   if (result != CUDA_SUCCESS) {
     graph = nullptr;
-    error = driver_error("cuGraphCreate", result);
+    error = device::driver_error("cuGraphCreate", result);
     return false;
   }
   if (!add_nodes(error)) return false;
@@ -237,7 +238,7 @@ bool GraphExec::State::build(const program::Bindings& bindings, refusal::Refusal
   result = instantiate(&exec, graph, 0);
   if (result != CUDA_SUCCESS) {
     exec = nullptr;
-    error = driver_error("cuGraphInstantiate", result);
+    error = device::driver_error("cuGraphInstantiate", result);
     return false;
   }
   find_moving();
@@ -414,4 +415,4 @@ void GraphExec::abandon() noexcept {
   state_->ahead.abandon();
 }
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

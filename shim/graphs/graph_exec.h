@@ -14,7 +14,7 @@
 #include "compressor/refusal/refusal.h"
 #include "shim/graphs/host_buffer.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 
 class GraphExec {
  public:
@@ -62,4 +62,4 @@ class GraphExec {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

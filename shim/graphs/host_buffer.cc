@@ -10,7 +10,7 @@
 #include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 constexpr std::size_t kPlaces = 64;  // got from the system at a time, and kept for good
@@ -105,4 +105,4 @@ __attribute__((constructor)) void listen() {
 }
 }  // namespace
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace grape::replay {
+namespace grape::graphs {
 
 class HostBuffer {
  public:
@@ -40,4 +40,4 @@ class HostBuffer {
 // A context is gone, and with it the memory that it had mapped.
 void note_context_gone() noexcept;
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

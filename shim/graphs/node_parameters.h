@@ -10,7 +10,7 @@
 
 #include "compressor/program/program.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 
 // All but the parameters. `kernel_handle`: the function's handle is a CUkernel's. `context`: may be null for others.
 inline CUDA_KERNEL_NODE_PARAMS_v2 kernel_shape(const program::Program& program, const program::RecordedNode& node,
@@ -70,4 +70,4 @@ class NodeParameters {
   std::size_t size_ = 0;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

@@ -6,7 +6,7 @@
 #include "shim/driver/real_driver.h"
 #include "shim/graphs/node_parameters.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 namespace real = driver::real;
@@ -27,19 +27,19 @@ bool is_kernel_handle(std::uint64_t handle) noexcept {
          real::call_cuKernelGetName(&name, reinterpret_cast<CUkernel>(handle)) == CUDA_SUCCESS;
 }
 
-bool shape_own(const Program& program, const RecordedNode& node, const OwnKernels& own,
+bool shape_own(const Program& program, const RecordedNode& node, const device::OwnKernels& own,
                CUDA_KERNEL_NODE_PARAMS& shape) {
   const std::uint64_t* w = program.words.data() + node.words_at;
-  shape.blockDimX = kOwnKernelBlock;
+  shape.blockDimX = device::kOwnKernelBlock;
   if (node.kind == NodeKind::kCopy || node.kind == NodeKind::kHostCopy) {
     if (node.word_count != kCopyWords) return false;
     shape.func = own.copy;
-    shape.gridDimX = own_kernel_blocks(w[2], kCopyBytesPerThread);
+    shape.gridDimX = device::own_kernel_blocks(w[2], kCopyBytesPerThread);
     return true;
   }
   if (node.word_count != kFillWords) return false;
   shape.func = own.fill;
-  shape.gridDimX = own_kernel_blocks(w[2] * w[3], kCopyBytesPerThread);
+  shape.gridDimX = device::own_kernel_blocks(w[2] * w[3], kCopyBytesPerThread);
   shape.gridDimY = static_cast<unsigned>(std::clamp<std::uint64_t>(w[4], 1, kMostGridY));
   return true;
 }
@@ -55,7 +55,7 @@ bool NodeShapes::look_up(const Program& program, program::Segment segment, refus
   const bool all_kernels = std::all_of(first, first + segment.count,
                                        [](const RecordedNode& node) { return node.kind == NodeKind::kKernel; });
   if (!all_kernels) {
-    own_ = own_kernels(error);
+    own_ = device::own_kernels(error);
     if (own_ == nullptr) return false;
   }
   kernel_handles_.clear();
@@ -86,4 +86,4 @@ std::string name_of_node(const Program& program, std::uint32_t index) {
   return " at node " + std::to_string(index) + " (" + name + ")";
 }
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

@@ -11,7 +11,7 @@
 #include "compressor/refusal/refusal.h"
 #include "shim/device/own_kernels.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 
 class NodeShapes {
  public:
@@ -24,11 +24,11 @@ class NodeShapes {
 
  private:
   CUcontext context_ = nullptr;
-  OwnKernels* own_ = nullptr;
+  device::OwnKernels* own_ = nullptr;
   std::vector<bool> kernel_handles_;  // per function of the program: a CUkernel, not a CUfunction
 };
 
 // " at node 7 (the kernel's name)"
 std::string name_of_node(const program::Program& program, std::uint32_t index);
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

@@ -2,7 +2,7 @@
 
 #include "shim/driver/real_driver.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 
 namespace real = driver::real;
 
@@ -32,4 +32,4 @@ CUresult StreamOrder::end(CUstream stream, const std::vector<CUstream>& others) 
   return real::get_cuStreamSynchronize()(stream);
 }
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

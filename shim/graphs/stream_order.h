@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace grape::replay {
+namespace grape::graphs {
 
 class StreamOrder {
  public:
@@ -26,4 +26,4 @@ class StreamOrder {
   CUevent event_ = nullptr;  // made when first needed
 };
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

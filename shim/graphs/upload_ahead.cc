@@ -9,7 +9,7 @@
 #include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 namespace real = driver::real;
@@ -51,7 +51,7 @@ UploadAhead::~UploadAhead() {
 void UploadAhead::begin(CUgraphExec exec) noexcept {
   if (real::get_cuStreamWaitEvent() == nullptr) return;
   try {
-    const RelaxedCapture relaxed;
+    const device::RelaxedCapture relaxed;
     CUstream stream = upload_stream();
     if (stream == nullptr) return;
     if (event_ == nullptr && real::call_cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
@@ -68,7 +68,7 @@ void UploadAhead::begin(CUgraphExec exec) noexcept {
 void UploadAhead::order(CUstream stream) noexcept {
   if (!pending_) return;
   pending_ = false;
-  const RelaxedCapture relaxed;  // asking is what another thread's capture may forbid
+  const device::RelaxedCapture relaxed;  // asking is what another thread's capture may forbid
   if (real::call_cuEventQuery(event_) == CUDA_SUCCESS) return;
   if (real::call_cuStreamWaitEvent(stream, event_, 0) == CUDA_SUCCESS) return;
   // Whatever the error is, the launch meets it as well.
@@ -86,4 +86,4 @@ namespace {
 __attribute__((constructor)) void listen() { driver::add_context_listener(forget_upload_stream); }
 }  // namespace
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

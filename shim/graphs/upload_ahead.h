@@ -5,7 +5,7 @@
 
 #include <cuda.h>
 
-namespace grape::replay {
+namespace grape::graphs {
 
 class UploadAhead {
  public:
@@ -30,4 +30,4 @@ class UploadAhead {
 // The context is gone, and its stream with it.
 void forget_upload_stream(CUcontext context) noexcept;
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

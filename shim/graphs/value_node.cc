@@ -6,7 +6,7 @@
 #include "shim/device/own_kernels.h"
 #include "shim/driver/real_driver.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 namespace real = driver::real;
@@ -46,7 +46,7 @@ CUDA_KERNEL_NODE_PARAMS ValueNode::parameters() noexcept {
   CUDA_KERNEL_NODE_PARAMS params{};
   params.func = function_;
   params.gridDimX = params.gridDimY = params.gridDimZ = params.blockDimY = params.blockDimZ = 1;
-  params.blockDimX = kOwnKernelBlock;  // which do with any number of bytes
+  params.blockDimX = device::kOwnKernelBlock;  // which do with any number of bytes
   params.kernelParams = pointers_;
   return params;
 }
@@ -54,7 +54,7 @@ CUDA_KERNEL_NODE_PARAMS ValueNode::parameters() noexcept {
 bool ValueNode::add(CUgraph graph, const std::vector<CUgraphNode>& behind, const Program& program,
                     const Segment& segment, const program::ArenaPlan& plan, const program::Bindings& bindings) {
   refusal::Refusal ignored;
-  const OwnKernels* own = own_kernels(ignored);
+  const device::OwnKernels* own = device::own_kernels(ignored);
   if (own == nullptr) return false;
   const auto landing = std::make_shared<HostBuffer>(own->context);
   if (landing->data() == nullptr) return false;
@@ -85,4 +85,4 @@ CUresult ValueNode::bind(CUgraphExec exec, const Program& program, const Segment
   return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, handle_, &params);
 }
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

@@ -13,7 +13,7 @@
 #include "compressor/program/program.h"
 #include "shim/graphs/host_buffer.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 
 class ValueNode {
  public:
@@ -43,4 +43,4 @@ class ValueNode {
   void* pointers_[3] = {};
 };
 
-}  // namespace grape::replay
+}  // namespace grape::graphs

@@ -52,7 +52,7 @@ __attribute__((always_inline)) inline void record_block(record::ThreadLog& log, 
   std::uint32_t frame = 0;
   if (taken) {
     // As a launch's: most often the same operator launches next, and finds what was read here.
-    frame = python::attached_stack(log);
+    frame = python::scopes::attached_stack(log);
   }
   // No time is kept for blocks: they stand at the thread's last.
   std::uint64_t* out =
@@ -70,7 +70,7 @@ __attribute__((noinline)) void track_block(void* address, std::int64_t bytes, De
   const std::uint64_t serial = track_framework_block(reinterpret_cast<std::uint64_t>(address), bytes);
   if (record::ThreadLog* log = record::thread_log()) {
     record_block(*log, address, bytes, device);
-    if (serial != 0) replay::note_block_serial(serial);
+    if (serial != 0) observation::note_block_serial(serial);
   }
   errno = saved_errno;
 }
@@ -83,7 +83,7 @@ void check_allocator() noexcept {
   g_checked.store(true, std::memory_order_relaxed);
   if (lifecycle::symbol_in(kLibrary, kReport) == nullptr) {
     notice("this PyTorch does not report its allocator's blocks: the trace will have none");
-    replay::LiveBlocks::instance().set_incomplete();
+    memory::LiveBlocks::instance().set_incomplete();
   }
 }
 
@@ -96,7 +96,7 @@ void report_memory_usage(void* address, std::int64_t bytes, std::size_t allocate
                          Device device) {
   if (device.type == kCuda && bytes != 0 && lifecycle::active()) {
     if (record::nobody_records()) {
-      replay::note_framework_block(reinterpret_cast<std::uint64_t>(address), bytes);
+      memory::note_framework_block(reinterpret_cast<std::uint64_t>(address), bytes);
     } else if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0)) {
       track_block(address, bytes, device);
     } else if (record::ThreadLog* log = record::thread_log()) {

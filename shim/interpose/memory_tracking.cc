@@ -17,8 +17,8 @@ GRAPE_HOT std::atomic<bool> g_tracks_memory{false};
 
 namespace {
 
-using replay::BlockSource;
-using replay::LiveBlocks;
+using memory::BlockSource;
+using memory::LiveBlocks;
 
 constexpr std::uint64_t kDevices = 64;
 std::atomic<std::uint64_t> g_primary[kDevices];  // context by device
@@ -110,7 +110,7 @@ Forgotten before_memory_call(MemoryEffect effect, const std::uint64_t* words) no
     LiveBlocks::instance().remove(BlockSource::kEvent, words[0]);
   } else if (effect == MemoryEffect::kDestroyStream) {
     LiveBlocks::instance().remove(BlockSource::kStream, words[0]);
-    replay::stream_goes();
+    observation::stream_goes();
   }
   return forgotten;
 }

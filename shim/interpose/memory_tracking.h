@@ -1,4 +1,4 @@
-// Tells replay::LiveBlocks what driver calls do to memory, events and streams. Mode replay only.
+// Tells memory::LiveBlocks what driver calls do to memory, events and streams. Mode replay only.
 #pragma once
 
 #include <atomic>

@@ -80,7 +80,7 @@ void record_call(record::ThreadLog& log, const CallKind& kind, CUresult result, 
   if (has_position(kind.api_class) || collected) {
     position = current_position(log);
   } else {
-    python::on_driver_call();
+    python::install::on_driver_call();
   }
   record::PackedParameters parameters[kMostEntries];
   std::uint32_t blob_words = 0, flags = captured ? trace::kFlagCaptured : 0;

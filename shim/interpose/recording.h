@@ -44,9 +44,9 @@ constexpr bool has_position(trace::ApiClass api_class) noexcept {
 extern bool g_native_stacks;  // GRAPE_STACKS=native
 std::uint32_t native_frame(record::ThreadLog& log) noexcept;
 inline Position current_position(record::ThreadLog& log) noexcept {
-  python::on_driver_call();
+  python::install::on_driver_call();
   Position position;
-  position.frame = python::attached_stack(log);
+  position.frame = python::scopes::attached_stack(log);
   if (__builtin_expect(g_native_stacks, 0)) position.native_frame = native_frame(log);
   return position;
 }

@@ -164,13 +164,13 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     bool outermost = false;
     {
-      const replay::Work work;
+      const observation::Work work;
       if (work.refused()) return result;
       outermost = work.outermost();
       result = call_behind_door(real, arguments...);
     }
-    if (result == CUDA_SUCCESS && outermost) python::replay::note_launch();
-    python::on_driver_call();
+    if (result == CUDA_SUCCESS && outermost) python::discovery::note_launch();
+    python::install::on_driver_call();
     return result;
   }
 
@@ -236,7 +236,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
     if constexpr (Row::kClass == trace::ApiClass::kStreamSync || Row::kFacts.host_data == driver::HostData::kMayBring ||
                   Row::kAction == Action::kInstantiate) {
       const int saved_errno = errno;
-      if constexpr (Row::kClass == trace::ApiClass::kStreamSync) replay::note_stream_sync();
+      if constexpr (Row::kClass == trace::ApiClass::kStreamSync) observation::note_stream_sync();
       if constexpr (Row::kFacts.host_data == driver::HostData::kMayBring) note_host_data(arguments...);
       if constexpr (Row::kAction == Action::kInstantiate) record_instantiated(log, arguments...);
       errno = saved_errno;
@@ -247,19 +247,19 @@ struct Wrapper<Row, CUresult (*)(A...)> {
 
   template <class Destination, class Source, class Size, class... Rest>
   static void note_host_data(Destination, Source source, Size bytes, Rest...) noexcept {
-    replay::note_host_copy(value_word(source), bytes);
+    observation::note_host_copy(value_word(source), bytes);
   }
 
   // In mode replay, and outside of ranges, Python's hooks are installed all the same.
   static void tell_python() noexcept {
-    if (g_tracks_memory.load(std::memory_order_relaxed) || record::paused()) python::on_driver_call();
+    if (g_tracks_memory.load(std::memory_order_relaxed) || record::paused()) python::install::on_driver_call();
   }
 
   // The real call, as work where mode replay has to know of it.
   __attribute__((noinline)) static CUresult call_door(Real real, A... arguments) {
     if constexpr (uses_memory(Row::kClass)) {
       if (g_tracks_memory.load(std::memory_order_relaxed)) {
-        const replay::Work work;
+        const observation::Work work;
         return work.refused() ? CUDA_ERROR_INVALID_VALUE : call_behind_door(real, arguments...);
       }
     }
@@ -336,7 +336,7 @@ struct Wrapper<Row, CUresult (*)(A...)> {
   // For the report of mode replay. What Grape launches itself comes by no wrapper.
   static void count_launch(CUresult result) noexcept {
     if (__builtin_expect(g_tracks_memory.load(std::memory_order_relaxed), 0) && result == CUDA_SUCCESS) {
-      python::replay::note_launch();
+      python::discovery::note_launch();
     }
   }
 

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace grape::replay {
+namespace grape::memory {
 
 struct BlockNote {
   std::uint64_t address;
@@ -65,4 +65,4 @@ inline void note_framework_block(std::uint64_t address, std::int64_t bytes) noex
   if (__builtin_expect(!g_framework_notes.append(address, bytes), 0)) note_framework_block_aside({address, bytes});
 }
 
-}  // namespace grape::replay
+}  // namespace grape::memory

@@ -5,7 +5,7 @@
 #include "compressor/program/program.h"
 #include "shim/memory/live_blocks.h"
 
-namespace grape::replay {
+namespace grape::memory {
 
 class BlockReferences {
  public:
@@ -30,4 +30,4 @@ class BlockReferences {
   const program::Program* program_ = nullptr;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::memory

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-namespace grape::replay {
+namespace grape::memory {
 
 struct Block {
   std::uint64_t address = 0;  // 0: a free place
@@ -92,4 +92,4 @@ class BlockTable {
   std::size_t used_ = 0;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::memory

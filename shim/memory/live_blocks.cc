@@ -10,7 +10,7 @@
 #include "shim/memory/block_journal.h"
 #include "shim/memory/block_table.h"
 
-namespace grape::replay {
+namespace grape::memory {
 namespace {
 
 // Never destroyed: wrappers may run until the very end of the process.
@@ -444,4 +444,4 @@ bool LiveBlocks::has_framework() const noexcept {
   return g_has_framework.load(std::memory_order_relaxed);
 }
 
-}  // namespace grape::replay
+}  // namespace grape::memory

@@ -8,7 +8,7 @@
 
 #include "compressor/program/program.h"
 
-namespace grape::replay {
+namespace grape::memory {
 
 // Blocks of the framework's allocator lie inside segments of the driver's: both are kept, the inner one is found first.
 // kHost: memory that the device reaches and the host may change at any time (pinned, registered, managed).
@@ -64,4 +64,4 @@ class LiveBlocks {
   bool has_framework() const noexcept;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::memory

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace grape::replay {
+namespace grape::observation {
 namespace {
 
 __thread CallScope* t_call __attribute__((tls_model("initial-exec")));
@@ -51,4 +51,4 @@ void CallScope::unfollow(Follower& follower) noexcept {
   count_ = static_cast<int>(std::remove(followers_, followers_ + count_, &follower) - followers_);
 }
 
-}  // namespace grape::replay
+}  // namespace grape::observation

@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-namespace grape::replay {
+namespace grape::observation {
 
 class CallScope {
  public:
@@ -52,4 +52,4 @@ class CallScope {
   int attached_ = 0;  // threads
 };
 
-}  // namespace grape::replay
+}  // namespace grape::observation

@@ -21,7 +21,7 @@
 #include "shim/lifecycle/log.h"
 #include "shim/memory/live_blocks.h"
 
-namespace grape::replay {
+namespace grape::observation {
 namespace real = driver::real;
 namespace {
 
@@ -136,7 +136,7 @@ bool streams_idle() noexcept {
   const auto idle = [query](CUstream stream) { return query(stream) != CUDA_ERROR_NOT_READY; };
   const std::lock_guard<std::mutex> lock(process().asking);
   std::vector<std::uint64_t> streams;
-  if (!LiveBlocks::instance().snapshot_streams(streams)) return false;
+  if (!memory::LiveBlocks::instance().snapshot_streams(streams)) return false;
   return idle(CU_STREAM_LEGACY) && idle(CU_STREAM_PER_THREAD) &&
          std::all_of(streams.begin(), streams.end(),
                      [&](std::uint64_t stream) { return idle(reinterpret_cast<CUstream>(stream)); });
@@ -249,4 +249,4 @@ bool DeviceExclusion::reached(double seconds) const noexcept {
   return held_ && holds_within(seconds, alone);
 }
 
-}  // namespace grape::replay
+}  // namespace grape::observation

@@ -8,7 +8,7 @@
 #include "shim/observation/call_scope.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::replay {
+namespace grape::observation {
 
 // Has no stream work? All that the process made are asked, of all contexts, and of the default streams those of the
 // current context and thread (nobody can ask for another thread's). Asks each once, never waits. False as well: a
@@ -119,4 +119,4 @@ class DeviceExclusion {
   bool held_ = false;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::observation

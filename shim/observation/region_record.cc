@@ -6,7 +6,7 @@
 #include "shim/observation/region_screen.h"
 #include "shim/record/graph.h"
 
-namespace grape::replay {
+namespace grape::observation {
 namespace {
 
 using program::NodeKind;
@@ -274,4 +274,4 @@ RegionSink::Result make_region_record(RegionEvents& events) {
   return converted;
 }
 
-}  // namespace grape::replay
+}  // namespace grape::observation

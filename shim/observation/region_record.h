@@ -8,7 +8,7 @@
 #include "shim/observation/region_sink.h"
 #include "shim/record/api_table.h"
 
-namespace grape::replay {
+namespace grape::observation {
 
 // The kind of a serial's note in a sink: one word, the serial of the block whose event stands before it.
 constexpr trace::EventKind kSerialNote = trace::EventKind::kNone;
@@ -35,4 +35,4 @@ const record::ApiTable& driver_calls();
 // `events.before` is used up. May throw std::bad_alloc.
 RegionSink::Result make_region_record(RegionEvents& events);
 
-}  // namespace grape::replay
+}  // namespace grape::observation

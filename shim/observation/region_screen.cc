@@ -7,7 +7,7 @@
 #include "shim/driver/real_driver.h"
 #include "shim/memory/live_blocks.h"
 
-namespace grape::replay {
+namespace grape::observation {
 namespace {
 
 using driver::InCall;
@@ -308,7 +308,7 @@ void RegionScreen::add_event_call(const ApiLayout& layout, const CallView& call,
 // What the event had recorded before the call is what the whole replay waits for: later than any stream did.
 void RegionScreen::wait_from_before(std::uint64_t event, const CallView& call, const std::string& name) {
   program::LiveBlock known;
-  if (!LiveBlocks::instance().find(BlockSource::kEvent, event, known)) {
+  if (!memory::LiveBlocks::instance().find(memory::BlockSource::kEvent, event, known)) {
     return refuse(refusal::unknown_event, call.frame(), name);
   }
   // The handle is another event's by now.
@@ -323,7 +323,7 @@ void RegionScreen::find_trailing_events() {
     const std::uint64_t event = recorded.first;
     const std::uint32_t frame = recorded.second;
     program::LiveBlock known;
-    if (!LiveBlocks::instance().find(BlockSource::kEvent, event, known)) {
+    if (!memory::LiveBlocks::instance().find(memory::BlockSource::kEvent, event, known)) {
       return refuse(refusal::leaves_event, frame);
     }
     if ((known.bytes & CU_EVENT_DISABLE_TIMING) == 0) {
@@ -377,8 +377,9 @@ void RegionScreen::find_streams() {
     if (context != events_.context) return refuse(refusal::other_device, 0);
     modes_.set(handle, non_blocking);
     program::LiveBlock made;
-    stream_serials_[handle] = LiveBlocks::instance().find(BlockSource::kStream, handle, made) ? made.serial : 0;
+    stream_serials_[handle] =
+        memory::LiveBlocks::instance().find(memory::BlockSource::kStream, handle, made) ? made.serial : 0;
   }
 }
 
-}  // namespace grape::replay
+}  // namespace grape::observation

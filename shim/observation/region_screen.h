@@ -12,7 +12,7 @@
 #include "shim/observation/region_record.h"
 #include "shim/record/graph.h"
 
-namespace grape::replay {
+namespace grape::observation {
 
 class RegionScreen {
  public:
@@ -102,4 +102,4 @@ class RegionScreen {
   record::StreamModes modes_;
 };
 
-}  // namespace grape::replay
+}  // namespace grape::observation

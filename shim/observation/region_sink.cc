@@ -12,7 +12,7 @@
 #include "shim/observation/region_record.h"
 #include "shim/record/function_cache.h"
 
-namespace grape::replay {
+namespace grape::observation {
 namespace {
 
 constexpr std::size_t kFirstRoom = std::size_t{256} << 10;
@@ -74,7 +74,7 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
     detached();
     return false;
   }
-  const LiveBlocks& blocks = LiveBlocks::instance();
+  const memory::LiveBlocks& blocks = memory::LiveBlocks::instance();
   complete_ = blocks.snapshot(events_.before) && blocks.snapshot_host(events_.host) && blocks.has_framework();
   events_.serial = blocks.last_serial();
   driver::count_unhandled(unhandled_);
@@ -185,14 +185,14 @@ RegionSink::Result RegionSink::end() noexcept {
       result.refusal = refusal::make(refusal::not_recorded);
     } else if (sink_.lost) {
       result.refusal = refusal::make(refusal::too_much_to_record);
-    } else if (!complete_ || !LiveBlocks::instance().complete()) {
+    } else if (!complete_ || !memory::LiveBlocks::instance().complete()) {
       result.refusal = refusal::make(refusal::unreported_memory);
     } else if (const char* name = driver::unhandled_since(unhandled_)) {
       result.refusal = refusal::make(refusal::unknown_function, name);  // it may have been another thread
     } else {
       events_.data = sink_.data;
       events_.bytes = sink_.used;
-      if (!LiveBlocks::instance().snapshot_segments(events_.segments)) throw std::bad_alloc();
+      if (!memory::LiveBlocks::instance().snapshot_segments(events_.segments)) throw std::bad_alloc();
       events_.ended_context = reinterpret_cast<std::uint64_t>(driver::current_context());
       result = make_region_record(events_);
     }
@@ -262,4 +262,4 @@ void note_block_serial(std::uint64_t serial) noexcept {
   if (sink->follows_own_event()) sink->sink_.append(header_of(kSerialNote), &serial, sizeof serial);
 }
 
-}  // namespace grape::replay
+}  // namespace grape::observation

@@ -12,7 +12,7 @@
 #include "shim/observation/call_scope.h"
 #include "shim/record/thread_log.h"
 
-namespace grape::replay {
+namespace grape::observation {
 
 // What was collected of a call.
 struct RegionEvents {
@@ -100,4 +100,4 @@ void note_host_copy(std::uint64_t source, std::uint64_t bytes) noexcept;
 // The serial of the block whose event this thread has just recorded, if its events are collected.
 void note_block_serial(std::uint64_t serial) noexcept;
 
-}  // namespace grape::replay
+}  // namespace grape::observation

@@ -13,7 +13,7 @@ namespace grape::replay {
 namespace real = driver::real;
 namespace {
 
-static_assert(kMostValueBytes <= HostBuffer::kBytes, "a value finds room");
+static_assert(observation::kMostValueBytes <= graphs::HostBuffer::kBytes, "a value finds room");
 
 // Is all that the stream has done, or as good as? An error is not looked at here: whatever follows meets it as well.
 bool done_within(double patience, CUstream stream) noexcept {
@@ -61,7 +61,7 @@ bool ProgramRun::lay_out(const program::Program& program, refusal::Refusal& erro
       part.bytes = program.words[read.words_at + 1];
       const auto value = program.words.begin() + read.words_at + 2;
       part.value.assign(value, value + (read.word_count - 2));
-      if (part.bytes > kMostValueBytes) {
+      if (part.bytes > observation::kMostValueBytes) {
         error = refusal::make(refusal::reads_too_much);
         return false;
       }
@@ -83,8 +83,8 @@ bool ProgramRun::bind(Part& part, refusal::Refusal& error) {
   return true;
 }
 
-bool ProgramRun::prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
-                    const program::Bindings& bindings, refusal::Refusal& error) {
+bool ProgramRun::prepare(graphs::ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
+                         const program::Bindings& bindings, refusal::Refusal& error) {
   pool_ = &pool;
   program_ = &program;
   plan_ = &plan;
@@ -98,8 +98,8 @@ bool ProgramRun::prepare(ExecPool& pool, const store::KeptProgram& program, cons
   return parts_.empty() || bind(parts_.front(), error);
 }
 
-void ProgramRun::prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
-                        const program::Bindings& bindings) {
+void ProgramRun::prepare_all(graphs::ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
+                             const program::Bindings& bindings) {
   refusal::Refusal error;
   bool good = prepare(pool, program, plan, bindings, error);
   for (std::size_t i = 0; good && i < parts_.size(); ++i) {
@@ -117,7 +117,7 @@ bool ProgramRun::wait_for_streams(Pause* pause) {
   return true;
 }
 
-bool ProgramRun::copy(const Part& part, const HostBuffer& landing, CUstream stream) noexcept {
+bool ProgramRun::copy(const Part& part, const graphs::HostBuffer& landing, CUstream stream) noexcept {
   return real::call_cuMemcpyDtoHAsync_v2(landing.data(), part.source, part.bytes, stream) == CUDA_SUCCESS;
 }
 
@@ -126,9 +126,9 @@ bool ProgramRun::copy(const Part& part, const HostBuffer& landing, CUstream stre
 ProgramRun::Result ProgramRun::read(std::size_t index, CUstream stream, Pause* pause, refusal::Refusal& error) {
   const Part& part = parts_[index];
   auto* wait = real::get_cuStreamSynchronize();
-  std::shared_ptr<HostBuffer> landing = part.exec != nullptr ? part.exec->value() : nullptr;
+  std::shared_ptr<graphs::HostBuffer> landing = part.exec != nullptr ? part.exec->value() : nullptr;
   const bool copied = landing != nullptr;  // by the graph
-  if (!copied) landing = std::make_shared<HostBuffer>();
+  if (!copied) landing = std::make_shared<graphs::HostBuffer>();
   if (landing->data() == nullptr || wait == nullptr) return Result::kFailed;
   const bool copy_waits = !copied && landing->waits();
   if (!copied && !copy_waits && !copy(part, *landing, stream)) return Result::kFailed;
@@ -147,7 +147,7 @@ ProgramRun::Result ProgramRun::read(std::size_t index, CUstream stream, Pause* p
 
 bool ProgramRun::wait_for_events(CUstream stream) const noexcept {
   for (const program::LiveHandle& event : program_->head().waited_events) {
-    if (!LiveBlocks::instance().alive(event.handle, event.serial) ||
+    if (!memory::LiveBlocks::instance().alive(event.handle, event.serial) ||
         real::call_cuStreamWaitEvent(stream, reinterpret_cast<CUevent>(event.handle), 0) != CUDA_SUCCESS) {
       return false;
     }
@@ -160,7 +160,7 @@ bool ProgramRun::wait_for_events(CUstream stream) const noexcept {
 bool ProgramRun::record_events(CUstream stream) const noexcept {
   bool good = true;
   for (const program::LiveHandle& event : program_->head().recorded_events) {
-    if (!LiveBlocks::instance().alive(event.handle, event.serial)) continue;
+    if (!memory::LiveBlocks::instance().alive(event.handle, event.serial)) continue;
     good = real::call_cuEventRecord(reinterpret_cast<CUevent>(event.handle), stream) == CUDA_SUCCESS && good;
   }
   return good || real::call_cuStreamSynchronize(stream) == CUDA_SUCCESS;

@@ -35,11 +35,11 @@ class ProgramRun {
  public:
   // Takes the exec of the first part, bound. False: one line in `error`. Valid until the pool is asked for another
   // program; program and plan must live until run() is done. Always for one and the same program and plan.
-  bool prepare(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
+  bool prepare(graphs::ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                const program::Bindings& bindings, refusal::Refusal& error);
   // Prepares all parts ahead of time, so that prepare() and run() with similar bindings have little to do. Failures are
   // left to these two.
-  void prepare_all(ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
+  void prepare_all(graphs::ExecPool& pool, const store::KeptProgram& program, const program::ArenaPlan& plan,
                    const program::Bindings& bindings);
   enum class Result : std::uint8_t { kDone, kOtherValue, kChanged, kFailed };
   // The parts behind the first are bound while the device works on what is before them.
@@ -58,9 +58,9 @@ class ProgramRun {
  private:
   struct Part {
     program::Segment segment;
-    GraphExec* exec = nullptr;  // null: no nodes
-    bool read = false;          // does the host read something behind it?
-    bool moves = false;         // is that in a block, `source_base`? Else at a fixed address
+    graphs::GraphExec* exec = nullptr;  // null: no nodes
+    bool read = false;                  // does the host read something behind it?
+    bool moves = false;                 // is that in a block, `source_base`? Else at a fixed address
     program::Reference source_base;
     std::uint64_t source_offset = 0, source = 0, bytes = 0;
     std::vector<std::uint64_t> value;  // that it must have
@@ -70,12 +70,12 @@ class ProgramRun {
   template <typename Wait>
   bool wait_for(CUstream stream, Pause* pause, Wait wait);
   bool wait_for_streams(Pause* pause);
-  static bool copy(const Part& part, const HostBuffer& landing, CUstream stream) noexcept;
+  static bool copy(const Part& part, const graphs::HostBuffer& landing, CUstream stream) noexcept;
   Result read(std::size_t index, CUstream stream, Pause* pause, refusal::Refusal& error);
   bool wait_for_events(CUstream stream) const noexcept;
   bool record_events(CUstream stream) const noexcept;
 
-  ExecPool* pool_ = nullptr;
+  graphs::ExecPool* pool_ = nullptr;
   const store::KeptProgram* program_ = nullptr;
   const program::ArenaPlan* plan_ = nullptr;
   program::Bindings bindings_;

@@ -20,7 +20,7 @@ std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / k
 
 bool failed(CUresult result, const char* what, refusal::Refusal& error) {
   if (result == CUDA_SUCCESS) return false;
-  error = driver_error(what, result);
+  error = device::driver_error(what, result);
   return true;
 }
 
@@ -40,12 +40,12 @@ bool is_of(CUdevice device, std::uint64_t address) noexcept {
 }
 
 // Kernels, which hash and copy, reach memory of the current context's device only: another one's is an illegal address.
-bool can_be_reached(const std::vector<DeviceHash::Range>& ranges, refusal::Refusal& error) {
+bool can_be_reached(const std::vector<device::DeviceHash::Range>& ranges, refusal::Refusal& error) {
   if (!several_devices()) return true;
   CUdevice device = 0;
   auto* current = real::get_cuCtxGetDevice();
   if (current == nullptr || failed(current(&device), "cuCtxGetDevice", error)) return false;
-  const auto here = [device](const DeviceHash::Range& range) {
+  const auto here = [device](const device::DeviceHash::Range& range) {
     return range.bytes == 0 || is_of(device, range.address);
   };
   if (std::all_of(ranges.begin(), ranges.end(), here)) return true;
@@ -54,10 +54,10 @@ bool can_be_reached(const std::vector<DeviceHash::Range>& ranges, refusal::Refus
 }
 
 // What is not written a second time must not look as if it was.
-bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, refusal::Refusal& error) {
+bool overwrite(CUstream stream, const std::vector<device::DeviceHash::Range>& outputs, refusal::Refusal& error) {
   constexpr unsigned char kAnything = 0xA5;
   auto* fill = real::get_cuMemsetD8Async();
-  for (const DeviceHash::Range& output : outputs) {
+  for (const device::DeviceHash::Range& output : outputs) {
     if (output.bytes == 0) continue;
     if (fill == nullptr || failed(fill(output.address, kAnything, output.bytes, stream), "cuMemsetD8Async", error)) {
       return false;
@@ -70,10 +70,10 @@ bool overwrite(CUstream stream, const std::vector<DeviceHash::Range>& outputs, r
 
 // The copies were waited for, but for those of a call that was given up behind after().
 Shadow::~Shadow() {
-  const ContextScope scope(before_copy_.context);  // a default stream is that of the current one
+  const device::ContextScope scope(before_copy_.context);  // a default stream is that of the current one
   if (copying_ && scope.entered()) real::call_cuStreamSynchronize(copied_on_);
-  CopyMemory::instance().give(before_copy_);
-  CopyMemory::instance().give(after_copy_);
+  device::CopyMemory::instance().give(before_copy_);
+  device::CopyMemory::instance().give(after_copy_);
 }
 
 bool Shadow::copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes,
@@ -99,12 +99,12 @@ bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, refusa
     error = refusal::make(refusal::no_host_memory);
     return false;
   }
-  DeviceHash* hash = DeviceHash::of_current_context(error);
+  device::DeviceHash* hash = device::DeviceHash::of_current_context(error);
   if (hash == nullptr || !can_be_reached(watched_, error)) return false;
   std::uint64_t bytes = kAlignment;
   for (const Range& range : watched_) bytes += aligned(range.bytes);
-  CopyMemory::instance().give(before_copy_);
-  if (!CopyMemory::instance().take(bytes, before_copy_, error)) return false;
+  device::CopyMemory::instance().give(before_copy_);
+  if (!device::CopyMemory::instance().take(bytes, before_copy_, error)) return false;
   try {
     std::vector<std::uint64_t> copies;
     std::uint64_t to = before_copy_.address;
@@ -120,7 +120,7 @@ bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, refusa
 }
 
 // Of the watched ranges and of `outputs`, in one go; on an error both are empty.
-CUresult Shadow::hash_all(DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
+CUresult Shadow::hash_all(device::DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
                           std::vector<std::uint64_t>& watched_hashes,
                           std::vector<std::uint64_t>& output_hashes) const noexcept {
   watched_hashes.clear();
@@ -144,7 +144,7 @@ CUresult Shadow::hash_all(DeviceHash& hash, CUstream stream, const std::vector<R
 // Only what the eager run changed needs a copy of its own: of the rest there is one.
 bool Shadow::after(CUstream stream, std::vector<Range> outputs, refusal::Refusal& error) noexcept {
   outputs_ = std::move(outputs);
-  DeviceHash* hash = DeviceHash::of_current_context(error);
+  device::DeviceHash* hash = device::DeviceHash::of_current_context(error);
   if (hash == nullptr || !can_be_reached(outputs_, error) ||
       failed(hash_all(*hash, stream, outputs_, after_hashes_, output_hashes_), "hashing", error)) {
     return false;
@@ -152,8 +152,8 @@ bool Shadow::after(CUstream stream, std::vector<Range> outputs, refusal::Refusal
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < watched_.size(); ++i) bytes += changed(i) ? aligned(watched_[i].bytes) : 0;
   if (bytes == 0) return true;
-  CopyMemory::instance().give(after_copy_);
-  if (!CopyMemory::instance().take(bytes, after_copy_, error)) return false;
+  device::CopyMemory::instance().give(after_copy_);
+  if (!device::CopyMemory::instance().take(bytes, after_copy_, error)) return false;
   copying_ = true;
   copied_on_ = stream;
   std::uint64_t to = after_copy_.address;
@@ -277,7 +277,7 @@ bool Shadow::compare_runs(const Graph& graph, bool twice, Found& found, refusal:
 bool Shadow::compare(CUstream stream, const std::vector<CUstream>& others, ProgramRun& steps,
                      const std::vector<Range>& outputs, bool twice, Found& found, refusal::Refusal& difference,
                      refusal::Refusal& error) noexcept {
-  DeviceHash* hash = DeviceHash::of_current_context(error);
+  device::DeviceHash* hash = device::DeviceHash::of_current_context(error);
   if (hash == nullptr) return false;
   Left last;
   bool compared = false;

@@ -19,7 +19,7 @@ namespace grape::replay {
 
 class Shadow {
  public:
-  using Range = DeviceHash::Range;
+  using Range = device::DeviceHash::Range;
   struct Watched : Range {
     bool hidden = false;  // neither an argument's, nor the module's, nor a global's
   };
@@ -40,8 +40,9 @@ class Shadow {
   // after()'s) and in the watched ranges. Then restores eager's bytes. False: an error. `difference`: the first
   // difference from eager, if any. kNotDeterministic: wherever all runs from the same memory agree, they agree with
   // eager as well. `twice`: runs once more, since the contents of hidden ranges must not matter in any case.
-  bool compare(CUstream stream, const std::vector<CUstream>& others, ProgramRun& steps, const std::vector<Range>& outputs,
-               bool twice, Found& found, refusal::Refusal& difference, refusal::Refusal& error) noexcept;
+  bool compare(CUstream stream, const std::vector<CUstream>& others, ProgramRun& steps,
+               const std::vector<Range>& outputs, bool twice, Found& found, refusal::Refusal& difference,
+               refusal::Refusal& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
   // Did other threads work since before()? They may have made the difference.
@@ -52,7 +53,7 @@ class Shadow {
  private:
   bool copy(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes,
             refusal::Refusal& error) noexcept;
-  CUresult hash_all(DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
+  CUresult hash_all(device::DeviceHash& hash, CUstream stream, const std::vector<Range>& outputs,
                     std::vector<std::uint64_t>& watched_hashes,
                     std::vector<std::uint64_t>& output_hashes) const noexcept;
   // What one run of the graph left.
@@ -62,7 +63,7 @@ class Shadow {
   };
   // What is run, and where it leaves its outputs.
   struct Graph {
-    DeviceHash& hash;
+    device::DeviceHash& hash;
     CUstream stream;
     const std::vector<CUstream>& others;
     ProgramRun& steps;
@@ -79,13 +80,13 @@ class Shadow {
   bool differ(const std::vector<Left>& runs) const;
   refusal::Refusal where(const Left& left, bool hidden_too) const;
 
-  std::optional<Onlooker> onlooker_;
+  std::optional<observation::Onlooker> onlooker_;
   std::vector<Range> watched_;
   std::vector<bool> hidden_;  // per watched range
   std::vector<Range> outputs_;
   std::vector<std::uint64_t> before_hashes_, after_hashes_, output_hashes_;
   // Ranges back to back: all as they were before; the changed ones as eager left them.
-  CopyMemory::Block before_copy_, after_copy_;
+  device::CopyMemory::Block before_copy_, after_copy_;
   bool copying_ = false;  // to after_copy_, for all we know
   CUstream copied_on_ = nullptr;
 };

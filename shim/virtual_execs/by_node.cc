@@ -22,7 +22,7 @@ constexpr std::uint32_t kMostMissedSoon = 2;
 
 // Would it still be on an exec, had it been on one after its last launch? Asked when it is launched and on none.
 bool VirtualExecs::comes_again_soon(Virtual& v) {
-  const std::uint64_t fit = limit() / replay::estimated_device_bytes(v.shape->nodes.size());
+  const std::uint64_t fit = limit() / graphs::estimated_device_bytes(v.shape->nodes.size());
   Lock table(table_);
   const bool soon = v.launched_at != 0 && launches_ - v.launched_at < fit;
   v.missed_soon = soon ? v.missed_soon + 1 : 0;
@@ -32,7 +32,7 @@ bool VirtualExecs::comes_again_soon(Virtual& v) {
 // Graphs come in an order that is known: is it worth an exec more?
 bool VirtualExecs::is_worth_going_ahead(const Virtual& v) const {
   if (of_shape(v).size() >= kExecsAhead) return false;
-  if (v.shape->users <= kExecsAhead || limit() < kExecsAhead * replay::estimated_device_bytes(v.shape->nodes.size())) {
+  if (v.shape->users <= kExecsAhead || limit() < kExecsAhead * graphs::estimated_device_bytes(v.shape->nodes.size())) {
     return false;
   }
   return v.shape->ahead.pays();
@@ -59,8 +59,8 @@ bool VirtualExecs::launch_by_node(CUgraphExec handle, const Place& place, std::u
   if (!can_go_by_node(*v) || comes_again_soon(*v)) return false;
   if (foreseen(handle) && is_worth_going_ahead(*v)) return false;
   const Alone alone;
-  const replay::RelaxedCapture relaxed;
-  const replay::ContextScope context(v->shape->context);
+  const device::RelaxedCapture relaxed;
+  const device::ContextScope context(v->shape->context);
   if (!alone || context.result() != CUDA_SUCCESS) return false;
   const std::shared_ptr<Tail> tail = tails_.of(place, v->shape->context);
   if (tail == nullptr || !load(*v) || !can_be_launched(*v->shape, scratch_)) return false;
@@ -120,8 +120,8 @@ void VirtualExecs::stay_in_order(Virtual& v, const Place& place) {
     if (v.tail == nullptr || v.tail->place == place) return;
     tail = std::move(v.tail);
   }
-  const replay::RelaxedCapture relaxed;
-  const replay::ContextScope context(v.shape->context);
+  const device::RelaxedCapture relaxed;
+  const device::ContextScope context(v.shape->context);
   come_behind(*tail, place.stream);
 }
 

@@ -110,7 +110,7 @@ class Launcher {
   const Shape& shape_;
   const Program& program_;
   CUstream stream_ = nullptr;
-  replay::NodeParameters parameters_;
+  graphs::NodeParameters parameters_;
   std::vector<CUlaunchAttribute> attributes_;
 };
 
@@ -118,7 +118,7 @@ class Launcher {
 class ProgramRun {
  public:
   ProgramRun(const Shape& shape, const Program& program, const Sequence& sequence,
-        const std::vector<std::uint32_t>& disabled, CUstream stream, const Lanes* lanes)
+             const std::vector<std::uint32_t>& disabled, CUstream stream, const Lanes* lanes)
       : launcher_(shape, program),
         sequence_(sequence),
         disabled_(disabled),

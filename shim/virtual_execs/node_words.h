@@ -14,8 +14,8 @@ namespace grape::virtual_execs {
 
 // Its parameters lie in `parameters` until the next one's.
 inline CUDA_KERNEL_NODE_PARAMS_v2 kernel_of(const NodeShape& shape, const program::Program& program,
-                                            const program::RecordedNode& node, replay::NodeParameters& parameters) {
-  return parameters.fill(replay::kernel_shape(program, node, shape.kernel_handle, shape.context), program, node,
+                                            const program::RecordedNode& node, graphs::NodeParameters& parameters) {
+  return parameters.fill(graphs::kernel_shape(program, node, shape.kernel_handle, shape.context), program, node,
                          program.words.data());
 }
 

@@ -37,7 +37,7 @@ CUresult set_attributes(const Shape& shape, const NodeShape& node, CUgraphNode h
 }
 
 CUresult add_node(const Shape& shape, const Program& program, std::size_t index, CUgraph graph,
-                  replay::NodeParameters& parameters, CUgraphNode& handle) {
+                  graphs::NodeParameters& parameters, CUgraphNode& handle) {
   const NodeShape& node = shape.nodes[index];
   const RecordedNode& recorded = program.nodes[index];
   if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) {
@@ -151,7 +151,7 @@ CUresult build_graph(const Shape& shape, const Program& program, Functions& func
                      refusal::Form<0>& refusal) {
   refusal = refusal::graph_not_told;
   if (program.nodes.size() != shape.nodes.size()) return CUDA_ERROR_UNKNOWN;
-  replay::NodeParameters parameters;
+  graphs::NodeParameters parameters;
   built.nodes.resize(shape.nodes.size());
   CUresult result = real::call_cuGraphCreate(&built.graph, 0);
   if (result != CUDA_SUCCESS) return result;

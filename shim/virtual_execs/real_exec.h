@@ -55,7 +55,7 @@ class RealExec {
 
   CUgraphExec exec() const noexcept { return exec_; }
   const std::shared_ptr<Shape>& shape() const noexcept { return shape_; }
-  std::uint64_t bytes() const noexcept { return replay::estimated_device_bytes(shape_->nodes.size()); }
+  std::uint64_t bytes() const noexcept { return graphs::estimated_device_bytes(shape_->nodes.size()); }
   bool own() const noexcept { return built_.graph != nullptr; }
   CUgraphNode node(std::size_t index) const noexcept { return built_.nodes[index]; }
 
@@ -106,8 +106,8 @@ class RealExec {
   std::shared_ptr<Shape> shape_;
   program::Program held_;                // of own ones
   std::vector<std::uint32_t> disabled_;  // nodes, ascending
-  replay::NodeParameters parameters_;    // of the node that is set
-  replay::UploadAhead upload_;
+  graphs::NodeParameters parameters_;    // of the node that is set
+  graphs::UploadAhead upload_;
   bool pristine_ = true;
   bool launched_ = false;
   bool marked_ = false;  // event_ was recorded behind the last launch

@@ -18,13 +18,13 @@ constexpr std::uint32_t kMostMisses = 2;
 
 }  // namespace
 
-std::uint64_t VirtualExecs::limit() noexcept { return replay::budget_beside(replay::g_device_bytes.replays); }
+std::uint64_t VirtualExecs::limit() noexcept { return graphs::budget_beside(graphs::g_device_bytes.replays); }
 
 RealExec* VirtualExecs::insert(std::unique_ptr<RealExec> exec) {
   Lock table(table_);
   RealExec* inserted = exec.get();
   execs_.push_back(std::move(exec));
-  replay::g_device_bytes.program.fetch_add(inserted->bytes(), std::memory_order_relaxed);
+  graphs::g_device_bytes.program.fetch_add(inserted->bytes(), std::memory_order_relaxed);
   return inserted;
 }
 
@@ -41,7 +41,7 @@ std::unique_ptr<RealExec> VirtualExecs::remove(RealExec& exec) noexcept {
   execs_.pop_back();
   if (removed->holder != nullptr) removed->holder->exec = nullptr;
   removed->holder = nullptr;
-  replay::g_device_bytes.program.fetch_sub(removed->bytes(), std::memory_order_relaxed);
+  graphs::g_device_bytes.program.fetch_sub(removed->bytes(), std::memory_order_relaxed);
   return removed;
 }
 
@@ -106,7 +106,7 @@ bool VirtualExecs::make_room() noexcept {
   if (device_bytes() == 0) return false;
   try {
     Lock work(work_);
-    const replay::RelaxedCapture relaxed;
+    const device::RelaxedCapture relaxed;
     bool any = false;
     while (evict_oldest()) any = true;
     return any;
@@ -164,7 +164,7 @@ RealExec* VirtualExecs::take_over(Virtual& v, const Place* place, bool ahead) {
 // Of what is in scratch_.
 RealExec* VirtualExecs::build(const std::shared_ptr<Shape>& shape, const std::vector<std::uint32_t>& disabled,
                               CUresult& result) {
-  const std::uint64_t needed = replay::estimated_device_bytes(shape->nodes.size());
+  const std::uint64_t needed = graphs::estimated_device_bytes(shape->nodes.size());
   evict_to(limit() - std::min(limit(), needed));
   {
     Lock table(table_);
@@ -192,8 +192,8 @@ RealExec* VirtualExecs::bring(Virtual& v, const Place* place, bool pristine, CUr
   if (v.context_gone) return nullptr;
   result = CUDA_ERROR_INVALID_HANDLE;
   if (code_gone(v)) return nullptr;
-  const replay::RelaxedCapture relaxed;
-  const replay::ContextScope context(v.shape->context);
+  const device::RelaxedCapture relaxed;
+  const device::ContextScope context(v.shape->context);
   result = context.result();
   if (result != CUDA_SUCCESS) return nullptr;
   if (!load(v)) {
@@ -225,8 +225,8 @@ void VirtualExecs::bring_ahead(Virtual& v, const Place& place) {
     if (v.exec != nullptr) return;
   }
   if (v.context_gone || code_gone(v)) return;
-  const replay::RelaxedCapture relaxed;
-  const replay::ContextScope context(v.shape->context);
+  const device::RelaxedCapture relaxed;
+  const device::ContextScope context(v.shape->context);
   if (context.result() != CUDA_SUCCESS || !load(v)) return;
   RealExec* exec = take_over(v, &place, true);
   if (exec == nullptr) return;

@@ -193,8 +193,8 @@ void VirtualExecs::instantiating(CUgraph graph) noexcept {
   if (device_bytes() == 0 || real::call_cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return;
   try {
     Lock work(work_);
-    const replay::RelaxedCapture relaxed;
-    const std::uint64_t needed = replay::estimated_device_bytes(count);
+    const device::RelaxedCapture relaxed;
+    const std::uint64_t needed = graphs::estimated_device_bytes(count);
     evict_to(limit() - std::min(limit(), needed));
   } catch (const std::bad_alloc&) {
     // Then there is more than the budget for a while.
@@ -206,7 +206,7 @@ refusal::Form<0> VirtualExecs::read(CUgraph graph, cuuint64_t flags, GraphReadin
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return refusal::graph_launched_from_device;
   if (keeping_objects_.count(graph) != 0) return refusal::graph_keeps_objects;
   reading.shape.flags = flags & ~static_cast<cuuint64_t>(CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
-  const replay::RelaxedCapture relaxed;
+  const device::RelaxedCapture relaxed;
   refusal::Form<0> refusal = read_graph(graph, functions_, reading);
   if (refusal) return refusal;
   shape = shapes_.intern(std::move(reading.shape));
@@ -440,7 +440,7 @@ void VirtualExecs::forget_unused_functions() {
 void VirtualExecs::before_stream_goes(CUstream stream) noexcept {
   if (counters_.made.load(std::memory_order_relaxed) == 0) return;
   note_change([&] {
-    const replay::RelaxedCapture relaxed;
+    const device::RelaxedCapture relaxed;
     for (RealExec* exec : select([](const RealExec& e) { return e.busy == 0; })) exec->stream_goes(stream);
     Lock table(table_);
     tails_.stream_goes(stream);

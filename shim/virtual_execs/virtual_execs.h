@@ -121,7 +121,7 @@ class VirtualExecs {
   static GraphsReport report();  // may throw std::bad_alloc
   // Estimate of what the driver keeps on the device for all real execs, in bytes.
   static std::uint64_t device_bytes() noexcept {
-    return replay::g_device_bytes.program.load(std::memory_order_relaxed);
+    return graphs::g_device_bytes.program.load(std::memory_order_relaxed);
   }
 
  private:

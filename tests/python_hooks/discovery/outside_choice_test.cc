@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace grape::python::replay {
+namespace grape::python::discovery {
 namespace {
 
 // Stacks as in "main > run > step*", made into what choose() gets; the star: seen at several instructions.
@@ -141,4 +141,4 @@ TEST(OutsideChoice, WhereItIsKnownWhoCallsModules) {
 }
 
 }  // namespace
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery

@@ -10,9 +10,9 @@
 
 #define PROBE extern "C" __attribute__((visibility("default")))
 
-using grape::python::state::ExecutedCode;
-using grape::python::state::GlobalsGuard;
-using grape::python::state::HostRandom;
+using grape::python::guards::GlobalsGuard;
+using grape::python::host_draws::HostRandom;
+using grape::python::observation::ExecutedCode;
 
 namespace {
 grape::refusal::Refusal g_refusal;
@@ -23,7 +23,7 @@ PROBE int code_load() {
   bool permanent = false;
   return grape::python::load_api(permanent) && grape::python::check_objects() ? 1 : 0;
 }
-PROBE int code_load_torch() { return grape::python::state::load_torch_api() ? 1 : 0; }
+PROBE int code_load_torch() { return grape::python::torch::load_torch_api() ? 1 : 0; }
 
 PROBE ExecutedCode* code_new() { return new ExecutedCode; }
 PROBE void code_delete(ExecutedCode* code) { delete code; }

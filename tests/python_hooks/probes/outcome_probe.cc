@@ -13,7 +13,6 @@
 #include "python_hooks/walk/walk.h"
 
 namespace python = grape::python;
-namespace state = grape::python::state;
 using python::g_api;
 using python::Object;
 
@@ -23,12 +22,12 @@ namespace {
 
 struct Observed {
   Object* result = nullptr;
-  std::unique_ptr<state::CallOutcome> outcome;
+  std::unique_ptr<python::effects::CallOutcome> outcome;
   std::vector<std::uint8_t> walked;
   grape::refusal::Refusal refusal;
 };
 
-bool walk_arguments(Object* arguments, state::Walk& walk) {
+bool walk_arguments(Object* arguments, python::walk::Walk& walk) {
   for (std::size_t i = 0; i < python::item_count(arguments); ++i) {
     const std::string name = "args[" + std::to_string(i) + "]";
     if (!walk.add(python::tuple_data(arguments)[i], name.c_str())) return false;
@@ -38,9 +37,9 @@ bool walk_arguments(Object* arguments, state::Walk& walk) {
 
 std::vector<Object*> items(Object* list) {
   std::vector<Object*> out;
-  for (std::ptrdiff_t i = 0; i < g_api.PyList_Size(list); ++i) {
-    Object* item = g_api.PyList_GetItem(list, i);
-    out.push_back(item == g_api._Py_NoneStruct ? nullptr : item);
+  for (std::ptrdiff_t i = 0; i < python::g_api.PyList_Size(list); ++i) {
+    Object* item = python::g_api.PyList_GetItem(list, i);
+    out.push_back(item == python::g_api._Py_NoneStruct ? nullptr : item);
   }
   return out;
 }
@@ -50,51 +49,52 @@ std::vector<Object*> items(Object* list) {
 // With `torch`, CPU tensors stand for a device's from now on.
 PROBE int probe_load(int torch) {
   bool permanent = false;
-  state::treat_cpu_as_device(true);
-  return python::load_api(permanent) && python::check_objects() && (torch == 0 || state::load_torch_api()) ? 1 : 0;
+  python::torch::treat_cpu_as_device(true);
+  return python::load_api(permanent) && python::check_objects() && (torch == 0 || python::torch::load_torch_api()) ? 1
+                                                                                                                   : 0;
 }
 
 // Calls `function` and learns what it did. To be ended by probe_forget().
 PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
   auto observed = std::make_unique<Observed>();
   grape::refusal::Refusal& refusal = observed->refusal;
-  auto guard = state::ModuleGuard::take(module, nullptr, refusal);
-  state::Walk walk(false);
+  auto guard = python::guards::ModuleGuard::take(module, nullptr, refusal);
+  python::walk::Walk walk(false);
   if (guard == nullptr || !walk_arguments(arguments, walk)) {
     if (!refusal) refusal = walk.refusal();
     return observed.release();
   }
-  auto before = state::ArgumentSnapshot::take(walk, *guard, nullptr, refusal);
+  auto before = python::effects::ArgumentSnapshot::take(walk, *guard, nullptr, refusal);
   if (before == nullptr) return observed.release();
-  observed->result = g_api.PyObject_CallObject(function, arguments);
+  observed->result = python::g_api.PyObject_CallObject(function, arguments);
   if (observed->result == nullptr) {
     refusal = grape::refusal::make(grape::refusal::raised);
-    g_api.PyErr_Clear();
+    python::g_api.PyErr_Clear();
     return observed.release();
   }
   observed->walked = walk.bytes();
-  observed->outcome = state::CallOutcome::learn(observed->result, walk, *before, *guard, refusal);
+  observed->outcome = python::effects::CallOutcome::learn(observed->result, walk, *before, *guard, refusal);
   return observed.release();
 }
 
 PROBE void probe_forget(void* observed) {
   auto* known = static_cast<Observed*>(observed);
-  if (known->result != nullptr) g_api.Py_DecRef(known->result);
+  if (known->result != nullptr) python::g_api.Py_DecRef(known->result);
   delete known;
 }
 
 // The observed call's own result; a new reference.
 PROBE Object* probe_result(void* observed) {
   Object* result = static_cast<Observed*>(observed)->result;
-  if (result == nullptr) result = g_api._Py_NoneStruct;
-  g_api.Py_IncRef(result);
+  if (result == nullptr) result = python::g_api._Py_NoneStruct;
+  python::g_api.Py_IncRef(result);
   return result;
 }
 
 // Gives the result up, and keeps what was learned.
 PROBE void probe_drop_result(void* observed) {
   auto* known = static_cast<Observed*>(observed);
-  if (known->result != nullptr) g_api.Py_DecRef(known->result);
+  if (known->result != nullptr) python::g_api.Py_DecRef(known->result);
   known->result = nullptr;
 }
 
@@ -120,7 +120,8 @@ PROBE int probe_made_count(void* observed) {
 
 // group, storage, storage bytes, type, item bytes, offset, dimensions, sizes, strides. Returns how many words.
 PROBE int probe_made(void* observed, int index, std::int64_t* out) {
-  const state::MadeTensor& made = static_cast<Observed*>(observed)->outcome->made()[static_cast<std::size_t>(index)];
+  const python::effects::MadeTensor& made =
+      static_cast<Observed*>(observed)->outcome->made()[static_cast<std::size_t>(index)];
   int used = 0;
   for (const std::int64_t word :
        {std::int64_t{made.group}, static_cast<std::int64_t>(made.storage),
@@ -136,12 +137,12 @@ PROBE int probe_made(void* observed, int index, std::int64_t* out) {
 // The result of doing it again with these tensors (None: a null) for these arguments; `refused`: nothing came back.
 PROBE Object* probe_repeat(void* observed, Object* tensors, Object* arguments, Object* refused) {
   auto* known = static_cast<Observed*>(observed);
-  state::Walk walk(false);
+  python::walk::Walk walk(false);
   const bool same = walk_arguments(arguments, walk) && walk.bytes() == known->walked;
-  state::References replaced;
+  python::effects::References replaced;
   Object* result = same ? known->outcome->repeat(items(tensors).data(), walk, replaced) : nullptr;
   if (result != nullptr) return result;
-  g_api.Py_IncRef(refused);
+  python::g_api.Py_IncRef(refused);
   return refused;
 }
 
@@ -164,12 +165,12 @@ struct Failing<member> {
       return -1;
     }
   }
-  static void put() { g_api.*member = call; }
+  static void put() { python::g_api.*member = call; }
 };
 
 int fail_list_set_item(Object* list, std::ptrdiff_t index, Object* item) {
   if (!fails()) return g_real.PyList_SetItem(list, index, item);
-  g_api.Py_DecRef(item);  // it takes the reference also when it fails
+  python::g_api.Py_DecRef(item);  // it takes the reference also when it fails
   return -1;
 }
 
@@ -180,10 +181,10 @@ int fail_list_set_item(Object* list, std::ptrdiff_t index, Object* item) {
 PROBE Object* probe_repeat_failing(void* observed, Object* tensors, Object* arguments, Object* refused, int n,
                                    int* left) {
   auto* known = static_cast<Observed*>(observed);
-  state::Walk walk(false);
+  python::walk::Walk walk(false);
   if (!walk_arguments(arguments, walk)) return nullptr;
   const std::vector<Object*> list = items(tensors);
-  g_real = g_api;
+  g_real = python::g_api;
   Failing<&python::Api::PyDict_SetItem>::put();
   Failing<&python::Api::PyODict_SetItem>::put();
   Failing<&python::Api::PyList_Append>::put();
@@ -193,34 +194,34 @@ PROBE Object* probe_repeat_failing(void* observed, Object* tensors, Object* argu
   Failing<&python::Api::PyTuple_New>::put();
   Failing<&python::Api::PySet_Add>::put();
   Failing<&python::Api::PyObject_GenericGetDict>::put();
-  g_api.PyList_SetItem = fail_list_set_item;
+  python::g_api.PyList_SetItem = fail_list_set_item;
   g_until_failure = n;
-  state::References replaced;
+  python::effects::References replaced;
   Object* result = known->outcome->repeat(list.data(), walk, replaced);
   *left = g_until_failure;
   g_until_failure = -1;
-  g_api = g_real;
+  python::g_api = g_real;
   if (result != nullptr) return result;
-  g_api.Py_IncRef(refused);
+  python::g_api.Py_IncRef(refused);
   return refused;
 }
 
 // Nanoseconds that repeat() takes, on average. `cycle`: lists of tensors that are taken in turn, and kept.
 PROBE double probe_time(void* observed, Object* cycle, Object* arguments, int count) {
   auto* known = static_cast<Observed*>(observed);
-  state::Walk walk(false);
+  python::walk::Walk walk(false);
   if (!walk_arguments(arguments, walk)) return -1;
   std::vector<std::vector<Object*>> lists;
   for (Object* list : items(cycle)) lists.push_back(items(list));
   std::chrono::duration<double, std::nano> time{};
   for (int i = 0; i < count; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    state::References replaced;
+    python::effects::References replaced;
     Object* result = known->outcome->repeat(lists[static_cast<std::size_t>(i) % lists.size()].data(), walk, replaced);
     replaced.clear();
     time += std::chrono::steady_clock::now() - start;
     if (result == nullptr) return -1;
-    g_api.Py_DecRef(result);
+    python::g_api.Py_DecRef(result);
   }
   return time.count() / count;
 }

@@ -101,7 +101,7 @@ void set_python_version(const char* version) noexcept { std::strncpy(g_version, 
 
 }  // namespace grape::record
 
-namespace grape::python::replay {
+namespace grape::python::control {
 
 // Nothing is replayed here.
 Enabled enabled() noexcept { return Enabled::kNo; }
@@ -112,22 +112,27 @@ Object* call_function(Vectorcall eager, Object* function, Object* const* argumen
   return eager(function, arguments, count, names);
 }
 void write_report() noexcept {}
+
+}  // namespace grape::python::control
+
+namespace grape::python::discovery {
+
 void find_regions_with(MakeRegion) noexcept {}
 
-}  // namespace grape::python::replay
+}  // namespace grape::python::discovery
 
 using grape::record::thread_log;
 using grape::record::ThreadLog;
 
 #define PROBE extern "C" __attribute__((visibility("default")))
 
-PROBE void probe_driver_call() { grape::python::on_driver_call(); }
-PROBE std::uint32_t probe_stack() { return thread_log() ? grape::python::current_stack(*thread_log()) : 0; }
-PROBE std::uint32_t probe_leaf() { return thread_log() ? grape::python::current_leaf(*thread_log()) : 0; }
+PROBE void probe_driver_call() { grape::python::install::on_driver_call(); }
+PROBE std::uint32_t probe_stack() { return thread_log() ? grape::python::scopes::current_stack(*thread_log()) : 0; }
+PROBE std::uint32_t probe_leaf() { return thread_log() ? grape::python::scopes::current_leaf(*thread_log()) : 0; }
 // In words, where the frame of that id stands; valid until the next call.
 PROBE const char* probe_place(std::uint32_t frame) {
   static thread_local std::string place;
-  place = grape::python::place_of_frame(frame);
+  place = grape::python::scopes::place_of_frame(frame);
   return place.c_str();
 }
 PROBE const char* probe_version() { return grape::record::g_version; }
@@ -149,11 +154,11 @@ PROBE void probe_discard(int discard) { grape::record::g_discard = discard != 0;
 
 // A driver call as the wrappers record it: attached, with its stack.
 PROBE void probe_launch() {
-  grape::python::on_driver_call();
+  grape::python::install::on_driver_call();
   ThreadLog* log = thread_log();
   if (log == nullptr) return;
-  grape::python::attach(*log);
-  const std::uint32_t frame = grape::python::current_stack(*log);
+  grape::python::scopes::attach(*log);
+  const std::uint32_t frame = grape::python::scopes::current_stack(*log);
   std::uint64_t* words = log->begin(grape::trace::EventKind::kCall, 0, 3, {grape::record::ticks(), 0});
   if (words == nullptr) return;
   words[0] = 1;
@@ -231,7 +236,7 @@ PROBE double probe_time(int calls, int leaf) {
   std::uint32_t sum = 0;
   const auto start = std::chrono::steady_clock::now();
   for (int i = 0; i < calls; ++i) {
-    sum += leaf != 0 ? grape::python::current_leaf(*log) : grape::python::current_stack(*log);
+    sum += leaf != 0 ? grape::python::scopes::current_leaf(*log) : grape::python::scopes::current_stack(*log);
   }
   const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
   return sum == 0 ? -1 : time.count() / calls;
@@ -240,7 +245,7 @@ PROBE double probe_time(int calls, int leaf) {
 // As if this interpreter were laid out otherwise than the table says: finds it, then moves one offset by `by` bytes
 // before the pending call compares. Call with the GIL held. False: there is no such offset in this version.
 PROBE int probe_move_offset(int which, int by) {
-  grape::python::on_driver_call();
+  grape::python::install::on_driver_call();
   grape::python::Layout& layout = grape::python::g_layout;
   std::uint32_t* const offsets[] = {&layout.thread_frame,      &layout.frame_previous, &layout.frame_code,
                                     &layout.frame_instruction, &layout.code_file,      &layout.code_name,

@@ -18,9 +18,9 @@
 #define PROBE extern "C" __attribute__((visibility("default")))
 
 using grape::python::Object;
-using grape::python::state::ModuleGuard;
-using grape::python::state::Walk;
-using grape::python::state::WalkMemo;
+using grape::python::guards::ModuleGuard;
+using grape::python::walk::Walk;
+using grape::python::walk::WalkMemo;
 using grape::test::microseconds;
 using grape::test::microseconds_cold;
 
@@ -40,10 +40,10 @@ PROBE int state_load() {
   bool permanent = false;
   return grape::python::load_api(permanent) && grape::python::check_objects() ? 1 : 0;
 }
-PROBE int state_load_torch() { return grape::python::state::load_torch_api() ? 1 : 0; }
-PROBE int state_tells_of_changes(Object* dict) { return grape::python::state::tells_of_changes(dict) ? 1 : 0; }
-PROBE int state_reports_changes(Object* dict) { return grape::python::state::reports_changes(dict) ? 1 : 0; }
-PROBE void state_cpu_is_device(int yes) { grape::python::state::treat_cpu_as_device(yes != 0); }
+PROBE int state_load_torch() { return grape::python::torch::load_torch_api() ? 1 : 0; }
+PROBE int state_tells_of_changes(Object* dict) { return grape::python::tells_of_changes(dict) ? 1 : 0; }
+PROBE int state_reports_changes(Object* dict) { return grape::python::reports_changes(dict) ? 1 : 0; }
+PROBE void state_cpu_is_device(int yes) { grape::python::torch::treat_cpu_as_device(yes != 0); }
 
 PROBE Walk* walk_new(int keep_addresses) { return new Walk(keep_addresses != 0); }
 PROBE Walk* walk_new_portable() { return new Walk(Walk::portable(true)); }
@@ -134,9 +134,9 @@ PROBE double sharing_time(ModuleGuard* guard, Walk* walk, int calls, std::size_t
 }
 
 PROBE int dispatch_state(std::uint8_t* bytes, std::size_t* size) {
-  grape::python::state::DispatchState state;
+  grape::python::torch::DispatchState state;
   grape::refusal::Form<0> refused;
-  const bool taken = grape::python::state::take_dispatch_state(state, refused);
+  const bool taken = grape::python::torch::take_dispatch_state(state, refused);
   g_refusal = grape::refusal::make(refused);
   std::memcpy(bytes, state.bytes, state.byte_count);
   *size = state.byte_count;
@@ -144,32 +144,32 @@ PROBE int dispatch_state(std::uint8_t* bytes, std::size_t* size) {
 }
 // torch's switches alone. False: too much.
 PROBE int switches(int by_python, std::uint8_t* bytes, std::size_t* size) {
-  grape::python::state::DispatchState state;
-  grape::python::state::DispatchWriter writer(state, false);
-  grape::python::state::put_switches(writer, by_python != 0);
+  grape::python::torch::DispatchState state;
+  grape::python::torch::DispatchWriter writer(state, false);
+  grape::python::torch::put_switches(writer, by_python != 0);
   std::memcpy(bytes, state.bytes, state.byte_count);
   *size = state.byte_count;
   return writer.full() ? 0 : 1;
 }
-PROBE std::size_t switches_asked_of_python() { return grape::python::state::switches_asked_of_python(); }
+PROBE std::size_t switches_asked_of_python() { return grape::python::torch::switches_asked_of_python(); }
 PROBE double dispatch_time(int calls, std::size_t trash) {
-  grape::python::state::DispatchState state;
+  grape::python::torch::DispatchState state;
   grape::refusal::Form<0> refused;
-  return microseconds_cold(calls, trash, [&] { grape::python::state::take_dispatch_state(state, refused); });
+  return microseconds_cold(calls, trash, [&] { grape::python::torch::take_dispatch_state(state, refused); });
 }
-PROBE grape::python::state::HostRandom* host_random_new() {
-  auto* random = new grape::python::state::HostRandom;
+PROBE grape::python::host_draws::HostRandom* host_random_new() {
+  auto* random = new grape::python::host_draws::HostRandom;
   random->take();
   return random;
 }
-PROBE void host_random_delete(grape::python::state::HostRandom* random) { delete random; }
-PROBE int host_random_unmoved(grape::python::state::HostRandom* random) { return random->moved_by({}) ? 1 : 0; }
+PROBE void host_random_delete(grape::python::host_draws::HostRandom* random) { delete random; }
+PROBE int host_random_unmoved(grape::python::host_draws::HostRandom* random) { return random->moved_by({}) ? 1 : 0; }
 
 PROBE Object* torch_new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
                                std::int32_t type) {
-  return or_none(grape::python::state::new_tensor(dimensions, sizes, strides, type, 0, 0));
+  return or_none(grape::python::torch::new_tensor(dimensions, sizes, strides, type, 0, 0));
 }
 PROBE Object* torch_new_alias(Object* base, std::int64_t dimensions, const std::int64_t* sizes,
                               const std::int64_t* strides, std::int64_t offset, std::int32_t type) {
-  return or_none(grape::python::state::new_alias(base, dimensions, sizes, strides, offset, type));
+  return or_none(grape::python::torch::new_alias(base, dimensions, sizes, strides, offset, type));
 }

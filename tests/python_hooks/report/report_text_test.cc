@@ -9,7 +9,7 @@
 #include "compressor/refusal/refusal.h"
 #include "python_hooks/report/statistics.h"
 
-namespace grape::python::replay {
+namespace grape::python::report {
 namespace {
 
 using refusal::make;
@@ -279,4 +279,4 @@ TEST(ReportText, GraphsOfTheProgram) {
 }
 
 }  // namespace
-}  // namespace grape::python::replay
+}  // namespace grape::python::report

@@ -7,7 +7,7 @@
 
 #include "python_hooks/interpreter/patterns.h"
 
-namespace grape::python {
+namespace grape::python::scopes {
 namespace {
 
 int line(LineFormat format, const std::vector<std::uint8_t>& table, std::int64_t offset) {
@@ -79,4 +79,4 @@ TEST(Patterns, OverlongNamesMatchNothing) {
 }
 
 }  // namespace
-}  // namespace grape::python
+}  // namespace grape::python::scopes

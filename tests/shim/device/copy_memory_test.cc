@@ -10,7 +10,7 @@
 
 #include "tests/simcuda/fixture.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
@@ -175,4 +175,4 @@ TEST_F(CopyMemoryTest, ManyThreads) {
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::device

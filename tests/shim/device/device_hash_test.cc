@@ -16,7 +16,7 @@
 #include "shim/device/own_kernels.h"
 #include "tests/simcuda/fixture.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace {
 
 class DeviceHashTest : public simcuda_test::Driver {
@@ -181,4 +181,4 @@ TEST(OwnKernels, Assemble) {
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::device

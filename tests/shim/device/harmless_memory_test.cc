@@ -7,7 +7,7 @@
 
 #include "tests/simcuda/fixture.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace {
 
 class HarmlessMemoryTest : public simcuda_test::Driver {};
@@ -42,4 +42,4 @@ TEST_F(HarmlessMemoryTest, WhatCannotBeMadeLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -3,4 +3,4 @@
 
 #include "shim/device/own_kernels.h"
 
-int main() { return std::fputs(grape::replay::kOwnKernels, stdout) < 0 ? 1 : 0; }
+int main() { return std::fputs(grape::device::kOwnKernels, stdout) < 0 ? 1 : 0; }

@@ -7,7 +7,7 @@
 
 #include "tests/simcuda/fixture.h"
 
-namespace grape::replay {
+namespace grape::device {
 namespace {
 
 using ThreadContextTest = simcuda_test::Driver;
@@ -149,4 +149,4 @@ TEST_F(ContextScopeTest, ThePrimaryOneIsFound) {
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::device

@@ -15,7 +15,7 @@
 #include "tests/shim/graphs/program_builder.h"
 #include "tests/simcuda/fixture.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 using replay_test::ProgramBuilder;
@@ -34,14 +34,14 @@ class ExecPoolTest : public simcuda_test::Driver {
   void SetUp() override {
     Driver::SetUp();
     refusal::Refusal error;
-    ASSERT_NE(own_kernels(error), nullptr) << error.text;
+    ASSERT_NE(device::own_kernels(error), nullptr) << error.text;
     output_ = number(0);
     ASSERT_EQ(ExecPool::device_bytes(), 0u);
   }
   void TearDown() override {
     EXPECT_EQ(ExecPool::device_bytes(), 0u) << "each pool took back what it had counted";
     EXPECT_EQ(simcuda_calls("cuGraphExecDestroy"), simcuda_calls("cuGraphInstantiateWithFlags"));
-    forget_own_kernels(context_);  // as the wrappers do it
+    device::forget_own_kernels(context_);  // as the wrappers do it
     Driver::TearDown();
   }
 
@@ -248,10 +248,10 @@ TEST_F(ExecPoolTest, ForgetsAllPartsOfAProgram) {
   add_digits(program, {program::Role::kOutput, 0}, 3, {4});
   const Numbered other = numbered(5, {6, 7});
   ExecPool pool;
-  ProgramRun steps;
+  replay::ProgramRun steps;
   refusal::Refusal error;
   ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error.text;
-  EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
+  EXPECT_EQ(steps.run(nullptr, {}), replay::ProgramRun::Result::kDone);
   expect_computes(pool, other);
   EXPECT_EQ(pool.size(), 3u);
   pool.forget(program.builder.kept());
@@ -279,7 +279,7 @@ TEST_F(ExecPoolTest, ValuesComeFromTheProgramThatIsHeld) {
   const CUdeviceptr outputs[] = {number(0), number(0)};
   ExecPool pool;
   const auto ran = [&](const Numbered& program, CUdeviceptr output) {
-    ProgramRun steps;
+    replay::ProgramRun steps;
     refusal::Refusal error;
     program::Bindings bindings;
     bindings.outputs = {output};
@@ -289,15 +289,15 @@ TEST_F(ExecPoolTest, ValuesComeFromTheProgramThatIsHeld) {
   };
   std::deque<Numbered> programs;
   for (std::uint64_t digit = 1; digit <= 4; ++digit) programs.push_back(reading(digit, false));
-  for (const Numbered& program : programs) EXPECT_EQ(ran(program, outputs[0]), ProgramRun::Result::kDone);
+  for (const Numbered& program : programs) EXPECT_EQ(ran(program, outputs[0]), replay::ProgramRun::Result::kDone);
   EXPECT_EQ(pool.built(), 4u);
   programs.push_back(reading(7, false));
-  EXPECT_EQ(ran(programs.back(), outputs[1]), ProgramRun::Result::kDone);
+  EXPECT_EQ(ran(programs.back(), outputs[1]), replay::ProgramRun::Result::kDone);
   EXPECT_EQ(pool.adopted(), 1u);
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 0u);
-  EXPECT_EQ(ran(programs.front(), outputs[1]), ProgramRun::Result::kDone);
+  EXPECT_EQ(ran(programs.front(), outputs[1]), replay::ProgramRun::Result::kDone);
   programs.push_back(reading(8, true));
-  EXPECT_EQ(ran(programs.back(), outputs[0]), ProgramRun::Result::kDone);
+  EXPECT_EQ(ran(programs.back(), outputs[0]), replay::ProgramRun::Result::kDone);
   EXPECT_EQ(pool.adopted(), 2u) << "it got one of its own";
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 1u);
   for (const Numbered& program : programs) pool.forget(program.builder.kept());
@@ -314,11 +314,11 @@ TEST_F(ExecPoolTest, PartsOfOneProgramDoNotTakeEachOthersExecs) {
   const Numbered before = numbered(8, {9});
   ExecPool pool;
   expect_computes(pool, before);
-  ProgramRun steps;
+  replay::ProgramRun steps;
   refusal::Refusal error;
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error.text;
-    EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
+    EXPECT_EQ(steps.run(nullptr, {}), replay::ProgramRun::Result::kDone);
     EXPECT_EQ(read<std::uint64_t>(output_), 66u);
   }
   EXPECT_EQ(pool.built(), 7u);
@@ -404,11 +404,11 @@ TEST_F(ExecPoolTest, PartsOfTheProgramBeingTakenStay) {
   simcuda_reset();
   expect_computes(pool, older);
   expect_computes(pool, newer);
-  ProgramRun steps;
+  replay::ProgramRun steps;
   refusal::Refusal error;
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(steps.prepare(pool, program.builder.kept(), program.plan, to(output_), error)) << error.text;
-    EXPECT_EQ(steps.run(nullptr, {}), ProgramRun::Result::kDone);
+    EXPECT_EQ(steps.run(nullptr, {}), replay::ProgramRun::Result::kDone);
     EXPECT_EQ(read<std::uint64_t>(output_), program.result);
     EXPECT_EQ(pool.built(), 6u);
   }
@@ -458,4 +458,4 @@ TEST_F(ExecPoolTest, AnExecThatCannotBeAdoptedIsReplaced) {
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::graphs

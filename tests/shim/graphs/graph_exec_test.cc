@@ -12,7 +12,7 @@
 #include "tests/shim/graphs/program_builder.h"
 #include "tests/simcuda/fixture.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 using program::Bindings;
@@ -33,7 +33,7 @@ constexpr std::uint64_t kBytes = kCount * sizeof(float);
 class GraphExecTest : public simcuda_test::Driver {
  protected:
   void TearDown() override {
-    forget_own_kernels(context_);  // as the wrappers do it
+    device::forget_own_kernels(context_);  // as the wrappers do it
     forget_upload_stream(context_);
     Driver::TearDown();
   }
@@ -440,4 +440,4 @@ TEST_F(GraphExecTest, NothingBreaksACaptureOfAnotherThread) {
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::graphs

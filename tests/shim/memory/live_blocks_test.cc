@@ -13,7 +13,7 @@
 #include "shim/memory/block_journal.h"
 #include "shim/memory/block_references.h"
 
-namespace grape::replay {
+namespace grape::memory {
 namespace {
 
 class LiveBlocksTest : public testing::Test {
@@ -339,4 +339,4 @@ TEST_F(LiveBlocksTest, ThreadsSeeEachOthersBlocks) {
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::memory

@@ -15,7 +15,7 @@
 namespace grape::replay_test {
 namespace {
 
-using replay::LiveBlocks;
+using memory::LiveBlocks;
 
 class MemoryTest : public RegionTest {
  protected:
@@ -57,7 +57,7 @@ TEST_F(MemoryTest, OthersWorkWaitsForAProof) {
   CUevent event = nullptr;
   ASSERT_CU(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
   const auto waits = [&](const std::function<CUresult()>& call) {
-    auto quiet = std::make_unique<replay::DeviceExclusion>();
+    auto quiet = std::make_unique<observation::DeviceExclusion>();
     std::atomic<bool> done{false};
     std::thread other([&] {
       EXPECT_CU(cuCtxSetCurrent(context_));
@@ -125,10 +125,10 @@ TEST_F(MemoryTest, MappedAddresses) {
 // What is kept for the next proof is not missing to the program.
 TEST_F(MemoryTest, WhatIsKeptForProofsGivesWay) {
   constexpr std::size_t kBig = std::size_t{64} << 20;
-  auto& kept = replay::CopyMemory::instance();
+  auto& kept = device::CopyMemory::instance();
   const auto keep = [&] {
     simcuda_set_memory(std::size_t{16} << 30);
-    replay::CopyMemory::Block block;
+    device::CopyMemory::Block block;
     refusal::Refusal error;
     EXPECT_TRUE(kept.take(kBig, block, error)) << error.text;
     kept.give(block);

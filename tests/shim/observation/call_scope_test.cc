@@ -25,15 +25,15 @@ class CallScopeTest : public RegionTest {
     }).join();
   }
   // Another thread works for the call.
-  void attached(replay::CallScope& call, const std::function<void()>& work) {
+  void attached(observation::CallScope& call, const std::function<void()>& work) {
     in_a_thread([&] {
       ASSERT_CU(run(axpy_, nullptr, CUdeviceptr{0}, CUdeviceptr{0}, 0.F,
                     0));  // which this thread knows by the number that the other one has for `copy_`
       ASSERT_TRUE(call.attach());
-      EXPECT_EQ(replay::CallScope::current(), &call);
+      EXPECT_EQ(observation::CallScope::current(), &call);
       work();
       call.detach();
-      EXPECT_EQ(replay::CallScope::current(), nullptr);
+      EXPECT_EQ(observation::CallScope::current(), nullptr);
     });
   }
   static std::vector<std::string> kernels(const program::RegionRecord& record) {
@@ -49,8 +49,8 @@ TEST_F(CallScopeTest, WhatAnAttachedThreadLaunchesIsTheCallsInOrder) {
   const CUdeviceptr x = torch_alloc(512);
   std::uint64_t a = 1, b = 2;
   for (int i = 0; i < 2; ++i) {
-    replay::CallScope call;
-    const replay::Onlooker onlooker;
+    observation::CallScope call;
+    const observation::Onlooker onlooker;
     const auto result = observe([&] {
       ASSERT_CU(run(nothing_, nullptr));
       attached(call, [&] {
@@ -71,15 +71,15 @@ TEST_F(CallScopeTest, WhatAnAttachedThreadLaunchesIsTheCallsInOrder) {
 }
 
 TEST_F(CallScopeTest, WorkOfAttachedThreadsIsNotThatOfOthers) {
-  replay::CallScope call;
-  const replay::Onlooker onlooker;
+  observation::CallScope call;
+  const observation::Onlooker onlooker;
   in_a_thread([&] {
     ASSERT_TRUE(call.attach());
     ASSERT_CU(run(nothing_, nullptr));
     call.detach();
   });
   EXPECT_FALSE(onlooker.others_worked());
-  const replay::DeviceExclusion alone;
+  const observation::DeviceExclusion alone;
   in_a_thread([&] {
     ASSERT_TRUE(call.attach());
     ASSERT_CU(run(nothing_, nullptr));  // does not wait
@@ -90,8 +90,8 @@ TEST_F(CallScopeTest, WorkOfAttachedThreadsIsNotThatOfOthers) {
 }
 
 TEST_F(CallScopeTest, AStrangersLaunchesAreNotTheCallsAndDisturbIt) {
-  replay::CallScope call;
-  const replay::Onlooker onlooker;
+  observation::CallScope call;
+  const observation::Onlooker onlooker;
   const auto result = observe([&] {
     ASSERT_CU(run(nothing_, nullptr));
     in_a_thread([&] { ASSERT_CU(run(axpy_, nullptr, CUdeviceptr{0}, CUdeviceptr{0}, 0.F, 0)); });
@@ -113,42 +113,42 @@ TEST_F(CallScopeTest, WhatCannotBeToldOfAnAttachedThreadIsRefused) {
       },
   };
   for (const std::function<void()>& work : works) {
-    replay::CallScope call;
+    observation::CallScope call;
     const auto result = observe([&] { attached(call, work); });
     EXPECT_EQ(result.record, nullptr);
   }
 }
 
 TEST_F(CallScopeTest, AThreadWorksForOneCall) {
-  replay::CallScope call;
-  EXPECT_EQ(replay::CallScope::current(), &call);
+  observation::CallScope call;
+  EXPECT_EQ(observation::CallScope::current(), &call);
   EXPECT_FALSE(call.attach());
   {
-    const replay::CallScope inner;
-    EXPECT_EQ(replay::CallScope::current(), &call);
+    const observation::CallScope inner;
+    EXPECT_EQ(observation::CallScope::current(), &call);
   }
   in_a_thread([&] {
-    replay::CallScope own;
+    observation::CallScope own;
     EXPECT_FALSE(call.attach());
-    EXPECT_EQ(replay::CallScope::current(), &own);
+    EXPECT_EQ(observation::CallScope::current(), &own);
   });
   // One whose events somebody else collects cannot be followed.
   EXPECT_TRUE(sink_.begin());
   in_a_thread([&] {
-    replay::RegionSink own;
+    observation::RegionSink own;
     ASSERT_TRUE(own.begin());
     EXPECT_FALSE(call.attach());
-    EXPECT_EQ(replay::CallScope::current(), nullptr);
+    EXPECT_EQ(observation::CallScope::current(), nullptr);
   });
   // Who begins to follow while others work for the call would know nothing of these.
   in_a_thread([&] {
     ASSERT_TRUE(call.attach());
-    replay::Onlooker late;
+    observation::Onlooker late;
     EXPECT_TRUE(late.others_worked());
     call.detach();
   });
   sink_.cancel();
-  EXPECT_EQ(replay::CallScope::current(), &call);
+  EXPECT_EQ(observation::CallScope::current(), &call);
 }
 
 }  // namespace

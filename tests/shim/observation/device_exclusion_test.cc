@@ -14,7 +14,7 @@
 #include "shim/memory/live_blocks.h"
 #include "tests/simcuda/fixture.h"
 
-namespace grape::replay {
+namespace grape::observation {
 namespace {
 
 using std::chrono::milliseconds;
@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 class DeviceExclusionTest : public simcuda_test::Driver {
  protected:
   void TearDown() override {
-    LiveBlocks::instance().clear();
+    memory::LiveBlocks::instance().clear();
     Driver::TearDown();
   }
 
@@ -30,7 +30,7 @@ class DeviceExclusionTest : public simcuda_test::Driver {
   static CUstream stream_as_made() {
     CUstream made = nullptr;
     EXPECT_CU(cuStreamCreate(&made, CU_STREAM_NON_BLOCKING));
-    LiveBlocks::instance().add(BlockSource::kStream, reinterpret_cast<std::uint64_t>(made), 0);
+    memory::LiveBlocks::instance().add(memory::BlockSource::kStream, reinterpret_cast<std::uint64_t>(made), 0);
     return made;
   }
 
@@ -98,7 +98,7 @@ TEST_F(DeviceExclusionTest, AWaitIsWork) {
   delay(one, 200'000);
   ASSERT_CU(cuEventRecord(event, one));
   ASSERT_CU(cuStreamWaitEvent(other, event, 0));
-  LiveBlocks::instance().remove(BlockSource::kStream, reinterpret_cast<std::uint64_t>(one));
+  memory::LiveBlocks::instance().remove(memory::BlockSource::kStream, reinterpret_cast<std::uint64_t>(one));
   EXPECT_FALSE(streams_idle());
   EXPECT_TRUE(idle_within(100));
 }
@@ -106,7 +106,7 @@ TEST_F(DeviceExclusionTest, AWaitIsWork) {
 TEST_F(DeviceExclusionTest, NobodyAsksAStreamThatIsGone) {
   const CUstream one = stream_as_made();
   delay(one, 200'000);
-  LiveBlocks::instance().remove(BlockSource::kStream, reinterpret_cast<std::uint64_t>(one));
+  memory::LiveBlocks::instance().remove(memory::BlockSource::kStream, reinterpret_cast<std::uint64_t>(one));
   stream_goes();
   EXPECT_TRUE(streams_idle());
 }
@@ -214,4 +214,4 @@ TEST_F(DeviceExclusionTest, OneAtATime) {
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::observation

@@ -27,7 +27,7 @@ class HostDataTest : public RegionTest {
     last_ = torch_alloc(kRoom);
   }
   void TearDown() override {
-    replay::forget_own_kernels(context_);
+    device::forget_own_kernels(context_);
     RegionTest::TearDown();
   }
 
@@ -80,7 +80,7 @@ class HostDataTest : public RegionTest {
   static constexpr std::uint64_t kRoom = 70'000;
   CUstream main_ = nullptr;
   CUdeviceptr to_ = 0, last_ = 0;
-  replay::ExecPool pool_;
+  graphs::ExecPool pool_;
   replay::ProgramRun steps_;
 };
 
@@ -165,7 +165,7 @@ TEST_F(HostDataTest, AReplayWaitsWhereTheCallDid) {
 }
 
 TEST_F(HostDataTest, WhatIsRefused) {
-  const auto large = numbers(replay::kMostHostData, 0), larger = numbers(replay::kMostHostData + 1, 0);
+  const auto large = numbers(observation::kMostHostData, 0), larger = numbers(observation::kMostHostData + 1, 0);
   const std::string too_much = "copies more host memory to the device than Grape keeps (cuMemcpyHtoDAsync)";
   EXPECT_EQ(observed([&] { copy_and_wait(to_, large); }).host_data, large);
   refused(too_much, [&] { copy_and_wait(to_, larger); });
@@ -181,7 +181,7 @@ TEST_F(HostDataTest, WhatIsRefused) {
   ASSERT_CU(cuMemFreeHost(pinned));
   // Device memory that nobody told of: the bytes were not taken, and nothing was read from there.
   const CUdeviceptr unknown = floats(16);
-  replay::LiveBlocks::instance().remove(replay::BlockSource::kDriver, unknown);
+  memory::LiveBlocks::instance().remove(memory::BlockSource::kDriver, unknown);
   refused("copies memory to the device that may not be the host's own (cuMemcpyAsync)",
           [&] { ASSERT_CU(cuMemcpyAsync(to_, unknown, 64, main_)); });
   refused("waits for the device (cuStreamSynchronize)", [&] {

@@ -36,7 +36,7 @@ class RegionTest : public simcuda_test::Driver {
   void TearDown() override {
     sink_.cancel();
     Driver::TearDown();
-    replay::LiveBlocks::instance().clear();
+    memory::LiveBlocks::instance().clear();
   }
 
   // As PyTorch's caching allocator: blocks inside the segment.
@@ -55,7 +55,7 @@ class RegionTest : public simcuda_test::Driver {
   }
 
   template <class Work>
-  replay::RegionSink::Result observe(const Work& work, CUcontext context = nullptr) {
+  observation::RegionSink::Result observe(const Work& work, CUcontext context = nullptr) {
     EXPECT_TRUE(sink_.begin(reinterpret_cast<std::uint64_t>(context)));
     work();
     return sink_.end();
@@ -71,7 +71,7 @@ class RegionTest : public simcuda_test::Driver {
   static constexpr std::uint64_t kSegment = 1 << 20;
   CUdeviceptr segment_ = 0;
   std::uint64_t used_ = 0;
-  replay::RegionSink sink_;
+  observation::RegionSink sink_;
 };
 
 }  // namespace grape::replay_test

@@ -14,10 +14,10 @@
 namespace grape::replay_test {
 namespace {
 
+using memory::LiveBlocks;
+using observation::RegionSink;
 using program::NodeKind;
 using program::RegionRecord;
-using replay::LiveBlocks;
-using replay::RegionSink;
 
 std::vector<std::uint32_t> edges(const RegionRecord& record, std::size_t node) {
   const auto& n = record.nodes[node];

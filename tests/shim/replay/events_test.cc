@@ -12,10 +12,10 @@
 namespace grape::replay_test {
 namespace {
 
+using memory::BlockSource;
+using memory::LiveBlocks;
 using program::LiveHandle;
 using program::Program;
-using replay::BlockSource;
-using replay::LiveBlocks;
 
 constexpr unsigned kLong = 30'000;  // microseconds: any order that is not kept shows
 
@@ -42,7 +42,7 @@ class EventsTest : public RegionTest {
     output_ = torch_alloc(4);
   }
   void TearDown() override {
-    replay::forget_own_kernels(context_);
+    device::forget_own_kernels(context_);
     RegionTest::TearDown();
   }
 
@@ -97,7 +97,7 @@ class EventsTest : public RegionTest {
   CUevent forked_ = nullptr, joined_ = nullptr;
   CUdeviceptr input_ = 0, middle_ = 0, output_ = 0;
   std::vector<CUstream> streams_;  // besides main_
-  replay::ExecPool pool_;
+  graphs::ExecPool pool_;
   replay::ProgramRun steps_;
 };
 

@@ -22,8 +22,8 @@ using replay_test::ProgramBuilder;
 class StepsTest : public simcuda_test::Driver {
  protected:
   void TearDown() override {
-    forget_own_kernels(context_);  // as the wrappers do it
-    forget_upload_stream(context_);
+    device::forget_own_kernels(context_);  // as the wrappers do it
+    graphs::forget_upload_stream(context_);
     Driver::TearDown();
   }
 
@@ -54,7 +54,7 @@ struct Prepared {
 
   const ProgramBuilder builder;
   const program::ArenaPlan plan = builder.plan();
-  ExecPool pool;
+  graphs::ExecPool pool;
   refusal::Refusal error;
 };
 
@@ -82,7 +82,7 @@ TEST_F(StepsTest, AValueThatTheGraphCannotBringIsCopied) {
     std::uint64_t nth;
   } faults[] = {{"cuMemHostRegister_v2", 1}, {"cuMemHostGetDevicePointer_v2", 1}, {"cuGraphAddKernelNode_v2", 4}};
   for (const auto& fault : faults) {
-    note_context_gone();  // so that memory is mapped anew
+    graphs::note_context_gone();  // so that memory is mapped anew
     Prepared one{stepped(12)};
     ProgramRun steps;
     const CUdeviceptr p = number(5);
@@ -98,7 +98,7 @@ TEST_F(StepsTest, AValueThatTheGraphCannotBringIsCopied) {
 
 // Memory is not asked for again with each graph.
 TEST_F(StepsTest, WhatCannotBeMappedIsAskedForOnce) {
-  note_context_gone();
+  graphs::note_context_gone();
   ASSERT_EQ(simcuda_set_fault("cuMemHostGetDevicePointer_v2", 1, CUDA_ERROR_NOT_SUPPORTED), 0);
   for (int i = 0; i < 3; ++i) {
     Prepared one{stepped(12)};
@@ -110,7 +110,7 @@ TEST_F(StepsTest, WhatCannotBeMappedIsAskedForOnce) {
   EXPECT_EQ(simcuda_calls("cuMemHostRegister_v2"), 1u);
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 3u);
   simcuda_reset();
-  note_context_gone();
+  graphs::note_context_gone();
 }
 
 // What a context had mapped may have gone with it, and another one may have its handle.
@@ -125,10 +125,10 @@ TEST_F(StepsTest, MemoryThatAContextMappedIsNotUsedOnceOneIsGone) {
     EXPECT_CU(cuCtxSynchronize());
     return simcuda_calls("cuMemHostRegister_v2");
   };
-  note_context_gone();
+  graphs::note_context_gone();
   EXPECT_EQ(registrations(), 1u);
   EXPECT_EQ(registrations(), 0u);
-  note_context_gone();
+  graphs::note_context_gone();
   EXPECT_EQ(registrations(), 1u);
 }
 

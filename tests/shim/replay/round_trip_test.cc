@@ -30,7 +30,7 @@ class RoundTrip : public RegionTest {
     bias_ = filled(kColumns, 2);
   }
   void TearDown() override {
-    replay::forget_own_kernels(context_);
+    device::forget_own_kernels(context_);
     RegionTest::TearDown();
   }
 
@@ -110,7 +110,7 @@ TEST_F(RoundTrip, AReplayLeavesTheBytesThatEagerLeaves) {
   bindings.outputs = {output};
   refusal::Refusal error;
   const std::shared_ptr<const program::Program> shared(std::shared_ptr<void>(), &second);  // owned by this test
-  auto exec = replay::GraphExec::build(shared, program::segments(second).front(), plan, bindings, error);
+  auto exec = graphs::GraphExec::build(shared, program::segments(second).front(), plan, bindings, error);
   ASSERT_NE(exec, nullptr) << error.text;
   ASSERT_CU(exec->launch(main_, {side_}));
   EXPECT_EQ(bytes(output), bytes(eager));
@@ -129,7 +129,7 @@ TEST_F(RoundTrip, AReplayLeavesTheBytesThatEagerLeaves) {
   EXPECT_EQ(bytes(other_output), bytes(other_eager));
   EXPECT_NE(bytes(other_output), bytes(output));
 
-  replay::DeviceHash* hash = replay::DeviceHash::of_current_context(error);
+  device::DeviceHash* hash = device::DeviceHash::of_current_context(error);
   ASSERT_NE(hash, nullptr) << error.text;
   std::vector<std::uint64_t> hashes;
   ASSERT_CU(
@@ -151,7 +151,7 @@ TEST_F(RoundTrip, BuildingAndLaunchingIsNotRecorded) {
   const auto result = observe([&] {
     refusal::Refusal error;
     const std::shared_ptr<const program::Program> shared(std::shared_ptr<void>(), &program);
-    auto exec = replay::GraphExec::build(shared, program::segments(program).front(), plan, bindings, error);
+    auto exec = graphs::GraphExec::build(shared, program::segments(program).front(), plan, bindings, error);
     ASSERT_NE(exec, nullptr) << error.text;
     ASSERT_CU(exec->launch(main_, {side_}));
   });

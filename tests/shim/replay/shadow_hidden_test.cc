@@ -24,12 +24,12 @@ class ShadowHiddenTest : public simcuda_test::Driver {
   void SetUp() override {
     Driver::SetUp();
     refusal::Refusal error;
-    ASSERT_NE(own_kernels(error), nullptr) << error.text;
+    ASSERT_NE(device::own_kernels(error), nullptr) << error.text;
     for (CUdeviceptr* memory : {&input_, &scratch_, &output_, &eager_output_}) *memory = floats(2, 1);
   }
   void TearDown() override {
-    CopyMemory::instance().release();
-    forget_own_kernels(context_);
+    device::CopyMemory::instance().release();
+    device::forget_own_kernels(context_);
     Driver::TearDown();
   }
 
@@ -68,7 +68,7 @@ class ShadowHiddenTest : public simcuda_test::Driver {
     program::Bindings bindings;
     bindings.inputs = {input_};
     bindings.outputs = {output_};
-    ExecPool pool;
+    graphs::ExecPool pool;
     ProgramRun steps;
     EXPECT_TRUE(steps.prepare(pool, region.builder.kept(), plan, bindings, error)) << error.text;
     EXPECT_TRUE(shadow.compare(nullptr, {}, steps, {{output_, kBytes}}, twice, result.found, result.difference, error))

@@ -29,7 +29,7 @@ class ShadowTest : public simcuda_test::Driver {
   void SetUp() override {
     Driver::SetUp();
     refusal::Refusal error;
-    ASSERT_NE(own_kernels(error), nullptr) << error.text;  // what they allocate is not a shadow's
+    ASSERT_NE(device::own_kernels(error), nullptr) << error.text;  // what they allocate is not a shadow's
     input_ = floats(kCount, 7);
     weight_ = floats(kCount, 5);
     eager_output_ = floats(kCount);
@@ -37,8 +37,8 @@ class ShadowTest : public simcuda_test::Driver {
     free_at_first_ = free_bytes();
   }
   void TearDown() override {
-    CopyMemory::instance().release();
-    forget_own_kernels(context_);  // as the wrappers do it
+    device::CopyMemory::instance().release();
+    device::forget_own_kernels(context_);  // as the wrappers do it
     Driver::TearDown();
   }
 
@@ -79,7 +79,7 @@ class ShadowTest : public simcuda_test::Driver {
     program::Bindings bindings;
     bindings.inputs = {input_};
     bindings.outputs = {output_};
-    ExecPool pool;
+    graphs::ExecPool pool;
     ProgramRun steps;
     EXPECT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, result.error)) << result.error.text;
     result.compared =
@@ -115,7 +115,7 @@ class ShadowTest : public simcuda_test::Driver {
     }
     return all;
   }
-  static std::size_t free_or_kept() { return free_bytes() + CopyMemory::instance().kept_bytes(); }
+  static std::size_t free_or_kept() { return free_bytes() + device::CopyMemory::instance().kept_bytes(); }
   static std::size_t free_bytes() {
     std::size_t free = 0, total = 0;
     EXPECT_CU(cuMemGetInfo(&free, &total));
@@ -265,7 +265,7 @@ TEST_F(ShadowTest, OutputsOfAnySize) {
       const program::ArenaPlan plan = builder.plan();
       program::Bindings bindings;
       bindings.outputs = {output_};
-      ExecPool pool;
+      graphs::ExecPool pool;
       ProgramRun steps;
       auto found = Shadow::Found::kDifferent;
       ASSERT_TRUE(steps.prepare(pool, builder.kept(), plan, bindings, error)) << error.text;
@@ -363,7 +363,7 @@ TEST_F(ShadowTest, WithoutMemoryForTheCopiesThereIsNoShadow) {
     }
     simcuda_reset();
     EXPECT_EQ(free_or_kept(), free_at_first_) << symbol;
-    CopyMemory::instance().release();
+    device::CopyMemory::instance().release();
     EXPECT_EQ(all_of_eager(), at_first) << symbol;
   }
   for (const char* symbol : {"cuMemGetInfo_v2", "cuMemAlloc_v2", "cuMemcpyDtoDAsync_v2", "cuLaunchKernel"}) {
@@ -380,7 +380,7 @@ TEST_F(ShadowTest, WithoutMemoryForTheCopiesThereIsNoShadow) {
     }
     simcuda_reset();
     EXPECT_EQ(free_or_kept(), free_at_first_) << symbol;
-    CopyMemory::instance().release();
+    device::CopyMemory::instance().release();
     EXPECT_EQ(all_of_eager(), left) << symbol;
   }
   ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
@@ -403,13 +403,13 @@ TEST_F(ShadowTest, HalfOfTheFreeMemoryStaysFree) {
     EXPECT_TRUE(shadow.before(nullptr, {{big, kBig}}, error)) << error.text;
   }
   EXPECT_EQ(free_bytes(), 2 * kWanted) << "more than a quarter of what is free is not kept";
-  EXPECT_EQ(CopyMemory::instance().kept_bytes(), 0u);
+  EXPECT_EQ(device::CopyMemory::instance().kept_bytes(), 0u);
 }
 
 TEST_F(ShadowTest, TheNextProofFindsTheMemoryOfTheLast) {
   shadowed(same_as_eager().builder);
   const std::uint64_t allocated = simcuda_calls("cuMemAlloc_v2");
-  EXPECT_GT(CopyMemory::instance().kept_bytes(), 0u);
+  EXPECT_GT(device::CopyMemory::instance().kept_bytes(), 0u);
   for (int i = 0; i < 3; ++i) {
     ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
     EXPECT_EQ(shadowed(same_as_eager().builder).difference.text, "");
