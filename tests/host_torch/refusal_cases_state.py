@@ -32,10 +32,6 @@ def other_later(x, i):
     return (x,)
 
 
-def conjugate(x, i):
-    return (torch.complex(x, x).conj(),)
-
-
 def with_face(x, i):
     """Another tensor in the same memory, from the seventh call on with a version of its own."""
     return x, x.detach() if i < CHANGED_FROM else x.data
@@ -110,7 +106,6 @@ def just(x, i):
 
 
 CASES = {
-    "not_dense": (lambda net, x: net.linear(x.real), conjugate),
     "calls_generator": (with_generator, just),
     "observed_by_others": (linear, just, threads_traced),
     "module_never_the_same": (counting, just),

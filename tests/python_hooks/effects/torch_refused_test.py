@@ -1,7 +1,5 @@
 """What is refused of a call for what it did to tensors, each with its whole reason: autograd's notes, versions, views."""
-import sys
 import unittest
-import weakref
 
 import torch
 from outcome import Observed, main
@@ -26,7 +24,12 @@ def node():
 
 
 def view():
-    return x()[1:]
+    with torch.no_grad():
+        return leaf()[1:]
+
+
+def view_with_grad():
+    return x()[1:].requires_grad_()
 
 
 def swap(own, other):
@@ -63,8 +66,8 @@ def view_with_version_of_what_was_made(own):
 
 
 def written_and_viewed(own):
-    own.mul_(1)
-    return own[1:]
+    own._base.mul_(1)
+    return own._base[:1]
 
 
 def in_mode(mode, make):
@@ -92,15 +95,15 @@ REFUSALS = [
      "argument Tensor: the call registered or removed a hook on it"),
     (work_in_forward_mode, NO_GRAD, [x],
      "argument Tensor: the call changed its hooks, or its forward-mode gradient"),
-    (lambda own: own._base.requires_grad_(), NO_GRAD, [view],
+    (lambda own: setattr(own._base, "grad", x()), NO_GRAD, [view],
      "argument Tensor: the call changed what autograd notes of its base"),
     (lambda own: swap(own, own.data), NO_GRAD, [x], "argument Tensor: the call gave the tensor another version"),
     (made_in_other_memory, NO_GRAD, [x], "result: a tensor that shares its version with one in other memory"),
     (view_with_version_of_another, NO_GRAD, [x, x],
      "result: a tensor that shares its version with one in other memory"),
     (view_with_version_of_what_was_made, NO_GRAD, [x],
-     "result[1]: a tensor that shares its version with one in other memory"),
-    (written_and_viewed, NO_GRAD, [leaf],
+     "result: a tensor that shares its version with one in other memory"),
+    (written_and_viewed, NO_GRAD, [view_with_grad],
      "result: a view of a tensor that requires grad and that the call wrote to: whether it was made before or after "
      "that shows"),
     *((function, mode, [x], "result: a view that was made in another grad mode, or by an operator that makes several "
