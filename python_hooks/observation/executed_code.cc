@@ -1,7 +1,6 @@
 #include "python_hooks/observation/executed_code.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "python_hooks/interpreter/call_hook.h"
 #include "python_hooks/interpreter/code_origin.h"

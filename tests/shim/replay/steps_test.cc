@@ -10,6 +10,7 @@
 #include "shim/device/own_kernels.h"
 #include "shim/graphs/landing.h"
 #include "shim/graphs/upload_ahead.h"
+#include "shim/observation/region_record.h"
 #include "tests/shim/graphs/program_builder.h"
 #include "tests/simcuda/fixture.h"
 
