@@ -86,8 +86,8 @@ class Comparison {
       case ValueKind::kModule:
         return left.object == right.object || differ(refusal::other_object_of_module);
       case ValueKind::kMade:
-        return left.index == right.index && same_tensor(a_.made[left.index], b_.made[right.index]) &&
-               same_links(left.links, right.links);
+        return (left.index == right.index || differ(refusal::shared_otherwise)) &&
+               same_tensor(a_.made[left.index], b_.made[right.index]) && same_links(left.links, right.links);
       case ValueKind::kView:
         return same_view(a_.views[left.index], b_.views[right.index]) && same_links(left.links, right.links);
       case ValueKind::kBuilt:

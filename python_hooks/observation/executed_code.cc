@@ -1,7 +1,6 @@
 #include "python_hooks/observation/executed_code.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "python_hooks/interpreter/call_hook.h"
 #include "python_hooks/interpreter/code_origin.h"
@@ -165,16 +164,7 @@ void note_frame(void* context, const void* frame) {
   }
 }
 
-// What has left the call, as "ValueError".
-std::string name_of_exception(Object* type) {
-  const char* name = is_type(type) ? field<const char*>(type, 24) : "an exception";
-  const char* dot = std::strrchr(name, '.');
-  return dot != nullptr ? dot + 1 : name;
-}
-
 bool finish(State& state, bool undisturbed) {
-  Object* type = g_api.PyErr_Occurred();
-  if (type != nullptr && !state.refusal) state.refusal = refusal::make(refusal::raises, name_of_exception(type));
   if (!undisturbed && !state.refusal) state.refusal = refusal::make(refusal::compiled_code);
   if (state.lost && !state.refusal) state.refusal = refusal::out_of_memory();
   return !state.refusal;

@@ -23,8 +23,7 @@ class ExecutedCode final : grape::observation::CallScope::Follower {
   // and streams, logging and warnings that were shown, clocks, setting the environment, sockets, processes, signals,
   // host random sources (also NumPy's and PyTorch's generators read or set; torch's operators that draw from the CPU
   // generator show only in HostRandom), threads started or signalled, input, import of a module that was not
-  // imported, backward passes, collectives, gc, an exception that left the call. C functions of other extensions are
-  // taken for functions of their arguments.
+  // imported, backward passes, collectives, gc. C functions of other extensions count as functions of their arguments.
   bool end() noexcept;
   const refusal::Refusal& refusal() const noexcept;
   bool ran_backward() const noexcept;  // it is for a backward pass

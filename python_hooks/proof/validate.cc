@@ -58,7 +58,7 @@ class Check {
       if (!other) other = error;
       error = {};
     } else if (!proven_.outcome->same_as(*outcome, difference) && !other) {
-      other = difference ? difference : refusal::make(refusal::other_result);
+      other = difference ? difference : refusal::out_of_memory();
     }
     if (nodes_made != proven_.nodes_made && !other) other = refusal::make(refusal::makes_other_nodes_than_replay);
     // Where the host has read another value, the call may have done anything.

@@ -5,9 +5,11 @@ must be equal, and the region's reasons must have the id under which the case st
 """
 
 import contextlib
+import os
 import sys
 import weakref
 
+import refusal_cases_state
 import replayed
 
 CALLS = 8
@@ -143,22 +145,43 @@ CASES = {
 }
 
 
-def program():
+# The cases of a run, and its settings.
+RUNS = {
+    "calls": (CASES, {}),
+    "state": (refusal_cases_state.CASES, {"GRAPE_REGIONS": "refusal_cases_state:changes_function"}),
+    "checked": (refusal_cases_state.CHECKED, {"GRAPE_VALIDATE": "1"}),
+}
+# Where the report's id is that of all replays that differed: the whole text.
+TEXTS = {
+    "makes_other_nodes_than_replay": "a replay differed from the call itself when it was checked: makes another number of "
+    "nodes of autograd's graph"
+}
+
+
+def said_of(region):
+    return {reason[what] for reason in region["reasons"] for what in ("id", "text")}
+
+
+def program(cases):
     import torch
     from torch import nn
 
-    def net(name):
+    def called(name, forward):
+        """The function itself where the case has its name: a region of its own."""
+        if forward.__name__ == name:
+            return forward
+
         def __init__(self):
             nn.Module.__init__(self)
             self.linear = nn.Linear(8, 8)
 
-        forward = CASES[name][0]
-        return type(name, (nn.Module,), {"__init__": __init__, "forward": lambda self, *args: forward(self, *args)})()
+        members = {"__init__": __init__, "forward": lambda self, *args: forward(self, *args)}
+        return type(name, (nn.Module,), members)().cuda().eval()
 
     torch.manual_seed(0)
     GLOBAL["x"] = torch.ones(4, 8, device="cuda")
-    for name, (_, arguments, *context) in CASES.items():
-        model = net(name).cuda().eval()
+    for name, (forward, arguments, *context) in cases.items():
+        model = called(name, forward)
         for i in range(CALLS):
             with torch.no_grad(), contextlib.ExitStack() as stack:
                 for one in context:
@@ -171,13 +194,18 @@ def program():
 
 
 def main():
-    if sys.argv[1:] == ["--program"]:
-        return program()
+    if sys.argv[1:2] == ["--program"]:
+        return program(RUNS[sys.argv[2]][0])
     given = replayed.options(__doc__)
-    _, regions = replayed.compare(given, __file__, ["--program"], GRAPE_EARLY_REGIONS="1")
-    ids = {region["region"].rpartition(":")[2]: {reason["id"] for reason in region["reasons"]} for region in regions}
-    missing = [f"{name}: {sorted(ids.get(name, ()))}" for name in CASES if name not in ids.get(name, ())]
-    print(f"{len(CASES)} refusals, {len(missing)} not seen", *missing, sep="\n")
+    os.environ["SIMCUDA_DEVICES"] = "2"
+    missing = []
+    for run, (cases, settings) in RUNS.items():
+        _, regions = replayed.compare(given, __file__, ["--program", run], GRAPE_EARLY_REGIONS="1", **settings)
+        said = {region["region"].rpartition(":")[2]: said_of(region) for region in regions}
+        missing += [f"{name}: {sorted(said.get(name, ()))}" for name in cases
+                    if TEXTS.get(name, name) not in said.get(name, ())]
+        print(f"{run}: {len(cases)} refusals")
+    print(f"{len(missing)} not seen", *missing, sep="\n")
     return 1 if missing else 0
 
 

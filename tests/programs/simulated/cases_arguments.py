@@ -430,16 +430,19 @@ def overlapping(run, first, rows):
         run.see(x, y)
 
 
-@case("[ep]{8}eer{6}", reason="memory")
+@case("[ep]{8}eer{6}", reason="a tensor whose memory is another one's as well, in part")
 def storages_that_begin_together(run):
     overlapping(run, True, slice(0, 32))
 
 
-@case("[ep]{8}eer{6}", reason="memory")
+OVERLAP = "arguments: the memory of one tensor's storage is in part another one's"
+
+
+@case("[ep]{8}eer{6}", reason=OVERLAP)
 def storages_that_overlap(run):
     overlapping(run, True, slice(32, 64))
 
 
-@case("eer{6}[ep]{8}", reason="memory")
+@case("eer{6}[ep]{8}", reason=OVERLAP)
 def storages_that_come_to_overlap(run):
     overlapping(run, False, slice(32, 64))

@@ -318,12 +318,15 @@ def inside_of_a_handler(run, answer):
     run(model, data())
 
 
-@case("eer{4}e{3}[ep]{4}|eer{4}[ep]{7}")
+HANDLED = "asks for the exception that is handled, and was called while one is"
+
+
+@case("eer{4}e{3}[ep]{4}|eer{4}[ep]{7}", reason=HANDLED)
 def exception_that_is_handled(run):
     inside_of_a_handler(run, lambda: 3.0 if sys.exc_info()[0] is not None else 1.0)
 
 
-@case("eer{4}e{3}[ep]{4}|eer{4}[ep]{7}")
+@case("eer{4}e{3}[ep]{4}|eer{4}[ep]{7}", reason=HANDLED)
 def exception_that_was_handled_before(run):
     def look():
         try:

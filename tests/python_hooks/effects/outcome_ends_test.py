@@ -119,6 +119,12 @@ class Ends(unittest.TestCase):
             observed = Observed(lambda holder: None, (make(),), MODULE)
             self.assertIn("a key whose end would be seen", observed.reason() or "learned")
 
+    def test_in_what_cannot_be_watched(self):
+        for make in (Ending, lambda: watched(Bare())):
+            observed = Observed(lambda holder: None, (named(keys=slice(make())),), MODULE)
+            self.assertEqual(observed.reason(),
+                             "argument Holder: an object of type slice that refers to one whose end would be seen")
+
 
 if __name__ == "__main__":
     main()

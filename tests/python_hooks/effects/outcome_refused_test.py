@@ -261,6 +261,12 @@ class Refusals(unittest.TestCase):
                 setattr(holder, name + str(next(count)), 1)
             return function
 
+        def in_slot(x, slotted):
+            if next(count) % 2:
+                slotted.x = 2
+            else:
+                del slotted.x
+
         def sometimes(x, holder):
             if next(count) % 2:
                 holder.keys = x + 1
@@ -278,7 +284,8 @@ class Refusals(unittest.TestCase):
              "result: another value in the other run"),
             (lambda x: [0] * next(count), (x,), "result: another number of items in the other run"),
             (aliased, (x,), "result[1]: shared otherwise in the other run"),
-            (setter("a"), (x, Holder), "argument Holder.a"),
+            (setter("a"), (x, Holder), ": changed in one run; in the other argument Holder.a"),
+            (in_slot, (x, lambda: Slotted(1)), "argument Slotted.x: set in one run and not in the other"),
             (sometimes, (x, Holder), "argument Holder.keys: changed in one run and not in the other"),
             (lambda x: {str(next(count)): 1}, (x,), "not there in the other run"),
             (lambda x: [-0.0, 0.0][next(count) % 2], (x,), "result: another value in the other run"),

@@ -10,7 +10,7 @@ import weakref
 
 import state
 from cases import CHANGES, Case, Part, Slots, add, closure, fresh_classes, set_attribute, set_item
-from state import Guard, Walk, form, form_and_objects
+from state import Guard, Refused, Walk, form, form_and_objects
 from values import Plain
 
 
@@ -35,6 +35,16 @@ def test_changes(queue=False):
         assert same or name.startswith("partial's"), name  # a partial's state is put back by equal objects
         assert guard.holds() == same and guard.holds() == same, name
         assert guard.bytes == before, name
+
+
+def test_no_weak_reference():
+    for thing in (1, (1, 2), slice(1)):
+        try:
+            Guard(thing)
+        except Refused as refused:
+            assert str(refused) == "an object that cannot be referred to weakly", refused
+        else:
+            raise AssertionError(thing)
 
 
 def test_changes_by_walks():

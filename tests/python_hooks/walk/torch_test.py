@@ -186,6 +186,11 @@ def test_refused_tensors():
     ]
     for thing in things:
         assert refusal([thing]) is not None, thing
+    not_dense = "root[0]: a tensor that is not a dense one on the CPU or on CUDA (sparse, conjugate, functorch, ...)"
+    assert {refusal([thing]) for thing in things[:7]} == {not_dense}
+    whole = torch.ones(8)
+    part = torch.from_dlpack(whole[:4])
+    assert refusal([whole, part]) == "root[1]: a tensor whose memory is another one's as well, in part"
 
     def inside(x):
         seen.append(refusal([x]))

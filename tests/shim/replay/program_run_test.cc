@@ -5,10 +5,12 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "shim/device/own_kernels.h"
 #include "shim/graphs/host_buffer.h"
 #include "shim/graphs/upload_ahead.h"
+#include "shim/observation/region_record.h"
 #include "tests/shim/graphs/program_builder.h"
 #include "tests/simcuda/fixture.h"
 
@@ -111,6 +113,29 @@ TEST_F(StepsTest, WhatCannotBeMappedIsAskedForOnce) {
   EXPECT_EQ(simcuda_calls("cuMemcpyDtoHAsync_v2"), 3u);
   simcuda_reset();
   graphs::note_context_gone();
+}
+
+// More than there is room for would not be brought, and is not run.
+TEST_F(StepsTest, TheHostReadsNoMoreThanIsKept) {
+  ProgramBuilder builder;
+  const auto p = builder.add_output(2 * kMostValueBytes);
+  builder.fill(p.at(0), 0, 1, 2 * kMostValueBytes);
+  builder.read(p.at(0), kMostValueBytes + 8, std::vector<std::uint64_t>(kMostValueBytes / 8 + 1));
+  Prepared one{std::move(builder)};
+  Steps steps;
+  EXPECT_FALSE(one.prepare(steps, floats(kMostValueBytes / 2)));
+  EXPECT_EQ(one.error.text, "the host reads more than is kept");
+}
+
+TEST_F(StepsTest, NodesFollowThoseBeforeThem) {
+  ProgramBuilder builder;
+  const auto p = builder.add_output(8);
+  const auto mix = builder.add_function(handle("_Z3mixPmmm"), "_Z3mixPmmm", {8, 8, 8});
+  builder.kernel(mix, {p.at(0), ProgramBuilder::plain(10), ProgramBuilder::plain(1)}, {0});  // itself
+  Prepared one{std::move(builder)};
+  Steps steps;
+  EXPECT_FALSE(one.prepare(steps, number(5)));
+  EXPECT_EQ(one.error.text.rfind("a node comes before one that it follows", 0), 0u) << one.error.text;
 }
 
 // What a context had mapped may have gone with it, and another one may have its handle.
