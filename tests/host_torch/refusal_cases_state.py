@@ -1,10 +1,10 @@
 """Cases of refusals_test.py whose calls depend on state beside their arguments, or change it."""
 
 import contextlib
-import csv
 import threading
 
 import torch
+from numpy._core import _multiarray_umath as umath
 
 CHANGED_FROM = 6  # the call from which on something is not as it was
 
@@ -14,12 +14,12 @@ def linear(net, x, *_):
 
 
 def hidden():
-    """A number that `set_hidden()` sets, and that Grape does not know of: what functions in C keep, only a list tells."""
-    return csv.field_size_limit() - 1000
+    """0 or 1, as `set_hidden()` set it. Grape does not know of it: what functions in C keep, only a list tells."""
+    return int(umath._get_madvise_hugepage())
 
 
 def set_hidden(number):
-    csv.field_size_limit(1000 + number)
+    umath._set_madvise_hugepage(number)
 
 
 def alternating(x, i):

@@ -61,15 +61,16 @@ def scaled(x):
 """
 # What no guard sees: a C function's own state, which is another one after WHEN calls.
 HIDDEN_HELPER = """
-import csv
+import torch
 
 def scaled(x):
-    return x * csv.field_size_limit()
+    return x * torch._C._last_number()
 
 def between(seen):
-    csv.field_size_limit(1000 + (len(seen) >= WHEN))
+    if len(seen) == WHEN:
+        torch._C._next_number()
 
-between([])
+torch._C._next_number()
 """
 SIZES = ("3", "3", "3", "3", "5", "5", "5", "7", "7", "7")
 COLD, WARM = "eerreereer", "errrerrerr"
