@@ -344,7 +344,7 @@ def forks_and_joins(run):
         run(model, data(i))
 
 
-@case("[ep]{8}")
+@case("[ep]{8}", refusals=("leaves_work",))
 def forks_and_does_not_join(run):
     model = net(InStreams)
     model.side, model.joins = torch.cuda.Stream().cuda_stream, False

@@ -168,3 +168,58 @@ def excluded_module(run):
     model = net()
     for i in range(8):
         run(model, data(i))
+
+
+@case("eer{2}e[ep]{3}", environment={"GRAPE_VALIDATE": "3", "GRAPE_LOG": "error"}, stderr="grape: .*\n", stderr_at_end="",
+      reason="a replay differed from the call itself when it was checked: draws another amount of random numbers")
+def validated_and_drawn_otherwise(run):
+    class Dropping(Net):
+        def forward(self, x):
+            y = torch.dropout(super().forward(x), 0.25)
+            return torch.dropout(y, 0.25) if csv.field_size_limit() == 77 else y
+
+    model, limit = net(Dropping), csv.field_size_limit()
+    torch.manual_seed(7801)
+    for _ in range(100):  # seed and offset are like no other number
+        torch.rand(4, device="cuda")
+    for i in range(8):
+        if i == 4:
+            csv.field_size_limit(77)
+        run(model, data(i))
+    csv.field_size_limit(limit)
+
+
+# Only a replay has to look at the numbers.
+@case("eer[er]*", environment={"SIMCUDA_LATENCY": "0"}, refusals=("no_gain",))
+def a_replay_takes_longer(run):
+    class Small(Net):
+        def forward(self, x, numbers):
+            return torch.relu(x)
+
+    model, x = net(Small), data()
+    for _ in range(60):
+        run(model, x, list(range(20000)))
+
+
+# Which branch the code takes, no guard sees. Its kernels are the same.
+@case("e{3}r{5}", refusals=("unknown_writes",))
+def another_tensor_is_named(run):
+    class Asking(Net):
+        def forward(self, x):
+            if csv.field_size_limit() == 77:
+                dimensions_of_another()
+            return super().forward(x)
+
+    model, limit = net(Asking), csv.field_size_limit()
+    TENSORS[:] = [torch.zeros(3, device="cuda")]
+    for i in range(8):
+        run(model, data(i))
+        csv.field_size_limit(77)
+    csv.field_size_limit(limit)
+
+
+TENSORS = []
+
+
+def dimensions_of_another():
+    return TENSORS[0].dim()

@@ -437,7 +437,7 @@ TEST_F(ExecPoolTest, WhatTheDriverRefusesLeavesNothing) {
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_OUT_OF_MEMORY), 0);
   error = {};
   EXPECT_EQ(pool.take(first.builder.kept(), segment, first.plan, to(moved), error), nullptr);
-  EXPECT_TRUE(error);
+  EXPECT_EQ(error.text, "the driver refused new parameters, with error 2");
   EXPECT_EQ(pool.size(), 1u) << "an exec half of whose nodes moved is gone";
   expect_computes(pool, first);
   expect_computes(pool, second);

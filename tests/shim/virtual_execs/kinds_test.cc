@@ -212,6 +212,43 @@ TEST_F(Kinds, NodesThatTheDeviceMayChangeStayWithTheDriver) {
   expect_real(execs, before);
 }
 
+TEST_F(Kinds, GraphsWithoutNodesStayWithTheDriver) {
+  const std::uint64_t before = live();
+  std::vector<CUgraphExec> execs(6);
+  for (CUgraphExec& exec : execs) {
+    CUgraph graph = nullptr;
+    ASSERT_CU(cuGraphCreate(&graph, 0));
+    exec = exec_of(graph);
+  }
+  expect_real(execs, before);
+}
+
+TEST_F(Kinds, CopiesOfArraysStayWithTheDriver) {
+  const std::uint64_t before = live();
+  expect_real(several([&](CUgraph graph) {
+                CUDA_MEMCPY3D copy{};  // of no bytes: the simulated driver has no arrays
+                copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+                copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+                copy.dstDevice = copies_;
+                CUgraphNode node = nullptr;
+                ASSERT_CU(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy, context_));
+              }),
+              before);
+}
+
+TEST_F(Kinds, MemoryOfAnotherDeviceStaysWithTheDriver) {
+  CUcontext other = nullptr;
+  CUdeviceptr there = 0;
+  ASSERT_CU(cuDevicePrimaryCtxRetain(&other, 1));
+  ASSERT_CU(cuCtxSetCurrent(other));
+  ASSERT_CU(cuMemAlloc(&there, 256));
+  ASSERT_CU(cuCtxSetCurrent(context_));
+  const std::uint64_t before = live();
+  expect_real(several([&](CUgraph graph) { add_copy(graph, {}, copies_, there, 8); }), before);
+  expect_real(several([&](CUgraph graph) { add_memset(graph, {}, there, 1); }), before);
+  ASSERT_CU(cuDevicePrimaryCtxReset_v2(1));
+}
+
 // Programmatic edges let a kernel begin before the one ahead of it has ended.
 TEST_F(Kinds, EdgesKeepTheirData) {
   std::vector<CUgraphExec> execs;
