@@ -143,7 +143,7 @@ CASES = {
 }
 
 
-def program():
+def program(cases):
     import torch
     from torch import nn
 
@@ -152,12 +152,12 @@ def program():
             nn.Module.__init__(self)
             self.linear = nn.Linear(8, 8)
 
-        forward = CASES[name][0]
+        forward = cases[name][0]
         return type(name, (nn.Module,), {"__init__": __init__, "forward": lambda self, *args: forward(self, *args)})()
 
     torch.manual_seed(0)
     GLOBAL["x"] = torch.ones(4, 8, device="cuda")
-    for name, (_, arguments, *context) in CASES.items():
+    for name, (_, arguments, *context) in cases.items():
         model = net(name).cuda().eval()
         for i in range(CALLS):
             with torch.no_grad(), contextlib.ExitStack() as stack:
@@ -170,15 +170,25 @@ def program():
             print(name, i, None if first is None else first.sum().item(), flush=True)
 
 
+def reasons_of_cases(given, script, arguments, **settings):
+    """By case: the reasons of its region."""
+    _, regions = replayed.compare(given, script, arguments, GRAPE_EARLY_REGIONS="1", **settings)
+    return {region["region"].rpartition(":")[2]: region["reasons"] for region in regions}
+
+
+def missing(cases, reasons):
+    """Prints which of the cases' refusals were not seen; how many."""
+    ids = {name: {reason["id"] for reason in reasons.get(name, ())} for name in cases}
+    not_seen = [f"{name}: {sorted(ids[name])}" for name in cases if name not in ids[name]]
+    print(f"{len(cases)} refusals, {len(not_seen)} not seen", *not_seen, sep="\n")
+    return len(not_seen)
+
+
 def main():
     if sys.argv[1:] == ["--program"]:
-        return program()
+        return program(CASES)
     given = replayed.options(__doc__)
-    _, regions = replayed.compare(given, __file__, ["--program"], GRAPE_EARLY_REGIONS="1")
-    ids = {region["region"].rpartition(":")[2]: {reason["id"] for reason in region["reasons"]} for region in regions}
-    missing = [f"{name}: {sorted(ids.get(name, ()))}" for name in CASES if name not in ids.get(name, ())]
-    print(f"{len(CASES)} refusals, {len(missing)} not seen", *missing, sep="\n")
-    return 1 if missing else 0
+    return 1 if missing(CASES, reasons_of_cases(given, __file__, ["--program"])) else 0
 
 
 if __name__ == "__main__":
