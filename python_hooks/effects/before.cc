@@ -39,7 +39,8 @@ class Taker {
     if (is_type(known.object)) return take_class(place);
     if (!shape_of(type, known.shape, known.slot_places)) {
       known.kept = Kept::kReferents;
-      return take_referents(place);
+      take_referents(place);
+      return true;
     }
     known.kept = Kept::kInstance;
     adopt(place, type, [] { return std::string("'s class"); });
@@ -54,7 +55,7 @@ class Taker {
     state_.tensors.emplace_back();
     TensorBefore& tensor = state_.tensors.back();
     const Reference watch(g_api.PyWeakref_NewRef(known.object, nullptr));
-    if (!watch || !view_tensor(known.object, tensor.view)) return refuse(refusal::tensor_not_understood, place);
+    if (!watch || !view_tensor(known.object, tensor.view)) throw std::bad_alloc();  // the walk has viewed it
     tensor.watch = Strong(watch.get());
     tensor.sizes.assign(tensor.view.sizes, tensor.view.sizes + tensor.view.dimensions);
     tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
@@ -107,11 +108,10 @@ class Taker {
     return true;
   }
 
-  bool take_referents(std::uint32_t place) {
+  void take_referents(std::uint32_t place) {
     std::vector<Item> referents;
-    if (!referents_of(state_.objects[place].object, referents)) return refuse(refusal::referents_unknown, place);
+    referents_of(state_.objects[place].object, referents);
     keep(&ObjectBefore::items, place, referents, [](std::size_t) { return std::string("'s own object"); });
-    return true;
   }
 
   template <typename Label>
@@ -196,6 +196,7 @@ std::unique_ptr<Before> Before::take(const Walk& arguments, const ModuleGuard& m
     Taker taker(*before->state_, lasting, refusal);
     return taker.take(arguments.objects()) ? std::move(before) : nullptr;
   } catch (const std::bad_alloc&) {
+    refusal = refusal::out_of_memory();
     return nullptr;
   }
 }

@@ -76,7 +76,8 @@ bool EffectFinder::find_in_object() {
     }
     case Kept::kReferents: {
       std::vector<Item> referents;
-      return (referents_of(known().object, referents) && unchanged(referents)) || refuse(refusal::changed_for_good);
+      referents_of(known().object, referents);
+      return unchanged(referents) || refuse(refusal::changed_for_good);
     }
   }
   return false;

@@ -25,8 +25,8 @@ void fetch_items(const std::vector<Item>& items) noexcept {
 Outcome::Outcome() = default;
 Outcome::~Outcome() = default;
 
-std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, const Before& before,
-                                        ModuleGuard& module, refusal::Refusal& refusal, bool* autograd) noexcept {
+std::unique_ptr<Outcome> Outcome::learn(Object* result, const Before& before, ModuleGuard& module,
+                                        refusal::Refusal& refusal, bool* autograd) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
@@ -36,10 +36,6 @@ std::unique_ptr<Outcome> Outcome::learn(Object* result, const Walk& arguments, c
       return nullptr;
     }
     const BeforeState& then = *before.state_;
-    if (arguments.objects().size() != then.objects.size()) {
-      refusal = refusal::make(refusal::walked_anew);
-      return nullptr;
-    }
     std::unique_ptr<Outcome> outcome(new Outcome);
     outcome->state_ = std::make_unique<OutcomeState>();
     OutcomeState& state = *outcome->state_;

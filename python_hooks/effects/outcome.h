@@ -77,9 +77,8 @@ class Outcome {
   // referred to from elsewhere, since repeating would make a second one; whatever else changed.
   //
   // `autograd`, if not null: it was refused since autograd is at work, and may not be under torch.no_grad().
-  static std::unique_ptr<Outcome> learn(Object* result, const Walk& arguments, const Before& before,
-                                        ModuleGuard& module, refusal::Refusal& refusal,
-                                        bool* autograd = nullptr) noexcept;
+  static std::unique_ptr<Outcome> learn(Object* result, const Before& before, ModuleGuard& module,
+                                        refusal::Refusal& refusal, bool* autograd = nullptr) noexcept;
   ~Outcome();
 
   // Two observed calls of one signature must have done the same: structure, places, shapes, plain values. False

@@ -169,7 +169,7 @@ bool leaves_state(Region& region, const Signature& signature, const Call& call, 
 // What the call did for Python, and what its code names. False: `seen.refusal`.
 bool learn_facts(Region& region, const Call& call, Object* result, Seen& seen, Observation& observation) {
   observation.outcome =
-      state::Outcome::learn(result, *call.walk, *seen.before, *region.evidence.guard, seen.refusal, &seen.autograd);
+      state::Outcome::learn(result, *seen.before, *region.evidence.guard, seen.refusal, &seen.autograd);
   if (observation.outcome == nullptr) return false;
   if (observation.outcome->lets_go() && seen.code.makes_weak_references()) {
     return seen.refuse(refusal::lets_go_with_weak_references);

@@ -1,7 +1,8 @@
-"""refusals_device_test.py --python INTERPRETER --grape LIBRARY: refusals for what a call does under autocast, and the ids that
-the report gives. The cases are as those of refusals_test.py.
+"""refusals_device_test.py --python INTERPRETER --grape LIBRARY: refusals of calls under autocast, or under a tool that watches
+the code, and the ids that the report gives. The cases are as those of refusals_test.py.
 """
 
+import contextlib
 import csv
 import sys
 
@@ -13,6 +14,13 @@ def autocast():
     import torch
 
     return torch.autocast("cuda", torch.float16)
+
+
+@contextlib.contextmanager
+def debugged():
+    sys.monitoring.use_tool_id(sys.monitoring.DEBUGGER_ID, "a debugger")
+    yield
+    sys.monitoring.free_tool_id(sys.monitoring.DEBUGGER_ID)
 
 
 def with_changed_weight(net, x):
@@ -49,6 +57,8 @@ CASES = {
     "keeps_casts": (with_other_type_inside, lambda x, i: (x,), autocast),
     "other_casts": (with_one_of_two, lambda x, i: other_if(i % 2, x), autocast),
 }
+if hasattr(sys, "monitoring"):  # Python 3.12
+    CASES["code_monitor"] = (bed.linear, lambda x, i: (x,), debugged)
 # With GRAPE_VALIDATE=1, by the id of the difference: the same, and what the report says of the replay.
 CHECKED = {
     "other_casts_than_replay": (with_one_of_two, lambda x, i: other_if(i > 5, x), autocast),

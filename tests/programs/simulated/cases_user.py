@@ -223,3 +223,15 @@ TENSORS = []
 
 def dimensions_of_another():
     return TENSORS[0].dim()
+
+
+@case("[ep]{8}", alone=True, refusals=("stream_unknown",))
+def torch_does_not_tell_the_device(run):
+    def raising():
+        raise RuntimeError("no device")
+
+    device, torch._C._cuda_getDevice = torch._C._cuda_getDevice, raising
+    model = net()
+    for i in range(8):
+        run(model, data(i))
+    torch._C._cuda_getDevice = device

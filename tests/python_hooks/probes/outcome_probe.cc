@@ -73,7 +73,7 @@ PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
     return observed.release();
   }
   observed->walked = walk.bytes();
-  observed->outcome = state::Outcome::learn(observed->result, walk, *before, *guard, refusal);
+  observed->outcome = state::Outcome::learn(observed->result, *before, *guard, refusal);
   return observed.release();
 }
 

@@ -444,6 +444,23 @@ TEST_F(ExecPoolTest, WhatTheDriverRefusesLeavesNothing) {
   EXPECT_EQ(pool.built(), 3u);
 }
 
+TEST_F(ExecPoolTest, AProgramThatCannotBeReadIsSaid) {
+  const Numbered made = numbered(1, {2});
+  const program::Segment segment = program::segments(made.builder.program()).front();
+  store::Store store;
+  store::KeptProgram kept(made.builder.program());
+  ASSERT_TRUE(kept.put_away(store));
+  for (const std::uint64_t id : store.ids()) store.erase(id);
+  ExecPool pool;
+  Steps steps;
+  refusal::Refusal error;
+  EXPECT_EQ(pool.take(kept, segment, made.plan, to(output_), error), nullptr);
+  EXPECT_EQ(error.text, "no host memory for the program");
+  error = {};
+  EXPECT_FALSE(steps.prepare(pool, kept, made.plan, to(output_), error));
+  EXPECT_EQ(error.text, "no host memory for the program");
+}
+
 TEST_F(ExecPoolTest, AnExecThatCannotBeAdoptedIsReplaced) {
   std::vector<Numbered> programs;
   for (std::uint64_t i = 1; i <= 5; ++i) programs.push_back(numbered(i, {i}));

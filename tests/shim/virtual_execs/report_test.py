@@ -59,6 +59,9 @@ class Report(unittest.TestCase):
         self.assertEqual(left["has no nodes, or very many"], 6)
         self.assertEqual(left["copies from or to an array"], 6)
         self.assertEqual(left["copies or sets memory of another device"], 12)
+        self.assertEqual(left["has a kernel whose parameters the driver does not describe"], 6)
+        self.assertEqual(left["the driver does not tell enough of it"], 6)
+        self.assertEqual(left["is not the same when it is built anew"], 1)
 
     def test_a_line_at_the_end(self):
         lines = self.run_program("Launch.InOrder", GRAPE_LOG="info").splitlines()
