@@ -91,7 +91,8 @@ def children_of_one_that_cannot_be(run):
         run(model, data(i))
 
 
-@case("[ep]{6}", refusals=("put_off",))
+# Where there is, all that it runs is in the children's replays.
+@case("[epr]{6}", refusals=("put_off",))
 def more_children_than_there_is_time_for(run):
     class Printing(nn.Module):
         def __init__(self):
