@@ -25,9 +25,9 @@ void fetch_items(const std::vector<Item>& items) noexcept {
 CallOutcome::CallOutcome() = default;
 CallOutcome::~CallOutcome() = default;
 
-std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const walk::Walk& arguments,
-                                                const ArgumentSnapshot& before, guards::ModuleGuard& module,
-                                                refusal::Refusal& refusal, bool* autograd) noexcept {
+std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const ArgumentSnapshot& before,
+                                                guards::ModuleGuard& module, refusal::Refusal& refusal,
+                                                bool* autograd) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
@@ -37,10 +37,6 @@ std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const walk::Walk
       return nullptr;
     }
     const ArgumentSnapshotState& then = *before.state_;
-    if (arguments.objects().size() != then.objects.size()) {
-      refusal = refusal::make(refusal::walked_anew);
-      return nullptr;
-    }
     std::unique_ptr<CallOutcome> outcome(new CallOutcome);
     outcome->state_ = std::make_unique<CallOutcomeState>();
     CallOutcomeState& state = *outcome->state_;

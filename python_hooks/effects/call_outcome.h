@@ -78,7 +78,7 @@ class CallOutcome {
   // that others refer to as well, since a replay would make a second one; all other changes.
   //
   // `autograd`, if not null, becomes true if autograd is the reason: the call may not be refused under torch.no_grad().
-  static std::unique_ptr<CallOutcome> learn(Object* result, const walk::Walk& arguments, const ArgumentSnapshot& before,
+  static std::unique_ptr<CallOutcome> learn(Object* result, const ArgumentSnapshot& before,
                                             guards::ModuleGuard& module, refusal::Refusal& refusal,
                                             bool* autograd = nullptr) noexcept;
   ~CallOutcome();

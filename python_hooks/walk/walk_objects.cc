@@ -66,7 +66,7 @@ bool Walker::container(Object* object, Kind kind, const Path& path) {
   const auto each = [this](Object* item, const Path& item_path) { return optional(item, item_path); };
   if (items(object, kind, path, each)) return true;
   if (walk_.refusal_) return false;
-  return refuse(kind == Kind::kDeque ? refusal::deque_unreadable : refusal::ordered_dict_changed, path);
+  return refuse(kind == Kind::kDeque ? refusal::items_unreadable : refusal::ordered_dict_changed, path);
 }
 
 bool Walker::ordered_dict(Object* dict, Kind kind, const Path& path) {
