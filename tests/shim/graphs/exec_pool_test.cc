@@ -452,7 +452,7 @@ TEST_F(ExecPoolTest, AProgramThatCannotBeReadIsSaid) {
   ASSERT_TRUE(kept.put_away(store));
   for (const std::uint64_t id : store.ids()) store.erase(id);
   ExecPool pool;
-  Steps steps;
+  replay::ProgramRun steps;
   refusal::Refusal error;
   EXPECT_EQ(pool.take(kept, segment, made.plan, to(output_), error), nullptr);
   EXPECT_EQ(error.text, "no host memory for the program");

@@ -5,7 +5,7 @@
 #include "shim/graphs/graph_exec.h"
 #include "tests/shim/graphs/program_builder.h"
 
-namespace grape::replay {
+namespace grape::graphs {
 namespace {
 
 TEST(NoDriverTest, ThereAreNoGraphs) {
@@ -19,9 +19,9 @@ TEST(NoDriverTest, ThereAreNoGraphs) {
 
 TEST(NoDriverTest, NothingIsHashed) {
   refusal::Refusal error;
-  EXPECT_EQ(DeviceHash::of_current_context(error), nullptr);
+  EXPECT_EQ(device::DeviceHash::of_current_context(error), nullptr);
   EXPECT_EQ(error.text, "the driver lacks functions");
 }
 
 }  // namespace
-}  // namespace grape::replay
+}  // namespace grape::graphs

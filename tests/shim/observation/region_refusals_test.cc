@@ -129,8 +129,8 @@ TEST_F(RefusalTest, AttributesOfLaunches) {
 class AllocatorTest : public simcuda_test::Driver {};
 
 TEST_F(AllocatorTest, ThatReportsNothing) {
-  if (replay::LiveBlocks::instance().has_framework()) GTEST_SKIP() << "another test's allocator has reported";
-  replay::RegionSink sink;
+  if (memory::LiveBlocks::instance().has_framework()) GTEST_SKIP() << "another test's allocator has reported";
+  observation::RegionSink sink;
   ASSERT_TRUE(sink.begin());
   ASSERT_CU(launch("_Z7nothingv", nullptr));
   const auto result = sink.end();
