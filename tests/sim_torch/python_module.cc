@@ -243,10 +243,14 @@ PyObject* make_delay(PyObject*, PyObject* microseconds) {
 }
 
 PyObject* call_operators_run(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(operators_run()); }
-// An extension's own state: another number each time, and the last one again.
+// An extension's own state: another number each time, the last one again, and a given one.
 unsigned long long g_number = 0;
 PyObject* call_next_number(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(++g_number); }
 PyObject* call_last_number(PyObject*, PyObject*) { return PyLong_FromUnsignedLongLong(g_number); }
+PyObject* call_set_last_number(PyObject*, PyObject* number) {
+  g_number = static_cast<unsigned long long>(PyLong_AsLongLong(number));
+  return none();
+}
 PyObject* call_set_classes(PyObject*, PyObject* arguments) {
   PyObject *tensor_type = nullptr, *size = nullptr;
   if (PyArg_ParseTuple(arguments, "OO", &tensor_type, &size) == 0) return nullptr;
@@ -416,6 +420,7 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("_operators_run", call_operators_run, kNoArguments),
     SIM_FUNCTION("_next_number", call_next_number, kNoArguments),
     SIM_FUNCTION("_last_number", call_last_number, kNoArguments),
+    SIM_FUNCTION("_set_last_number", call_set_last_number, kOneArgument),
     SIM_FUNCTION("_set_classes", call_set_classes, kPositional),
     SIM_FUNCTION("_raw_dispatch_keys", dispatch_keys, kOneArgument),
     SIM_FUNCTION("_raw_included_keys", included_keys, kNoArguments),

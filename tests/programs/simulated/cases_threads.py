@@ -1,5 +1,4 @@
 """Models that are called by several threads. A tensor's end lets other threads run, wherever it comes."""
-import csv
 import ctypes
 import gc
 import random
@@ -148,7 +147,7 @@ def random_numbers_of_another_thread(run):
 # Nothing that is observed tells of the other thread: the limit is a C extension's own.
 @case("eeer{5}", refusals=("others_worked",))
 def another_thread_writes_while_a_call_is_looked_at(run):
-    limit = csv.field_size_limit()
+    limit = torch._C._last_number()
 
     class Waiting(Net):
         def __init__(self):
@@ -156,9 +155,9 @@ def another_thread_writes_while_a_call_is_looked_at(run):
             self.register_buffer("spare", torch.zeros(64))
 
         def forward(self, x):
-            if csv.field_size_limit() == 77:
-                csv.field_size_limit(78)
-            while csv.field_size_limit() == 78:
+            if torch._C._last_number() == 77:
+                torch._C._set_last_number(78)
+            while torch._C._last_number() == 78:
                 pass
             return super().forward(x)
 
@@ -167,15 +166,15 @@ def another_thread_writes_while_a_call_is_looked_at(run):
     driver.cuCtxGetCurrent(ctypes.byref(context))
 
     def work(_):
-        while csv.field_size_limit() != 78:
+        while torch._C._last_number() != 78:
             pass
         driver.cuCtxSetCurrent(context)
         driver.cuMemsetD8Async(where, 1, size, None)
-        csv.field_size_limit(limit)
+        torch._C._set_last_number(limit)
 
     for i in range(8):
         if i == 1:
-            csv.field_size_limit(77)
+            torch._C._set_last_number(77)
             thread = threading.Thread(target=in_threads, args=(work, 1))
             thread.start()
         run(model, data(i))

@@ -176,17 +176,17 @@ def validated_and_drawn_otherwise(run):
     class Dropping(Net):
         def forward(self, x):
             y = torch.dropout(super().forward(x), 0.25)
-            return torch.dropout(y, 0.25) if csv.field_size_limit() == 77 else y
+            return torch.dropout(y, 0.25) if torch._C._last_number() == 77 else y
 
-    model, limit = net(Dropping), csv.field_size_limit()
+    model, limit = net(Dropping), torch._C._last_number()
     torch.manual_seed(7801)
     for _ in range(100):  # seed and offset are like no other number
         torch.rand(4, device="cuda")
     for i in range(8):
         if i == 4:
-            csv.field_size_limit(77)
+            torch._C._set_last_number(77)
         run(model, data(i))
-    csv.field_size_limit(limit)
+    torch._C._set_last_number(limit)
 
 
 # Only a replay has to look at the numbers.
@@ -206,16 +206,16 @@ def a_replay_takes_longer(run):
 def another_tensor_is_named(run):
     class Asking(Net):
         def forward(self, x):
-            if csv.field_size_limit() == 77:
+            if torch._C._last_number() == 77:
                 dimensions_of_another()
             return super().forward(x)
 
-    model, limit = net(Asking), csv.field_size_limit()
+    model, limit = net(Asking), torch._C._last_number()
     TENSORS[:] = [torch.zeros(3, device="cuda")]
     for i in range(8):
         run(model, data(i))
-        csv.field_size_limit(77)
-    csv.field_size_limit(limit)
+        torch._C._set_last_number(77)
+    torch._C._set_last_number(limit)
 
 
 TENSORS = []
