@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "shim/driver/graph_edges.h"
 #include "shim/driver/real_driver.h"
 #include "shim/interpose/recording.h"
 #include "shim/record/function_cache.h"
@@ -74,60 +75,58 @@ class Walk {
     *place = {handle, index, 0, 0};
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     if (driver::real::call_cuGraphNodeGetType(handle, &type) != CUDA_SUCCESS) return false;
+    if (type != CU_GRAPH_NODE_TYPE_GRAPH) {
+      emit_content(handle, index, type);
+      return true;
+    }
+    CUgraph child = nullptr;
+    const bool known = driver::real::call_cuGraphChildGraphNodeGetGraph(handle, &child) == CUDA_SUCCESS;
+    emit(index, type, &child, known ? sizeof(child) : 0);
+    place->first_exit = static_cast<std::uint32_t>(exits_.size());
+    if (known && depth < kMaxDepth && !graph(child, index, depth + 1)) return false;
+    place->last_exit = static_cast<std::uint32_t>(exits_.size());
+    return true;
+  }
+
+  // Of a node that is no child graph.
+  void emit_content(CUgraphNode handle, std::uint32_t index, CUgraphNodeType type) noexcept {
+    namespace real = driver::real;
     switch (type) {
       case CU_GRAPH_NODE_TYPE_KERNEL:
-        emit_kernel(handle, index);
-        return true;
+        return emit_kernel(handle, index);
       case CU_GRAPH_NODE_TYPE_MEMCPY:
-        emit_params<CUDA_MEMCPY3D_v2>(driver::real::get_cuGraphMemcpyNodeGetParams(), handle, index, type);
-        return true;
+        return emit_params<CUDA_MEMCPY3D_v2>(real::get_cuGraphMemcpyNodeGetParams(), handle, index, type);
       case CU_GRAPH_NODE_TYPE_MEMSET:
-        emit_params<CUDA_MEMSET_NODE_PARAMS_v1>(driver::real::get_cuGraphMemsetNodeGetParams(), handle, index, type);
-        return true;
+        return emit_params<CUDA_MEMSET_NODE_PARAMS_v1>(real::get_cuGraphMemsetNodeGetParams(), handle, index, type);
       case CU_GRAPH_NODE_TYPE_HOST:
-        emit_params<CUDA_HOST_NODE_PARAMS_v1>(driver::real::get_cuGraphHostNodeGetParams(), handle, index, type);
-        return true;
+        return emit_params<CUDA_HOST_NODE_PARAMS_v1>(real::get_cuGraphHostNodeGetParams(), handle, index, type);
       case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-        emit_params<CUevent>(driver::real::get_cuGraphEventWaitNodeGetEvent(), handle, index, type);
-        return true;
+        return emit_params<CUevent>(real::get_cuGraphEventWaitNodeGetEvent(), handle, index, type);
       case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-        emit_params<CUevent>(driver::real::get_cuGraphEventRecordNodeGetEvent(), handle, index, type);
-        return true;
+        return emit_params<CUevent>(real::get_cuGraphEventRecordNodeGetEvent(), handle, index, type);
       case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-        emit_params<CUDA_MEM_ALLOC_NODE_PARAMS_v1>(driver::real::get_cuGraphMemAllocNodeGetParams(), handle, index,
-                                                   type);
-        return true;
+        return emit_params<CUDA_MEM_ALLOC_NODE_PARAMS_v1>(real::get_cuGraphMemAllocNodeGetParams(), handle, index,
+                                                          type);
       case CU_GRAPH_NODE_TYPE_MEM_FREE:
-        emit_params<CUdeviceptr>(driver::real::get_cuGraphMemFreeNodeGetParams(), handle, index, type);
-        return true;
-      case CU_GRAPH_NODE_TYPE_GRAPH: {
-        CUgraph child = nullptr;
-        const bool known = driver::real::call_cuGraphChildGraphNodeGetGraph(handle, &child) == CUDA_SUCCESS;
-        emit(index, type, &child, known ? sizeof(child) : 0);
-        place->first_exit = static_cast<std::uint32_t>(exits_.size());
-        if (known && depth < kMaxDepth && !graph(child, index, depth + 1)) return false;
-        place->last_exit = static_cast<std::uint32_t>(exits_.size());
-        return true;
-      }
+        return emit_params<CUdeviceptr>(real::get_cuGraphMemFreeNodeGetParams(), handle, index, type);
       default:
-        emit(index, type, nullptr, 0);
-        return true;
+        return emit(index, type, nullptr, 0);
     }
   }
 
   // `places` of one graph. Adds its edges, and to exits_ the nodes that nothing follows.
   bool edges(CUgraph graph, std::vector<Place>& places, std::uint32_t after) {
-    std::vector<CUgraphNode> from, to;
-    if (!read_edges(graph, from, to)) return false;
+    driver::GraphEdges read;
+    if (!driver::read_edges(graph, kMaxNodes, read)) return false;
     std::vector<std::uint8_t> links(places.size());  // bit 0: something precedes it; bit 1: something follows it
     std::sort(places.begin(), places.end(), by_handle);
     const auto find = [&](CUgraphNode handle) -> const Place* {
       const auto at = std::lower_bound(places.begin(), places.end(), Place{handle, 0, 0, 0}, by_handle);
       return at != places.end() && at->handle == handle ? &*at : nullptr;
     };
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      const Place* source = find(from[i]);
-      const Place* target = find(to[i]);
+    for (std::size_t i = 0; i < read.from.size(); ++i) {
+      const Place* source = find(read.from[i]);
+      const Place* target = find(read.to[i]);
       if (source == nullptr || target == nullptr) continue;
       links[static_cast<std::size_t>(target - places.data())] |= 1;
       links[static_cast<std::size_t>(source - places.data())] |= 2;
@@ -153,36 +152,16 @@ class Walk {
     return true;
   }
 
-  bool read_edges(CUgraph graph, std::vector<CUgraphNode>& from, std::vector<CUgraphNode>& to) {
-    std::size_t count = 0;
-    // The newer one first: the older one fails where edges carry data (programmatic launches).
-    const bool newer = driver::real::call_cuGraphGetEdges_v2(graph, nullptr, nullptr, nullptr, &count) == CUDA_SUCCESS;
-    if (!newer && driver::real::call_cuGraphGetEdges(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
-    if (count > kMaxNodes) return false;
-    from.resize(count);
-    to.resize(count);
-    if (count == 0) return true;
-    std::vector<CUgraphEdgeData> data(newer ? count : 0);
-    const CUresult result =
-        newer ? driver::real::call_cuGraphGetEdges_v2(graph, from.data(), to.data(), data.data(), &count)
-              : driver::real::call_cuGraphGetEdges(graph, from.data(), to.data(), &count);
-    return result == CUDA_SUCCESS;
-  }
-
   void emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept {
     CUDA_KERNEL_NODE_PARAMS_v2 params;
     std::memset(&params, 0, sizeof(params));
     CUDA_KERNEL_NODE_PARAMS_v1 older;
     std::memset(&older, 0, sizeof(older));
-    bool known = driver::real::call_cuGraphKernelNodeGetParams_v2(handle, &params) == CUDA_SUCCESS;
-    if (!known && driver::real::call_cuGraphKernelNodeGetParams(handle, &older) == CUDA_SUCCESS) {
-      static_assert(sizeof(older) <= sizeof(params), "the newer struct begins like the older one");
-      std::memcpy(&params, &older, sizeof(older));
-      known = true;
-    }
-    if (!known) {
-      emit(index, CU_GRAPH_NODE_TYPE_KERNEL, nullptr, 0);
-      return;
+    if (driver::real::call_cuGraphKernelNodeGetParams_v2(handle, &params) != CUDA_SUCCESS) {
+      if (driver::real::call_cuGraphKernelNodeGetParams(handle, &older) != CUDA_SUCCESS) {
+        return emit(index, CU_GRAPH_NODE_TYPE_KERNEL, nullptr, 0);
+      }
+      params = driver::newer_params(older);
     }
     const driver::KernelNode kernel = driver::kernel_node(params);
     const record::Function* function = record::find_function(log_, kernel.function);

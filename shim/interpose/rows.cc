@@ -133,15 +133,12 @@ void* find_real(std::uint32_t row) noexcept {
 bool adopt(std::uint32_t row, void* real) noexcept {
   void* known = g_real[row].load(std::memory_order_relaxed);
   if (known == real) return true;
-  if (known != nullptr && !in_driver(known)) {
+  if (known == nullptr || !in_driver(known)) {
+    void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
     // Another library's function, found by the linked route, or a driver that has been unloaded since.
-    void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
-    if (next == known) return false;
-  }
-  if (known == nullptr) {
+    if (known != nullptr && next == known) return false;
     // A program that links the driver must still reach a library that is preloaded behind us.
-    void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
-    if (next != nullptr && !in_driver(next)) grape_linked[row] = next;
+    if (known == nullptr && next != nullptr && !in_driver(next)) grape_linked[row] = next;
   }
   g_real[row].store(real, std::memory_order_relaxed);
   return true;

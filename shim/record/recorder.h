@@ -43,8 +43,8 @@ class Recorder {
   bool start_writer() noexcept;
   void recycle(ThreadLog& log) noexcept;
   void write_until_stopped();
-  std::size_t drain(TraceSession& session);
-  bool drain_log(ThreadLog& log, TraceSession& session);
+  void drain(TraceSession& session);
+  void drain_log(ThreadLog& log, TraceSession& session);
   void wait(int milliseconds) noexcept;
   void wake() noexcept;
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "shim/driver/current_context.h"
+#include "shim/driver/graph_edges.h"
 #include "shim/driver/kernel_node.h"
 #include "shim/driver/real_driver.h"
 
@@ -155,30 +156,12 @@ class Reader {
   refusal::Form<0> read_edges(CUgraph graph) {
     std::unordered_map<CUgraphNode, std::uint32_t> index;
     for (std::size_t i = 0; i < reading_.nodes.size(); ++i) index[reading_.nodes[i]] = static_cast<std::uint32_t>(i);
-    std::size_t count = 0;
-    std::vector<CUgraphNode> from, to;
-    std::vector<CUgraphEdgeData> data;
-    const auto resize = [&]() {
-      from.resize(count);
-      to.resize(count);
-      data.resize(count);
-    };
-    // The older one fails where edges carry data.
-    if (auto* get = real::get_cuGraphGetEdges_v2()) {
-      if (get(graph, nullptr, nullptr, nullptr, &count) != CUDA_SUCCESS) return refusal::graph_not_told;
-      resize();
-      if (count != 0 && get(graph, from.data(), to.data(), data.data(), &count) != CUDA_SUCCESS)
-        return refusal::graph_not_told;
-    } else {
-      if (real::call_cuGraphGetEdges(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return refusal::graph_not_told;
-      resize();
-      if (count != 0 && real::call_cuGraphGetEdges(graph, from.data(), to.data(), &count) != CUDA_SUCCESS)
-        return refusal::graph_not_told;
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto source = index.find(from[i]), target = index.find(to[i]);
+    driver::GraphEdges edges;
+    if (!driver::read_edges(graph, SIZE_MAX, edges)) return refusal::graph_not_told;
+    for (std::size_t i = 0; i < edges.from.size(); ++i) {
+      const auto source = index.find(edges.from[i]), target = index.find(edges.to[i]);
       if (source == index.end() || target == index.end()) return refusal::graph_not_told;
-      reading_.shape.edges.push_back({source->second, target->second, data[i]});
+      reading_.shape.edges.push_back({source->second, target->second, edges.data[i]});
     }
     // In which order the driver lists them says nothing.
     std::sort(reading_.shape.edges.begin(), reading_.shape.edges.end(),
