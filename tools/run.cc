@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <sstream>
 
 #include "shim/lifecycle/config.h"
 #include "tools/child.h"
@@ -107,15 +108,9 @@ std::string without_fallback(const std::string& line) {
 std::string suggestion(const std::string& line) {
   const std::size_t equals = line.find('='), is = line.find(" is not one of ");
   if (equals == std::string::npos || is == std::string::npos || equals > is) return "";
-  std::vector<std::string> words(1);
-  for (const char c : line.substr(is + std::strlen(" is not one of "))) {
-    if (c == ' ') continue;
-    if (c == ',') {
-      words.emplace_back();
-    } else {
-      words.back() += c;
-    }
-  }
+  std::vector<std::string> words;
+  std::istringstream list(line.substr(is + std::strlen(" is not one of ")));
+  for (std::string word; std::getline(list >> std::ws, word, ',');) words.push_back(word);
   const std::string near = nearest(std::string_view(line).substr(equals + 1, is - equals - 1), words);
   return near.empty() ? "" : "; did you mean " + near + "?";
 }

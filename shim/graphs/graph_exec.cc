@@ -98,17 +98,15 @@ struct GraphExec::State {
     program::bind(*program, *plan, bindings, words.data());
     const device::RelaxedCapture relaxed;
     CUresult result = create(&graph, 0);
-    if (result != CUDA_SUCCESS) {
+    if (device::failed(result, "cuGraphCreate", error)) {
       graph = nullptr;
-      error = device::driver_error("cuGraphCreate", result);
       return false;
     }
     if (!add_nodes(error)) return false;
     add_value(bindings);
     result = instantiate(&exec, graph, 0);
-    if (result != CUDA_SUCCESS) {
+    if (device::failed(result, "cuGraphInstantiate", error)) {
       exec = nullptr;
-      error = device::driver_error("cuGraphInstantiate", result);
       return false;
     }
     find_moving();
@@ -143,11 +141,7 @@ struct GraphExec::State {
     }
     const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(node.shape, *program, recorded, words.data());
     const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
-    if (result != CUDA_SUCCESS) {
-      error = device::driver_error("cuGraphAddKernelNode", result);
-      return false;
-    }
-    return set_attributes(recorded, node.handle, error);
+    return !device::failed(result, "cuGraphAddKernelNode", error) && set_attributes(recorded, node.handle, error);
   }
 
   // Behind what no other node follows.
