@@ -93,8 +93,6 @@ bool takes_next(const std::string& word, const std::vector<std::string>& with_va
 
 std::vector<std::string>* g_complaints = nullptr;  // the library's parser takes a plain function
 
-void collect(const char* line) { g_complaints->emplace_back(line); }
-
 // The library says what it does instead; the launcher does nothing instead.
 std::string without_fallback(const std::string& line) {
   for (const char* tail : {"; using ", "; ignored"}) {
@@ -150,7 +148,7 @@ std::vector<std::string> environment_complaints(const char* const* environment) 
   std::vector<std::string> complaints;
   const auto config = std::make_unique<Config>();
   g_complaints = &complaints;
-  parse_environment(environment, *config, collect);
+  parse_environment(environment, *config, [](const char* line) { g_complaints->emplace_back(line); });
   g_complaints = nullptr;
   for (std::string& line : complaints) {
     line = without_fallback(line);

@@ -19,7 +19,7 @@ std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kArenaAlignment - 1
 class NodeOrder {
  public:
   // Keeps no reference to `program`.
-  NodeOrder(const Program& program) : places_(program.nodes.size()) {
+  explicit NodeOrder(const Program& program) : places_(program.nodes.size()) {
     make_chains(program);
     known_ = std::uint64_t{chains_} * program.nodes.size() <= kMostNumbers;
     if (known_) make_clocks(program);
@@ -183,13 +183,6 @@ std::uint64_t least_bytes(const Program& program, const std::vector<std::uint32_
   return static_cast<std::uint64_t>(most);
 }
 
-// The temps that lie beyond what the best plan could need are placed first the next time.
-void promote(const Program& program, const ArenaPlan& plan, std::uint64_t least, std::vector<std::uint32_t>& order) {
-  std::stable_partition(order.begin(), order.end(), [&](std::uint32_t temp) {
-    return plan.offsets[temp] + aligned(program.temps[temp].bytes) > least;
-  });
-}
-
 }  // namespace
 
 ArenaPlan plan_arena(const Program& program) {
@@ -209,7 +202,10 @@ ArenaPlan plan_arena(const Program& program) {
   const std::size_t pairs = order.size() * order.size();
   for (int i = 1; i < kMostOrders && best.bytes > least && i * pairs <= kMostPairs; ++i) {
     ArenaPlan plan = place(program, lives, order);
-    promote(program, plan, least, order);
+    // The temps that lie beyond what the best plan could need are placed first the next time.
+    std::stable_partition(order.begin(), order.end(), [&](std::uint32_t temp) {
+      return plan.offsets[temp] + aligned(program.temps[temp].bytes) > least;
+    });
     if (plan.bytes < best.bytes) best = std::move(plan);
   }
   return best;

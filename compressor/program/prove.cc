@@ -194,12 +194,12 @@ class Comparer {
     result_.word = word - a_.nodes[node].words_at;
     if (is_random(a) && is_random(b)) return differ(Difference::kRandom, node);
     // Of a pair only the offset tells: equal seeds are no surprise.
-    if (a != nullptr && b == nullptr && a->role == Role::kRandomOffset && raw_random(a_, *a) == b_.words[word]) {
-      return differ(Difference::kRandom, node);
-    }
-    if (b != nullptr && a == nullptr && b->role == Role::kRandomOffset && raw_random(b_, *b) == a_.words[word]) {
-      return differ(Difference::kRandom, node);
-    }
+    const auto is_constant = [word](const Program& one, const Reference* its, const Program& other,
+                                    const Reference* theirs) {
+      return its != nullptr && theirs == nullptr && its->role == Role::kRandomOffset &&
+             one.observed_offset + one.words[word] == other.words[word];
+    };
+    if (is_constant(a_, a, b_, b) || is_constant(b_, b, a_, a)) return differ(Difference::kRandom, node);
     // A symbol is a whole word, whatever its bytes were.
     const bool plain = a == nullptr && b == nullptr;
     if (!in_padding(a_.nodes[node], word, plain ? bits : ~std::uint64_t{0}, plain)) {
@@ -271,10 +271,6 @@ class Comparer {
     // A class that begins with an empty object, or with one byte, and goes on with four, has a gap there (PyTorch's
     // BUnaryFunctor, LoadWithCast).
     return type == ParameterType::kTemplate && place.bytes > 4 && a != b && (a ^ b) >> 32 == 0;
-  }
-
-  std::uint64_t raw_random(const Program& program, const Reference& reference) const {
-    return program.observed_offset + program.words[reference.word];
   }
 
   const Program& a_;

@@ -73,20 +73,19 @@ int find_driver(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-// The loader tells each visitor how many objects it has unloaded; the first visit will do.
-int count_unloads(dl_phdr_info* info, std::size_t, void* data) {
-  *static_cast<unsigned long long*>(data) = info->dlpi_subs;
-  return 1;
-}
-
 }  // namespace
 
 bool in_driver(const void* pointer) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   if (address == 0) return false;
-  // What was found once holds until something is unloaded.
+  // What was found once holds until something is unloaded. The loader tells each visitor how many objects it has
+  // unloaded; the first visit will do.
   unsigned long long unloads = 0;
-  dl_iterate_phdr(count_unloads, &unloads);
+  const auto count = [](dl_phdr_info* info, std::size_t, void* data) {
+    *static_cast<unsigned long long*>(data) = info->dlpi_subs;
+    return 1;
+  };
+  dl_iterate_phdr(count, &unloads);
   if (unloads == g_driver.unloads.load(std::memory_order_relaxed) &&
       address >= g_driver.begin.load(std::memory_order_relaxed) &&
       address < g_driver.end.load(std::memory_order_relaxed)) {

@@ -1,10 +1,12 @@
 #include "shim/lifecycle/config.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <utility>
 
 namespace grape {
 namespace {
@@ -165,19 +167,16 @@ std::size_t distance(const char* a, const char* b) {
   constexpr std::size_t kMost = 32;
   const std::size_t rows = std::strlen(a), columns = std::strlen(b);
   if (rows > kMost || columns > kMost) return kMost;
-  std::size_t previous[kMost + 1], current[kMost + 1];
-  for (std::size_t j = 0; j <= columns; ++j) previous[j] = j;
+  std::size_t row[kMost + 1];
+  for (std::size_t j = 0; j <= columns; ++j) row[j] = j;
   for (std::size_t i = 1; i <= rows; ++i) {
-    current[0] = i;
+    std::size_t diagonal = std::exchange(row[0], i);
     for (std::size_t j = 1; j <= columns; ++j) {
-      std::size_t best = previous[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      if (previous[j] + 1 < best) best = previous[j] + 1;
-      if (current[j - 1] + 1 < best) best = current[j - 1] + 1;
-      current[j] = best;
+      const std::size_t best = std::min({diagonal + (a[i - 1] == b[j - 1] ? 0 : 1), row[j] + 1, row[j - 1] + 1});
+      diagonal = std::exchange(row[j], best);
     }
-    std::memcpy(previous, current, sizeof previous);
   }
-  return previous[columns];
+  return row[columns];
 }
 
 void warn_unknown(const char* name, Warn warn) {

@@ -54,16 +54,6 @@ __attribute__((constructor(102))) void prepare() {  // behind lifecycle's
 
 }  // namespace
 
-void Recorder::set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
-  apis_.store(rows);
-  api_count_.store(count);
-}
-
-const ApiRow* Recorder::api_table(std::uint32_t& count) const noexcept {
-  count = api_count_.load();
-  return apis_.load();
-}
-
 void Recorder::set_python_version(const char* version) noexcept {
   if (python_known_.exchange(true)) return;
   std::snprintf(python_version_, sizeof python_version_, "%s", version);
