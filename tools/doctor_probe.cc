@@ -24,7 +24,6 @@ Function symbol(void* library, const char* name) {
 }
 
 Json device_json(void* driver, Device device) {
-  Json json;
   char name[256] = "";
   std::size_t bytes = 0;
   int major = 0, minor = 0;
@@ -34,10 +33,7 @@ Json device_json(void* driver, Device device) {
     get(&major, kComputeMajor, device);
     get(&minor, kComputeMinor, device);
   }
-  json["name"] = text_value(name);
-  json["bytes"] = bytes;
-  json["compute"] = fmt::format("{}.{}", major, minor);
-  return json;
+  return {{"name", text_value(name)}, {"bytes", bytes}, {"compute", fmt::format("{}.{}", major, minor)}};
 }
 
 // A context, an allocation, a memset, a wait: enough for a trace.

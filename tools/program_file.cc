@@ -7,10 +7,10 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 #include <vector>
 
 #include "tools/text/escape.h"
@@ -118,13 +118,10 @@ std::string find_program(const std::string& name, int& error) {
   if (name.empty()) return "";
   if (name.find('/') != std::string::npos) return usable(name) ? name : "";
   const char* path = std::getenv("PATH");
-  const std::string folders = path != nullptr ? path : "/bin:/usr/bin";
-  for (std::size_t at = 0; at <= folders.size();) {
-    const std::size_t end = std::min(folders.find(':', at), folders.size());
-    const std::string folder = folders.substr(at, end - at);
+  std::istringstream folders(std::string(path != nullptr ? path : "/bin:/usr/bin") + ":");  // an empty one counts
+  for (std::string folder; std::getline(folders, folder, ':');) {
     const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
     if (usable(candidate)) return candidate;  // NOLINT(performance-no-automatic-move): a path
-    at = end + 1;
   }
   return "";
 }

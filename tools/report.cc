@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <vector>
 
 #include "compressor/trace/chunk.h"
@@ -162,11 +163,8 @@ void print_wrapped(Output& out, const std::string& first, const std::string& tex
   const std::size_t indent = width(first);
   std::string line = first;
   bool empty = true;  // nothing but the indent
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, end - at);
-    at = end + 1;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ' ');) {
     if (!empty && width(line) + 1 + width(word) > columns) {
       out.print("{}\n", line);
       line.assign(indent, ' ');

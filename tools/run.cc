@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <sstream>
 
 #include "shim/lifecycle/config.h"
 #include "tools/child.h"
@@ -92,8 +93,6 @@ bool takes_next(const std::string& word, const std::vector<std::string>& with_va
 
 std::vector<std::string>* g_complaints = nullptr;  // the library's parser takes a plain function
 
-void collect(const char* line) { g_complaints->emplace_back(line); }
-
 // The library says what it does instead; the launcher does nothing instead.
 std::string without_fallback(const std::string& line) {
   for (const char* tail : {"; using ", "; ignored"}) {
@@ -107,15 +106,9 @@ std::string without_fallback(const std::string& line) {
 std::string suggestion(const std::string& line) {
   const std::size_t equals = line.find('='), is = line.find(" is not one of ");
   if (equals == std::string::npos || is == std::string::npos || equals > is) return "";
-  std::vector<std::string> words(1);
-  for (const char c : line.substr(is + std::strlen(" is not one of "))) {
-    if (c == ' ') continue;
-    if (c == ',') {
-      words.emplace_back();
-    } else {
-      words.back() += c;
-    }
-  }
+  std::vector<std::string> words;
+  std::istringstream list(line.substr(is + std::strlen(" is not one of ")));
+  for (std::string word; std::getline(list >> std::ws, word, ',');) words.push_back(word);
   const std::string near = nearest(std::string_view(line).substr(equals + 1, is - equals - 1), words);
   return near.empty() ? "" : "; did you mean " + near + "?";
 }
@@ -155,7 +148,7 @@ std::vector<std::string> environment_complaints(const char* const* environment) 
   std::vector<std::string> complaints;
   const auto config = std::make_unique<Config>();
   g_complaints = &complaints;
-  parse_environment(environment, *config, collect);
+  parse_environment(environment, *config, [](const char* line) { g_complaints->emplace_back(line); });
   g_complaints = nullptr;
   for (std::string& line : complaints) {
     line = without_fallback(line);

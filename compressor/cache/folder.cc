@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "compressor/trace/file_bytes.h"
+
 namespace grape::cache {
 namespace {
 
@@ -34,17 +36,6 @@ class Descriptor {
 const char* distrust(const struct stat& facts) {
   if (facts.st_uid != geteuid()) return "it belongs to another user";
   return (facts.st_mode & kOthersWrite) != 0 ? "others may write to it" : nullptr;
-}
-
-bool write_all(int descriptor, const std::vector<std::uint8_t>& bytes) {
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t written = ::write(descriptor, bytes.data() + done, bytes.size() - done);
-    if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = ENOSPC;
-    if (written <= 0) return false;
-    done += static_cast<std::size_t>(written);
-  }
-  return true;
 }
 
 bool read_all(int descriptor, std::vector<std::uint8_t>& bytes) {
@@ -116,7 +107,7 @@ bool Folder::write(const std::string& name, const std::vector<std::uint8_t>& byt
     error = std::strerror(errno);
     return false;
   }
-  if (write_all(file.get(), bytes) && fsync(file.get()) == 0 && file.close() &&
+  if (trace::write_all(file.get(), bytes.data(), bytes.size()) && fsync(file.get()) == 0 && file.close() &&
       renameat(folder_, beside.c_str(), folder_, name.c_str()) == 0) {
     return true;
   }

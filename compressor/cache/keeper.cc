@@ -74,136 +74,126 @@ struct Keeper::State {
   bool background = false, ends = false;
   std::thread thread;
 
-  bool read(Cache& into, bool tell);
-  void change(const Lock&);
+  // False: there is none that may be used.
+  bool read(Cache& into, bool tell) {
+    std::vector<std::uint8_t> bytes;
+    std::string error;
+    if (folder.read(file, bytes, error) && cache::open(bytes, into, error)) {
+      if (into.environment == options.environment) return true;
+      error = "it is for another environment";
+    }
+    into = Cache();
+    if (!error.empty() && tell) say(path + " is not used: " + error);
+    return false;
+  }
+
+  void change(const Lock&) {
+    last_change = Clock::now();
+    if (changes == written) first_change = last_change;
+    ++changes;
+    changed.notify_one();
+  }
+
+  // Of what was added here.
   template <typename Which>
-  void forget(Which which);
-  bool needs(const Cache& latest);
-  void take_over(Cache& latest);
-  std::vector<std::uint8_t> merged(Cache& latest);
-  void run();
-  bool write_now();
-  void start_thread();
+  void forget(Which which) {
+    for (auto at = added.begin(); at != added.end();) at = which(*at) ? added.erase(at) : std::next(at);
+    builder.remove([&which](const Entry& entry) { return which(key_of(entry.call)); });
+  }
+
+  // Has the file all that was added here, by this process or by others?
+  bool needs(const Cache& latest) {
+    if (latest.programs == nullptr || !refuted.empty() || !refuted_regions.empty()) return true;
+    std::set<CallKey> there;
+    for (const Entry& entry : latest.entries) there.insert(key_of(entry.call));
+    return !std::includes(there.begin(), there.end(), added.begin(), added.end()) ||
+           !has_all(latest.padding, builder.so_far().padding);
+  }
+
+  // What was refuted goes, what was used is young.
+  void take_over(Cache& latest) {
+    const auto gone = [this](const Entry& entry) {
+      return refuted.count(key_of(entry.call)) != 0 || refuted_regions.count(entry.call.region) != 0;
+    };
+    latest.entries.erase(std::remove_if(latest.entries.begin(), latest.entries.end(), gone), latest.entries.end());
+    const auto now = static_cast<std::uint64_t>(std::time(nullptr));
+    for (Entry& entry : latest.entries) {
+      if (used.count(key_of(entry.call)) != 0) entry.last_used = now;
+    }
+  }
+
+  // The bytes of the file that is to be; none: what is there has all.
+  std::vector<std::uint8_t> merged(Cache& latest) {
+    Lock lock(mutex);
+    std::vector<std::uint8_t> bytes;
+    written = changes;
+    if (!needs(latest)) return bytes;
+    take_over(latest);
+    // Whoever adds meanwhile waits for a slice, not for all of it.
+    while (latest.programs != nullptr && !builder.merge(latest, kMostProgramBytes, kSlice)) {
+      lock.unlock();
+      std::this_thread::yield();
+      lock.lock();
+    }
+    save(builder.so_far(), bytes);
+    return bytes;
+  }
+
+  void run() {
+    Lock lock(mutex);
+    while (!ends) {
+      if (changes == written) {
+        changed.wait(lock);
+        continue;
+      }
+      const Clock::time_point due = std::min(last_change + options.quiet, first_change + options.latest);
+      if (Clock::now() < due) {
+        changed.wait_until(lock, due);
+        continue;
+      }
+      lock.unlock();
+      const bool done = write_now();
+      lock.lock();
+      if (!done) first_change = last_change = Clock::now();  // once more, later
+    }
+  }
+
+  // False: another process has the folder.
+  bool write_now() {
+    const Lock one_at_a_time(writing);
+    {
+      const Lock lock(mutex);
+      if (changes == written) return true;
+    }
+    if (!folder.lock(static_cast<int>(options.patience.count()))) return false;
+    std::string error;
+    try {
+      Cache latest;  // others may have added to it
+      read(latest, false);
+      const std::vector<std::uint8_t> bytes = merged(latest);
+      if (bytes.empty() || folder.write(file, bytes, error)) error.clear();
+    } catch (const std::bad_alloc&) {
+      error = "no memory";
+    }
+    folder.unlock();
+    if (!error.empty()) say("nothing was written to " + path + ": " + error);
+    return true;
+  }
+
+  void start_thread() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      thread = std::thread([this] { run(); });
+    } catch (const std::system_error&) {
+      background = false;  // then at the end
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
   void say(const std::string& line) const { options.say(line.c_str()); }
 };
-
-// False: there is none that may be used.
-bool Keeper::State::read(Cache& into, bool tell) {
-  std::vector<std::uint8_t> bytes;
-  std::string error;
-  if (folder.read(file, bytes, error) && cache::open(bytes, into, error)) {
-    if (into.environment == options.environment) return true;
-    error = "it is for another environment";
-  }
-  into = Cache();
-  if (!error.empty() && tell) say(path + " is not used: " + error);
-  return false;
-}
-
-void Keeper::State::change(const Lock&) {
-  last_change = Clock::now();
-  if (changes == written) first_change = last_change;
-  ++changes;
-  changed.notify_one();
-}
-
-// Of what was added here.
-template <typename Which>
-void Keeper::State::forget(Which which) {
-  for (auto at = added.begin(); at != added.end();) at = which(*at) ? added.erase(at) : std::next(at);
-  builder.remove([&which](const Entry& entry) { return which(key_of(entry.call)); });
-}
-
-// Has the file all that was added here, by this process or by others?
-bool Keeper::State::needs(const Cache& latest) {
-  if (latest.programs == nullptr || !refuted.empty() || !refuted_regions.empty()) return true;
-  std::set<CallKey> there;
-  for (const Entry& entry : latest.entries) there.insert(key_of(entry.call));
-  return !std::includes(there.begin(), there.end(), added.begin(), added.end()) ||
-         !has_all(latest.padding, builder.so_far().padding);
-}
-
-// What was refuted goes, what was used is young.
-void Keeper::State::take_over(Cache& latest) {
-  const auto gone = [this](const Entry& entry) {
-    return refuted.count(key_of(entry.call)) != 0 || refuted_regions.count(entry.call.region) != 0;
-  };
-  latest.entries.erase(std::remove_if(latest.entries.begin(), latest.entries.end(), gone), latest.entries.end());
-  const auto now = static_cast<std::uint64_t>(std::time(nullptr));
-  for (Entry& entry : latest.entries) {
-    if (used.count(key_of(entry.call)) != 0) entry.last_used = now;
-  }
-}
-
-// The bytes of the file that is to be; none: what is there has all.
-std::vector<std::uint8_t> Keeper::State::merged(Cache& latest) {
-  Lock lock(mutex);
-  std::vector<std::uint8_t> bytes;
-  written = changes;
-  if (!needs(latest)) return bytes;
-  take_over(latest);
-  // Whoever adds meanwhile waits for a slice, not for all of it.
-  while (latest.programs != nullptr && !builder.merge(latest, kMostProgramBytes, kSlice)) {
-    lock.unlock();
-    std::this_thread::yield();
-    lock.lock();
-  }
-  save(builder.so_far(), bytes);
-  return bytes;
-}
-
-void Keeper::State::run() {
-  Lock lock(mutex);
-  while (!ends) {
-    if (changes == written) {
-      changed.wait(lock);
-      continue;
-    }
-    const Clock::time_point due = std::min(last_change + options.quiet, first_change + options.latest);
-    if (Clock::now() < due) {
-      changed.wait_until(lock, due);
-      continue;
-    }
-    lock.unlock();
-    const bool done = write_now();
-    lock.lock();
-    if (!done) first_change = last_change = Clock::now();  // once more, later
-  }
-}
-
-// False: another process has the folder.
-bool Keeper::State::write_now() {
-  const Lock one_at_a_time(writing);
-  {
-    const Lock lock(mutex);
-    if (changes == written) return true;
-  }
-  if (!folder.lock(static_cast<int>(options.patience.count()))) return false;
-  std::string error;
-  try {
-    Cache latest;  // others may have added to it
-    read(latest, false);
-    const std::vector<std::uint8_t> bytes = merged(latest);
-    if (bytes.empty() || folder.write(file, bytes, error)) error.clear();
-  } catch (const std::bad_alloc&) {
-    error = "no memory";
-  }
-  folder.unlock();
-  if (!error.empty()) say("nothing was written to " + path + ": " + error);
-  return true;
-}
-
-void Keeper::State::start_thread() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread = std::thread([this] { run(); });
-  } catch (const std::system_error&) {
-    background = false;  // then at the end
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
 
 Keeper::Keeper() = default;
 

@@ -19,7 +19,11 @@ std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kArenaAlignment - 1
 class NodeOrder {
  public:
   // Keeps no reference to `program`.
-  explicit NodeOrder(const Program& program);
+  explicit NodeOrder(const Program& program) : places_(program.nodes.size()) {
+    make_chains(program);
+    known_ = std::uint64_t{chains_} * program.nodes.size() <= kMostNumbers;
+    if (known_) make_clocks(program);
+  }
 
   // False: more chains than anyone could keep numbers for; nothing else may be asked then.
   bool known() const { return known_; }
@@ -33,58 +37,50 @@ class NodeOrder {
   struct Place {
     std::uint32_t chain = 0, position = 0;
   };
-  void make_chains(const Program& program);
-  void make_clocks(const Program& program);
+
+  // A node goes on with the chain of a node that it directly follows, best its stream's, if that is its chain's last.
+  void make_chains(const Program& program) {
+    std::vector<std::uint32_t> last_of;  // per chain
+    for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
+      const RecordedNode& node = program.nodes[i];
+      std::uint32_t follows = kNever;
+      for (std::uint32_t j = 0; j < node.after_count; ++j) {
+        const std::uint32_t before = program.after[node.after_at + j];
+        if (before >= i || last_of[places_[before].chain] != before) continue;
+        if (follows == kNever || program.nodes[before].stream == node.stream) follows = before;
+      }
+      if (follows == kNever) {
+        places_[i] = {static_cast<std::uint32_t>(last_of.size()), 0};
+        last_of.push_back(i);
+      } else {
+        places_[i] = {places_[follows].chain, places_[follows].position + 1};
+        last_of[places_[i].chain] = i;
+      }
+    }
+    chains_ = static_cast<std::uint32_t>(last_of.size());
+  }
+
+  void make_clocks(const Program& program) {
+    clocks_.assign(std::size_t{chains_} * program.nodes.size(), 0);
+    for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
+      std::uint32_t* clock = clocks_.data() + std::size_t{i} * chains_;
+      const RecordedNode& node = program.nodes[i];
+      for (std::uint32_t j = 0; j < node.after_count; ++j) {
+        const std::uint32_t before = program.after[node.after_at + j];
+        if (before >= i) continue;
+        const std::uint32_t* theirs = comes_after(before);
+        for (std::uint32_t c = 0; c < chains_; ++c) clock[c] = std::max(clock[c], theirs[c]);
+        std::uint32_t& own = clock[places_[before].chain];
+        own = std::max(own, places_[before].position + 1);
+      }
+    }
+  }
 
   std::vector<Place> places_;
   std::vector<std::uint32_t> clocks_;
   std::uint32_t chains_ = 0;
   bool known_ = true;
 };
-
-NodeOrder::NodeOrder(const Program& program) : places_(program.nodes.size()) {
-  make_chains(program);
-  known_ = std::uint64_t{chains_} * program.nodes.size() <= kMostNumbers;
-  if (known_) make_clocks(program);
-}
-
-// A node goes on with the chain of a node that it directly follows, best its stream's, if that is its chain's last.
-void NodeOrder::make_chains(const Program& program) {
-  std::vector<std::uint32_t> last_of;  // per chain
-  for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
-    const RecordedNode& node = program.nodes[i];
-    std::uint32_t follows = kNever;
-    for (std::uint32_t j = 0; j < node.after_count; ++j) {
-      const std::uint32_t before = program.after[node.after_at + j];
-      if (before >= i || last_of[places_[before].chain] != before) continue;
-      if (follows == kNever || program.nodes[before].stream == node.stream) follows = before;
-    }
-    if (follows == kNever) {
-      places_[i] = {static_cast<std::uint32_t>(last_of.size()), 0};
-      last_of.push_back(i);
-    } else {
-      places_[i] = {places_[follows].chain, places_[follows].position + 1};
-      last_of[places_[i].chain] = i;
-    }
-  }
-  chains_ = static_cast<std::uint32_t>(last_of.size());
-}
-
-void NodeOrder::make_clocks(const Program& program) {
-  clocks_.assign(std::size_t{chains_} * program.nodes.size(), 0);
-  for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
-    std::uint32_t* clock = clocks_.data() + std::size_t{i} * chains_;
-    const RecordedNode& node = program.nodes[i];
-    for (std::uint32_t j = 0; j < node.after_count; ++j) {
-      const std::uint32_t before = program.after[node.after_at + j];
-      if (before >= i) continue;
-      const std::uint32_t* theirs = comes_after(before);
-      for (std::uint32_t c = 0; c < chains_; ++c) clock[c] = std::max(clock[c], theirs[c]);
-      std::uint32_t& own = clock[places_[before].chain];
-      own = std::max(own, places_[before].position + 1);
-    }
-  }
-}
 
 // The temps that words refer to, and which of them may share bytes.
 class Lives {
@@ -187,13 +183,6 @@ std::uint64_t least_bytes(const Program& program, const std::vector<std::uint32_
   return static_cast<std::uint64_t>(most);
 }
 
-// The temps that lie beyond what the best plan could need are placed first the next time.
-void promote(const Program& program, const ArenaPlan& plan, std::uint64_t least, std::vector<std::uint32_t>& order) {
-  std::stable_partition(order.begin(), order.end(), [&](std::uint32_t temp) {
-    return plan.offsets[temp] + aligned(program.temps[temp].bytes) > least;
-  });
-}
-
 }  // namespace
 
 ArenaPlan plan_arena(const Program& program) {
@@ -213,7 +202,10 @@ ArenaPlan plan_arena(const Program& program) {
   const std::size_t pairs = order.size() * order.size();
   for (int i = 1; i < kMostOrders && best.bytes > least && i * pairs <= kMostPairs; ++i) {
     ArenaPlan plan = place(program, lives, order);
-    promote(program, plan, least, order);
+    // The temps that lie beyond what the best plan could need are placed first the next time.
+    std::stable_partition(order.begin(), order.end(), [&](std::uint32_t temp) {
+      return plan.offsets[temp] + aligned(program.temps[temp].bytes) > least;
+    });
     if (plan.bytes < best.bytes) best = std::move(plan);
   }
   return best;

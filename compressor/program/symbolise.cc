@@ -79,24 +79,241 @@ class Symboliser {
   }
 
  private:
-  void take_nodes();
+  void take_nodes() {
+    program_.nodes = std::move(record_.nodes);
+    take_items(record_.words, program_.words, &RecordedNode::words_at, &RecordedNode::word_count, 1);
+    take_items(record_.attributes, program_.attributes, &RecordedNode::attributes_at, &RecordedNode::attribute_count,
+               kAttributeBytes);
+    take_items(record_.after, program_.after, &RecordedNode::after_at, &RecordedNode::after_count, 1);
+    for (std::size_t at = 0; at + kAttributeBytes <= program_.attributes.size(); at += kAttributeBytes) {
+      clean_attribute(program_.attributes.data() + at);
+    }
+    for (const RecordedNode& node : program_.nodes) {
+      const auto begin = program_.after.begin() + node.after_at;
+      std::sort(begin, begin + node.after_count);
+    }
+    take_functions_and_streams();
+  }
+
+  // The items of all nodes, in node order and without gaps: then programs are equal where their items are.
   template <typename Item>
   void take_items(std::vector<Item>& from, std::vector<Item>& to, std::uint32_t RecordedNode::*at,
-                  std::uint32_t RecordedNode::*count, std::size_t unit);
-  void take_functions_and_streams();
-  void symbolise_node(const RecordedNode& node);
-  void symbolise_parameters(const RecordedNode& node, const FunctionInfo& function);
-  void symbolise_words(std::uint32_t begin, std::uint32_t end, bool random_too);
-  void symbolise_word(std::uint32_t word);
-  void refer(const Reference& reference, std::uint64_t raw);
-  void settle_doubts();
-  bool may_be_number(std::uint32_t word, std::uint32_t low) const;
-  bool is_number(std::uint32_t word) const;
-  bool in_segment(std::uint64_t address) const;
-  bool take_random_words(std::uint32_t word);
-  void take_births();
-  void take_random();
-  void take_handles();
+                  std::uint32_t RecordedNode::*count, std::size_t unit) {
+    bool in_order = true;
+    std::size_t next = 0;
+    for (const RecordedNode& node : program_.nodes) {
+      in_order = in_order && node.*at * unit == next;
+      next += node.*count * unit;
+    }
+    if (in_order && next == from.size()) {
+      to = std::move(from);
+      return;
+    }
+    to.reserve(next);
+    for (RecordedNode& node : program_.nodes) {
+      const auto begin = from.begin() + static_cast<std::ptrdiff_t>(node.*at * unit);
+      node.*at = static_cast<std::uint32_t>(to.size() / unit);
+      to.insert(to.end(), begin, begin + static_cast<std::ptrdiff_t>(node.*count * unit));
+    }
+  }
+
+  // Only what is used, in the order of first use; a function that several threads defined is one function.
+  void take_functions_and_streams() {
+    std::vector<std::uint32_t> function_of(record_.functions.size(), kNever), stream_of;
+    std::unordered_multimap<std::uint64_t, std::uint32_t> by_handle;
+    const auto number_of = [&](FunctionInfo& function) {
+      const auto same = by_handle.equal_range(function.handle);
+      for (auto each = same.first; each != same.second; ++each) {
+        if (program_.functions[each->second].name == function.name) return each->second;
+      }
+      const auto number = static_cast<std::uint32_t>(program_.functions.size());
+      by_handle.emplace(function.handle, number);
+      program_.functions.push_back(std::move(function));
+      return number;
+    };
+    for (RecordedNode& node : program_.nodes) {
+      if (node.stream >= stream_of.size()) stream_of.resize(node.stream + std::size_t{1}, kNever);
+      std::uint32_t& stream = stream_of[node.stream];
+      if (stream == kNever) stream = program_.stream_count++;
+      node.stream = stream;
+      if (node.kind != NodeKind::kKernel) {
+        node.function = 0;
+        continue;
+      }
+      std::uint32_t& function = function_of[node.function];
+      if (function == kNever) function = number_of(record_.functions[node.function]);
+      node.function = function;
+    }
+  }
+
+  void symbolise_node(const RecordedNode& node) {
+    const std::uint32_t begin = node.words_at;
+    switch (node.kind) {
+      case NodeKind::kCopy:
+        symbolise_words(begin, begin + std::min(node.word_count, 2u), false);
+        return;
+      case NodeKind::kHostCopy:
+        symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
+        if (node.word_count > 1) refer({begin + 1, Role::kHostData, 0}, 0);
+        return;
+      case NodeKind::kMemset:
+      case NodeKind::kHostRead:
+        symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
+        return;
+      case NodeKind::kKernel:
+        break;
+    }
+    const FunctionInfo& function = program_.functions[node.function];
+    if (function.has_layout) {
+      symbolise_parameters(node, function);
+    } else {
+      // The padding of the last word makes no pointer of what is shorter than one.
+      symbolise_words(begin, begin + std::min(node.word_count, node.parameter_bytes / 8), false);
+    }
+  }
+
+  void symbolise_parameters(const RecordedNode& node, const FunctionInfo& function) {
+    for (const Parameter& parameter : function.parameters) {
+      if (parameter.bytes < 8) continue;
+      const std::uint32_t whole = std::min(node.word_count, node.parameter_bytes / 8);
+      const std::uint32_t begin = (parameter.offset + 7) / 8;
+      const std::uint32_t end = std::min((parameter.offset + parameter.bytes) / 8, whole);
+      if (begin < end) symbolise_words(node.words_at + begin, node.words_at + end, draws_);
+    }
+  }
+
+  void symbolise_words(std::uint32_t begin, std::uint32_t end, bool random_too) {
+    for (std::uint32_t word = begin; word < end; ++word) {
+      if (random_too && end - word >= kRandomWords && take_random_words(word)) {
+        ++word;
+      } else {
+        symbolise_word(word);
+      }
+    }
+  }
+
+  void symbolise_word(std::uint32_t word) {
+    std::uint64_t& value = program_.words[word];
+    LiveMemory::Place place;
+    if (!memory_.find(value, place)) {
+      if (in_segment(value)) program_.strays.push_back(word);
+      return;
+    }
+    if (place.role == Role::kStatic) {
+      std::uint32_t& number = static_of_[place.block];
+      if (number == kNever) {
+        number = static_cast<std::uint32_t>(program_.statics.size());
+        const LiveBlock& block = record_.before[place.block];
+        program_.statics.push_back({block.address, block.bytes, block.serial});
+      }
+      place.block = number;
+    }
+    const bool moves = place.role == Role::kInput || place.role == Role::kTemp;  // outputs are temps so far
+    if (moves && static_cast<std::uint32_t>(value) < kMostNumber) doubtful_.emplace_back(word, value);
+    refer({word, place.role, place.block}, value);
+    value -= place.address;
+  }
+
+  void refer(const Reference& reference, std::uint64_t raw) {
+    program_.references.push_back(reference);
+    program_.lows.push_back(static_cast<std::uint32_t>(raw));
+  }
+
+  // The number would move with the block. As a stray it stays, and a shadow replay tells whether it is one.
+  void settle_doubts() {
+    std::vector<std::uint32_t> gone;
+    for (const auto& [word, raw] : doubtful_) {
+      if (!may_be_number(word, static_cast<std::uint32_t>(raw))) continue;
+      program_.words[word] = raw;
+      program_.strays.push_back(word);
+      gone.push_back(word);
+    }
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < program_.references.size(); ++i) {
+      if (std::find(gone.begin(), gone.end(), program_.references[i].word) != gone.end()) continue;
+      program_.references[kept] = program_.references[i];
+      if (!program_.lows.empty()) program_.lows[kept] = program_.lows[i];
+      ++kept;
+    }
+    program_.references.resize(kept);
+    if (!program_.lows.empty()) program_.lows.resize(kept);
+  }
+
+  // In a struct, and another launch of the kernel has a number in its place. Where there is no other launch, small
+  // numbers are doubted.
+  bool may_be_number(std::uint32_t word, std::uint32_t low) const {
+    const RecordedNode& node = node_of(program_, word);
+    if (node.kind != NodeKind::kKernel || !program_.functions[node.function].has_layout) return false;
+    const std::uint32_t place = word - node.words_at;
+    const auto& parameters = program_.functions[node.function].parameters;
+    const bool in_struct = std::any_of(parameters.begin(), parameters.end(), [place](const Parameter& p) {
+      return p.bytes > kMostWithoutPadding && p.offset <= place * 8 && place * 8 < p.offset + p.bytes;
+    });
+    if (!in_struct || (is_pointer_ && is_pointer_(program_.functions[node.function], place))) return false;
+    bool alone = true;
+    for (const RecordedNode& other : program_.nodes) {
+      if (&other == &node || other.kind != NodeKind::kKernel || other.function != node.function) continue;
+      alone = false;
+      if (place < other.word_count && is_number(other.words_at + place)) return true;
+    }
+    return alone && low < kMostNumberAlone;
+  }
+
+  bool is_number(std::uint32_t word) const {
+    return reference_at(program_, word) == nullptr && program_.words[word] != 0 && !in_segment(program_.words[word]);
+  }
+
+  bool in_segment(std::uint64_t address) const {
+    const auto next = std::upper_bound(record_.segments.begin(), record_.segments.end(), address,
+                                       [](std::uint64_t at, const Extent& segment) { return at < segment.address; });
+    return next != record_.segments.begin() && address - (next - 1)->address < (next - 1)->bytes;
+  }
+
+  bool take_random_words(std::uint32_t word) {
+    std::uint64_t* words = program_.words.data() + word;
+    const RandomState& random = record_.random;
+    if (words[0] != random.seed || words[1] < random.offset_before || words[1] >= random.offset_after) return false;
+    if ((words[2] & kNotCapturedMask) != 0) return false;
+    refer({word, Role::kRandomSeed, 0}, words[0]);
+    refer({word + 1, Role::kRandomOffset, 0}, words[1]);
+    words[0] = 0;
+    words[1] -= random.offset_before;
+    return true;
+  }
+
+  // Whether a block was a temp or an output is known at the end only.
+  void take_births() {
+    const std::vector<BornBlock>& births = memory_.births();
+    std::vector<std::uint32_t> number_of(births.size());
+    for (const BornBlock& block : births) {
+      std::vector<BornBlock>& list = block.died == kNever ? program_.outputs : program_.temps;
+      number_of[block.birth] = static_cast<std::uint32_t>(list.size());
+      list.push_back(block);
+    }
+    for (Reference& reference : program_.references) {
+      if (reference.role != Role::kTemp) continue;
+      if (births[reference.block].died == kNever) reference.role = Role::kOutput;
+      reference.block = number_of[reference.block];
+    }
+  }
+
+  void take_random() {
+    if (!record_.random.known) return;
+    program_.observed_seed = record_.random.seed;
+    program_.observed_offset = record_.random.offset_before;
+    program_.random_increment = record_.random.offset_after - record_.random.offset_before;
+  }
+
+  void take_handles() {
+    program_.waited_events = std::move(record_.waited_events);
+    program_.recorded_events = std::move(record_.recorded_events);
+    program_.waited_streams = std::move(record_.waited_streams);
+    program_.host_data = std::move(record_.host_data);
+    const std::size_t known = std::min(record_.streams.size(), record_.stream_serials.size());
+    for (std::size_t i = 0; i < known; ++i) {
+      if (record_.stream_serials[i] != 0) program_.streams.push_back({record_.streams[i], record_.stream_serials[i]});
+    }
+  }
 
   RegionRecord& record_;
   const IsPointer& is_pointer_;
@@ -106,242 +323,6 @@ class Symboliser {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> doubtful_;  // symbols, and what the words were
   bool draws_ = false;
 };
-
-// The items of all nodes, in node order and without gaps: then programs are equal where their items are.
-template <typename Item>
-void Symboliser::take_items(std::vector<Item>& from, std::vector<Item>& to, std::uint32_t RecordedNode::*at,
-                            std::uint32_t RecordedNode::*count, std::size_t unit) {
-  bool in_order = true;
-  std::size_t next = 0;
-  for (const RecordedNode& node : program_.nodes) {
-    in_order = in_order && node.*at * unit == next;
-    next += node.*count * unit;
-  }
-  if (in_order && next == from.size()) {
-    to = std::move(from);
-    return;
-  }
-  to.reserve(next);
-  for (RecordedNode& node : program_.nodes) {
-    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(node.*at * unit);
-    node.*at = static_cast<std::uint32_t>(to.size() / unit);
-    to.insert(to.end(), begin, begin + static_cast<std::ptrdiff_t>(node.*count * unit));
-  }
-}
-
-void Symboliser::take_nodes() {
-  program_.nodes = std::move(record_.nodes);
-  take_items(record_.words, program_.words, &RecordedNode::words_at, &RecordedNode::word_count, 1);
-  take_items(record_.attributes, program_.attributes, &RecordedNode::attributes_at, &RecordedNode::attribute_count,
-             kAttributeBytes);
-  take_items(record_.after, program_.after, &RecordedNode::after_at, &RecordedNode::after_count, 1);
-  for (std::size_t at = 0; at + kAttributeBytes <= program_.attributes.size(); at += kAttributeBytes) {
-    clean_attribute(program_.attributes.data() + at);
-  }
-  for (const RecordedNode& node : program_.nodes) {
-    const auto begin = program_.after.begin() + node.after_at;
-    std::sort(begin, begin + node.after_count);
-  }
-  take_functions_and_streams();
-}
-
-// Only what is used, in the order of first use; a function that several threads defined is one function.
-void Symboliser::take_functions_and_streams() {
-  std::vector<std::uint32_t> function_of(record_.functions.size(), kNever), stream_of;
-  std::unordered_multimap<std::uint64_t, std::uint32_t> by_handle;
-  const auto number_of = [&](FunctionInfo& function) {
-    const auto same = by_handle.equal_range(function.handle);
-    for (auto each = same.first; each != same.second; ++each) {
-      if (program_.functions[each->second].name == function.name) return each->second;
-    }
-    const auto number = static_cast<std::uint32_t>(program_.functions.size());
-    by_handle.emplace(function.handle, number);
-    program_.functions.push_back(std::move(function));
-    return number;
-  };
-  for (RecordedNode& node : program_.nodes) {
-    if (node.stream >= stream_of.size()) stream_of.resize(node.stream + std::size_t{1}, kNever);
-    std::uint32_t& stream = stream_of[node.stream];
-    if (stream == kNever) stream = program_.stream_count++;
-    node.stream = stream;
-    if (node.kind != NodeKind::kKernel) {
-      node.function = 0;
-      continue;
-    }
-    std::uint32_t& function = function_of[node.function];
-    if (function == kNever) function = number_of(record_.functions[node.function]);
-    node.function = function;
-  }
-}
-
-void Symboliser::symbolise_node(const RecordedNode& node) {
-  const std::uint32_t begin = node.words_at;
-  switch (node.kind) {
-    case NodeKind::kCopy:
-      symbolise_words(begin, begin + std::min(node.word_count, 2u), false);
-      return;
-    case NodeKind::kHostCopy:
-      symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
-      if (node.word_count > 1) refer({begin + 1, Role::kHostData, 0}, 0);
-      return;
-    case NodeKind::kMemset:
-    case NodeKind::kHostRead:
-      symbolise_words(begin, begin + std::min(node.word_count, 1u), false);
-      return;
-    case NodeKind::kKernel:
-      break;
-  }
-  const FunctionInfo& function = program_.functions[node.function];
-  if (function.has_layout) {
-    symbolise_parameters(node, function);
-  } else {
-    // The padding of the last word makes no pointer of what is shorter than one.
-    symbolise_words(begin, begin + std::min(node.word_count, node.parameter_bytes / 8), false);
-  }
-}
-
-void Symboliser::symbolise_parameters(const RecordedNode& node, const FunctionInfo& function) {
-  for (const Parameter& parameter : function.parameters) {
-    if (parameter.bytes < 8) continue;
-    const std::uint32_t whole = std::min(node.word_count, node.parameter_bytes / 8);
-    const std::uint32_t begin = (parameter.offset + 7) / 8;
-    const std::uint32_t end = std::min((parameter.offset + parameter.bytes) / 8, whole);
-    if (begin < end) symbolise_words(node.words_at + begin, node.words_at + end, draws_);
-  }
-}
-
-void Symboliser::symbolise_words(std::uint32_t begin, std::uint32_t end, bool random_too) {
-  for (std::uint32_t word = begin; word < end; ++word) {
-    if (random_too && end - word >= kRandomWords && take_random_words(word)) {
-      ++word;
-    } else {
-      symbolise_word(word);
-    }
-  }
-}
-
-void Symboliser::symbolise_word(std::uint32_t word) {
-  std::uint64_t& value = program_.words[word];
-  LiveMemory::Place place;
-  if (!memory_.find(value, place)) {
-    if (in_segment(value)) program_.strays.push_back(word);
-    return;
-  }
-  if (place.role == Role::kStatic) {
-    std::uint32_t& number = static_of_[place.block];
-    if (number == kNever) {
-      number = static_cast<std::uint32_t>(program_.statics.size());
-      const LiveBlock& block = record_.before[place.block];
-      program_.statics.push_back({block.address, block.bytes, block.serial});
-    }
-    place.block = number;
-  }
-  const bool moves = place.role == Role::kInput || place.role == Role::kTemp;  // outputs are temps so far
-  if (moves && static_cast<std::uint32_t>(value) < kMostNumber) doubtful_.emplace_back(word, value);
-  refer({word, place.role, place.block}, value);
-  value -= place.address;
-}
-
-void Symboliser::refer(const Reference& reference, std::uint64_t raw) {
-  program_.references.push_back(reference);
-  program_.lows.push_back(static_cast<std::uint32_t>(raw));
-}
-
-// The number would move with the block. As a stray it stays, and a shadow replay tells whether it is one.
-void Symboliser::settle_doubts() {
-  std::vector<std::uint32_t> gone;
-  for (const auto& [word, raw] : doubtful_) {
-    if (!may_be_number(word, static_cast<std::uint32_t>(raw))) continue;
-    program_.words[word] = raw;
-    program_.strays.push_back(word);
-    gone.push_back(word);
-  }
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < program_.references.size(); ++i) {
-    if (std::find(gone.begin(), gone.end(), program_.references[i].word) != gone.end()) continue;
-    program_.references[kept] = program_.references[i];
-    if (!program_.lows.empty()) program_.lows[kept] = program_.lows[i];
-    ++kept;
-  }
-  program_.references.resize(kept);
-  if (!program_.lows.empty()) program_.lows.resize(kept);
-}
-
-// In a struct, and another launch of the kernel has a number in its place. Where there is no other launch, small
-// numbers are doubted.
-bool Symboliser::may_be_number(std::uint32_t word, std::uint32_t low) const {
-  const RecordedNode& node = node_of(program_, word);
-  if (node.kind != NodeKind::kKernel || !program_.functions[node.function].has_layout) return false;
-  const std::uint32_t place = word - node.words_at;
-  const auto& parameters = program_.functions[node.function].parameters;
-  const bool in_struct = std::any_of(parameters.begin(), parameters.end(), [place](const Parameter& p) {
-    return p.bytes > kMostWithoutPadding && p.offset <= place * 8 && place * 8 < p.offset + p.bytes;
-  });
-  if (!in_struct || (is_pointer_ && is_pointer_(program_.functions[node.function], place))) return false;
-  bool alone = true;
-  for (const RecordedNode& other : program_.nodes) {
-    if (&other == &node || other.kind != NodeKind::kKernel || other.function != node.function) continue;
-    alone = false;
-    if (place < other.word_count && is_number(other.words_at + place)) return true;
-  }
-  return alone && low < kMostNumberAlone;
-}
-
-bool Symboliser::is_number(std::uint32_t word) const {
-  return reference_at(program_, word) == nullptr && program_.words[word] != 0 && !in_segment(program_.words[word]);
-}
-
-bool Symboliser::in_segment(std::uint64_t address) const {
-  const auto next = std::upper_bound(record_.segments.begin(), record_.segments.end(), address,
-                                     [](std::uint64_t at, const Extent& segment) { return at < segment.address; });
-  return next != record_.segments.begin() && address - (next - 1)->address < (next - 1)->bytes;
-}
-
-bool Symboliser::take_random_words(std::uint32_t word) {
-  std::uint64_t* words = program_.words.data() + word;
-  const RandomState& random = record_.random;
-  if (words[0] != random.seed || words[1] < random.offset_before || words[1] >= random.offset_after) return false;
-  if ((words[2] & kNotCapturedMask) != 0) return false;
-  refer({word, Role::kRandomSeed, 0}, words[0]);
-  refer({word + 1, Role::kRandomOffset, 0}, words[1]);
-  words[0] = 0;
-  words[1] -= random.offset_before;
-  return true;
-}
-
-// Whether a block was a temp or an output is known at the end only.
-void Symboliser::take_births() {
-  const std::vector<BornBlock>& births = memory_.births();
-  std::vector<std::uint32_t> number_of(births.size());
-  for (const BornBlock& block : births) {
-    std::vector<BornBlock>& list = block.died == kNever ? program_.outputs : program_.temps;
-    number_of[block.birth] = static_cast<std::uint32_t>(list.size());
-    list.push_back(block);
-  }
-  for (Reference& reference : program_.references) {
-    if (reference.role != Role::kTemp) continue;
-    if (births[reference.block].died == kNever) reference.role = Role::kOutput;
-    reference.block = number_of[reference.block];
-  }
-}
-
-void Symboliser::take_random() {
-  if (!record_.random.known) return;
-  program_.observed_seed = record_.random.seed;
-  program_.observed_offset = record_.random.offset_before;
-  program_.random_increment = record_.random.offset_after - record_.random.offset_before;
-}
-
-void Symboliser::take_handles() {
-  program_.waited_events = std::move(record_.waited_events);
-  program_.recorded_events = std::move(record_.recorded_events);
-  program_.waited_streams = std::move(record_.waited_streams);
-  program_.host_data = std::move(record_.host_data);
-  const std::size_t known = std::min(record_.streams.size(), record_.stream_serials.size());
-  for (std::size_t i = 0; i < known; ++i) {
-    if (record_.stream_serials[i] != 0) program_.streams.push_back({record_.streams[i], record_.stream_serials[i]});
-  }
-}
 
 }  // namespace
 

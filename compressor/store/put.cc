@@ -47,14 +47,14 @@ Store::RecordPointer Store::store_new(std::shared_ptr<const Image> image, const 
   record.shape = shape_of(*image);
   record.content = content;
   record.image_bytes = image->cells() * sizeof(std::uint64_t);
-  Family& family = families_[record.shape];
-  const Choice choice = nearest_of(family, *image);
-  const bool far = choice.distance > image->cells() / kFarFraction && family.bases.size() < kMaxBases;
+  Bases& bases = families_[record.shape];
+  const Choice choice = nearest_of(bases, *image);
+  const bool far = choice.distance > image->cells() / kFarFraction && bases.size() < kMaxBases;
   if (choice.base != nullptr && !far) {
     if (auto stored = store_member(*image, record, choice)) return stored;
   }
   auto stored = store_base(image, std::move(record));
-  family.bases.push_back(stored);
+  bases.push_back(stored);
   const Lock lock(mutex_);
   hot_.add(stored->number, std::move(image));
   return stored;
@@ -70,9 +70,8 @@ void Store::consider(const RecordPointer& base, const Image& image, Choice& best
   if (choice.distance < best.distance) best = std::move(choice);
 }
 
-Store::Choice Store::nearest_of(Family& family, const Image& image) {
+Store::Choice Store::nearest_of(Bases& bases, const Image& image) {
   Choice best;
-  auto& bases = family.bases;
   bases.erase(std::remove_if(bases.begin(), bases.end(), [](const auto& base) { return base.expired(); }), bases.end());
   for (const auto& base : bases) {
     if (const RecordPointer record = base.lock()) consider(record, image, best);
@@ -211,7 +210,7 @@ void Store::forget_dead() {
     known = known->second.expired() ? by_content_.erase(known) : std::next(known);
   }
   for (auto family = families_.begin(); family != families_.end();) {
-    const auto& bases = family->second.bases;
+    const Bases& bases = family->second;
     const bool dead = std::all_of(bases.begin(), bases.end(), [](const auto& base) { return base.expired(); });
     family = dead ? families_.erase(family) : std::next(family);
   }

@@ -114,9 +114,7 @@ class Store {
   class Loader;
   using RecordPointer = std::shared_ptr<Record>;
 
-  struct Family {
-    std::vector<std::weak_ptr<Record>> bases;
-  };
+  using Bases = std::vector<std::weak_ptr<Record>>;  // of a family
   // What hangs together by its root: programs that share a dictionary.
   struct Tree {
     std::weak_ptr<Record> root;
@@ -136,7 +134,7 @@ class Store {
   RecordPointer store_base(const std::shared_ptr<const Image>& image, Record record);
   RecordPointer store_member(const Image& image, Record record, const Choice& choice);
   void consider(const RecordPointer& base, const Image& image, Choice& best);
-  Choice nearest_of(Family& family, const Image& image);
+  Choice nearest_of(Bases& bases, const Image& image);
   Choice nearest_root(const Image& image, const Sketch& sketch);
   std::shared_ptr<const Payload> pack(Bytes raw, std::shared_ptr<const Dictionary> dictionary);
   void compress(Tree& tree, bool train);
@@ -156,8 +154,8 @@ class Store {
   // Two locks. `put_mutex_` makes those who change the store take turns; whoever holds it may read all of the index.
   // `mutex_` is taken for moments only, by those for changes and by get() for reading; it guards what is marked so.
   mutable std::mutex put_mutex_;
-  std::unordered_map<std::uint64_t, Family> families_;  // by shape
-  std::map<std::uint64_t, Tree> trees_;                 // by their roots' numbers
+  std::unordered_map<std::uint64_t, Bases> families_;  // by shape
+  std::map<std::uint64_t, Tree> trees_;                // by their roots' numbers
   std::unordered_map<Digest, std::weak_ptr<Record>, DigestHash> by_content_;
   std::size_t changes_ = 0;
 

@@ -260,7 +260,7 @@ class Store::Loader {
   const char* base(const std::shared_ptr<Record>& record) {
     const auto image = store_.image_of(*record);
     if (image == nullptr || shape_of(*image) != record->shape) return "a base is damaged";
-    store_.families_[record->shape].bases.push_back(record);
+    store_.families_[record->shape].push_back(record);
     if (record->base == nullptr) {
       Tree& tree = store_.trees_[record->number];
       tree.root = record;

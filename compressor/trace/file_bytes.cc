@@ -10,6 +10,18 @@
 
 namespace grape::trace {
 
+bool write_all(int descriptor, const std::uint8_t* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t written = ::write(descriptor, data, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written == 0) errno = ENOSPC;
+    if (written <= 0) return false;
+    data += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+  return true;
+}
+
 std::unique_ptr<FileBytes> FileBytes::open(const std::string& path, std::string& message) {
   std::unique_ptr<FileBytes> file(new FileBytes);
   // O_NONBLOCK: opening a FIFO must not wait for its writer.

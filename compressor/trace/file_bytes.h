@@ -10,6 +10,9 @@
 
 namespace grape::trace {
 
+// False, with errno: not all was written.
+bool write_all(int descriptor, const std::uint8_t* data, std::size_t bytes);
+
 class FileBytes {
  public:
   // Null: `message` says why. Only regular files: a pipe could keep the reader waiting for ever.

@@ -57,26 +57,303 @@ std::uint64_t memory_to_decode(const ChunkHeader& header) {
 struct Reader::State {
   explicit State(const ReaderLimits& the_limits) : limits(the_limits), definitions(the_limits) {}
 
-  bool open(std::unique_ptr<FileBytes> source, Error& error);
-  bool check_file_header(Error& error);
-  bool read_meta(std::uint64_t& offset, Error& error);
-  enum class Found { kWhole, kCut, kBad };
-  Found find_chunk(std::uint64_t offset, Chunk& chunk, std::string& message);
-  bool body_is_whole(const Chunk& chunk);
-  void index_chunks(std::uint64_t offset);
-  void index_events(Chunk chunk);
-  void read_end(const Chunk& chunk);
-  bool unpack(const Chunk& chunk, std::vector<Bytes>& columns, std::string& message);
-  void set_damage(const std::string& message, std::uint64_t offset);
+  bool open(std::unique_ptr<FileBytes> source, Error& error) {
+    file = std::move(source);
+    std::uint64_t offset = kFileHeaderBytes;
+    if (!check_file_header(error) || !read_meta(offset, error)) return false;
+    index_chunks(offset);
+    for (const Thread& thread : threads) thread_infos.push_back(thread.info);
+    start();
+    return true;
+  }
 
-  void start();
-  void push(std::uint32_t thread, std::uint64_t sequence);
-  void load(std::uint32_t thread);
-  void advance(std::uint32_t thread);
-  void end_chunk(std::uint32_t thread);
-  bool deliver(Thread& thread);
-  void deliver_lost(const Chunk& chunk);
-  bool next(EventView& event, std::uint32_t& thread);
+  bool check_file_header(Error& error) {
+    FileHeader start;
+    const std::size_t there = static_cast<std::size_t>(std::min<std::uint64_t>(file->size(), sizeof start));
+    if (!file->read(0, &start, there)) {
+      error = {"the file cannot be read", 0};
+      return false;
+    }
+    if (there == 0 || std::memcmp(start.magic.data(), kMagic.data(), std::min(there, sizeof kMagic)) != 0) {
+      error = {there == 0 ? "the file is empty" : "not a Grape trace", 0};
+      return false;
+    }
+    if (there < sizeof start) {
+      error = {"the file ends within its header", there};
+      return false;
+    }
+    if (start.major == 0 || start.major > kFormatMajor) {
+      error = {"the trace has format version " + std::to_string(start.major) + "." + std::to_string(start.minor) +
+                   ", this reader knows versions up to " + std::to_string(kFormatMajor) + "." +
+                   std::to_string(kFormatMinor),
+               sizeof kMagic};
+      return false;
+    }
+    version = (std::uint32_t{start.major} << 16) | start.minor;
+    newer = start.minor > kFormatMinor;
+    return true;
+  }
+
+  bool read_meta(std::uint64_t& offset, Error& error) {
+    Chunk chunk;
+    std::string message;
+    std::vector<Bytes> columns(1);
+    const Found found = find_chunk(offset, chunk, message);
+    if (found == Found::kCut) {
+      // The process, or its disk, came to an end while the file began: an incomplete trace, of which nothing is known.
+      if (file->size() > offset) set_damage(message, offset);
+      offset = file->size();
+      return true;
+    }
+    if (found == Found::kBad) {
+      error = {"the trace has no meta chunk: " + message, offset};
+    } else if (chunk.header.type != static_cast<std::uint16_t>(ChunkType::kMeta)) {
+      error = {"the trace does not begin with a meta chunk", offset};
+    } else if (!body_is_whole(chunk)) {
+      error = {"the meta chunk's checksum is wrong", offset};
+    } else if (!unpack(chunk, columns, message)) {
+      error = {"the meta chunk cannot be read: " + message, offset};
+    } else if (!parse_meta(columns[0], meta)) {
+      error = {"the meta chunk's fields are damaged", offset};
+    }
+    offset += kChunkHeaderBytes + chunk.header.stored;
+    return !error;
+  }
+
+  enum class Found { kWhole, kCut, kBad };
+
+  // The header of the chunk at `offset`. Whole: its body is there (but not checked). Cut: by the end of the file.
+  Found find_chunk(std::uint64_t offset, Chunk& chunk, std::string& message) {
+    std::uint8_t start[kChunkHeaderBytes];
+    chunk.offset = offset;
+    if (file->size() - offset < sizeof start) {
+      message = "the file ends within a chunk header";
+      return Found::kCut;
+    }
+    if (!file->read(offset, start, sizeof start)) {
+      message = "the file cannot be read";
+      return Found::kBad;
+    }
+    if (!parse_chunk_header(start, chunk.header, message)) return Found::kBad;
+    if (chunk.header.stored > file->size() - offset - sizeof start) {
+      message = "the file ends within a chunk";
+      return Found::kCut;
+    }
+    return Found::kWhole;
+  }
+
+  bool body_is_whole(const Chunk& chunk) {
+    XXH3_state_t sum;
+    XXH3_64bits_reset(&sum);
+    std::uint64_t at = chunk.offset + kChunkHeaderBytes;
+    for (std::uint64_t left = chunk.header.stored; left > 0;) {
+      const std::size_t piece = static_cast<std::size_t>(std::min<std::uint64_t>(left, kPiece));
+      body.resize(piece);
+      if (!file->read(at, body.data(), piece)) return false;
+      XXH3_64bits_update(&sum, body.data(), piece);
+      at += piece;
+      left -= piece;
+    }
+    return XXH3_64bits_digest(&sum) == chunk.header.body_checksum;
+  }
+
+  void index_chunks(std::uint64_t offset) {
+    Chunk chunk;
+    std::string message;
+    for (bool ended = false; offset < file->size(); offset += kChunkHeaderBytes + chunk.header.stored) {
+      if (ended) return set_damage("bytes after the end chunk", offset);
+      chunk = Chunk();
+      if (find_chunk(offset, chunk, message) != Found::kWhole) return set_damage(message, offset);
+      const ChunkHeader& header = chunk.header;
+      const bool events = header.type == static_cast<std::uint16_t>(ChunkType::kEvents);
+      if (events && (header.thread == 0 || header.thread > kMaxThread || header.events == 0 ||
+                     header.first_sequence == 0 || header.last_sequence < header.first_sequence ||
+                     header.last_sequence - header.first_sequence < header.events - 1)) {
+        return set_damage("the chunk header's numbers contradict each other", offset);
+      }
+      chunk.lost = !body_is_whole(chunk);
+      if (chunk.lost) set_damage("the chunk's checksum is wrong", offset);
+      if (events) {
+        index_events(chunk);
+      } else if (header.type == static_cast<std::uint16_t>(ChunkType::kEnd)) {
+        ended = true;
+        if (!chunk.lost) read_end(chunk);
+      }
+    }
+  }
+
+  void index_events(Chunk chunk) {
+    const ChunkHeader& header = chunk.header;
+    const auto [found, fresh] = thread_index.emplace(header.thread, static_cast<std::uint32_t>(threads.size()));
+    if (fresh) {
+      threads.emplace_back();
+      threads.back().info.thread = header.thread;
+      threads.back().info.os_thread = header.os_thread;
+    }
+    Thread& thread = threads[found->second];
+    if (!thread.chunks.empty() && header.first_sequence <= thread.chunks.back().header.last_sequence) {
+      return set_damage("the chunk's sequences do not follow those of the thread's chunk before it", chunk.offset);
+    }
+    if (header.raw > limits.max_chunk_bytes || header.event_bytes > limits.max_chunk_bytes) {
+      chunk.lost = true;
+      set_damage("the chunk is larger than the limit", chunk.offset);
+    }
+    if (!chunk.lost) thread.info.events += header.events;
+    thread.chunks.push_back(chunk);
+  }
+
+  void read_end(const Chunk& chunk) {
+    std::vector<Bytes> columns(1);
+    std::string message;
+    if (!unpack(chunk, columns, message)) return set_damage(message, chunk.offset);
+    if (!parse_end(columns[0], end)) {
+      end = End();
+      return set_damage("the end chunk's fields are damaged", chunk.offset);
+    }
+    has_end = true;
+  }
+
+  bool unpack(const Chunk& chunk, std::vector<Bytes>& columns, std::string& message) {
+    body.resize(chunk.header.stored);
+    if (!file->read(chunk.offset + kChunkHeaderBytes, body.data(), body.size())) {
+      message = "the file cannot be read";
+      return false;
+    }
+    return unpacker.unpack(chunk.header, body, columns, message);
+  }
+
+  void set_damage(const std::string& message, std::uint64_t offset) {
+    if (!damage) damage = {message, offset};
+  }
+
+  void start() {
+    turns.clear();
+    last_ticks = meta.start_ticks;
+    active_bytes = 0;
+    for (std::uint32_t i = 0; i < threads.size(); ++i) {
+      Thread& thread = threads[i];
+      thread.decoder.reset();
+      thread.reserved = 0;
+      thread.at = 0;
+      // Kept at their size, for which the definitions' limit was charged.
+      for (auto& map : thread.ids.maps) std::fill(map.begin(), map.end(), 0);
+      if (!thread.chunks.empty()) push(i, thread.chunks[0].header.first_sequence);
+    }
+  }
+
+  void push(std::uint32_t thread, std::uint64_t sequence) {
+    turns.push_back({sequence, thread});
+    std::push_heap(turns.begin(), turns.end());
+  }
+
+  void load(std::uint32_t index) {
+    Thread& thread = threads[index];
+    const Chunk& chunk = thread.chunks[thread.at];
+    const std::uint64_t memory = memory_to_decode(chunk.header);
+    if (memory > limits.max_active_bytes - std::min(active_bytes, limits.max_active_bytes)) {
+      set_damage("too many chunks overlap in sequence: decoding them together would take too much memory",
+                 chunk.offset);
+      return end_chunk(index);
+    }
+    thread.reserved = memory;
+    active_bytes += memory;
+    std::vector<Bytes> columns(kColumns);
+    std::string message;
+    if (!unpack(chunk, columns, message)) {
+      set_damage(message, chunk.offset);
+      return end_chunk(index);
+    }
+    if (spare.empty()) {
+      thread.decoder.reset(new EventDecoder);
+    } else {
+      thread.decoder = std::move(spare.back());
+      spare.pop_back();
+    }
+    thread.decoder->start(chunk.header, std::move(columns));
+    advance(index);
+  }
+
+  void advance(std::uint32_t index) {
+    Thread& thread = threads[index];
+    switch (thread.decoder->next(thread.header, thread.words)) {
+      case EventDecoder::Result::kEvent:
+        return push(index, thread.header.sequence);
+      case EventDecoder::Result::kDamage:
+        set_damage(thread.decoder->message(), thread.chunks[thread.at].offset);
+        [[fallthrough]];
+      case EventDecoder::Result::kEnd:
+        return end_chunk(index);
+    }
+  }
+
+  // The thread's chunk is done, well or not; its next one waits for its turn.
+  void end_chunk(std::uint32_t index) {
+    Thread& thread = threads[index];
+    if (thread.decoder != nullptr && spare.size() < kSpareDecoders) spare.push_back(std::move(thread.decoder));
+    thread.decoder.reset();
+    active_bytes -= thread.reserved;
+    thread.reserved = 0;
+    if (++thread.at < thread.chunks.size()) push(index, thread.chunks[thread.at].header.first_sequence);
+  }
+
+  // Copies the thread's event, with file-wide ids. False: it is passed over, or (the decoder then is gone) damaged.
+  bool deliver(Thread& thread) {
+    const std::size_t count = (thread.header.bytes - sizeof(EventHeader)) / 8;
+    const Fit fit = check_layout(thread.header.kind, thread.words, count, newer);
+    if (fit == Fit::kUnknownKind) return false;
+    const std::uint64_t offset = thread.chunks[thread.at].offset;
+    const char* message = "an event's payload does not fit its kind";
+    std::memcpy(event.data(), &thread.header, sizeof(EventHeader));
+    std::uint64_t* words = event.data() + sizeof(EventHeader) / 8;
+    std::copy(thread.words, thread.words + count, words);
+    if (fit == Fit::kBad || !definitions.map_event(thread.header.kind, words, count, thread.ids, message)) {
+      set_damage(message, offset);
+      thread.decoder.reset();
+      return false;
+    }
+    last_ticks = thread.header.ticks;
+    return true;
+  }
+
+  void deliver_lost(const Chunk& chunk) {
+    EventHeader header{};
+    header.bytes = sizeof header + 8;
+    header.kind = EventKind::kLost;
+    header.sequence = chunk.header.first_sequence;
+    header.ticks = last_ticks;
+    std::memcpy(event.data(), &header, sizeof header);
+    event[sizeof header / 8] = chunk.header.events;
+  }
+
+  bool next(EventView& view, std::uint32_t& number) {
+    while (!turns.empty()) {
+      std::pop_heap(turns.begin(), turns.end());
+      const std::uint32_t index = turns.back().thread;
+      turns.pop_back();
+      Thread& thread = threads[index];
+      bool delivered = false;
+      if (thread.decoder != nullptr) {
+        delivered = deliver(thread);
+        if (thread.decoder != nullptr) {
+          advance(index);
+        } else {
+          end_chunk(index);
+        }
+      } else if (thread.chunks[thread.at].lost) {
+        deliver_lost(thread.chunks[thread.at]);
+        delivered = true;
+        end_chunk(index);
+      } else {
+        load(index);
+      }
+      if (delivered) {
+        view.header = reinterpret_cast<const EventHeader*>(event.data());
+        number = thread.info.thread;
+        return true;
+      }
+    }
+    return false;
+  }
 
   ReaderLimits limits;
   std::unique_ptr<FileBytes> file;
@@ -99,301 +376,6 @@ struct Reader::State {
   std::uint64_t last_ticks = 0;
   std::vector<std::uint64_t> event = std::vector<std::uint64_t>(kMaxEventBytes / 8);
 };
-
-void Reader::State::set_damage(const std::string& message, std::uint64_t offset) {
-  if (!damage) damage = {message, offset};
-}
-
-bool Reader::State::check_file_header(Error& error) {
-  FileHeader start;
-  const std::size_t there = static_cast<std::size_t>(std::min<std::uint64_t>(file->size(), sizeof start));
-  if (!file->read(0, &start, there)) {
-    error = {"the file cannot be read", 0};
-    return false;
-  }
-  if (there == 0 || std::memcmp(start.magic.data(), kMagic.data(), std::min(there, sizeof kMagic)) != 0) {
-    error = {there == 0 ? "the file is empty" : "not a Grape trace", 0};
-    return false;
-  }
-  if (there < sizeof start) {
-    error = {"the file ends within its header", there};
-    return false;
-  }
-  if (start.major == 0 || start.major > kFormatMajor) {
-    error = {"the trace has format version " + std::to_string(start.major) + "." + std::to_string(start.minor) +
-                 ", this reader knows versions up to " + std::to_string(kFormatMajor) + "." +
-                 std::to_string(kFormatMinor),
-             sizeof kMagic};
-    return false;
-  }
-  version = (std::uint32_t{start.major} << 16) | start.minor;
-  newer = start.minor > kFormatMinor;
-  return true;
-}
-
-// The header of the chunk at `offset`. Whole: its body is there (but not checked). Cut: by the end of the file.
-Reader::State::Found Reader::State::find_chunk(std::uint64_t offset, Chunk& chunk, std::string& message) {
-  std::uint8_t start[kChunkHeaderBytes];
-  chunk.offset = offset;
-  if (file->size() - offset < sizeof start) {
-    message = "the file ends within a chunk header";
-    return Found::kCut;
-  }
-  if (!file->read(offset, start, sizeof start)) {
-    message = "the file cannot be read";
-    return Found::kBad;
-  }
-  if (!parse_chunk_header(start, chunk.header, message)) return Found::kBad;
-  if (chunk.header.stored > file->size() - offset - sizeof start) {
-    message = "the file ends within a chunk";
-    return Found::kCut;
-  }
-  return Found::kWhole;
-}
-
-bool Reader::State::body_is_whole(const Chunk& chunk) {
-  XXH3_state_t sum;
-  XXH3_64bits_reset(&sum);
-  std::uint64_t at = chunk.offset + kChunkHeaderBytes;
-  for (std::uint64_t left = chunk.header.stored; left > 0;) {
-    const std::size_t piece = static_cast<std::size_t>(std::min<std::uint64_t>(left, kPiece));
-    body.resize(piece);
-    if (!file->read(at, body.data(), piece)) return false;
-    XXH3_64bits_update(&sum, body.data(), piece);
-    at += piece;
-    left -= piece;
-  }
-  return XXH3_64bits_digest(&sum) == chunk.header.body_checksum;
-}
-
-bool Reader::State::unpack(const Chunk& chunk, std::vector<Bytes>& columns, std::string& message) {
-  body.resize(chunk.header.stored);
-  if (!file->read(chunk.offset + kChunkHeaderBytes, body.data(), body.size())) {
-    message = "the file cannot be read";
-    return false;
-  }
-  return unpacker.unpack(chunk.header, body, columns, message);
-}
-
-bool Reader::State::read_meta(std::uint64_t& offset, Error& error) {
-  Chunk chunk;
-  std::string message;
-  std::vector<Bytes> columns(1);
-  const Found found = find_chunk(offset, chunk, message);
-  if (found == Found::kCut) {
-    // The process, or its disk, came to an end while the file began: an incomplete trace, of which nothing is known.
-    if (file->size() > offset) set_damage(message, offset);
-    offset = file->size();
-    return true;
-  }
-  if (found == Found::kBad) {
-    error = {"the trace has no meta chunk: " + message, offset};
-  } else if (chunk.header.type != static_cast<std::uint16_t>(ChunkType::kMeta)) {
-    error = {"the trace does not begin with a meta chunk", offset};
-  } else if (!body_is_whole(chunk)) {
-    error = {"the meta chunk's checksum is wrong", offset};
-  } else if (!unpack(chunk, columns, message)) {
-    error = {"the meta chunk cannot be read: " + message, offset};
-  } else if (!parse_meta(columns[0], meta)) {
-    error = {"the meta chunk's fields are damaged", offset};
-  }
-  offset += kChunkHeaderBytes + chunk.header.stored;
-  return !error;
-}
-
-void Reader::State::read_end(const Chunk& chunk) {
-  std::vector<Bytes> columns(1);
-  std::string message;
-  if (!unpack(chunk, columns, message)) return set_damage(message, chunk.offset);
-  if (!parse_end(columns[0], end)) {
-    end = End();
-    return set_damage("the end chunk's fields are damaged", chunk.offset);
-  }
-  has_end = true;
-}
-
-void Reader::State::index_events(Chunk chunk) {
-  const ChunkHeader& header = chunk.header;
-  const auto [found, fresh] = thread_index.emplace(header.thread, static_cast<std::uint32_t>(threads.size()));
-  if (fresh) {
-    threads.emplace_back();
-    threads.back().info.thread = header.thread;
-    threads.back().info.os_thread = header.os_thread;
-  }
-  Thread& thread = threads[found->second];
-  if (!thread.chunks.empty() && header.first_sequence <= thread.chunks.back().header.last_sequence) {
-    return set_damage("the chunk's sequences do not follow those of the thread's chunk before it", chunk.offset);
-  }
-  if (header.raw > limits.max_chunk_bytes || header.event_bytes > limits.max_chunk_bytes) {
-    chunk.lost = true;
-    set_damage("the chunk is larger than the limit", chunk.offset);
-  }
-  if (!chunk.lost) thread.info.events += header.events;
-  thread.chunks.push_back(chunk);
-}
-
-void Reader::State::index_chunks(std::uint64_t offset) {
-  Chunk chunk;
-  std::string message;
-  for (bool ended = false; offset < file->size(); offset += kChunkHeaderBytes + chunk.header.stored) {
-    if (ended) return set_damage("bytes after the end chunk", offset);
-    chunk = Chunk();
-    if (find_chunk(offset, chunk, message) != Found::kWhole) return set_damage(message, offset);
-    const ChunkHeader& header = chunk.header;
-    const bool events = header.type == static_cast<std::uint16_t>(ChunkType::kEvents);
-    if (events && (header.thread == 0 || header.thread > kMaxThread || header.events == 0 ||
-                   header.first_sequence == 0 || header.last_sequence < header.first_sequence ||
-                   header.last_sequence - header.first_sequence < header.events - 1)) {
-      return set_damage("the chunk header's numbers contradict each other", offset);
-    }
-    chunk.lost = !body_is_whole(chunk);
-    if (chunk.lost) set_damage("the chunk's checksum is wrong", offset);
-    if (events) {
-      index_events(chunk);
-    } else if (header.type == static_cast<std::uint16_t>(ChunkType::kEnd)) {
-      ended = true;
-      if (!chunk.lost) read_end(chunk);
-    }
-  }
-}
-
-bool Reader::State::open(std::unique_ptr<FileBytes> source, Error& error) {
-  file = std::move(source);
-  std::uint64_t offset = kFileHeaderBytes;
-  if (!check_file_header(error) || !read_meta(offset, error)) return false;
-  index_chunks(offset);
-  for (const Thread& thread : threads) thread_infos.push_back(thread.info);
-  start();
-  return true;
-}
-
-void Reader::State::start() {
-  turns.clear();
-  last_ticks = meta.start_ticks;
-  active_bytes = 0;
-  for (std::uint32_t i = 0; i < threads.size(); ++i) {
-    Thread& thread = threads[i];
-    thread.decoder.reset();
-    thread.reserved = 0;
-    thread.at = 0;
-    // Kept at their size, for which the definitions' limit was charged.
-    for (auto& map : thread.ids.maps) std::fill(map.begin(), map.end(), 0);
-    if (!thread.chunks.empty()) push(i, thread.chunks[0].header.first_sequence);
-  }
-}
-
-void Reader::State::push(std::uint32_t thread, std::uint64_t sequence) {
-  turns.push_back({sequence, thread});
-  std::push_heap(turns.begin(), turns.end());
-}
-
-// The thread's chunk is done, well or not; its next one waits for its turn.
-void Reader::State::end_chunk(std::uint32_t index) {
-  Thread& thread = threads[index];
-  if (thread.decoder != nullptr && spare.size() < kSpareDecoders) spare.push_back(std::move(thread.decoder));
-  thread.decoder.reset();
-  active_bytes -= thread.reserved;
-  thread.reserved = 0;
-  if (++thread.at < thread.chunks.size()) push(index, thread.chunks[thread.at].header.first_sequence);
-}
-
-void Reader::State::load(std::uint32_t index) {
-  Thread& thread = threads[index];
-  const Chunk& chunk = thread.chunks[thread.at];
-  const std::uint64_t memory = memory_to_decode(chunk.header);
-  if (memory > limits.max_active_bytes - std::min(active_bytes, limits.max_active_bytes)) {
-    set_damage("too many chunks overlap in sequence: decoding them together would take too much memory", chunk.offset);
-    return end_chunk(index);
-  }
-  thread.reserved = memory;
-  active_bytes += memory;
-  std::vector<Bytes> columns(kColumns);
-  std::string message;
-  if (!unpack(chunk, columns, message)) {
-    set_damage(message, chunk.offset);
-    return end_chunk(index);
-  }
-  if (spare.empty()) {
-    thread.decoder.reset(new EventDecoder);
-  } else {
-    thread.decoder = std::move(spare.back());
-    spare.pop_back();
-  }
-  thread.decoder->start(chunk.header, std::move(columns));
-  advance(index);
-}
-
-void Reader::State::advance(std::uint32_t index) {
-  Thread& thread = threads[index];
-  switch (thread.decoder->next(thread.header, thread.words)) {
-    case EventDecoder::Result::kEvent:
-      return push(index, thread.header.sequence);
-    case EventDecoder::Result::kDamage:
-      set_damage(thread.decoder->message(), thread.chunks[thread.at].offset);
-      [[fallthrough]];
-    case EventDecoder::Result::kEnd:
-      return end_chunk(index);
-  }
-}
-
-// Copies the thread's event, with file-wide ids. False: it is passed over, or (the decoder then is gone) damaged.
-bool Reader::State::deliver(Thread& thread) {
-  const std::size_t count = (thread.header.bytes - sizeof(EventHeader)) / 8;
-  const Fit fit = check_layout(thread.header.kind, thread.words, count, newer);
-  if (fit == Fit::kUnknownKind) return false;
-  const std::uint64_t offset = thread.chunks[thread.at].offset;
-  const char* message = "an event's payload does not fit its kind";
-  std::memcpy(event.data(), &thread.header, sizeof(EventHeader));
-  std::uint64_t* words = event.data() + sizeof(EventHeader) / 8;
-  std::copy(thread.words, thread.words + count, words);
-  if (fit == Fit::kBad || !definitions.map_event(thread.header.kind, words, count, thread.ids, message)) {
-    set_damage(message, offset);
-    thread.decoder.reset();
-    return false;
-  }
-  last_ticks = thread.header.ticks;
-  return true;
-}
-
-void Reader::State::deliver_lost(const Chunk& chunk) {
-  EventHeader header{};
-  header.bytes = sizeof header + 8;
-  header.kind = EventKind::kLost;
-  header.sequence = chunk.header.first_sequence;
-  header.ticks = last_ticks;
-  std::memcpy(event.data(), &header, sizeof header);
-  event[sizeof header / 8] = chunk.header.events;
-}
-
-bool Reader::State::next(EventView& view, std::uint32_t& number) {
-  while (!turns.empty()) {
-    std::pop_heap(turns.begin(), turns.end());
-    const std::uint32_t index = turns.back().thread;
-    turns.pop_back();
-    Thread& thread = threads[index];
-    bool delivered = false;
-    if (thread.decoder != nullptr) {
-      delivered = deliver(thread);
-      if (thread.decoder != nullptr) {
-        advance(index);
-      } else {
-        end_chunk(index);
-      }
-    } else if (thread.chunks[thread.at].lost) {
-      deliver_lost(thread.chunks[thread.at]);
-      delivered = true;
-      end_chunk(index);
-    } else {
-      load(index);
-    }
-    if (delivered) {
-      view.header = reinterpret_cast<const EventHeader*>(event.data());
-      number = thread.info.thread;
-      return true;
-    }
-  }
-  return false;
-}
 
 Reader::Reader() = default;
 Reader::~Reader() = default;

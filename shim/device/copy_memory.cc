@@ -45,11 +45,8 @@ bool CopyMemory::take(std::uint64_t bytes, Block& block, refusal::Refusal& error
   release_in(context);  // none is large enough: room for one that is
   auto* allocate = real::get_cuMemAlloc_v2();
   std::size_t free = 0;
-  CUresult result = allocate != nullptr ? free_memory(free) : CUDA_ERROR_NOT_SUPPORTED;
-  if (result != CUDA_SUCCESS) {
-    error = driver_error("cuMemGetInfo", result);
-    return false;
-  }
+  const CUresult result = allocate != nullptr ? free_memory(free) : CUDA_ERROR_NOT_SUPPORTED;
+  if (failed(result, "cuMemGetInfo", error)) return false;
   // The application's own next allocation must not suffer: half of what is free stays free.
   const std::uint64_t wanted = rounded(bytes);
   if (bytes > kMostBytes || wanted * 2 > free) {
@@ -58,11 +55,7 @@ bool CopyMemory::take(std::uint64_t bytes, Block& block, refusal::Refusal& error
   }
   const RelaxedCapture relaxed;
   CUdeviceptr address = 0;
-  result = allocate(&address, wanted);
-  if (result != CUDA_SUCCESS) {
-    error = driver_error("cuMemAlloc", result);
-    return false;
-  }
+  if (failed(allocate(&address, wanted), "cuMemAlloc", error)) return false;
   block = {context, address, wanted};
   return true;
 }

@@ -16,12 +16,6 @@ namespace real = driver::real;
 std::mutex g_mutex;
 OwnKernels* g_first = nullptr;
 
-bool failed(const char* call, CUresult result, refusal::Refusal& error) {
-  if (result == CUDA_SUCCESS) return false;
-  error = driver_error(call, result);
-  return true;
-}
-
 void unload(OwnKernels& kernels) noexcept {
   if (kernels.sums != 0) real::call_cuMemFree_v2(kernels.sums);
   if (kernels.module != nullptr) real::call_cuModuleUnload(kernels.module);
@@ -37,11 +31,11 @@ bool load(OwnKernels& kernels, refusal::Refusal& error) {
   }
   constexpr std::size_t kBytes = OwnKernels::kSums * sizeof(std::uint64_t) + OwnKernels::kChunks * sizeof(HashChunk);
   const RelaxedCapture relaxed;
-  if (failed("cuModuleLoadData", load_module(&kernels.module, kOwnKernels), error)) return false;
-  return !failed("cuModuleGetFunction", get_function(&kernels.copy, kernels.module, kCopyKernel), error) &&
-         !failed("cuModuleGetFunction", get_function(&kernels.fill, kernels.module, kFillKernel), error) &&
-         !failed("cuModuleGetFunction", get_function(&kernels.hash, kernels.module, kHashKernel), error) &&
-         !failed("cuMemAlloc", allocate(&kernels.sums, kBytes), error);
+  if (failed(load_module(&kernels.module, kOwnKernels), "cuModuleLoadData", error)) return false;
+  return !failed(get_function(&kernels.copy, kernels.module, kCopyKernel), "cuModuleGetFunction", error) &&
+         !failed(get_function(&kernels.fill, kernels.module, kFillKernel), "cuModuleGetFunction", error) &&
+         !failed(get_function(&kernels.hash, kernels.module, kHashKernel), "cuModuleGetFunction", error) &&
+         !failed(allocate(&kernels.sums, kBytes), "cuMemAlloc", error);
 }
 
 OwnKernels* find_or_load(CUcontext context, refusal::Refusal& error) {
@@ -97,6 +91,12 @@ std::string name_of_error(CUresult result) {
 
 refusal::Refusal driver_error(const char* call, CUresult result) {
   return refusal::make(refusal::driver_error, call, name_of_error(result));
+}
+
+bool failed(CUresult result, const char* call, refusal::Refusal& error) {
+  if (result == CUDA_SUCCESS) return false;
+  error = driver_error(call, result);
+  return true;
 }
 
 RelaxedCapture::RelaxedCapture() noexcept {

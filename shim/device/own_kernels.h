@@ -54,6 +54,8 @@ std::uint32_t own_kernel_blocks(std::uint64_t bytes, std::uint64_t bytes_per_thr
 // "cuGraphCreate: CUDA_ERROR_OUT_OF_MEMORY"
 refusal::Refusal driver_error(const char* call, CUresult result);
 std::string name_of_error(CUresult result);
+// Is it an error? Then `error` says so.
+bool failed(CUresult result, const char* call, refusal::Refusal& error);
 
 // While it lives, this thread's calls do not break a stream capture of another thread.
 class RelaxedCapture {

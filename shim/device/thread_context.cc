@@ -5,14 +5,6 @@
 
 namespace grape::device {
 namespace real = driver::real;
-namespace {
-
-bool make_primary_current(std::int32_t device) noexcept {
-  CUcontext context = primary_context(device);
-  return context != nullptr && real::call_cuCtxSetCurrent(context) == CUDA_SUCCESS;
-}
-
-}  // namespace
 
 // The runtime keeps the primary context alive: what is retained here to get it is given back at once.
 CUcontext primary_context(std::int32_t ordinal) noexcept {
@@ -32,7 +24,9 @@ CUcontext primary_context(std::int32_t ordinal) noexcept {
 bool have_context(std::int32_t device) noexcept {
   CUcontext context = nullptr;
   if (driver::current_context(context) != CUDA_SUCCESS) return false;
-  return context != nullptr || make_primary_current(device);
+  if (context != nullptr) return true;
+  context = primary_context(device);
+  return context != nullptr && real::call_cuCtxSetCurrent(context) == CUDA_SUCCESS;
 }
 
 void ContextScope::enter() noexcept {

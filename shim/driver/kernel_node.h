@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstring>
 
 #include "shim/driver/driver_api.h"
 
@@ -45,6 +46,14 @@ template <class Node>
 KernelNode newer_kernel_node(const Node& node) noexcept {
   CUfunction function = node.func != nullptr ? node.func : reinterpret_cast<CUfunction>(node.kern);
   return {function, node.kernelParams, node.extra};
+}
+
+// The same in the newer struct, which begins like the older one.
+inline CUDA_KERNEL_NODE_PARAMS_v2 newer_params(const CUDA_KERNEL_NODE_PARAMS_v1& older) noexcept {
+  CUDA_KERNEL_NODE_PARAMS_v2 params{};
+  static_assert(offsetof(CUDA_KERNEL_NODE_PARAMS_v1, extra) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, extra));
+  std::memcpy(&params, &older, sizeof older);
+  return params;
 }
 
 inline KernelNode kernel_node(const CUDA_KERNEL_NODE_PARAMS_v2& node) noexcept { return newer_kernel_node(node); }

@@ -18,7 +18,6 @@
 
 namespace grape::graphs {
 namespace {
-
 namespace real = driver::real;
 using program::Program;
 using program::RecordedNode;
@@ -82,220 +81,226 @@ struct GraphExec::State {
   UploadAhead ahead;
   StreamOrder order;
 
-  bool build(const program::Bindings& bindings, refusal::Refusal& error);
-  bool add_nodes(refusal::Refusal& error);
-  bool add_node(std::uint32_t index, const NodeShapes& shapes, refusal::Refusal& error);
-  void add_value(const program::Bindings& bindings);
-  bool adopt(std::shared_ptr<const Program> taken, Segment next_segment, const program::ArenaPlan& next_plan,
-             const program::Bindings& bindings);
-  CUresult set_node(std::uint32_t index, std::uint64_t* from);
-  CUresult set_moved(const program::Bindings& bindings);
-  CUresult set_value(const program::Bindings& bindings) noexcept;
-  bool set_attributes(const RecordedNode& node, CUgraphNode handle, refusal::Refusal& error) const;
-  void find_moving();
-  void destroy() noexcept;
-};
-
-void GraphExec::State::destroy() noexcept {
-  if (exec == nullptr && graph == nullptr) return;
-  const device::ContextScope scope(
-      context);  // where it cannot be entered the driver says what it says of these handles
-  if (exec != nullptr) real::call_cuGraphExecDestroy(exec);
-  if (graph != nullptr) real::call_cuGraphDestroy(graph);
-  exec = nullptr;
-  graph = nullptr;
-}
-
-bool GraphExec::State::set_attributes(const RecordedNode& node, CUgraphNode handle, refusal::Refusal& error) const {
-  const auto apply = [&](CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {
-    const CUresult result = real::call_cuGraphKernelNodeSetAttribute(handle, id, &value);
-    if (result != CUDA_SUCCESS) {
-      error = refusal::make(refusal::driver_error_of_attribute, "cuGraphKernelNodeSetAttribute",
-                            device::name_of_error(result), std::to_string(id));
-    }
-    return result == CUDA_SUCCESS;
-  };
-  CUlaunchAttribute attribute{};
-  if (node.cooperative) {
-    attribute.value.cooperative = 1;
-    if (!apply(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, attribute.value)) return false;
-  }
-  for (std::uint32_t i = 0; i < node.attribute_count; ++i) {
-    static_assert(sizeof attribute == program::kAttributeBytes, "attributes are recorded as they are");
-    std::memcpy(&attribute, program->attributes.data() + (node.attributes_at + i) * program::kAttributeBytes,
-                sizeof attribute);
-    // A kernel that may begin before the one ahead has ended: beginning after it is always right.
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) continue;
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_IGNORE) continue;
-    // A property of streams, which launches may name and nodes may not.
-    if (attribute.id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) continue;
-    if (!apply(attribute.id, attribute.value)) return false;
-  }
-  return true;
-}
-
-bool GraphExec::State::add_node(std::uint32_t index, const NodeShapes& shapes, refusal::Refusal& error) {
-  const RecordedNode& recorded = program->nodes[index];
-  Node& node = nodes[index - segment.first];
-  if (!shapes.shape(*program, recorded, node.shape, error)) return false;
-  std::vector<CUgraphNode> after;
-  for (std::uint32_t i = 0; i < recorded.after_count; ++i) {
-    const std::uint32_t from = program->after[recorded.after_at + i];
-    if (from >= index) {
-      error = refusal::make(refusal::node_before_others);
+  bool build(const program::Bindings& bindings, refusal::Refusal& error) {
+    auto* create = real::get_cuGraphCreate();
+    auto* instantiate = real::get_cuGraphInstantiateWithFlags();
+    if (create == nullptr || instantiate == nullptr || real::get_cuGraphAddKernelNode_v2() == nullptr ||
+        real::get_cuGraphExecKernelNodeSetParams_v2() == nullptr || real::get_cuGraphLaunch() == nullptr) {
+      error = refusal::make(refusal::driver_too_old);
       return false;
     }
-    if (from >= segment.first) after.push_back(nodes[from - segment.first].handle);
-  }
-  const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(node.shape, *program, recorded, words.data());
-  const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
-  if (result != CUDA_SUCCESS) {
-    error = device::driver_error("cuGraphAddKernelNode", result);
-    return false;
-  }
-  return set_attributes(recorded, node.handle, error);
-}
-
-bool GraphExec::State::add_nodes(refusal::Refusal& error) {
-  NodeShapes shapes;
-  if (!shapes.look_up(*program, segment, error)) return false;
-  nodes.resize(segment.count);
-  for (std::uint32_t i = segment.first; i < segment.first + segment.count; ++i) {
-    if (add_node(i, shapes, error)) continue;
-    error.text += name_of_node(*program, i);
-    return false;
-  }
-  return true;
-}
-
-// Behind what no other node follows.
-void GraphExec::State::add_value(const program::Bindings& bindings) {
-  if (!ValueNode::possible(*program, segment)) return;
-  std::vector<bool> followed(segment.count, false);
-  for (std::uint32_t i = segment.first; i < segment.first + segment.count; ++i) {
-    const RecordedNode& node = program->nodes[i];
-    for (std::uint32_t at = node.after_at; at < node.after_at + node.after_count; ++at) {
-      if (program->after[at] >= segment.first) followed[program->after[at] - segment.first] = true;
+    context = driver::current_context();
+    if (context == nullptr) {
+      error = refusal::make(refusal::no_current_context);
+      return false;
     }
-  }
-  std::vector<CUgraphNode> last;
-  for (std::uint32_t i = 0; i < segment.count; ++i) {
-    if (!followed[i]) last.push_back(nodes[i].handle);
-  }
-  read_value.add(graph, last, *program, segment, *plan, bindings);
-}
-
-// Addresses of static blocks stay; all other references may move.
-void GraphExec::State::find_moving() {
-  moving.clear();
-  std::uint32_t node = segment.first;  // words lie in node order
-  const std::uint32_t end = segment.first + segment.count;
-  for (const program::Reference& reference : program->references) {
-    if (reference.role == program::Role::kStatic || node == end || reference.word < program->nodes[node].words_at) {
-      continue;
+    words.resize(program->words.size());
+    program::bind(*program, *plan, bindings, words.data());
+    const device::RelaxedCapture relaxed;
+    CUresult result = create(&graph, 0);
+    if (device::failed(result, "cuGraphCreate", error)) {
+      graph = nullptr;
+      return false;
     }
-    while (node < end && reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
-    if (node < end) moving.push_back({reference, node});
+    if (!add_nodes(error)) return false;
+    add_value(bindings);
+    result = instantiate(&exec, graph, 0);
+    if (device::failed(result, "cuGraphInstantiate", error)) {
+      exec = nullptr;
+      return false;
+    }
+    find_moving();
+    bound = bindings;
+    return true;
   }
-  // Temporary blocks have one base in common, the arena.
-  const auto base = [](const MovingWord& word) {
-    const program::Reference& reference = word.reference;
-    return std::make_pair(reference.role, reference.role == program::Role::kTemp ? 0 : reference.block);
-  };
-  std::stable_sort(moving.begin(), moving.end(), [&](const auto& a, const auto& b) { return base(a) < base(b); });
-  bases.clear();
-  for (std::uint32_t i = 0; i < moving.size(); ++i) {
-    if (i == 0 || base(moving[i]) != base(moving[i - 1])) bases.push_back(i);
-  }
-  bases.push_back(static_cast<std::uint32_t>(moving.size()));
-  moved.reserve(segment.count);
-}
 
-bool GraphExec::State::build(const program::Bindings& bindings, refusal::Refusal& error) {
-  auto* create = real::get_cuGraphCreate();
-  auto* instantiate = real::get_cuGraphInstantiateWithFlags();
-  if (create == nullptr || instantiate == nullptr || real::get_cuGraphAddKernelNode_v2() == nullptr ||
-      real::get_cuGraphExecKernelNodeSetParams_v2() == nullptr || real::get_cuGraphLaunch() == nullptr) {
-    error = refusal::make(refusal::driver_too_old);
-    return false;
+  bool add_nodes(refusal::Refusal& error) {
+    NodeShapes shapes;
+    if (!shapes.look_up(*program, segment, error)) return false;
+    nodes.resize(segment.count);
+    for (std::uint32_t i = segment.first; i < segment.first + segment.count; ++i) {
+      if (add_node(i, shapes, error)) continue;
+      error.text += name_of_node(*program, i);
+      return false;
+    }
+    return true;
   }
-  context = driver::current_context();
-  if (context == nullptr) {
-    error = refusal::make(refusal::no_current_context);
-    return false;
-  }
-  words.resize(program->words.size());
-  program::bind(*program, *plan, bindings, words.data());
-  const device::RelaxedCapture relaxed;
-  CUresult result = create(&graph, 0);
-  if (result != CUDA_SUCCESS) {
-    graph = nullptr;
-    error = device::driver_error("cuGraphCreate", result);
-    return false;
-  }
-  if (!add_nodes(error)) return false;
-  add_value(bindings);
-  result = instantiate(&exec, graph, 0);
-  if (result != CUDA_SUCCESS) {
-    exec = nullptr;
-    error = device::driver_error("cuGraphInstantiate", result);
-    return false;
-  }
-  find_moving();
-  bound = bindings;
-  return true;
-}
 
-CUresult GraphExec::State::set_node(std::uint32_t index, std::uint64_t* from) {
-  const CUDA_KERNEL_NODE_PARAMS full =
-      parameters.fill(nodes[index - segment.first].shape, *program, program->nodes[index], from);
-  ++patched;
-  changed = true;
-  return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index - segment.first].handle, &full);
-}
+  bool add_node(std::uint32_t index, const NodeShapes& shapes, refusal::Refusal& error) {
+    const RecordedNode& recorded = program->nodes[index];
+    Node& node = nodes[index - segment.first];
+    if (!shapes.shape(*program, recorded, node.shape, error)) return false;
+    std::vector<CUgraphNode> after;
+    for (std::uint32_t i = 0; i < recorded.after_count; ++i) {
+      const std::uint32_t from = program->after[recorded.after_at + i];
+      if (from >= index) {
+        error = refusal::make(refusal::node_before_others);
+        return false;
+      }
+      if (from >= segment.first) after.push_back(nodes[from - segment.first].handle);
+    }
+    const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(node.shape, *program, recorded, words.data());
+    const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
+    return !device::failed(result, "cuGraphAddKernelNode", error) && set_attributes(recorded, node.handle, error);
+  }
 
-CUresult GraphExec::State::set_value(const program::Bindings& bindings) noexcept {
-  bool set = false;
-  const CUresult result = read_value.bind(exec, *program, segment, *plan, bindings, set);
-  if (set) {
+  // Behind what no other node follows.
+  void add_value(const program::Bindings& bindings) {
+    if (!ValueNode::possible(*program, segment)) return;
+    std::vector<bool> followed(segment.count, false);
+    for (std::uint32_t i = segment.first; i < segment.first + segment.count; ++i) {
+      const RecordedNode& node = program->nodes[i];
+      for (std::uint32_t at = node.after_at; at < node.after_at + node.after_count; ++at) {
+        if (program->after[at] >= segment.first) followed[program->after[at] - segment.first] = true;
+      }
+    }
+    std::vector<CUgraphNode> last;
+    for (std::uint32_t i = 0; i < segment.count; ++i) {
+      if (!followed[i]) last.push_back(nodes[i].handle);
+    }
+    read_value.add(graph, last, *program, segment, *plan, bindings);
+  }
+
+  // The driver's state is known word by word, so only what differs is set.
+  bool adopt(std::shared_ptr<const Program> taken, Segment next_segment, const program::ArenaPlan& next_plan,
+             const program::Bindings& bindings) {
+    const std::shared_ptr<const Program> former = program;
+    const Program &old = *former, &next = *taken;
+    std::vector<std::uint64_t> next_words(next.words.size());
+    program::bind(next, next_plan, bindings, next_words.data());
+    std::vector<CUDA_KERNEL_NODE_PARAMS> shapes(nodes.size());
+    NodeShapes look_up;
+    refusal::Refusal error;
+    const Segment old_segment = segment;
+    program = std::move(taken);
+    segment = next_segment;
+    bool good = look_up.look_up(next, segment, error);
+    for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
+      good = look_up.shape(next, next.nodes[segment.first + i], shapes[i], error);
+    }
+    for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
+      const RecordedNode &before = old.nodes[old_segment.first + i], &after = next.nodes[segment.first + i];
+      const bool same = before.word_count == after.word_count && before.parameter_bytes == after.parameter_bytes &&
+                        same_shape(nodes[i].shape, shapes[i]) &&
+                        std::memcmp(words.data() + before.words_at, next_words.data() + after.words_at,
+                                    std::size_t{after.word_count} * sizeof(std::uint64_t)) == 0;
+      nodes[i].shape = shapes[i];
+      if (!same) good = set_node(segment.first + i, next_words.data()) == CUDA_SUCCESS;
+    }
+    plan = &next_plan;
+    words = std::move(next_words);
+    find_moving();
+    bound = bindings;
+    return good && set_value(bindings) == CUDA_SUCCESS;
+  }
+
+  CUresult set_node(std::uint32_t index, std::uint64_t* from) {
+    const CUDA_KERNEL_NODE_PARAMS full =
+        parameters.fill(nodes[index - segment.first].shape, *program, program->nodes[index], from);
     ++patched;
     changed = true;
+    return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index - segment.first].handle, &full);
   }
-  return result;
-}
 
-// The driver's state is known word by word, so only what differs is set.
-bool GraphExec::State::adopt(std::shared_ptr<const Program> taken, Segment next_segment,
-                             const program::ArenaPlan& next_plan, const program::Bindings& bindings) {
-  const std::shared_ptr<const Program> former = program;
-  const Program &old = *former, &next = *taken;
-  std::vector<std::uint64_t> next_words(next.words.size());
-  program::bind(next, next_plan, bindings, next_words.data());
-  std::vector<CUDA_KERNEL_NODE_PARAMS> shapes(nodes.size());
-  NodeShapes look_up;
-  refusal::Refusal error;
-  const Segment old_segment = segment;
-  program = std::move(taken);
-  segment = next_segment;
-  bool good = look_up.look_up(next, segment, error);
-  for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
-    good = look_up.shape(next, next.nodes[segment.first + i], shapes[i], error);
+  // Most often nothing has moved, and nothing but the bindings is looked at.
+  CUresult set_moved(const program::Bindings& bindings) {
+    const auto base_in = [this](const program::Bindings& in, const program::Reference& reference) {
+      return program::base_of(*program, *plan, in, reference);
+    };
+    moved.clear();
+    for (std::size_t i = 0; i + 1 < bases.size(); ++i) {
+      const program::Reference& one = moving[bases[i]].reference;
+      if (base_in(bound, one) == base_in(bindings, one)) continue;
+      for (std::uint32_t at = bases[i]; at != bases[i + 1]; ++at) {
+        const program::Reference& reference = moving[at].reference;
+        words[reference.word] = program->words[reference.word] + base_in(bindings, reference);
+        if (moved.empty() || moved.back() != moving[at].node) moved.push_back(moving[at].node);
+      }
+    }
+    bound = bindings;
+    std::sort(moved.begin(), moved.end());
+    moved.erase(std::unique(moved.begin(), moved.end()), moved.end());
+    for (const std::uint32_t node : moved) {
+      const CUresult result = set_node(node, words.data());
+      if (result != CUDA_SUCCESS) return result;
+    }
+    return set_value(bindings);
   }
-  for (std::uint32_t i = 0; good && i < nodes.size(); ++i) {
-    const RecordedNode &before = old.nodes[old_segment.first + i], &after = next.nodes[segment.first + i];
-    const bool same = before.word_count == after.word_count && before.parameter_bytes == after.parameter_bytes &&
-                      same_shape(nodes[i].shape, shapes[i]) &&
-                      std::memcmp(words.data() + before.words_at, next_words.data() + after.words_at,
-                                  std::size_t{after.word_count} * sizeof(std::uint64_t)) == 0;
-    nodes[i].shape = shapes[i];
-    if (!same) good = set_node(segment.first + i, next_words.data()) == CUDA_SUCCESS;
+
+  CUresult set_value(const program::Bindings& bindings) noexcept {
+    bool set = false;
+    const CUresult result = read_value.bind(exec, *program, segment, *plan, bindings, set);
+    if (set) {
+      ++patched;
+      changed = true;
+    }
+    return result;
   }
-  plan = &next_plan;
-  words = std::move(next_words);
-  find_moving();
-  bound = bindings;
-  return good && set_value(bindings) == CUDA_SUCCESS;
-}
+
+  bool set_attributes(const RecordedNode& node, CUgraphNode handle, refusal::Refusal& error) const {
+    const auto apply = [&](CUlaunchAttributeID id, const CUlaunchAttributeValue& value) {
+      const CUresult result = real::call_cuGraphKernelNodeSetAttribute(handle, id, &value);
+      if (result != CUDA_SUCCESS) {
+        error = refusal::make(refusal::driver_error_of_attribute, "cuGraphKernelNodeSetAttribute",
+                              device::name_of_error(result), std::to_string(id));
+      }
+      return result == CUDA_SUCCESS;
+    };
+    CUlaunchAttribute attribute{};
+    if (node.cooperative) {
+      attribute.value.cooperative = 1;
+      if (!apply(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, attribute.value)) return false;
+    }
+    for (std::uint32_t i = 0; i < node.attribute_count; ++i) {
+      static_assert(sizeof attribute == program::kAttributeBytes, "attributes are recorded as they are");
+      std::memcpy(&attribute, program->attributes.data() + (node.attributes_at + i) * program::kAttributeBytes,
+                  sizeof attribute);
+      // A kernel that may begin before the one ahead has ended: beginning after it is always right.
+      if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) continue;
+      if (attribute.id == CU_LAUNCH_ATTRIBUTE_IGNORE) continue;
+      // A property of streams, which launches may name and nodes may not.
+      if (attribute.id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY) continue;
+      if (!apply(attribute.id, attribute.value)) return false;
+    }
+    return true;
+  }
+
+  // Addresses of static blocks stay; all other references may move.
+  void find_moving() {
+    moving.clear();
+    std::uint32_t node = segment.first;  // words lie in node order
+    const std::uint32_t end = segment.first + segment.count;
+    for (const program::Reference& reference : program->references) {
+      if (reference.role == program::Role::kStatic || node == end || reference.word < program->nodes[node].words_at) {
+        continue;
+      }
+      while (node < end && reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
+      if (node < end) moving.push_back({reference, node});
+    }
+    // Temporary blocks have one base in common, the arena.
+    const auto base = [](const MovingWord& word) {
+      const program::Reference& reference = word.reference;
+      return std::make_pair(reference.role, reference.role == program::Role::kTemp ? 0 : reference.block);
+    };
+    std::stable_sort(moving.begin(), moving.end(), [&](const auto& a, const auto& b) { return base(a) < base(b); });
+    bases.clear();
+    for (std::uint32_t i = 0; i < moving.size(); ++i) {
+      if (i == 0 || base(moving[i]) != base(moving[i - 1])) bases.push_back(i);
+    }
+    bases.push_back(static_cast<std::uint32_t>(moving.size()));
+    moved.reserve(segment.count);
+  }
+
+  void destroy() noexcept {
+    if (exec == nullptr && graph == nullptr) return;
+    const device::ContextScope scope(
+        context);  // where it cannot be entered the driver says what it says of these handles
+    if (exec != nullptr) real::call_cuGraphExecDestroy(exec);
+    if (graph != nullptr) real::call_cuGraphDestroy(graph);
+    exec = nullptr;
+    graph = nullptr;
+  }
+};
 
 GraphExec::GraphExec() = default;
 
@@ -317,31 +322,6 @@ std::unique_ptr<GraphExec> GraphExec::build(std::shared_ptr<const program::Progr
     error = refusal::make(refusal::no_memory);
   }
   return nullptr;
-}
-
-// Most often nothing has moved, and nothing but the bindings is looked at.
-CUresult GraphExec::State::set_moved(const program::Bindings& bindings) {
-  const auto base_in = [this](const program::Bindings& in, const program::Reference& reference) {
-    return program::base_of(*program, *plan, in, reference);
-  };
-  moved.clear();
-  for (std::size_t i = 0; i + 1 < bases.size(); ++i) {
-    const program::Reference& one = moving[bases[i]].reference;
-    if (base_in(bound, one) == base_in(bindings, one)) continue;
-    for (std::uint32_t at = bases[i]; at != bases[i + 1]; ++at) {
-      const program::Reference& reference = moving[at].reference;
-      words[reference.word] = program->words[reference.word] + base_in(bindings, reference);
-      if (moved.empty() || moved.back() != moving[at].node) moved.push_back(moving[at].node);
-    }
-  }
-  bound = bindings;
-  std::sort(moved.begin(), moved.end());
-  moved.erase(std::unique(moved.begin(), moved.end()), moved.end());
-  for (const std::uint32_t node : moved) {
-    const CUresult result = set_node(node, words.data());
-    if (result != CUDA_SUCCESS) return result;
-  }
-  return set_value(bindings);
 }
 
 CUresult GraphExec::bind(const program::Bindings& bindings) noexcept {

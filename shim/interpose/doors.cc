@@ -27,13 +27,6 @@ void* exchange_symbol(const char* symbol, void* real) noexcept {
   return is_query(symbol) ? real : driver::counted(symbol, real);
 }
 
-// The search came upon our own export. Without us it would have found what comes after us, or nothing.
-void* behind_export(const char* symbol, void* found) noexcept {
-  void* next = lifecycle::next_symbol(symbol, kDriver);
-  if (next == nullptr) return nullptr;
-  return lifecycle::active() ? found : next;
-}
-
 // What the program gets for a driver's name. `find`: the real dlsym or dlvsym with that name, by handle.
 template <class Find>
 void* find_for_program(const Find& find, void* handle, const char* symbol) noexcept {
@@ -41,9 +34,11 @@ void* find_for_program(const Find& find, void* handle, const char* symbol) noexc
   void* real = find(handle);
   if (real == nullptr) return nullptr;
   if (!is_export(real)) return exchange_symbol(symbol, real);
-  void* next = behind_export(symbol, real);
+  // The search came upon our own export. Without us it would have found what comes after us, or nothing.
+  void* next = lifecycle::next_symbol(symbol, kDriver);
   // Nothing there but us: the loader itself shall say so, for dlerror.
-  return next != nullptr ? next : find(RTLD_NEXT);
+  if (next == nullptr) return find(RTLD_NEXT);
+  return lifecycle::active() ? real : next;
 }
 
 // The addresses that the real cuGetProcAddress gives for the rows' own versions; &g_none: none.

@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "shim/driver/graph_edges.h"
 #include "shim/driver/real_driver.h"
 #include "shim/interpose/recording.h"
 #include "shim/record/function_cache.h"
@@ -13,7 +14,6 @@
 // NOLINTBEGIN(bugprone-sizeof-expression)
 
 namespace grape::interpose {
-
 namespace {
 
 constexpr std::uint32_t kMaxNodes = 4u << 20;
@@ -42,17 +42,160 @@ class Walk {
   // Emits the graph's nodes; `after`: a node that those without predecessors follow, kNone for none. Appends the
   // nodes that nothing in the graph follows to exits_. False: the driver does not tell. Throws std::bad_alloc.
   static constexpr std::uint32_t kNone = UINT32_MAX;
-  bool graph(CUgraph graph, std::uint32_t after, int depth);
-  void emit_edges() noexcept;
+
+  bool graph(CUgraph graph, std::uint32_t after, int depth) {
+    std::size_t count = 0;
+    if (driver::real::call_cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count > kMaxNodes) return false;
+    if (count == 0) return true;
+    std::vector<CUgraphNode> handles(count);
+    std::vector<Place> places(count);
+    if (driver::real::call_cuGraphGetNodes(graph, handles.data(), &count) != CUDA_SUCCESS) return false;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!node(handles[i], depth, &places[i])) return false;
+    }
+    return edges(graph, places, after);
+  }
+
+  void emit_edges() noexcept {
+    for (std::size_t first = 0; first < edges_.size(); first += kEdgesPerEvent) {
+      const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kEdgesPerEvent, edges_.size() - first));
+      std::uint64_t* out = log_.begin(trace::EventKind::kExecEdges, 0, 2 + count, {record::ticks(), 0});
+      if (out == nullptr) return;
+      out[0] = exec_;
+      out[1] = trace::pack(count, 0);
+      for (std::uint32_t i = 0; i < count; ++i) out[2 + i] = trace::pack(edges_[first + i].from, edges_[first + i].to);
+      log_.commit();
+    }
+  }
 
  private:
-  bool node(CUgraphNode handle, int depth, Place* place);
-  bool edges(CUgraph graph, std::vector<Place>& places, std::uint32_t after);
-  bool read_edges(CUgraph graph, std::vector<CUgraphNode>& from, std::vector<CUgraphNode>& to);
-  void emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept;
-  void emit(std::uint32_t index, CUgraphNodeType type, const void* bytes, std::uint32_t size) noexcept;
+  bool node(CUgraphNode handle, int depth, Place* place) {
+    if (next_index_ >= kMaxNodes) return false;
+    const std::uint32_t index = next_index_++;
+    *place = {handle, index, 0, 0};
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    if (driver::real::call_cuGraphNodeGetType(handle, &type) != CUDA_SUCCESS) return false;
+    if (type != CU_GRAPH_NODE_TYPE_GRAPH) {
+      emit_content(handle, index, type);
+      return true;
+    }
+    CUgraph child = nullptr;
+    const bool known = driver::real::call_cuGraphChildGraphNodeGetGraph(handle, &child) == CUDA_SUCCESS;
+    emit(index, type, &child, known ? sizeof(child) : 0);
+    place->first_exit = static_cast<std::uint32_t>(exits_.size());
+    if (known && depth < kMaxDepth && !graph(child, index, depth + 1)) return false;
+    place->last_exit = static_cast<std::uint32_t>(exits_.size());
+    return true;
+  }
+
+  // Of a node that is no child graph.
+  void emit_content(CUgraphNode handle, std::uint32_t index, CUgraphNodeType type) noexcept {
+    namespace real = driver::real;
+    switch (type) {
+      case CU_GRAPH_NODE_TYPE_KERNEL:
+        return emit_kernel(handle, index);
+      case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return emit_params<CUDA_MEMCPY3D_v2>(real::get_cuGraphMemcpyNodeGetParams(), handle, index, type);
+      case CU_GRAPH_NODE_TYPE_MEMSET:
+        return emit_params<CUDA_MEMSET_NODE_PARAMS_v1>(real::get_cuGraphMemsetNodeGetParams(), handle, index, type);
+      case CU_GRAPH_NODE_TYPE_HOST:
+        return emit_params<CUDA_HOST_NODE_PARAMS_v1>(real::get_cuGraphHostNodeGetParams(), handle, index, type);
+      case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        return emit_params<CUevent>(real::get_cuGraphEventWaitNodeGetEvent(), handle, index, type);
+      case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        return emit_params<CUevent>(real::get_cuGraphEventRecordNodeGetEvent(), handle, index, type);
+      case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        return emit_params<CUDA_MEM_ALLOC_NODE_PARAMS_v1>(real::get_cuGraphMemAllocNodeGetParams(), handle, index,
+                                                          type);
+      case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        return emit_params<CUdeviceptr>(real::get_cuGraphMemFreeNodeGetParams(), handle, index, type);
+      default:
+        return emit(index, type, nullptr, 0);
+    }
+  }
+
+  // `places` of one graph. Adds its edges, and to exits_ the nodes that nothing follows.
+  bool edges(CUgraph graph, std::vector<Place>& places, std::uint32_t after) {
+    driver::GraphEdges read;
+    if (!driver::read_edges(graph, kMaxNodes, read)) return false;
+    std::vector<std::uint8_t> links(places.size());  // bit 0: something precedes it; bit 1: something follows it
+    std::sort(places.begin(), places.end(), by_handle);
+    const auto find = [&](CUgraphNode handle) -> const Place* {
+      const auto at = std::lower_bound(places.begin(), places.end(), Place{handle, 0, 0, 0}, by_handle);
+      return at != places.end() && at->handle == handle ? &*at : nullptr;
+    };
+    for (std::size_t i = 0; i < read.from.size(); ++i) {
+      const Place* source = find(read.from[i]);
+      const Place* target = find(read.to[i]);
+      if (source == nullptr || target == nullptr) continue;
+      links[static_cast<std::size_t>(target - places.data())] |= 1;
+      links[static_cast<std::size_t>(source - places.data())] |= 2;
+      if (source->first_exit == source->last_exit) edges_.push_back({source->index, target->index});
+      for (std::uint32_t exit = source->first_exit; exit < source->last_exit; ++exit) {
+        edges_.push_back({exits_[exit], target->index});
+      }
+    }
+    // Only this graph's own exits are of interest from here on: they take the place of its children's.
+    std::vector<std::uint32_t> own;
+    std::size_t begin = exits_.size();
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      const Place& place = places[i];
+      const bool child = place.first_exit != place.last_exit;
+      if (child) begin = std::min<std::size_t>(begin, place.first_exit);
+      if ((links[i] & 1) == 0 && after != kNone) edges_.push_back({after, place.index});
+      if ((links[i] & 2) != 0) continue;
+      if (!child) own.push_back(place.index);
+      own.insert(own.end(), exits_.begin() + place.first_exit, exits_.begin() + place.last_exit);
+    }
+    exits_.resize(begin);
+    exits_.insert(exits_.end(), own.begin(), own.end());
+    return true;
+  }
+
+  void emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept {
+    CUDA_KERNEL_NODE_PARAMS_v2 params;
+    std::memset(&params, 0, sizeof(params));
+    CUDA_KERNEL_NODE_PARAMS_v1 older;
+    std::memset(&older, 0, sizeof(older));
+    if (driver::real::call_cuGraphKernelNodeGetParams_v2(handle, &params) != CUDA_SUCCESS) {
+      if (driver::real::call_cuGraphKernelNodeGetParams(handle, &older) != CUDA_SUCCESS) {
+        return emit(index, CU_GRAPH_NODE_TYPE_KERNEL, nullptr, 0);
+      }
+      params = driver::newer_params(older);
+    }
+    const driver::KernelNode kernel = driver::kernel_node(params);
+    const record::Function* function = record::find_function(log_, kernel.function);
+    const record::PackedParameters parameters = record::packed_parameters(function, kernel.parameters, kernel.extra);
+    std::uint64_t* out = begin_node(index, CU_GRAPH_NODE_TYPE_KERNEL, function != nullptr ? function->id : 0,
+                                    parameters.bytes, function != nullptr ? function->key : 0, parameters.flags);
+    if (out == nullptr) return;
+    out[3] = trace::pack(params.gridDimX, params.gridDimY);
+    out[4] = trace::pack(params.gridDimZ, params.blockDimX);
+    out[5] = trace::pack(params.blockDimY, params.blockDimZ);
+    out[6] = trace::pack(params.sharedMemBytes, 0);
+    parameters.copy_to(reinterpret_cast<std::uint8_t*>(out + 7));
+    log_.commit();
+  }
+
+  void emit(std::uint32_t index, CUgraphNodeType type, const void* bytes, std::uint32_t size) noexcept {
+    std::uint64_t* out = begin_node(index, type, 0, size, static_cast<std::uint32_t>(type), 0);
+    if (out == nullptr) return;
+    if (size != 0) std::memcpy(out + 7, bytes, size);
+    log_.commit();
+  }
+
   std::uint64_t* begin_node(std::uint32_t index, CUgraphNodeType type, std::uint32_t function, std::uint32_t bytes,
-                            std::uint32_t key, std::uint16_t flags) noexcept;
+                            std::uint32_t key, std::uint16_t flags) noexcept {
+    const auto words = static_cast<std::uint32_t>(7 + trace::words_for(bytes));
+    std::uint64_t* out = log_.begin(trace::EventKind::kExecNode, key, words, {record::ticks(), 0}, flags);
+    if (out == nullptr) return nullptr;
+    out[words - 1] = 0;
+    out[0] = exec_;
+    out[1] = trace::pack(index, static_cast<std::uint32_t>(type));
+    out[2] = trace::pack(function, bytes);
+    out[3] = out[4] = out[5] = out[6] = 0;
+    return out;
+  }
 
   template <class Params, class Get>
   void emit_params(Get get, CUgraphNode handle, std::uint32_t index, CUgraphNodeType type) noexcept {
@@ -68,180 +211,6 @@ class Walk {
   std::vector<Edge> edges_;
   std::vector<std::uint32_t> exits_;
 };
-
-std::uint64_t* Walk::begin_node(std::uint32_t index, CUgraphNodeType type, std::uint32_t function, std::uint32_t bytes,
-                                std::uint32_t key, std::uint16_t flags) noexcept {
-  const auto words = static_cast<std::uint32_t>(7 + trace::words_for(bytes));
-  std::uint64_t* out = log_.begin(trace::EventKind::kExecNode, key, words, {record::ticks(), 0}, flags);
-  if (out == nullptr) return nullptr;
-  out[words - 1] = 0;
-  out[0] = exec_;
-  out[1] = trace::pack(index, static_cast<std::uint32_t>(type));
-  out[2] = trace::pack(function, bytes);
-  out[3] = out[4] = out[5] = out[6] = 0;
-  return out;
-}
-
-void Walk::emit(std::uint32_t index, CUgraphNodeType type, const void* bytes, std::uint32_t size) noexcept {
-  std::uint64_t* out = begin_node(index, type, 0, size, static_cast<std::uint32_t>(type), 0);
-  if (out == nullptr) return;
-  if (size != 0) std::memcpy(out + 7, bytes, size);
-  log_.commit();
-}
-
-void Walk::emit_kernel(CUgraphNode handle, std::uint32_t index) noexcept {
-  CUDA_KERNEL_NODE_PARAMS_v2 params;
-  std::memset(&params, 0, sizeof(params));
-  CUDA_KERNEL_NODE_PARAMS_v1 older;
-  std::memset(&older, 0, sizeof(older));
-  bool known = driver::real::call_cuGraphKernelNodeGetParams_v2(handle, &params) == CUDA_SUCCESS;
-  if (!known && driver::real::call_cuGraphKernelNodeGetParams(handle, &older) == CUDA_SUCCESS) {
-    static_assert(sizeof(older) <= sizeof(params), "the newer struct begins like the older one");
-    std::memcpy(&params, &older, sizeof(older));
-    known = true;
-  }
-  if (!known) {
-    emit(index, CU_GRAPH_NODE_TYPE_KERNEL, nullptr, 0);
-    return;
-  }
-  const driver::KernelNode kernel = driver::kernel_node(params);
-  const record::Function* function = record::find_function(log_, kernel.function);
-  const record::PackedParameters parameters = record::packed_parameters(function, kernel.parameters, kernel.extra);
-  std::uint64_t* out = begin_node(index, CU_GRAPH_NODE_TYPE_KERNEL, function != nullptr ? function->id : 0,
-                                  parameters.bytes, function != nullptr ? function->key : 0, parameters.flags);
-  if (out == nullptr) return;
-  out[3] = trace::pack(params.gridDimX, params.gridDimY);
-  out[4] = trace::pack(params.gridDimZ, params.blockDimX);
-  out[5] = trace::pack(params.blockDimY, params.blockDimZ);
-  out[6] = trace::pack(params.sharedMemBytes, 0);
-  parameters.copy_to(reinterpret_cast<std::uint8_t*>(out + 7));
-  log_.commit();
-}
-
-bool Walk::node(CUgraphNode handle, int depth, Place* place) {
-  if (next_index_ >= kMaxNodes) return false;
-  const std::uint32_t index = next_index_++;
-  *place = {handle, index, 0, 0};
-  CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  if (driver::real::call_cuGraphNodeGetType(handle, &type) != CUDA_SUCCESS) return false;
-  switch (type) {
-    case CU_GRAPH_NODE_TYPE_KERNEL:
-      emit_kernel(handle, index);
-      return true;
-    case CU_GRAPH_NODE_TYPE_MEMCPY:
-      emit_params<CUDA_MEMCPY3D_v2>(driver::real::get_cuGraphMemcpyNodeGetParams(), handle, index, type);
-      return true;
-    case CU_GRAPH_NODE_TYPE_MEMSET:
-      emit_params<CUDA_MEMSET_NODE_PARAMS_v1>(driver::real::get_cuGraphMemsetNodeGetParams(), handle, index, type);
-      return true;
-    case CU_GRAPH_NODE_TYPE_HOST:
-      emit_params<CUDA_HOST_NODE_PARAMS_v1>(driver::real::get_cuGraphHostNodeGetParams(), handle, index, type);
-      return true;
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-      emit_params<CUevent>(driver::real::get_cuGraphEventWaitNodeGetEvent(), handle, index, type);
-      return true;
-    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      emit_params<CUevent>(driver::real::get_cuGraphEventRecordNodeGetEvent(), handle, index, type);
-      return true;
-    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-      emit_params<CUDA_MEM_ALLOC_NODE_PARAMS_v1>(driver::real::get_cuGraphMemAllocNodeGetParams(), handle, index, type);
-      return true;
-    case CU_GRAPH_NODE_TYPE_MEM_FREE:
-      emit_params<CUdeviceptr>(driver::real::get_cuGraphMemFreeNodeGetParams(), handle, index, type);
-      return true;
-    case CU_GRAPH_NODE_TYPE_GRAPH: {
-      CUgraph child = nullptr;
-      const bool known = driver::real::call_cuGraphChildGraphNodeGetGraph(handle, &child) == CUDA_SUCCESS;
-      emit(index, type, &child, known ? sizeof(child) : 0);
-      place->first_exit = static_cast<std::uint32_t>(exits_.size());
-      if (known && depth < kMaxDepth && !graph(child, index, depth + 1)) return false;
-      place->last_exit = static_cast<std::uint32_t>(exits_.size());
-      return true;
-    }
-    default:
-      emit(index, type, nullptr, 0);
-      return true;
-  }
-}
-
-bool Walk::read_edges(CUgraph graph, std::vector<CUgraphNode>& from, std::vector<CUgraphNode>& to) {
-  std::size_t count = 0;
-  // The newer one first: the older one fails where edges carry data (programmatic launches).
-  const bool newer = driver::real::call_cuGraphGetEdges_v2(graph, nullptr, nullptr, nullptr, &count) == CUDA_SUCCESS;
-  if (!newer && driver::real::call_cuGraphGetEdges(graph, nullptr, nullptr, &count) != CUDA_SUCCESS) return false;
-  if (count > kMaxNodes) return false;
-  from.resize(count);
-  to.resize(count);
-  if (count == 0) return true;
-  std::vector<CUgraphEdgeData> data(newer ? count : 0);
-  const CUresult result =
-      newer ? driver::real::call_cuGraphGetEdges_v2(graph, from.data(), to.data(), data.data(), &count)
-            : driver::real::call_cuGraphGetEdges(graph, from.data(), to.data(), &count);
-  return result == CUDA_SUCCESS;
-}
-
-// `places` of one graph. Adds its edges, and to exits_ the nodes that nothing follows.
-bool Walk::edges(CUgraph graph, std::vector<Place>& places, std::uint32_t after) {
-  std::vector<CUgraphNode> from, to;
-  if (!read_edges(graph, from, to)) return false;
-  std::vector<std::uint8_t> links(places.size());  // bit 0: something precedes it; bit 1: something follows it
-  std::sort(places.begin(), places.end(), by_handle);
-  const auto find = [&](CUgraphNode handle) -> const Place* {
-    const auto at = std::lower_bound(places.begin(), places.end(), Place{handle, 0, 0, 0}, by_handle);
-    return at != places.end() && at->handle == handle ? &*at : nullptr;
-  };
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const Place* source = find(from[i]);
-    const Place* target = find(to[i]);
-    if (source == nullptr || target == nullptr) continue;
-    links[static_cast<std::size_t>(target - places.data())] |= 1;
-    links[static_cast<std::size_t>(source - places.data())] |= 2;
-    if (source->first_exit == source->last_exit) edges_.push_back({source->index, target->index});
-    for (std::uint32_t exit = source->first_exit; exit < source->last_exit; ++exit) {
-      edges_.push_back({exits_[exit], target->index});
-    }
-  }
-  // Only this graph's own exits are of interest from here on: they take the place of its children's.
-  std::vector<std::uint32_t> own;
-  std::size_t begin = exits_.size();
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    const Place& place = places[i];
-    const bool child = place.first_exit != place.last_exit;
-    if (child) begin = std::min<std::size_t>(begin, place.first_exit);
-    if ((links[i] & 1) == 0 && after != kNone) edges_.push_back({after, place.index});
-    if ((links[i] & 2) != 0) continue;
-    if (!child) own.push_back(place.index);
-    own.insert(own.end(), exits_.begin() + place.first_exit, exits_.begin() + place.last_exit);
-  }
-  exits_.resize(begin);
-  exits_.insert(exits_.end(), own.begin(), own.end());
-  return true;
-}
-
-bool Walk::graph(CUgraph graph, std::uint32_t after, int depth) {
-  std::size_t count = 0;
-  if (driver::real::call_cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS || count > kMaxNodes) return false;
-  if (count == 0) return true;
-  std::vector<CUgraphNode> handles(count);
-  std::vector<Place> places(count);
-  if (driver::real::call_cuGraphGetNodes(graph, handles.data(), &count) != CUDA_SUCCESS) return false;
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!node(handles[i], depth, &places[i])) return false;
-  }
-  return edges(graph, places, after);
-}
-
-void Walk::emit_edges() noexcept {
-  for (std::size_t first = 0; first < edges_.size(); first += kEdgesPerEvent) {
-    const auto count = static_cast<std::uint32_t>(std::min<std::size_t>(kEdgesPerEvent, edges_.size() - first));
-    std::uint64_t* out = log_.begin(trace::EventKind::kExecEdges, 0, 2 + count, {record::ticks(), 0});
-    if (out == nullptr) return;
-    out[0] = exec_;
-    out[1] = trace::pack(count, 0);
-    for (std::uint32_t i = 0; i < count; ++i) out[2 + i] = trace::pack(edges_[first + i].from, edges_[first + i].to);
-    log_.commit();
-  }
-}
 
 }  // namespace
 

@@ -93,9 +93,9 @@ struct Launch {
   CUstream stream;
   void* const* parameters;
   void* const* extra;
-  const CUlaunchAttribute* attributes;
-  std::uint32_t attribute_count;
-  std::uint16_t flags;
+  const CUlaunchAttribute* attributes = nullptr;
+  std::uint32_t attribute_count = 0;
+  std::uint16_t flags = 0;
 };
 
 // A kLaunch event. errno is kept.

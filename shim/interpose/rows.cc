@@ -73,20 +73,19 @@ int find_driver(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-// The loader tells each visitor how many objects it has unloaded; the first visit will do.
-int count_unloads(dl_phdr_info* info, std::size_t, void* data) {
-  *static_cast<unsigned long long*>(data) = info->dlpi_subs;
-  return 1;
-}
-
 }  // namespace
 
 bool in_driver(const void* pointer) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   if (address == 0) return false;
-  // What was found once holds until something is unloaded.
+  // What was found once holds until something is unloaded. The loader tells each visitor how many objects it has
+  // unloaded; the first visit will do.
   unsigned long long unloads = 0;
-  dl_iterate_phdr(count_unloads, &unloads);
+  const auto count = [](dl_phdr_info* info, std::size_t, void* data) {
+    *static_cast<unsigned long long*>(data) = info->dlpi_subs;
+    return 1;
+  };
+  dl_iterate_phdr(count, &unloads);
   if (unloads == g_driver.unloads.load(std::memory_order_relaxed) &&
       address >= g_driver.begin.load(std::memory_order_relaxed) &&
       address < g_driver.end.load(std::memory_order_relaxed)) {
@@ -133,15 +132,12 @@ void* find_real(std::uint32_t row) noexcept {
 bool adopt(std::uint32_t row, void* real) noexcept {
   void* known = g_real[row].load(std::memory_order_relaxed);
   if (known == real) return true;
-  if (known != nullptr && !in_driver(known)) {
+  if (known == nullptr || !in_driver(known)) {
+    void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
     // Another library's function, found by the linked route, or a driver that has been unloaded since.
-    void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
-    if (next == known) return false;
-  }
-  if (known == nullptr) {
+    if (known != nullptr && next == known) return false;
     // A program that links the driver must still reach a library that is preloaded behind us.
-    void* next = lifecycle::next_symbol(kRows[row].symbol, "libcuda.so.1");
-    if (next != nullptr && !in_driver(next)) grape_linked[row] = next;
+    if (known == nullptr && next != nullptr && !in_driver(next)) grape_linked[row] = next;
   }
   g_real[row].store(real, std::memory_order_relaxed);
   return true;

@@ -25,16 +25,7 @@ namespace grape::interpose {
 inline Launch launch_of(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                         unsigned block_y, unsigned block_z, unsigned shared_bytes, CUstream stream, void** parameters,
                         void** extra) noexcept {
-  return {function,
-          {grid_x, grid_y, grid_z},
-          {block_x, block_y, block_z},
-          shared_bytes,
-          stream,
-          parameters,
-          extra,
-          nullptr,
-          0,
-          0};
+  return {function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, stream, parameters, extra};
 }
 
 inline Launch launch_of(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
@@ -56,8 +47,7 @@ inline Launch launch_of(const CUlaunchConfig* config, CUfunction function, void*
           parameters,
           extra,
           config->attrs,
-          config->numAttrs,
-          0};
+          config->numAttrs};
 }
 
 inline Launch launch_of(const CUDA_LAUNCH_PARAMS& one) noexcept {

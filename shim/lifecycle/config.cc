@@ -1,61 +1,71 @@
 #include "shim/lifecycle/config.h"
 
+#include <algorithm>
+#include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <utility>
 
 namespace grape {
 namespace {
 
 constexpr std::size_t kShown = 48;  // bytes of a bad value that a warning repeats
 
+template <class Value>
 struct Choice {
   const char* word;
-  int value;
+  Value value;
 };
 
-constexpr Choice kModes[] = {{"off", static_cast<int>(Mode::kOff)},
-                             {"observe", static_cast<int>(Mode::kObserve)},
-                             {"replay", static_cast<int>(Mode::kReplay)}};
-constexpr Choice kStackChoices[] = {{"off", static_cast<int>(Stacks::kOff)},
-                                    {"leaf", static_cast<int>(Stacks::kLeaf)},
-                                    {"python", static_cast<int>(Stacks::kPython)},
-                                    {"native", static_cast<int>(Stacks::kNative)}};
-constexpr Choice kRanges[] = {{"process", static_cast<int>(Range::kProcess)},
-                              {"profiler", static_cast<int>(Range::kProfiler)}};
-constexpr Choice kLevels[] = {{"error", static_cast<int>(LogLevel::kError)},
-                              {"warning", static_cast<int>(LogLevel::kWarning)},
-                              {"info", static_cast<int>(LogLevel::kInfo)},
-                              {"debug", static_cast<int>(LogLevel::kDebug)}};
-constexpr Choice kGraphs[] = {{"real", 0}, {"virtual", 1}};
-constexpr Choice kSwitch[] = {{"0", 0}, {"1", 1}, {"false", 0}, {"true", 1}, {"no", 0}, {"yes", 1}, {"", 0}};
+constexpr Choice<Mode> kModes[] = {{"off", Mode::kOff}, {"observe", Mode::kObserve}, {"replay", Mode::kReplay}};
+constexpr Choice<Stacks> kStackChoices[] = {
+    {"off", Stacks::kOff}, {"leaf", Stacks::kLeaf}, {"python", Stacks::kPython}, {"native", Stacks::kNative}};
+constexpr Choice<Range> kRanges[] = {{"process", Range::kProcess}, {"profiler", Range::kProfiler}};
+constexpr Choice<LogLevel> kLevels[] = {{"error", LogLevel::kError},
+                                        {"warning", LogLevel::kWarning},
+                                        {"info", LogLevel::kInfo},
+                                        {"debug", LogLevel::kDebug}};
+constexpr Choice<bool> kGraphs[] = {{"real", false}, {"virtual", true}};
+constexpr Choice<bool> kSwitch[] = {{"0", false},  {"1", true},   {"false", false}, {"true", true},
+                                    {"no", false}, {"yes", true}, {"", false}};
 
 using Warn = void (*)(const char*);
 
 // Printable ASCII only, cut: a value may be a megabyte of anything.
-void show(const char* value, char* out) {
-  std::size_t i = 0;
-  for (; value[i] != '\0' && i < kShown; ++i) out[i] = value[i] >= 0x20 && value[i] < 0x7f ? value[i] : '?';
-  std::memcpy(out + i, value[i] == '\0' ? "" : "...", value[i] == '\0' ? 1 : 4);
+struct Shown {
+  explicit Shown(const char* value) {
+    std::size_t i = 0;
+    for (; value[i] != '\0' && i < kShown; ++i) text[i] = value[i] >= 0x20 && value[i] < 0x7f ? value[i] : '?';
+    std::memcpy(text + i, value[i] == '\0' ? "" : "...", value[i] == '\0' ? 1 : 4);
+  }
+  char text[kShown + 4];
+};
+
+__attribute__((format(printf, 2, 3))) void complain(Warn warn, const char* format, ...) {
+  char line[512];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(line, sizeof line, format, arguments);
+  va_end(arguments);
+  warn(line);
 }
 
-template <std::size_t N>
-int choose(const char* name, const char* value, const Choice (&choices)[N], int otherwise, Warn warn) {
-  for (const Choice& choice : choices) {
+template <class Value, std::size_t N>
+Value choose(const char* name, const char* value, const Choice<Value> (&choices)[N], Value otherwise, Warn warn) {
+  for (const Choice<Value>& choice : choices) {
     if (std::strcmp(choice.word, value) == 0) return choice.value;
   }
-  char shown[kShown + 4], line[512], allowed[128] = "";
-  show(value, shown);
+  char allowed[128] = "";
   const char* fallback = "";
-  for (const Choice& choice : choices) {
+  for (const Choice<Value>& choice : choices) {
     if (*choice.word == '\0') continue;
     if (*allowed != '\0') std::strncat(allowed, ", ", sizeof allowed - std::strlen(allowed) - 1);
     std::strncat(allowed, choice.word, sizeof allowed - std::strlen(allowed) - 1);
     if (choice.value == otherwise && *fallback == '\0') fallback = choice.word;
   }
-  std::snprintf(line, sizeof line, "%s=%s is not one of %s; using %s", name, shown, allowed, fallback);
-  warn(line);
+  complain(warn, "%s=%s is not one of %s; using %s", name, Shown(value).text, allowed, fallback);
   return otherwise;
 }
 
@@ -70,11 +80,8 @@ std::uint64_t size_of(const char* name, const char* value, std::uint64_t otherwi
   int shift = 0;
   if (*p == 'K' || *p == 'M' || *p == 'G') shift = *p++ == 'K' ? 10 : p[-1] == 'M' ? 20 : 30;
   if (digits && *p == '\0' && size < (std::uint64_t{1} << (60 - shift))) return size << shift;
-  char shown[kShown + 4], line[256];
-  show(value, shown);
-  std::snprintf(line, sizeof line, "%s=%s is not a size such as 256M; using %lluM", name, shown,
-                static_cast<unsigned long long>(otherwise >> 20));
-  warn(line);
+  complain(warn, "%s=%s is not a size such as 256M; using %lluM", name, Shown(value).text,
+           static_cast<unsigned long long>(otherwise >> 20));
   return otherwise;
 }
 
@@ -85,27 +92,15 @@ std::uint32_t count_of(const char* name, const char* value, Warn warn) {
   const char* p = value;
   for (; *p >= '0' && *p <= '9' && count <= kMost / 10; ++p) count = count * 10 + static_cast<std::uint32_t>(*p - '0');
   if (p != value && *p == '\0' && count <= kMost) return count;
-  char shown[kShown + 4], line[256];
-  show(value, shown);
-  std::snprintf(line, sizeof line, "%s=%s is not a number from 0 to %u; using 0", name, shown, kMost);
-  warn(line);
+  complain(warn, "%s=%s is not a number from 0 to %u; using 0", name, Shown(value).text, kMost);
   return 0;
 }
 
 void copy_text(const char* name, const char* value, char* out, std::size_t room, Warn warn) {
   const std::size_t bytes = std::strlen(value);
-  char line[256];
-  if (bytes >= room) {
-    std::snprintf(line, sizeof line, "%s is %zu bytes long, more than %zu; ignored", name, bytes, room - 1);
-    warn(line);
-    return;
-  }
+  if (bytes >= room) return complain(warn, "%s is %zu bytes long, more than %zu; ignored", name, bytes, room - 1);
   for (std::size_t i = 0; i < bytes; ++i) {
-    if (static_cast<unsigned char>(value[i]) < 0x20) {
-      std::snprintf(line, sizeof line, "%s has a control character; ignored", name);
-      warn(line);
-      return;
-    }
+    if (static_cast<unsigned char>(value[i]) < 0x20) return complain(warn, "%s has a control character; ignored", name);
   }
   std::memcpy(out, value, bytes + 1);
 }
@@ -147,12 +142,10 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
       continue;
     }
     if (!is_pattern(first, last)) {
-      char shown[kShown + 4], line[256], item[sizeof raw];
+      char item[sizeof raw];
       std::memcpy(item, first, static_cast<std::size_t>(last - first));
       item[last - first] = '\0';
-      show(item, shown);
-      std::snprintf(line, sizeof line, "%s: %s is not a pattern package.module:Qualified.name; ignored", name, shown);
-      warn(line);
+      complain(warn, "%s: %s is not a pattern package.module:Qualified.name; ignored", name, Shown(item).text);
       continue;
     }
     if (used != 0) out[used++] = ',';
@@ -174,19 +167,16 @@ std::size_t distance(const char* a, const char* b) {
   constexpr std::size_t kMost = 32;
   const std::size_t rows = std::strlen(a), columns = std::strlen(b);
   if (rows > kMost || columns > kMost) return kMost;
-  std::size_t previous[kMost + 1], current[kMost + 1];
-  for (std::size_t j = 0; j <= columns; ++j) previous[j] = j;
+  std::size_t row[kMost + 1];
+  for (std::size_t j = 0; j <= columns; ++j) row[j] = j;
   for (std::size_t i = 1; i <= rows; ++i) {
-    current[0] = i;
+    std::size_t diagonal = std::exchange(row[0], i);
     for (std::size_t j = 1; j <= columns; ++j) {
-      std::size_t best = previous[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      if (previous[j] + 1 < best) best = previous[j] + 1;
-      if (current[j - 1] + 1 < best) best = current[j - 1] + 1;
-      current[j] = best;
+      const std::size_t best = std::min({diagonal + (a[i - 1] == b[j - 1] ? 0 : 1), row[j] + 1, row[j - 1] + 1});
+      diagonal = std::exchange(row[j], best);
     }
-    std::memcpy(previous, current, sizeof previous);
   }
-  return previous[columns];
+  return row[columns];
 }
 
 void warn_unknown(const char* name, Warn warn) {
@@ -199,14 +189,9 @@ void warn_unknown(const char* name, Warn warn) {
       nearest = known;
     }
   }
-  char shown[kShown + 4], line[256];
-  show(name, shown);
-  if (nearest != nullptr) {
-    std::snprintf(line, sizeof line, "%s is not a setting of Grape; did you mean %s?", shown, nearest);
-  } else {
-    std::snprintf(line, sizeof line, "%s is not a setting of Grape; ignored", shown);
-  }
-  warn(line);
+  complain(warn, "%s is not a setting of Grape; %s%s%s", Shown(name).text,
+           nearest != nullptr ? "did you mean " : "ignored", nearest != nullptr ? nearest : "",
+           nearest != nullptr ? "?" : "");
 }
 
 // The value of a variable that is there and not empty; null: it is not.
@@ -225,34 +210,34 @@ Mode safe_mode(const Config& out) { return out.mode == Mode::kObserve ? Mode::kO
 void apply(const char* name, const char* value, Config& out, Warn warn) {
   const auto is = [name](const char* known) { return std::strcmp(name, known) == 0; };
   if (is("GRAPE_MODE")) {
-    out.mode = static_cast<Mode>(choose(name, value, kModes, static_cast<int>(safe_mode(out)), warn));
+    out.mode = choose(name, value, kModes, safe_mode(out), warn);
   } else if (is("GRAPE_STACKS")) {
-    out.stacks = static_cast<Stacks>(choose(name, value, kStackChoices, static_cast<int>(Stacks::kPython), warn));
+    out.stacks = choose(name, value, kStackChoices, Stacks::kPython, warn);
   } else if (is("GRAPE_LOG")) {
-    out.log = static_cast<LogLevel>(choose(name, value, kLevels, static_cast<int>(LogLevel::kWarning), warn));
+    out.log = choose(name, value, kLevels, LogLevel::kWarning, warn);
   } else if (is("GRAPE_DISABLE")) {
     // Whoever sets it wants Grape out of the way: a value that is not understood disables too.
-    out.disabled = choose(name, value, kSwitch, 1, warn) != 0;
+    out.disabled = choose(name, value, kSwitch, true, warn);
   } else if (is("GRAPE_TRACE_REPLACE")) {
-    out.replace = choose(name, value, kSwitch, 0, warn) != 0;
+    out.replace = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_ALLOW_NONDETERMINISTIC")) {
-    out.allow_nondeterministic = choose(name, value, kSwitch, 0, warn) != 0;
+    out.allow_nondeterministic = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_TRACE_RANGE")) {
-    out.range = static_cast<Range>(choose(name, value, kRanges, static_cast<int>(Range::kProcess), warn));
+    out.range = choose(name, value, kRanges, Range::kProcess, warn);
   } else if (is("GRAPE_TRACE")) {
     copy_text(name, value, out.trace, sizeof out.trace, warn);
   } else if (is("GRAPE_MEMORY_BUDGET")) {
     out.memory_budget = size_of(name, value, out.memory_budget, warn);
   } else if (is("GRAPE_GRAPHS")) {
-    out.virtual_graphs = choose(name, value, kGraphs, 0, warn) != 0;
+    out.virtual_graphs = choose(name, value, kGraphs, false, warn);
   } else if (is("GRAPE_REPORT")) {
     copy_text(name, value, out.report, sizeof out.report, warn);
   } else if (is("GRAPE_CACHE")) {
     copy_text(name, value, out.cache, sizeof out.cache, warn);
   } else if (is("GRAPE_STRICT")) {
-    out.strict = choose(name, value, kSwitch, 0, warn) != 0;
+    out.strict = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_EARLY_REGIONS")) {
-    out.early_regions = choose(name, value, kSwitch, 0, warn) != 0;
+    out.early_regions = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_VALIDATE")) {
     out.validate = count_of(name, value, warn);
   } else if (is("GRAPE_RUN_PID")) {
@@ -274,9 +259,7 @@ void settle_auto_regions(Config& out, bool named, Warn warn) {
   const bool asked = out.auto_regions;
   out.auto_regions = (asked || !named) && against == nullptr && out.mode == Mode::kReplay;
   if (!asked || against == nullptr) return;
-  char line[128];
-  std::snprintf(line, sizeof line, "GRAPE_REGIONS: auto finds nothing with %s; ignored", against);
-  warn(line);
+  complain(warn, "GRAPE_REGIONS: auto finds nothing with %s; ignored", against);
 }
 
 }  // namespace

@@ -125,15 +125,9 @@ int find_first(dl_phdr_info* info, std::size_t, void* data) {
   return 1;
 }
 
-void* next_definition(const char* symbol) {
-  Search search{nullptr, symbol};
-  dl_iterate_phdr(visit, &search);
-  return search.result;
-}
-
 void* resolved(std::atomic<void*>& found, const char* symbol) {
   void* function = found.load(std::memory_order_relaxed);
-  if (function == nullptr) found.store(function = next_definition(symbol), std::memory_order_relaxed);
+  if (function == nullptr) found.store(function = symbol_in(nullptr, symbol), std::memory_order_relaxed);
   return function;
 }
 

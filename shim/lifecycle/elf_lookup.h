@@ -25,6 +25,7 @@ DlsymFunction real_dlsym() noexcept;
 DlvsymFunction real_dlvsym() noexcept;
 
 // The definition of `symbol` in the loaded object whose file name is `library` (with or without a folder), or null.
+// `library` null: the next definition after this library in load order.
 // Reads tables only: takes no lock but the loader's, loads nothing.
 void* symbol_in(const char* library, const char* symbol) noexcept;
 

@@ -93,7 +93,10 @@ void RegionScreen::add(const trace::EventView& event) {
 
 RegionScreen::Found RegionScreen::finish() {
   take_due_data();
-  check_context();
+  // A thread that had none has got one, as its first work does.
+  if (events_.began_context != 0 && events_.ended_context != events_.began_context) {
+    refuse(refusal::changes_device, 0);
+  }
   find_trailing_events();
   if (values_ != reads_) refuse(refusal::reads_without_wait, read_frame_);
   if (!lasting_.refusal) find_streams();
@@ -182,7 +185,9 @@ void RegionScreen::add_call(const CallView& call) {
     case ApiClass::kEvent:
       return add_event_call(layout, call, name);
     case ApiClass::kContext:
-      return add_context_call(layout, call, name);
+      // Which one is current is known from the driver itself (kContextNote), and matters where there is work in it.
+      if (layout.in_call == InCall::kHarmless) return;
+      return refuse(refusal::makes_contexts, call.frame(), name);
     case ApiClass::kAlloc:
       // The framework's blocks in it are known each by itself; what is used beside them is found as a stray.
       if (layout.in_call != InCall::kHarmless) note_set_up(refusal::allocates, call, name);
@@ -335,19 +340,6 @@ void RegionScreen::find_trailing_events() {
     } else {
       add_handle(trailing_, {event, known.serial});
     }
-  }
-}
-
-void RegionScreen::add_context_call(const ApiLayout& layout, const CallView& call, const std::string& name) {
-  // Which one is current is known from the driver itself (kContextNote), and matters where there is work in it.
-  if (layout.in_call == InCall::kHarmless) return;
-  refuse(refusal::makes_contexts, call.frame(), name);
-}
-
-// A thread that had none has got one, as its first work does.
-void RegionScreen::check_context() {
-  if (events_.began_context != 0 && events_.ended_context != events_.began_context) {
-    refuse(refusal::changes_device, 0);
   }
 }
 

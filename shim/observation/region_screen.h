@@ -72,8 +72,6 @@ class RegionScreen {
   void check_device_memory(std::uint64_t address, std::uint32_t frame);
   void add_event_call(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
   void wait_from_before(std::uint64_t event, const record::CallView& call, const std::string& name);
-  void add_context_call(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
-  void check_context();
   void note_stream(std::uint64_t stream, std::uint32_t frame);
   void check_default_stream(std::uint64_t stream, std::uint32_t frame);
   void find_streams();

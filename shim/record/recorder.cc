@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::size_t kProbeBytes = 64 * 1024;
 constexpr int kDrainMilliseconds = 50;
-constexpr int kCloseMilliseconds = 10'000;              // at exit, the longest wait for the disk
+constexpr double kCloseSeconds = 10;                    // at exit, the longest wait for the disk
 constexpr std::uint32_t kBusyBlocks = kBlockCount / 8;  // from here on the writer is woken early
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, int milliseconds) noexcept {
@@ -53,16 +53,6 @@ __attribute__((constructor(102))) void prepare() {  // behind lifecycle's
 }
 
 }  // namespace
-
-void Recorder::set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
-  apis_.store(rows);
-  api_count_.store(count);
-}
-
-const ApiRow* Recorder::api_table(std::uint32_t& count) const noexcept {
-  count = api_count_.load();
-  return apis_.load();
-}
 
 void Recorder::set_python_version(const char* version) noexcept {
   if (python_known_.exchange(true)) return;
@@ -187,12 +177,11 @@ void Recorder::wait(int milliseconds) noexcept {
   sleeping_.store(0);
 }
 
-// Takes what one thread has committed. False: nothing was there.
-bool Recorder::drain_log(ThreadLog& log, TraceSession& session) {
+// Takes what one thread has committed.
+void Recorder::drain_log(ThreadLog& log, TraceSession& session) {
   // Read first: what was committed before the thread ended is then surely seen below.
   const bool ended = log.phase_.load(std::memory_order_acquire) == ThreadLog::Phase::kEnded;
   Block* block = log.first_.load(std::memory_order_acquire);
-  bool any = false;
   while (block != nullptr) {
     Block* next = block->next.load(std::memory_order_acquire);
     const std::uint32_t committed = block->committed.load(std::memory_order_acquire);
@@ -200,7 +189,6 @@ bool Recorder::drain_log(ThreadLog& log, TraceSession& session) {
       const auto* event = reinterpret_cast<const trace::EventHeader*>(block->data + block->consumed);
       session.add(log.number_, log.os_thread_, log.encoder_, *event);
       block->consumed += event->bytes;
-      any = true;
     }
     if (next == nullptr) break;
     log.first_.store(next, std::memory_order_relaxed);
@@ -212,15 +200,12 @@ bool Recorder::drain_log(ThreadLog& log, TraceSession& session) {
     recycle(log);
     log.phase_.store(ThreadLog::Phase::kFree, std::memory_order_release);
   }
-  return any;
 }
 
-std::size_t Recorder::drain(TraceSession& session) {
-  std::size_t busy = 0;
+void Recorder::drain(TraceSession& session) {
   for (ThreadLog* log = logs_.load(std::memory_order_acquire); log != nullptr; log = log->next_log_) {
-    if (log->phase_.load(std::memory_order_acquire) != ThreadLog::Phase::kFree && drain_log(*log, session)) ++busy;
+    if (log->phase_.load(std::memory_order_acquire) != ThreadLog::Phase::kFree) drain_log(*log, session);
   }
-  return busy;
 }
 
 void Recorder::write_until_stopped() {
@@ -255,12 +240,10 @@ void Recorder::finish() noexcept {
   recorder.stop_.store(true);
   recorder.wakeups_.fetch_add(1);
   futex_wake(recorder.wakeups_);
-  timespec begin, now;
-  clock_gettime(CLOCK_MONOTONIC, &begin);
+  const double begin = monotonic_seconds();
   while (recorder.closed_.load() == 0) {
     futex_wait(recorder.closed_, 0, 100);
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if ((now.tv_sec - begin.tv_sec) * 1000 > kCloseMilliseconds) {
+    if (monotonic_seconds() - begin > kCloseSeconds) {
       log_line(LogLevel::kWarning, "the disk is slow; the trace is left incomplete");
       return;
     }

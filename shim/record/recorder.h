@@ -26,8 +26,14 @@ class Recorder {
   // At the process's end, where it was to leave a trace and recorded nothing: why.
   static void tell_why_nothing() noexcept;
 
-  void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept;
-  const ApiRow* api_table(std::uint32_t& count) const noexcept;
+  void set_api_table(const ApiRow* rows, std::uint32_t count) noexcept {
+    apis_.store(rows);
+    api_count_.store(count);
+  }
+  const ApiRow* api_table(std::uint32_t& count) const noexcept {
+    count = api_count_.load();
+    return apis_.load();
+  }
   void set_unhandled_source(UnhandledSource source) noexcept { unhandled_.store(source); }
   void set_driver_version(int version) noexcept { driver_version_.store(version); }
   void set_python_version(const char* version) noexcept;
@@ -43,8 +49,8 @@ class Recorder {
   bool start_writer() noexcept;
   void recycle(ThreadLog& log) noexcept;
   void write_until_stopped();
-  std::size_t drain(TraceSession& session);
-  bool drain_log(ThreadLog& log, TraceSession& session);
+  void drain(TraceSession& session);
+  void drain_log(ThreadLog& log, TraceSession& session);
   void wait(int milliseconds) noexcept;
   void wake() noexcept;
 

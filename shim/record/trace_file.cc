@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "compressor/trace/file_bytes.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::record {
@@ -116,17 +117,9 @@ bool TraceFile::create(const char* pattern, bool replace) noexcept {
 }
 
 bool TraceFile::write(const std::uint8_t* data, std::size_t bytes) {
-  while (bytes > 0) {
-    const ssize_t written = ::write(descriptor_, data, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      error_ = written == 0 ? ENOSPC : errno;
-      return false;
-    }
-    data += written;
-    bytes -= static_cast<std::size_t>(written);
-  }
-  return true;
+  const bool written = trace::write_all(descriptor_, data, bytes);
+  if (!written) error_ = errno;
+  return written;
 }
 
 bool TraceFile::commit() noexcept {

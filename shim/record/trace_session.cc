@@ -43,10 +43,6 @@ std::string plain_arguments(const char* arguments) {
 
 }  // namespace
 
-TraceSession::TraceSession(Recorder& recorder) : recorder_(recorder) {}
-
-TraceSession::~TraceSession() = default;
-
 bool TraceSession::open() {
   const Config& settings = config();
   // A first estimate of the clock's rate; the end chunk has the exact one.
@@ -116,21 +112,14 @@ void TraceSession::write(Thread& thread) {
     fail();
 }
 
-void TraceSession::remove(Thread* thread) {
-  for (auto& entry : threads_) {
-    if (entry.get() != thread) continue;
-    entry = std::move(threads_.back());
-    threads_.pop_back();
-    return;
-  }
-}
-
 void TraceSession::close_thread(void*& slot) {
   auto* thread = static_cast<Thread*>(slot);
   slot = nullptr;
   if (thread == nullptr) return;
   write(*thread);
-  remove(thread);
+  std::swap(*std::find_if(threads_.begin(), threads_.end(), [&](const auto& each) { return each.get() == thread; }),
+            threads_.back());
+  threads_.pop_back();
 }
 
 void TraceSession::flush(bool all) {
@@ -168,10 +157,6 @@ void TraceSession::close() {
     log_line(LogLevel::kError, "closing the trace %s: %s", file_.path(), std::strerror(errno));
     return;
   }
-  summarise();
-}
-
-void TraceSession::summarise() const {
   log_line(LogLevel::kInfo, "%llu launches, %llu other calls, %llu region calls, %llu events lost; %.1f MB in %s",
            static_cast<unsigned long long>(launches_), static_cast<unsigned long long>(calls_),
            static_cast<unsigned long long>(regions_), static_cast<unsigned long long>(recorder_.lost_.load()),

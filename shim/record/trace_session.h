@@ -17,8 +17,7 @@ class Recorder;
 // May throw std::bad_alloc.
 class TraceSession {
  public:
-  explicit TraceSession(Recorder& recorder);
-  ~TraceSession();
+  explicit TraceSession(Recorder& recorder) : recorder_(recorder) {}
 
   // Takes a copy of an event. `slot` is where the thread's encoder is kept between calls (null at first).
   void add(std::uint32_t thread, std::uint32_t os_thread, void*& slot, const trace::EventHeader& event);
@@ -38,9 +37,7 @@ class TraceSession {
   };
   bool open();
   void write(Thread& thread);
-  void remove(Thread* thread);
   void fail();
-  void summarise() const;
 
   Recorder& recorder_;
   TraceFile file_;

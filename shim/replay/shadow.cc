@@ -12,17 +12,12 @@ namespace grape::replay {
 namespace {
 
 namespace real = driver::real;
+using device::failed;
 
 constexpr std::uint64_t kAlignment = 256;  // of the copies: whole words, and the driver copies fast
 constexpr std::size_t kMostRuns = 8;       // of a graph that left other bytes than eager
 
 std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-bool failed(CUresult result, const char* what, refusal::Refusal& error) {
-  if (result == CUDA_SUCCESS) return false;
-  error = device::driver_error(what, result);
-  return true;
-}
 
 // Are there several devices? Asked once.
 bool several_devices() noexcept {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "shim/driver/driver_api.h"
+#include "shim/driver/kernel_node.h"
 
 namespace grape::virtual_execs {
 
@@ -25,52 +26,20 @@ struct Change {
 };
 
 // From the arguments behind exec and node. Pointers have been read by the driver: the call succeeded.
-inline Change change_of(const CUDA_KERNEL_NODE_PARAMS_v2* params) noexcept {
-  Change change;
-  change.kind = Change::Kind::kKernel;
-  change.kernel = *params;
-  return change;
-}
+inline Change change_of(const CUDA_KERNEL_NODE_PARAMS_v2* params) noexcept { return {Change::Kind::kKernel, *params}; }
 inline Change change_of(const CUDA_KERNEL_NODE_PARAMS_v1* params) noexcept {
-  Change change;
-  change.kind = Change::Kind::kKernel;
-  change.kernel.func = params->func;
-  change.kernel.gridDimX = params->gridDimX;
-  change.kernel.gridDimY = params->gridDimY;
-  change.kernel.gridDimZ = params->gridDimZ;
-  change.kernel.blockDimX = params->blockDimX;
-  change.kernel.blockDimY = params->blockDimY;
-  change.kernel.blockDimZ = params->blockDimZ;
-  change.kernel.sharedMemBytes = params->sharedMemBytes;
-  change.kernel.kernelParams = params->kernelParams;
-  change.kernel.extra = params->extra;
-  return change;
+  return {Change::Kind::kKernel, driver::newer_params(*params)};
 }
 inline Change change_of(const CUDA_MEMCPY3D_v2* params, CUcontext context) noexcept {
-  Change change;
-  change.kind = Change::Kind::kCopy;
-  change.copy = *params;
-  change.context = context;
-  return change;
+  return {Change::Kind::kCopy, {}, *params, {}, context};
 }
 inline Change change_of(const CUDA_MEMSET_NODE_PARAMS_v1* params, CUcontext context) noexcept {
-  Change change;
-  change.kind = Change::Kind::kMemset;
-  change.memset = *params;
-  change.context = context;
-  return change;
+  return {Change::Kind::kMemset, {}, {}, *params, context};
 }
 inline Change change_of(unsigned enabled) noexcept {
-  Change change;
-  change.kind = Change::Kind::kEnabled;
-  change.enabled = enabled != 0;
-  return change;
+  return {Change::Kind::kEnabled, {}, {}, {}, nullptr, enabled != 0};
 }
-inline Change change_of(unsigned*) noexcept {
-  Change change;
-  change.kind = Change::Kind::kNone;
-  return change;
-}
+inline Change change_of(unsigned*) noexcept { return {Change::Kind::kNone}; }
 // The newer form, for all kinds of nodes.
 inline Change change_of(const CUgraphNodeParams* params) noexcept {
   Change change;

@@ -5,19 +5,6 @@
 #include "shim/driver/function_info.h"
 
 namespace grape::virtual_execs {
-namespace {
-
-void read_layout(KernelFunction& function, bool kernel) {
-  const auto keep = [&](std::uint32_t, std::uint32_t offset, std::uint32_t bytes) {
-    function.info.parameters.push_back({offset, bytes});
-    function.bytes = std::max(function.bytes, offset + bytes);
-    return true;
-  };
-  function.info.has_layout =
-      driver::for_each_parameter(reinterpret_cast<CUfunction>(function.info.handle), kernel, keep);
-}
-
-}  // namespace
 
 std::uint32_t Functions::find(std::uint64_t handle) {
   const auto known = by_handle_.find(handle);
@@ -28,7 +15,12 @@ std::uint32_t Functions::find(std::uint64_t handle) {
   if (info.name != nullptr) function.info.name = info.name;
   function.owner = info.owner;
   function.kernel = info.kernel;
-  read_layout(function, info.kernel);
+  const auto keep = [&](std::uint32_t, std::uint32_t offset, std::uint32_t bytes) {
+    function.info.parameters.push_back({offset, bytes});
+    function.bytes = std::max(function.bytes, offset + bytes);
+    return true;
+  };
+  function.info.has_layout = driver::for_each_parameter(reinterpret_cast<CUfunction>(handle), info.kernel, keep);
   functions_.push_back(std::move(function));
   const auto number = static_cast<std::uint32_t>(functions_.size() - 1);
   by_handle_.emplace(handle, number);

@@ -74,15 +74,11 @@ CUresult add_edges(const Shape& shape, const BuiltGraph& built) {
   return real::call_cuGraphAddDependencies(built.graph, from.data(), to.data(), from.size());
 }
 
-bool same_function(const Program& a, const RecordedNode& x, const Program& b, const RecordedNode& y) {
-  return a.functions[x.function].handle == b.functions[y.function].handle;
-}
-
 bool same_node(const Program& a, const RecordedNode& x, const Program& b, const RecordedNode& y) {
   if (x.kind != y.kind || x.word_count != y.word_count) return false;
   if (x.kind == program::NodeKind::kKernel &&
-      !(same_function(a, x, b, y) && x.packed == y.packed && x.grid == y.grid && x.block == y.block &&
-        x.shared_bytes == y.shared_bytes && x.parameter_bytes == y.parameter_bytes)) {
+      !(a.functions[x.function].handle == b.functions[y.function].handle && x.packed == y.packed && x.grid == y.grid &&
+        x.block == y.block && x.shared_bytes == y.shared_bytes && x.parameter_bytes == y.parameter_bytes)) {
     return false;
   }
   return x.word_count == 0 || std::memcmp(a.words.data() + x.words_at, b.words.data() + y.words_at,

@@ -26,11 +26,6 @@ void ended(void*) {
   g_threads.fetch_sub(1);
 }
 
-bool make_key() {
-  static const bool made = pthread_key_create(&g_ends, ended) == 0;
-  return made;
-}
-
 }  // namespace
 
 namespace detail {
@@ -42,7 +37,8 @@ void first_submission() noexcept {
   const bool locked = mutex().try_lock_for(kLongest);
   g_threads.fetch_add(1);
   // One whose end nobody would see counts for good.
-  if (make_key()) pthread_setspecific(g_ends, &g_threads);
+  static const bool made = pthread_key_create(&g_ends, ended) == 0;
+  if (made) pthread_setspecific(g_ends, &g_threads);
   if (locked) mutex().unlock();
 }
 

@@ -82,4 +82,8 @@ std::vector<std::string> flag_notes(std::uint16_t flags) {
   return list;
 }
 
+std::string attributes_text(const std::vector<std::string>& list) {
+  return list.empty() ? "none" : fmt::format("{}", fmt::join(list, ", "));
+}
+
 }  // namespace grape::tools

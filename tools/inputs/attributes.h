@@ -12,5 +12,7 @@ namespace grape::tools {
 std::vector<std::string> launch_attributes(const trace::LaunchView& launch);
 // What the event's flags say of its parameters: "parameters unknown", "packed parameters", "cut".
 std::vector<std::string> flag_notes(std::uint16_t flags);
+// With commas between them; "none".
+std::string attributes_text(const std::vector<std::string>& list);
 
 }  // namespace grape::tools

@@ -110,13 +110,17 @@ bool KernelFilter::program(StoreInput& input, const program::Program& program) {
                                  [&](const auto& each) { return node(input, program, each); });
 }
 
-std::string time_text(std::uint64_t unix_seconds) {
-  const auto seconds = static_cast<std::time_t>(unix_seconds);
+std::string utc_text(std::time_t seconds) {
   std::tm parts{};
   char text[48];
-  const bool sound = unix_seconds != 0 && seconds > 0 && gmtime_r(&seconds, &parts) != nullptr &&
-                     std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts) != 0;
+  const bool sound =
+      gmtime_r(&seconds, &parts) != nullptr && std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts) != 0;
   return sound ? text : "unknown";
+}
+
+std::string time_text(std::uint64_t unix_seconds) {
+  const auto seconds = static_cast<std::time_t>(unix_seconds);
+  return seconds > 0 ? utc_text(seconds) : "unknown";
 }
 
 std::string digest_text(const cache::Digest& digest) { return fmt::format("{:016x}{:016x}", digest.high, digest.low); }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -73,7 +74,8 @@ class KernelFilter {
   std::unordered_map<std::string, bool> known_;
 };
 
-// "2026-01-31 12:00:00 UTC"; "unknown" for 0 and what is no time.
+// "2026-01-31 12:00:00 UTC"; "unknown" for what is no time. time_text(): for 0 as well.
+std::string utc_text(std::time_t seconds);
 std::string time_text(std::uint64_t unix_seconds);
 std::string digest_text(const cache::Digest& digest);
 

@@ -117,7 +117,6 @@ void TraceInput::rewind() {
 }
 
 bool TraceInput::next(Step& step) {
-  step.begin_ticks = 0;
   if (!reader_->next(step.event, step.thread)) return false;
   ++events_read_;
   place(step);
@@ -138,7 +137,6 @@ void TraceInput::place(Step& step) {
     default:
       break;
   }
-  step.depth = thread.open.size();
   if (!thread.open.empty()) {
     const Open& top = thread.open.back();
     step.scope = top.scope;
@@ -159,7 +157,6 @@ void TraceInput::begin_scope(Thread& thread, Step& step) {
   Open open;
   open.scope = trace::low(step.event.words()[0]);
   open.call = step.event.words()[1];
-  open.begin_ticks = step.event.header->ticks;
   if (open.call != 0) {
     open.region = open.scope;
     call_regions_[open.call] = open.scope;
@@ -170,7 +167,6 @@ void TraceInput::begin_scope(Thread& thread, Step& step) {
   step.scope = open.scope;
   step.region = open.region;
   step.call = open.call;
-  step.depth = thread.open.size();
   if (thread.open.size() < kDeepest) thread.open.push_back(open);
 }
 
@@ -182,13 +178,10 @@ void TraceInput::end_scope(Thread& thread, Step& step) {
   // Scopes whose end is missing (lost events) end with the one around them.
   std::size_t at = thread.open.size();
   while (at > 0 && thread.open[at - 1].scope != scope) --at;
-  step.depth = thread.open.size();
   if (at == 0) return;
   const Open& open = thread.open[at - 1];
   step.region = open.region;
   step.call = open.call;
-  step.begin_ticks = open.begin_ticks;
-  step.depth = at - 1;
   if (step.event.words()[1] != 0) call_regions_.erase(open.call);
   thread.open.resize(at - 1);
 }

@@ -17,11 +17,9 @@ namespace grape::tools {
 struct Step {
   trace::EventView event;
   std::uint32_t thread = 0;
-  std::uint32_t scope = 0;        // innermost scope id of the thread (in kScopeBegin and kScopeEnd: that scope)
-  std::uint32_t region = 0;       // scope id of the region that the event belongs to, 0: none
-  std::uint64_t call = 0;         // number of the region call that it belongs to, 0: none
-  std::size_t depth = 0;          // scopes open on the thread
-  std::uint64_t begin_ticks = 0;  // kScopeEnd: of its begin
+  std::uint32_t scope = 0;   // innermost scope id of the thread (in kScopeBegin and kScopeEnd: that scope)
+  std::uint32_t region = 0;  // scope id of the region that the event belongs to, 0: none
+  std::uint64_t call = 0;    // number of the region call that it belongs to, 0: none
 };
 
 class TraceInput {
@@ -68,7 +66,7 @@ class TraceInput {
  private:
   struct Open {
     std::uint32_t scope = 0, region = 0;
-    std::uint64_t call = 0, begin_ticks = 0;
+    std::uint64_t call = 0;
   };
   struct Thread {
     std::vector<Open> open;

@@ -1,8 +1,8 @@
 // The view "diff A B": two graphs, node by node and word by word.
 #include <algorithm>
-#include <map>
 #include <unordered_map>
 
+#include "tools/inputs/attributes.h"
 #include "tools/inputs/loaded_graph.h"
 #include "tools/text/align.h"
 #include "tools/text/escape.h"
@@ -26,22 +26,6 @@ struct Difference {
   std::size_t a = kNoPartner, b = kNoPartner;  // nodes
   const Word* word_a = nullptr;
   const Word* word_b = nullptr;
-};
-
-// Blocks of A and the blocks of B that stand for them: a pointer has moved with its block if it keeps its offset, and
-// if this pairing of blocks holds throughout.
-class BlockPairs {
- public:
-  bool agrees(const Block& a, const Block& b) {
-    const auto forward = forward_.emplace(key(a), key(b));
-    const auto backward = backward_.emplace(key(b), key(a));
-    return forward.first->second == key(b) && backward.first->second == key(a);
-  }
-
- private:
-  using Key = std::pair<bool, std::uint64_t>;
-  static Key key(const Block& block) { return {block.driver, block.ordinal}; }
-  std::map<Key, Key> forward_, backward_;
 };
 
 class Comparison {
@@ -92,8 +76,7 @@ class Comparison {
       add({Change::kDimensions, i, j});
     }
     // Streams are told apart by what they are to each other, not by their handles.
-    const auto forward = stream_a_.emplace(a.stream, b.stream), backward = stream_b_.emplace(b.stream, a.stream);
-    if (forward.first->second != b.stream || backward.first->second != a.stream) add({Change::kStream, i, j});
+    if (!streams_.pair(a.stream, b.stream)) add({Change::kStream, i, j});
     if (a.attributes != b.attributes) add({Change::kAttributes, i, j});
     if (!same_edges(a, b)) add({Change::kEdges, i, j});
     compare_words(i, j);
@@ -114,6 +97,9 @@ class Comparison {
     return from_a == from_b;
   }
 
+  // A pointer has moved with its block if it keeps its offset, and if this pairing of blocks holds throughout.
+  bool pair(const Block& a, const Block& b) { return blocks_.pair({a.driver, a.ordinal}, {b.driver, b.ordinal}); }
+
   void compare_words(std::size_t i, std::size_t j) {
     const auto& a = a_.nodes[i].words;
     const auto& b = b_.nodes[j].words;
@@ -122,12 +108,12 @@ class Comparison {
       const bool pointers = a[w].block && b[w].block;
       const bool same_offset = pointers && a[w].value - a[w].block.address == b[w].value - b[w].block.address;
       if (a[w].value == b[w].value) {
-        if (same_offset) blocks_.agrees(a[w].block, b[w].block);
+        if (same_offset) pair(a[w].block, b[w].block);
         continue;
       }
-      const Change change = !pointers                                               ? Change::kPlain
-                            : same_offset && blocks_.agrees(a[w].block, b[w].block) ? Change::kMoved
-                                                                                    : Change::kPointer;
+      const Change change = !pointers                                     ? Change::kPlain
+                            : same_offset && pair(a[w].block, b[w].block) ? Change::kMoved
+                                                                          : Change::kPointer;
       add({change, i, j, &a[w], &b[w]});
     }
   }
@@ -138,29 +124,21 @@ class Comparison {
   std::unordered_map<std::string, std::uint32_t> ids_;
   std::vector<std::pair<std::size_t, std::size_t>> pairs_;
   std::unordered_map<std::size_t, std::size_t> partner_;
-  std::unordered_map<std::uint64_t, std::uint64_t> stream_a_, stream_b_;
-  BlockPairs blocks_;
+  Pairing<std::uint64_t> streams_;
+  Pairing<std::pair<bool, std::uint64_t>> blocks_;  // whose they are, and ordinals
   std::vector<Difference> differences_;
   std::uint64_t counts_[kChanges] = {};
   std::uint64_t words_ = 0, aligned_ = 0;
 };
 
 std::string edges_text(const LoadedNode& node) {
-  std::string text;
-  for (const std::uint32_t from : node.after) text += fmt::format("{}#{}", text.empty() ? "" : " ", from);
-  return text.empty() ? "nothing" : text;
+  return node.after.empty() ? "nothing" : fmt::format("#{}", fmt::join(node.after, " #"));
 }
 
 std::string size_text(const LoadedNode& node) {
   if (node.kind != record::NodeKind::kKernel) return fmt::format("{} B", node.bytes);
   return fmt::format("grid {}x{}x{} block {}x{}x{} shared {}, {} B of parameters", node.grid[0], node.grid[1],
                      node.grid[2], node.block[0], node.block[1], node.block[2], node.shared_bytes, node.bytes);
-}
-
-std::string attribute_text(const LoadedNode& node) {
-  std::string text;
-  for (const std::string& attribute : node.attributes) text += (text.empty() ? "" : ", ") + attribute;
-  return text.empty() ? "none" : text;
 }
 
 std::string value_text(const Word& word) {
@@ -183,7 +161,7 @@ std::pair<std::string, std::string> sides(TraceInput& input, const Difference& d
     case Change::kEdges:
       return {edges_text(*a), edges_text(*b)};
     case Change::kAttributes:
-      return {attribute_text(*a), attribute_text(*b)};
+      return {attributes_text(a->attributes), attributes_text(b->attributes)};
     default:
       return {value_text(*d.word_a), value_text(*d.word_b)};
   }
@@ -287,9 +265,6 @@ void print_csv(Output& out, TraceInput& input, const DumpOptions& options, const
 }  // namespace
 
 int view_diff(TraceInput& input, const DumpOptions& options, Output& out) {
-  if (options.arguments.size() != 2) {
-    throw Failure("diff wants two graphs: numbers in the view graphs, call:N, or REGION#N");
-  }
   const GraphIndex index(input);
   const LoadedGraph a = load_graph(input, index, options.arguments[0], true);
   const LoadedGraph b = load_graph(input, index, options.arguments[1], true);

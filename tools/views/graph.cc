@@ -173,15 +173,10 @@ void print_csv(Output& out, TraceInput& input, const LoadedGraph& graph, const D
 std::string after_text(const std::vector<std::uint32_t>& after, std::size_t index) {
   if (after.empty()) return "after nothing";
   if (after.size() == 1 && after[0] + 1 == index) return "";
-  std::string text = "after";
-  for (const std::uint32_t from : after) text += fmt::format(" #{}", from);
-  return text;
+  return fmt::format("after #{}", fmt::join(after, " #"));
 }
 
 int view_graph(TraceInput& input, const DumpOptions& options, Output& out) {
-  if (options.arguments.size() != 1) {
-    throw Failure("graph wants one graph: its number in the view graphs, call:N, or REGION#N");
-  }
   const GraphIndex index(input);
   const LoadedGraph graph =
       load_graph(input, index, options.arguments[0], options.params || options.format == Format::kJson);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "tools/inputs/graph_index.h"
 #include "tools/text/escape.h"
@@ -14,13 +15,13 @@ using trace::EventKind;
 
 struct Call {
   std::uint64_t number = 0;
-  std::uint32_t region = 0, ordinal = 0, thread = 0;
+  std::uint32_t ordinal = 0, thread = 0;
   std::uint64_t launches = 0, host_reads = 0, syncs = 0, begin_ticks = 0, ticks = 0, shape = 0;
   bool ended = false, raised = false;
 };
 
 struct Region {
-  std::uint32_t scope = 0, number = 0;
+  std::uint32_t scope = 0;
   std::vector<std::size_t> calls;
   std::uint32_t first_frame = 0;
 };
@@ -67,12 +68,10 @@ class RegionPass {
     Call call;
     call.number = step.call;
     const std::uint32_t number = numbers_.begin(step, call.ordinal);
-    call.region = step.region;
     call.thread = step.thread;
     call.begin_ticks = step.event.header->ticks;
     Region& region = regions_[number];
     region.scope = step.region;
-    region.number = number;
     if (region.calls.empty()) region.first_frame = trace::high(step.event.words()[0]);
     region.calls.push_back(calls_.size());
     open_[step.call] = calls_.size();
@@ -231,11 +230,8 @@ Table tree_table(RegionPass& pass, TraceInput& input, std::size_t depth) {
     for (const auto& [scope, counts] : pass.modules(region.scope)) {
       std::vector<std::string> path;
       const std::string& name = scope == region.scope ? std::string() : input.scope(scope).name;
-      for (std::size_t at = 0; at < name.size() && path.size() < 256;) {
-        const std::size_t end = std::min(name.find('.', at), name.size());
-        path.push_back(name.substr(at, end - at));
-        at = end + 1;
-      }
+      std::istringstream parts(name);
+      for (std::string part; path.size() < 256 && std::getline(parts, part, '.');) path.push_back(part);
       Line& line = lines[path];
       line.own.launches += counts.launches;
       line.own.calls += counts.calls;

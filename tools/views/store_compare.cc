@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tools/inputs/attributes.h"
+
 namespace grape::tools {
 namespace {
 
@@ -46,17 +48,8 @@ std::string size_text(const Program& program, const RecordedNode& node) {
 }
 
 std::string edges_text(const Program& program, const RecordedNode& node) {
-  std::string text;
-  for (std::uint32_t i = 0; i < node.after_count; ++i) {
-    text += fmt::format("{}#{}", text.empty() ? "" : " ", program.after[node.after_at + i]);
-  }
-  return text.empty() ? "nothing" : text;
-}
-
-std::string attributes_text(const Program& program, const RecordedNode& node) {
-  std::string text;
-  for (const std::string& attribute : attributes_of(program, node)) text += (text.empty() ? "" : ", ") + attribute;
-  return text.empty() ? "none" : text;
+  const auto begin = program.after.begin() + node.after_at;
+  return node.after_count == 0 ? "nothing" : fmt::format("#{}", fmt::join(begin, begin + node.after_count, " #"));
 }
 
 bool same_attributes(const Program& a, const RecordedNode& node_a, const Program& b, const RecordedNode& node_b) {
@@ -163,12 +156,12 @@ void StoredComparison::compare_nodes(std::size_t i, std::size_t j) {
     add(StoredChange::kDimensions, i, j, "dimensions", size_text(a_, a), size_text(b_, b));
   }
   // Streams are told apart by what they are to each other.
-  const auto forward = stream_a_.emplace(a.stream, b.stream), backward = stream_b_.emplace(b.stream, a.stream);
-  if (forward.first->second != b.stream || backward.first->second != a.stream) {
+  if (!streams_.pair(a.stream, b.stream)) {
     add(StoredChange::kStream, i, j, "stream", std::to_string(a.stream), std::to_string(b.stream));
   }
   if (!same_attributes(a_, a, b_, b)) {
-    add(StoredChange::kAttributes, i, j, "attributes", attributes_text(a_, a), attributes_text(b_, b));
+    add(StoredChange::kAttributes, i, j, "attributes", attributes_text(attributes_of(a_, a)),
+        attributes_text(attributes_of(b_, b)));
   }
   if (!same_edges(a, b)) add(StoredChange::kEdges, i, j, "edges", edges_text(a_, a), edges_text(b_, b));
   if (a.word_count == b.word_count) compare_words(i, j);
@@ -221,7 +214,7 @@ StoredChange StoredComparison::change_of(const Node& node, const StoredWord& a, 
 StoredChange StoredComparison::pointer_change(const Reference& a, const Reference& b, bool same_offset) {
   if (!same_offset) return StoredChange::kPointer;
   bool fresh = false;
-  const bool paired = stand_for_each_other(a, b, fresh);
+  const bool paired = blocks_.pair({a.role, a.block}, {b.role, b.block}, fresh);
   if (same_block(a, b)) return StoredChange::kNone;
   if (!paired) return StoredChange::kPointer;
   if (a.role != Role::kStatic) return StoredChange::kMoved;
@@ -235,13 +228,6 @@ bool StoredComparison::same_block(const Reference& a, const Reference& b) const 
   const program::StaticBlock& one = a_.statics[a.block];
   const program::StaticBlock& other = b_.statics[b.block];
   return one.address == other.address && one.serial == other.serial;
-}
-
-bool StoredComparison::stand_for_each_other(const Reference& a, const Reference& b, bool& fresh) {
-  const Block one{a.role, a.block}, other{b.role, b.block};
-  const auto forward = block_a_.emplace(one, other), backward = block_b_.emplace(other, one);
-  fresh = forward.second && backward.second;
-  return forward.first->second == other && backward.first->second == one;
 }
 
 void StoredComparison::compare_host_data(std::size_t i, std::size_t j) {

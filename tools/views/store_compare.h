@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -71,8 +70,6 @@ class StoredComparison {
   StoredChange change_of(const Node& node, const StoredWord& a, const StoredWord& b);
   StoredChange pointer_change(const program::Reference& a, const program::Reference& b, bool same_offset);
   bool same_block(const program::Reference& a, const program::Reference& b) const;
-  // `fresh`: as of now.
-  bool stand_for_each_other(const program::Reference& a, const program::Reference& b, bool& fresh);
   void compare_host_data(std::size_t i, std::size_t j);
   void compare_blocks();
   void compare_born(const char* name, const std::vector<program::BornBlock>& a,
@@ -85,8 +82,8 @@ class StoredComparison {
   std::unordered_map<std::string, std::uint32_t> ids_;    // of node_key()
   std::unordered_map<std::size_t, std::size_t> partner_;  // A's node → B's
   std::vector<bool> has_partner_;                         // B\'s nodes
-  std::unordered_map<std::uint32_t, std::uint32_t> stream_a_, stream_b_;
-  std::map<Block, Block> block_a_, block_b_;
+  Pairing<std::uint32_t> streams_;
+  Pairing<Block> blocks_;
   std::vector<StoredDifference> differences_;
   std::uint64_t counts_[kStoredChanges] = {};
   std::uint64_t aligned_ = 0, words_ = 0;

@@ -94,7 +94,9 @@ class View {
 
   bool same() const {
     // A program that has strays is no proof of anything, not even next to itself.
-    return counted_ == 0 && (comparison_.count(StoredChange::kMoved) != 0 || equal_or_stray());
+    return counted_ == 0 &&
+           (comparison_.count(StoredChange::kMoved) != 0 || verdict_.difference == program::Difference::kNone ||
+            verdict_.difference == program::Difference::kStray);
   }
 
   void text(Output& out) {
@@ -151,10 +153,6 @@ class View {
   Side side(const std::string& number) {
     const std::uint64_t id = input_.find(number);
     return {id, input_.entry(id), input_.program(id)};
-  }
-
-  bool equal_or_stray() const {
-    return verdict_.difference == program::Difference::kNone || verdict_.difference == program::Difference::kStray;
   }
 
   // The program and node that a difference is about: A's where A has it.

@@ -130,10 +130,7 @@ class View {
     json["after"] = edges_of(program_, node);
     json["parameters"] = Json::array();
     for (const StoredWord& word : words_of(program_, node)) {
-      Json one;
-      one["place"] = word_place(node, word);
-      one["at"] = word.offset;
-      one["bytes"] = word.bytes;
+      Json one = {{"place", word_place(node, word)}, {"at", word.offset}, {"bytes", word.bytes}};
       Json value = value_json(program_, word);
       for (auto& [key, part] : value.items()) one[key] = std::move(part);
       json["parameters"].push_back(std::move(one));

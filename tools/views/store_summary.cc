@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "tools/text/escape.h"
 #include "tools/views/views.h"
@@ -24,21 +25,14 @@ struct Facts {
   std::uint64_t last_used = 0;
 };
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    if (end > at) lines.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return lines;
-}
-
 Facts facts_of(const StoreInput& input) {
   const cache::Cache& cache = input.cache();
   Facts facts;
   facts.statistics = cache.programs->statistics();
-  facts.environment = lines_of(cache.environment);
+  std::istringstream lines(cache.environment);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) facts.environment.push_back(line);
+  }
   std::map<std::string, Region> regions;
   for (const cache::Entry& entry : cache.entries) {
     Region& region = regions[entry.call.region];

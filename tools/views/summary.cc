@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <ctime>
 #include <map>
 #include <unordered_map>
 #include <unordered_set>
@@ -218,16 +217,6 @@ std::vector<Named> top_regions(const Summary& sum, TraceInput& input) {
   return list;
 }
 
-std::string start_time(std::uint64_t unix_ns) {
-  const auto seconds = static_cast<std::time_t>(unix_ns / 1'000'000'000);
-  std::tm parts{};
-  char text[32];
-  if (gmtime_r(&seconds, &parts) == nullptr || std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts) == 0) {
-    return "unknown";
-  }
-  return text;
-}
-
 std::string driver_version(std::int32_t version) {
   return version <= 0 ? "unknown" : fmt::format("CUDA {}.{}", version / 1000, version % 1000 / 10);
 }
@@ -354,7 +343,8 @@ void print_text(const Facts& facts, TraceInput& input, Output& out) {
   row("trace", fmt::format("{} ({}, format {}.{})", input.path(), human_bytes(input.reader().file_bytes()),
                            input.reader().format_version() >> 16, input.reader().format_version() & 0xffff));
   row("command", meta.command);
-  row("process", fmt::format("{} on {}, from {}", meta.pid, meta.host, start_time(meta.start_unix_ns)));
+  row("process", fmt::format("{} on {}, from {}", meta.pid, meta.host,
+                             utc_text(static_cast<std::time_t>(meta.start_unix_ns / 1'000'000'000))));
   row("duration",
       fmt::format("{:.3f} s, {} threads, {} records", facts.duration, input.reader().threads().size(), facts.events));
   if (meta.ranges) {
