@@ -35,13 +35,11 @@ bool EffectFinder::find_writes() {
   }
   if (const auto moved = walk::moved_autograd(before_.module_versions)) {
     out_.autograd = true;
-    refusal_ = refusal::make(moved, "a tensor of the module");
-    return false;
+    return refusal::refuse(refusal_, moved, "a tensor of the module");
   }
   for (const walk::TensorVersion& tensor : before_.module_versions) {
     if (torch::version_counter(tensor.tensor) != tensor.counter) {
-      refusal_ = refusal::make(refusal::gave_module_version);
-      return false;
+      return refusal::refuse(refusal_, refusal::gave_module_version);
     }
     if (tensor.counter == nullptr) continue;
     note_write(tensor.tensor, tensor.counter, tensor.counter->load() - tensor.count, "a tensor of the module");
@@ -117,8 +115,7 @@ bool EffectFinder::let_go(const Entry& entry, const std::string& label) {
     if (entry.value != nullptr) dropped_.push_back(entry.value);
     return true;
   }
-  refusal_ = refusal::make(refusal::lets_go, before_.path(place_) + label);
-  return false;
+  return refusal::refuse(refusal_, refusal::lets_go, before_.path(place_) + label);
 }
 
 // What is in the outcome lives on. What is not, maybe too, and nobody asks for its end then.

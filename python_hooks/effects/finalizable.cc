@@ -119,8 +119,7 @@ class Finalizable {
 
   template <std::size_t count, typename... Parts>
   bool refuse(refusal::Form<count> form, std::uint32_t place, const Parts&... parts) {
-    refusal_ = refusal::make(form, state_.path(place), parts...);
-    return false;
+    return refusal::refuse(refusal_, form, state_.path(place), parts...);
   }
 
   ArgumentSnapshotState& state_;

@@ -22,10 +22,8 @@ class GlobalHooks {
   // Null: there are none; else the name of one that has some.
   const char* find() noexcept {
     if (module_ == nullptr) {
-      Object* module = imported_module("torch.nn.modules.module");
-      module_ = module != nullptr ? module_dict(module) : nullptr;
+      module_ = new_reference(imported_dict("torch.nn.modules.module"));
       if (module_ == nullptr) return nullptr;
-      g_api.Py_IncRef(module_);
     }
     if (reported_ && !reports_.changed()) return found_;
     if (reported_ || !tells_of_changes(module_) || version_ != dict_version(module_)) look_up();
@@ -90,8 +88,7 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refus
   const KeepException keep;
   try {
     if (const char* hooks = global_hooks().find()) {
-      refusal = refusal::make(refusal::hook_for_all_modules, hooks);
-      return nullptr;
+      return refusal::refuse(refusal, refusal::hook_for_all_modules, hooks);
     }
     std::unique_ptr<ModuleGuard> guard(new ModuleGuard);
     State& state = *guard->state_;
@@ -101,8 +98,7 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refus
     state.root = Strong(weak_root.get());
     state.self = Strong(weak_self.get());
     if (!weak_root || (self != nullptr && !weak_self)) {
-      refusal = refusal::make(refusal::no_weak_reference);
-      return nullptr;
+      return refusal::refuse(refusal, refusal::no_weak_reference);
     }
     if (state.walked.take([&](walk::Walk& walk) { return state.walk_into(walk); }, refusal)) return guard;
   } catch (const std::bad_alloc&) {

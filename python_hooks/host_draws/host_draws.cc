@@ -23,10 +23,7 @@ bool never_changes(Object* value) noexcept {
 
 // A new reference to what equals it, and that nobody else can change; null: there is no such thing, or no memory.
 Object* copy_of(Object* value, int depth) noexcept {
-  if (never_changes(value)) {
-    g_api.Py_IncRef(value);
-    return value;
-  }
+  if (never_changes(value)) return new_reference(value);
   const bool tuple = is_exactly(value, g_api.PyTuple_Type), list = is_exactly(value, g_api.PyList_Type);
   if (depth == 0 || (!tuple && !list)) return nullptr;
   const auto size = static_cast<std::ptrdiff_t>(item_count(value));

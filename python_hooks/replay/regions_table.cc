@@ -160,8 +160,7 @@ Object* note_end(Object* number, Object*) {
   auto* region = reinterpret_cast<Region*>(g_api.PyLong_AsUnsignedLongLong(number));
   if (region != nullptr) forget_recent(*region);
   if (!shutting_down() && region != nullptr) take_out(region);
-  g_api.Py_IncRef(g_api._Py_NoneStruct);
-  return g_api._Py_NoneStruct;
+  return new_reference(g_api._Py_NoneStruct);
 }
 
 // Null: no memory.

@@ -127,8 +127,7 @@ bool compare_with_api() {
 Object* compare_now(Object*, Object*) {
   ++g_comparison.calls;
   if (!g_comparison.differs && !compare_with_api()) g_comparison.differs = true;
-  g_api.Py_IncRef(g_api._Py_NoneStruct);
-  return g_api._Py_NoneStruct;
+  return new_reference(g_api._Py_NoneStruct);
 }
 
 MethodDefinition g_method = {"check", reinterpret_cast<void*>(compare_now), kNoArguments, nullptr};

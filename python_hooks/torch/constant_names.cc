@@ -13,8 +13,7 @@ namespace {
 
 // The least of the names that `torch` has for it.
 std::string name_in_torch(Object* constant) {
-  Object* torch = imported_module("torch");
-  Object* dict = torch != nullptr ? module_dict(torch) : nullptr;
+  Object* dict = imported_dict("torch");
   std::string least;
   std::ptrdiff_t position = 0;
   for (Object *name, *value; dict != nullptr && g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {

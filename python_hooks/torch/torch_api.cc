@@ -288,8 +288,7 @@ Object* new_view(Object* base, std::int64_t dimensions, const std::int64_t* size
   const Reference whole(call_with(to_parts ? g_torch.view_as_real : g_torch.view_as_complex, base));
   TensorView made;
   if (whole && view_tensor(whole.get(), made) && has_form(made, dimensions, sizes, strides, offset)) {
-    g_api.Py_IncRef(whole.get());
-    return whole.get();
+    return new_reference(whole.get());
   }
   if (to_parts) return whole ? strided(whole.get(), dimensions, sizes, strides, offset) : nullptr;
   if (dimensions >= kMostPairDimensions) return nullptr;

@@ -254,8 +254,7 @@ bool find_places(Object* torch) noexcept {
                      find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) && find_sequence(facts) &&
                      find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) && find_modes() &&
                      find_saved_hooks(dict_item(globals.get(), "keep"));
-  g_places.creation = module_member("torch._C._autograd", "_get_creation_meta");
-  if (g_places.creation != nullptr) g_api.Py_IncRef(g_places.creation);
+  g_places.creation = new_reference(module_member("torch._C._autograd", "_get_creation_meta"));
   g_api.PyDict_Clear(globals.get());
   return found;
 }
@@ -349,8 +348,8 @@ refusal::Form<1> autograd_difference(const AutogradMark& before, const AutogradM
 
 AutogradNotes::AutogradNotes(Object* plain_tensor) noexcept : own_(autograd_mark(plain_tensor)) {
   if (!own_.is_view) return;
-  const Reference base(g_api.PyObject_GetAttrString(plain_tensor, "_base"));
-  if (!base || !is_tensor_or_subclass(base.get())) return;
+  const Reference base(new_reference_to_base(plain_tensor));
+  if (!base) return;
   of_base_ = autograd_mark(base.get());
   const Reference watch(g_api.PyWeakref_NewRef(base.get(), nullptr));
   base_ = Strong(watch.get());

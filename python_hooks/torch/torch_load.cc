@@ -281,10 +281,8 @@ const char* find_functions() noexcept {
 }
 
 bool hold(Object*& place, const char* module, const char* name) noexcept {
-  place = module_member(module, name);
-  if (place == nullptr) return false;
-  g_api.Py_IncRef(place);
-  return true;
+  place = new_reference(module_member(module, name));
+  return place != nullptr;
 }
 
 const char* find_types() noexcept {
