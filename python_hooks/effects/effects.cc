@@ -127,19 +127,14 @@ void EffectFinder::note_dropped() {
   for (std::size_t i = 0; i < dropped_.size(); ++i) {  // which grows
     Object* const value = dropped_[i];
     const auto place = before_.places.find(value);
-    if (place == before_.places.end()) {
-      note_items(value);
+    if (place == before_.places.end()) {  // a tuple is held: it may be no object of the walk's
+      const std::size_t parts = is_exactly(value, g_api.PyTuple_Type) ? item_count(value) : 0;
+      for (std::size_t part = 0; part < parts; ++part) dropped_.push_back(tuple_data(value)[part]);
     } else if (!met[place->second]) {
       met[place->second] = true;
       note_parts(place->second);
     }
   }
-}
-
-// Of a tuple, which is held: it may be no object of the walk's.
-void EffectFinder::note_items(Object* value) {
-  if (!is_exactly(value, g_api.PyTuple_Type)) return;
-  dropped_.insert(dropped_.end(), tuple_data(value), tuple_data(value) + item_count(value));
 }
 
 void EffectFinder::note_parts(std::uint32_t place) {

@@ -30,7 +30,6 @@ class EffectFinder {
   bool find_in_autograd(Object* tensor);  // null: it is gone
   bool find_in_memory();                  // of a tensor that is there or gone
   bool find_in_attributes();
-  void note_items(Object* value);
   void note_parts(std::uint32_t place);
   bool let_go(const Entry& entry, const std::string& label);
   bool replaced_dict(const Object* dict) const;

@@ -188,6 +188,14 @@ bool hook_module_calls() noexcept {
   return true;
 }
 
+bool is_writable(const void* address) noexcept {
+  try {
+    return AddressSpace().is_writable(address);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 // False: torch is not there yet.
 bool hook_backward() noexcept {
   static bool done = false;

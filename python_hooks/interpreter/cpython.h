@@ -304,7 +304,6 @@ inline Object* tuple_item(const Object* tuple, std::size_t index) noexcept {
 }
 
 // A frame as the interpreter's frame evaluation gets it (also a frame object's, by frame_of()).
-using EvaluateFrame = Object* (*)(ThreadState*, void* frame, int thrown);
 inline Object* unmarked(std::uintptr_t reference) noexcept {  // from 3.14 the low bits of a reference are marks
   return reinterpret_cast<Object*>(reference & ~std::uintptr_t{3});
 }

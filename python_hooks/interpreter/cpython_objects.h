@@ -172,12 +172,6 @@ inline Object* const* three_parts(const Object* object) noexcept {
   return reinterpret_cast<Object* const*>(reinterpret_cast<const char*>(object) + 16);
 }
 
-// list[int]: list and (int,); int | str: (int, str) alone.
-inline Object* const* alias_parts(const Object* alias) noexcept { return three_parts(alias); }
-inline std::size_t count_of_alias_parts(const Object* alias) noexcept {
-  return is_exactly(alias, g_named_types.union_type) ? 1 : 2;
-}
-
 // Callables.
 struct FunctionParts {
   Object *code, *globals, *defaults, *keyword_defaults, *closure, *attributes;  // null: none

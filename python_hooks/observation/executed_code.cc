@@ -30,10 +30,6 @@ void keep(std::vector<Object*>& list, Object* object) {
   g_api.Py_IncRef(object);
 }
 
-void keep_once(std::vector<Object*>& list, Object* object) {
-  if (std::find(list.begin(), list.end(), object) == list.end()) keep(list, object);
-}
-
 template <std::size_t count, typename... Parts>
 void refuse(State& state, refusal::Form<count> form, const Parts&... parts) {
   if (state.refusal) return;
@@ -94,7 +90,8 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
       state.draws.locals_seen();
       break;
     case EffectKind::kContext:
-      if (first != nullptr) keep_once(state.contexts, first);
+      if (std::find(state.contexts.begin(), state.contexts.end(), first) != state.contexts.end()) break;
+      if (first != nullptr) keep(state.contexts, first);
       break;
     case EffectKind::kLogger:
       if (first != nullptr && state.loggers.size() < State::kMostLoggers) keep(state.loggers, first);
@@ -162,12 +159,6 @@ void note_frame(void* context, const void* frame) {
   } catch (...) {  // no memory
     state.lost = true;
   }
-}
-
-bool finish(State& state, bool undisturbed) {
-  if (!undisturbed && !state.refusal) state.refusal = refusal::make(refusal::compiled_code);
-  if (state.lost && !state.refusal) state.refusal = refusal::out_of_memory();
-  return !state.refusal;
 }
 
 }  // namespace
@@ -258,7 +249,10 @@ bool ExecutedCode::end() noexcept {
     state_->draws.end();
   }
   try {
-    return finish(*state_, undisturbed_);
+    refusal::Refusal& refusal = state_->refusal;
+    if (!undisturbed_ && !refusal) refusal = refusal::make(refusal::compiled_code);
+    if (state_->lost && !refusal) refusal = refusal::out_of_memory();
+    return !refusal;
   } catch (...) {
     return false;
   }

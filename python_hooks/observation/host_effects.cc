@@ -58,9 +58,7 @@ bool excluded(const char* names, std::string_view name) {
 }
 
 Object* attribute(Object* object, std::string_view name) {  // a new reference, or null
-  Object* value = g_api.PyObject_GetAttrString(object, std::string(name).c_str());
-  if (value == nullptr) g_api.PyErr_Clear();
-  return value;
+  return g_api.PyObject_GetAttrString(object, std::string(name).c_str());
 }
 
 // "time.sleep()", "datetime.now()", "Tensor.grad": as a user would write it, without the C module's underscore.

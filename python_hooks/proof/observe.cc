@@ -117,12 +117,6 @@ bool find_writes(const guards::GlobalsGuard& globals, const ObservedCall& observ
   return true;
 }
 
-// What the call drew on the host, where a replay can draw the same. False: `observed.refusal`.
-bool find_draws(ObservedCall& observed, host_draws::HostDraws& draws) {
-  if (host_draws::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
-  return observed.host_random.moved_by(draws) || observed.refuse(refusal::draws_on_host);
-}
-
 using Recorded = grape::observation::RegionSink::Result;
 
 // Is what was recorded work that a program can be made of? False: `observed.refusal`.
@@ -157,9 +151,10 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
                   host_draws::HostDraws& draws, ObservedCall& observed) {
   program::RandomState& random = observed.random;
   if (random.known && !torch::random_state(call.work.device, random.seed, random.offset_after)) return false;
-  if (!find_draws(observed, draws)) {
+  if (host_draws::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
+  if (!observed.host_random.moved_by(draws)) {
     observed.again = observed.again || (!region.inner && other_threads());  // maybe one of these did
-    return false;
+    return observed.refuse(refusal::draws_on_host);
   }
   guards::GlobalsGuard* known =
       signature.stage == replay::Stage::kObserved ? signature.observation->globals.get() : nullptr;

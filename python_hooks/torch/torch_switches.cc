@@ -194,11 +194,6 @@ Precision find_precision(const void* context, Object* getter, std::int32_t (&num
   return precision;
 }
 
-const void* find_context() noexcept {
-  const void* (*find)() = nullptr;
-  return find_in_torch(find, "_ZN2at13globalContextEv") ? find() : nullptr;
-}
-
 void write_by_python(DispatchWriter& writer, const Switch& one) noexcept {
   const Reference value(g_api.PyObject_CallObject(one.function, one.arguments));
   writer.put_value(value.get());
@@ -305,7 +300,8 @@ void add_default_type(Switches& switches) noexcept {
 
 Switches make_switches() noexcept {
   Switches switches;
-  switches.context = find_context();
+  const void* (*find_context)() = nullptr;
+  if (find_in_torch(find_context, "_ZN2at13globalContextEv")) switches.context = find_context();
   find_function(switches.warns_always, "libc10.so", "_ZN3c1012WarningUtils14get_warnAlwaysEv");
   add_flags(switches);
   add_others(switches);
