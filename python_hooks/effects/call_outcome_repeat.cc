@@ -148,8 +148,9 @@ class Repeat {
         new_tuple_data(object)[link.at] = new_reference(value);
         return true;
       case walk::Kind::kList:
-        return shape.exact ? g_api.PyList_SetItem(object, static_cast<std::ptrdiff_t>(link.at), new_reference(value)) == 0
-                           : g_api.PyList_Append(object, value) == 0;
+        return shape.exact
+                   ? g_api.PyList_SetItem(object, static_cast<std::ptrdiff_t>(link.at), new_reference(value)) == 0
+                   : g_api.PyList_Append(object, value) == 0;
       case walk::Kind::kSet:
         return g_api.PySet_Add(object, value) == 0;
       default:
@@ -160,7 +161,8 @@ class Repeat {
   bool fill_deque(const Node& node, const Link* links, Object* deque) noexcept {
     const Reference items(g_api.PyTuple_New(static_cast<std::ptrdiff_t>(node.items)));
     if (!items) return false;
-    for (std::uint32_t i = 0; i < node.items; ++i) new_tuple_data(items.get())[i] = new_reference(values_[links[i].node]);
+    for (std::uint32_t i = 0; i < node.items; ++i)
+      new_tuple_data(items.get())[i] = new_reference(values_[links[i].node]);
     const Reference arguments(g_api.PyTuple_New(2));
     if (!arguments) return false;
     new_tuple_data(arguments.get())[0] = new_reference(items.get());
@@ -206,7 +208,8 @@ class Repeat {
     if (effect.action == Action::kAppend) return nullptr;
     if (effect.action == Action::kTruncate) return g_api.PyList_GetSlice(target, at, g_api.PyList_Size(target));
     if (effect.key.get() != nullptr) return new_reference(g_api.PyDict_GetItemWithError(target, effect.key.get()));
-    return new_reference(effect.of == walk::Kind::kList ? g_api.PyList_GetItem(target, at) : walk::slot_at(target, effect.at));
+    return new_reference(effect.of == walk::Kind::kList ? g_api.PyList_GetItem(target, at)
+                                                        : walk::slot_at(target, effect.at));
   }
 
   bool apply() noexcept {

@@ -6,12 +6,6 @@
 #include <utility>
 
 namespace grape::python::effects {
-namespace {
-
-constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry before
-
-}  // namespace
-
 bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     const bool alive = before_.alive(place_);

@@ -54,6 +54,8 @@ class EffectFinder {
     return false;
   }
 
+  static constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry before
+
   const ObjectSnapshot& known() const { return before_.objects[place_]; }
 
   const ArgumentSnapshotState& before_;

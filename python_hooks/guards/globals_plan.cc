@@ -258,7 +258,8 @@ class Planner {
     const Reference dict(walk::own_dict(object));
     char owner[256] = "a logger";
     if (is_function(object)) qualified_name(object, owner, sizeof(owner));
-    if (dict && (is_function(object) || dict_item(dict.get(), name) != nullptr)) value(dict.get(), owner, name, false, true);
+    if (dict && (is_function(object) || dict_item(dict.get(), name) != nullptr))
+      value(dict.get(), owner, name, false, true);
   }
 
   // Whoever has a module may read any of its names, by whichever way. Of the user's all are watched; of a library's all

@@ -229,8 +229,6 @@ void NamedValues::identify(std::vector<std::uint64_t>& out) const {
   }
 }
 
-std::string NamedValues::name_of(Object* name) const {
-  return owner_ + "." + text_value<256>(name);
-}
+std::string NamedValues::name_of(Object* name) const { return owner_ + "." + text_value<256>(name); }
 
 }  // namespace grape::python::guards

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <initializer_list>
+#include <optional>
 
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_reports.h"
@@ -156,14 +157,13 @@ Tell ask(Means means) noexcept {
 
 // kNone while it is being asked.
 Tell answer(Means means) noexcept {
-  static bool asked[2] = {};
-  static Tell known[2] = {Tell::kNone, Tell::kNone};
-  const auto at = static_cast<std::size_t>(means);
-  if (!asked[at]) {
-    asked[at] = true;
-    known[at] = ask(means);
+  static std::optional<Tell> answers[2];
+  std::optional<Tell>& known = answers[static_cast<std::size_t>(means)];
+  if (!known) {
+    known = Tell::kNone;
+    known = ask(means);
   }
-  return known[at];
+  return *known;
 }
 
 bool answers_for(Means means, const Object* dict) noexcept {

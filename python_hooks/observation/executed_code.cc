@@ -20,11 +20,6 @@ using State = ExecutedCode::State;
 
 __thread State* t_state __attribute__((tls_model("initial-exec")));
 
-long number(Object* object, const char* name) noexcept {
-  const Reference value(g_api.PyObject_GetAttrString(object, name));
-  return value ? g_api.PyLong_AsLong(value.get()) : 0;
-}
-
 void keep(std::vector<Object*>& list, Object* object) {
   list.push_back(object);
   g_api.Py_IncRef(object);
@@ -106,7 +101,8 @@ const State::Note* note_code(State& state, const void* frame) {
   if (const State::Note* known = state.code_notes.find(key)) return known;
   const KeepException exception;
   State::Note note{};
-  note.takes_arguments = number(key.code, "co_argcount") > 0;
+  const Reference arguments(g_api.PyObject_GetAttrString(key.code, "co_argcount"));
+  note.takes_arguments = arguments && g_api.PyLong_AsLong(arguments.get()) > 0;
   note.effect = effect_of(key.code);
   if (!state.code_notes.put(key, note)) return nullptr;
   state.codes.push_back({key.code, key.globals});

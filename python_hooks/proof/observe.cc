@@ -182,7 +182,7 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
   const guards::AliasRelation& sharing = observation.globals->sharing();
   sharing.relate(*call.walk, observation.shared);
-  sharing.relate_by_address(*call.walk, observation.shared_addresses);
+  sharing.relate(*call.walk, observation.shared_addresses, true);
   return true;
 }
 
@@ -237,11 +237,6 @@ std::unique_ptr<replay::Observation> conclude(replay::Region& region, const repl
     return padding().may_be_pointer(f, word);
   });
   return observation;
-}
-
-bool refer_to_memory(replay::Proven& proven) {
-  proven.block_epoch = memory::LiveBlocks::instance().epoch();
-  return proven.references.take(proven.program.head());
 }
 
 // Of the only read by the host; "" where there is none, or more.
@@ -338,7 +333,10 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
     signature.observation = nullptr;
     return;
   }
-  if (program == nullptr || !refer_to_memory(*proven)) return wait_with(signature, std::move(observation));
+  if (program != nullptr) proven->block_epoch = memory::LiveBlocks::instance().epoch();
+  if (program == nullptr || !proven->references.take(proven->program.head())) {
+    return wait_with(signature, std::move(observation));
+  }
   const bool portable = observation->draws.empty() && observation->nodes_made == 0;
   CachedProofs* proofs = portable ? CachedProofs::in_use() : nullptr;
   if (proofs != nullptr) {

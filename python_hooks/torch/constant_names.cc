@@ -24,17 +24,13 @@ std::string name_in_torch(Object* constant) {
   return least;
 }
 
-const std::string& constant_name(Object* constant) {
-  static auto& names = *new std::unordered_map<Object*, std::string>;  // they live as long as torch does
-  std::string& name = names[constant];
-  if (name.empty()) name = name_in_torch(constant);
-  return name;
-}
-
 }  // namespace
 
 std::uint64_t portable_constant(Object* constant) {
-  const std::string name = full_type_name(type_of(constant)) + ' ' + constant_name(constant);
+  static auto& names = *new std::unordered_map<Object*, std::string>;  // they live as long as torch does
+  std::string& known = names[constant];
+  if (known.empty()) known = name_in_torch(constant);
+  const std::string name = full_type_name(type_of(constant)) + ' ' + known;
   return XXH3_64bits(name.data(), name.size());
 }
 

@@ -207,8 +207,6 @@ bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept {
   return stream_directly(place_functions(get), device, stream) || stream_by_python(get, device, stream);
 }
 
-bool take_portable_dispatch_state(DispatchState& out) noexcept {
-  return !take(DispatchWriter(out, true), out);
-}
+bool take_portable_dispatch_state(DispatchState& out) noexcept { return !take(DispatchWriter(out, true), out); }
 
 }  // namespace grape::python::torch
