@@ -39,7 +39,8 @@ class Taker {
     if (is_type(known.object)) return take_class(place);
     if (!walk::shape_of(type, known.shape, known.slot_places)) {
       known.kept = Kept::kReferents;
-      return take_referents(place);
+      take_referents(place);
+      return true;
     }
     known.kept = Kept::kInstance;
     adopt(place, type, [] { return std::string("'s class"); });
@@ -54,7 +55,7 @@ class Taker {
     state_.tensors.emplace_back();
     TensorSnapshot& tensor = state_.tensors.back();
     const Reference watch(g_api.PyWeakref_NewRef(known.object, nullptr));
-    if (!watch || !torch::view_tensor(known.object, tensor.view)) return refuse(refusal::tensor_not_understood, place);
+    if (!watch || !torch::view_tensor(known.object, tensor.view)) throw std::bad_alloc();  // the walk has viewed it
     tensor.watch = Strong(watch.get());
     tensor.sizes.assign(tensor.view.sizes, tensor.view.sizes + tensor.view.dimensions);
     tensor.strides.assign(tensor.view.strides, tensor.view.strides + tensor.view.dimensions);
@@ -111,11 +112,10 @@ class Taker {
     return true;
   }
 
-  bool take_referents(std::uint32_t place) {
+  void take_referents(std::uint32_t place) {
     std::vector<walk::Item> referents;
-    if (!walk::referents_of(state_.objects[place].object, referents)) return refuse(refusal::referents_unknown, place);
+    walk::referents_of(state_.objects[place].object, referents);
     keep(&ObjectSnapshot::items, place, referents, [](std::size_t) { return std::string("'s own object"); });
-    return true;
   }
 
   template <typename Label>
@@ -199,6 +199,7 @@ std::unique_ptr<ArgumentSnapshot> ArgumentSnapshot::take(const walk::Walk& argum
     Taker taker(*before->state_, lasting, refusal);
     return taker.take(arguments.objects()) ? std::move(before) : nullptr;
   } catch (const std::bad_alloc&) {
+    refusal = refusal::out_of_memory();
     return nullptr;
   }
 }

@@ -1,4 +1,4 @@
-// What an ArgumentSnapshot remembers. Internal to python_hooks/effects.
+// The data of an ArgumentSnapshot. Internal to python_hooks/effects.
 #pragma once
 
 #include <cstdint>

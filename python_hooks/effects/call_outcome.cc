@@ -25,16 +25,15 @@ void fetch_items(const std::vector<Item>& items) noexcept {
 CallOutcome::CallOutcome() = default;
 CallOutcome::~CallOutcome() = default;
 
-std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const walk::Walk& arguments,
-                                                const ArgumentSnapshot& before, guards::ModuleGuard& module,
-                                                refusal::Refusal& refusal, bool* autograd) noexcept {
+std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const ArgumentSnapshot& before,
+                                                guards::ModuleGuard& module, refusal::Refusal& refusal,
+                                                bool* autograd) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
     refusal = {};
     if (!module.holds()) return refusal::refuse(refusal, refusal::changed_module, module.change());
     const ArgumentSnapshotState& then = *before.state_;
-    if (arguments.objects().size() != then.objects.size()) return refusal::refuse(refusal, refusal::walked_anew);
     std::unique_ptr<CallOutcome> outcome(new CallOutcome);
     outcome->state_ = std::make_unique<CallOutcomeState>();
     CallOutcomeState& state = *outcome->state_;

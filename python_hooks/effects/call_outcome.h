@@ -1,5 +1,5 @@
-// What a call did for Python: the object that it returned, and the attributes and items of its arguments that it
-// replaced. Learned from observed calls, repeated at each replay with fresh tensors. With the GIL.
+// The outcome of a call: the object that it returned, and the attributes and items of its arguments that it replaced.
+// It is learned from observed calls, and each replay repeats it with fresh tensors. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,20 @@ namespace grape::python::effects {
 struct ArgumentSnapshotState;
 struct CallOutcomeState;
 
-// The arguments' mutable objects before the call: shallow copies of their attributes and items. Holds what is in them,
-// but no tensor, nor what ends with a finalizer or is weakly referred to: these are watched by weak references, so that
-// they end when they would without Grape. Of tensors the memory is held: what the call makes is not to come to lie
-// there, where a proof finds its input. And the versions of all tensors, the module's too.
+// The arguments' mutable objects as they were before the call: shallow copies of their attributes and items. It keeps
+// their contents alive, with two exceptions. Weak references watch tensors, and objects whose end a program can see
+// (finalizable.h), so that they end when they would without Grape. A tensor's memory is kept alive, so that no new
+// tensor of the call lies where a proof looks for the call's input. It knows the versions of all these tensors, and of
+// the module's.
 class ArgumentSnapshot {
  public:
-  // `arguments`: the walk of the call's arguments, just taken. `module` holds. `lasting`: one of them that does not end
-  // before the call does, whoever would see that (the module that it is a call of); null: none is known to.
+  // `arguments` is the walk of the call's arguments, just taken. The guard `module` holds. `lasting` is an argument
+  // that outlives the call (the module whose call it is); null: no such argument is known.
   static std::unique_ptr<ArgumentSnapshot> take(const walk::Walk& arguments, const guards::ModuleGuard& module,
                                                 Object* lasting, refusal::Refusal& refusal) noexcept;
   ~ArgumentSnapshot();
 
-  // Is it the version of a tensor of the arguments or the module?
+  // Does the counter belong to a tensor of the arguments or of the module?
   bool knows(const torch::VersionCounter* counter) const noexcept;
 
  private:
@@ -45,8 +46,8 @@ struct TensorForm {
   std::int32_t type = 0;
 };
 
-// A tensor that the call made: where its memory lies, and its shape. Whether the storage was allocated during the call
-// is for the caller to ask: also a global one, or the memory of an argument's tensor that the call dropped, comes here.
+// A tensor that the call made: its memory and its shape. The caller asks whether its storage was allocated during the
+// call. It may be a global's, or that of an argument's tensor that the call dropped.
 struct MadeTensor : TensorForm {
   std::uint64_t storage = 0, storage_bytes = 0;  // as observed; an empty one is shared with nobody
   std::int32_t device_type = 0, device_index = 0;
@@ -60,59 +61,60 @@ struct MadeTensor : TensorForm {
 
 class CallOutcome {
  public:
-  // After the call returned `result`, to which the caller holds the one reference that a call returns. Compares
-  // arguments with `before`. Null: refused; `refusal` says what the call did that cannot be repeated, and where
-  // ("result.logits: a tensor that requires grad"); no refusal: no memory.
+  // Learns the outcome of a call that has just returned `result`; the caller holds the one reference to it. Compares
+  // the arguments with `before`. Null: the outcome cannot be repeated, and `refusal` names the effect and its place
+  // ("result.logits: a tensor that requires grad"); or, without a refusal, there is no memory.
   //
-  // The result: tensors made, with attributes of plain values; objects of the arguments and of the module; views of the
-  // tensors of either; tuple, list, dict, OrderedDict, defaultdict, deque and instances of classes over these or over
-  // object (dataclasses, named tuples, ModelOutput), made without calling any of their code; tuples of C's whose items
-  // have names (torch.return_types); immutable values, classes, functions. A tuple has no identity: one of the
-  // arguments' comes back as an equal one.
+  // A result may consist of: tensors that the call made, with plain values as attributes; objects of the arguments and
+  // of the module, and views of their tensors; tuple, list, dict, OrderedDict, defaultdict and deque; instances of
+  // classes over these or over object (dataclasses, named tuples, ModelOutput), which are made without running their
+  // code; C's tuples with named items (torch.return_types); immutable values, classes and functions. Tuples have no
+  // identity: a tuple of the arguments may come back as an equal one.
   //
-  // Effects: attributes (in __dict__ and __slots__), items of lists and entries of dictionaries of the arguments that
-  // were replaced, added or taken out; versions of tensors of the arguments and the module (versions.h).
+  // Effects are: attributes of the arguments (in __dict__ and __slots__), items of their lists and entries of their
+  // dictionaries that were replaced, added or removed; versions of the tensors of arguments and module (versions.h).
   //
-  // Refused: to let go of an object whose end would be seen (it has a finalizer, or weak references); what is also
-  // referred to from elsewhere, since repeating would make a second one; whatever else changed.
+  // Refused are: the end of an object that a program can see (it has a finalizer, or weak references); a new object
+  // that others refer to as well, since a replay would make a second one; all other changes.
   //
-  // `autograd`, if not null: it was refused since autograd is at work, and may not be under torch.no_grad().
-  static std::unique_ptr<CallOutcome> learn(Object* result, const walk::Walk& arguments, const ArgumentSnapshot& before,
+  // `autograd`, if not null, becomes true if autograd is the reason: the call may not be refused under torch.no_grad().
+  static std::unique_ptr<CallOutcome> learn(Object* result, const ArgumentSnapshot& before,
                                             guards::ModuleGuard& module, refusal::Refusal& refusal,
                                             bool* autograd = nullptr) noexcept;
   ~CallOutcome();
 
-  // Two observed calls of one signature must have done the same: structure, places, shapes, plain values. False
-  // without a difference: no memory.
+  // Did two observed calls of one signature do the same: structure, places, shapes, plain values? False without a
+  // difference: no memory.
   bool same_as(const CallOutcome& other, refusal::Refusal& difference) const noexcept;
 
   // The same of calls in different processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;
 
-  // Tensors made, each once, in the order met (effects first, then the result); at the end what is only seen as the
-  // `_base` of others.
+  // The tensors that the call made, each once: those of effects, then those of the result, then tensors that are seen
+  // only as the `_base` of others.
   const std::vector<MadeTensor>& made() const noexcept;
 
-  // The storages of the tensors of the arguments and the module that the observed call wrote to, as their versions say.
+  // The storages of the arguments' and the module's tensors that the observed call wrote to, by their versions.
   const std::vector<walk::StorageExtent>& written() const noexcept;
 
-  // Did the call let go of objects of the arguments to which there can be weak references? In a replay they end later.
+  // Did the call let go of objects of the arguments that can have weak references? In a replay they end later.
   bool lets_go() const noexcept;
-  // Is any of these weakly referred to in this call, so that its end would be seen? `arguments` as in repeat().
+  // Has one of these objects weak references in this call, so that a program can see its end? `arguments` as in
+  // repeat().
   bool end_is_seen(const walk::Walk& arguments) const noexcept;
 
-  // Is everything in place that repeat() puts to use? Asked before the work is launched, since then there is no way
-  // back. `arguments` as in repeat().
+  // Are all objects in place that repeat() uses? Ask before the work is launched: afterwards there is no way back.
+  // `arguments` as in repeat().
   bool fits(const walk::Walk& arguments) const noexcept;
 
-  // Has what repeat() reads fetched ahead: each signature has its own, which was last read calls ago.
+  // Prefetches the data that repeat() reads: each signature has its own, and the last read was calls ago.
   void fetch() const noexcept;
 
-  // Repeats, while the module's guard holds: `tensors[i]` stands for made()[i] (references are not stolen); `arguments`
-  // is a walk of this call's arguments with bytes equal to the learned one's. First builds everything, then applies the
-  // replaced attributes and items. Returns the result, a new reference; null: no memory, or !fits(); nothing was
-  // changed. Runs no Python code: what was replaced is in `replaced`, which was empty, and the end of such an object
-  // may run some.
+  // Repeats the outcome while the module's guard holds. `tensors[i]` stands for made()[i]; its reference is not stolen.
+  // `arguments` is a walk of this call's arguments; its bytes equal those of the learned call. Builds all objects
+  // first, then replaces attributes and items. Returns the result, a new reference. Null: no memory, or !fits();
+  // nothing was changed. Runs no Python code. Replaced objects move to `replaced`, which was empty: their ends may run
+  // code.
   Object* repeat(Object* const* tensors, const walk::Walk& arguments, References& replaced) const noexcept;
 
  private:

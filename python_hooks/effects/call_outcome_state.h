@@ -1,4 +1,4 @@
-// What an CallOutcome knows: how to make the values, and where to put them. Internal to python_hooks/effects.
+// The data of a CallOutcome: how to make the values, and where to put them. Internal to python_hooks/effects.
 #pragma once
 
 #include <cstdint>

@@ -15,16 +15,16 @@ class Describer {
   Describer(const ArgumentSnapshotState& before, const std::vector<Object*>& module_objects, CallOutcomeState& out,
             refusal::Refusal& refusal);
 
-  // Each call stands for one reference to `object` that is known: whoever calls twice for the same object knows two.
-  // `path` is what people call it. kNoNode: refused.
+  // Describes `object` and counts one known reference to it: two calls for one object count two. `path` is its name for
+  // people. kNoNode: refused.
   std::uint32_t describe(Object* object, std::string path);
-  // After all values: is what is to be made anew referred to by nobody but the values described?
+  // After all values: do only the described values refer to the objects that a replay makes anew?
   bool held_by_nobody_else();
-  // After all values: which of the tensors are views of which. What nobody gets to see but as a view's `_base` is
-  // described as well. False: refused.
+  // After all values: finds out which tensors are views of which. Describes bases, too, that are seen only as a view's
+  // `_base`. False: refused.
   bool relate_views();
-  // After all values: is no number among them where a tensor or an object lies? Addresses are no part of a call's
-  // signature, so a number made of one would not be the same the next time.
+  // After all values: is none of their numbers the address of a tensor or an object? Addresses are no part of a call's
+  // signature, so the next call would give another number.
   bool tells_no_addresses();
 
  private:

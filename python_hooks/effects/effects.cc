@@ -68,8 +68,8 @@ bool EffectFinder::find_in_object() {
     }
     case Kept::kReferents: {
       std::vector<walk::Item> referents;
-      return (walk::referents_of(known().object, referents) && unchanged(referents)) ||
-             refuse(refusal::changed_for_good);
+      walk::referents_of(known().object, referents);
+      return unchanged(referents) || refuse(refusal::changed_for_good);
     }
   }
   return false;

@@ -1,6 +1,6 @@
-// Objects of the arguments whose end would be seen: they have a finalizer (__del__), or are weakly referred to, maybe
-// with a callback, or refer to such. An observed call may let go of them: they must end when they would without Grape.
-// With the GIL. Internal to python_hooks/effects.
+// Finds the objects of the arguments whose end a program can see. They have a finalizer (__del__) or weak references,
+// or they refer to such objects. An observed call may let go of them: they must end when they would without Grape. With
+// the GIL. Internal to python_hooks/effects.
 #pragma once
 
 #include <string>

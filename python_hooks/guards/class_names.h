@@ -1,4 +1,4 @@
-// Which classes have attributes of their own names. With the GIL.
+// Finds the classes that define attributes with names of the program's own, like `__settings__`. With the GIL.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// A walk of state, and whether all of it is as it was: by a quick check of what the walk saw, else by another walk.
-// Keeps alive what a Watch does. With the GIL; all but quick() throw std::bad_alloc.
+// Walks some state once, and tells later whether it is unchanged: by a quick check of all that the walk saw, else by
+// another walk. Keeps the same objects alive as a Watch. With the GIL; all but quick() throw std::bad_alloc.
 #pragma once
 
 #include <string>

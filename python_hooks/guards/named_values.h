@@ -1,5 +1,5 @@
-// Some names of one dictionary (a module's globals, the builtins, an object's attributes) and the values that they had.
-// With the GIL.
+// Watches names of one dictionary (a module's globals, the builtins, an object's attributes): have they the values that
+// they had? With the GIL.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// When the hooks into Python are installed: from the first driver call on, by a pending call in the interpreter's main
-// thread. Where that one runs no Python for a while (it waits for the thread that trains), by a thread of Grape's.
+// Installs the hooks into Python: from the first driver call on, by a pending call in the interpreter's main thread. If
+// the main thread runs no Python for a while (it waits for the thread that trains), a thread of Grape's installs them.
 #pragma once
 
 #include <atomic>

@@ -343,19 +343,6 @@ Object* instance_dict(Object* object) noexcept {
   return place != nullptr ? *place : nullptr;
 }
 
-bool text_of(const Object* text, Text& out) noexcept {
-  const std::uint32_t state = field<std::uint32_t>(text, 32) >> g_layout.text_kind_shift;
-  out.width = state & 7;
-  out.characters = item_count(text);
-  const std::uint32_t header = (state & 16) != 0 ? g_layout.ascii_text : g_layout.compact_text;
-  if ((state & 8) != 0) {
-    out.data = reinterpret_cast<const char*>(text) + header;
-  } else {
-    out.data = field<const void*>(text, g_layout.compact_text);  // of subclasses of str
-  }
-  return out.data != nullptr && (out.width == 1 || out.width == 2 || out.width == 4);
-}
-
 bool text_is(const Object* text, const char* ascii) noexcept {
   Text parts;
   const std::size_t length = std::strlen(ascii);

@@ -1,5 +1,5 @@
-// Proofs of earlier processes (GRAPE_CACHE). A proof needs two observed calls; the other one may be of an earlier
-// process. With the GIL.
+// Proves calls with evidence of earlier processes (GRAPE_CACHE). A proof needs two observed calls; one of them may be
+// an earlier process's. With the GIL.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Which memory a call can reach, and what the call changed: a shadow run beside it needs both.
+// Finds the memory that a call can reach, and the changes that the call made. A shadow run needs both.
 #pragma once
 
 #include <cstdint>

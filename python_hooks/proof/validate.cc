@@ -52,7 +52,7 @@ class Check {
     if (host_random && other_threads()) return Checked::kInconclusive;  // it may be these that drew
     if (observation::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
     refusal::Refusal other = host_random ? refusal::make(refusal::draws_on_host) : other_state();
-    const auto outcome = effects::CallOutcome::learn(result, *call_.walk, *before_, *region_.evidence.guard, error);
+    const auto outcome = effects::CallOutcome::learn(result, *before_, *region_.evidence.guard, error);
     if (outcome == nullptr && !error) return Checked::kInconclusive;
     if (outcome == nullptr) {
       if (!other) other = error;

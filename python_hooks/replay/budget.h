@@ -1,5 +1,5 @@
-// How much longer a region's calls are looked at, and whether replaying them pays: told by what they take on the CPU,
-// up to their return, as always and as replays. The GPU does the same work in both. With the GIL.
+// Decides how much longer a region's calls are looked at, and whether replaying them pays. Both follow from the CPU
+// time that calls take up to their return, as always and as replays. The GPU does the same work in both. With the GIL.
 #pragma once
 
 #include <cstdint>

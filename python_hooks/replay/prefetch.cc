@@ -118,7 +118,10 @@ void Prefetch::remember_arguments(Region& region, const Call& call) noexcept {
   if (call.walk->largest_values() < walk::WalkMemo::kLeastValues || !device_works(call)) return;
   const bool unused = region.memo.recalled() == recalled_;
   recalled_ = region.memo.recalled();
-  region.memo.record(call.walk->largest_root(), [&](walk::Walk& walk) { return write_call(call, walk); });
+  Object* const root = call.walk->largest_root();
+  if (unused || !region.memo.keeps(root)) {
+    region.memo.record(root, [&](walk::Walk& walk) { return write_call(call, walk); });
+  }
   in_vain_ = unused || !device_works(call) ? in_vain_ + 1 : 0;
   if (in_vain_ <= kMostInVain) return;
   in_vain_ = 0;

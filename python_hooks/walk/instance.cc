@@ -104,10 +104,10 @@ bool items_of(Object* object, Kind kind, std::vector<Item>& out) {
   });
 }
 
-bool referents_of(Object* object, std::vector<Item>& out) {
-  if ((type::flags(type_of(object)) & type::kCollected) == 0) return true;
-  const type::Traverse traverse = type::traverse(type_of(object));
-  return traverse != nullptr && traverse(object, visit, &out) == 0;
+void referents_of(Object* object, std::vector<Item>& out) {
+  if ((type::flags(type_of(object)) & type::kCollected) == 0) return;
+  const type::Traverse traverse = type::traverse(type_of(object));  // each type that is collected has one
+  if (traverse == nullptr || traverse(object, visit, &out) != 0) throw std::bad_alloc();
 }
 
 void definitions_of(Object* type, std::vector<Item>& out) {

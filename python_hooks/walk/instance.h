@@ -54,8 +54,8 @@ template <typename Each>
 bool each_item(Object* object, Kind kind, const Each& each);
 // The same, borrowed. False: they cannot be read.
 bool items_of(Object* object, Kind kind, std::vector<Item>& out);
-// Every object that `object` refers to, for those that are known no better; borrowed. False: that cannot be told.
-bool referents_of(Object* object, std::vector<Item>& out);
+// Every object that `object` refers to, for those that are known no better; borrowed. May throw std::bad_alloc.
+void referents_of(Object* object, std::vector<Item>& out);
 // What a class and its bases define.
 void definitions_of(Object* type, std::vector<Item>& out);
 

@@ -357,15 +357,18 @@ Kind kind_of(Object* type, TypeInfo& info) {
 }
 
 bool is_current(const TypeInfo& info) noexcept {
-  if (info.type == nullptr) return false;
+  if (info.type == nullptr || (!info.with_torch && torch::module_class() != nullptr)) return false;
   if (info.reference == nullptr) return true;  // a type of C's cannot change
-  return referent(info.reference) == info.type && info.version != 0 && type::version(info.type) == info.version;
+  return info.origins == origins_epoch() && referent(info.reference) == info.type && info.version != 0 &&
+         type::version(info.type) == info.version;
 }
 
 void describe(Object* type, TypeInfo& info) {
   Object* reference = info.reference;
   info = TypeInfo();
   if (reference != nullptr) g_api.Py_DecRef(reference);
+  info.with_torch = torch::module_class() != nullptr;
+  info.origins = origins_epoch();
   info.kind = kind_of(type, info);
   info.is_module_class = torch::module_class() != nullptr && g_api.PyType_IsSubtype(type, torch::module_class()) != 0;
   if (!type::is_heap(type)) {
@@ -387,27 +390,24 @@ void describe(Object* type, TypeInfo& info) {
   info.type = type;
 }
 
-}  // namespace
+using KnownTypes = FlatMap<AddressKey, TypeInfo*>;
 
-const TypeInfo* type_info(Object* type) {
-  static auto& known = *new FlatMap<AddressKey, TypeInfo*>;
-  static const Object* torch = nullptr;
-  static std::uint32_t origins = 0;
-  // Loaded since: its types were not known as such. Or a library's classes are the user's now.
-  if (torch != torch::module_class() || origins != origins_epoch()) {
-    torch = torch::module_class();
-    origins = origins_epoch();
-    known.clear();
-  }
-  TypeInfo** found = known.find({type});
-  if (found != nullptr && is_current(**found)) return *found;
-  TypeInfo* info = found != nullptr ? *found : new TypeInfo;
-  if (found == nullptr && !known.put({type}, info)) {
+__attribute__((noinline)) const TypeInfo* described(Object* type, TypeInfo* const* before, KnownTypes& known) {
+  TypeInfo* info = before != nullptr ? *before : new TypeInfo;
+  if (before == nullptr && !known.put({type}, info)) {
     delete info;
     return nullptr;
   }
   describe(type, *info);
   return info;
+}
+
+}  // namespace
+
+const TypeInfo* type_info(Object* type) {
+  static auto& known = *new KnownTypes;
+  TypeInfo** found = known.find({type});
+  return found != nullptr && is_current(**found) ? *found : described(type, found, known);
 }
 
 }  // namespace grape::python::walk

@@ -58,6 +58,8 @@ struct TypeInfo {
   bool shows_memory = false;        // by its address: opaque
   bool librarys = false;            // see is_library_class
   bool is_module_class = false;     // torch.nn.Module or a class below it
+  bool with_torch = false;          // described when PyTorch's types were known
+  std::uint32_t origins = 0;        // see origins_epoch()
   std::uint64_t digest[2] = {};     // the class, its bases and what they define
   std::vector<Slot> slots;          // its own and its bases'
   std::vector<Attribute> by_value;  // its own and its bases'

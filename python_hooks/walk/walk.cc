@@ -18,13 +18,12 @@ constexpr std::uint32_t kMostValues = 1'000'000;
 constexpr int kDeepest = 200;
 constexpr std::size_t kMostKept = 1 << 18;      // bytes of the form of a walk whose memory is kept for the next
 constexpr long long kMostPortable = 1LL << 40;  // an int of a state, for it to count in other processes
-constexpr std::size_t kMostAhead = 512;  // places that are asked for ahead: they are to fit into the nearest cache
 
 std::uint64_t g_walks = 0;
 Walk* g_kept = nullptr;  // has the memory of the last walk of arguments
 // Where the tensors lie that the last replay made. Never where the last walk found some: those are alive until these
 // are made. With the GIL.
-const void* g_expected[kMostAhead];
+const void* g_expected[Walk::kMostAhead];
 std::size_t g_expected_count = 0;
 
 }  // namespace
@@ -195,13 +194,8 @@ void Walker::flush() {
   ready_bytes_ = 0;
 }
 
-void Walker::touch(const void* place) {
-  if (watch_ == nullptr && walk_.touched_.size() < kMostAhead) walk_.touched_.push_back(place);
-}
-
 // What is read of a class whenever it is come to.
 void Walker::touch_type(const TypeInfo& info) {
-  if (watch_ != nullptr || info.walk == walk_.number_) return;
   info.walk = walk_.number_;
   touch(&info);
   touch(&info, 64);
@@ -215,16 +209,18 @@ void Walker::touch_dict(Object* dict) {
   if (has_split_values(dict)) touch(field<const void*>(dict, 40));
 }
 
-void Walker::put_text(Object* text) {
+bool Walker::put_text(Object* text) {
   Text parts;
-  if (!text_of(text, parts)) parts = {};
+  const bool readable = text_of(text, parts);
+  if (!readable) parts = {};
   put(static_cast<std::uint32_t>(parts.characters) << 3 | parts.width);
   put(parts.data, parts.characters * parts.width);
+  return readable;
 }
 
 void Walker::put_name(Object* text) {
-  if (text != nullptr && is_text(text)) return put_text(text);
-  put(std::uint32_t{0});
+  if (text == nullptr || !is_text(text)) return put(std::uint32_t{0});
+  put_text(text);
 }
 
 bool Walker::again(Object* object) {
@@ -253,29 +249,6 @@ void Walker::compare(const Path& path) {
   walk_.difference_ = render(path);
 }
 
-bool Walker::value(Object* object, const Path& path) {
-  if (++walk_.values_ > kMostValues) return refuse(refusal::too_many_objects, path);
-  if (depth_ >= kDeepest) return refuse(refusal::too_many_levels, path);
-  if (walk_.portable_ && type_of(object) == g_api.PyCode_Type) {
-    put_identity(object);
-    return true;
-  }
-  const TypeInfo* info = type_info(type_of(object));
-  if (info == nullptr) throw std::bad_alloc();
-  touch_type(*info);
-  ++depth_;
-  const bool taken = value_of_kind(object, *info, path);
-  --depth_;
-  if (walk_.expected_ != nullptr && taken) compare(path);
-  return taken;
-}
-
-bool Walker::optional(Object* object, const Path& path) {
-  if (object != nullptr) return value(object, path);
-  put(Mark::kNull);
-  return true;
-}
-
 // Of the last columns of kinds.def.
 #define GRAPE_WRITE(write, ...) write
 #define GRAPE_PARTS(write, ...) \
@@ -287,15 +260,7 @@ const char* const Walker::kParts[][kMostParts + 1] = {
 #undef GRAPE_KIND
 };
 
-bool Walker::value_of_kind(Object* object, const TypeInfo& info, const Path& path) {
-  const Kind kind = info.kind;
-  if (info.made_in_python && kind != Kind::kModule && kind != Kind::kOpaque) {
-    return again(object) || instance(object, info, path);
-  }
-  return (is(kind, kCounted) && again(object)) || content(object, kind, path);
-}
-
-bool Walker::content(Object* object, Kind kind, const Path& path) {
+__attribute__((always_inline)) inline bool Walker::content(Object* object, Kind kind, const Path& path) {
   put(kind);
   switch (kind) {
 #define GRAPE_KIND(name, type, traits, ...) \
@@ -305,6 +270,26 @@ bool Walker::content(Object* object, Kind kind, const Path& path) {
 #undef GRAPE_KIND
   }
   return false;
+}
+
+bool Walker::value(Object* object, const Path& path) {
+  if (++walk_.values_ > kMostValues) return refuse(refusal::too_many_objects, path);
+  if (depth_ >= kDeepest) return refuse(refusal::too_many_levels, path);
+  if (walk_.portable_ && type_of(object) == g_api.PyCode_Type) {
+    put_identity(object);
+    return true;
+  }
+  const TypeInfo* info = type_info(type_of(object));
+  if (info == nullptr) throw std::bad_alloc();
+  if (info->walk != walk_.number_ && watch_ == nullptr) touch_type(*info);
+  const Kind kind = info->kind;
+  const bool in_python = info->made_in_python && kind != Kind::kModule && kind != Kind::kOpaque;
+  ++depth_;
+  bool taken = (in_python || is(kind, kCounted)) && again(object);
+  if (!taken && (!in_python || instance(object, *info, path))) taken = content(object, kind, path);
+  --depth_;
+  if (walk_.expected_ != nullptr && taken) compare(path);
+  return taken;
 }
 
 bool Walker::opaque(Object* object, Kind, const Path& path) {
@@ -348,12 +333,7 @@ bool Walker::complex(Object* number, Kind, const Path&) {
   return true;
 }
 
-bool Walker::text(Object* text, Kind, const Path& path) {
-  Text parts;
-  if (!text_of(text, parts)) return refuse(refusal::old_text, path);
-  put_text(text);
-  return true;
-}
+bool Walker::text(Object* text, Kind, const Path& path) { return put_text(text) || refuse(refusal::old_text, path); }
 
 bool Walker::bytes(Object* bytes, Kind, const Path&) {
   put(bytes_size(bytes));

@@ -79,6 +79,7 @@ class WalkMemo;
 
 class Walk {
  public:
+  static constexpr std::size_t kMostAhead = 512;  // places asked for ahead: they are to fit into the nearest cache
   // `keep_addresses`: tensor addresses are part of the form (weights), else only their alignment (arguments).
   // Walks of arguments come with every call: they have the memory of the one before, and ask ahead for what that read.
   explicit Walk(bool keep_addresses) noexcept;

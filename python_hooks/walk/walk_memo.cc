@@ -28,6 +28,12 @@ void WalkMemo::clear() noexcept {
   watch_.clear();
 }
 
+bool WalkMemo::keeps(Object* root) noexcept {
+  const KeepException keep;
+  const NoCollection no_collection;
+  return kept_ && root_ == root && watch_.holds();
+}
+
 void WalkMemo::begin(Object* root) noexcept {
   clear();
   ask_dictionaries();

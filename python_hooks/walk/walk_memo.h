@@ -29,6 +29,8 @@ class WalkMemo {
     begin(root);
     return add(walk_) && kept_;
   }
+  // Is what is kept that of `root`, which is alive, as it is now?
+  bool keeps(Object* root) noexcept;
   void clear() noexcept;
   // Those that were taken from here.
   std::uint64_t recalled() const noexcept { return recalled_; }

@@ -66,7 +66,7 @@ bool Walker::container(Object* object, Kind kind, const Path& path) {
   const auto each = [this](Object* item, const Path& item_path) { return optional(item, item_path); };
   if (items(object, kind, path, each)) return true;
   if (walk_.refusal_) return false;
-  return refuse(kind == Kind::kDeque ? refusal::deque_unreadable : refusal::ordered_dict_changed, path);
+  return refuse(kind == Kind::kDeque ? refusal::items_unreadable : refusal::ordered_dict_changed, path);
 }
 
 bool Walker::ordered_dict(Object* dict, Kind kind, const Path& path) {
@@ -185,7 +185,7 @@ bool Walker::module_attributes(Object* of, Object* dict, const Path& path) {
 }
 
 bool Walker::instance(Object* object, const TypeInfo& info, const Path& path) {
-  // What `info` says may be made anew while the object's content is walked.
+  // What `info` says may be made anew while the object's attributes are walked.
   const Kind kind = info.kind;
   const bool is_module = info.is_module_class;
   const std::vector<TypeInfo::Slot> slots = info.slots;
@@ -201,7 +201,7 @@ bool Walker::instance(Object* object, const TypeInfo& info, const Path& path) {
     if (watch_ != nullptr) watch_->reference(object, slot.offset);
     if (!optional(field<Object*>(object, slot.offset), path.attribute(slot.name))) return false;
   }
-  return content(object, kind, path);
+  return true;
 }
 
 bool Walker::class_object(Object* type, Kind, const Path& path) { return class_reference(type, path); }

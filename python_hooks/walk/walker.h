@@ -44,7 +44,7 @@ class Walker {
     walk_.refusal_ = refusal::make(form, render(path), parts...);
     return false;
   }
-  void flush();  // at the end
+  __attribute__((noinline)) void flush();  // at the end
 
  private:
   // What stands in the form where a Kind might.
@@ -75,7 +75,9 @@ class Walker {
     ready_bytes_ += size;
   }
   void put_much(const void* data, std::size_t size);
-  void touch(const void* place);
+  void touch(const void* place) {
+    if (watch_ == nullptr && walk_.touched_.size() < Walk::kMostAhead) walk_.touched_.push_back(place);
+  }
   void touch(const void* object, std::size_t offset) { touch(static_cast<const char*>(object) + offset); }
   void touch_type(const TypeInfo& info);
   void touch_dict(Object* dict);
@@ -90,14 +92,13 @@ class Walker {
   void put_pointer(Object* object);  // that lives for good
   void put_c_name(const char* name, const void* address);
   void put_name(Object* text);  // null, or no text: as an empty one
-  void put_text(Object* text);
+  bool put_text(Object* text);  // false: of a kind that is made no more, written as an empty one
 
   // Was the object met before? Then it is written as a reference back; else it is counted from now on.
   bool again(Object* object);
   void compare(const Path& path);
 
-  bool value_of_kind(Object* object, const TypeInfo& info, const Path& path);
-  bool content(Object* object, Kind kind, const Path& path);
+  inline bool content(Object* object, Kind kind, const Path& path);
   // kinds.def
   bool opaque(Object* object, Kind kind, const Path& path);
   bool nothing(Object* object, Kind kind, const Path& path);
@@ -135,7 +136,7 @@ class Walker {
   bool entries(Object* dict, bool ordered, const Each& each);
   bool entry(Object* name, Object* item, const Path& path);
   bool class_reference(Object* type, const Path& path);
-  bool instance(Object* object, const TypeInfo& info, const Path& path);
+  bool instance(Object* object, const TypeInfo& info, const Path& path);  // but for its content
   bool module_attributes(Object* of, Object* dict, const Path& path);
   bool hooks(Object* name, Object* dict, bool backward, const Path& path);
   bool attributes(Object* of, Object* dict, const Path& path);
@@ -155,7 +156,12 @@ class Walker {
   bool shallow_leaf(Object* object);
   bool cache_key(Object* key, const Path& path);
   bool tensor_content(const torch::TensorView& view, const Path& path);
-  bool optional(Object* object, const Path& path);  // null as well
+  // Null as well.
+  bool optional(Object* object, const Path& path) {
+    if (object != nullptr) return value(object, path);
+    put(Mark::kNull);
+    return true;
+  }
 
   Walk& walk_;
   Watch* watch_;

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "python_hooks/interpreter/dict_versions.h"
@@ -169,9 +170,10 @@ bool Watch::entry_holds(const Entry& entry) const noexcept {
 
 bool Watch::all_hold(const std::vector<Check>& checks) const noexcept {
   const Check* const end = checks.data() + checks.size();
+  const Check* const end_ahead = end - std::min(kAhead, checks.size());
   for (const Check* check = checks.data(); check != end; ++check) {
     // Only asked for: an address that is no more does no harm.
-    if (static_cast<std::size_t>(end - check) > kAhead) {
+    if (check < end_ahead) {
       const std::uintptr_t ahead = check[kAhead].address;
       __builtin_prefetch(reinterpret_cast<const void*>(ahead));
       if ((ahead & 1U) != 0) __builtin_prefetch(reinterpret_cast<const void*>(ahead + kGradNoted));

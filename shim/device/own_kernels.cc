@@ -32,7 +32,7 @@ bool load(OwnKernels& kernels, refusal::Refusal& error) {
   auto* get_function = real::get_cuModuleGetFunction();
   auto* allocate = real::get_cuMemAlloc_v2();
   if (load_module == nullptr || get_function == nullptr || allocate == nullptr) {
-    error = refusal::make(refusal::driver_without_modules);
+    error = refusal::make(refusal::driver_without_functions);
     return false;
   }
   constexpr std::size_t kBytes = OwnKernels::kSums * sizeof(std::uint64_t) + OwnKernels::kChunks * sizeof(HashChunk);

@@ -1,5 +1,5 @@
-// Whoever puts memory back as it was must be alone with it: no stream of the process has work, and what other threads
-// would put on one waits. A proof is such a one; Python's lock does not hold back operators that are under way.
+// Gives one call exclusive use of the device: no stream of the process has work, and other threads' new work waits. A
+// proof needs this, since it restores memory. Python's lock does not stop operators that are under way.
 #pragma once
 
 #include <atomic>
@@ -38,9 +38,9 @@ inline ThreadWork* work_of_thread() noexcept { return this_work() != nullptr ? t
 void wait_for_end_of_exclusion(ThreadWork& mine) noexcept;
 }  // namespace detail
 
-// Around any call that has a stream read or write memory: meanwhile that is not as the program left it. Its begin waits
-// while another thread has a DeviceExclusion, but not for ever: that one may wait for what this thread has locked. Its
-// exclusion has ended, then.
+// Stands around any driver call that makes a stream read or write memory. Its begin waits while another thread has a
+// DeviceExclusion, since memory is not as the program left it meanwhile. It does not wait for ever: the other thread
+// may wait for a lock of this one. The exclusion has ended, then.
 class Work {
  public:
   Work() noexcept : mine_(detail::work_of_thread()) {

@@ -77,7 +77,7 @@ class Conversion {
       record_->words.push_back(argument(node, layout.src));
       record_->words.push_back(bytes);
       if (value_ == values_.size() || values_[value_].size() != trace::words_for(bytes)) {
-        refusal_ = refusal::make(refusal::read_not_kept);
+        refusal_ = refusal::make(refusal::not_recorded_whole);
         return false;
       }
       record_->words.insert(record_->words.end(), values_[value_].begin(), values_[value_].end());
@@ -104,7 +104,7 @@ class Conversion {
     const ApiLayout& layout = driver_calls()[node.api];
     const std::uint64_t bytes = argument(node, layout.bytes);
     if (datum_ == data_.size() || data_[datum_].word_count() != trace::words_for(bytes)) {
-      refusal_ = refusal::make(refusal::copy_not_kept);
+      refusal_ = refusal::make(refusal::not_recorded_whole);
       return false;
     }
     std::vector<std::uint8_t>& all = record_->host_data;

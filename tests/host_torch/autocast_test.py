@@ -1,6 +1,5 @@
 """autocast_test.py --python INTERPRETER --grape LIBRARY: what autocast keeps of weights is what it is plain, and replayed."""
 
-import csv
 import sys
 
 import replayed
@@ -61,10 +60,12 @@ class Program:
 
     def refused(self):
         """PyTorch throws as it is to cast, where a replay asks it to: nothing is kept then, and the program goes on."""
+        from numpy._core import _multiarray_umath as umath
+
         torch = self.torch
 
         def cast(x, *, dtype=None, layout=None, device=None, pin_memory=None, non_blocking=False, memory_format=None):
-            if csv.field_size_limit() == 77:
+            if umath._get_madvise_hugepage():
                 raise RuntimeError("refused")
             return torch.empty(x.shape, dtype=dtype or x.dtype, device=device or x.device).copy_(x)
 
@@ -73,12 +74,12 @@ class Program:
         for i in range(13):
             x = torch.full((2, 16), i / 8, device="cuda", dtype=torch.float16)
             with self.block(), torch.no_grad():
-                csv.field_size_limit(77 if i == 12 else 99)
+                umath._set_madvise_hugepage(int(i == 12))
                 try:
                     y = self.inner[0](x).float().sum().item()
                 except RuntimeError as error:  # plain, or where the call runs as always
                     y = str(error)
-                csv.field_size_limit(99)
+                umath._set_madvise_hugepage(0)
                 print(y if i < 12 else type(y) in (float, str), flush=True)
 
 

@@ -18,6 +18,11 @@ def by_class(regions):
     return {region["region"].rpartition(":")[2]: region for region in regions}
 
 
+def ids(name, regions):
+    """Of refusals, of all regions of the class of that name."""
+    return {reason["id"] for one in regions if one["region"].endswith(f":{name}") for reason in one["reasons"]}
+
+
 def check(name, case, regions):
     for one, least in case["least"].items():
         region = regions.get(one)
@@ -41,9 +46,13 @@ def main():
     all_of_them = replayed.Cases(given, list(declared), **DEVICES)
     if any(one["skipped"] or one["error"] for one in all_of_them.plain.values()):
         raise SystemExit("a case was skipped or failed")
-    regions = by_class(all_of_them.under_grape())
+    under_grape = all_of_them.under_grape()
+    regions = by_class(under_grape)
     for name, case in declared.items():
         check(name, case, regions)
+        missing = set(case["refusals"]) - ids(name, under_grape)
+        if missing:
+            raise SystemExit(f"{name}: not in the report: {missing}")
     again = replayed.Cases(given, AGAIN, **DEVICES)
     for name, region in by_class(again.under_grape(GRAPE_VALIDATE="3")).items():
         if name in AGAIN and region["validated"] == 0:

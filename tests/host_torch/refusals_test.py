@@ -9,6 +9,7 @@ import os
 import sys
 import weakref
 
+import refusal_cases_autocast
 import refusal_cases_state
 import replayed
 
@@ -149,17 +150,15 @@ CASES = {
 RUNS = {
     "calls": (CASES, {}),
     "state": (refusal_cases_state.CASES, {"GRAPE_REGIONS": "refusal_cases_state:changes_function"}),
-    "checked": (refusal_cases_state.CHECKED, {"GRAPE_VALIDATE": "1"}),
+    "autocast": (refusal_cases_autocast.CASES, {}),
+    "checked": ({**refusal_cases_state.CHECKED, **refusal_cases_autocast.CHECKED}, {"GRAPE_VALIDATE": "1"}),
 }
 # Where the report's id is that of all replays that differed: the whole text.
+DIFFERED = "a replay differed from the call itself when it was checked: "
 TEXTS = {
-    "makes_other_nodes_than_replay": "a replay differed from the call itself when it was checked: makes another number of "
-    "nodes of autograd's graph"
+    "makes_other_nodes_than_replay": DIFFERED + "makes another number of nodes of autograd's graph",
+    "other_casts_than_replay": DIFFERED + "autocast keeps other casts",
 }
-
-
-def said_of(region):
-    return {reason[what] for reason in region["reasons"] for what in ("id", "text")}
 
 
 def program(cases):
@@ -193,20 +192,28 @@ def program(cases):
             print(name, i, None if first is None else first.sum().item(), flush=True)
 
 
+def reasons_of_cases(given, script, arguments, **settings):
+    """By case: the reasons of its region."""
+    _, regions = replayed.compare(given, script, arguments, GRAPE_EARLY_REGIONS="1", **settings)
+    return {region["region"].rpartition(":")[2]: region["reasons"] for region in regions}
+
+
+def missing(cases, reasons):
+    """Prints which of the cases' refusals were not seen; how many."""
+    said = {name: {reason[what] for reason in reasons.get(name, ()) for what in ("id", "text")} for name in cases}
+    not_seen = [f"{name}: {sorted(said[name])}" for name in cases if TEXTS.get(name, name) not in said[name]]
+    print(f"{len(cases)} refusals, {len(not_seen)} not seen", *not_seen, sep="\n")
+    return len(not_seen)
+
+
 def main():
     if sys.argv[1:2] == ["--program"]:
         return program(RUNS[sys.argv[2]][0])
     given = replayed.options(__doc__)
     os.environ["SIMCUDA_DEVICES"] = "2"
-    missing = []
-    for run, (cases, settings) in RUNS.items():
-        _, regions = replayed.compare(given, __file__, ["--program", run], GRAPE_EARLY_REGIONS="1", **settings)
-        said = {region["region"].rpartition(":")[2]: said_of(region) for region in regions}
-        missing += [f"{name}: {sorted(said.get(name, ()))}" for name in cases
-                    if TEXTS.get(name, name) not in said.get(name, ())]
-        print(f"{run}: {len(cases)} refusals")
-    print(f"{len(missing)} not seen", *missing, sep="\n")
-    return 1 if missing else 0
+    not_seen = sum(missing(cases, reasons_of_cases(given, __file__, ["--program", run], **settings))
+                   for run, (cases, settings) in RUNS.items())
+    return 1 if not_seen else 0
 
 
 if __name__ == "__main__":

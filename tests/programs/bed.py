@@ -39,6 +39,7 @@ class Case:
     # x, it raised. A regular expression. Only the simulated PyTorch counts operators.
     pattern: str = ""
     reason: object = None  # what the report says of one of its regions
+    refusals: tuple = ()  # their ids (compressor/refusal/refusals.def), and there may be others
     environment: dict = dataclasses.field(default_factory=dict)
     least_python: tuple = (3, 10)
     alone: bool = False  # in a process of its own, also plain

@@ -80,6 +80,8 @@ class Cases(unittest.TestCase):
         self.assertRegex(under_grape.stderr, re.compile(f"^{said}$", re.DOTALL))
         # Regions whose modules are gone are not reported any more.
         self.assertLessEqual("r" in pattern, sum(region["replayed"] for region in under_grape.regions))
+        refusals = {reason["id"] for region in under_grape.regions for reason in region["reasons"]}
+        self.assertLessEqual(set(case["refusals"]), refusals)
         if case["reason"] is not None:
             self.assertIn(case["reason"], " | ".join(str(region["reason"]) for region in under_grape.regions))
 

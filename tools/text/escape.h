@@ -1,4 +1,4 @@
-// Text from a trace is not trusted: it comes from names that anybody may have chosen. Each kind of output has its door.
+// Escapes text for each kind of output. Text from a trace is not trusted: anybody may have chosen its names.
 #pragma once
 
 #include <string>

@@ -1,11 +1,11 @@
 """Calls that move what autograd notes of a tensor, with the same objects and values. Each case is called again and again, so
 that Grape would prove it, and gives what a program sees of it: losses, gradients, names of grad_fn, versions, errors."""
 
-import csv
 import dataclasses
 
 import bed
 import torch
+from numpy._core import _multiarray_umath as umath
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -362,13 +362,13 @@ def graph_of_the_argument():
 
 def hidden():
     """Works in place only when a setting that Grape does not see says so: for GRAPE_VALIDATE."""
-    inner, layer = made(lambda self, h: h.mul_(2) if csv.field_size_limit() == 77 else h.detach()), nn.Linear(SIZE, SIZE)
+    inner, layer = made(lambda self, h: h.mul_(2) if umath._get_madvise_hugepage() else h.detach()), nn.Linear(SIZE, SIZE)
     layer.cuda()
     count = []
 
     def step():
         count.append(1)
-        csv.field_size_limit(77 if len(count) > 16 else 99)
+        umath._set_madvise_hugepage(int(len(count) > 16))
         h = layer(inputs())
         inner(h)
         return seen(h) if len(count) <= 16 else None

@@ -11,9 +11,9 @@ from torch import nn
 CALLS = 16
 
 
-def case(least=CALLS // 2, classes=None, reason=None):
+def case(least=CALLS // 2, classes=None, reason=None, refusals=()):
     """`least`: so many calls of the class of that name must be replayed; `classes`: the same of others. `reason`: what the
-    report must say of the class of that name, and what it must advise."""
+    report must say of the class of that name, and what it must advise. `refusals`: ids that it must give besides."""
 
     def add(work):
         def body():
@@ -25,7 +25,8 @@ def case(least=CALLS // 2, classes=None, reason=None):
 
         name = "".join(word.title() for word in work.__name__.split("_"))
         wanted = {name: least, **(classes or {})}
-        bed.declare(name, body, file="devices", mode="grad", group="devices", least=wanted, reason=reason)
+        options = {"least": wanted, "reason": reason, "refusals": refusals}
+        bed.declare(name, body, file="devices", mode="grad", group="devices", **options)
         return work
 
     return add
@@ -339,12 +340,12 @@ def failing(symbol, nth):
         raise RuntimeError(f"no function {symbol}")
 
 
-def fail(symbol):
+def fail(symbol, name):
     """What the program itself does not call fails, in one of the calls."""
     with torch.no_grad():
         for nth in (1, 2, 3, 7, 0):
             for at in (1, 2, 3, 5):
-                model = made("Failing", Running)
+                model = made(name, Running)
                 for i in range(8):
                     x = data()
                     if i == at:
@@ -354,21 +355,21 @@ def fail(symbol):
                     see(*y, model.mean)
 
 
-@case(least=0)
+@case(least=0, refusals=("no_context",))
 def failing_push():
-    fail("cuCtxPushCurrent_v2")
+    fail("cuCtxPushCurrent_v2", "FailingPush")
 
 
 @case(least=0)
 def failing_pop():
-    fail("cuCtxPopCurrent_v2")
+    fail("cuCtxPopCurrent_v2", "FailingPop")
 
 
-@case(least=0)
+@case(least=0, refusals=("place_unknown",))
 def failing_retain():
-    fail("cuDevicePrimaryCtxRetain")
+    fail("cuDevicePrimaryCtxRetain", "FailingRetain")
 
 
 @case(least=0)
 def failing_release():
-    fail("cuDevicePrimaryCtxRelease_v2")
+    fail("cuDevicePrimaryCtxRelease_v2", "FailingRelease")

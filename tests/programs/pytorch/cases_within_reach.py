@@ -65,7 +65,7 @@ class Naming(Net):
         return super().forward(x) * (2 if GLOBAL["other"].dim() == 2 else 3)
 
 
-@case(least=0, reason=DEVICES)
+@case(least=0, reason=DEVICES, refusals=("tensors_on_other_device",))
 def global_of_the_other_one():
     GLOBAL["other"] = there()
     results(made("GlobalOfTheOtherOne", Naming), data)

@@ -45,17 +45,17 @@ class Reading(Net):
         return y + 1 if x.sum() > -100 else y - 1
 
 
-# Functions that the program itself does not call.
-SYMBOLS = [
-    "cuGraphCreate",
-    "cuGraphAddKernelNode_v2",
-    "cuGraphInstantiateWithFlags",
-    "cuGraphExecKernelNodeSetParams_v2",
-    "cuGraphLaunch",
-    "cuMemcpyDtoDAsync_v2",
-    "cuMemGetInfo_v2",
-    "cuCtxGetCurrent",
-]
+# Functions that the program itself does not call, and some of the refusals that follow.
+SYMBOLS = {
+    "cuGraphCreate": ("driver_error",),
+    "cuGraphAddKernelNode_v2": ("driver_error",),
+    "cuGraphInstantiateWithFlags": ("driver_error",),
+    "cuGraphExecKernelNodeSetParams_v2": ("graph_refused",),
+    "cuGraphLaunch": ("graph_refused", "graph_launch_failed"),
+    "cuMemcpyDtoDAsync_v2": ("driver_error",),
+    "cuMemGetInfo_v2": (),
+    "cuCtxGetCurrent": ("no_context", "not_recorded"),
+}
 
 
 def one_fault(run, kind, at, fault):
@@ -75,7 +75,7 @@ def one_fault(run, kind, at, fault):
     run.see(torch.cuda.default_generators[0].get_offset())
 
 
-def declare(symbol):
+def declare(symbol, refusals):
     def body(run):
         for nth in (1, 2, 5, 0):
             for at in (0, 1, 2, 3, 5):
@@ -83,11 +83,11 @@ def declare(symbol):
                     one_fault(run, kind, at, (symbol, nth, CUDA_ERROR_UNKNOWN))
 
     body.__name__ = "fault" + re.sub("([A-Z]+[a-z]*)", r"_\1", symbol.split("_")[0][2:]).lower()
-    case("e{2,4}r[er]*", stderr=".*")(body)
+    case("e{2,4}r[er]*", stderr=".*", refusals=refusals)(body)
 
 
-for name in SYMBOLS:
-    declare(name)
+for name, ids in SYMBOLS.items():
+    declare(name, ids)
 
 
 @case("e{2,4}r[er]*r", stderr=".*")
@@ -117,7 +117,7 @@ def no_memory_for_a_shadow(run):
 
 
 # The arena of a replay is there; later the outputs find no memory, as eager's would not.
-@case("e{2,3}r{3,4}x{2}r{2}", stderr=".*", validated=False)
+@case("e{2,3}r{3,4}x{2}r{2}", stderr=".*", validated=False, refusals=("no_memory_or_random_state",))
 def no_memory_for_the_outputs(run):
     class Wide(Net):
         def forward(self, x):

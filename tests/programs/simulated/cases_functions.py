@@ -120,12 +120,22 @@ def function_that_raises_in_some_calls(run):
     calling(run, region_that_raises, {5: lambda: NAMES.append(1), 7: NAMES.clear}, 10, NAMES=NAMES)
 
 
+def region_of_shapes(x):
+    return x.shape[0] + 1
+
+
+@case("[ep]{6}", refusals=("no_gpu_work",))
+def function_that_launches_nothing(run):
+    for i in range(6):
+        run(region_of_shapes, data(i))
+
+
 def region_that_yields(x):
     for i in range(2):
         yield MODEL(x) * i
 
 
-@case("[epr]{4}", reason="is a generator")
+@case("[epr]{4}", reason="is a generator", refusals=("deferred",))
 def generator_function(run):
     globals().update(MODEL=net())
     for i in range(4):

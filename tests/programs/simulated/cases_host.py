@@ -451,6 +451,22 @@ def copies_much_from_the_host(run):
         run(model, data(i))
 
 
+# Nor in all calls together: each shape is a proof of its own.
+@case("[er]", alone=True, refusals=("copies_too_much_in_all",))
+def copies_much_from_the_host_for_many_shapes(run):
+    class Copying(Net):
+        def forward(self, x):
+            for i in range(4):
+                x = x * torch.full((16384,), float(i)).cuda().sum()
+            return x
+
+    model = net(Copying)
+    for rows in range(1, 136):
+        for i in range(3):
+            model(data(i, rows=rows))
+    run(model, data())
+
+
 @case("e{4,8}p{0,4}", reason="cuCtxSynchronize")
 def waits_for_the_device(run):
     class Waiting(Net):

@@ -91,6 +91,26 @@ def children_of_one_that_cannot_be(run):
         run(model, data(i))
 
 
+# Where there is, all that it runs is in the children's replays.
+@case("[epr]{6}", refusals=("put_off",))
+def more_children_than_there_is_time_for(run):
+    class Printing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            for i in range(40):
+                setattr(self, f"inner{i}", Net())
+
+        def forward(self, x):
+            print("forward")
+            for i in range(40):
+                x = getattr(self, f"inner{i}")(x)
+            return x
+
+    model = net(Printing)
+    for i in range(6):
+        run(model, data(i))
+
+
 # As tokenizers' encodings that sentence-transformers hands on; the child gets the tensor alone.
 @case("ee[ep]*p{20}")
 def children_of_one_whose_arguments_are_opaque(run):

@@ -1,4 +1,6 @@
 """Models that are called by several threads. A tensor's end lets other threads run, wherever it comes."""
+import csv
+import ctypes
 import gc
 import random
 import sys
@@ -141,6 +143,44 @@ def random_numbers_of_another_thread(run):
                 pool.submit(draw)
             run(model, data(i))
         stop.set()
+
+
+# Nothing that is observed tells of the other thread: the limit is a C extension's own.
+@case("eeer{5}", refusals=("others_worked",))
+def another_thread_writes_while_a_call_is_looked_at(run):
+    limit = csv.field_size_limit()
+
+    class Waiting(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("spare", torch.zeros(64))
+
+        def forward(self, x):
+            if csv.field_size_limit() == 77:
+                csv.field_size_limit(78)
+            while csv.field_size_limit() == 78:
+                pass
+            return super().forward(x)
+
+    model, driver, context = net(Waiting), ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    where, size = ctypes.c_uint64(model.spare.data_ptr()), ctypes.c_size_t(256)
+    driver.cuCtxGetCurrent(ctypes.byref(context))
+
+    def work(_):
+        while csv.field_size_limit() != 78:
+            pass
+        driver.cuCtxSetCurrent(context)
+        driver.cuMemsetD8Async(where, 1, size, None)
+        csv.field_size_limit(limit)
+
+    for i in range(8):
+        if i == 1:
+            csv.field_size_limit(77)
+            thread = threading.Thread(target=in_threads, args=(work, 1))
+            thread.start()
+        run(model, data(i))
+    thread.join()
+    run.see(model.spare)
 
 
 # As servers do it. PyTorch's first work on a device makes a context current in its thread.

@@ -1,5 +1,4 @@
 """GRAPE_STRICT and GRAPE_VALIDATE."""
-import csv
 import re
 
 import torch
@@ -121,19 +120,20 @@ class Hidden(Net):
     """Depends on what no guard sees: a C function's own state."""
 
     def forward(self, x):
-        return super().forward(x) * csv.field_size_limit()
+        return super().forward(x) * torch._C._last_number()
 
 
 LOUD = (r"grape: cases_user:Hidden: GRAPE_VALIDATE: a replay differs from the call itself: output 0 differs from "
         r"eager's\. It runs as always from now on\n")
 
 
-def hidden(limits, how):
-    model, limit, results = net(Hidden), csv.field_size_limit(), []
-    for i, more in enumerate(limits):
-        csv.field_size_limit(limit + more)
+def hidden(same, other, how):
+    """The results of calls with one number of the C function's, then of calls with another one."""
+    model, results = net(Hidden), []
+    for i in range(same + other):
+        if i == same:
+            torch._C._next_number()
         results.append(how(model, data(i)))
-    csv.field_size_limit(limit)
     return results
 
 
@@ -141,12 +141,12 @@ def hidden(limits, how):
 @case("eer{2}e{3}[ep]{2}", environment={"GRAPE_VALIDATE": "3", "GRAPE_LOG": "error"}, stderr=LOUD, stderr_at_end="",
       reason="a replay differed from the call itself when it was checked")
 def validated_and_different(run):
-    hidden([0, 0, 0, 0, 1, 1, 1, 1, 1], run)
+    hidden(4, 5, run)
 
 
 @case("eer{2}x{3}", environment={"GRAPE_VALIDATE": "3", **STRICT}, stderr=LOUD, stderr_at_end="")
 def validated_different_and_strict(run):
-    errors = hidden([0, 0, 0, 0, 1, 1, 1], lambda *args: call(run, *args))
+    errors = hidden(4, 3, lambda *args: call(run, *args))
     expect(errors, "cases_user:Hidden", "a replay differed from the call itself when it was checked: output 0 differs")
 
 
@@ -168,3 +168,70 @@ def excluded_module(run):
     model = net()
     for i in range(8):
         run(model, data(i))
+
+
+@case("eer{2}e[ep]{3}", environment={"GRAPE_VALIDATE": "3", "GRAPE_LOG": "error"}, stderr="grape: .*\n", stderr_at_end="",
+      reason="a replay differed from the call itself when it was checked: draws another amount of random numbers")
+def validated_and_drawn_otherwise(run):
+    class Dropping(Net):
+        def forward(self, x):
+            y = torch.dropout(super().forward(x), 0.25)
+            return torch.dropout(y, 0.25) if csv.field_size_limit() == 77 else y
+
+    model, limit = net(Dropping), csv.field_size_limit()
+    torch.manual_seed(7801)
+    for _ in range(100):  # seed and offset are like no other number
+        torch.rand(4, device="cuda")
+    for i in range(8):
+        if i == 4:
+            csv.field_size_limit(77)
+        run(model, data(i))
+    csv.field_size_limit(limit)
+
+
+# Only a replay has to look at the numbers.
+@case("eer[er]*", environment={"SIMCUDA_LATENCY": "0"}, refusals=("no_gain",))
+def a_replay_takes_longer(run):
+    class Small(Net):
+        def forward(self, x, numbers):
+            return torch.relu(x)
+
+    model, x = net(Small), data()
+    for _ in range(60):
+        run(model, x, list(range(20000)))
+
+
+# Which branch the code takes, no guard sees. Its kernels are the same.
+@case("e{3}r{5}", refusals=("unknown_writes",))
+def another_tensor_is_named(run):
+    class Asking(Net):
+        def forward(self, x):
+            if csv.field_size_limit() == 77:
+                dimensions_of_another()
+            return super().forward(x)
+
+    model, limit = net(Asking), csv.field_size_limit()
+    TENSORS[:] = [torch.zeros(3, device="cuda")]
+    for i in range(8):
+        run(model, data(i))
+        csv.field_size_limit(77)
+    csv.field_size_limit(limit)
+
+
+TENSORS = []
+
+
+def dimensions_of_another():
+    return TENSORS[0].dim()
+
+
+@case("[ep]{8}", alone=True, refusals=("stream_unknown",))
+def torch_does_not_tell_the_device(run):
+    def raising():
+        raise RuntimeError("no device")
+
+    device, torch._C._cuda_getDevice = torch._C._cuda_getDevice, raising
+    model = net()
+    for i in range(8):
+        run(model, data(i))
+    torch._C._cuda_getDevice = device

@@ -87,7 +87,7 @@ def the_device_calls_python_in_the_wait(run):
 
 
 # The freed weights' memory is the next to be given out.
-@case("eer{3}e{3}r{2}")
+@case("eer{3}e{3}r{2}", refusals=("changed_in_the_wait",))
 def weights_are_replaced_in_the_wait(run):
     model, other = net(Reading), torch.nn.Linear(16, 8).cuda().eval()
 

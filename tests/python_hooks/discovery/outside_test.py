@@ -139,6 +139,9 @@ class Outside(unittest.TestCase):
         self.assertEqual(self.names(outside), ["search:Search.Cache.reorder"])
         self.assertEqual(outside["named"], "search:Search.top,search:Search.finish")
 
+    def refusals(self, region):
+        return [reason["id"] for reason in region["reasons"]]
+
     def found(self, outside):
         return set(outside["found"].split(",")) if outside["found"] else set()
 
@@ -312,6 +315,7 @@ with torch.no_grad():
         self.assertEqual(self.found(whole["outside"]), {"__main__:work"})
         regions = {region["region"]: region for region in whole["regions"]}
         self.assertEqual(regions["__main__:work"]["state"], "given up")
+        self.assertIn("found_around_modules", self.refusals(regions["__main__:work"]))
         self.assertGreater(regions["__main__:work"]["replayed"], 100)
         self.assertGreater(regions["tiny:Net"]["replayed"], 400)
 
@@ -349,6 +353,8 @@ with torch.no_grad():
                 if name not in SELDOM_LOOKED_AT:
                     self.assertEqual(region["state"], "given up", region)
                     self.assertLess(region["calls"], 25000, "it is no region any more")
+                if name == "another number each time":
+                    self.assertIn("found_without_gain", self.refusals(region))
 
     def test_what_launches_little(self):
         python = interpreter("3.12") or interpreter("3.10") or sys.executable
@@ -366,6 +372,7 @@ with torch.no_grad():
         (region,) = whole["regions"]
         self.assertEqual((region["region"], region["state"]), ("__main__:little", "given up"))
         self.assertEqual((region["calls"], region["observed"]), (1, 1))
+        self.assertIn("found_small", self.refusals(region))
 
     def test_a_function_of_the_script_that_holds_all(self):
         outside = self.report("""

@@ -73,7 +73,7 @@ PROBE void* probe_observe(Object* function, Object* arguments, Object* module) {
     return observed.release();
   }
   observed->walked = walk.bytes();
-  observed->outcome = python::effects::CallOutcome::learn(observed->result, walk, *before, *guard, refusal);
+  observed->outcome = python::effects::CallOutcome::learn(observed->result, *before, *guard, refusal);
   return observed.release();
 }
 

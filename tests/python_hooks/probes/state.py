@@ -35,6 +35,7 @@ walk_time = declare("walk_time", ctypes.c_double, OBJECT, ctypes.c_int, SIZE)
 memo_new = declare("memo_new", POINTER)
 memo_delete = declare("memo_delete", None, POINTER)
 memo_record = declare("memo_record", ctypes.c_int, POINTER, OBJECT, SIZE)
+memo_keeps = declare("memo_keeps", ctypes.c_int, POINTER, OBJECT)
 memo_recalled = declare("memo_recalled", ctypes.c_uint64, POINTER)
 memo_time = declare("memo_time", ctypes.c_double, POINTER, OBJECT, ctypes.c_int, SIZE)
 walk_recall = declare("walk_recall", None, POINTER, POINTER)
@@ -115,6 +116,9 @@ class Memo:
 
     def record(self, *roots, index=0):
         return bool(memo_record(self.handle, roots, index))
+
+    def keeps(self, root):
+        return bool(memo_keeps(self.handle, root))
 
     @property
     def recalled(self):

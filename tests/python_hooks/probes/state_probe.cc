@@ -89,6 +89,7 @@ PROBE int memo_record(WalkMemo* memo, Object* roots, std::size_t index) {
     return true;
   });
 }
+PROBE int memo_keeps(WalkMemo* memo, Object* root) { return memo->keeps(root) ? 1 : 0; }
 PROBE std::uint64_t memo_recalled(WalkMemo* memo) { return memo->recalled(); }
 PROBE void walk_recall(Walk* walk, WalkMemo* memo) { walk->recall(memo); }
 PROBE double memo_time(WalkMemo* memo, Object* root, int calls, std::size_t trash) {

@@ -56,6 +56,21 @@ def test_every_value_in_another_ones_place():
             root.items[3] = [3]
 
 
+def test_keeps_what_is_unchanged():
+    root, other, memo = padded([1, 2]), padded([1, 2]), Memo()
+    assert not memo.keeps(root)
+    for change in (
+        lambda: root.value.append(3),
+        lambda: setattr(root, "value", (1, 2)),
+        lambda: root.more.update(b=1),
+        lambda: root.items.pop(),
+    ):
+        assert memo.record([0], root, index=1) and memo.keeps(root) and not memo.keeps(other)
+        assert same(memo, [0], root) and memo.keeps(root) and not same(memo, root) and memo.keeps(root)
+        change()
+        assert not memo.keeps(root) and not same(memo, [0], root)
+
+
 def test_what_stands_ahead():
     shared = [1, 2]
     root = padded(shared)

@@ -437,11 +437,28 @@ TEST_F(ExecPoolTest, WhatTheDriverRefusesLeavesNothing) {
   ASSERT_EQ(simcuda_set_fault("cuGraphExecKernelNodeSetParams_v2", 2, CUDA_ERROR_OUT_OF_MEMORY), 0);
   error = {};
   EXPECT_EQ(pool.take(first.builder.kept(), segment, first.plan, to(moved), error), nullptr);
-  EXPECT_TRUE(error);
+  EXPECT_EQ(error.text, "the driver refused new parameters, with error 2");
   EXPECT_EQ(pool.size(), 1u) << "an exec half of whose nodes moved is gone";
   expect_computes(pool, first);
   expect_computes(pool, second);
   EXPECT_EQ(pool.built(), 3u);
+}
+
+TEST_F(ExecPoolTest, AProgramThatCannotBeReadIsSaid) {
+  const Numbered made = numbered(1, {2});
+  const program::Segment segment = program::segments(made.builder.program()).front();
+  store::Store store;
+  store::KeptProgram kept(made.builder.program());
+  ASSERT_TRUE(kept.put_away(store));
+  for (const std::uint64_t id : store.ids()) store.erase(id);
+  ExecPool pool;
+  replay::ProgramRun steps;
+  refusal::Refusal error;
+  EXPECT_EQ(pool.take(kept, segment, made.plan, to(output_), error), nullptr);
+  EXPECT_EQ(error.text, "no host memory for the program");
+  error = {};
+  EXPECT_FALSE(steps.prepare(pool, kept, made.plan, to(output_), error));
+  EXPECT_EQ(error.text, "no host memory for the program");
 }
 
 TEST_F(ExecPoolTest, AnExecThatCannotBeAdoptedIsReplaced) {

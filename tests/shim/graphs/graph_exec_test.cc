@@ -334,6 +334,7 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
     const char* symbol;
     int nth;
     const char* said;
+    const char* id = "driver_error";
   } kFaults[] = {
       {"cuGraphCreate", 1, "cuGraphCreate: CUDA_ERROR_OUT_OF_MEMORY"},
       {"cuModuleLoadData", 1, "cuModuleLoadData: CUDA_ERROR_OUT_OF_MEMORY"},
@@ -342,7 +343,7 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
       {"cuGraphAddKernelNode_v2", 2, "cuGraphAddKernelNode: CUDA_ERROR_OUT_OF_MEMORY at node 1 (a memset)"},
       {"cuGraphAddKernelNode_v2", 4, "cuGraphAddKernelNode: CUDA_ERROR_OUT_OF_MEMORY at node 3 (_Z4axpyPfPKffi)"},
       {"cuGraphInstantiateWithFlags", 1, "cuGraphInstantiate: CUDA_ERROR_OUT_OF_MEMORY"},
-      {"cuCtxGetCurrent", 1, "no context is current"},
+      {"cuCtxGetCurrent", 1, "no context is current", "no_current_context"},
   };
   std::size_t free_before = 0, total = 0;
   for (const auto& fault : kFaults) {
@@ -354,6 +355,7 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
         << fault.symbol;
     EXPECT_EQ(error.text.substr(0, std::string(fault.said).size()), fault.said);
     EXPECT_EQ(error.text.find('\n'), std::string::npos);
+    EXPECT_STREQ(refusal::name_of(error.id), fault.id) << fault.symbol;
     const std::uint64_t failed_creations = std::string(fault.symbol) == "cuGraphCreate" ? 1 : 0;
     EXPECT_EQ(simcuda_calls("cuGraphDestroy"), simcuda_calls("cuGraphCreate") - failed_creations) << fault.symbol;
     EXPECT_EQ(simcuda_calls("cuGraphExecDestroy"), 0u) << fault.symbol;
@@ -374,6 +376,19 @@ TEST_F(GraphExecTest, WhatTheDriverRefusesIsSaidAndLeavesNothing) {
   exec.reset();
   EXPECT_EQ(simcuda_calls("cuGraphDestroy"), simcuda_calls("cuGraphCreate"));
   EXPECT_EQ(simcuda_calls("cuGraphExecDestroy"), 1u);
+}
+
+TEST_F(GraphExecTest, AnAttributeThatTheDriverRefusesIsSaid) {
+  ProgramBuilder builder;
+  const auto output = builder.add_output(8);
+  const auto mix = builder.add_function(handle("_Z3mixPmmm"), "_Z3mixPmmm", {8, 8, 8});
+  builder.kernel(mix, {output.at(0), ProgramBuilder::plain(10), ProgramBuilder::plain(1)}).cooperative = true;
+  const program::ArenaPlan plan = builder.plan();
+  Bindings bindings = memory(plan, 0, number(0));
+  ASSERT_EQ(simcuda_set_fault("cuGraphKernelNodeSetAttribute", 1, CUDA_ERROR_INVALID_VALUE), 0);
+  refusal::Refusal error;
+  EXPECT_EQ(GraphExec::build(share(builder.program()), whole(builder.program()), plan, bindings, error), nullptr);
+  EXPECT_STREQ(refusal::name_of(error.id), "driver_error_of_attribute") << error.text;
 }
 
 // The nodes of an exec belong to one context: a program's work in another one needs an exec of its own.

@@ -105,17 +105,22 @@ TEST_F(CallScopeTest, AStrangersLaunchesAreNotTheCallsAndDisturbIt) {
 TEST_F(CallScopeTest, WhatCannotBeToldOfAnAttachedThreadIsRefused) {
   const CUdeviceptr x = torch_alloc(512);
   std::uint32_t value = 0;
-  const std::function<void()> works[] = {
-      [&] { ASSERT_CU(run(nothing_, CU_STREAM_PER_THREAD)); },
-      [&] {
-        ASSERT_CU(cuMemcpyDtoHAsync(&value, x, sizeof value, nullptr));
-        ASSERT_CU(cuStreamSynchronize(nullptr));
-      },
+  const struct {
+    const char* reason;
+    std::function<void()> work;
+  } kCases[] = {
+      {"was not recorded whole: the buffers were full", [&] { ASSERT_CU(run(nothing_, CU_STREAM_PER_THREAD)); }},
+      {"reads device memory to the host without waiting for it, or more than Grape keeps",
+       [&] {
+         ASSERT_CU(cuMemcpyDtoHAsync(&value, x, sizeof value, nullptr));
+         ASSERT_CU(cuStreamSynchronize(nullptr));
+       }},
   };
-  for (const std::function<void()>& work : works) {
+  for (const auto& each : kCases) {
     observation::CallScope call;
-    const auto result = observe([&] { attached(call, work); });
+    const auto result = observe([&] { attached(call, each.work); });
     EXPECT_EQ(result.record, nullptr);
+    EXPECT_EQ(result.refusal.text, each.reason);
   }
 }
 

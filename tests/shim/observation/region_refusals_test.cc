@@ -125,6 +125,43 @@ TEST_F(RefusalTest, AttributesOfLaunches) {
          [&] { ASSERT_CU(cuLaunchKernelEx(&config, nothing, nullptr, nullptr)); });
 }
 
+// In a process of its own: once the allocator has reported, it is known to.
+class AllocatorTest : public simcuda_test::Driver {};
+
+TEST_F(AllocatorTest, ThatReportsNothing) {
+  if (memory::LiveBlocks::instance().has_framework()) GTEST_SKIP() << "another test's allocator has reported";
+  observation::RegionSink sink;
+  ASSERT_TRUE(sink.begin());
+  ASSERT_CU(launch("_Z7nothingv", nullptr));
+  const auto result = sink.end();
+  EXPECT_EQ(result.record, nullptr);
+  EXPECT_EQ(result.refusal.text, "uses memory that PyTorch's allocator does not report");
+}
+
+TEST_F(RefusalTest, ParametersThatCannotBeRead) {
+  const std::string reason = "launches a kernel whose parameters cannot be read (cuLaunchKernel";
+  CUmodule loaded = nullptr;
+  CUfunction nothing = nullptr;
+  ASSERT_CU(cuModuleLoadData(&loaded, "SIMCUDA MODULE 1\n_Z7nothingv\n"));
+  ASSERT_CU(cuModuleGetFunction(&nothing, loaded, "_Z7nothingv"));
+  ASSERT_EQ(simcuda_set_fault("cuFuncGetParamInfo", 0, CUDA_ERROR_UNKNOWN), 0);
+  expect(reason + ")", false, [&] { ASSERT_CU(run(nothing, nullptr)); });
+  std::vector<CUlaunchAttribute> many(65);  // CUDA has fewer
+  CUlaunchConfig config{1, 1, 1, 32, 1, 1, 0, nullptr, many.data(), static_cast<unsigned>(many.size())};
+  expect(reason + "Ex)", false,
+         [&] { ASSERT_CU(cuLaunchKernelEx(&config, function("_Z7nothingv"), nullptr, nullptr)); });
+}
+
+TEST_F(RefusalTest, WorkOfSeveralDevicesOrOfAWholeContext) {
+  const CUstream main = stream();
+  const CUevent done = event();
+  CUDA_LAUNCH_PARAMS each{function("_Z7nothingv"), 1, 1, 1, 32, 1, 1, 0, main, nullptr};
+  expect("uses more than one device (cuLaunchCooperativeKernelMultiDevice)", false,
+         [&] { ASSERT_CU(cuLaunchCooperativeKernelMultiDevice(&each, 1, 0)); });
+  expect("orders whole contexts (cuCtxRecordEvent)", false, [&] { ASSERT_CU(cuCtxRecordEvent(context_, done)); });
+  expect("orders whole contexts (cuCtxWaitEvent)", false, [&] { ASSERT_CU(cuCtxWaitEvent(context_, done)); });
+}
+
 TEST_F(RefusalTest, ContextsThatAreMade) {
   expect("contexts were made or changed (cuCtxCreate)", true, [&] {
     CUcontext made = nullptr;

@@ -319,6 +319,11 @@ TEST_F(EventsTest, WhatIsRefused) {
     ASSERT_CU(cuEventRecord(forked_, main_));
     ASSERT_CU(cuStreamWaitEvent(side_, forked_, 0));
   });
+  refused("a stream is gone", true, [&] {
+    const CUstream brief = stream();
+    ASSERT_CU(run(copy_, brief, output_, input_, 1));
+    ASSERT_CU(cuStreamDestroy(brief));
+  });
   ASSERT_CU(cuEventRecord(forked_, side_));
   refused("waits for an event from before the call (cuStreamWaitEvent)", true, [&] {
     ASSERT_CU(cuStreamWaitEvent(main_, forked_, 0));

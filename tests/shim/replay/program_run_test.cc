@@ -21,7 +21,7 @@ using program::Bindings;
 using replay_test::ProgramBuilder;
 
 // p is 12, then read by the host, then 123.
-class StepsTest : public simcuda_test::Driver {
+class ProgramRunTest : public simcuda_test::Driver {
  protected:
   void TearDown() override {
     device::forget_own_kernels(context_);  // as the wrappers do it
@@ -60,7 +60,7 @@ struct Prepared {
   refusal::Refusal error;
 };
 
-TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
+TEST_F(ProgramRunTest, GoOnWhereTheHostReadsWhatItRead) {
   Prepared one{stepped(12)};
   ProgramRun steps;
   const CUstream s = stream();
@@ -78,7 +78,7 @@ TEST_F(StepsTest, GoOnWhereTheHostReadsWhatItRead) {
 
 // Where the graph cannot bring the value, it is copied: the driver maps no memory of the host, or at another address,
 // or refuses the node.
-TEST_F(StepsTest, AValueThatTheGraphCannotBringIsCopied) {
+TEST_F(ProgramRunTest, AValueThatTheGraphCannotBringIsCopied) {
   const struct {
     const char* symbol;
     std::uint64_t nth;
@@ -99,7 +99,7 @@ TEST_F(StepsTest, AValueThatTheGraphCannotBringIsCopied) {
 }
 
 // Memory is not asked for again with each graph.
-TEST_F(StepsTest, WhatCannotBeMappedIsAskedForOnce) {
+TEST_F(ProgramRunTest, WhatCannotBeMappedIsAskedForOnce) {
   graphs::note_context_gone();
   ASSERT_EQ(simcuda_set_fault("cuMemHostGetDevicePointer_v2", 1, CUDA_ERROR_NOT_SUPPORTED), 0);
   for (int i = 0; i < 3; ++i) {
@@ -116,30 +116,31 @@ TEST_F(StepsTest, WhatCannotBeMappedIsAskedForOnce) {
 }
 
 // More than there is room for would not be brought, and is not run.
-TEST_F(StepsTest, TheHostReadsNoMoreThanIsKept) {
+TEST_F(ProgramRunTest, TheHostReadsNoMoreThanIsKept) {
   ProgramBuilder builder;
-  const auto p = builder.add_output(2 * kMostValueBytes);
-  builder.fill(p.at(0), 0, 1, 2 * kMostValueBytes);
-  builder.read(p.at(0), kMostValueBytes + 8, std::vector<std::uint64_t>(kMostValueBytes / 8 + 1));
+  const auto p = builder.add_output(2 * observation::kMostValueBytes);
+  builder.fill(p.at(0), 0, 1, 2 * observation::kMostValueBytes);
+  builder.read(p.at(0), observation::kMostValueBytes + 8,
+               std::vector<std::uint64_t>(observation::kMostValueBytes / 8 + 1));
   Prepared one{std::move(builder)};
-  Steps steps;
-  EXPECT_FALSE(one.prepare(steps, floats(kMostValueBytes / 2)));
+  ProgramRun steps;
+  EXPECT_FALSE(one.prepare(steps, floats(observation::kMostValueBytes / 2)));
   EXPECT_EQ(one.error.text, "the host reads more than is kept");
 }
 
-TEST_F(StepsTest, NodesFollowThoseBeforeThem) {
+TEST_F(ProgramRunTest, NodesFollowThoseBeforeThem) {
   ProgramBuilder builder;
   const auto p = builder.add_output(8);
   const auto mix = builder.add_function(handle("_Z3mixPmmm"), "_Z3mixPmmm", {8, 8, 8});
   builder.kernel(mix, {p.at(0), ProgramBuilder::plain(10), ProgramBuilder::plain(1)}, {0});  // itself
   Prepared one{std::move(builder)};
-  Steps steps;
+  ProgramRun steps;
   EXPECT_FALSE(one.prepare(steps, number(5)));
   EXPECT_EQ(one.error.text.rfind("a node comes before one that it follows", 0), 0u) << one.error.text;
 }
 
 // What a context had mapped may have gone with it, and another one may have its handle.
-TEST_F(StepsTest, MemoryThatAContextMappedIsNotUsedOnceOneIsGone) {
+TEST_F(ProgramRunTest, MemoryThatAContextMappedIsNotUsedOnceOneIsGone) {
   const auto registrations = [&] {
     simcuda_reset();
     Prepared one{stepped(12)};
@@ -158,7 +159,7 @@ TEST_F(StepsTest, MemoryThatAContextMappedIsNotUsedOnceOneIsGone) {
 }
 
 // An argument's memory may be anywhere: the driver knows.
-TEST_F(StepsTest, AValueThatTheProgramDidNotMakeIsCopied) {
+TEST_F(ProgramRunTest, AValueThatTheProgramDidNotMakeIsCopied) {
   ProgramBuilder builder;
   const auto p = builder.add_output(8);
   const auto argument = builder.add_input(8);
@@ -183,7 +184,7 @@ TEST_F(StepsTest, AValueThatTheProgramDidNotMakeIsCopied) {
 }
 
 // The value comes behind all branches of a part, and what another branch does to it counts.
-TEST_F(StepsTest, AValueIsReadBehindAllBranches) {
+TEST_F(ProgramRunTest, AValueIsReadBehindAllBranches) {
   ProgramBuilder builder;
   const auto p = builder.add_output(16);
   const auto mix = builder.add_function(handle("_Z3mixPmmm"), "_Z3mixPmmm", {8, 8, 8});
@@ -203,7 +204,7 @@ TEST_F(StepsTest, AValueIsReadBehindAllBranches) {
 }
 
 // Nor behind the read, while the device works.
-TEST_F(StepsTest, WhatWasSetAheadIsNotSetAgain) {
+TEST_F(ProgramRunTest, WhatWasSetAheadIsNotSetAgain) {
   Prepared one{stepped(12)};
   ProgramRun steps;
   const auto nodes_set = [] { return simcuda_calls("cuGraphExecKernelNodeSetParams_v2"); };
@@ -222,7 +223,7 @@ TEST_F(StepsTest, WhatWasSetAheadIsNotSetAgain) {
 }
 
 // What was set ahead is sent to the device ahead, and nothing is sent that is there already.
-TEST_F(StepsTest, WhatIsPreparedAheadIsUploadedAhead) {
+TEST_F(ProgramRunTest, WhatIsPreparedAheadIsUploadedAhead) {
   Prepared one{stepped(12)};
   ProgramRun steps;
   const CUstream s = stream();
@@ -259,7 +260,7 @@ TEST_F(StepsTest, WhatIsPreparedAheadIsUploadedAhead) {
   simcuda_reset();
 }
 
-TEST_F(StepsTest, StopWhereTheHostWouldReadSomethingElse) {
+TEST_F(ProgramRunTest, StopWhereTheHostWouldReadSomethingElse) {
   Prepared one{stepped(13)};
   ProgramRun steps;
   const CUdeviceptr p = number(5);
@@ -282,7 +283,7 @@ class RecordedPause final : public grape::replay::Pause {
   int begun = 0, ended = 0;
 };
 
-TEST_F(StepsTest, PauseWhereTheDeviceTakesLong) {
+TEST_F(ProgramRunTest, PauseWhereTheDeviceTakesLong) {
   Prepared one{stepped(12)};
   const CUstream s = stream();
   for (const bool possible : {true, false}) {
@@ -300,7 +301,7 @@ TEST_F(StepsTest, PauseWhereTheDeviceTakesLong) {
   }
 }
 
-TEST_F(StepsTest, StopWhereSomethingChangedInAPause) {
+TEST_F(ProgramRunTest, StopWhereSomethingChangedInAPause) {
   Prepared one{stepped(12)};
   ProgramRun steps;
   RecordedPause pause;
@@ -315,7 +316,7 @@ TEST_F(StepsTest, StopWhereSomethingChangedInAPause) {
 }
 
 // The second graph is bound while the first is at work: what fails there is behind the read, and nothing of it ran.
-TEST_F(StepsTest, APartThatCannotBeBoundIsAFailure) {
+TEST_F(ProgramRunTest, APartThatCannotBeBoundIsAFailure) {
   Prepared one{stepped(12)};
   ProgramRun steps;
   const CUdeviceptr p = number(5);
@@ -330,7 +331,7 @@ TEST_F(StepsTest, APartThatCannotBeBoundIsAFailure) {
   EXPECT_EQ(read<std::uint64_t>(p), 123u);
 }
 
-TEST_F(StepsTest, ADriverInTroubleIsAFailure) {
+TEST_F(ProgramRunTest, ADriverInTroubleIsAFailure) {
   Prepared one{stepped(12)};
   ProgramRun steps;
   for (const char* symbol : {"cuGraphLaunch", "cuStreamSynchronize"}) {

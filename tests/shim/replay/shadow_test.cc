@@ -436,12 +436,15 @@ TEST_F(ShadowTest, ADriverInTroubleLeavesWhatEagerLeft) {
   const struct {
     const char* symbol;
     std::uint64_t nth;
+    const char* id = "driver_error";
   } kFaults[] = {
-      {"cuMemcpyDtoDAsync_v2", 1},  // the first rewound
-      {"cuGraphLaunch", 1},         // the program
-      {"cuMemcpyHtoDAsync_v2", 1},  // the hashes
-      {"cuLaunchKernel", 1},       {"cuMemcpyDtoHAsync_v2", 1},
-      {"cuStreamSynchronize", 1},  {"cuStreamSynchronize", 2},  // all is put back
+      {"cuMemcpyDtoDAsync_v2", 1},                  // the first rewound
+      {"cuGraphLaunch", 1, "graph_launch_failed"},  // the program
+      {"cuMemcpyHtoDAsync_v2", 1},                  // the hashes
+      {"cuLaunchKernel", 1},
+      {"cuMemcpyDtoHAsync_v2", 1},
+      {"cuStreamSynchronize", 1},
+      {"cuStreamSynchronize", 2},  // all is put back
   };
   for (const auto& fault : kFaults) {
     ASSERT_CU(cuMemsetD32(input_, 0x40e00000, kCount));  // 7
@@ -456,7 +459,7 @@ TEST_F(ShadowTest, ADriverInTroubleLeavesWhatEagerLeft) {
     ASSERT_EQ(simcuda_set_fault(fault.symbol, fault.nth, CUDA_ERROR_UNKNOWN), 0) << fault.symbol;
     result = compare(shadow, region.builder);
     EXPECT_FALSE(result.compared) << fault.symbol << " " << fault.nth;
-    EXPECT_TRUE(result.error) << fault.symbol << " " << fault.nth;
+    EXPECT_STREQ(refusal::name_of(result.error.id), fault.id) << fault.symbol << " " << fault.nth;
     EXPECT_EQ(all_of_eager(), left) << fault.symbol << " " << fault.nth;
     simcuda_reset();
   }

@@ -212,6 +212,83 @@ TEST_F(Kinds, NodesThatTheDeviceMayChangeStayWithTheDriver) {
   expect_real(execs, before);
 }
 
+TEST_F(Kinds, GraphsWithoutNodesStayWithTheDriver) {
+  const std::uint64_t before = live();
+  std::vector<CUgraphExec> execs(6);
+  for (CUgraphExec& exec : execs) {
+    CUgraph graph = nullptr;
+    ASSERT_CU(cuGraphCreate(&graph, 0));
+    exec = exec_of(graph);
+  }
+  expect_real(execs, before);
+}
+
+TEST_F(Kinds, CopiesOfArraysStayWithTheDriver) {
+  const std::uint64_t before = live();
+  expect_real(several([&](CUgraph graph) {
+                CUDA_MEMCPY3D copy{};  // of no bytes: the simulated driver has no arrays
+                copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+                copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+                copy.dstDevice = copies_;
+                CUgraphNode node = nullptr;
+                ASSERT_CU(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &copy, context_));
+              }),
+              before);
+}
+
+TEST_F(Kinds, MemoryOfAnotherDeviceStaysWithTheDriver) {
+  CUcontext other = nullptr;
+  CUdeviceptr there = 0;
+  ASSERT_CU(cuDevicePrimaryCtxRetain(&other, 1));
+  ASSERT_CU(cuCtxSetCurrent(other));
+  ASSERT_CU(cuMemAlloc(&there, 256));
+  ASSERT_CU(cuCtxSetCurrent(context_));
+  const std::uint64_t before = live();
+  expect_real(several([&](CUgraph graph) { add_copy(graph, {}, copies_, there, 8); }), before);
+  expect_real(several([&](CUgraph graph) { add_memset(graph, {}, there, 1); }), before);
+  ASSERT_CU(cuDevicePrimaryCtxReset_v2(1));
+}
+
+// From here on every call of the function fails, or the one of that number.
+void fail(const char* symbol, std::uint64_t nth = 0) {
+  EXPECT_EQ(simcuda_set_fault(symbol, nth, CUDA_ERROR_UNKNOWN), 0);
+}
+void fail_no_more(const char* symbol) { fail(symbol, ~std::uint64_t{0}); }
+
+TEST_F(Kinds, WhatIsNotToldStaysWithTheDriver) {
+  for (const char* symbol : {"cuFuncGetParamInfo", "cuGraphGetNodes"}) {
+    if (!is_virtual()) return;  // the driver asks itself
+    CUmodule loaded = nullptr;
+    CUfunction mix = nullptr;
+    ASSERT_CU(cuModuleLoadData(&loaded, simcuda_test::kImage));
+    ASSERT_CU(cuModuleGetFunction(&mix, loaded, "_Z3mixPmmm"));
+    const std::uint64_t before = live();
+    fail(symbol);
+    const auto execs = several([&](CUgraph graph) { add_kernel(graph, {}, mix, state_, factor(1), std::uint64_t{1}); });
+    fail_no_more(symbol);
+    expect_real(execs, before);
+  }
+}
+
+TEST_F(Kinds, WhatIsNotTheSameWhenBuiltAnewStaysWithTheDriver) {
+  if (!is_virtual()) return;
+  const std::uint64_t asked = simcuda_calls("cuGraphKernelNodeGetAttribute");
+  make_exec(0);  // read three times: as it is, and when it is built and then looked at
+  const std::uint64_t reading = (simcuda_calls("cuGraphKernelNodeGetAttribute") - asked) / 3;
+  std::vector<CUgraphNode> nodes;
+  const CUgraph graph = make_graph(1, &nodes);
+  CUkernelNodeAttrValue value{};
+  value.priority = 1;
+  ASSERT_CU(cuGraphKernelNodeSetAttribute(nodes[0], CU_KERNEL_NODE_ATTRIBUTE_PRIORITY, &value));
+  const std::uint64_t before = live();
+  fail("cuGraphKernelNodeGetAttribute", 2 * reading + CU_KERNEL_NODE_ATTRIBUTE_PRIORITY);
+  CUgraphExec exec = nullptr;
+  ASSERT_CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  ASSERT_CU(cuGraphDestroy(graph));
+  fail_no_more("cuGraphKernelNodeGetAttribute");
+  expect_real({exec}, before);
+}
+
 // Programmatic edges let a kernel begin before the one ahead of it has ended.
 TEST_F(Kinds, EdgesKeepTheirData) {
   std::vector<CUgraphExec> execs;

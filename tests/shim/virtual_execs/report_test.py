@@ -49,12 +49,19 @@ class Report(unittest.TestCase):
             self.assertGreaterEqual(report["by_node"], 3 * graphs - 8)
 
     def test_what_stays_with_the_driver_and_why(self):
-        self.run_program("Kinds.*StayWithTheDriver:Kinds.*StaysWithTheDriver", GRAPE_REPORT=str(self.report))
+        tests = "Kinds.*StayWithTheDriver:Kinds.*StaysWithTheDriver"
+        self.run_program(tests, GRAPE_REPORT=str(self.report), SIMCUDA_DEVICES="2")
         left = {item["reason"]: item["count"] for item in json.loads(self.report.read_text())["graphs"]["left"]}
         self.assertEqual(left["has a node that is no kernel, copy, memset or empty one"], 24)
         self.assertEqual(left["may be launched from the device"], 6)
         self.assertEqual(left["keeps objects of the program alive"], 7)
         self.assertEqual(left["has a node that the device may change"], 6)
+        self.assertEqual(left["has no nodes, or very many"], 6)
+        self.assertEqual(left["copies from or to an array"], 6)
+        self.assertEqual(left["copies or sets memory of another device"], 12)
+        self.assertEqual(left["has a kernel whose parameters the driver does not describe"], 6)
+        self.assertEqual(left["the driver does not tell enough of it"], 6)
+        self.assertEqual(left["is not the same when it is built anew"], 1)
 
     def test_a_line_at_the_end(self):
         lines = self.run_program("Launch.InOrder", GRAPE_LOG="info").splitlines()

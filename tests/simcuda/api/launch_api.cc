@@ -152,6 +152,16 @@ CUresult api::cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, un
   return launch(function, shape, stream, parameters, nullptr, &attribute, 1);
 }
 
+CUresult api::cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count, unsigned) {
+  if (launches == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  for (const CUDA_LAUNCH_PARAMS* each = launches; each != launches + count; ++each) {
+    SIM_TRY(api::cuLaunchCooperativeKernel(each->function, each->gridDimX, each->gridDimY, each->gridDimZ,
+                                           each->blockDimX, each->blockDimY, each->blockDimZ, each->sharedMemBytes,
+                                           each->hStream, each->kernelParams));
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult api::cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
   Stream* stream = nullptr;
   SIM_TRY(resolve_stream(handle, &stream));
