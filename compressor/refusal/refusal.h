@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -63,6 +64,24 @@ template <std::size_t count, typename... Parts>
   static_assert(sizeof...(parts) == count, "the row's text takes another number of parts");
   const std::string_view all[count + 1] = {std::string_view(parts)...};
   return {form.id, text_of(form.id, all, count)};
+}
+
+// What a function returns that refuses: false, or null.
+struct Nothing {
+  // NOLINTBEGIN(google-explicit-constructor): to be returned
+  operator bool() const noexcept { return false; }
+  template <typename T>
+  operator std::unique_ptr<T>() const noexcept {
+    return nullptr;
+  }
+  // NOLINTEND(google-explicit-constructor)
+};
+
+// `out` becomes that refusal. May throw std::bad_alloc.
+template <std::size_t count, typename... Parts>
+[[gnu::cold, gnu::noinline]] Nothing refuse(Refusal& out, Form<count> form, const Parts&... parts) {
+  out = make(form, parts...);
+  return {};
 }
 
 // "no memory": short enough to need none.

@@ -53,11 +53,6 @@ Object* end_strictly(const replay::Region& region, Object* result) noexcept {
   return raise_not_replayed(region, region.reasons.last_refusal());
 }
 
-Object* observe_and_judge(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
-  Object* result = proof::observe(region, signature, call);
-  return judge(region, signature) && config().strict && region.on_gpu ? end_strictly(region, result) : result;
-}
-
 // A replay of the region was wrong, or would have been: none of it from here on.
 void drop_region(replay::Region& region, const refusal::Refusal& difference) noexcept {
   log_line(LogLevel::kError,
@@ -208,7 +203,8 @@ bool act(replay::Region& region, replay::Call& call, const Decision& decision, c
       return act_on_stale(region, call, decision, lookup, stale, result);
     }
     case Action::kObserve:
-      result = observe_and_judge(region, *decision.signature, call);
+      result = proof::observe(region, *decision.signature, call);
+      if (judge(region, *decision.signature) && config().strict && region.on_gpu) result = end_strictly(region, result);
       return true;
     case Action::kPassOn:
       if (decision.refusal) region.reasons.add(decision.refusal);

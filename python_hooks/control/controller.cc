@@ -40,11 +40,6 @@ class Inside {
   Inside& operator=(const Inside&) = delete;
 };
 
-// Is it not known whether what is spent on the region will be saved?
-bool is_uncertain(const replay::Region& region) noexcept {
-  return region.statistics.replayed == 0 || (region.is_found() && region.budget.gains_little());
-}
-
 // True: the call has run, or is an error; see act().
 bool decide_and_act(replay::Region& region, replay::Call& call, Decision& decision, Object*& result) {
   walk::Walk walk(false);
@@ -62,7 +57,9 @@ bool decide_in_budget(replay::Region& region, replay::Call& call, Decision& deci
     decision = {Action::kGivenUp, refusal::make(refusal::found_without_gain)};
     return act(region, call, decision, {}, result);
   }
-  if (is_uncertain(region) && !replay::InnerBudget::affords(began)) {
+  // Is it not known whether what is spent on the region will be saved?
+  const bool uncertain = region.statistics.replayed == 0 || (region.is_found() && region.budget.gains_little());
+  if (uncertain && !replay::InnerBudget::affords(began)) {
     ++region.statistics.put_off;
     const bool passes_on = region.autograd.began() || region.budget.refused >= kMostRefusals;
     decision = {passes_on ? Action::kPassOn : Action::kRun, {}};

@@ -50,32 +50,33 @@ bool inside_python() noexcept {
          g_api.PyGILState_Check() == 1;
 }
 
-// Of a process that has no interpreter, or one that is not replayed, there are its own graphs to tell of.
-void write_at_the_end() noexcept {
-  if (!g_written.load() && inside_python()) write_report();
+// Once. `fill` puts in what is known of regions. False: there is nothing to tell of.
+void write_once(bool (*fill)(report::RunReport& report)) noexcept {
   if (g_written.exchange(true)) return;
   try {
     report::RunReport report;
-    if (virtual_execs::graphs_report().any) write(report);
+    if (fill(report)) write(report);
   } catch (const std::exception&) {
     notice("no memory for the report");
   }
+}
+
+// Of a process that has no interpreter, or one that is not replayed, there are its own graphs to tell of.
+void write_at_the_end() noexcept {
+  if (!g_written.load() && inside_python()) write_report();
+  write_once([](report::RunReport&) { return virtual_execs::graphs_report().any; });
 }
 
 }  // namespace
 
 void write_report() noexcept {
   proof::write_cache();
-  if (g_written.exchange(true)) return;
-  try {
-    report::RunReport report;
+  write_once([](report::RunReport& report) {
     report.region_seconds = seconds_in_regions();
     replay::add_regions(report);
     report.outside = discovery::outside_report();
-    write(report);
-  } catch (const std::exception&) {
-    notice("no memory for the report");
-  }
+    return true;
+  });
 }
 
 }  // namespace grape::python::control

@@ -6,6 +6,7 @@
 
 #include "python_hooks/discovery/outside_regions.h"
 #include "python_hooks/discovery/outside_stacks.h"
+#include "python_hooks/interpreter/texts.h"
 #include "python_hooks/replay/look_limits.h"
 #include "python_hooks/report/report_text.h"
 #include "python_hooks/scopes/frames.h"
@@ -60,12 +61,6 @@ void sample(std::uint32_t random) noexcept {
   if (!gradients && config().auto_regions) note_sample();
 }
 
-std::string place_of(const SampledCode& code) {
-  const std::size_t slash = code.file.rfind('/');
-  const std::size_t before = slash == std::string::npos || slash == 0 ? slash : code.file.rfind('/', slash - 1);
-  return (before == std::string::npos ? code.file : code.file.substr(before + 1)) + ":" + std::to_string(code.line);
-}
-
 // Is it worth a word?
 bool is_much(std::uint64_t launches, std::uint64_t all) noexcept {
   return launches != 0 && launches * replay::g_look_limits.least_part >= all;
@@ -84,7 +79,8 @@ std::vector<OutsideCandidate> outside_candidates(bool automatic, bool callers_kn
   for (SampledCode& code : codes) code.candidate = code.candidate && !(automatic && code.calls_itself);
   for (const Choice& choice : choose({codes.begin(), codes.end()}, nodes, callers_known)) {
     const SampledCode& code = codes[choice.code];
-    chosen.push_back({{code.region, place_of(code), choice.share}, code.function});
+    const std::string place = std::string(last_two_parts(code.file)) + ":" + std::to_string(code.line);
+    chosen.push_back({{code.region, place, choice.share}, code.function});
   }
   return chosen;
 }

@@ -88,10 +88,6 @@ class Chooser {
     });
   }
 
-  bool may_be_main_loop(const Code& code) const {
-    return code.candidate && !code.beside_chosen && holds_nearly_all(code.held, all_);
-  }
-
   void add_main_loop() {
     each_stack([&](const std::vector<Code*>& stack, std::uint64_t) {
       const auto chosen = [&](const Code* code) { return is_worth_naming(code->picked, all_); };
@@ -109,7 +105,8 @@ class Chooser {
   bool add_innermost(bool several) {
     each_stack([&](const std::vector<Code*>& stack, std::uint64_t weight) {
       const auto found = std::find_if(stack.rbegin(), stack.rend(), [&](const Code* code) {
-        return may_be_main_loop(*code) && code->several == several;
+        const bool may_be_main_loop = code->candidate && !code->beside_chosen && holds_nearly_all(code->held, all_);
+        return may_be_main_loop && code->several == several;
       });
       if (found != stack.rend()) (*found)->innermost += weight;
     });

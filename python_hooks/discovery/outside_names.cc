@@ -8,6 +8,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/named_functions.h"
 #include "python_hooks/interpreter/patterns.h"
+#include "python_hooks/interpreter/texts.h"
 #include "python_hooks/proof/functions.h"
 #include "shim/lifecycle/config.h"
 
@@ -15,11 +16,6 @@ namespace grape::python::discovery {
 namespace {
 
 constexpr int kMostWrapped = 16;
-
-std::string text_of(Object* text) {
-  char copy[1024];
-  return {copy, text != nullptr && is_text(text) ? copy_text(text, copy, sizeof copy) : 0};
-}
 
 // Triton's launcher: its caller is the one to name.
 bool launches_for_others(std::string_view file) { return file.find("-packages/triton/") != std::string_view::npos; }
@@ -47,17 +43,13 @@ class Names {
   void look() {
     Object* modules = g_api.PyImport_GetModuleDict();
     if (by_hash_.empty() || modules == nullptr || !is_dict(modules)) return;
-    const Reference items(g_api.PyDict_Items(modules));
-    const std::ptrdiff_t count = items ? g_api.PyList_Size(items.get()) : 0;
-    for (std::ptrdiff_t i = 0; i < count; ++i) {
-      Object* pair = g_api.PyList_GetItem(items.get(), i);
-      const std::string name = text_of(g_api.PyTuple_GetItem(pair, 0));
-      Object* module = g_api.PyTuple_GetItem(pair, 1);
+    each_pair(g_api.PyDict_Items(modules), [this](Object* key, Object* module) {
+      const std::string name = text_or_empty<1024>(key);
       globals_ = module_dict(module);
-      if (globals_ == nullptr || name.empty()) continue;
-      if (name != "__main__" && files_.count(text_of(dict_item(globals_, "__file__"))) == 0) continue;
+      if (globals_ == nullptr || name.empty()) return;
+      if (name != "__main__" && files_.count(text_or_empty<1024>(dict_item(globals_, "__file__"))) == 0) return;
       each_function(name.c_str(), module, [this](Object* function, const char* found) { note(function, found); });
-    }
+    });
   }
 
  private:

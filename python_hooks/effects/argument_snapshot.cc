@@ -159,8 +159,7 @@ class Taker {
   }
 
   bool refuse(refusal::Form<1> form, std::uint32_t place) {
-    refusal_ = refusal::make(form, state_.path(place));
-    return false;
+    return refusal::refuse(refusal_, form, state_.path(place));
   }
 
   ArgumentSnapshotState& state_;

@@ -32,10 +32,7 @@ std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const ArgumentSn
     const KeepException keep;
     const NoCollection no_collection;
     refusal = {};
-    if (!module.holds()) {
-      refusal = refusal::make(refusal::changed_module, module.change());
-      return nullptr;
-    }
+    if (!module.holds()) return refusal::refuse(refusal, refusal::changed_module, module.change());
     const ArgumentSnapshotState& then = *before.state_;
     std::unique_ptr<CallOutcome> outcome(new CallOutcome);
     outcome->state_ = std::make_unique<CallOutcomeState>();
@@ -78,17 +75,11 @@ bool CallOutcome::end_is_seen(const walk::Walk& arguments) const noexcept {
                      [&](std::uint32_t place) { return walk::weakly_held(arguments.objects()[place]); });
 }
 
-bool CallOutcome::fits(const walk::Walk& arguments) const noexcept { return outcome_fits(*state_, arguments); }
-
 void CallOutcome::fetch() const noexcept {
   fetch_items(state_->nodes);
   fetch_items(state_->links);
   fetch_items(state_->effects);
   fetch_items(state_->made);
-}
-
-Object* CallOutcome::repeat(Object* const* tensors, const walk::Walk& arguments, References& replaced) const noexcept {
-  return repeat_outcome(*state_, tensors, arguments, replaced);
 }
 
 }  // namespace grape::python::effects

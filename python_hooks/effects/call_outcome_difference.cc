@@ -91,7 +91,9 @@ class Comparison {
       case ValueKind::kView:
         return same_view(a_.views[left.index], b_.views[right.index]) && same_links(left.links, right.links);
       case ValueKind::kBuilt:
-        return same_built(left, right);
+        return (left.held.get() == right.held.get() || differ(refusal::other_class)) &&
+               (same_key(left.limit, right.limit) || differ(refusal::other_greatest_length)) &&
+               same_links(left.links, right.links);
     }
     return false;
   }
@@ -134,11 +136,6 @@ class Comparison {
     if (!same) return differ(refusal::other_view);
     return a.view_of < 0 ||
            same_view(a_.views[static_cast<std::size_t>(a.view_of)], b_.views[static_cast<std::size_t>(b.view_of)]);
-  }
-
-  bool same_built(const Node& a, const Node& b) {
-    return (a.held.get() == b.held.get() || differ(refusal::other_class)) &&
-           (same_key(a.limit, b.limit) || differ(refusal::other_greatest_length)) && same_links(a.links, b.links);
   }
 
   bool same_links(const Range& a, const Range& b) {

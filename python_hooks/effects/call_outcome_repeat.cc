@@ -6,14 +6,9 @@
 namespace grape::python::effects {
 namespace {
 
-Object* shared(Object* object) noexcept {
-  if (object != nullptr) g_api.Py_IncRef(object);
-  return object;
-}
-
 void exchange_slot(Object* object, std::size_t offset, Object* value) noexcept {
   Object* const before = walk::slot_at(object, offset);
-  walk::slot_at(object, offset) = shared(value);
+  walk::slot_at(object, offset) = new_reference(value);
   if (before != nullptr) g_api.Py_DecRef(before);
 }
 
@@ -29,7 +24,7 @@ class Repeat {
     if (!values_.make(state_.nodes.size()) || !targets_.make(effects) || !old_.make(effects)) return nullptr;
     if (!make_views() || !make() || !fill() || !prepare() || !apply()) return nullptr;
     move_versions();
-    return shared(values_[state_.result]);
+    return new_reference(values_[state_.result]);
   }
 
  private:
@@ -47,15 +42,15 @@ class Repeat {
       case ValueKind::kPlain:
       case ValueKind::kIdentity:
       case ValueKind::kForm:
-        return shared(node.held.get());
+        return new_reference(node.held.get());
       case ValueKind::kArgument:
-        return shared(arguments_.objects()[node.index]);
+        return new_reference(arguments_.objects()[node.index]);
       case ValueKind::kModule:
-        return shared(node.object);
+        return new_reference(node.object);
       case ValueKind::kMade:
-        return shared(tensors_[node.index]);
+        return new_reference(tensors_[node.index]);
       case ValueKind::kView:
-        return shared(views_[node.index]);
+        return new_reference(views_[node.index]);
       case ValueKind::kBuilt:
         return walk::new_instance(node.held.get(), node.shape, static_cast<std::ptrdiff_t>(node.items));
     }
@@ -150,11 +145,12 @@ class Repeat {
   static bool put_item(const walk::Shape& shape, Object* object, const Link& link, Object* value) noexcept {
     switch (shape.kind) {
       case walk::Kind::kTuple:
-        new_tuple_data(object)[link.at] = shared(value);
+        new_tuple_data(object)[link.at] = new_reference(value);
         return true;
       case walk::Kind::kList:
-        return shape.exact ? g_api.PyList_SetItem(object, static_cast<std::ptrdiff_t>(link.at), shared(value)) == 0
-                           : g_api.PyList_Append(object, value) == 0;
+        return shape.exact
+                   ? g_api.PyList_SetItem(object, static_cast<std::ptrdiff_t>(link.at), new_reference(value)) == 0
+                   : g_api.PyList_Append(object, value) == 0;
       case walk::Kind::kSet:
         return g_api.PySet_Add(object, value) == 0;
       default:
@@ -165,11 +161,12 @@ class Repeat {
   bool fill_deque(const Node& node, const Link* links, Object* deque) noexcept {
     const Reference items(g_api.PyTuple_New(static_cast<std::ptrdiff_t>(node.items)));
     if (!items) return false;
-    for (std::uint32_t i = 0; i < node.items; ++i) new_tuple_data(items.get())[i] = shared(values_[links[i].node]);
+    for (std::uint32_t i = 0; i < node.items; ++i)
+      new_tuple_data(items.get())[i] = new_reference(values_[links[i].node]);
     const Reference arguments(g_api.PyTuple_New(2));
     if (!arguments) return false;
-    new_tuple_data(arguments.get())[0] = shared(items.get());
-    new_tuple_data(arguments.get())[1] = shared(node.limit.get());
+    new_tuple_data(arguments.get())[0] = new_reference(items.get());
+    new_tuple_data(arguments.get())[1] = new_reference(node.limit.get());
     return type::initialise(g_named_types.deque)(deque, arguments.get(), nullptr) == 0;
   }
 
@@ -195,11 +192,11 @@ class Repeat {
   bool find_target(std::size_t i, Object* object) noexcept {
     const Effect& effect = state_.effects[i];
     if (!effect.of_attribute()) {
-      targets_[i] = shared(object);
+      targets_[i] = new_reference(object);
       return true;
     }
     if (i > 0 && state_.effects[i - 1].place == effect.place && state_.effects[i - 1].of_attribute()) {
-      targets_[i] = shared(targets_[i - 1]);
+      targets_[i] = new_reference(targets_[i - 1]);
       return true;
     }
     targets_[i] = g_api.PyObject_GenericGetDict(object, nullptr);
@@ -210,8 +207,9 @@ class Repeat {
     const auto at = static_cast<std::ptrdiff_t>(effect.at);
     if (effect.action == Action::kAppend) return nullptr;
     if (effect.action == Action::kTruncate) return g_api.PyList_GetSlice(target, at, g_api.PyList_Size(target));
-    if (effect.key.get() != nullptr) return shared(g_api.PyDict_GetItemWithError(target, effect.key.get()));
-    return shared(effect.of == walk::Kind::kList ? g_api.PyList_GetItem(target, at) : walk::slot_at(target, effect.at));
+    if (effect.key.get() != nullptr) return new_reference(g_api.PyDict_GetItemWithError(target, effect.key.get()));
+    return new_reference(effect.of == walk::Kind::kList ? g_api.PyList_GetItem(target, at)
+                                                        : walk::slot_at(target, effect.at));
   }
 
   bool apply() noexcept {
@@ -247,7 +245,7 @@ class Repeat {
   static bool set(const Effect& effect, Object* target, Object* value) noexcept {
     if (effect.key.get() != nullptr) return put_entry(effect.of, target, effect.key.get(), value);
     if (effect.of == walk::Kind::kList) {
-      return g_api.PyList_SetItem(target, static_cast<std::ptrdiff_t>(effect.at), shared(value)) == 0;
+      return g_api.PyList_SetItem(target, static_cast<std::ptrdiff_t>(effect.at), new_reference(value)) == 0;
     }
     exchange_slot(target, effect.at, value);
     return true;
@@ -290,7 +288,8 @@ bool faces_fit(const std::vector<Face>& faces, const walk::Walk& arguments) noex
 
 }  // namespace
 
-bool outcome_fits(const CallOutcomeState& state, const walk::Walk& arguments) noexcept {
+bool CallOutcome::fits(const walk::Walk& arguments) const noexcept {
+  const CallOutcomeState& state = *state_;
   if (arguments.objects().size() != state.argument_objects) return false;
   for (const Effect& effect : state.effects) {
     if (type_of(arguments.objects()[effect.place]) != effect.type.get()) return false;
@@ -300,12 +299,11 @@ bool outcome_fits(const CallOutcomeState& state, const walk::Walk& arguments) no
                      [&](const View& view) { return view_fits(view, arguments); });
 }
 
-Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, const walk::Walk& arguments,
-                       References& replaced) noexcept {
-  if (!outcome_fits(state, arguments)) return nullptr;
+Object* CallOutcome::repeat(Object* const* tensors, const walk::Walk& arguments, References& replaced) const noexcept {
+  if (!fits(arguments)) return nullptr;
   Object* result = nullptr;
   {
-    Repeat repeat(state, tensors, arguments, replaced);
+    Repeat repeat(*state_, tensors, arguments, replaced);
     const NoCollection no_collection;  // what is half made is nobody's to see
     result = repeat.run();
   }

@@ -125,9 +125,5 @@ struct CallOutcomeState {
 
 // The first difference, if there is one.
 refusal::Refusal outcome_difference(const CallOutcomeState& a, const CallOutcomeState& b);
-// See CallOutcome::fits() and repeat().
-bool outcome_fits(const CallOutcomeState& state, const walk::Walk& arguments) noexcept;
-Object* repeat_outcome(const CallOutcomeState& state, Object* const* tensors, const walk::Walk& arguments,
-                       References& replaced) noexcept;
 
 }  // namespace grape::python::effects

@@ -6,13 +6,6 @@
 #include <utility>
 
 namespace grape::python::effects {
-namespace {
-
-constexpr std::size_t kMostNodes = 1U << 16;
-constexpr int kMostDepth = 100;
-
-}  // namespace
-
 Describer::Describer(const ArgumentSnapshotState& before, const std::vector<Object*>& module_objects,
                      CallOutcomeState& out, refusal::Refusal& refusal)
     : before_(before), out_(out), refusal_(refusal) {
@@ -49,6 +42,8 @@ std::uint32_t Describer::describe(Object* object, std::string path) {
 }
 
 std::uint32_t Describer::describe_at_path(Object* object) {
+  constexpr std::size_t kMostNodes = 1U << 16;
+  constexpr int kMostDepth = 100;
   std::uint32_t node = kNoNode;
   const auto known = known_.find(object);
   if (known != known_.end()) {

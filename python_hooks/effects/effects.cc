@@ -6,12 +6,6 @@
 #include <utility>
 
 namespace grape::python::effects {
-namespace {
-
-constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry before
-
-}  // namespace
-
 bool EffectFinder::find() {
   for (place_ = 0; place_ < before_.objects.size(); ++place_) {
     const bool alive = before_.alive(place_);
@@ -35,13 +29,11 @@ bool EffectFinder::find_writes() {
   }
   if (const auto moved = walk::moved_autograd(before_.module_versions)) {
     out_.autograd = true;
-    refusal_ = refusal::make(moved, "a tensor of the module");
-    return false;
+    return refusal::refuse(refusal_, moved, "a tensor of the module");
   }
   for (const walk::TensorVersion& tensor : before_.module_versions) {
     if (torch::version_counter(tensor.tensor) != tensor.counter) {
-      refusal_ = refusal::make(refusal::gave_module_version);
-      return false;
+      return refusal::refuse(refusal_, refusal::gave_module_version);
     }
     if (tensor.counter == nullptr) continue;
     note_write(tensor.tensor, tensor.counter, tensor.counter->load() - tensor.count, "a tensor of the module");
@@ -117,8 +109,7 @@ bool EffectFinder::let_go(const Entry& entry, const std::string& label) {
     if (entry.value != nullptr) dropped_.push_back(entry.value);
     return true;
   }
-  refusal_ = refusal::make(refusal::lets_go, before_.path(place_) + label);
-  return false;
+  return refusal::refuse(refusal_, refusal::lets_go, before_.path(place_) + label);
 }
 
 // What is in the outcome lives on. What is not, maybe too, and nobody asks for its end then.
@@ -130,19 +121,14 @@ void EffectFinder::note_dropped() {
   for (std::size_t i = 0; i < dropped_.size(); ++i) {  // which grows
     Object* const value = dropped_[i];
     const auto place = before_.places.find(value);
-    if (place == before_.places.end()) {
-      note_items(value);
+    if (place == before_.places.end()) {  // a tuple is held: it may be no object of the walk's
+      const std::size_t parts = is_exactly(value, g_api.PyTuple_Type) ? item_count(value) : 0;
+      for (std::size_t part = 0; part < parts; ++part) dropped_.push_back(tuple_data(value)[part]);
     } else if (!met[place->second]) {
       met[place->second] = true;
       note_parts(place->second);
     }
   }
-}
-
-// Of a tuple, which is held: it may be no object of the walk's.
-void EffectFinder::note_items(Object* value) {
-  if (!is_exactly(value, g_api.PyTuple_Type)) return;
-  dropped_.insert(dropped_.end(), tuple_data(value), tuple_data(value) + item_count(value));
 }
 
 void EffectFinder::note_parts(std::uint32_t place) {

@@ -30,7 +30,6 @@ class EffectFinder {
   bool find_in_autograd(Object* tensor);  // null: it is gone
   bool find_in_memory();                  // of a tensor that is there or gone
   bool find_in_attributes();
-  void note_items(Object* value);
   void note_parts(std::uint32_t place);
   bool let_go(const Entry& entry, const std::string& label);
   bool replaced_dict(const Object* dict) const;
@@ -54,6 +53,8 @@ class EffectFinder {
     if (!refusal_) refusal_ = refusal::make(form, before_.path(place_), parts...);
     return false;
   }
+
+  static constexpr std::size_t kNew = ~std::size_t{0};  // an item that was no entry before
 
   const ObjectSnapshot& known() const { return before_.objects[place_]; }
 

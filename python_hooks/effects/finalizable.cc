@@ -63,7 +63,7 @@ class Finalizable {
     ObjectSnapshot& known = state_.objects[place];
     const bool tensor = known.kept == Kept::kTensor;
     if (!tensor && type::weak_list_offset(type_of(known.object)) != 0) {
-      if (!watch(known.object, known.watch)) return false;
+      watch(known.object, known.watch);
       known.held = Strong();
     } else if (!tensor && end_is_seen(known.object)) {
       return refuse(refusal::finalizer_without_weak_reference, place);
@@ -102,25 +102,23 @@ class Finalizable {
         }
       } else if (type::weak_list_offset(type_of(value)) == 0) {
         return refuse(refusal::refers_to_seen_end, place, type::name(type_of(value)));
-      } else if (!watch(value, entry.watch)) {
-        return false;
+      } else {
+        watch(value, entry.watch);
       }
     }
     entry.held = Strong();
     return true;
   }
 
-  static bool watch(Object* object, Strong& watch) {
+  static void watch(Object* object, Strong& watch) {
     const Reference made(g_api.PyWeakref_NewRef(object, nullptr));
     if (!made) throw std::bad_alloc();
     watch = Strong(made.get());
-    return true;
   }
 
   template <std::size_t count, typename... Parts>
   bool refuse(refusal::Form<count> form, std::uint32_t place, const Parts&... parts) {
-    refusal_ = refusal::make(form, state_.path(place), parts...);
-    return false;
+    return refusal::refuse(refusal_, form, state_.path(place), parts...);
   }
 
   ArgumentSnapshotState& state_;

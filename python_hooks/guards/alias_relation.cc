@@ -4,13 +4,6 @@
 #include <new>
 
 namespace grape::python::guards {
-namespace {
-
-constexpr std::size_t kAhead = 32;  // look-ups that are asked for ahead
-constexpr std::size_t kLine = 64 / sizeof(std::uint64_t);
-
-}  // namespace
-
 void AliasRelation::clear() noexcept {
   objects_.clear();
   owners_.clear();
@@ -39,7 +32,7 @@ void AliasRelation::add(const walk::Walk& state) {
   for (const Extent& extent : extents_) reaches_.push_back(reach = std::max(reach, extent.end));
 }
 
-void AliasRelation::write(const walk::Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const {
+void AliasRelation::relate(const walk::Walk& arguments, std::vector<std::uint64_t>& out, bool by_address) const {
   write_objects(arguments.objects(), by_address, out);
   write_dicts(arguments, by_address, out);
   out.push_back(~std::uint64_t{0});
@@ -48,6 +41,8 @@ void AliasRelation::write(const walk::Walk& arguments, bool by_address, std::vec
 
 void AliasRelation::write_objects(const std::vector<Object*>& objects, bool by_address,
                                   std::vector<std::uint64_t>& out) const {
+  constexpr std::size_t kAhead = 32;  // look-ups that are asked for ahead
+  constexpr std::size_t kLine = 64 / sizeof(std::uint64_t);
   const std::size_t count = objects.size();
   for (std::size_t i = 0; i < std::min(kAhead, count); ++i) objects_.fetch(AddressKey{objects[i]});
   // They are searched right after this.

@@ -17,16 +17,11 @@ class AliasRelation {
   void clear() noexcept;
   void add(const walk::Walk& state);
 
-  // Equal words: the arguments share the same with the state. Appends.
-  void relate(const walk::Walk& arguments, std::vector<std::uint64_t>& out) const { write(arguments, false, out); }
-  // The same by addresses, to compare with another walk of the state, which may number what it meets in another way.
-  void relate_by_address(const walk::Walk& arguments, std::vector<std::uint64_t>& out) const {
-    write(arguments, true, out);
-  }
+  // Equal words: the arguments share the same with the state. Appends. `by_address`: to compare with another walk of
+  // the state, which may number what it meets in another way.
+  void relate(const walk::Walk& arguments, std::vector<std::uint64_t>& out, bool by_address = false) const;
 
  private:
-  void write(const walk::Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
-
   void write_dicts(const walk::Walk& arguments, bool by_address, std::vector<std::uint64_t>& out) const;
   void write_objects(const std::vector<Object*>& objects, bool by_address, std::vector<std::uint64_t>& out) const;
   void write_extents(const std::vector<walk::StorageExtent>& extents, bool by_address,

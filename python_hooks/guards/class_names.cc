@@ -18,12 +18,6 @@ constexpr char kUsual[] =
     "__classdict__ __classdictcell__ __annotate__ __annotate_func__ __conditional_annotations__ __constants__ "
     "__version__ __file__ __all__ __path__ __spec__ __loader__ __package__ __builtins__ ";
 
-bool has(Object* dict, Object* name) noexcept {
-  const bool found = g_api.PyDict_GetItemWithError(dict, name) != nullptr;
-  if (!found) g_api.PyErr_Clear();
-  return found;
-}
-
 // Of a function, a class, a number, a container: "__init__", "__name__", "__len__", "__dict__".
 bool is_languages(const char* name) noexcept {
   for (Object* const type : {g_api.PyType_Type, g_api.PyFunction_Type, g_api.PyMethod_Type, g_api.PyLong_Type,
@@ -58,7 +52,7 @@ std::vector<Object*> classes_that_define(const std::vector<Object*>& names) {
     Object* type = left.back();
     left.pop_back();
     Object* dict = type::is_heap(type) ? type::dict(type) : nullptr;
-    const auto defines = [dict](Object* name) { return has(dict, name); };
+    const auto defines = [dict](Object* name) { return dict_item(dict, name) != nullptr; };
     if (dict != nullptr && std::any_of(names.begin(), names.end(), defines)) found.push_back(type);
     const Reference subclasses(g_api.PyObject_CallFunctionObjArgs(subclasses_of.get(), type, nullptr));
     if (!subclasses) throw std::bad_alloc();

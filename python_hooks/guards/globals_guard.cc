@@ -10,6 +10,7 @@
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
 #include "python_hooks/interpreter/function_reports.h"
+#include "python_hooks/interpreter/texts.h"
 #include "python_hooks/walk/portable.h"
 
 namespace grape::python::guards {
@@ -117,10 +118,8 @@ bool GlobalsGuard::State::closures_known(const std::vector<Object*>& objects, re
   }
   for (Object* code : plan.closures) {
     if (codes.count(code) != 0) continue;
-    char name[256];
-    const std::size_t size = copy_text(field<Object*>(code, g_layout.code_name), name, sizeof(name));
-    refusal = refusal::make(refusal::closure_without_global, std::string_view(name, size));
-    return false;
+    return refusal::refuse(refusal, refusal::closure_without_global,
+                           text_value<256>(field<Object*>(code, g_layout.code_name)));
   }
   return true;
 }
@@ -319,10 +318,7 @@ std::unique_ptr<GlobalsGuard> GlobalsGuard::take(const observation::ExecutedCode
     functions_report();
     const NoCollection no_collection;
     auto state = std::make_shared<State>();
-    if (!check_objects()) {
-      refusal = refusal::make(refusal::unknown_layout);
-      return nullptr;
-    }
+    if (!check_objects()) return refusal::refuse(refusal, refusal::unknown_layout);
     if (!state->take(code.state(), refusal)) return nullptr;
     std::unique_ptr<GlobalsGuard> guard(new GlobalsGuard);
     guard->state_ = shared(std::move(state));

@@ -8,20 +8,14 @@
 namespace grape::python::guards {
 namespace {
 
-// As dict_item(), with a name that was made before.
-Object* item_of(Object* dict, Object* name) noexcept {
-  if (dict == nullptr || name == nullptr) return nullptr;
-  Object* item = g_api.PyDict_GetItemWithError(dict, name);
-  if (item == nullptr) g_api.PyErr_Clear();
-  return item;
-}
-
 Object* warning_filters() noexcept {
   static Object* const module = g_api.PyUnicode_InternFromString("warnings");
   static Object* const name = g_api.PyUnicode_InternFromString("filters");
   Object* modules = g_api.PyImport_GetModuleDict();
-  Object* warnings = modules != nullptr && is_dict(modules) ? item_of(modules, module) : nullptr;
-  Object* filters = warnings != nullptr ? item_of(module_dict(warnings), name) : nullptr;
+  if (module == nullptr || name == nullptr) return nullptr;
+  Object* warnings = modules != nullptr && is_dict(modules) ? dict_item(modules, module) : nullptr;
+  Object* dict = warnings != nullptr ? module_dict(warnings) : nullptr;
+  Object* filters = dict != nullptr ? dict_item(dict, name) : nullptr;
   return filters != nullptr && type_of(filters) == g_api.PyList_Type ? filters : nullptr;
 }
 
@@ -41,10 +35,7 @@ bool same_filter(Object* one, Object* other) noexcept {
 long abstract_token() noexcept {
   static Object* ask = nullptr;  // the interpreter's own, held for good
   if (ask == nullptr) {
-    Object* module = imported_module("_abc");
-    Object* dict = module != nullptr ? module_dict(module) : nullptr;
-    ask = dict != nullptr ? dict_item(dict, "get_cache_token") : nullptr;
-    if (ask != nullptr) g_api.Py_IncRef(ask);
+    ask = new_reference(module_member("_abc", "get_cache_token"));
   }
   const Reference token(ask != nullptr ? g_api.PyObject_CallObject(ask, nullptr) : nullptr);
   return token ? g_api.PyLong_AsLong(token.get()) : -1;

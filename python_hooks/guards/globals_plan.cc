@@ -10,22 +10,11 @@
 #include "python_hooks/interpreter/code_names.h"
 #include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/texts.h"
 #include "python_hooks/walk/instance.h"
 
 namespace grape::python::guards {
 namespace {
-
-std::string text_of_name(Object* text) {
-  char name[256];
-  return text != nullptr && is_text(text) ? std::string(name, copy_text(text, name, sizeof(name))) : std::string();
-}
-
-// Of a module that is imported; borrowed, null: none.
-Object* member(const char* module, const char* name) {
-  Object* found = imported_module(module);
-  Object* dict = found != nullptr ? module_dict(found) : nullptr;
-  return dict != nullptr ? dict_item(dict, name) : nullptr;
-}
 
 // What is in a tuple of the code's; borrowed from it.
 std::vector<Object*> items_of(Object* code, const char* tuple) {
@@ -65,10 +54,8 @@ bool made_in_call(Object* type, const std::unordered_set<Object*>& inner) {
 
 class Planner {
  public:
-  explicit Planner(GlobalsPlan& plan) : plan_(plan), modules_(g_api.PyImport_GetModuleDict()) {
-    Object* builtins = imported_module("builtins");
-    builtins_ = builtins != nullptr ? module_dict(builtins) : nullptr;
-  }
+  explicit Planner(GlobalsPlan& plan)
+      : plan_(plan), modules_(g_api.PyImport_GetModuleDict()), builtins_(imported_dict("builtins")) {}
 
   bool names_of(const observation::CodeKey& key) {
     std::vector<NameUse> uses;
@@ -134,7 +121,7 @@ class Planner {
 
   // Of an operator that torch.library.custom_op() made, and whose kernel ran: its functions, and which are disabled.
   void operator_kernels(Object* closure) {
-    Object* type = closure != nullptr ? member("torch._library.custom_ops", "CustomOpDef") : nullptr;
+    Object* type = closure != nullptr ? module_member("torch._library.custom_ops", "CustomOpDef") : nullptr;
     for (std::size_t i = 0; type != nullptr && i < item_count(closure); ++i) {
       Object* content = cell_content(tuple_data(closure)[i]);
       Object* dict = content != nullptr && type_of(content) == type ? instance_dict(content) : nullptr;
@@ -148,10 +135,10 @@ class Planner {
   // Which thread runs, and what it is called.
   void thread() {
     plan_.thread = g_api.PyThread_get_thread_ident();
-    Object* active = member("threading", "_active");
+    Object* active = module_member("threading", "_active");
     const Reference number(g_api.PyLong_FromUnsignedLongLong(plan_.thread));
     if (active == nullptr || !is_dict(active) || !number) return;
-    Object* own = g_api.PyDict_GetItemWithError(active, number.get());
+    Object* own = dict_item(active, number.get());
     Object* dict = own != nullptr ? instance_dict(own) : nullptr;
     if (dict != nullptr) attribute(dict, "_name", "a thread");
     if (dict != nullptr) attribute(dict, "_daemonic", "a thread");
@@ -177,7 +164,7 @@ class Planner {
   NamedValues& names(Object* dict, const char* owner) {
     const auto found = by_dict_.find(dict);
     if (found != by_dict_.end()) return plan_.names[found->second];
-    const std::string module = owner != nullptr ? owner : text_of_name(dict_item(dict, "__name__"));
+    const std::string module = owner != nullptr ? owner : text_or_empty<256>(dict_item(dict, "__name__"));
     const bool users = owner == nullptr && origin_of_globals(dict) == CodeOrigin::kUser;
     by_dict_.emplace(dict, plan_.names.size());
     plan_.names.emplace_back(dict, users, module, owner == nullptr);
@@ -254,8 +241,8 @@ class Planner {
     Object* mro = type::mro(type);
     for (std::size_t i = 0; mro != nullptr && i < item_count(mro); ++i) {
       Object* dict = type::dict(tuple_data(mro)[i]);
-      if (dict == nullptr || !dict_has(dict, name)) continue;
-      Object* found = g_api.PyDict_GetItemWithError(dict, name);
+      Object* found = dict != nullptr ? dict_item(dict, name) : nullptr;
+      if (found == nullptr) continue;
       if (!is_type(found)) value(dict, type::name(tuple_data(mro)[i]), name, false, true);
       return found;
     }
@@ -264,14 +251,15 @@ class Planner {
 
   // What a library's function or logger was given.
   void own_attribute(Object* object, Object* name) {
-    Object* logger = member("logging", "Logger");
+    Object* logger = module_member("logging", "Logger");
     const bool is_logger = logger != nullptr && is_type(logger) && g_api.PyType_IsSubtype(type_of(object), logger) != 0;
     if (!is_function(object) && !is_logger) return;
     if (is_function(object)) plan_.functions.emplace_back(object, false);  // "__defaults__", "__code__"
     const Reference dict(walk::own_dict(object));
     char owner[256] = "a logger";
     if (is_function(object)) qualified_name(object, owner, sizeof(owner));
-    if (dict && (is_function(object) || dict_has(dict.get(), name))) value(dict.get(), owner, name, false, true);
+    if (dict && (is_function(object) || dict_item(dict.get(), name) != nullptr))
+      value(dict.get(), owner, name, false, true);
   }
 
   // Whoever has a module may read any of its names, by whichever way. Of the user's all are watched; of a library's all
@@ -285,7 +273,7 @@ class Planner {
     const bool users = is_users_module(dict);
     if (!users) {
       for (Object* name : users_code_ ? names_in(code_) : items_of(code_, "co_names")) {
-        if (is_exactly(name, g_api.PyUnicode_Type) && dict_has(dict, name)) {
+        if (is_exactly(name, g_api.PyUnicode_Type) && dict_item(dict, name) != nullptr) {
           value(dict, nullptr, name, false, users_code_);
         }
       }
@@ -299,12 +287,6 @@ class Planner {
     }
     for (Object* name : found) value(dict, nullptr, name);
     names(dict, nullptr).take_whole();
-  }
-
-  static bool dict_has(Object* dict, Object* name) {
-    const bool has = g_api.PyDict_GetItemWithError(dict, name) != nullptr;
-    if (!has) g_api.PyErr_Clear();
-    return has;
   }
 
   void import(const NameUse& use) {
@@ -331,23 +313,14 @@ class Planner {
 }  // namespace
 
 bool GlobalsPlan::make(const observation::ExecutedCode::State& code, refusal::Refusal& refusal) {
-  if (!instructions_known()) {
-    refusal = refusal::make(refusal::unknown_instructions);
-    return false;
-  }
+  if (!instructions_known()) return refusal::refuse(refusal, refusal::unknown_instructions);
   Planner planner(*this);
   for (const observation::CodeKey& key : code.codes) {
     if (!planner.names_of(key)) throw std::bad_alloc();
   }
-  if (planner.reads() != nullptr) {
-    refusal = refusal::make(refusal::reads_hidden, planner.reads());
-    return false;
-  }
+  if (planner.reads() != nullptr) return refusal::refuse(refusal, refusal::reads_hidden, planner.reads());
   if (code.has_met(observation::EffectKind::kHandled) || planner.asks_handled()) {
-    if (handles_exception()) {
-      refusal = refusal::make(refusal::asks_handled_exception);
-      return false;
-    }
+    if (handles_exception()) return refusal::refuse(refusal, refusal::asks_handled_exception);
     nothing_handled = true;
   }
   sees_storages = code.has_met(observation::EffectKind::kStorage);
@@ -362,8 +335,7 @@ bool GlobalsPlan::make(const observation::ExecutedCode::State& code, refusal::Re
   for (Object* variable : code.contexts) contexts.emplace_back(variable);
   for (const NamedValues& watched : names) {
     if (Object* name = watched.set_to_unknown()) {
-      refusal = refusal::make(refusal::sets_global, watched.name_of(name));
-      return false;
+      return refusal::refuse(refusal, refusal::sets_global, watched.name_of(name));
     }
   }
   for (Object* function : functions_of(code, *this)) {
@@ -378,7 +350,7 @@ bool GlobalsPlan::make(const observation::ExecutedCode::State& code, refusal::Re
   }
   if (g_layout.frame_function < 0) closures = unknown_closures(code, functions, inner);
   if (code.has_met(observation::EffectKind::kEnvironment)) {
-    Object* environ = member("os", "environ");
+    Object* environ = module_member("os", "environ");
     const Reference data(environ != nullptr ? g_api.PyObject_GetAttrString(environ, "_data") : nullptr);
     environment = Strong(data.get());
   }

@@ -2,10 +2,8 @@
 
 #include <new>
 
-#include "python_hooks/guards/guarded_walk.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_versions.h"
-#include "python_hooks/interpreter/strong.h"
 
 namespace grape::python::guards {
 namespace {
@@ -22,10 +20,8 @@ class GlobalHooks {
   // Null: there are none; else the name of one that has some.
   const char* find() noexcept {
     if (module_ == nullptr) {
-      Object* module = imported_module("torch.nn.modules.module");
-      module_ = module != nullptr ? module_dict(module) : nullptr;
+      module_ = new_reference(imported_dict("torch.nn.modules.module"));
       if (module_ == nullptr) return nullptr;
-      g_api.Py_IncRef(module_);
     }
     if (reported_ && !reports_.changed()) return found_;
     if (reported_ || !tells_of_changes(module_) || version_ != dict_version(module_)) look_up();
@@ -64,47 +60,33 @@ GlobalHooks& global_hooks() {
 
 }  // namespace
 
-struct ModuleGuard::State {
-  Strong root, self;  // weak references; `self` may be none
-  GuardedWalk walked;
-  std::string change;
-  AliasRelation sharing;
-  std::uint32_t shared_walk = 0;  // the walk that `sharing` was taken of
+bool ModuleGuard::gone() const noexcept {
+  return referent(root_.get()) == g_api._Py_NoneStruct ||
+         (self_.get() != nullptr && referent(self_.get()) == g_api._Py_NoneStruct);
+}
 
-  bool gone() const noexcept {
-    return referent(root.get()) == g_api._Py_NoneStruct ||
-           (self.get() != nullptr && referent(self.get()) == g_api._Py_NoneStruct);
-  }
-  // Neither is gone. False: refused.
-  bool walk_into(walk::Walk& walk) const noexcept {
-    Object* first = referent(root.get());
-    return walk.add(first, is_function(first) ? "function" : "module") &&
-           (self.get() == nullptr || walk.add(referent(self.get()), "module"));
-  }
-};
-
-ModuleGuard::ModuleGuard() : state_(new State) {}
-ModuleGuard::~ModuleGuard() = default;
+bool ModuleGuard::walk_into(walk::Walk& walk) const noexcept {
+  Object* first = referent(root_.get());
+  return walk.add(first, is_function(first) ? "function" : "module") &&
+         (self_.get() == nullptr || walk.add(referent(self_.get()), "module"));
+}
 
 std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refusal::Refusal& refusal) noexcept {
   const KeepException keep;
   try {
     if (const char* hooks = global_hooks().find()) {
-      refusal = refusal::make(refusal::hook_for_all_modules, hooks);
-      return nullptr;
+      return refusal::refuse(refusal, refusal::hook_for_all_modules, hooks);
     }
     std::unique_ptr<ModuleGuard> guard(new ModuleGuard);
-    State& state = *guard->state_;
     const NoCollection no_collection;
     const Reference weak_root(g_api.PyWeakref_NewRef(root, nullptr));
     const Reference weak_self(self != nullptr ? g_api.PyWeakref_NewRef(self, nullptr) : nullptr);
-    state.root = Strong(weak_root.get());
-    state.self = Strong(weak_self.get());
+    guard->root_ = Strong(weak_root.get());
+    guard->self_ = Strong(weak_self.get());
     if (!weak_root || (self != nullptr && !weak_self)) {
-      refusal = refusal::make(refusal::no_weak_reference);
-      return nullptr;
+      return refusal::refuse(refusal, refusal::no_weak_reference);
     }
-    if (state.walked.take([&](walk::Walk& walk) { return state.walk_into(walk); }, refusal)) return guard;
+    if (guard->walked_.take([&](walk::Walk& walk) { return guard->walk_into(walk); }, refusal)) return guard;
   } catch (const std::bad_alloc&) {
     refusal = {};
   }
@@ -112,40 +94,29 @@ std::unique_ptr<ModuleGuard> ModuleGuard::take(Object* root, Object* self, refus
 }
 
 bool ModuleGuard::holds() noexcept {
-  State& state = *state_;
   try {
-    if (state.gone()) {
-      state.change = "the module is gone";
+    if (gone()) {
+      change_ = "the module is gone";
     } else if (const char* hooks = global_hooks().find()) {
-      state.change = std::string("a hook for all modules was registered (torch.nn.modules.module.") + hooks + ")";
-    } else if (state.walked.quick() || state.walked.same([&](walk::Walk& walk) { return state.walk_into(walk); })) {
+      change_ = std::string("a hook for all modules was registered (torch.nn.modules.module.") + hooks + ")";
+    } else if (walked_.quick() || walked_.same([&](walk::Walk& walk) { return walk_into(walk); })) {
       return true;
     } else {
-      state.change = state.walked.change();
+      change_ = walked_.change();
     }
   } catch (const std::bad_alloc&) {
-    state.change.clear();
+    change_.clear();
   }
   return false;
 }
 
-const std::string& ModuleGuard::change() const noexcept { return state_->change; }
-const std::vector<std::uint8_t>& ModuleGuard::bytes() const noexcept { return state_->walked.walk().bytes(); }
-const std::vector<walk::StorageExtent>& ModuleGuard::extents() const noexcept {
-  return state_->walked.walk().extents();
-}
-const walk::DeviceSet& ModuleGuard::devices() const noexcept { return state_->walked.walk().devices(); }
-const std::vector<Object*>& ModuleGuard::objects() const noexcept { return state_->walked.walk().objects(); }
-const std::vector<walk::WalkedTensor>& ModuleGuard::tensors() const noexcept { return state_->walked.walk().tensors(); }
-std::uint32_t ModuleGuard::walks() const noexcept { return state_->walked.walks(); }
 const AliasRelation& ModuleGuard::sharing() {
-  State& state = *state_;
-  if (state.shared_walk != state.walked.walks()) {
-    state.sharing.clear();
-    state.sharing.add(state.walked.walk());
-    state.shared_walk = state.walked.walks();
+  if (shared_walk_ != walked_.walks()) {
+    sharing_.clear();
+    sharing_.add(walked_.walk());
+    shared_walk_ = walked_.walks();
   }
-  return state.sharing;
+  return sharing_;
 }
 
 }  // namespace grape::python::guards

@@ -11,7 +11,9 @@
 
 #include "compressor/refusal/refusal.h"
 #include "python_hooks/guards/alias_relation.h"
+#include "python_hooks/guards/guarded_walk.h"
 #include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/interpreter/strong.h"
 #include "python_hooks/walk/walk.h"
 
 namespace grape::python::guards {
@@ -21,29 +23,35 @@ class ModuleGuard {
   // Of `root`, a module or a function, and of `self`, another module (null: none). Null: refused; `refusal` says what
   // (a hook on a submodule, an opaque attribute, ...) and where.
   static std::unique_ptr<ModuleGuard> take(Object* root, Object* self, refusal::Refusal& refusal) noexcept;
-  ~ModuleGuard();
 
   // The budget for GPT-2 (150 modules, 148 parameters): 15 us when nothing has changed. If a version moved but the
   // state is the same (walked again), of the same objects, true.
   bool holds() noexcept;
   // What changed, for the report; after holds() gave false.
-  const std::string& change() const noexcept;
+  const std::string& change() const noexcept { return change_; }
   // The bytes of the state: equal for guards taken of the same state.
-  const std::vector<std::uint8_t>& bytes() const noexcept;
+  const std::vector<std::uint8_t>& bytes() const noexcept { return walked_.walk().bytes(); }
   // Weights and buffers on CUDA: (address, bytes) of their distinct storages.
-  const std::vector<walk::StorageExtent>& extents() const noexcept;
-  const walk::DeviceSet& devices() const noexcept;                  // of its tensors
-  const std::vector<Object*>& objects() const noexcept;             // borrowed; valid while holds()
-  const std::vector<walk::WalkedTensor>& tensors() const noexcept;  // the same
+  const std::vector<walk::StorageExtent>& extents() const noexcept { return walked_.walk().extents(); }
+  const walk::DeviceSet& devices() const noexcept { return walked_.walk().devices(); }  // of its tensors
+  // Borrowed; valid while holds().
+  const std::vector<Object*>& objects() const noexcept { return walked_.walk().objects(); }
+  const std::vector<walk::WalkedTensor>& tensors() const noexcept { return walked_.walk().tensors(); }
   // What is in it, to tell whether arguments are; after holds(). Throws std::bad_alloc.
   const AliasRelation& sharing();
   // How often everything was walked: once, and again for each time that something had moved.
-  std::uint32_t walks() const noexcept;
+  std::uint32_t walks() const noexcept { return walked_.walks(); }
 
  private:
-  ModuleGuard();
-  struct State;
-  std::unique_ptr<State> state_;
+  ModuleGuard() = default;
+  bool gone() const noexcept;
+  bool walk_into(walk::Walk& walk) const noexcept;  // neither is gone; false: refused
+
+  Strong root_, self_;  // weak references; `self_` may be none
+  GuardedWalk walked_;
+  std::string change_;
+  AliasRelation sharing_;
+  std::uint32_t shared_walk_ = 0;  // the walk that `sharing_` was taken of
 };
 
 }  // namespace grape::python::guards

@@ -123,33 +123,9 @@ NamedValues::NamedValues(Object* dict, bool users, std::string owner, bool modul
       module_(module),
       owner_(std::move(owner)),
       version_(dict_version(dict)),
-      tells_(tells_of_changes(dict)) {
-  g_api.Py_IncRef(dict);
-}
+      tells_(tells_of_changes(dict)) {}
 
-NamedValues::~NamedValues() {
-  for (const Named& named : names_) g_api.Py_DecRef(named.name);
-  if (dict_ != nullptr) g_api.Py_DecRef(dict_);
-}
-
-NamedValues::NamedValues(NamedValues&& other) noexcept
-    : dict_(other.dict_),
-      users_(other.users_),
-      module_(other.module_),
-      owner_(std::move(other.owner_)),
-      version_(other.version_),
-      tells_(other.tells_),
-      whole_(other.whole_),
-      names_(std::move(other.names_)) {
-  other.dict_ = nullptr;
-  other.names_.clear();
-}
-
-Object* NamedValues::now(const Named& named) const noexcept {
-  Object* value = g_api.PyDict_GetItemWithError(dict_, named.name);
-  if (value == nullptr) g_api.PyErr_Clear();
-  return value;
-}
+Object* NamedValues::now(const Named& named) const noexcept { return dict_item(dict(), named.name.get()); }
 
 void NamedValues::hold(Named& named, Object* value) const {
   named.by_identity =
@@ -159,7 +135,7 @@ void NamedValues::hold(Named& named, Object* value) const {
 
 Object* NamedValues::add(Object* name, bool set_by_code, bool by_value) {
   for (Named& named : names_) {
-    if (named.name != name) continue;
+    if (named.name.get() != name) continue;
     named.set_by_code = named.set_by_code || set_by_code;
     Object* value = now(named);
     if (by_value && !named.by_value) {
@@ -168,8 +144,7 @@ Object* NamedValues::add(Object* name, bool set_by_code, bool by_value) {
     }
     return value;
   }
-  names_.push_back({name, walk::Held(), set_by_code, by_value, false});
-  g_api.Py_IncRef(name);
+  names_.push_back({Strong(name), walk::Held(), set_by_code, by_value, false});
   Object* value = now(names_.back());
   hold(names_.back(), value);
   return value;
@@ -182,7 +157,7 @@ bool NamedValues::counts(Object* name, bool users) noexcept {
 std::size_t NamedValues::count() const noexcept {
   std::size_t count = 0;
   std::ptrdiff_t position = 0;
-  for (Object *name, *value; g_api.PyDict_Next(dict_, &position, &name, &value) != 0;) count += counts(name, users_);
+  for (Object *name, *value; g_api.PyDict_Next(dict(), &position, &name, &value) != 0;) count += counts(name, users_);
   return count;
 }
 
@@ -190,14 +165,14 @@ void NamedValues::take_whole() { whole_ = count(); }
 
 Object* NamedValues::set_to_unknown() const noexcept {
   for (const Named& named : names_) {
-    if (named.set_by_code && !named.value.held()) return named.name;
+    if (named.set_by_code && !named.value.held()) return named.name.get();
   }
   return nullptr;
 }
 
-bool NamedValues::untouched() const noexcept { return tells_ && dict_version(dict_) == version_; }
+bool NamedValues::untouched() const noexcept { return tells_ && dict_version(dict()) == version_; }
 
-void NamedValues::fetch() const noexcept { __builtin_prefetch(&dict_version(dict_)); }
+void NamedValues::fetch() const noexcept { __builtin_prefetch(&dict_version(dict())); }
 
 NamedValues::Change NamedValues::compare_one(const Named& named, std::string& what) const {
   Object* value = now(named);
@@ -206,7 +181,7 @@ NamedValues::Change NamedValues::compare_one(const Named& named, std::string& wh
   if (named.value.is_or_equals(value)) return Change::kNone;
   const bool there = value != nullptr, was_there = named.value.address() != nullptr;
   if (there && was_there && !named.by_identity && !named.set_by_code) return Change::kMaybe;
-  what = name_of(named.name) + (!there ? " is gone" : !was_there ? " is new" : " was set");
+  what = name_of(named.name.get()) + (!there ? " is gone" : !was_there ? " is new" : " was set");
   return Change::kOther;
 }
 
@@ -221,22 +196,22 @@ NamedValues::Change NamedValues::compare(std::string& what) {
     if (one == Change::kOther) return one;
     if (one == Change::kMaybe) change = one;
   }
-  if (change == Change::kNone) version_ = dict_version(dict_);
+  if (change == Change::kNone) version_ = dict_version(dict());
   return change;
 }
 
 void NamedValues::take_again() {
   for (Named& named : names_) hold(named, now(named));
-  version_ = dict_version(dict_);
+  version_ = dict_version(dict());
 }
 
 bool NamedValues::walk(walk::Walk& into) const {
   for (const Named& named : names_) {
     Object* value = now(named);
     if (value == nullptr) continue;
-    const std::string name = name_of(named.name);
+    const std::string name = name_of(named.name.get());
     if (named.by_identity && !named.value.plain()) {
-      if (module_ && keeps_objects(named.name, value) && !into.add_shallow(value, name.c_str())) return false;
+      if (module_ && keeps_objects(named.name.get(), value) && !into.add_shallow(value, name.c_str())) return false;
     } else if (!into.add(value, name.c_str())) {
       return false;
     }
@@ -245,18 +220,15 @@ bool NamedValues::walk(walk::Walk& into) const {
 }
 
 void NamedValues::identify(std::vector<std::uint64_t>& out) const {
-  out.push_back(reinterpret_cast<std::uint64_t>(dict_));
+  out.push_back(reinterpret_cast<std::uint64_t>(dict()));
   for (const Named& named : names_) {
-    out.push_back(reinterpret_cast<std::uint64_t>(named.name));
+    out.push_back(reinterpret_cast<std::uint64_t>(named.name.get()));
     out.push_back(named.set_by_code);
     const bool by_value = named.value.plain() || !named.by_identity;
     out.push_back(named.value.address() == nullptr ? 0 : by_value ? 1 : named.value.identity());
   }
 }
 
-std::string NamedValues::name_of(Object* name) const {
-  char text[256];
-  return owner_ + "." + std::string(text, copy_text(name, text, sizeof(text)));
-}
+std::string NamedValues::name_of(Object* name) const { return owner_ + "." + text_value<256>(name); }
 
 }  // namespace grape::python::guards

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/interpreter/strong.h"
 #include "python_hooks/walk/held.h"
 #include "python_hooks/walk/walk.h"
 
@@ -21,11 +22,6 @@ class NamedValues {
   // `users`: the values count by what they hold; else each is the same as long as it is the same object, or an equal
   // plain value, and if it is data of a `module`'s, refers to the same objects. Keeps `dict` alive.
   NamedValues(Object* dict, bool users, std::string owner, bool module);
-  ~NamedValues();
-  NamedValues(NamedValues&& other) noexcept;
-  NamedValues& operator=(NamedValues&&) = delete;
-  NamedValues(const NamedValues&) = delete;
-  NamedValues& operator=(const NamedValues&) = delete;
 
   // The value that the name has now, borrowed; null: none. `set_by_code`: the observed code may set it, so another
   // object is another value, even an equal one. Adding a name again does no harm.
@@ -56,7 +52,7 @@ class NamedValues {
   // Is it one of those that count where all do?
   static bool counts(Object* name, bool users) noexcept;
 
-  Object* dict() const noexcept { return dict_; }
+  Object* dict() const noexcept { return dict_.get(); }
   bool users() const noexcept { return users_; }
   bool of_module() const noexcept { return module_; }
   std::size_t size() const noexcept { return names_.size(); }
@@ -64,7 +60,7 @@ class NamedValues {
 
  private:
   struct Named {
-    Object* name;  // a reference
+    Strong name;
     walk::Held value;
     bool set_by_code;
     bool by_value;     // though a library's
@@ -76,7 +72,7 @@ class NamedValues {
   std::size_t count() const noexcept;
   Change compare_one(const Named& named, std::string& what) const;
 
-  Object* dict_;
+  Strong dict_;
   bool users_, module_;
   std::string owner_;
   std::uint64_t version_ = 0;

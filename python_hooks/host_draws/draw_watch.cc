@@ -75,8 +75,7 @@ Object* DrawWatch::State::told(Object*, Object* tuple) {
     Object* const* items = tuple_data(tuple);
     (t_watch->*tell)({items[0], static_cast<std::size_t>(g_api.PyLong_AsLong(items[1]))}, items + 2);
   }
-  g_api.Py_IncRef(g_api._Py_NoneStruct);
-  return g_api._Py_NoneStruct;
+  return new_reference(g_api._Py_NoneStruct);
 }
 
 Watched* DrawWatch::State::find(Object* code) noexcept {

@@ -23,39 +23,30 @@ bool never_changes(Object* value) noexcept {
 
 // A new reference to what equals it, and that nobody else can change; null: there is no such thing, or no memory.
 Object* copy_of(Object* value, int depth) noexcept {
-  if (never_changes(value)) {
-    g_api.Py_IncRef(value);
-    return value;
-  }
+  if (never_changes(value)) return new_reference(value);
   const bool tuple = is_exactly(value, g_api.PyTuple_Type), list = is_exactly(value, g_api.PyList_Type);
   if (depth == 0 || (!tuple && !list)) return nullptr;
   const auto size = static_cast<std::ptrdiff_t>(item_count(value));
-  Object* copy = tuple ? g_api.PyTuple_New(size) : g_api.PyList_New(size);
-  for (std::ptrdiff_t i = 0; copy != nullptr && i < size; ++i) {
+  const Reference copy(tuple ? g_api.PyTuple_New(size) : g_api.PyList_New(size));
+  for (std::ptrdiff_t i = 0; copy && i < size; ++i) {
     Object* item = copy_of(tuple ? tuple_data(value)[i] : list_data(value)[i], depth - 1);
-    if (item == nullptr) {
-      g_api.Py_DecRef(copy);
-      return nullptr;
-    }
-    tuple ? g_api.PyTuple_SetItem(copy, i, item) : g_api.PyList_SetItem(copy, i, item);
+    if (item == nullptr) return nullptr;
+    tuple ? g_api.PyTuple_SetItem(copy.get(), i, item) : g_api.PyList_SetItem(copy.get(), i, item);
   }
-  if (copy == nullptr) g_api.PyErr_Clear();
-  return copy;
+  return new_reference(copy.get());
 }
 
 // Of keyword arguments, as above.
 Object* copy_of_keywords(Object* keywords) noexcept {
-  Object* copy = g_api.PyDict_New();
-  bool good = copy != nullptr;
+  const Reference copy(g_api.PyDict_New());
+  bool good = static_cast<bool>(copy);
   std::ptrdiff_t position = 0;
   for (Object *key, *value; good && g_api.PyDict_Next(keywords, &position, &key, &value) != 0;) {
     const Reference item(copy_of(value, kDepth));
-    good = item && is_text(key) && g_api.PyDict_SetItem(copy, key, item.get()) == 0;
+    good = item && is_text(key) && g_api.PyDict_SetItem(copy.get(), key, item.get()) == 0;
   }
-  if (good) return copy;
-  g_api.PyErr_Clear();
-  if (copy != nullptr) g_api.Py_DecRef(copy);
-  return nullptr;
+  if (!good) g_api.PyErr_Clear();
+  return good ? new_reference(copy.get()) : nullptr;
 }
 
 bool same_value(const Strong& a, const Strong& b) noexcept {

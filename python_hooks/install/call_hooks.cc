@@ -156,14 +156,8 @@ void hook_steps_below(Object* optimizer_class, int depth) noexcept {
   }
 }
 
-Object* module_attribute(const char* module, const char* name) noexcept {
-  Object* found = imported_module(module);
-  Object* dict = found != nullptr ? module_dict(found) : nullptr;
-  return dict != nullptr ? dict_item(dict, name) : nullptr;
-}
-
 void hook_optimizers() noexcept {
-  Object* base = module_attribute("torch.optim.optimizer", "Optimizer");
+  Object* base = module_member("torch.optim.optimizer", "Optimizer");
   if (base != nullptr && is_type(base)) hook_steps_below(base, 0);
 }
 
@@ -176,7 +170,7 @@ void prepare_to_be_unwound() noexcept {
 // False: torch is not there yet.
 bool hook_module_calls() noexcept {
   static bool done = false;
-  Object* module = done ? nullptr : module_attribute("torch.nn.modules.module", "Module");
+  Object* module = done ? nullptr : module_member("torch.nn.modules.module", "Module");
   if (module == nullptr) return done;
   const Reference call(g_api.PyObject_GetAttrString(module, "__call__"));
   done = true;
@@ -194,12 +188,20 @@ bool hook_module_calls() noexcept {
   return true;
 }
 
+bool is_writable(const void* address) noexcept {
+  try {
+    return AddressSpace().is_writable(address);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 // False: torch is not there yet.
 bool hook_backward() noexcept {
   static bool done = false;
   if (done) return true;
-  Object* engine = module_attribute("torch._C", "_ImperativeEngine");
-  if (engine == nullptr) engine = module_attribute("torch._C", "_EngineBase");
+  Object* engine = module_member("torch._C", "_ImperativeEngine");
+  if (engine == nullptr) engine = module_member("torch._C", "_EngineBase");
   if (engine == nullptr) return false;
   done = true;
   constexpr int kTupleAndKeywords = 3;

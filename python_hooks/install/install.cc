@@ -60,8 +60,7 @@ void wait_for_thread() noexcept {
 Object* note_shutdown(Object*, Object*) {
   wait_for_thread();
   if (!g_shutdown.exchange(true) && config().mode == Mode::kReplay) control::write_report();
-  g_api.Py_IncRef(g_api._Py_NoneStruct);
-  return g_api._Py_NoneStruct;
+  return new_reference(g_api._Py_NoneStruct);
 }
 
 // Thread states are torn down while other threads may still be in a driver call: stop well before, at exit.

@@ -69,11 +69,6 @@ Object* evaluate(ThreadState* thread, void* frame, int thrown) {
   return g_api._PyEval_EvalFrameDefault(thread, frame, thrown);
 }
 
-bool known() noexcept {
-  return g_api._PyInterpreterState_SetEvalFrameFunc != nullptr &&
-         g_api._PyInterpreterState_GetEvalFrameFunc != nullptr && g_api._PyEval_EvalFrameDefault != nullptr;
-}
-
 void start(OnFrame on_frame, void* context) noexcept {
   if (current() != ours()) {
     if (g_hooked != 0) ++g_gaps;
@@ -109,7 +104,11 @@ void check() noexcept {
 }  // namespace
 
 bool hook_calls(OnFrame on_frame, void* context) noexcept {
-  if (!known() || g_check == Check::kFailed || t_listener.on_frame != nullptr) return false;
+  if (g_api._PyInterpreterState_SetEvalFrameFunc == nullptr || g_api._PyInterpreterState_GetEvalFrameFunc == nullptr ||
+      g_api._PyEval_EvalFrameDefault == nullptr) {
+    return false;
+  }
+  if (g_check == Check::kFailed || t_listener.on_frame != nullptr) return false;
   if (current() != ours() && !runs_plainly()) return false;
   if (g_check == Check::kOpen) {
     g_check = Check::kPassed;  // for the check's own calls

@@ -2,6 +2,7 @@
 
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/instructions.h"
+#include "python_hooks/interpreter/texts.h"
 
 namespace grape::python {
 namespace {
@@ -29,11 +30,6 @@ const Opcodes& opcodes() noexcept {
 #undef GRAPE_OPCODE
   found.known = found.EXTENDED_ARG >= 0 && found.LOAD_GLOBAL >= 0 && found.LOAD_ATTR >= 0 && found.IMPORT_NAME >= 0;
   return found;
-}
-
-std::string utf8(Object* text) {
-  char name[512];
-  return text != nullptr && is_text(text) ? std::string(name, copy_text(text, name, sizeof(name))) : std::string();
 }
 
 class NameReader {
@@ -74,7 +70,7 @@ class NameReader {
       add(NameUse::Kind::kStore, name(argument));
       chained_ = false;
     } else if (op == ops_.IMPORT_NAME) {
-      imported_ = full_name(utf8(name(argument)));
+      imported_ = full_name(text_or_empty<512>(name(argument)));
       out_.push_back({NameUse::Kind::kImport, nullptr, imported_, {}});
       out_.back().escapes = imports_all();
     } else if (op == ops_.IMPORT_FROM) {
@@ -125,7 +121,7 @@ class NameReader {
   std::string full_name(const std::string& module) const {
     long up = level();
     if (up == 0) return module;
-    std::string package = utf8(dict_item(globals_, "__package__"));
+    std::string package = text_or_empty<512>(dict_item(globals_, "__package__"));
     for (; up > 1; --up) package.resize(package.rfind('.') == std::string::npos ? 0 : package.rfind('.'));
     if (module.empty()) return package;
     return package.append(".").append(module);

@@ -112,8 +112,7 @@ bool is_users_module(Object* dict) noexcept {
   char* dot = std::strchr(name, '.');
   if (dot == nullptr) return true;
   *dot = '\0';
-  Object* package = imported_module(name);
-  Object* globals = package != nullptr ? module_dict(package) : nullptr;
+  Object* globals = imported_dict(name);
   return globals == nullptr || origin_of_globals(globals) == CodeOrigin::kUser;
 }
 

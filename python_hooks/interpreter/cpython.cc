@@ -347,10 +347,7 @@ bool runs_plainly() noexcept {
 
 Object* dict_item(Object* dict, const char* key) noexcept {
   const Reference name(g_api.PyUnicode_InternFromString(key));
-  if (!name) return nullptr;
-  Object* item = g_api.PyDict_GetItemWithError(dict, name.get());
-  if (item == nullptr) g_api.PyErr_Clear();
-  return item;
+  return name ? dict_item(dict, name.get()) : nullptr;
 }
 
 Object* module_dict(Object* module) noexcept {
@@ -361,6 +358,11 @@ Object* module_dict(Object* module) noexcept {
 Object* imported_module(const char* name) noexcept {
   Object* modules = g_api.PyImport_GetModuleDict();
   return modules != nullptr && is_dict(modules) ? dict_item(modules, name) : nullptr;
+}
+
+Object* imported_dict(const char* name) noexcept {
+  Object* module = imported_module(name);
+  return module != nullptr ? module_dict(module) : nullptr;
 }
 
 bool qualified_name(Object* object, char* out, std::size_t room) noexcept {

@@ -304,7 +304,6 @@ inline Object* tuple_item(const Object* tuple, std::size_t index) noexcept {
 }
 
 // A frame as the interpreter's frame evaluation gets it (also a frame object's, by frame_of()).
-using EvaluateFrame = Object* (*)(ThreadState*, void* frame, int thrown);
 inline Object* unmarked(std::uintptr_t reference) noexcept {  // from 3.14 the low bits of a reference are marks
   return reinterpret_cast<Object*>(reference & ~std::uintptr_t{3});
 }
@@ -352,6 +351,12 @@ class Reference {
   Object* object_;
 };
 
+// A new reference to the same object; null stays null.
+inline Object* new_reference(Object* object) noexcept {
+  if (object != nullptr) g_api.Py_IncRef(object);
+  return object;
+}
+
 // An exception of the interpreter by its symbol (which is a variable that holds it).
 inline Object* exception(Object* const symbol) noexcept { return *reinterpret_cast<Object**>(symbol); }
 
@@ -364,10 +369,27 @@ bool runs_plainly() noexcept;
 
 // The module of that name, if it is imported; borrowed. With the GIL.
 Object* imported_module(const char* name) noexcept;
-// `dict[key]` without running Python code; borrowed, null: none. With the GIL.
+// `dict[key]` without running Python code, for a plain key; borrowed, null: none. With the GIL.
+inline Object* dict_item(Object* dict, Object* key) noexcept {
+  Object* item = g_api.PyDict_GetItemWithError(dict, key);
+  if (item == nullptr) g_api.PyErr_Clear();
+  return item;
+}
 Object* dict_item(Object* dict, const char* key) noexcept;
 // The dictionary of a module object, borrowed; null: it is no plain module.
 Object* module_dict(Object* module) noexcept;
+// The same of the module of that name; null: it is not imported, or no plain module.
+Object* imported_dict(const char* name) noexcept;
+// Calls `found(key, value)` for each pair of a list of pairs, as PyDict_Items() gives it (owned; may be null).
+template <typename Found>
+void each_pair(Object* pairs, Found found) {
+  const Reference list(pairs);
+  const std::ptrdiff_t count = list ? g_api.PyList_Size(pairs) : 0;
+  for (std::ptrdiff_t i = 0; i < count; ++i) {
+    Object* pair = g_api.PyList_GetItem(pairs, i);
+    found(g_api.PyTuple_GetItem(pair, 0), g_api.PyTuple_GetItem(pair, 1));
+  }
+}
 // "package.module:Qualified.name" of a class or function; false: it has no such names. With the GIL.
 bool qualified_name(Object* object, char* out, std::size_t room) noexcept;
 

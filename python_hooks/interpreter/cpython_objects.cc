@@ -232,8 +232,7 @@ bool run_checks() noexcept {
 }  // namespace
 
 Object* module_member(const char* module, const char* name) noexcept {
-  Object* found = imported_module(module);
-  Object* dict = found != nullptr ? module_dict(found) : nullptr;
+  Object* dict = imported_dict(module);
   return dict != nullptr ? dict_item(dict, name) : nullptr;
 }
 

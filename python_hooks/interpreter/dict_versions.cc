@@ -1,5 +1,9 @@
 #include "python_hooks/interpreter/dict_versions.h"
 
+#include <cstdio>
+#include <initializer_list>
+#include <optional>
+
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_reports.h"
 
@@ -93,8 +97,10 @@ bool told(Object* change, Object* dict, DictReports& reports, Means means) noexc
   return reports.changed() && reports.count() >= changes;
 }
 
-// After each change of the list another version than ever before, or a report.
-bool tells(Object* names, const char* what, const char* changes, Means means) noexcept {
+// After each change of the list "for_..." another version than ever before, or a report.
+bool tells(Object* names, const char* what, Means means) noexcept {
+  char changes[32];
+  std::snprintf(changes, sizeof changes, "for_%s", what);
   Object *target = dict_item(names, what), *list = dict_item(names, changes);
   if (target == nullptr || list == nullptr || !is_exactly(list, g_api.PyList_Type)) return false;
   Object* dict = items_of(target);
@@ -124,17 +130,13 @@ bool tells_of_end(Object* names, const char* dying) noexcept {
 enum class Tell { kNone, kNotSplit, kAll };
 
 Tell ask_with(Object* names, Means means) noexcept {
-  const char* const not_split[][2] = {{"plain", "for_plain"}, {"apart", "for_apart"},     {"sub", "for_sub"},
-                                      {"names", "for_names"}, {"default", "for_default"}, {"ordered", "for_ordered"}};
-  const char* const split[][2] = {
-      {"target", "for_target"}, {"late", "for_late"}, {"fresh", "for_fresh"}, {"cleared", "for_cleared"}};
-  for (const auto& [what, changes] : not_split) {
-    if (!tells(names, what, changes, means)) return Tell::kNone;
+  for (const char* what : {"plain", "apart", "sub", "names", "default", "ordered"}) {
+    if (!tells(names, what, means)) return Tell::kNone;
   }
   if (means == Means::kReport && !tells_of_end(names, "dying")) return Tell::kNone;
-  if (!tells(names, "order", "for_order", Means::kOrder)) return Tell::kNone;
-  for (const auto& [what, changes] : split) {
-    if (!tells(names, what, changes, means)) return Tell::kNotSplit;
+  if (!tells(names, "order", Means::kOrder)) return Tell::kNone;
+  for (const char* what : {"target", "late", "fresh", "cleared"}) {
+    if (!tells(names, what, means)) return Tell::kNotSplit;
   }
   return means == Means::kVersion || tells_of_end(names, "dying_split") ? Tell::kAll : Tell::kNotSplit;
 }
@@ -155,14 +157,13 @@ Tell ask(Means means) noexcept {
 
 // kNone while it is being asked.
 Tell answer(Means means) noexcept {
-  static bool asked[2] = {};
-  static Tell known[2] = {Tell::kNone, Tell::kNone};
-  const auto at = static_cast<std::size_t>(means);
-  if (!asked[at]) {
-    asked[at] = true;
-    known[at] = ask(means);
+  static std::optional<Tell> answers[2];
+  std::optional<Tell>& known = answers[static_cast<std::size_t>(means)];
+  if (!known) {
+    known = Tell::kNone;
+    known = ask(means);
   }
-  return known[at];
+  return *known;
 }
 
 bool answers_for(Means means, const Object* dict) noexcept {

@@ -11,16 +11,8 @@
 #include <iterator>
 
 namespace grape::python {
-namespace {
 
-// What a range may be used for.
-struct Permissions {
-  bool read, write, run;
-};
-
-// Calls `found(start, end, permissions)` for each range.
-template <typename Found>
-void scan_maps(Found found) {
+AddressSpace::AddressSpace() {
   const int saved = errno;
   if (std::FILE* maps = std::fopen("/proc/self/maps", "re")) {
     char* line = nullptr;  // "start-end rwxp ..."
@@ -28,30 +20,13 @@ void scan_maps(Found found) {
     while (getline(&line, &room, maps) > 0) {
       char* rest = nullptr;
       const std::uintptr_t start = std::strtoul(line, &rest, 16), end = std::strtoul(rest + 1, &rest, 16);
-      found(start, end, Permissions{rest[1] == 'r', rest[2] == 'w', rest[3] == 'x'});
+      const Kind readable = rest[1] == 'r' ? Kind::kData : Kind::kReserved;
+      ranges_.push_back({start, end, rest[3] == 'x' ? Kind::kCode : readable, rest[2] == 'w'});
     }
     std::free(line);
     std::fclose(maps);
   }
   errno = saved;
-}
-
-}  // namespace
-
-bool is_writable(const void* address) noexcept {
-  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
-  bool writable = false;
-  scan_maps([&](std::uintptr_t start, std::uintptr_t end, Permissions may) {
-    if (start <= wanted && wanted < end) writable = may.write;
-  });
-  return writable;
-}
-
-AddressSpace::AddressSpace() {
-  scan_maps([this](std::uintptr_t start, std::uintptr_t end, Permissions may) {
-    const Kind readable = may.read ? Kind::kData : Kind::kReserved;
-    ranges_.push_back({start, end, may.run ? Kind::kCode : readable, may.write});
-  });
 }
 
 const AddressSpace::Range* AddressSpace::find(std::uintptr_t address) const noexcept {

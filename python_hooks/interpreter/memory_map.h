@@ -7,10 +7,8 @@
 
 namespace grape::python {
 
-// May the page at `address` be written? Reads /proc/self/maps: not for hot paths.
-bool is_writable(const void* address) noexcept;
-
-// The ranges of the process's memory at the time of construction.
+// The ranges of the process's memory at the time of construction. Reads /proc/self/maps: not for hot paths. Throws
+// std::bad_alloc.
 class AddressSpace {
  public:
   enum class Kind : std::uint8_t { kNone, kReserved, kData, kCode };  // kReserved: neither read nor run

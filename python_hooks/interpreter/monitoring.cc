@@ -33,18 +33,15 @@ bool find_module() noexcept {
   if (g_monitoring.module != nullptr) return true;
   Object* sys = imported_module("sys");
   if (sys == nullptr || g_layout.minor < 12) return false;
-  Object* module = g_api.PyObject_GetAttrString(sys, "monitoring");
-  const Reference events(module != nullptr ? g_api.PyObject_GetAttrString(module, "events") : nullptr);
+  const Reference module(g_api.PyObject_GetAttrString(sys, "monitoring"));
+  const Reference events(module ? g_api.PyObject_GetAttrString(module.get(), "events") : nullptr);
   if (events) {
     g_monitoring.instruction = event(events.get(), "INSTRUCTION");
     g_monitoring.call = event(events.get(), "CALL");
   }
   g_api.PyErr_Clear();
-  if (g_monitoring.instruction <= 0 || g_monitoring.call <= 0) {
-    if (module != nullptr) g_api.Py_DecRef(module);
-    return false;
-  }
-  g_monitoring.module = module;
+  if (g_monitoring.instruction <= 0 || g_monitoring.call <= 0) return false;
+  g_monitoring.module = new_reference(module.get());
   return true;
 }
 

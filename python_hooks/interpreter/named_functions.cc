@@ -23,17 +23,14 @@ void look_into(Search& search, Object* items, std::size_t length, int nesting);
 // A class's dictionary, or a view of it; a new reference. Where all are wanted, no metaclass is asked.
 Object* dict_of(const Search& search, Object* type) {
   if (search.patterns != nullptr) return g_api.PyObject_GetAttrString(type, "__dict__");
-  Object* dict = type::is_heap(type) ? type::dict(type) : nullptr;
-  if (dict != nullptr) g_api.Py_IncRef(dict);
-  return dict;
+  return new_reference(type::is_heap(type) ? type::dict(type) : nullptr);
 }
 
 void look_into_class(Search& search, Object* type, std::size_t length, int nesting) {
   const Reference attributes(dict_of(search, type));
-  const Reference items(attributes ? g_api.PyMapping_Items(attributes.get()) : nullptr);
-  if (!items || length + 2 >= kMaxName) return;
+  if (!attributes || length + 2 >= kMaxName) return;
   search.name[length] = '.';
-  look_into(search, items.get(), length + 1, nesting + 1);
+  look_into(search, g_api.PyMapping_Items(attributes.get()), length + 1, nesting + 1);
 }
 
 // Asking any other object for a function may run code of the program's.
@@ -54,17 +51,14 @@ void look_at(Search& search, Object* value, std::size_t length, int nesting) {
   }
 }
 
-// `items`: a list of (name, value). The name so far is search.name[0, length).
+// `items`: a list of (name, value), owned; may be null. The name so far is search.name[0, length).
 void look_into(Search& search, Object* items, std::size_t length, int nesting) {
-  const std::ptrdiff_t count = g_api.PyList_Size(items);
-  for (std::ptrdiff_t i = 0; i < count; ++i) {
-    Object* pair = g_api.PyList_GetItem(items, i);
-    Object* key = g_api.PyTuple_GetItem(pair, 0);
-    if (!is_text(key)) continue;
+  each_pair(items, [&](Object* key, Object* value) {
+    if (!is_text(key)) return;
     const std::size_t used = length + copy_text(key, search.name + length, kMaxName - length - 1);
     search.name[used] = 0;
-    look_at(search, g_api.PyTuple_GetItem(pair, 1), used, nesting);
-  }
+    look_at(search, value, used, nesting);
+  });
 }
 
 void look_into_module(Search& search, Object* key, Object* module) {
@@ -73,10 +67,9 @@ void look_into_module(Search& search, Object* key, Object* module) {
   search.name[length] = 0;
   if (search.patterns != nullptr && !may_match_module(search.patterns, search.name)) return;
   Object* dict = module_dict(module);
-  const Reference items(dict != nullptr ? g_api.PyDict_Items(dict) : nullptr);
-  if (!items) return;
+  if (dict == nullptr) return;
   search.name[length] = ':';
-  look_into(search, items.get(), length + 1, 0);
+  look_into(search, g_api.PyDict_Items(dict), length + 1, 0);
 }
 
 }  // namespace
@@ -112,13 +105,8 @@ void find_named_functions(const char* patterns, const FoundFunction& found) noex
   }
   --looks_left;
   seen = count;
-  const Reference items(g_api.PyDict_Items(modules));
-  const std::ptrdiff_t length = items ? g_api.PyList_Size(items.get()) : 0;
   Search search{patterns, found, {}};
-  for (std::ptrdiff_t i = 0; i < length; ++i) {
-    Object* pair = g_api.PyList_GetItem(items.get(), i);
-    look_into_module(search, g_api.PyTuple_GetItem(pair, 0), g_api.PyTuple_GetItem(pair, 1));
-  }
+  each_pair(g_api.PyDict_Items(modules), [&](Object* key, Object* module) { look_into_module(search, key, module); });
 }
 
 }  // namespace grape::python

@@ -89,14 +89,13 @@ bool other_threads() noexcept {
 
 std::string current_place() {
   std::string place;
-  Object* frame = g_api.PyThreadState_GetFrame(g_api.PyThreadState_Get());
-  while (frame != nullptr) {
+  Object* caller = nullptr;
+  for (Object* frame = g_api.PyThreadState_GetFrame(g_api.PyThreadState_Get()); frame != nullptr; frame = caller) {
+    const Reference held(frame);
     const Reference code(g_api.PyFrame_GetCode(frame));
     const bool standard = origin_of(code.get(), nullptr) == CodeOrigin::kStandard;
     if (place.empty() || !standard) place = place_of(frame, code.get());
-    Object* caller = standard ? g_api.PyFrame_GetBack(frame) : nullptr;
-    g_api.Py_DecRef(frame);
-    frame = caller;
+    caller = standard ? g_api.PyFrame_GetBack(frame) : nullptr;
   }
   return place;
 }

@@ -4,11 +4,6 @@
 
 namespace grape::python {
 
-std::string text_value(Object* text) {
-  char copy[128];
-  return std::string(copy, copy_text(text, copy, sizeof copy));
-}
-
 std::string full_type_name(Object* type) {
   std::string name = type::name(type);
   if (!type::is_heap(type) || name.find('.') != std::string::npos) return name;

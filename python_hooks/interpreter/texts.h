@@ -8,8 +8,17 @@
 
 namespace grape::python {
 
-// The first 128 bytes of a str.
-std::string text_value(Object* text);
+// The first bytes of a str.
+template <std::size_t room = 128>
+std::string text_value(const Object* text) {
+  char copy[room];
+  return std::string(copy, copy_text(text, copy, room));
+}
+// The same; "" of null, and of what is no str.
+template <std::size_t room>
+std::string text_or_empty(Object* text) {
+  return text != nullptr && is_text(text) ? text_value<room>(text) : std::string();
+}
 // "torch.nn.modules.linear.Linear", "_thread.lock"
 std::string full_type_name(Object* type);
 // "a/b/c.py" -> "b/c.py"

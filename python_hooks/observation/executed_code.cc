@@ -20,18 +20,9 @@ using State = ExecutedCode::State;
 
 __thread State* t_state __attribute__((tls_model("initial-exec")));
 
-long number(Object* object, const char* name) noexcept {
-  const Reference value(g_api.PyObject_GetAttrString(object, name));
-  return value ? g_api.PyLong_AsLong(value.get()) : 0;
-}
-
 void keep(std::vector<Object*>& list, Object* object) {
   list.push_back(object);
   g_api.Py_IncRef(object);
-}
-
-void keep_once(std::vector<Object*>& list, Object* object) {
-  if (std::find(list.begin(), list.end(), object) == list.end()) keep(list, object);
 }
 
 template <std::size_t count, typename... Parts>
@@ -94,7 +85,8 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
       state.draws.locals_seen();
       break;
     case EffectKind::kContext:
-      if (first != nullptr) keep_once(state.contexts, first);
+      if (std::find(state.contexts.begin(), state.contexts.end(), first) != state.contexts.end()) break;
+      if (first != nullptr) keep(state.contexts, first);
       break;
     case EffectKind::kLogger:
       if (first != nullptr && state.loggers.size() < State::kMostLoggers) keep(state.loggers, first);
@@ -109,7 +101,8 @@ const State::Note* note_code(State& state, const void* frame) {
   if (const State::Note* known = state.code_notes.find(key)) return known;
   const KeepException exception;
   State::Note note{};
-  note.takes_arguments = number(key.code, "co_argcount") > 0;
+  const Reference arguments(g_api.PyObject_GetAttrString(key.code, "co_argcount"));
+  note.takes_arguments = arguments && g_api.PyLong_AsLong(arguments.get()) > 0;
   note.effect = effect_of(key.code);
   if (!state.code_notes.put(key, note)) return nullptr;
   state.codes.push_back({key.code, key.globals});
@@ -162,12 +155,6 @@ void note_frame(void* context, const void* frame) {
   } catch (...) {  // no memory
     state.lost = true;
   }
-}
-
-bool finish(State& state, bool undisturbed) {
-  if (!undisturbed && !state.refusal) state.refusal = refusal::make(refusal::compiled_code);
-  if (state.lost && !state.refusal) state.refusal = refusal::out_of_memory();
-  return !state.refusal;
 }
 
 }  // namespace
@@ -258,7 +245,10 @@ bool ExecutedCode::end() noexcept {
     state_->draws.end();
   }
   try {
-    return finish(*state_, undisturbed_);
+    refusal::Refusal& refusal = state_->refusal;
+    if (!undisturbed_ && !refusal) refusal = refusal::make(refusal::compiled_code);
+    if (state_->lost && !refusal) refusal = refusal::out_of_memory();
+    return !refusal;
   } catch (...) {
     return false;
   }

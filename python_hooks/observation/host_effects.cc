@@ -58,9 +58,7 @@ bool excluded(const char* names, std::string_view name) {
 }
 
 Object* attribute(Object* object, std::string_view name) {  // a new reference, or null
-  Object* value = g_api.PyObject_GetAttrString(object, std::string(name).c_str());
-  if (value == nullptr) g_api.PyErr_Clear();
-  return value;
+  return g_api.PyObject_GetAttrString(object, std::string(name).c_str());
 }
 
 // "time.sleep()", "datetime.now()", "Tensor.grad": as a user would write it, without the C module's underscore.
@@ -173,18 +171,14 @@ class Finder {
 
   void add_all(Object* holder, std::string_view owner) {
     const Reference dict(attribute(holder, "__dict__"));
-    const Reference items(dict ? g_api.PyMapping_Items(dict.get()) : nullptr);
-    const std::ptrdiff_t count = items ? g_api.PyList_Size(items.get()) : 0;
-    for (std::ptrdiff_t i = 0; i < count; ++i) {
-      Object* pair = g_api.PyList_GetItem(items.get(), i);
-      char name[64];
-      if (!is_text(tuple_data(pair)[0])) continue;
-      const std::size_t size = copy_text(tuple_data(pair)[0], name, sizeof(name));
-      const std::string_view view(name, size);
+    each_pair(dict ? g_api.PyMapping_Items(dict.get()) : nullptr, [&](Object* key, Object* value) {
+      if (!is_text(key)) return;
+      char text[64];
+      const std::string_view name(text, copy_text(key, text, sizeof(text)));
       // Construction, comparison, pickling: nothing outside. Context managers close files.
-      if (view.substr(0, 2) == "__" && view != "__enter__" && view != "__exit__") continue;
-      if (!excluded(row_.names, view)) add(tuple_data(pair)[1], owner, view);
-    }
+      if (name.substr(0, 2) == "__" && name != "__enter__" && name != "__exit__") return;
+      if (!excluded(row_.names, name)) add(value, owner, name);
+    });
   }
 
   const Row& row_;

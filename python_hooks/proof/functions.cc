@@ -5,12 +5,6 @@
 #include "python_hooks/replay/region.h"
 
 namespace grape::python::proof {
-namespace {
-
-constexpr std::uint32_t kMostStates = 4;  // in a row that did not come again
-
-}  // namespace
-
 const char* deferred(Object* function) noexcept {
   constexpr struct {
     long flag;  // of a code object
@@ -46,6 +40,7 @@ void note_change_of_self(replay::Region& region, const replay::Call& call) noexc
 }
 
 bool never_comes_again(replay::Region& region, const replay::Signature& signature) noexcept {
+  constexpr std::uint32_t kMostStates = 4;  // in a row that did not come again
   if (region.of_function() || !region.evidence.self_is_argument || region.statistics.replayed != 0) return false;
   region.budget.states = signature.calls == 1 ? region.budget.states + 1 : 0;
   return region.budget.states > kMostStates;

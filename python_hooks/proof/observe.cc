@@ -117,12 +117,6 @@ bool find_writes(const guards::GlobalsGuard& globals, const ObservedCall& observ
   return true;
 }
 
-// What the call drew on the host, where a replay can draw the same. False: `observed.refusal`.
-bool find_draws(ObservedCall& observed, host_draws::HostDraws& draws) {
-  if (host_draws::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
-  return observed.host_random.moved_by(draws) || observed.refuse(refusal::draws_on_host);
-}
-
 using Recorded = grape::observation::RegionSink::Result;
 
 // Is what was recorded work that a program can be made of? False: `observed.refusal`.
@@ -157,9 +151,10 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
                   host_draws::HostDraws& draws, ObservedCall& observed) {
   program::RandomState& random = observed.random;
   if (random.known && !torch::random_state(call.work.device, random.seed, random.offset_after)) return false;
-  if (!find_draws(observed, draws)) {
+  if (host_draws::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
+  if (!observed.host_random.moved_by(draws)) {
     observed.again = observed.again || (!region.inner && other_threads());  // maybe one of these did
-    return false;
+    return observed.refuse(refusal::draws_on_host);
   }
   guards::GlobalsGuard* known =
       signature.stage == replay::Stage::kObserved ? signature.observation->globals.get() : nullptr;
@@ -187,7 +182,7 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
   const guards::AliasRelation& sharing = observation.globals->sharing();
   sharing.relate(*call.walk, observation.shared);
-  sharing.relate_by_address(*call.walk, observation.shared_addresses);
+  sharing.relate(*call.walk, observation.shared_addresses, true);
   return true;
 }
 
@@ -242,11 +237,6 @@ std::unique_ptr<replay::Observation> conclude(replay::Region& region, const repl
     return padding().may_be_pointer(f, word);
   });
   return observation;
-}
-
-bool refer_to_memory(replay::Proven& proven) {
-  proven.block_epoch = memory::LiveBlocks::instance().epoch();
-  return proven.references.take(proven.program.head());
 }
 
 // Of the only read by the host; "" where there is none, or more.
@@ -343,7 +333,10 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
     signature.observation = nullptr;
     return;
   }
-  if (program == nullptr || !refer_to_memory(*proven)) return wait_with(signature, std::move(observation));
+  if (program != nullptr) proven->block_epoch = memory::LiveBlocks::instance().epoch();
+  if (program == nullptr || !proven->references.take(proven->program.head())) {
+    return wait_with(signature, std::move(observation));
+  }
   const bool portable = observation->draws.empty() && observation->nodes_made == 0;
   CachedProofs* proofs = portable ? CachedProofs::in_use() : nullptr;
   if (proofs != nullptr) {

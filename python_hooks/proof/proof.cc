@@ -133,17 +133,9 @@ program::PaddingKnowledge& padding() {
 
 program::HostPlaces host_places() {
   return [memory = std::make_shared<const AddressSpace>()](std::uint64_t address) {
-    switch (memory->at(static_cast<std::uintptr_t>(address))) {
-      case AddressSpace::Kind::kNone:
-        return program::HostPlace::kNone;
-      case AddressSpace::Kind::kReserved:
-        return program::HostPlace::kReserved;
-      case AddressSpace::Kind::kData:
-        return program::HostPlace::kData;
-      case AddressSpace::Kind::kCode:
-        return program::HostPlace::kCode;
-    }
-    return program::HostPlace::kReserved;
+    using program::HostPlace;
+    constexpr HostPlace kPlaces[] = {HostPlace::kNone, HostPlace::kReserved, HostPlace::kData, HostPlace::kCode};
+    return kPlaces[static_cast<std::size_t>(memory->at(static_cast<std::uintptr_t>(address)))];  // as in Kind
   };
 }
 

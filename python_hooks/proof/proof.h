@@ -15,23 +15,11 @@
 
 namespace grape::python::proof {
 
-// What a function returns that refuses: false, or null.
-struct Nothing {
-  // NOLINTBEGIN(google-explicit-constructor): to be returned
-  operator bool() const noexcept { return false; }
-  template <typename T>
-  operator std::unique_ptr<T>() const noexcept {
-    return nullptr;
-  }
-  // NOLINTEND(google-explicit-constructor)
-};
-
 // What one observed call was, and what became of it.
 struct ObservedCall {
   template <std::size_t count, typename... Parts>
-  [[gnu::cold, gnu::noinline]] Nothing refuse(refusal::Form<count> form, const Parts&... parts) {
-    refusal = refusal::make(form, parts...);
-    return {};
+  refusal::Nothing refuse(refusal::Form<count> form, const Parts&... parts) {
+    return refusal::refuse(refusal, form, parts...);
   }
 
   grape::observation::CallScope call;  // the thread that observes

@@ -64,18 +64,15 @@ bool make_recipes(const program::RegionRecord& record, const effects::CallOutcom
   };
   const auto& made = outcome.made();
   for (std::uint32_t i = 0; i < made.size(); ++i) {
-    if (made[i].device_type != torch::kCudaDevice) {
-      refusal = refusal::make(refusal::returns_cpu_tensor);
-      return false;
-    }
+    if (made[i].device_type != torch::kCudaDevice) return refusal::refuse(refusal, refusal::returns_cpu_tensor);
     if (made[i].group >= recipes.size()) recipes.resize(made[i].group + 1);
     replay::OutputRecipe& recipe = recipes[made[i].group];
     recipe.made.push_back(i);
     const bool of_none = made[i].view_of == effects::MadeTensor::kNoView;
     if (recipe.whole == replay::OutputRecipe::kNone && of_none && is_whole(made[i])) recipe.whole = i;
-    if (made[i].storage_bytes == 0 || hold(made[i].storage, recipe)) continue;
-    refusal = refusal::make(refusal::returns_older_memory);
-    return false;
+    if (made[i].storage_bytes != 0 && !hold(made[i].storage, recipe)) {
+      return refusal::refuse(refusal, refusal::returns_older_memory);
+    }
   }
   for (const replay::LeftCast& cast : casts) {
     replay::OutputRecipe recipe;
@@ -86,8 +83,7 @@ bool make_recipes(const program::RegionRecord& record, const effects::CallOutcom
     recipes.push_back(std::move(recipe));
   }
   if (std::find(held.begin(), held.end(), false) != held.end()) {
-    refusal = refusal::make(torch::autocast_keeps_casts() ? refusal::keeps_casts : refusal::keeps_memory);
-    return false;
+    return refusal::refuse(refusal, torch::autocast_keeps_casts() ? refusal::keeps_casts : refusal::keeps_memory);
   }
   return true;
 }

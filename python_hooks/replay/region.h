@@ -69,22 +69,15 @@ enum class RegionKind : std::uint8_t {
   kFoundFunction,  // nobody named it (discovery/outside_regions.h)
 };
 
-// Its root is a function and no module: what it works on may be in globals, so only observed calls tell whether it
-// works on a GPU.
-constexpr bool is_of_function(RegionKind kind) noexcept { return kind != RegionKind::kModule; }
-
-// Nobody asked for it: looking at it has a budget, and it is given up as soon as that gains nothing.
-constexpr bool is_found(RegionKind kind) noexcept { return kind == RegionKind::kFoundFunction; }
-
-// In place of its name.
-constexpr const char* unnamed(RegionKind kind) noexcept { return is_of_function(kind) ? "a function" : "a module"; }
-
 struct alignas(64) Region {
   ~Region();
   void drop_proofs() noexcept;
   void give_up() noexcept;  // keeps only the counts of what was proven
-  bool of_function() const noexcept { return is_of_function(kind); }
-  bool is_found() const noexcept { return replay::is_found(kind); }
+  // Its root is a function and no module: what it works on may be in globals, so only observed calls tell whether it
+  // works on a GPU.
+  bool of_function() const noexcept { return kind != RegionKind::kModule; }
+  // Nobody asked for it: looking at it has a budget, and it is given up as soon as that gains nothing.
+  bool is_found() const noexcept { return kind == RegionKind::kFoundFunction; }
 
   // Used by calls that run as always, most of a training's: in one cache line.
   std::uint64_t calls = 0, fell_back = 0;

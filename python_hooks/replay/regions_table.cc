@@ -160,8 +160,7 @@ Object* note_end(Object* number, Object*) {
   auto* region = reinterpret_cast<Region*>(g_api.PyLong_AsUnsignedLongLong(number));
   if (region != nullptr) forget_recent(*region);
   if (!shutting_down() && region != nullptr) take_out(region);
-  g_api.Py_IncRef(g_api._Py_NoneStruct);
-  return g_api._Py_NoneStruct;
+  return new_reference(g_api._Py_NoneStruct);
 }
 
 // Null: no memory.
@@ -205,7 +204,7 @@ std::unique_ptr<Region> make_region(const Key& key) {
   if (function) region->kind = RegionKind::kFunction;
   g_module_called = g_module_called || !function;
   Object* named = function ? key.root : type_of(key.root);
-  region->name = qualified_name(named, name, sizeof name) ? name : unnamed(region->kind);
+  region->name = qualified_name(named, name, sizeof name) ? name : function ? "a function" : "a module";
   if (function && config().auto_regions && !matches(config().regions, region->name.c_str())) {
     region->kind = RegionKind::kFoundFunction;
   }

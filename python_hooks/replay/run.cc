@@ -152,16 +152,12 @@ Proven::~Proven() {
 bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, refusal::Refusal& refusal) {
   const std::vector<std::uint8_t>& data = whole.host_data;
   if (data.empty()) return true;
-  if (data.size() > kMostHostData - g_host_data) {
-    refusal = refusal::make(refusal::copies_too_much_in_all);
-    return false;
-  }
+  if (data.size() > kMostHostData - g_host_data) return refusal::refuse(refusal, refusal::copies_too_much_in_all);
   std::uint64_t address = 0;
   Object* tensor = new_bytes(data.size(), torch::kCudaDevice, place.device, address);
   if (tensor == nullptr || !grape::replay::put_host_data(whole, address, place.driver_stream())) {
     if (tensor != nullptr) g_api.Py_DecRef(tensor);
-    refusal = refusal::make(refusal::no_device_memory);
-    return false;
+    return refusal::refuse(refusal, refusal::no_device_memory);
   }
   proven.host_data = tensor;
   proven.host_bytes = data.size();

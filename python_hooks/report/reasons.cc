@@ -31,18 +31,17 @@ bool alike(std::string_view a, std::string_view b) {
   return i == a.size() && k == b.size();
 }
 
-// Whole characters only.
-std::string_view shortened(std::string_view text) {
-  std::size_t bytes = text.size() < Reasons::kMostBytes ? text.size() : Reasons::kMostBytes;
+}  // namespace
+
+std::string_view shortened(std::string_view text, std::size_t most) noexcept {
+  std::size_t bytes = text.size() < most ? text.size() : most;
   while (bytes > 0 && bytes < text.size() && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
   return text.substr(0, bytes);
 }
 
-}  // namespace
-
 void Reasons::add(const refusal::Refusal& refusal) noexcept {
   if (!refusal) return add(refusal::out_of_memory());
-  const std::string_view text = shortened(refusal.text), place = shortened(refusal.place);
+  const std::string_view text = shortened(refusal.text, kMostBytes), place = shortened(refusal.place, kMostBytes);
   for (std::size_t i = 0; i < all_.size(); ++i) {
     if (all_[i].id != refusal.id || all_[i].place != place || !alike(all_[i].text, text)) continue;
     ++all_[i].count;

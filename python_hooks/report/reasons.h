@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "compressor/refusal/refusal.h"
@@ -13,6 +14,9 @@ namespace grape::python::report {
 struct Reason : refusal::Refusal {
   std::uint64_t count = 0;  // calls
 };
+
+// The first bytes of a text, whole characters only.
+std::string_view shortened(std::string_view text, std::size_t most) noexcept;
 
 class Reasons {
  public:

@@ -164,12 +164,6 @@ std::string number_of(std::uint64_t count, const char* what) {
 
 std::string percent(double part) { return decimal(100 * part, 1) + "%"; }
 
-std::string cut(std::string text, std::size_t bytes) {
-  if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
-  return text.substr(0, bytes) + "...";
-}
-
 std::string json_of(const store::Statistics& programs) {
   Members members;
   members.number("programs", programs.programs).number("unique", programs.unique).number("families", programs.families);
@@ -197,12 +191,7 @@ std::string json_of(const OutsideReport& outside) {
   }
   Members members;
   members.number("launches", outside.launches).number("share", share_of(outside), 4);
-  members.text("named", outside.named);
-  if (outside.automatic) {
-    members.text("found", outside.found);
-  } else {
-    members.raw("found", "null");
-  }
+  members.text("named", outside.named).raw("found", outside.automatic ? quoted(outside.found) : "null");
   return members.raw("functions", "[" + functions + "]").object();
 }
 
@@ -279,7 +268,9 @@ std::vector<std::string> summary_of(const RunReport& whole, const std::string& f
         static_cast<double>(region.replayed) >= kMostlyReplayed * static_cast<double>(region.calls)) {
       continue;
     }
-    lines.push_back("         not replayed: " + cut(refusal::in_words(reasons.front()), kMostBytes));
+    const std::string reason = refusal::in_words(reasons.front());
+    lines.push_back("         not replayed: " + std::string(shortened(reason, kMostBytes)) +
+                    (reason.size() > kMostBytes ? "..." : ""));
     const char* const advice = refusal::advice_of(reasons.front().id);
     if (!advised && *advice != '\0') lines.push_back(std::string("         ") + advice);
     advised = true;

@@ -91,11 +91,6 @@ bool compare_text(Object* code, std::uint32_t offset, const char* attribute) {
   return (cut || bytes == static_cast<std::size_t>(size)) && std::memcmp(ours, theirs, bytes) == 0;
 }
 
-bool compare_code(Object* code) {
-  return compare_text(code, g_layout.code_file, "co_filename") &&
-         compare_text(code, g_layout.code_name, g_layout.minor >= 11 ? "co_qualname" : "co_name");
-}
-
 // Do we stand at the same line and instruction as the frame object says?
 bool compare_position(Object* frame, const Position& position) {
   const int line = g_api.PyFrame_GetLineNumber(frame);
@@ -114,7 +109,8 @@ bool compare_with_api() {
     if (frame == nullptr) return false;
     const Reference code(g_api.PyFrame_GetCode(frame));
     same = reinterpret_cast<std::uintptr_t>(code.get()) == g_frames[i].code && compare_position(frame, position) &&
-           compare_code(code.get());
+           compare_text(code.get(), g_layout.code_file, "co_filename") &&
+           compare_text(code.get(), g_layout.code_name, g_layout.minor >= 11 ? "co_qualname" : "co_name");
     Object* caller = g_api.PyFrame_GetBack(frame);
     g_api.Py_DecRef(frame);
     frame = caller;
@@ -127,8 +123,7 @@ bool compare_with_api() {
 Object* compare_now(Object*, Object*) {
   ++g_comparison.calls;
   if (!g_comparison.differs && !compare_with_api()) g_comparison.differs = true;
-  g_api.Py_IncRef(g_api._Py_NoneStruct);
-  return g_api._Py_NoneStruct;
+  return new_reference(g_api._Py_NoneStruct);
 }
 
 MethodDefinition g_method = {"check", reinterpret_cast<void*>(compare_now), kNoArguments, nullptr};

@@ -99,12 +99,8 @@ void name_children(Object* module, char (&path)[kMaxPath], std::size_t length, s
   const Reference attributes(g_api.PyObject_GenericGetDict(module, nullptr));
   Object* children = attributes && is_dict(attributes.get()) ? dict_item(attributes.get(), "_modules") : nullptr;
   if (children == nullptr || !is_dict(children)) return;
-  const Reference items(g_api.PyDict_Items(children));
-  const std::ptrdiff_t count = items ? g_api.PyList_Size(items.get()) : 0;
-  for (std::ptrdiff_t i = 0; i < count; ++i) {
-    Object* pair = g_api.PyList_GetItem(items.get(), i);
-    name_child(g_api.PyTuple_GetItem(pair, 0), g_api.PyTuple_GetItem(pair, 1), path, length, walk, depth);
-  }
+  each_pair(g_api.PyDict_Items(children),
+            [&](Object* key, Object* child) { name_child(key, child, path, length, walk, depth); });
 }
 
 void walk_root(ScopeEntry* root) {

@@ -13,8 +13,7 @@ namespace {
 
 // The least of the names that `torch` has for it.
 std::string name_in_torch(Object* constant) {
-  Object* torch = imported_module("torch");
-  Object* dict = torch != nullptr ? module_dict(torch) : nullptr;
+  Object* dict = imported_dict("torch");
   std::string least;
   std::ptrdiff_t position = 0;
   for (Object *name, *value; dict != nullptr && g_api.PyDict_Next(dict, &position, &name, &value) != 0;) {
@@ -25,17 +24,13 @@ std::string name_in_torch(Object* constant) {
   return least;
 }
 
-const std::string& constant_name(Object* constant) {
-  static auto& names = *new std::unordered_map<Object*, std::string>;  // they live as long as torch does
-  std::string& name = names[constant];
-  if (name.empty()) name = name_in_torch(constant);
-  return name;
-}
-
 }  // namespace
 
 std::uint64_t portable_constant(Object* constant) {
-  const std::string name = full_type_name(type_of(constant)) + ' ' + constant_name(constant);
+  static auto& names = *new std::unordered_map<Object*, std::string>;  // they live as long as torch does
+  std::string& known = names[constant];
+  if (known.empty()) known = name_in_torch(constant);
+  const std::string name = full_type_name(type_of(constant)) + ' ' + known;
   return XXH3_64bits(name.data(), name.size());
 }
 

@@ -20,23 +20,16 @@ struct Getters {
   Object *device = nullptr, *stream = nullptr, *mode_at = nullptr, *device_mode = nullptr;
 };
 
-Object* held(Object* object) noexcept {
-  if (object != nullptr) g_api.Py_IncRef(object);
-  return object;
-}
-
 Getters make_getters() noexcept {
   Getters getters;
-  Object* cuda = imported_module("torch.cuda");
-  getters.cuda_dict = cuda != nullptr ? held(module_dict(cuda)) : nullptr;
-  Object* forward = imported_module("torch.autograd.forward_ad");
-  getters.forward_dict = forward != nullptr ? held(module_dict(forward)) : nullptr;
+  getters.cuda_dict = new_reference(imported_dict("torch.cuda"));
+  getters.forward_dict = new_reference(imported_dict("torch.autograd.forward_ad"));
   getters.forward_level = g_api.PyUnicode_InternFromString("_current_level");
   getters.initialized = g_api.PyUnicode_InternFromString("_initialized");
-  getters.device = held(module_member("torch._C", "_cuda_getDevice"));
-  getters.stream = held(module_member("torch._C", "_cuda_getCurrentRawStream"));
-  getters.mode_at = held(module_member("torch._C", "_get_function_stack_at"));
-  getters.device_mode = held(module_member("torch.utils._device", "DeviceContext"));
+  getters.device = new_reference(module_member("torch._C", "_cuda_getDevice"));
+  getters.stream = new_reference(module_member("torch._C", "_cuda_getCurrentRawStream"));
+  getters.mode_at = new_reference(module_member("torch._C", "_get_function_stack_at"));
+  getters.device_mode = new_reference(module_member("torch.utils._device", "DeviceContext"));
   g_api.PyErr_Clear();
   return getters;
 }
@@ -53,11 +46,11 @@ Object* call_with(Object* function, long argument) noexcept {
 }
 
 // torch.set_default_device is a mode, too; any other mode sees every call of torch.
-bool put_function_modes(DispatchWriter& writer, refusal::Form<0>& refusal) noexcept {
+refusal::Form<0> put_function_modes(DispatchWriter& writer) noexcept {
   const std::int64_t modes = g_torch.function_modes();
   writer.put(static_cast<std::uint8_t>(modes));
   writer.put(static_cast<std::uint8_t>(g_torch.functions_disabled()));
-  if (modes == 0) return true;
+  if (modes == 0) return {};
   const Getters& get = getters();
   const Reference mode(modes == 1 && get.mode_at != nullptr ? call_with(get.mode_at, 0) : nullptr);
   if (mode && is_exactly(mode.get(), get.device_mode)) {
@@ -65,48 +58,32 @@ bool put_function_modes(DispatchWriter& writer, refusal::Form<0>& refusal) noexc
     Object* device = attributes != nullptr ? dict_item(attributes, "device") : nullptr;
     if (device != nullptr && torch_type(type_of(device)) == TorchType::kDevice) {
       writer.put(device_value(device));
-      return true;
+      return {};
     }
   }
-  refusal = refusal::function_mode;
-  return false;
+  return refusal::function_mode;
 }
 
-bool put_modes(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& refusal) noexcept {
+refusal::Form<0> put_modes(DispatchWriter& writer, DispatchState& out) noexcept {
   out.grad_enabled = g_torch.aoti_torch_grad_mode_is_enabled();
   out.inference_mode = g_torch.inference_mode();
   writer.put(out.inference_mode);
   writer.put(autograd_modes());
   writer.put(saved_tensors_hooks_allowed());
-  if (saved_tensors_hooks_active()) {
-    refusal = refusal::saved_tensors_seen;
-    return false;
-  }
+  if (saved_tensors_hooks_active()) return refusal::saved_tensors_seen;
   const std::uint64_t* keys = local_keys();
-  if (keys == nullptr || g_torch.any_dispatch_modes(false)) {
-    refusal = refusal::dispatch_mode;
-    return false;
-  }
+  if (keys == nullptr || g_torch.any_dispatch_modes(false)) return refusal::dispatch_mode;
   writer.put(keys, 16);
   // Inference mode takes keys away; what adds keys watches operations or changes them.
   const std::uint64_t ordinary = g_torch.allowed_keys;
-  if ((keys[0] & ~ordinary) != 0) {
-    refusal = refusal::transform;
-    return false;
-  }
-  if (g_torch.has_callbacks()) {
-    refusal = refusal::profiler;
-    return false;
-  }
+  if ((keys[0] & ~ordinary) != 0) return refusal::transform;
+  if (g_torch.has_callbacks()) return refusal::profiler;
   const Getters& get = getters();
   Object* level = get.forward_dict != nullptr && get.forward_level != nullptr
                       ? g_api.PyDict_GetItemWithError(get.forward_dict, get.forward_level)
                       : nullptr;
   int overflow = 0;
-  if (level != nullptr && g_api.PyLong_AsLongLongAndOverflow(level, &overflow) >= 0) {
-    refusal = refusal::forward_mode;
-    return false;
-  }
+  if (level != nullptr && g_api.PyLong_AsLongLongAndOverflow(level, &overflow) >= 0) return refusal::forward_mode;
   for (const std::int8_t device : {kCpu, kCuda}) {
     writer.put(g_torch.autocast_enabled(device));
     writer.put(g_torch.autocast_type(device));  // while it is off, too: a call may enter it without naming one
@@ -115,7 +92,7 @@ bool put_modes(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& ref
   // Where the outermost context ends, the weights that were cast for it go. There is no other way to ask.
   g_torch.autocast_enter();
   writer.put(g_torch.autocast_leave());
-  return put_function_modes(writer, refusal);
+  return put_function_modes(writer);
 }
 
 // Current device and stream.
@@ -184,22 +161,19 @@ bool current_place(const Getters& get, Place& out) noexcept {
 }
 
 // Current device and stream, without waking up a CUDA that the program has not used.
-bool put_device(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& refusal) noexcept {
+refusal::Form<0> put_device(DispatchWriter& writer, DispatchState& out) noexcept {
   const Getters& get = getters();
   Place place;
   Object* ready = get.cuda_dict != nullptr && get.initialized != nullptr
                       ? g_api.PyDict_GetItemWithError(get.cuda_dict, get.initialized)
                       : nullptr;
   const bool in_use = ready == g_api._Py_TrueStruct && get.device != nullptr && get.stream != nullptr;
-  if (in_use && !current_place(get, place)) {
-    refusal = refusal::stream_unknown;
-    return false;
-  }
+  if (in_use && !current_place(get, place)) return refusal::stream_unknown;
   out.device = place.device;
   out.stream = place.stream;
   writer.put(out.device);
   writer.put(writer.portable_ ? std::uint64_t{out.stream != 0} : out.stream);
-  return true;
+  return {};
 }
 
 // None: nobody traces or profiles this thread.
@@ -209,22 +183,21 @@ refusal::Form<0> refusal_of(Observer observer) noexcept {
   return observer == Observer::kMonitor ? refusal::code_monitor : refusal::Form<0>();
 }
 
-bool take(DispatchWriter& writer, DispatchState& out, refusal::Form<0>& refusal) noexcept {
+refusal::Form<0> take(DispatchWriter writer, DispatchState& out) noexcept {
   const KeepException keep;
   fetch_switches();
-  if (!put_modes(writer, out, refusal) || !put_device(writer, out, refusal)) return false;
-  refusal = refusal_of(observer_of_thread());
-  if (refusal) return false;
+  if (const refusal::Form<0> refused = put_modes(writer, out)) return refused;
+  if (const refusal::Form<0> refused = put_device(writer, out)) return refused;
+  if (const refusal::Form<0> refused = refusal_of(observer_of_thread())) return refused;
   put_switches(writer);
-  if (writer.full()) refusal = refusal::too_many_switches;
-  return !writer.full();
+  return writer.full() ? refusal::too_many_switches : refusal::Form<0>();
 }
 
 }  // namespace
 
 bool take_dispatch_state(DispatchState& out, refusal::Form<0>& refusal) noexcept {
-  DispatchWriter writer(out, false);
-  return take(writer, out, refusal);
+  refusal = take(DispatchWriter(out, false), out);
+  return !refusal;
 }
 
 bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept {
@@ -234,10 +207,6 @@ bool current_stream_of(std::int32_t device, std::uint64_t& stream) noexcept {
   return stream_directly(place_functions(get), device, stream) || stream_by_python(get, device, stream);
 }
 
-bool take_portable_dispatch_state(DispatchState& out) noexcept {
-  DispatchWriter writer(out, true);
-  refusal::Form<0> ignored;
-  return take(writer, out, ignored);
-}
+bool take_portable_dispatch_state(DispatchState& out) noexcept { return !take(DispatchWriter(out, true), out); }
 
 }  // namespace grape::python::torch

@@ -110,12 +110,6 @@ Object* call_with(Object* function, Object* argument) noexcept {
   return result;
 }
 
-bool has_form(const TensorView& view, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
-              std::int64_t offset) noexcept {
-  return view.dimensions == dimensions && view.offset == offset && std::equal(sizes, sizes + dimensions, view.sizes) &&
-         std::equal(strides, strides + dimensions, view.strides);
-}
-
 // base.as_strided(); null: it raised.
 Object* strided(Object* base, std::int64_t dimensions, const std::int64_t* sizes, const std::int64_t* strides,
                 std::int64_t offset) noexcept {
@@ -287,9 +281,9 @@ Object* new_view(Object* base, std::int64_t dimensions, const std::int64_t* size
   if (!to_parts && type != complex_of(view.type)) return nullptr;
   const Reference whole(call_with(to_parts ? g_torch.view_as_real : g_torch.view_as_complex, base));
   TensorView made;
-  if (whole && view_tensor(whole.get(), made) && has_form(made, dimensions, sizes, strides, offset)) {
-    g_api.Py_IncRef(whole.get());
-    return whole.get();
+  if (whole && view_tensor(whole.get(), made) && made.dimensions == dimensions && made.offset == offset &&
+      std::equal(sizes, sizes + dimensions, made.sizes) && std::equal(strides, strides + dimensions, made.strides)) {
+    return new_reference(whole.get());
   }
   if (to_parts) return whole ? strided(whole.get(), dimensions, sizes, strides, offset) : nullptr;
   if (dimensions >= kMostPairDimensions) return nullptr;

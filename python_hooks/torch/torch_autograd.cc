@@ -222,11 +222,6 @@ std::uint64_t hash_of_hooks(Object* tensor) noexcept {
   return hash;
 }
 
-std::uint32_t version_of_grad(std::uint64_t grad) noexcept {
-  const auto* version = field<const char*>(reinterpret_cast<const char*>(grad), g_torch.version);
-  return version != nullptr ? field<std::uint32_t>(version, g_torch.version_count) : 0;
-}
-
 // What stands between the accumulator and the flags. Nothing noted is as good as all of it empty.
 std::uint64_t hash_of_rest(const char* notes) noexcept {
   const std::size_t begin = g_places.grad_fn + kAccumulatorFromNode + kAccumulatorBytes;
@@ -238,24 +233,21 @@ std::uint64_t hash_of_rest(const char* notes) noexcept {
   return hash;
 }
 
-bool find_node_count() noexcept {
-  return find_function(g_places.nodes, "libtorch_cpu.so", "_ZN2at15sequence_number4peekEv") &&
-         find_function(g_places.count_node, "libtorch_cpu.so", "_ZN2at15sequence_number17get_and_incrementEv");
-}
-
 bool find_places(Object* torch) noexcept {
   const Reference globals(g_api.PyDict_New());
   const bool made = globals && run_with_torch(kSamples, torch, globals.get());
   Object* const samples = made ? dict_item(globals.get(), "samples") : nullptr;
   if (samples == nullptr) return false;
   Object *tensors = tuple_item(samples, 0), *facts = tuple_item(samples, 1);
-  const bool found = find_node_count() && notes_are_readable(tensors, kNotesBytes) && find_notes(tensors, facts) &&
-                     notes_are_readable(tuple_item(samples, 4), kViewBytes) &&
-                     find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) && find_sequence(facts) &&
-                     find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) && find_modes() &&
-                     find_saved_hooks(dict_item(globals.get(), "keep"));
-  g_places.creation = module_member("torch._C._autograd", "_get_creation_meta");
-  if (g_places.creation != nullptr) g_api.Py_IncRef(g_places.creation);
+  const bool found =
+      find_function(g_places.nodes, "libtorch_cpu.so", "_ZN2at15sequence_number4peekEv") &&
+      find_function(g_places.count_node, "libtorch_cpu.so", "_ZN2at15sequence_number17get_and_incrementEv") &&
+      notes_are_readable(tensors, kNotesBytes) && find_notes(tensors, facts) &&
+      notes_are_readable(tuple_item(samples, 4), kViewBytes) &&
+      find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) && find_sequence(facts) &&
+      find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) && find_modes() &&
+      find_saved_hooks(dict_item(globals.get(), "keep"));
+  g_places.creation = new_reference(module_member("torch._C._autograd", "_get_creation_meta"));
   g_api.PyDict_Clear(globals.get());
   return found;
 }
@@ -325,7 +317,8 @@ AutogradMark autograd_mark(Object* plain_tensor) noexcept {
   const auto grad = field<std::uint64_t>(notes, g_places.grad);
   if (grad != g_places.no_grad) {
     mark.grad = grad;
-    mark.grad_version = version_of_grad(grad);
+    const auto* version = field<const char*>(reinterpret_cast<const char*>(grad), g_torch.version);
+    mark.grad_version = version != nullptr ? field<std::uint32_t>(version, g_torch.version_count) : 0;
   }
   mark.rest = hash_of_rest(notes);
   return mark;
@@ -349,8 +342,8 @@ refusal::Form<1> autograd_difference(const AutogradMark& before, const AutogradM
 
 AutogradNotes::AutogradNotes(Object* plain_tensor) noexcept : own_(autograd_mark(plain_tensor)) {
   if (!own_.is_view) return;
-  const Reference base(g_api.PyObject_GetAttrString(plain_tensor, "_base"));
-  if (!base || !is_tensor_or_subclass(base.get())) return;
+  const Reference base(new_reference_to_base(plain_tensor));
+  if (!base) return;
   of_base_ = autograd_mark(base.get());
   const Reference watch(g_api.PyWeakref_NewRef(base.get(), nullptr));
   base_ = Strong(watch.get());

@@ -259,13 +259,9 @@ bool check_samples(Object* torch) noexcept {
 
 const char* find_functions() noexcept {
   const char* missing = nullptr;
-#define GRAPE_TORCH_FIND(result, name, arguments) \
-  if (!find_function(g_torch.name, "libtorch_cpu.so", #name)) missing = #name;
-  GRAPE_TORCH_FUNCTIONS(GRAPE_TORCH_FIND)
-#undef GRAPE_TORCH_FIND
 #define GRAPE_TORCH_FIND(result, name, library, symbol, arguments) \
   if (!find_function(g_torch.name, library, symbol)) missing = symbol;
-  GRAPE_TORCH_CXX_FUNCTIONS(GRAPE_TORCH_FIND)
+  GRAPE_TORCH_FUNCTIONS(GRAPE_TORCH_FIND)
 #undef GRAPE_TORCH_FIND
   // By reference, or (older) by value, which is passed by reference too.
   if (!find_function(g_torch.wrap, "libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE") &&
@@ -281,10 +277,8 @@ const char* find_functions() noexcept {
 }
 
 bool hold(Object*& place, const char* module, const char* name) noexcept {
-  place = module_member(module, name);
-  if (place == nullptr) return false;
-  g_api.Py_IncRef(place);
-  return true;
+  place = new_reference(module_member(module, name));
+  return place != nullptr;
 }
 
 const char* find_types() noexcept {

@@ -194,15 +194,9 @@ Precision find_precision(const void* context, Object* getter, std::int32_t (&num
   return precision;
 }
 
-const void* find_context() noexcept {
-  const void* (*find)() = nullptr;
-  return find_in_torch(find, "_ZN2at13globalContextEv") ? find() : nullptr;
-}
-
 void write_by_python(DispatchWriter& writer, const Switch& one) noexcept {
-  Object* value = g_api.PyObject_CallObject(one.function, one.arguments);
-  writer.put_value(value);
-  if (value != nullptr) g_api.Py_DecRef(value);
+  const Reference value(g_api.PyObject_CallObject(one.function, one.arguments));
+  writer.put_value(value.get());
 }
 
 void write_directly(DispatchWriter& writer, const Switch& one, const void* context) noexcept {
@@ -225,9 +219,8 @@ bool reads_the_same(const Switch& one, const void* context) noexcept {
 
 void add(Switches& switches, Object* function, Object* arguments) noexcept {
   if (function == nullptr) return;
-  g_api.Py_IncRef(function);
   Switch& added = switches.others[switches.count++];
-  added.function = function;
+  added.function = new_reference(function);
   added.arguments = arguments;
 }
 
@@ -282,9 +275,8 @@ void add_precisions(Switches& switches) noexcept {
 
 // As torch.get_default_dtype() says it: the number must be that of what it gives.
 void add_default_type(Switches& switches) noexcept {
-  Object* function = module_member("torch", "get_default_dtype");
+  Object* function = new_reference(module_member("torch", "get_default_dtype"));
   if (function == nullptr) return;
-  g_api.Py_IncRef(function);
   switches.get_default_type = function;
   DefaultType number = nullptr;
   Object* (*type_of_number)(std::int8_t) = nullptr;
@@ -301,15 +293,15 @@ void add_default_type(Switches& switches) noexcept {
   } catch (...) {  // it has none of that number
     return;
   }
-  g_api.Py_IncRef(said.get());
-  switches.known_type = said.get();
+  switches.known_type = new_reference(said.get());
   switches.known_number = found;
   switches.default_type = number;
 }
 
 Switches make_switches() noexcept {
   Switches switches;
-  switches.context = find_context();
+  const void* (*find_context)() = nullptr;
+  if (find_in_torch(find_context, "_ZN2at13globalContextEv")) switches.context = find_context();
   find_function(switches.warns_always, "libc10.so", "_ZN3c1012WarningUtils14get_warnAlwaysEv");
   add_flags(switches);
   add_others(switches);

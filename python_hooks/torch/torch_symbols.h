@@ -10,51 +10,48 @@
 
 namespace grape::python::torch {
 
-// Functions of libtorch_cpu with a stable C interface; all return 0 for success but element_size.
-#define GRAPE_TORCH_FUNCTIONS(X)                                                                                \
-  X(int, aoti_torch_get_data_ptr, (void*, void**))                                                              \
-  X(int, aoti_torch_get_storage_size, (void*, std::int64_t*))                                                   \
-  X(int, aoti_torch_get_dim, (void*, std::int64_t*))                                                            \
-  X(int, aoti_torch_get_sizes, (void*, std::int64_t**))                                                         \
-  X(int, aoti_torch_get_strides, (void*, std::int64_t**))                                                       \
-  X(int, aoti_torch_get_storage_offset, (void*, std::int64_t*))                                                 \
-  X(int, aoti_torch_get_dtype, (void*, std::int32_t*))                                                          \
-  X(int, aoti_torch_get_device_type, (void*, std::int32_t*))                                                    \
-  X(int, aoti_torch_get_device_index, (void*, std::int32_t*))                                                   \
-  X(std::size_t, aoti_torch_dtype_element_size, (std::int32_t))                                                 \
-  X(int, aoti_torch_empty_strided,                                                                              \
-    (std::int64_t, const std::int64_t*, const std::int64_t*, std::int32_t, std::int32_t, std::int32_t, void**)) \
-  X(int, aoti_torch__reinterpret_tensor,                                                                        \
-    (void*, std::int64_t, const std::int64_t*, const std::int64_t*, std::int64_t, void**))                      \
-  X(int, aoti_torch__alloc_from_pool,                                                                           \
-    (void*, std::int64_t, std::int32_t, std::int64_t, const std::int64_t*, const std::int64_t*, void**))        \
-  X(int, aoti_torch_delete_tensor_object, (void*))                                                              \
-  X(bool, aoti_torch_grad_mode_is_enabled, ())
-
-// C++ functions that are exported and do not throw: result, our name, library, mangled name, arguments.
-#define GRAPE_TORCH_CXX_FUNCTIONS(X)                                                                             \
-  X(bool, requires_grad, "libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv", (const void*))                    \
-  X(bool, inference_mode, "libc10.so", "_ZN3c1013InferenceMode10is_enabledEv", ())                               \
-  X(bool, any_dispatch_modes, "libc10.so", "_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb", (bool))        \
-  X(std::int64_t, function_modes, "libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", ())      \
-  X(int, functions_disabled, "libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", ()) \
-  X(bool, has_callbacks, "libtorch_cpu.so", "_ZN2at12hasCallbacksEv", ())                                        \
-  X(bool, autocast_enabled, "libtorch_cpu.so", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",        \
-    (std::int8_t))                                                                                               \
-  X(std::int8_t, autocast_type, "libtorch_cpu.so", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",     \
-    (std::int8_t))                                                                                               \
-  X(bool, autocast_cache, "libtorch_cpu.so", "_ZN2at8autocast25is_autocast_cache_enabledEv", ())                 \
-  X(int, autocast_enter, "libtorch_cpu.so", "_ZN2at8autocast17increment_nestingEv", ())                          \
-  X(int, autocast_leave, "libtorch_cpu.so", "_ZN2at8autocast17decrement_nestingEv", ())                          \
-  X(void, set_version_counter, "libtorch_cpu.so",                                                                \
+// A function of libtorch_cpu with a stable C interface: it has its own name. All return 0 for success but element_size.
+#define GRAPE_TORCH_C(X, result, name, arguments) X(result, name, "libtorch_cpu.so", #name, arguments)
+// And C++ functions that are exported and do not throw: result, our name, library, mangled name, arguments.
+#define GRAPE_TORCH_FUNCTIONS(X)                                                                                     \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_data_ptr, (void*, void**))                                                    \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_storage_size, (void*, std::int64_t*))                                         \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_dim, (void*, std::int64_t*))                                                  \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_sizes, (void*, std::int64_t**))                                               \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_strides, (void*, std::int64_t**))                                             \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_storage_offset, (void*, std::int64_t*))                                       \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_dtype, (void*, std::int32_t*))                                                \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_device_type, (void*, std::int32_t*))                                          \
+  GRAPE_TORCH_C(X, int, aoti_torch_get_device_index, (void*, std::int32_t*))                                         \
+  GRAPE_TORCH_C(X, std::size_t, aoti_torch_dtype_element_size, (std::int32_t))                                       \
+  GRAPE_TORCH_C(                                                                                                     \
+      X, int, aoti_torch_empty_strided,                                                                              \
+      (std::int64_t, const std::int64_t*, const std::int64_t*, std::int32_t, std::int32_t, std::int32_t, void**))    \
+  GRAPE_TORCH_C(X, int, aoti_torch__reinterpret_tensor,                                                              \
+                (void*, std::int64_t, const std::int64_t*, const std::int64_t*, std::int64_t, void**))               \
+  GRAPE_TORCH_C(X, int, aoti_torch__alloc_from_pool,                                                                 \
+                (void*, std::int64_t, std::int32_t, std::int64_t, const std::int64_t*, const std::int64_t*, void**)) \
+  GRAPE_TORCH_C(X, int, aoti_torch_delete_tensor_object, (void*))                                                    \
+  GRAPE_TORCH_C(X, bool, aoti_torch_grad_mode_is_enabled, ())                                                        \
+  X(bool, requires_grad, "libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv", (const void*))                        \
+  X(bool, inference_mode, "libc10.so", "_ZN3c1013InferenceMode10is_enabledEv", ())                                   \
+  X(bool, any_dispatch_modes, "libc10.so", "_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb", (bool))            \
+  X(std::int64_t, function_modes, "libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", ())          \
+  X(int, functions_disabled, "libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv", ())     \
+  X(bool, has_callbacks, "libtorch_cpu.so", "_ZN2at12hasCallbacksEv", ())                                            \
+  X(bool, autocast_enabled, "libtorch_cpu.so", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",            \
+    (std::int8_t))                                                                                                   \
+  X(std::int8_t, autocast_type, "libtorch_cpu.so", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",         \
+    (std::int8_t))                                                                                                   \
+  X(bool, autocast_cache, "libtorch_cpu.so", "_ZN2at8autocast25is_autocast_cache_enabledEv", ())                     \
+  X(int, autocast_enter, "libtorch_cpu.so", "_ZN2at8autocast17increment_nestingEv", ())                              \
+  X(int, autocast_leave, "libtorch_cpu.so", "_ZN2at8autocast17decrement_nestingEv", ())                              \
+  X(void, set_version_counter, "libtorch_cpu.so",                                                                    \
     "_ZN5torch8autograd4impl19set_version_counterERKN2at6TensorERKN3c1015VariableVersionE", (void*, const void*))
 
 struct TorchSymbols {
-#define GRAPE_TORCH_FIELD(result, name, arguments) result(*name) arguments = nullptr;
-  GRAPE_TORCH_FUNCTIONS(GRAPE_TORCH_FIELD)
-#undef GRAPE_TORCH_FIELD
 #define GRAPE_TORCH_FIELD(result, name, library, symbol, arguments) result(*name) arguments = nullptr;
-  GRAPE_TORCH_CXX_FUNCTIONS(GRAPE_TORCH_FIELD)
+  GRAPE_TORCH_FUNCTIONS(GRAPE_TORCH_FIELD)
 #undef GRAPE_TORCH_FIELD
   Object* (*wrap)(void* tensor_base) = nullptr;  // THPVariable_Wrap: a new reference
   // For autocast.cc; null where this PyTorch has none. cached_cast(type, tensor, device's type) may throw.
