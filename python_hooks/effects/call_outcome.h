@@ -78,9 +78,8 @@ class CallOutcome {
   // that others refer to as well, since a replay would make a second one; all other changes.
   //
   // `autograd`, if not null, becomes true if autograd is the reason: the call may not be refused under torch.no_grad().
-  static std::unique_ptr<CallOutcome> learn(Object* result, const ArgumentSnapshot& before,
-                                            guards::ModuleGuard& module, refusal::Refusal& refusal,
-                                            bool* autograd = nullptr) noexcept;
+  static std::unique_ptr<CallOutcome> learn(Object* result, const ArgumentSnapshot& before, guards::ModuleGuard& module,
+                                            refusal::Refusal& refusal, bool* autograd = nullptr) noexcept;
   ~CallOutcome();
 
   // Did two observed calls of one signature do the same: structure, places, shapes, plain values? False without a

@@ -171,8 +171,8 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
 // What the call did for Python, and what its code names. False: `observed.refusal`.
 bool learn_facts(replay::Region& region, const replay::Call& call, Object* result, ObservedCall& observed,
                  replay::Observation& observation) {
-  observation.outcome = effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard,
-                                                    observed.refusal, &observed.autograd);
+  observation.outcome = effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard, observed.refusal,
+                                                    &observed.autograd);
   if (observation.outcome == nullptr) return false;
   if (observation.outcome->lets_go() && observed.code.makes_weak_references()) {
     return observed.refuse(refusal::lets_go_with_weak_references);
