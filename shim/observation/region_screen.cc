@@ -348,7 +348,7 @@ void RegionScreen::check_default_stream(std::uint64_t stream, std::uint32_t fram
   const bool is_default = stream == record::kLegacyStream || stream == record::kPerThreadStream;
   if (is_default && context_ != events_.context) refuse(refusal::other_device, frame);
   // Each thread has one of its own.
-  if (stream == record::kPerThreadStream && attached_) refuse(refusal::not_recorded_whole, frame);
+  if (stream == record::kPerThreadStream && attached_) refuse(refusal::stream_of_other_thread, frame);
 }
 
 void RegionScreen::note_stream(std::uint64_t stream, std::uint32_t frame) {

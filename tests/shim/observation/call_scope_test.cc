@@ -109,7 +109,8 @@ TEST_F(CallScopeTest, WhatCannotBeToldOfAnAttachedThreadIsRefused) {
     const char* reason;
     std::function<void()> work;
   } kCases[] = {
-      {"was not recorded whole: the buffers were full", [&] { ASSERT_CU(run(nothing_, CU_STREAM_PER_THREAD)); }},
+      {"puts work on the default stream of another thread that works for the call (a per-thread stream)",
+       [&] { ASSERT_CU(run(nothing_, CU_STREAM_PER_THREAD)); }},
       {"reads device memory to the host without waiting for it, or more than Grape keeps",
        [&] {
          ASSERT_CU(cuMemcpyDtoHAsync(&value, x, sizeof value, nullptr));
