@@ -85,6 +85,7 @@ bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, refusa
   watched_.clear();
   hidden_.clear();
   onlooker_.emplace();
+  busy_at_first_ = !observation::streams_idle();
   try {
     for (const Watched& range : watched) {
       watched_.push_back(range);

@@ -45,8 +45,8 @@ class Shadow {
                refusal::Refusal& error) noexcept;
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
-  // Did other threads work since before()? They may have made the difference.
-  bool others_worked() const noexcept { return onlooker_ && onlooker_->others_worked(); }
+  // Did other threads work since before(), or had streams work then? They may have made the difference.
+  bool others_worked() const noexcept { return onlooker_ && (busy_at_first_ || onlooker_->others_worked()); }
   // Did the eager run change watched range `i`?
   bool changed(std::size_t i) const noexcept { return before_hashes_[i] != after_hashes_[i]; }
 
@@ -81,6 +81,7 @@ class Shadow {
   refusal::Refusal where(const Left& left, bool hidden_too) const;
 
   std::optional<observation::Onlooker> onlooker_;
+  bool busy_at_first_ = false;  // another thread may have put work on a stream between the wait and before()
   std::vector<Range> watched_;
   std::vector<bool> hidden_;  // per watched range
   std::vector<Range> outputs_;

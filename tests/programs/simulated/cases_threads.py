@@ -145,7 +145,7 @@ def random_numbers_of_another_thread(run):
 
 
 # Nothing that is observed tells of the other thread: the limit is a C extension's own.
-@case("eeer{5}", refusals=("others_worked",))
+@case("eeer{5}", refusals=("others_worked",), alone=True)
 def another_thread_writes_while_a_call_is_looked_at(run):
     limit = torch._C._last_number()
 
