@@ -146,9 +146,9 @@ std::string json_of(const virtual_execs::GraphsReport& graphs) {
   members.number("execs", graphs.execs).number("device_bytes", graphs.device_bytes).raw("store", store.object());
   std::string left;
   for (const auto& [count, refusal] : graphs.left) {
-    Members members;
-    members.number("count", count).text("id", refusal::name_of(refusal.id)).text("reason", refusal.text);
-    left += (left.empty() ? "" : ", ") + members.object();
+    Members reason;
+    reason.number("count", count).text("id", refusal::name_of(refusal.id)).text("reason", refusal.text);
+    left += (left.empty() ? "" : ", ") + reason.object();
   }
   return members.raw("left", "[" + left + "]").object();
 }
