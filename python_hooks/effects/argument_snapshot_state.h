@@ -13,8 +13,8 @@
 
 namespace grape::python::effects {
 
-// An entry as it was. What its end would be seen of is told by address and watched, not held (finalizable.h), as
-// tensors are: what eager would free during the call is freed.
+// An entry as it was. A tensor, or a value whose end a program can see (finalizable.h), is known by its address and
+// watched. It is not kept alive, so the call frees what it would free without Grape.
 struct Entry {
   Strong key;
   Strong held;

@@ -65,11 +65,13 @@ class CallOutcome {
   // the arguments with `before`. Null: the outcome cannot be repeated, and `refusal` names the effect and its place
   // ("result.logits: a tensor that requires grad"); or, without a refusal, there is no memory.
   //
-  // A result may consist of: tensors that the call made, with plain values as attributes; objects of the arguments and
-  // of the module, and views of their tensors; tuple, list, dict, OrderedDict, defaultdict and deque; instances of
-  // classes over these or over object (dataclasses, named tuples, ModelOutput), which are made without running their
-  // code; C's tuples with named items (torch.return_types); immutable values, classes and functions. Tuples have no
-  // identity: a tuple of the arguments may come back as an equal one.
+  // A result consists of these:
+  // - tensors that the call made, with plain values as attributes;
+  // - objects of the arguments and of the module, and views of their tensors;
+  // - tuple, list, dict, OrderedDict, defaultdict, deque, and C's tuples with named items (torch.return_types);
+  // - instances of classes over these or over object (dataclasses, ModelOutput), made without running their code;
+  // - immutable values, classes and functions.
+  // Tuples have no identity: a tuple of the arguments may come back as an equal one.
   //
   // Effects are: attributes of the arguments (in __dict__ and __slots__), items of their lists and entries of their
   // dictionaries that were replaced, added or removed; versions of the tensors of arguments and module (versions.h).

@@ -1,9 +1,6 @@
 """Arguments of other shapes, values and kinds; and what a call does to them."""
 import collections
-import ctypes
 import dataclasses
-import functools
-import sys
 
 import torch
 from bed import case
@@ -449,45 +446,3 @@ def storages_that_overlap(run):
 @case("eer{6}[ep]{8}", reason=OVERLAP)
 def storages_that_come_to_overlap(run):
     overlapping(run, False, slice(32, 64))
-
-
-class Ignoring(Net):
-    def forward(self, x, other):
-        return super().forward(x)
-
-
-class _lru_list_elem:
-    """As the links of bounded caches are called."""
-
-
-@case("[ep]{8}", refusals=("cache_unreadable",))
-def cache_with_results_like_links(run):
-    made = functools.lru_cache(None)(lambda i: _lru_list_elem())
-    made(0)
-    model = net(Ignoring)
-    for i in range(8):
-        run(model, data(i), made)
-
-
-# Nobody makes such strings any more, but C extensions in old Pythons.
-if sys.version_info < (3, 12):
-
-    @case("[ep]{8}", refusals=("old_text",))
-    def text_of_an_old_kind(run):
-        make = ctypes.pythonapi.PyUnicode_FromStringAndSize
-        make.restype, make.argtypes = ctypes.py_object, (ctypes.c_char_p, ctypes.c_ssize_t)
-        model = net(Ignoring)
-        for i in range(8):
-            run(model, data(i), make(None, 3))
-
-
-@case("[ep]{8}", refusals=("items_unreadable",))
-def ordered_dictionary_changed_behind_its_back(run):
-    class Changing(Net):
-        def forward(self, x, items):
-            dict.__setitem__(items, "y", 1)
-            return super().forward(x)
-
-    model = net(Changing)
-    for i in range(8):
-        run(model, data(i), collections.OrderedDict(x=1))

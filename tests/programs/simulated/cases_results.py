@@ -488,33 +488,3 @@ def sequence_of_models(run):
     models = nn.Sequential(net(), net(), nn.ReLU())
     for i in range(8):
         run(models, data(i))
-
-
-@case("[ep]{8}", refusals=("items_of_object_unreadable",))
-def returns_an_ordered_dictionary_filled_behind_its_back(run):
-    class Filling(Net):
-        def forward(self, x):
-            items = collections.OrderedDict()
-            dict.__setitem__(items, "y", super().forward(x))
-            return items
-
-    model = net(Filling)
-    for i in range(8):
-        run(lambda x: dict.__getitem__(model(x), "y"), data(i))
-
-
-class Bag:
-    pass
-
-
-@case("[ep]{8}", refusals=("attribute_without_name",))
-def returns_an_attribute_without_a_name(run):
-    class Numbering(Net):
-        def forward(self, x):
-            bag = Bag()
-            bag.__dict__[5] = super().forward(x)
-            return bag
-
-    model = net(Numbering)
-    for i in range(8):
-        run(lambda x: model(x).__dict__[5], data(i))

@@ -406,23 +406,6 @@ TEST_F(ShadowTest, HalfOfTheFreeMemoryStaysFree) {
   EXPECT_EQ(device::CopyMemory::instance().kept_bytes(), 0u);
 }
 
-// Another thread's copy may have been put on its stream after the wait for the device, and run beside the eager call.
-TEST_F(ShadowTest, WorkThatWasUnderWayAtFirstMayBeAnothersThreads) {
-  CUstream side = nullptr;
-  ASSERT_CU(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
-  refusal::Refusal error;
-  Shadow shadow;
-  ASSERT_TRUE(shadow.before(side, watched(), error)) << error.text;
-  EXPECT_FALSE(shadow.others_worked());
-  ASSERT_CU(launch("_Z5delayj", nullptr, 100'000u));
-  ASSERT_TRUE(shadow.before(side, watched(), error)) << error.text;
-  EXPECT_TRUE(shadow.others_worked());
-  ASSERT_CU(cuStreamSynchronize(nullptr));
-  ASSERT_TRUE(shadow.before(side, watched(), error)) << error.text;
-  EXPECT_FALSE(shadow.others_worked());
-  ASSERT_CU(cuStreamDestroy(side));
-}
-
 TEST_F(ShadowTest, TheNextProofFindsTheMemoryOfTheLast) {
   shadowed(same_as_eager().builder);
   const std::uint64_t allocated = simcuda_calls("cuMemAlloc_v2");
