@@ -112,6 +112,8 @@ class LiveMemory {
   void bear(const BlockEvent& event) {
     const auto birth = static_cast<std::uint32_t>(births_.size());
     births_.push_back({event.bytes, birth, event.before_node, kNever});
+    outlives_.push_back(
+        std::binary_search(record_.given_away.begin(), record_.given_away.end(), event.serial) && event.serial != 0);
     if (event.bytes == 0) {
       empty_.emplace_back(event.address, birth);
       return;
@@ -121,7 +123,7 @@ class LiveMemory {
                                   [](const Interval& other, std::uint64_t begin) { return other.end <= begin; });
     auto last = first;
     // What lies here still must have died without our being told.
-    for (; last != born_.end() && last->begin < block.end; ++last) births_[last->index].died = event.before_node;
+    for (; last != born_.end() && last->begin < block.end; ++last) end(last->index, event.before_node);
     born_.insert(born_.erase(first, last), block);
   }
 
@@ -129,7 +131,7 @@ class LiveMemory {
     const auto born = std::lower_bound(born_.begin(), born_.end(), event.address,
                                        [](const Interval& block, std::uint64_t begin) { return block.begin < begin; });
     if (born != born_.end() && born->begin == event.address) {
-      births_[born->index].died = event.before_node;
+      end(born->index, event.before_node);
       born_.erase(born);
       return;
     }
@@ -146,6 +148,10 @@ class LiveMemory {
     }
   }
 
+  void end(std::uint32_t birth, std::uint32_t before_node) {
+    if (!outlives_[birth]) births_[birth].died = before_node;
+  }
+
   const RegionRecord& record_;
   std::size_t next_event_ = 0;
   std::uint64_t lowest_ = 0, reach_ = 0;  // all memory that is ever known lies here
@@ -153,6 +159,7 @@ class LiveMemory {
   std::vector<Interval> born_;            // alive and not empty, ascending
   std::vector<std::uint8_t> dead_;        // per block of RegionRecord::before
   std::vector<BornBlock> births_;
+  std::vector<bool> outlives_;            // per birth: it was given away
   std::vector<std::pair<std::uint64_t, std::uint32_t>> empty_;  // blocks of no bytes: address and birth
 };
 

@@ -97,6 +97,29 @@ bool decide_on_guard(replay::Region& region, const replay::Call& call, Decision&
   return false;
 }
 
+// The call is proven. Is its backward pass, too? True: the signature is proven, or is to be observed again.
+bool settle_backward(replay::Region& region, replay::Signature& signature) {
+  constexpr std::uint32_t kMostAwaited = 8, kMostPasses = 8;  // calls at a time; passes observed in vain
+  replay::Passes& passes = *signature.passes;
+  if (passes.makes_graph || (passes.proven.empty() && passes.observed > kMostPasses)) {
+    signature.stage = replay::Stage::kGivenUp;
+    signature.proven = nullptr;
+    signature.given_up_for = passes.makes_graph ? refusal::make(refusal::second_derivative) : passes.refusal;
+    region.reasons.add(signature.given_up_for);
+    return true;
+  }
+  if (!passes.proven.empty() && !passes.unforeseen) {
+    signature.stage = replay::Stage::kProven;
+    return true;
+  }
+  if (passes.awaited != 0 && passes.awaited < kMostAwaited) return false;
+  if (passes.refusal) region.reasons.add(passes.refusal);
+  passes.unforeseen = false;
+  signature.proven = nullptr;
+  signature.stage = replay::Stage::kSeen;
+  return true;
+}
+
 }  // namespace
 
 Decision decide_unproven(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
@@ -146,6 +169,8 @@ Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lo
     region.give_up();
     return {Action::kGivenUp, refusal::make(refusal::module_never_the_same)};
   }
+  const bool trains = signature->proven != nullptr && signature->proven->border != nullptr;
+  if (trains && !settle_backward(region, *signature)) return {Action::kRun, {}};
   if (signature->stage == replay::Stage::kProven) return {Action::kReplay, {}, signature};
   return decide_unproven(region, *signature, call);
 }

@@ -1,5 +1,6 @@
 #include "python_hooks/control/under_autograd.h"
 
+#include "python_hooks/bridge/loaded.h"
 #include "python_hooks/control/controller.h"
 #include "python_hooks/discovery/outside.h"
 #include "python_hooks/replay/clock.h"
@@ -52,7 +53,8 @@ CountedCall::~CountedCall() noexcept {
 
 bool runs_under_autograd(replay::Region& region) noexcept {
   if (config().strict || !torch::gradients_enabled()) return false;
-  return region.autograd.rests() || !region.free_of_gradients;
+  if (region.autograd.rests()) return true;
+  return !region.free_of_gradients && (!config().autograd || bridge::loaded() == nullptr);
 }
 
 Object* run_under_autograd(replay::Region& region, const replay::PlainCall& call) {

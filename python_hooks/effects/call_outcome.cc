@@ -27,7 +27,7 @@ CallOutcome::~CallOutcome() = default;
 
 std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const ArgumentSnapshot& before,
                                                 guards::ModuleGuard& module, refusal::Refusal& refusal,
-                                                bool* autograd) noexcept {
+                                                bool* autograd, std::vector<GradientResult>* gradients) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
@@ -38,6 +38,7 @@ std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const ArgumentSn
     outcome->state_ = std::make_unique<CallOutcomeState>();
     CallOutcomeState& state = *outcome->state_;
     state.argument_objects = then.objects.size();
+    state.gradients = gradients;
     Describer describer(then, module.objects(), state, refusal);
     EffectFinder effects(then, describer, state, refusal);
     bool good = effects.find();
@@ -47,6 +48,7 @@ std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const ArgumentSn
              describer.tells_no_addresses();
     }
     effects.note_dropped();
+    state.gradients = nullptr;
     if (autograd != nullptr) *autograd = state.autograd;
     return good ? std::move(outcome) : nullptr;
   } catch (const std::bad_alloc&) {

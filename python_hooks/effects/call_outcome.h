@@ -55,8 +55,15 @@ struct MadeTensor : TensorForm {
   std::uint32_t group = 0;         // tensors with the same number share one storage; numbered in order
   std::uint32_t version = 0;       // how often it was written to
   std::uint32_t as_first = 0;      // index of the first one that it shares its version with, maybe its own
+  bool requires_grad = false;
   std::int32_t view_of = kNoView;  // what autograd knows it as a view of: that index
   static constexpr std::int32_t kNoView = -1;
+};
+
+// A tensor that an observed call made and that requires grad, as long as the call's results are there. Borrowed.
+struct GradientResult {
+  std::uint32_t made = 0;  // index into CallOutcome::made()
+  Object* tensor = nullptr;
 };
 
 class CallOutcome {
@@ -80,8 +87,10 @@ class CallOutcome {
   // that others refer to as well, since a replay would make a second one; all other changes.
   //
   // `autograd`, if not null, becomes true if autograd is the reason: the call may not be refused under torch.no_grad().
+  // `gradients`: gets the tensors made that require grad; null: these are refused.
   static std::unique_ptr<CallOutcome> learn(Object* result, const ArgumentSnapshot& before, guards::ModuleGuard& module,
-                                            refusal::Refusal& refusal, bool* autograd = nullptr) noexcept;
+                                            refusal::Refusal& refusal, bool* autograd = nullptr,
+                                            std::vector<GradientResult>* gradients = nullptr) noexcept;
   ~CallOutcome();
 
   // Did two observed calls of one signature do the same: structure, places, shapes, plain values? False without a

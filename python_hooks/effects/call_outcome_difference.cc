@@ -121,6 +121,7 @@ class Comparison {
            ((a.device_type == b.device_type && a.device_index == b.device_index) ||
             differ(refusal::other_tensor_device)) &&
            ((a.group == b.group && a.storage_bytes == b.storage_bytes) || differ(refusal::other_tensor_storage)) &&
+           (a.requires_grad == b.requires_grad || differ(refusal::other_requires_grad)) &&
            (a.view_of == b.view_of || differ(refusal::view_of_other_tensor)) &&
            ((a.version == b.version && a.as_first == b.as_first) || differ(refusal::other_tensor_version));
   }

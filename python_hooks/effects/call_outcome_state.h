@@ -121,6 +121,7 @@ struct CallOutcomeState {
   std::uint32_t result = kNoNode;
   std::size_t argument_objects = 0;
   bool autograd = false;  // refused since autograd is at work
+  std::vector<GradientResult>* gradients = nullptr;  // while it is learned; null: they are refused
 };
 
 // The first difference, if there is one.

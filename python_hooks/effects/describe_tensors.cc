@@ -90,17 +90,36 @@ std::int32_t index_in(const std::vector<T>& list, T item) {
 std::uint32_t Describer::describe_tensor(Object* tensor) {
   if (!torch::is_plain_tensor(tensor)) return refuse(refusal::tensor_subclass, type::name(type_of(tensor)));
   if (torch::is_parameter(tensor)) return refuse(refusal::parameter_made);
-  if (torch::requires_grad(tensor)) {
-    out_.autograd = true;
-    return refuse(refusal::requires_grad);
-  }
+  const bool gradients = torch::requires_grad(tensor);
+  if (gradients && !may_require_grad(tensor)) return refuse(refusal::requires_grad);
   torch::TensorView view;
   if (!torch::view_tensor(tensor, view)) return refuse(refusal::not_strided);
   if (walk::weakly_held(tensor)) return refuse(refusal::tensor_weakly_held);
   const std::uint32_t node = describe_in_memory(view);
   if (node == kNoNode || !describe_tensor_attributes(tensor, node)) return kNoNode;
+  if (gradients && !note_gradients(tensor, node)) return kNoNode;
   expect(node, tensor);
   return node;
+}
+
+// Only one that a node of autograd's graph made. `out_.autograd` tells if it may not.
+bool Describer::may_require_grad(Object* tensor) {
+  const bool may = out_.gradients != nullptr && (torch::autograd_facts(tensor) & torch::kHasGradFn) != 0;
+  if (!may) out_.autograd = true;
+  return may;
+}
+
+// It is memory of its own: a view that autograd knows would be made anew by as_strided(), with another grad_fn.
+bool Describer::note_gradients(Object* tensor, std::uint32_t node) {
+  const Node& described = out_.nodes[node];
+  const bool own = described.kind == ValueKind::kMade && (based_.empty() || based_.back().tensor != tensor);
+  if (!own) {
+    out_.autograd = true;
+    return refuse(refusal::view_requires_grad);
+  }
+  out_.made[described.index].requires_grad = true;
+  out_.gradients->push_back({described.index, tensor});
+  return true;
 }
 
 std::uint32_t Describer::describe_in_memory(const torch::TensorView& view) {

@@ -8,10 +8,12 @@
 
 #include "compressor/program/kept_blocks.h"
 #include "compressor/program/symbolise.h"
+#include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/observers.h"
 #include "python_hooks/proof/cached_evidence.h"
 #include "python_hooks/proof/cached_proofs.h"
 #include "python_hooks/proof/functions.h"
+#include "python_hooks/proof/observe_backward.h"
 #include "python_hooks/proof/proof.h"
 #include "python_hooks/proof/recipes.h"
 #include "python_hooks/proof/shadow_inputs.h"
@@ -85,6 +87,8 @@ bool prepare(replay::Region& region, replay::Signature& signature, const replay:
   auto& random = observed.random;
   random.known = torch::random_state(call.work.device, random.seed, random.offset_before);
   observed.host_random.take();
+  observed.trains = config().autograd && call.dispatch.grad_enabled && bridge::loaded() != nullptr;
+  if (observed.trains && !observed.targets.take(region, call)) return observed.refuse(refusal::no_host_memory);
   if (!copy_memory(region, signature, call, observed)) return false;
   if (!observed.code.begin()) return observed.refuse(refusal::observed_by_others);
   observed.nodes_before = torch::autograd_nodes();
@@ -172,8 +176,14 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
 bool learn_facts(replay::Region& region, const replay::Call& call, Object* result, ObservedCall& observed,
                  replay::Observation& observation) {
   observation.outcome = effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard, observed.refusal,
-                                                    &observed.autograd);
+                                                    &observed.autograd,
+                                                    observed.trains ? &observed.border.results : nullptr);
   if (observation.outcome == nullptr) return false;
+  if (!observed.border.results.empty() &&
+      !find_border(observed.targets, observed.nodes_before, observed.border, observed.refusal)) {
+    observed.autograd = true;
+    return false;
+  }
   if (observation.outcome->lets_go() && observed.code.makes_weak_references()) {
     return observed.refuse(refusal::lets_go_with_weak_references);
   }
@@ -191,14 +201,22 @@ bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set
                   ObservedCall& observed, replay::Observation& observation) {
   // A library's workspace, say. A call that keeps memory each time is found out by the second one.
   std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
+  const auto end_of_left =
+      std::stable_partition(left.begin(), left.end(), [&](std::uint64_t at) { return !is_saved(observed.border, at); });
+  const std::vector<std::uint64_t> saved(end_of_left, left.end());
+  left.erase(end_of_left, left.end());
   std::vector<replay::LeftCast> casts;
   if (!replay::find_left_casts(region, call, record, left, casts)) return observed.refuse(refusal::unknown_casts);
   if (!left.empty() && may_set_up) {
     observation.set_up = program::count_as_before(record, left) || observation.set_up;
   }
-  if (!make_recipes(record, *observation.outcome, casts, observation.recipes, observation.output_addresses,
+  if (!make_recipes(record, *observation.outcome, casts, saved, observation.recipes, observation.output_addresses,
                     observed.refusal)) {
     return false;
+  }
+  if (observed.border.lasting != nullptr) {
+    find_saved_memory(call, observation.output_addresses, observation.recipes, observed.border);
+    observation.border = std::move(observed.border.lasting);
   }
   const std::uint64_t current = call.work.stream == 0 ? record::kLegacyStream : call.work.stream;
   for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
@@ -280,6 +298,10 @@ refusal::Form<0> why_not_as_last(const replay::Observation& last, const replay::
   if (!observation.writes_known) return refusal::unknown_writes;
   if (!last.draws.same_as(observation.draws)) return refusal::draws_otherwise;
   if (last.nodes_made != observation.nodes_made) return refusal::makes_other_nodes;
+  const bool borders = last.border != nullptr && observation.border != nullptr;
+  if (borders ? !last.border->same_as(*observation.border) : last.border != observation.border) {
+    return refusal::other_border;
+  }
   return leave_same_casts(last, observation) ? refusal::Form<0>() : refusal::other_casts;
 }
 
@@ -298,6 +320,31 @@ std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const repl
   if (!last.outcome->same_as(*observation.outcome, observed.refusal)) return nullptr;
   trial = trial_of(last, observation, comparison.noise);
   return prove(region, call, *trial, observation, observed);
+}
+
+// The call's backward pass is observed from here on. `proven`: null, or the call's.
+void await(const replay::Region& region, replay::Signature& signature, const replay::Call& call,
+           const replay::Observation& observation, const replay::Proven* proven, ObservedCall& observed) {
+  if (observation.border == nullptr) return;
+  if (signature.passes == nullptr) signature.passes = std::make_shared<replay::Passes>();
+  AwaitedCall awaited;
+  awaited.name = region.name;
+  awaited.work = call.work;
+  awaited.random = observed.random;
+  awaited.module_epoch = observed.module_epoch;
+  awaited.saved = observed.border.saved;
+  for (const walk::StorageExtent& extent : region.evidence.guard->extents())
+    awaited.guarded.push_back({extent.address, extent.bytes});
+  awaited.proves = proven != nullptr;
+  awaited.shadow = std::exchange(observed.saved_memory, nullptr);
+  for (const replay::SavedMemory& saved : observation.border->saved) {
+    if (proven == nullptr) break;
+    const auto recipe = std::find_if(observation.recipes.begin(), observation.recipes.end(), [&](const auto& each) {
+      return each.saved_bytes != 0 && !saved.of_argument && each.block == saved.index;
+    });
+    awaited.shadowed.push_back(recipe != observation.recipes.end() ? proven->bindings.outputs[saved.index] : 0);
+  }
+  await_backward(signature.passes, std::move(awaited), observed.border);
 }
 
 // From one observation to the next stage.
@@ -325,6 +372,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   if (!unknown.empty()) {
     log_line(LogLevel::kDebug, "%s: padding, or not, of %zu words; the first one: %s", region.name.c_str(),
              unknown.size(), program::describe(*program, unknown.front()).c_str());
+    await(region, signature, call, *observation, nullptr, observed);
     try_again(std::move(trial), std::move(proven), *observation, observed);
     return wait_with(signature, std::move(observation));
   }
@@ -334,7 +382,9 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
     return;
   }
   if (program != nullptr) proven->block_epoch = memory::LiveBlocks::instance().epoch();
-  if (program == nullptr || !proven->references.take(proven->program.head())) {
+  const bool holds = program != nullptr && proven->references.take(proven->program.head());
+  await(region, signature, call, *observation, holds ? proven.get() : nullptr, observed);
+  if (!holds) {
     return wait_with(signature, std::move(observation));
   }
   const bool portable = observation->draws.empty() && observation->nodes_made == 0;
@@ -348,7 +398,8 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   signature.observation = nullptr;
   proven->program.put_away(replay::programs());
   signature.proven = std::move(proven);
-  signature.stage = replay::Stage::kProven;
+  signature.proven->passes = signature.proven->border != nullptr ? signature.passes : nullptr;
+  signature.stage = signature.proven->border != nullptr ? replay::Stage::kAwaitsBackward : replay::Stage::kProven;
 }
 
 // `again`: for what may not come again.

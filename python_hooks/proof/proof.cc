@@ -167,6 +167,21 @@ std::vector<program::NoiseWord> unknown_padding(const replay::PaddingTrial& tria
   return unknown;
 }
 
+bool exchange_padding(std::int32_t device, const replay::PaddingTrial& trial, std::uint32_t module_epoch,
+                      program::Program& program, std::vector<program::NoiseWord>& tried, refusal::Refusal& refusal) {
+  const bool quite_equal = trial.noise.empty() && trial.foreign.plain.empty();
+  const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(device);
+  if (harmless == 0) return refusal::refuse(refusal, refusal::no_device_memory);
+  padding().set_module_epoch(module_epoch);
+  std::vector<const program::Program*> donors;
+  for (const program::Program& run : trial.runs) donors.push_back(&run);
+  tried = program::settle_noise(program, donors, trial.noise, padding(), harmless);
+  if (trial.foreign.plain.empty()) return true;
+  const auto careful = program::settle_foreign_noise(program, trial.foreign, padding(), host_places(), harmless);
+  tried.insert(tried.end(), careful.begin(), careful.end());
+  return true;
+}
+
 namespace {
 
 // Is what the call changed nothing that its graph depends on otherwise than the call did? `before_reads`: see there.
@@ -181,23 +196,6 @@ bool changes_may_be(const replay::Region& region, const replay::Call& call, cons
   if (changes_cast_weights(region, second, observed.shadow)) return observed.refuse(refusal::cast_weight_changed);
   before_reads = changed_before_reads(second, call, observed.shadow);
   return before_reads != ArgumentReads::kVisible || observed.refuse(refusal::changes_before_read);
-}
-
-// Gives the program other padding than the observed call's: of its other runs, and where an earlier process had other
-// bytes. `tried`: where. False: `observed.refusal`.
-bool exchange_padding(const replay::Call& call, const replay::PaddingTrial& trial, program::Program& program,
-                      std::vector<program::NoiseWord>& tried, ObservedCall& observed) {
-  const bool quite_equal = trial.noise.empty() && trial.foreign.plain.empty();
-  const std::uint64_t harmless = quite_equal ? 1 : harmless_memory(call.work.device);
-  if (harmless == 0) return observed.refuse(refusal::no_device_memory);
-  padding().set_module_epoch(observed.module_epoch);
-  std::vector<const program::Program*> donors;
-  for (const program::Program& run : trial.runs) donors.push_back(&run);
-  tried = program::settle_noise(program, donors, trial.noise, padding(), harmless);
-  if (trial.foreign.plain.empty()) return true;
-  const auto careful = program::settle_foreign_noise(program, trial.foreign, padding(), host_places(), harmless);
-  tried.insert(tried.end(), careful.begin(), careful.end());
-  return true;
 }
 
 // Memory for the graph, and its executable graphs. False: `observed.refusal`; `tensors` are the caller's to drop.
@@ -256,7 +254,7 @@ std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call
   auto proven = std::make_unique<replay::Proven>();
   program::Program whole = second.program;
   std::vector<program::NoiseWord> tried;
-  if (!exchange_padding(call, trial, whole, tried, observed)) return nullptr;
+  if (!exchange_padding(call.work.device, trial, observed.module_epoch, whole, tried, observed.refusal)) return nullptr;
   const double planned = replay::now();
   std::vector<Object*> tensors;
   refusal::Refusal difference;
@@ -266,6 +264,10 @@ std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call
       observed.shadow.compare(call.work.driver_stream(), second.others, proven->steps,
                               output_ranges(second.program, proven->bindings.outputs, second.recipes, *second.outcome),
                               before_reads == ArgumentReads::kHidden, found, difference, observed.refusal);
+  if (second.border != nullptr && second.border->saved_bytes != 0 && !tensors.empty()) {
+    observed.saved_memory = tensors.back();
+    tensors.pop_back();
+  }
   replay::drop(tensors);
   if (!ran) return nullptr;
   log_line(LogLevel::kDebug, "%s: %zu nodes built and run in the shadow in %.2f ms", region.name.c_str(),

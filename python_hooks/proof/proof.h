@@ -9,6 +9,7 @@
 
 #include "compressor/program/padding.h"
 #include "python_hooks/host_draws/host_draws.h"
+#include "python_hooks/proof/border.h"
 #include "python_hooks/replay/call.h"
 #include "shim/observation/region_sink.h"
 #include "shim/replay/shadow.h"
@@ -22,6 +23,13 @@ struct ObservedCall {
     return refusal::refuse(refusal, form, parts...);
   }
 
+  ObservedCall() = default;
+  ~ObservedCall() {
+    if (saved_memory != nullptr) g_api.Py_DecRef(saved_memory);
+  }
+  ObservedCall(const ObservedCall&) = delete;
+  ObservedCall& operator=(const ObservedCall&) = delete;
+
   grape::observation::CallScope call;  // the thread that observes
   observation::ExecutedCode code;
   grape::observation::RegionSink sink;
@@ -32,6 +40,10 @@ struct ObservedCall {
   program::RandomState random;
   host_draws::HostRandom host_random;  // before it
   std::uint32_t module_epoch = 0;
+  GradientTargets targets;         // of what requires grad
+  ObservedBorder border;           // null: nothing of its results requires grad
+  Object* saved_memory = nullptr;  // owned; null: there is none
+  bool trains = false;             // its results may require grad
   bool shadowed = false;     // what it can reach was copied before it ran
   bool learned = false;      // from that: something that was taken for padding may be a pointer
   bool differed = false;     // a graph of the same work left other bytes
@@ -55,8 +67,13 @@ std::unique_ptr<replay::PaddingTrial> trial_of(replay::Observation& last, const 
 // of this program or of any with the same kernel, had other bytes there.
 std::vector<program::NoiseWord> unknown_padding(const replay::PaddingTrial& trial, const program::Program& program);
 
+// Gives the program other padding than the observed run's: of its other runs, and where an earlier process had other
+// bytes. `tried`: where. False: `refusal`.
+bool exchange_padding(std::int32_t device, const replay::PaddingTrial& trial, std::uint32_t module_epoch,
+                      program::Program& program, std::vector<program::NoiseWord>& tried, refusal::Refusal& refusal);
+
 // Runs the graph of `second` in the shadow, with the padding of the other runs of the same program. Null:
-// `observed.refusal` says why the graph may not stand in.
+// `observed.refusal` says why the graph may not stand in. What it left for the backward pass is `observed.saved_memory`.
 std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call& call, replay::PaddingTrial& trial,
                                       replay::Observation& second, ObservedCall& observed);
 

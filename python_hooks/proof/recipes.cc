@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "compressor/program/plan.h"
 #include "python_hooks/torch/autocast.h"
 
 namespace grape::python::proof {
@@ -20,6 +21,15 @@ std::vector<std::uint64_t> surviving_blocks(const program::RegionRecord& record)
     if (at != alive.rend()) alive.erase(std::next(at).base());
   }
   return alive;
+}
+
+// Of the last one that was born there.
+std::uint64_t bytes_of_block(const program::RegionRecord& record, std::uint64_t address) {
+  std::uint64_t bytes = 0;
+  for (const program::BlockEvent& event : record.block_events) {
+    if (event.alloc && event.address == address) bytes = event.bytes;
+  }
+  return bytes;
 }
 
 // Is the storage exactly as long as a new tensor of this shape would make it?
@@ -50,8 +60,9 @@ std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& re
 }
 
 bool make_recipes(const program::RegionRecord& record, const effects::CallOutcome& outcome,
-                  const std::vector<replay::LeftCast>& casts, std::vector<replay::OutputRecipe>& recipes,
-                  std::vector<std::uint64_t>& addresses, refusal::Refusal& refusal) {
+                  const std::vector<replay::LeftCast>& casts, const std::vector<std::uint64_t>& saved,
+                  std::vector<replay::OutputRecipe>& recipes, std::vector<std::uint64_t>& addresses,
+                  refusal::Refusal& refusal) {
   addresses = surviving_blocks(record);
   std::vector<bool> held(addresses.size(), false);
   const auto hold = [&](std::uint64_t address, replay::OutputRecipe& recipe) {
@@ -80,6 +91,15 @@ bool make_recipes(const program::RegionRecord& record, const effects::CallOutcom
     recipe.cast = static_cast<std::int32_t>(cast.weight);
     recipe.cast_bytes = cast.bytes;
     recipe.cast_device = cast.device;
+    recipes.push_back(std::move(recipe));
+  }
+  std::uint64_t at = 0;
+  for (const std::uint64_t address : saved) {
+    replay::OutputRecipe recipe;
+    if (!hold(address, recipe)) continue;
+    recipe.saved_bytes = bytes_of_block(record, address);
+    recipe.saved_at = at;
+    at += (recipe.saved_bytes + program::kArenaAlignment - 1) / program::kArenaAlignment * program::kArenaAlignment;
     recipes.push_back(std::move(recipe));
   }
   if (std::find(held.begin(), held.end(), false) != held.end()) {

@@ -10,11 +10,13 @@ namespace grape::python::proof {
 std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record,
                                                  const effects::CallOutcome& outcome);
 
-// Numbers the blocks born inside and alive at the end as program::symbolise() does. False: a block outlives the call
-// that neither a result holds nor autocast keeps, or a result lies in memory that the call did not make; `refusal`
+// Numbers the blocks born inside and alive at the end as program::symbolise() does. `saved`: addresses of those that
+// the backward pass alone needs. False: a block outlives the call that none of these is, no result holds and autocast
+// does not keep, or a result lies in memory that the call did not make; `refusal`
 // says which.
 bool make_recipes(const program::RegionRecord& record, const effects::CallOutcome& outcome,
-                  const std::vector<replay::LeftCast>& casts, std::vector<replay::OutputRecipe>& recipes,
-                  std::vector<std::uint64_t>& addresses, refusal::Refusal& refusal);
+                  const std::vector<replay::LeftCast>& casts, const std::vector<std::uint64_t>& saved,
+                  std::vector<replay::OutputRecipe>& recipes, std::vector<std::uint64_t>& addresses,
+                  refusal::Refusal& refusal);
 
 }  // namespace grape::python::proof

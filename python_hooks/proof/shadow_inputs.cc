@@ -66,7 +66,7 @@ std::vector<Range> output_ranges(const program::Program& program, const std::vec
                                  const effects::CallOutcome& outcome) {
   std::vector<Range> ranges;
   for (const replay::OutputRecipe& recipe : recipes) {
-    if (!recipe.has_block) continue;
+    if (!recipe.has_block || recipe.saved_bytes != 0) continue;  // what is saved is compared by its backward pass
     const std::uint64_t bytes = replay::bytes_of(recipe, outcome);
     ranges.push_back({addresses[recipe.block], std::min(bytes, program.outputs[recipe.block].bytes)});
   }

@@ -78,7 +78,7 @@ void Prefetch::get_ready(Region& region, const Proven& ran, Proven& next, const 
   std::vector<std::uint64_t>& outputs = addresses_->ready;
   outputs.resize(bindings.outputs.size());
   if (!reserve_arena(region, call.work, next.plan.bytes, bindings.arena) ||
-      !make_outputs(*next.outcome, next.recipes, tensors_, outputs)) {
+      !make_outputs(*next.outcome, next.recipes, call.work.device, tensors_, outputs)) {
     outputs.clear();
     return;
   }
@@ -100,7 +100,7 @@ void Prefetch::prepare(Region& region, Proven& ran, const Call& call) noexcept {
     learn(now);
     const Successor& successor = now->successor;
     const std::shared_ptr<Proven> next = successor.confidence > 0 ? successor.proven.lock() : nullptr;
-    if (next == nullptr || !is_usable(*next, call) || bytes_of_outputs(*next) > kMostBytes) return;
+    if (next == nullptr || next->border != nullptr || !is_usable(*next, call) || bytes_of_outputs(*next) > kMostBytes) return;
     const OnWorkDevice device(call.work);
     if (!device.entered()) return;
     get_ready(region, *now, *next, successor, call);

@@ -18,6 +18,7 @@
 #include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/observation/executed_code.h"
+#include "python_hooks/replay/backward.h"
 #include "python_hooks/replay/prefetch.h"
 #include "python_hooks/report/statistics.h"
 #include "python_hooks/walk/walk.h"
@@ -38,9 +39,12 @@ struct OutputRecipe {
   std::int32_t cast = -1;
   std::uint64_t cast_bytes = 0;
   std::int32_t cast_device = 0;
+  // No tensor is in it, but the backward pass needs it: so many bytes at `saved_at` in the memory of what is saved.
+  std::uint64_t saved_bytes = 0, saved_at = 0;
 };
 
 inline std::uint64_t bytes_of(const OutputRecipe& recipe, const effects::CallOutcome& outcome) noexcept {
+  if (recipe.saved_bytes != 0) return recipe.saved_bytes;
   return recipe.cast >= 0 ? recipe.cast_bytes : outcome.made()[recipe.made.front()].storage_bytes;
 }
 
@@ -53,7 +57,8 @@ struct CallFacts {
   std::vector<walk::GlobalWrite> writes;          // to tensors of the globals
   host_draws::HostDraws draws;                    // random numbers of the host that nobody looks at
   std::vector<CUstream> others;                   // streams besides the current one that work was put on
-  std::uint64_t nodes_made = 0;                   // of autograd's graph, all of which end in the call
+  std::uint64_t nodes_made = 0;                   // of autograd's graph; without a border, all of them end in the call
+  std::unique_ptr<Border> border;                 // null: nothing of the call requires grad
   std::uint32_t module_epoch = 0;                 // record::g_module_epoch as it was before the call
 };
 
@@ -69,6 +74,7 @@ struct Proven : CallFacts, std::enable_shared_from_this<Proven> {
   std::size_t host_bytes = 0;          // of that
   std::uint32_t block_epoch = 0;       // LiveBlocks::epoch() when its statics were last seen alive
   Successor successor;
+  std::shared_ptr<Passes> passes;  // null: nothing of the call requires grad
   std::string read_place;  // where the host reads a value, if it reads one; "": nowhere, or not known
 
   Proven() = default;
@@ -100,7 +106,14 @@ struct Observation : CallFacts {
   std::unique_ptr<PaddingTrial> trial;  // null: nothing of it ran in a shadow
 };
 
-enum class Stage : std::uint8_t { kSeen, kObserved, kProven, kGivenUp };
+// A backward pass that was observed, and waits for another one like it. It has no outcome of its own.
+struct ObservedPass : Observation {
+  PassKey key;
+  std::vector<MadeContribution> contributions;
+};
+
+// kAwaitsBackward: the call is proven, its backward pass is not.
+enum class Stage : std::uint8_t { kSeen, kObserved, kAwaitsBackward, kProven, kGivenUp };
 
 struct Signature {
   std::vector<std::uint8_t> bytes;
@@ -111,6 +124,7 @@ struct Signature {
   bool set_up = false;          // one counted though things were made in it that stay: no other one does
   std::unique_ptr<Observation> observation;
   std::shared_ptr<Proven> proven;
+  std::shared_ptr<Passes> passes;  // of its calls' backward passes; null: nothing required grad so far
   refusal::Refusal given_up_for;
   bool named = false;
   cache::Digest name;  // once named: what other processes may know it by; zeros: nothing

@@ -78,6 +78,23 @@ bool make_output(const effects::CallOutcome& outcome, const OutputRecipe& recipe
   return bytes != nullptr;
 }
 
+// One tensor for all that only the backward pass needs, behind the others.
+bool make_saved(const std::vector<OutputRecipe>& recipes, std::int32_t device, std::vector<Object*>& tensors,
+                std::vector<std::uint64_t>& addresses) noexcept {
+  std::uint64_t bytes = 0, begin = 0;
+  for (const OutputRecipe& recipe : recipes) {
+    if (recipe.saved_bytes != 0) bytes = std::max(bytes, recipe.saved_at + recipe.saved_bytes);
+  }
+  if (bytes == 0) return true;
+  Object* const memory = new_bytes(bytes, torch::kCudaDevice, device, begin);
+  if (memory == nullptr) return false;
+  tensors.push_back(memory);
+  for (const OutputRecipe& recipe : recipes) {
+    if (recipe.saved_bytes != 0) addresses[recipe.block] = begin + recipe.saved_at;
+  }
+  return true;
+}
+
 // The work is under way, and there is no way back: does for Python what the call does. Null: an exception is set.
 Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors, Laps& laps) {
   const std::uint64_t increment = proven.program.head().random_increment;
@@ -85,6 +102,11 @@ Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std:
   effects::References replaced;
   const std::uint64_t nodes = torch::autograd_nodes();
   Object* result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
+  if (proven.border != nullptr && !attach_backward(region, proven, call, tensors, proven.bindings.offset) &&
+      result != nullptr) {
+    g_api.Py_DecRef(result);
+    result = nullptr;
+  }
   if (result == nullptr) g_api.PyErr_NoMemory();
   keep_casts(region, proven, tensors, proven.outcome->made().size());
   const std::uint64_t nodes_made = torch::autograd_nodes() - nodes;  // of kept casts
@@ -166,10 +188,11 @@ bool place_host_data(Proven& proven, const program::Program& whole, const WorkPl
   return true;
 }
 
-bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes,
+bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, std::int32_t device,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept {
   tensors.assign(outcome.made().size(), nullptr);
   for (const OutputRecipe& recipe : recipes) {
+    if (recipe.saved_bytes != 0) continue;
     std::uint64_t address = 0;
     if (!make_output(outcome, recipe, tensors, address)) {
       drop(tensors);
@@ -177,7 +200,7 @@ bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputR
     }
     if (recipe.has_block) addresses[recipe.block] = address;
   }
-  if (make_views(outcome, tensors)) return true;
+  if (make_views(outcome, tensors) && make_saved(recipes, device, tensors, addresses)) return true;
   drop(tensors);
   return false;
 }
@@ -213,7 +236,7 @@ bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Ca
   const auto& extents = call.walk->extents();
   for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
   return reserve_arena(region, call.work, proven.plan.bytes, bindings.arena) &&
-         (!tensors.empty() || make_outputs(*facts.outcome, facts.recipes, tensors, bindings.outputs));
+         (!tensors.empty() || make_outputs(*facts.outcome, facts.recipes, call.work.device, tensors, bindings.outputs));
 }
 
 refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven) {

@@ -24,9 +24,9 @@ refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven);
 bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Call& call,
                 std::vector<Object*>& tensors) noexcept;
 
-// Makes tensors for the outputs: `tensors[i]` for made()[i], then memory for the casts that autocast is to keep. The
-// caller owns them. `addresses`: per Program::outputs. False: no memory, and no tensors.
-bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes,
+// Makes tensors for the outputs: `tensors[i]` for made()[i], then memory for the casts that autocast is to keep, then
+// one for all that only a backward pass needs, on `device`. The caller owns them. `addresses`: per Program::outputs. False: no memory, and no tensors.
+bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, std::int32_t device,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 
 void drop(std::vector<Object*>& tensors) noexcept;

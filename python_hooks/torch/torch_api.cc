@@ -221,6 +221,10 @@ VersionCounter* version_counter(Object* plain_tensor) noexcept {
   return version != nullptr ? reinterpret_cast<VersionCounter*>(version + g_torch.version_count) : nullptr;
 }
 
+const void* version_identity(Object* plain_tensor) noexcept {
+  return field<const void*>(impl_of(plain_tensor), g_torch.version);
+}
+
 void share_version(Object* tensor, Object* other) noexcept {
   const VersionCounter *own = version_counter(tensor), *others = version_counter(other);
   if (own == nullptr || others == nullptr || own == others) return;

@@ -88,6 +88,8 @@ bool words_of_tensor(Object* plain_tensor, TensorWords& out) noexcept;
 // the tensor. Null: there is none, as of a tensor of inference mode.
 using VersionCounter = std::atomic<std::uint32_t>;
 VersionCounter* version_counter(Object* plain_tensor) noexcept;
+// What tensors that share it have in common; never followed. Null: as above.
+const void* version_identity(Object* plain_tensor) noexcept;
 // From now on `tensor`, which nobody has seen yet, has `other`'s; nothing where one of them has none.
 void share_version(Object* tensor, Object* other) noexcept;
 
@@ -107,6 +109,9 @@ enum class TorchType : std::uint8_t {
 };
 TorchType torch_type(Object* type) noexcept;
 std::uint16_t device_value(Object* device) noexcept;  // type and, in the upper byte, index
+
+// torch.__version__, borrowed; null: it has none.
+Object* version_text() noexcept;
 
 // torch.nn.Module; null: torch is not loaded.
 Object* module_class() noexcept;

@@ -376,6 +376,8 @@ bool load_torch_api() noexcept {
   return g_loaded == Loaded::kYes;
 }
 
+Object* version_text() noexcept { return module_member("torch", "__version__"); }
+
 bool torch_api_settled() noexcept { return g_loaded != Loaded::kNotYet; }
 
 }  // namespace grape::python::torch

@@ -33,6 +33,11 @@ void free_block(CopyMemory::Block& block) noexcept {
 
 }  // namespace
 
+bool copy_on_device(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) noexcept {
+  return real::get_cuMemcpyDtoDAsync_v2() != nullptr &&
+         real::call_cuMemcpyDtoDAsync_v2(to, from, bytes, stream) == CUDA_SUCCESS;
+}
+
 CopyMemory& CopyMemory::instance() noexcept {
   static CopyMemory memory;
   return memory;

@@ -14,6 +14,9 @@
 
 namespace grape::device {
 
+// Copies on the device, in the order of `stream`; nobody hears of it.
+bool copy_on_device(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) noexcept;
+
 class CopyMemory {
  public:
   struct Block {

@@ -160,7 +160,7 @@ constexpr const char* kNames[] = {"GRAPE_MODE",        "GRAPE_TRACE",         "G
                                   "GRAPE_STACKS",      "GRAPE_REPORT",        "GRAPE_STRICT",
                                   "GRAPE_VALIDATE",    "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
                                   "GRAPE_GRAPHS",      "GRAPE_CACHE",         "GRAPE_DISABLE",
-                                  "GRAPE_TRACE_RANGE", "GRAPE_RUN_PID"};
+                                  "GRAPE_TRACE_RANGE", "GRAPE_RUN_PID",       "GRAPE_AUTOGRAD"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
 std::size_t distance(const char* a, const char* b) {
@@ -220,6 +220,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.disabled = choose(name, value, kSwitch, true, warn);
   } else if (is("GRAPE_TRACE_REPLACE")) {
     out.replace = choose(name, value, kSwitch, false, warn);
+  } else if (is("GRAPE_AUTOGRAD")) {
+    out.autograd = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_ALLOW_NONDETERMINISTIC")) {
     out.allow_nondeterministic = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_TRACE_RANGE")) {

@@ -210,11 +210,19 @@ class Conversion {
   refusal::Refusal refusal_;
 };
 
+// Of those that are the call's own.
 template <class Use>
 void for_each_event(const RegionEvents& events, const Use& use) {
+  bool outside = false;
   for (std::size_t at = 0; at + sizeof(trace::EventHeader) <= events.bytes;) {
     const auto* header = reinterpret_cast<const trace::EventHeader*>(events.data + at);
-    use(trace::EventView{header});
+    const trace::EventView event{header};
+    if (header->kind == kOutsideNote) {
+      outside = event.words()[0] != 0;
+    } else if (!outside || header->kind == kContextNote || header->kind == EventKind::kBlockFree ||
+               (trace::is_definition(header->kind) && header->kind != kSerialNote)) {
+      use(event);
+    }
     at += header->bytes;
   }
 }

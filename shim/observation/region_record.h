@@ -29,6 +29,10 @@ constexpr trace::EventKind kContextNote = static_cast<trace::EventKind>(0x7ffd);
 // of the thread that makes the call.
 constexpr trace::EventKind kThreadNote = static_cast<trace::EventKind>(0x7ffc);
 
+// The kind of a note where the work of the call is interrupted by work that is not the call's, on the same thread, and
+// where it goes on: one word, 1 or 0. Events in between are left out, but for definitions and the ends of blocks.
+constexpr trace::EventKind kOutsideNote = static_cast<trace::EventKind>(0x7ffb);
+
 // The driver's calls, as events name them. Never destroyed.
 const record::ApiTable& driver_calls();
 

@@ -67,7 +67,7 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
   if (!attached()) return false;
   events_.log = last_log_ = record::t_thread.log;
   sink_.used = noted_ = 0;
-  sink_.lost = false;
+  sink_.lost = outside_ = false;
   events_.shared_functions.clear();
   call_ = CallScope::current();
   if (call_ != nullptr && !call_->follow(*this)) {
@@ -83,6 +83,14 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
 
 RegionSink* RegionSink::of_thread() noexcept {
   return record::t_thread.sink != nullptr ? static_cast<RegionSink*>(record::t_thread.sink->collector) : nullptr;
+}
+
+void RegionSink::set_outside(bool outside) noexcept {
+  if (outside == outside_ || record::t_thread.sink != &sink_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  outside_ = outside;
+  const std::uint64_t word = outside ? 1 : 0;
+  sink_.append(header_of(kOutsideNote), &word, sizeof word);
 }
 
 void RegionSink::cancel() noexcept {

@@ -62,6 +62,8 @@ class RegionSink final : CallScope::Follower {
     std::uint32_t set_up_frame = 0;
   };
   Result end() noexcept;
+  // What the thread does from here on is not the call's, or is again. On the thread that began.
+  void set_outside(bool outside) noexcept;
   // Stops collecting, without a result. Nothing if it does not collect.
   void cancel() noexcept;
 
@@ -84,6 +86,7 @@ class RegionSink final : CallScope::Follower {
   CallScope* call_ = nullptr;              // null: one thread works for the call, and no other ever will
   record::ThreadLog* last_log_ = nullptr;  // of the thread whose event came last
   std::uint64_t last_context_ = 0;         // in which that was
+  bool outside_ = false;
   std::size_t noted_ = 0;                  // up to here what the host read was kept
   RegionEvents events_;
   driver::UnhandledCounts unhandled_{};  // before

@@ -193,7 +193,10 @@ bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, re
 }
 
 // False: an error; `left` has the hashes that could be taken.
-bool Shadow::run(const Graph& graph, Left& left, refusal::Refusal& error) const {
+bool Shadow::run(const Graph& graph, Left& left, refusal::Refusal& error) {
+  for (const Fresh& fresh : fresh_) {
+    if (!copy(graph.stream, fresh.to, fresh.from, fresh.bytes, error)) return false;
+  }
   left.ran = graph.steps.run(graph.stream, graph.others);
   const CUresult hashed = hash_all(graph.hash, graph.stream, graph.outputs, left.watched, left.outputs);
   if (left.ran == ProgramRun::Result::kFailed) error = refusal::make(refusal::graph_launch_failed);

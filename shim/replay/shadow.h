@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "compressor/refusal/refusal.h"
@@ -43,6 +44,11 @@ class Shadow {
   bool compare(CUstream stream, const std::vector<CUstream>& others, ProgramRun& steps,
                const std::vector<Range>& outputs, bool twice, Found& found, refusal::Refusal& difference,
                refusal::Refusal& error) noexcept;
+  // Memory of the shadow's own that each run of the graph finds as it is at `from`. Before compare().
+  struct Fresh {
+    std::uint64_t to = 0, from = 0, bytes = 0;
+  };
+  void set_fresh(std::vector<Fresh> fresh) noexcept { fresh_ = std::move(fresh); }
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
   // Did other threads work since before(), or had streams work then? They may have made the difference.
@@ -69,7 +75,7 @@ class Shadow {
     ProgramRun& steps;
     const std::vector<Range>& outputs;
   };
-  bool run(const Graph& graph, Left& left, refusal::Refusal& error) const;
+  bool run(const Graph& graph, Left& left, refusal::Refusal& error);
   bool rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool hidden_too,
               refusal::Refusal& error) noexcept;
   bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, refusal::Refusal& error) noexcept;
@@ -85,6 +91,7 @@ class Shadow {
   std::vector<Range> watched_;
   std::vector<bool> hidden_;  // per watched range
   std::vector<Range> outputs_;
+  std::vector<Fresh> fresh_;
   std::vector<std::uint64_t> before_hashes_, after_hashes_, output_hashes_;
   // Ranges back to back: all as they were before; the changed ones as eager left them.
   device::CopyMemory::Block before_copy_, after_copy_;

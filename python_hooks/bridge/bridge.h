@@ -1,0 +1,170 @@
+// What libgrape.so and a bridge have to say to each other. A bridge is a small shared object that is built with the
+// headers of one minor version of PyTorch, since nodes of autograd's graph are subclasses of a class of PyTorch's. It is
+// loaded where that version runs. Only plain data crosses: both sides have a C++ library of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace grape::python::bridge {
+
+constexpr std::uint32_t kVersion = 1;  // of this file: a bridge of another one is not used
+constexpr char kEntry[] = "grape_bridge";
+
+using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
+
+// Where a gradient goes: an input of a node. Identities, never followed.
+struct Target {
+  const void* node;
+  std::uint32_t input;
+};
+
+// An inner node of a call with edges that leave it: to older nodes and to leaves.
+struct Link {
+  std::uint64_t sequence;  // the node's number; numbers of one thread ascend as nodes are made
+  const char* name;
+  std::uint32_t first_edge, edge_count;  // in Border::edges, in the order of the node's outputs
+  bool has_saved;  // have inner nodes saved tensors, of those that run since the last link and with this one?
+};
+
+// A node that made results of the call.
+struct Top {
+  std::uint64_t sequence;
+  const char* name;
+  std::uint32_t first_slot, slot_count;    // gradients that may come: its inputs, numbered through all tops
+  std::uint32_t first_reach, reach_count;  // in Border::reach: indices of links that gradients get to, ascending
+};
+
+// A tensor that an inner node keeps for the backward pass.
+struct Saved {
+  std::uint64_t storage, bytes;  // of its storage
+  const void* version;           // its version counter
+  std::uint32_t count;           // what that says
+  std::int32_t device_type;      // c10::DeviceType
+  std::uint32_t link;            // that checks the version: the first to run with or after the node
+  const char* text;              // as PyTorch names it in its error: type, sizes, the node that made it
+};
+
+// The border of an observed call. Owned by the bridge until it is freed.
+struct Border {
+  const Link* links;  // ascending by sequence
+  const Target* edges;
+  const Top* tops;  // ascending by sequence
+  const std::uint32_t* reach;
+  const std::uint32_t* slots;  // of each result: which slot its gradient comes to
+  const Saved* saved;          // in the order in which the nodes run in a backward pass
+  std::uint32_t link_count, edge_count, top_count, slot_count, saved_count;
+  std::uint32_t inner_nodes;
+};
+
+// A gradient as it is at this moment. Borrowed.
+struct Gradient {
+  const void* identity = nullptr;  // of the tensor; null: undefined
+  std::uint64_t data = 0, storage = 0, storage_bytes = 0;
+  std::int64_t dimensions = 0;
+  const std::int64_t *sizes = nullptr, *strides = nullptr;
+  std::int64_t offset = 0;  // elements
+  std::int32_t type = 0, device_type = 0, device_index = 0;
+  std::uint32_t item_bytes = 0;
+  bool plain = false;   // strided, no subclass, requires no grad
+  bool unique = false;  // nobody else has the tensor or its storage: then it may be written to
+};
+
+// Somebody who watches an observed call's backward passes. All on the thread that runs the nodes; without the GIL.
+struct Watcher {
+  // Of a pass that comes to an inner node first.
+  void (*began)(void* call, bool keeps_graph, bool makes_graph) noexcept;
+  // A slot's gradient is complete, or will be added to by inner nodes only.
+  void (*given)(void* call, std::uint32_t slot, const Gradient& gradient) noexcept;
+  void (*entered)(void* call) noexcept;  // an inner node runs from here on
+  // It has run, and has given these to its edges: what comes next is not its work. `asked`: per edge, is it wanted?
+  void (*left)(void* call, std::uint32_t link, const Gradient* outputs, const bool* asked) noexcept;
+  void (*ended)(void* call) noexcept;  // the whole pass, without an error
+  void (*gone)(void* call) noexcept;   // the graph: the last one to be called. Any thread
+};
+
+// A contribution to a gradient outside, as a replay makes it.
+struct Contribution {
+  enum class Kind : std::uint8_t {
+    kUndefined,
+    kGiven,     // the very tensor that came to slot `of`
+    kAnother,   // the very tensor of contribution `of`, which comes before
+    kOfGiven,   // in the memory of the tensor of slot `of`
+    kOfAnother,  // in the memory of contribution `of`
+    kMade,      // in memory of its own, `bytes` long
+  };
+  Kind kind = Kind::kUndefined;
+  std::uint32_t of = 0;
+  std::int64_t dimensions = 0;
+  const std::int64_t *sizes = nullptr, *strides = nullptr;
+  std::int64_t offset = 0;  // elements, from the storage's begin
+  std::uint64_t bytes = 0;
+  std::int32_t type = 0, device_type = 0, device_index = 0;
+};
+
+// One backward pass of a replayed call.
+struct Pass {
+  const Gradient* given;      // per slot; undefined: none, or the top did not run
+  const std::uint8_t* runs;   // per edge: is its contribution asked for?
+  bool keeps_graph = false, makes_graph = false;
+};
+
+// One replayed call's nodes.
+struct Cut;
+
+// Owner of a replayed call. Without the GIL.
+struct Owner {
+  // Launches the backward pass, having asked for memory with make_contributions(). False: `error` is what PyTorch is to
+  // raise, at most `room` bytes with its end.
+  bool (*run)(void* call, Cut* cut, const Pass& pass, char* error, std::size_t room) noexcept;
+  void (*gone)(void* call) noexcept;  // its last node. Any thread
+};
+
+// What a saved tensor that is not the pair's own was at the call.
+struct Kept {
+  Tensor tensor;           // shares its memory and version counter
+  std::uint32_t count;     // of its version, as it is to be
+  std::uint32_t link;
+  const char* text;        // outlives the cut
+};
+
+// All that is the same in each replay. Outlives the cuts.
+struct Template {
+  const Link* links;
+  const Top* tops;
+  const std::uint32_t* reach;
+  const std::uint32_t* slots;  // of each result
+  std::uint32_t link_count, edge_count, top_count, slot_count, result_count;
+  std::uint64_t first_sequence;  // of the observed call's thread as it began: numbers count from there
+};
+
+// Why there is no border.
+enum class Unfit : std::uint8_t { kNone, kNoMemory, kCustomNode, kUnknownSaved, kHooks, kSavedHooks, kOtherThread };
+
+struct Bridge {
+  std::uint32_t version;
+  const char* torch;  // "2.11": the version whose headers it was built with
+
+  // Where gradients of tensors go, as long as `held` is not released. `tensors`: none is undefined.
+  void* (*hold_targets)(const Tensor* tensors, std::size_t count, Target* targets) noexcept;  // null: no memory
+  void (*release_targets)(void* held) noexcept;
+
+  // The border of a call that has just returned `results`, which require grad, on this thread; its nodes' numbers begin
+  // at `first_sequence`. Null: `unfit`, and the name of the node in `name`, at most `room` bytes with its end.
+  Border* (*find_border)(const Tensor* results, std::size_t count, std::uint64_t first_sequence, Unfit* unfit,
+                         char* name, std::size_t room) noexcept;
+  void (*free_border)(Border* border) noexcept;
+  // From now on; the border may be freed before. False: no memory, and nobody watches.
+  bool (*watch)(const Border* border, const Watcher* watcher, void* call) noexcept;
+
+  // Makes nodes and gives them to `results`. `targets`: of each edge, the tensor whose gradient it adds to. `memory`: a
+  // tensor that the cut keeps until no pass needs it. Null: no memory, and nothing was done.
+  Cut* (*cut)(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept,
+              std::size_t kept_count, Tensor memory, const Owner* owner, void* call) noexcept;
+  // For Owner::run(): memory for the contributions, `addresses[i]` for each that is kMade. False: no memory.
+  bool (*make_contributions)(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
+};
+
+using Entry = const Bridge* (*)(std::uint32_t version);
+
+}  // namespace grape::python::bridge

@@ -1,0 +1,279 @@
+// Finds the border of an observed call: a walk over the nodes that the call made, from its results down.
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <sstream>
+#include <typeinfo>
+#include <unordered_map>
+#include <utility>
+
+#include "python_hooks/bridge/torch/border.h"
+
+namespace grape::python::bridge {
+namespace {
+
+using torch::autograd::Node;
+namespace compiled = torch::dynamo::autograd;
+
+constexpr std::uint64_t kLeafSequence = std::numeric_limits<std::uint64_t>::max();  // of AccumulateGrad
+
+struct Refused {
+  Unfit unfit;
+  std::string name;
+};
+
+class Walk {
+ public:
+  Walk(OwnedBorder& border, std::uint64_t first_sequence)
+      : border_(border), first_(first_sequence), thread_(at::RecordFunction::currentThreadId()) {}
+
+  void run(const Tensor* results, std::size_t count) {
+    find_inner(results, count);
+    // As the engine runs them.
+    std::sort(border_.inner.begin(), border_.inner.end(),
+              [](const auto& a, const auto& b) { return a->sequence_nr() > b->sequence_nr(); });
+    for (const auto& node : border_.inner) check(*node);
+    find_links();
+    for (const auto& node : border_.inner) find_saved(node);
+    find_tops(results, count);
+    border_.finish();
+  }
+
+ private:
+  bool is_inner(const Node& node) const {
+    if (node.sequence_nr() == kLeafSequence || node.sequence_nr() < first_) return false;
+    if (node.thread_id() != thread_) throw Refused{Unfit::kOtherThread, node.name()};
+    return true;
+  }
+
+  void find_inner(const Tensor* results, std::size_t count) {
+    std::vector<std::shared_ptr<Node>> todo;
+    const auto meet = [&](const std::shared_ptr<Node>& node) {
+      if (node == nullptr || !is_inner(*node) || !numbers_.emplace(node.get(), 0).second) return;
+      todo.push_back(node);
+      border_.inner.push_back(node);
+    };
+    for (std::size_t i = 0; i < count; ++i) meet(tensor_of(results[i]).grad_fn());
+    while (!todo.empty()) {
+      const std::shared_ptr<Node> node = std::move(todo.back());
+      todo.pop_back();
+      for (const auto& edge : node->next_edges()) meet(edge.function);
+    }
+  }
+
+  static void check(Node& node) {
+    const std::string type = typeid(node).name();
+    const bool custom = type.find("PyNode") != std::string::npos || type.find("CopySlices") != std::string::npos ||
+                        type.find("7CppNode") != std::string::npos || type.find("grape") != std::string::npos;
+    if (custom) throw Refused{Unfit::kCustomNode, node.name()};
+    if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
+        !node.retains_grad_hooks().empty()) {
+      throw Refused{Unfit::kHooks, node.name()};
+    }
+  }
+
+  void find_links() {
+    for (std::uint32_t i = 0; i < border_.inner.size(); ++i) numbers_[border_.inner[i].get()] = i;
+    link_of_.assign(border_.inner.size(), OwnedBorder::kNone);
+    for (std::size_t i = border_.inner.size(); i-- != 0;) {  // ascending
+      const Node& node = *border_.inner[i];
+      const auto first = static_cast<std::uint32_t>(border_.edges.size());
+      for (const auto& edge : node.next_edges()) {
+        if (edge.is_valid() && numbers_.count(edge.function.get()) == 0)
+          border_.edges.push_back({edge.function.get(), edge.input_nr});
+      }
+      const auto edges = static_cast<std::uint32_t>(border_.edges.size()) - first;
+      if (edges == 0) continue;
+      link_of_[i] = static_cast<std::uint32_t>(border_.links.size());
+      border_.links.push_back({node.sequence_nr(), border_.keep(node.name()), first, edges, false});
+      border_.link_nodes.push_back(border_.inner[i].get());
+    }
+  }
+
+  // The link that checks what node `i` saved: its own, or the next one to run.
+  std::uint32_t link_behind(std::size_t i) const {
+    for (; i < link_of_.size(); ++i) {
+      if (link_of_[i] != OwnedBorder::kNone) return link_of_[i];
+    }
+    return OwnedBorder::kNone;
+  }
+
+  void find_saved(const std::shared_ptr<Node>& node) {
+    compiled::AutogradCompilerCall call(compiled::SizeInput::STATIC);
+    compiled::NodeCall node_call(0, node);
+    try {
+      compiled::CompiledNodeArgs arguments(call, node_call);
+      node->compiled_args(arguments);
+    } catch (const std::exception&) {
+      throw Refused{Unfit::kUnknownSaved, node->name()};
+    }
+    if (!call.hooks.empty()) throw Refused{Unfit::kSavedHooks, node->name()};
+    const std::uint32_t link = link_behind(numbers_.at(node.get()));
+    if (link == OwnedBorder::kNone) return;
+    for (const at::Tensor& tensor : call.tensor_args.inputs) {
+      if (!tensor.has_storage()) throw Refused{Unfit::kUnknownSaved, node->name()};
+      border_.links[link].has_saved = true;
+      const auto& version = torch::autograd::impl::version_counter(tensor);
+      border_.saved.push_back({reinterpret_cast<std::uint64_t>(tensor.storage().data()), tensor.storage().nbytes(),
+                               identity_of(version), version.enabled() ? version.current_version() : 0,
+                               static_cast<std::int32_t>(tensor.device().type()), link,
+                               border_.keep(in_words(tensor))});
+    }
+  }
+
+  // The counter is the first word of the object that shares it.
+  static const void* identity_of(const c10::VariableVersion& version) noexcept {
+    static_assert(sizeof version == sizeof(void*));
+    const void* identity = nullptr;
+    std::memcpy(&identity, &version, sizeof identity);
+    return identity;
+  }
+
+  // As in the error of torch/csrc/autograd/saved_variable.cpp.
+  static std::string in_words(const at::Tensor& tensor) {
+    std::ostringstream text;
+    text << '[' << tensor.toString() << ' ' << tensor.sizes() << ']';
+    if (tensor.grad_fn() != nullptr)
+      text << ", which is output " << tensor.output_nr() << " of " << tensor.grad_fn()->name() << ',';
+    return text.str();
+  }
+
+  void find_tops(const Tensor* results, std::size_t count) {
+    std::vector<std::pair<Node*, std::vector<std::uint32_t>>> tops;  // nodes, and their inputs that are results
+    for (std::size_t i = 0; i < count; ++i) {
+      Node* const node = tensor_of(results[i]).grad_fn().get();
+      const auto known = std::find_if(tops.begin(), tops.end(), [&](const auto& top) { return top.first == node; });
+      if (known == tops.end()) tops.push_back({node, {}});
+    }
+    std::sort(tops.begin(), tops.end(),
+              [](const auto& a, const auto& b) { return a.first->sequence_nr() < b.first->sequence_nr(); });
+    std::uint32_t slots = 0;
+    for (auto& [node, inputs] : tops) {
+      border_.top_nodes.push_back(node);
+      const auto first = static_cast<std::uint32_t>(border_.reach.size());
+      reach(*node);
+      border_.tops.push_back({node->sequence_nr(), border_.keep(node->name()), slots, node->num_inputs(), first,
+                              static_cast<std::uint32_t>(border_.reach.size()) - first});
+      slots += node->num_inputs();
+    }
+    border_.border.slot_count = slots;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto at = std::find(border_.top_nodes.begin(), border_.top_nodes.end(),
+                                tensor_of(results[i]).grad_fn().get());
+      border_.slots.push_back(border_.tops[static_cast<std::size_t>(at - border_.top_nodes.begin())].first_slot +
+                              tensor_of(results[i]).output_nr());
+    }
+  }
+
+  void reach(Node& top) {
+    std::vector<bool> seen(border_.inner.size(), false);
+    std::vector<std::uint32_t> todo = {numbers_.at(&top)}, found;
+    seen[todo.front()] = true;
+    while (!todo.empty()) {
+      const std::uint32_t number = todo.back();
+      todo.pop_back();
+      if (link_of_[number] != OwnedBorder::kNone) found.push_back(link_of_[number]);
+      for (const auto& edge : border_.inner[number]->next_edges()) {
+        const auto next = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
+        if (next == numbers_.end()) continue;
+        border_.fed.insert(edge.function.get());
+        if (seen[next->second]) continue;
+        seen[next->second] = true;
+        todo.push_back(next->second);
+      }
+    }
+    std::sort(found.begin(), found.end());
+    border_.reach.insert(border_.reach.end(), found.begin(), found.end());
+  }
+
+  OwnedBorder& border_;
+  const std::uint64_t first_, thread_;
+  std::unordered_map<const Node*, std::uint32_t> numbers_;  // of the inner nodes, in `inner`
+  std::vector<std::uint32_t> link_of_;                      // per inner node
+};
+
+void refuse(const Refused& refused, Unfit* unfit, char* name, std::size_t room) noexcept {
+  *unfit = refused.unfit;
+  if (room == 0) return;
+  const std::size_t length = std::min(refused.name.size(), room - 1);
+  std::memcpy(name, refused.name.data(), length);
+  name[length] = '\0';
+}
+
+}  // namespace
+
+void OwnedBorder::finish() noexcept {
+  border.links = links.data();
+  border.edges = edges.data();
+  border.tops = tops.data();
+  border.reach = reach.data();
+  border.slots = slots.data();
+  border.saved = saved.data();
+  border.link_count = static_cast<std::uint32_t>(links.size());
+  border.edge_count = static_cast<std::uint32_t>(edges.size());
+  border.top_count = static_cast<std::uint32_t>(tops.size());
+  border.saved_count = static_cast<std::uint32_t>(saved.size());
+  border.inner_nodes = static_cast<std::uint32_t>(inner.size());
+}
+
+Gradient describe(const at::Tensor& tensor) noexcept {
+  Gradient out;
+  if (!tensor.defined()) return out;
+  out.identity = tensor.unsafeGetTensorImpl();
+  out.plain = tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_nested() &&
+              !tensor.unsafeGetTensorImpl()->is_python_dispatch() && !tensor.is_conj() && !tensor.is_neg() &&
+              !tensor.is_quantized() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+  if (!out.plain) return out;
+  out.plain = !tensor.requires_grad();
+  out.unique = tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  out.data = reinterpret_cast<std::uint64_t>(tensor.data_ptr());
+  out.storage = reinterpret_cast<std::uint64_t>(tensor.storage().data());
+  out.storage_bytes = tensor.storage().nbytes();
+  out.dimensions = tensor.dim();
+  out.sizes = tensor.sizes().data();
+  out.strides = tensor.strides().data();
+  out.offset = tensor.storage_offset();
+  out.type = static_cast<std::int32_t>(tensor.scalar_type());
+  out.device_type = static_cast<std::int32_t>(tensor.device().type());
+  out.device_index = tensor.device().index();
+  out.item_bytes = static_cast<std::uint32_t>(tensor.itemsize());
+  return out;
+}
+
+void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept {
+  try {
+    auto held = std::make_unique<std::vector<std::shared_ptr<Node>>>();
+    for (std::size_t i = 0; i < count; ++i) {
+      auto edge = torch::autograd::impl::gradient_edge(tensor_of(tensors[i]));
+      targets[i] = {edge.function.get(), edge.input_nr};
+      held->push_back(std::move(edge.function));
+    }
+    return held.release();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+void release_targets(void* held) noexcept { delete static_cast<std::vector<std::shared_ptr<Node>>*>(held); }
+
+Border* find_border(const Tensor* results, std::size_t count, std::uint64_t first_sequence, Unfit* unfit, char* name,
+                    std::size_t room) noexcept {
+  *unfit = Unfit::kNone;
+  try {
+    auto owned = std::make_unique<OwnedBorder>();
+    Walk(*owned, first_sequence).run(results, count);
+    return &owned.release()->border;
+  } catch (const Refused& refused) {
+    refuse(refused, unfit, name, room);
+  } catch (const std::exception&) {
+    refuse({Unfit::kNoMemory, ""}, unfit, name, room);
+  }
+  return nullptr;
+}
+
+void free_border(Border* border) noexcept { delete OwnedBorder::of(border); }
+
+}  // namespace grape::python::bridge

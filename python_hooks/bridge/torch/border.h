@@ -1,0 +1,37 @@
+// The border with what it is kept in, and the nodes that it is the border of.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "python_hooks/bridge/torch/nodes.h"
+
+namespace grape::python::bridge {
+
+struct OwnedBorder {
+  static constexpr std::uint32_t kNone = ~0U;
+
+  Border border = {};
+  std::vector<Link> links;
+  std::vector<Target> edges;
+  std::vector<Top> tops;
+  std::vector<std::uint32_t> reach, slots;
+  std::vector<Saved> saved;
+  std::deque<std::string> texts;
+  std::vector<std::shared_ptr<torch::autograd::Node>> inner;  // descending by sequence
+  std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links`, of `tops`
+  std::unordered_set<const torch::autograd::Node*> fed;       // inner nodes to which gradients come from inner nodes
+
+  const char* keep(std::string text) { return texts.emplace_back(std::move(text)).c_str(); }
+  void finish() noexcept;
+  static OwnedBorder* of(Border* border) noexcept {
+    return reinterpret_cast<OwnedBorder*>(reinterpret_cast<char*>(border) - offsetof(OwnedBorder, border));
+  }
+  static const OwnedBorder* of(const Border* border) noexcept { return of(const_cast<Border*>(border)); }
+};
+
+}  // namespace grape::python::bridge

@@ -1,0 +1,258 @@
+// The nodes of a replayed call. A top keeps the gradient that comes to a result; a link stands for an inner node whose
+// edges leave the call. The first link that runs has the backward pass launched.
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/empty.h>
+#include <ATen/SequenceNumber.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include "python_hooks/bridge/torch/nodes.h"
+
+namespace grape::python::bridge {
+
+namespace autograd = torch::autograd;
+using autograd::variable_list;
+
+class LinkNode;
+
+// What the nodes of one call share: its end is theirs.
+struct Cut {
+  struct Part {
+    at::Tensor tensor;
+    std::uint32_t count, link;
+    const char* text;
+  };
+
+  Cut(const Template& like, const Owner& owned_by, void* of) : form(like), owner(owned_by), call(of) {}
+  ~Cut() { owner.gone(call); }
+  Cut(const Cut&) = delete;
+  Cut& operator=(const Cut&) = delete;
+
+  void begin(int now) {
+    if (pass == now) return;
+    pass = now;
+    ran = false;
+    given.assign(form.slot_count, at::Tensor());
+    contributions.assign(form.edge_count, at::Tensor());
+  }
+  void run();
+  void check(std::uint32_t link) const;
+
+  const Template& form;
+  const Owner owner;
+  void* const call;
+  std::vector<LinkNode*> links;
+  std::vector<at::Tensor> given, contributions;  // per slot, per edge; of the pass
+  std::vector<Part> parts;
+  at::Tensor memory;
+  int pass = -1;
+  bool ran = false;
+  std::vector<bool> released;  // per link
+};
+
+class TopNode final : public autograd::Node {
+ public:
+  TopNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
+      : Node(sequence), cut_(std::move(cut)), index_(index) {}
+  std::string name() const override { return cut_->form.tops[index_].name; }
+
+ protected:
+  variable_list apply(variable_list&& gradients) override {
+    cut_->begin(autograd::get_current_graph_task_id());
+    const Top& top = cut_->form.tops[index_];
+    for (std::uint32_t i = 0; i < top.slot_count && i < gradients.size(); ++i)
+      cut_->given[top.first_slot + i] = std::move(gradients[i]);
+    return variable_list(num_outputs());
+  }
+
+ private:
+  const std::shared_ptr<Cut> cut_;
+  const std::uint32_t index_;
+};
+
+class LinkNode final : public autograd::Node {
+ public:
+  LinkNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
+      : Node(sequence), cut_(std::move(cut)), index_(index) {}
+  std::string name() const override { return cut_->form.links[index_].name; }
+  void release_variables() override { cut_->released[index_] = true; }
+
+ protected:
+  variable_list apply(variable_list&&) override {
+    cut_->begin(autograd::get_current_graph_task_id());
+    const Link& link = cut_->form.links[index_];
+    TORCH_CHECK(!cut_->released[index_] || !link.has_saved, autograd::ERR_BACKWARD_TWICE);
+    if (!cut_->ran) cut_->run();
+    cut_->check(index_);
+    const auto begin = cut_->contributions.begin() + link.first_edge;
+    return {std::make_move_iterator(begin), std::make_move_iterator(begin + link.edge_count)};
+  }
+
+ private:
+  const std::shared_ptr<Cut> cut_;
+  const std::uint32_t index_;
+};
+
+// Asks for what the engine will execute, and has it computed.
+void Cut::run() {
+  std::vector<std::uint8_t> runs(form.edge_count, 0);
+  const auto* in_graph = autograd::get_current_graph_task_nodes_in_graph();
+  const auto* chosen = autograd::get_current_graph_task_exec_info();
+  bool all = true;
+  for (std::uint32_t i = 0; i < form.link_count; ++i) {
+    const bool asked = chosen != nullptr && !chosen->empty()
+                           ? chosen->count(links[i]) != 0 && chosen->at(links[i]).should_execute()
+                           : in_graph == nullptr || in_graph->count(links[i]) != 0;
+    all = all && asked;
+    for (std::uint32_t e = 0; asked && e < form.links[i].edge_count; ++e)
+      runs[form.links[i].first_edge + e] = links[i]->task_should_compute_output(e) ? 1 : 0;
+  }
+  std::vector<Gradient> gradients;
+  for (const at::Tensor& tensor : given) gradients.push_back(describe(tensor));
+  Pass now;
+  now.given = gradients.data();
+  now.runs = runs.data();
+  now.keeps_graph = autograd::get_current_graph_task_keep_graph();
+  now.makes_graph = at::GradMode::is_enabled();
+  char error[1024] = "";
+  const bool good = owner.run(call, this, now, error, sizeof error);
+  TORCH_CHECK(good, error);
+  ran = true;
+  given.assign(form.slot_count, at::Tensor());
+  if (all && !now.keeps_graph) memory = at::Tensor();
+}
+
+// As eager's own check.
+void Cut::check(std::uint32_t link) const {
+  for (const Part& part : parts) {
+    if (part.link != link) continue;
+    const auto version = autograd::impl::version_counter(part.tensor).current_version();
+    if (version == part.count) continue;
+    std::ostringstream text;
+    text << "one of the variables needed for gradient computation has been modified by an inplace operation: "
+         << part.text << " is at version " << version << "; expected version " << part.count << " instead.";
+    if (!autograd::AnomalyMode::is_enabled()) {
+      text << " Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+              "torch.autograd.set_detect_anomaly(True).";
+    } else {
+      text << " Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable "
+              "in question was changed in there or anywhere later. Good luck!";
+    }
+    TORCH_CHECK(false, text.str());
+  }
+}
+
+namespace {
+
+void keep_parts(Cut& made, const Kept* kept, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i)
+    made.parts.push_back({tensor_of(kept[i].tensor).tensor_data(), kept[i].count, kept[i].link, kept[i].text});
+}
+
+std::uint64_t number_in_order(const Template& form, std::uint64_t sequence, std::uint64_t now) {
+  return now + (sequence - form.first_sequence);
+}
+
+std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
+                                                  const at::Tensor& like, std::uint64_t now) {
+  std::vector<std::shared_ptr<LinkNode>> links;
+  const Template& form = cut->form;
+  for (std::uint32_t i = 0; i < form.link_count; ++i) {
+    auto node = std::make_shared<LinkNode>(number_in_order(form, form.links[i].sequence, now), cut, i);
+    for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e)
+      node->add_next_edge(autograd::impl::gradient_edge(tensor_of(targets[form.links[i].first_edge + e])));
+    node->add_input_metadata(like);  // tells device and stream
+    cut->links.push_back(node.get());
+    links.push_back(std::move(node));
+  }
+  return links;
+}
+
+void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_ptr<LinkNode>>& links,
+               const Tensor* results, std::uint64_t now) {
+  const Template& form = cut->form;
+  for (std::uint32_t i = 0; i < form.top_count; ++i) {
+    const Top& top = form.tops[i];
+    auto node = std::make_shared<TopNode>(number_in_order(form, top.sequence, now), cut, i);
+    for (std::uint32_t r = 0; r < top.reach_count; ++r)
+      node->add_next_edge({links[form.reach[top.first_reach + r]], 0});
+    for (std::uint32_t slot = top.first_slot; slot < top.first_slot + top.slot_count; ++slot) {
+      std::uint32_t result = 0;
+      while (result < form.result_count && form.slots[result] != slot) ++result;
+      if (result == form.result_count) {
+        node->add_input_metadata(autograd::Node::undefined_input{});
+        continue;
+      }
+      const at::Tensor& tensor = tensor_of(results[result]);
+      autograd::impl::set_gradient_edge(tensor, {node, node->add_input_metadata(tensor)});
+    }
+  }
+}
+
+}  // namespace
+
+Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept, std::size_t kept_count,
+         Tensor memory, const Owner* owner, void* call) noexcept {
+  std::shared_ptr<Cut> made;
+  try {
+    made = std::make_shared<Cut>(*form, *owner, call);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+  try {
+    made->released.assign(form->link_count, false);
+    if (memory != nullptr) made->memory = tensor_of(memory);
+    keep_parts(*made, kept, kept_count);
+    const std::uint64_t now = at::sequence_number::peek();
+    const auto links = make_links(made, targets, tensor_of(results[0]), now);
+    make_tops(made, links, results, now);
+    return made.get();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept {
+  const c10::InferenceMode no_inference(false);
+  const at::AutoDispatchBelowADInplaceOrView below;
+  try {
+    const auto alias = [](const at::Tensor& of, const Contribution& like) {
+      return of.as_strided({like.sizes, static_cast<std::size_t>(like.dimensions)},
+                           {like.strides, static_cast<std::size_t>(like.dimensions)}, like.offset);
+    };
+    using Kind = Contribution::Kind;
+    for (std::uint32_t i = 0; i < cut->form.edge_count; ++i) {
+      const Contribution& like = contributions[i];
+      at::Tensor& made = cut->contributions[i];
+      if (like.kind == Kind::kGiven) {
+        made = cut->given[like.of];
+      } else if (like.kind == Kind::kAnother) {
+        made = cut->contributions[like.of];
+      } else if (like.kind == Kind::kOfGiven) {
+        made = alias(cut->given[like.of], like);
+      } else if (like.kind == Kind::kOfAnother) {
+        made = alias(cut->contributions[like.of], like);
+      } else if (like.kind == Kind::kMade) {
+        made = at::empty_strided({like.sizes, static_cast<std::size_t>(like.dimensions)},
+                                 {like.strides, static_cast<std::size_t>(like.dimensions)},
+                                 at::TensorOptions()
+                                     .dtype(static_cast<at::ScalarType>(like.type))
+                                     .device(static_cast<at::DeviceType>(like.device_type),
+                                             static_cast<at::DeviceIndex>(like.device_index)));
+        addresses[i] = reinterpret_cast<std::uint64_t>(made.data_ptr());
+      }
+    }
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+}  // namespace grape::python::bridge

@@ -1,0 +1,27 @@
+// Parts of a bridge: compiled with PyTorch's headers, and nothing else of Grape's than bridge.h.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include "python_hooks/bridge/bridge.h"
+
+namespace grape::python::bridge {
+
+inline const at::Tensor& tensor_of(Tensor handle) noexcept { return *static_cast<const at::Tensor*>(handle); }
+
+// Borrows sizes and strides from the tensor.
+Gradient describe(const at::Tensor& tensor) noexcept;
+
+Border* find_border(const Tensor* results, std::size_t count, std::uint64_t first_sequence, Unfit* unfit, char* name,
+                    std::size_t room) noexcept;
+void free_border(Border* border) noexcept;
+bool watch(const Border* border, const Watcher* watcher, void* call) noexcept;
+void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept;
+void release_targets(void* held) noexcept;
+
+Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept, std::size_t kept_count,
+         Tensor memory, const Owner* owner, void* call) noexcept;
+bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
+
+}  // namespace grape::python::bridge

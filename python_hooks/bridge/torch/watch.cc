@@ -1,0 +1,159 @@
+// Hooks on the nodes of an observed call tell when they run, what came to them and what they passed on. A node with such
+// a hook computes what it would without.
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "python_hooks/bridge/torch/border.h"
+
+namespace grape::python::bridge {
+namespace {
+
+namespace autograd = torch::autograd;
+
+// The pass that the calling thread works for. What is exported of it is a member of it.
+autograd::GraphTask* current_pass() noexcept {
+  const auto* member = autograd::get_current_graph_task_exec_info();
+  if (member == nullptr) return nullptr;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  constexpr std::size_t kOffset = offsetof(autograd::GraphTask, exec_info_);
+#pragma GCC diagnostic pop
+  return reinterpret_cast<autograd::GraphTask*>(
+      const_cast<char*>(reinterpret_cast<const char*>(member)) - kOffset);
+}
+
+// Shared by all hooks of a call: its end is the graph's.
+class Watch {
+ public:
+  Watch(const Watcher& watcher, void* call, const OwnedBorder& border)
+      : watcher_(watcher), call_(call), tops_(border.tops), nodes_(border.top_nodes) {
+    for (const autograd::Node* node : nodes_) fed_.push_back(border.fed.count(node) != 0);
+  }
+  ~Watch() { watcher_.gone(call_); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // `top`: which one the node is; kNone: none of them.
+  void enter(const std::shared_ptr<Watch>& self, std::uint32_t top, const autograd::variable_list& gradients) {
+    const int pass = autograd::get_current_graph_task_id();
+    if (pass != pass_) {
+      pass_ = pass;
+      watcher_.began(call_, autograd::get_current_graph_task_keep_graph(), at::GradMode::is_enabled());
+      give_waiting(top);
+      autograd::Engine::get_default_engine().queue_callback([self, pass] {
+        if (self->pass_ == pass) self->watcher_.ended(self->call_);
+      });
+      if (top != OwnedBorder::kNone) give(top, gradients);
+    } else if (top != OwnedBorder::kNone && !fed_[top]) {
+      give(top, gradients);
+    }
+    watcher_.entered(call_);
+  }
+
+  void leave(const autograd::Node& node, std::uint32_t link, const std::vector<std::uint32_t>& outputs,
+             const autograd::variable_list& gradients) {
+    std::vector<Gradient> described;
+    const auto asked = std::make_unique<bool[]>(outputs.size());
+    for (const std::uint32_t output : outputs) {
+      asked[described.size()] = node.task_should_compute_output(output);
+      described.push_back(output < gradients.size() ? describe(gradients[output]) : Gradient());
+    }
+    watcher_.left(call_, link, described.data(), asked.get());
+  }
+
+ private:
+  // What has come to results that inner nodes add to later.
+  void give_waiting(std::uint32_t running) {
+    autograd::GraphTask* const pass = current_pass();
+    if (pass == nullptr) return;
+    const std::lock_guard<std::mutex> lock(pass->mutex_);
+    for (std::uint32_t top = 0; top < nodes_.size(); ++top) {
+      if (!fed_[top] || top == running) continue;
+      const auto waiting = pass->not_ready_.find(nodes_[top]);
+      if (waiting != pass->not_ready_.end()) give(top, waiting->second.buffer);
+    }
+  }
+
+  void give(std::uint32_t top, const autograd::variable_list& gradients) {
+    for (std::uint32_t i = 0; i < tops_[top].slot_count && i < gradients.size(); ++i) {
+      if (gradients[i].defined()) watcher_.given(call_, tops_[top].first_slot + i, describe(gradients[i]));
+    }
+  }
+
+  const Watcher watcher_;
+  void* const call_;
+  const std::vector<Top> tops_;
+  const std::vector<autograd::Node*> nodes_;
+  std::vector<bool> fed_;
+  int pass_ = -1;
+};
+
+struct Enter final : autograd::FunctionPreHook {
+  Enter(std::shared_ptr<Watch> of, std::uint32_t which) : watch(std::move(of)), top(which) {}
+  autograd::variable_list operator()(const autograd::variable_list& gradients) override {
+    watch->enter(watch, top, gradients);
+    return gradients;
+  }
+  const std::shared_ptr<Watch> watch;
+  const std::uint32_t top;
+};
+
+struct Leave final : autograd::FunctionPostHook {
+  Leave(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which, std::vector<std::uint32_t> places)
+      : watch(std::move(of)), node(on), link(which), outputs(std::move(places)) {}
+  autograd::variable_list operator()(const autograd::variable_list& outputs_now,
+                                     const autograd::variable_list&) override {
+    watch->leave(*node, link, outputs, outputs_now);
+    return outputs_now;
+  }
+  const std::shared_ptr<Watch> watch;
+  const autograd::Node* const node;  // that has the hook
+  const std::uint32_t link;
+  const std::vector<std::uint32_t> outputs;  // whose edges leave the call
+};
+
+std::vector<std::uint32_t> outputs_of(const OwnedBorder& border, std::uint32_t link) {
+  std::vector<std::uint32_t> outputs;
+  const auto& edges = border.link_nodes[link]->next_edges();
+  std::uint32_t next = border.links[link].first_edge;
+  const std::uint32_t end = next + border.links[link].edge_count;
+  for (std::uint32_t i = 0; i < edges.size() && next < end; ++i) {
+    if (edges[i].function.get() != border.edges[next].node || edges[i].input_nr != border.edges[next].input) continue;
+    outputs.push_back(i);
+    ++next;
+  }
+  return outputs;
+}
+
+}  // namespace
+
+bool watch(const Border* border, const Watcher* watcher, void* call) noexcept {
+  const OwnedBorder& owned = *OwnedBorder::of(border);
+  try {
+    std::vector<std::unique_ptr<autograd::FunctionPostHook>> leaves;
+    std::vector<std::unique_ptr<autograd::FunctionPreHook>> enters;
+    // Nobody is told of its end until all hooks are there.
+    const auto watch = std::make_shared<Watch>(*watcher, call, owned);
+    for (const auto& node : owned.inner) {
+      std::uint32_t top = OwnedBorder::kNone;
+      for (std::uint32_t i = 0; i < owned.top_nodes.size(); ++i) {
+        if (owned.top_nodes[i] == node.get()) top = i;
+      }
+      enters.push_back(std::make_unique<Enter>(watch, top));
+    }
+    for (std::uint32_t i = 0; i < owned.links.size(); ++i)
+      leaves.push_back(std::make_unique<Leave>(watch, owned.link_nodes[i], i, outputs_of(owned, i)));
+    for (std::size_t i = 0; i < enters.size(); ++i) owned.inner[i]->add_pre_hook(std::move(enters[i]));
+    for (std::size_t i = 0; i < leaves.size(); ++i) owned.link_nodes[i]->add_post_hook(std::move(leaves[i]));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+}  // namespace grape::python::bridge

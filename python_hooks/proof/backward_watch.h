@@ -1,0 +1,69 @@
+// One observed call's backward passes, as they run. Internal to python_hooks/proof.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "python_hooks/proof/observe_backward.h"
+
+namespace grape::python::proof {
+
+// A gradient as it was when it came or was passed on.
+struct SeenGradient {
+  bridge::Gradient as;  // its sizes and strides are in the vectors
+  std::vector<std::int64_t> sizes, strides;
+  std::uint64_t serial = 0;            // of its block; 0: not known
+  std::uint64_t copy = 0, bytes = 0;   // of its storage (given) or of its elements (contribution); 0: none was made
+};
+
+// One pass. Copies are made where it may be proven.
+struct SeenPass {
+  bool keeps_graph = false;
+  std::vector<SeenGradient> given;          // per slot
+  std::vector<SeenGradient> contributions;  // per edge
+  std::vector<std::uint8_t> runs;           // per edge
+  std::vector<std::uint64_t> saved;         // copies, per Border::saved
+  program::RandomState random;              // before it
+  refusal::Refusal refusal;
+};
+
+class BackwardWatch {
+ public:
+  BackwardWatch(std::shared_ptr<replay::Passes> passes, AwaitedCall call, const bridge::Border& border);
+  ~BackwardWatch();  // with the GIL
+  BackwardWatch(const BackwardWatch&) = delete;
+  BackwardWatch& operator=(const BackwardWatch&) = delete;
+
+  static const bridge::Watcher& callbacks() noexcept;
+
+ private:
+  void begin(bool keeps_graph, bool makes_graph);
+  void give(std::uint32_t slot, const bridge::Gradient& gradient);
+  void leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked);
+  void end();
+  void conclude();
+  void abandon() noexcept;
+
+  SeenGradient seen(const bridge::Gradient& gradient) const;
+  // Of memory as it is now, in the order of the stream; 0: no memory.
+  std::uint64_t copy(std::uint64_t address, std::uint64_t bytes);
+  std::unique_ptr<replay::ObservedPass> symbolise();
+  bool find_contributions(const program::RegionRecord& record, replay::ObservedPass& observed);
+  replay::MadeContribution contribution(std::uint32_t edge, const std::vector<std::uint64_t>& outputs);
+  void compare(std::unique_ptr<replay::ObservedPass> observed);
+  std::unique_ptr<replay::ProvenPass> prove(replay::ObservedPass& observed, replay::PaddingTrial& trial);
+  std::vector<grape::replay::Shadow::Range> replayed_ranges(const replay::ProvenPass& pass) const;
+
+  const std::shared_ptr<replay::Passes> passes_;
+  AwaitedCall call_;
+  const std::vector<bridge::Link> links_;
+  const std::uint32_t slots_, edges_;
+  std::unique_ptr<grape::observation::RegionSink> sink_;  // null: no pass is under way
+  SeenPass pass_;
+  std::vector<Object*> owned_;  // tensors with the copies of the pass
+};
+
+// The last pass that this thread observes; one that met an error is still here.
+BackwardWatch*& watch_of_thread() noexcept;
+
+}  // namespace grape::python::proof

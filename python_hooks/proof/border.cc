@@ -1,0 +1,198 @@
+#include "python_hooks/proof/border.h"
+
+#include <algorithm>
+
+#include "python_hooks/bridge/loaded.h"
+#include "python_hooks/torch/autograd_state.h"
+
+namespace grape::python::proof {
+namespace {
+
+using Of = replay::TensorSource::Of;
+
+bridge::Tensor handle_of(Object* tensor) noexcept {
+  torch::TensorView view;
+  return torch::view_tensor(tensor, view) ? view.handle : nullptr;
+}
+
+refusal::Refusal explain(bridge::Unfit unfit, const char* name) {
+  using bridge::Unfit;
+  switch (unfit) {
+    case Unfit::kCustomNode:
+    case Unfit::kUnknownSaved:
+      return refusal::make(refusal::custom_node, name);
+    case Unfit::kHooks:
+      return refusal::make(refusal::node_with_hooks, name);
+    case Unfit::kSavedHooks:
+      return refusal::make(refusal::saved_tensors_seen);
+    case Unfit::kOtherThread:
+      return refusal::make(refusal::node_of_other_thread, name);
+    case Unfit::kNone:
+    case Unfit::kNoMemory:
+      break;
+  }
+  return refusal::make(refusal::no_host_memory);
+}
+
+// Copies what outlives the call's own nodes.
+std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t first_node) {
+  auto to = std::make_unique<replay::Border>();
+  const auto keep = [&](const char* text) { return to->texts.emplace_back(text).c_str(); };
+  to->links.assign(from.links, from.links + from.link_count);
+  for (bridge::Link& link : to->links) link.name = keep(link.name);
+  to->tops.assign(from.tops, from.tops + from.top_count);
+  std::uint32_t reaches = 0;
+  for (bridge::Top& top : to->tops) {
+    top.name = keep(top.name);
+    reaches = std::max(reaches, top.first_reach + top.reach_count);
+  }
+  to->reach.assign(from.reach, from.reach + reaches);
+  to->form.first_sequence = first_node;
+  to->form.link_count = from.link_count;
+  to->form.top_count = from.top_count;
+  to->form.edge_count = from.edge_count;
+  to->form.slot_count = from.slot_count;
+  return to;
+}
+
+void point(replay::Border& border) noexcept {
+  border.form.links = border.links.data();
+  border.form.tops = border.tops.data();
+  border.form.reach = border.reach.data();
+  border.form.slots = border.slots.data();
+  border.form.result_count = static_cast<std::uint32_t>(border.results.size());
+}
+
+bool find_targets(const GradientTargets& targets, ObservedBorder& observed, refusal::Refusal& refusal) {
+  const bridge::Border& border = *observed.border;
+  for (std::uint32_t i = 0; i < border.link_count; ++i) {
+    const bridge::Link& link = border.links[i];
+    for (std::uint32_t e = link.first_edge; e < link.first_edge + link.edge_count; ++e) {
+      const replay::TensorSource* source = targets.find(border.edges[e]);
+      if (source == nullptr) return refusal::refuse(refusal, refusal::leads_elsewhere, link.name);
+      observed.lasting->targets.push_back(*source);
+    }
+  }
+  return true;
+}
+
+// Whose version counter is it? False: that of memory which nobody outside can write to.
+bool find_version(const void* counter, const GradientTargets& targets, const ObservedBorder& observed,
+                  replay::TensorSource& source) {
+  for (const effects::GradientResult& result : observed.results) {
+    if (torch::version_identity(result.tensor) != counter) continue;
+    source = {Of::kResult, result.made};
+    return true;
+  }
+  const replay::TensorSource* const known = targets.find_version(counter);
+  if (known != nullptr) source = *known;
+  return known != nullptr;
+}
+
+}  // namespace
+
+GradientTargets::~GradientTargets() {
+  if (held_ != nullptr) bridge::loaded()->release_targets(held_);
+}
+
+bool GradientTargets::take(const replay::Region& region, const replay::Call& call) {
+  std::vector<bridge::Tensor> tensors;
+  const auto add = [&](const std::vector<walk::WalkedTensor>& walked, Of of) {
+    for (std::uint32_t i = 0; i < walked.size(); ++i) {
+      versions_.push_back({torch::version_identity(walked[i].view.object), {of, i}});
+      if (!torch::requires_grad(walked[i].view.object)) continue;
+      tensors.push_back(walked[i].view.handle);
+      sources_.push_back({of, i});
+    }
+  };
+  add(call.walk->tensors(), Of::kArgument);
+  add(region.evidence.guard->tensors(), Of::kModule);
+  targets_.resize(tensors.size());
+  held_ = bridge::loaded()->hold_targets(tensors.data(), tensors.size(), targets_.data());
+  return held_ != nullptr;
+}
+
+const replay::TensorSource* GradientTargets::find(const bridge::Target& target) const noexcept {
+  for (std::size_t i = 0; i < targets_.size(); ++i) {
+    if (targets_[i].node == target.node && targets_[i].input == target.input) return &sources_[i];
+  }
+  return nullptr;
+}
+
+const replay::TensorSource* GradientTargets::find_version(const void* counter) const noexcept {
+  for (const auto& [known, source] : versions_) {
+    if (known == counter) return &source;
+  }
+  return nullptr;
+}
+
+ObservedBorder::~ObservedBorder() {
+  if (border != nullptr) bridge::loaded()->free_border(border);
+}
+
+bool find_border(const GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
+                 refusal::Refusal& refusal) {
+  std::vector<bridge::Tensor> results;
+  for (const effects::GradientResult& result : observed.results) results.push_back(handle_of(result.tensor));
+  bridge::Unfit unfit{};
+  char name[128] = "";
+  observed.border =
+      bridge::loaded()->find_border(results.data(), results.size(), first_node, &unfit, name, sizeof name);
+  if (observed.border == nullptr) {
+    refusal = explain(unfit, name);
+    return false;
+  }
+  observed.lasting = copy(*observed.border, first_node);
+  replay::Border& lasting = *observed.lasting;
+  lasting.slots.assign(observed.border->slots, observed.border->slots + results.size());
+  for (const effects::GradientResult& result : observed.results) lasting.results.push_back(result.made);
+  if (!find_targets(targets, observed, refusal)) return false;
+  for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
+    const bridge::Saved& saved = observed.border->saved[i];
+    replay::KeptTensor kept;
+    if (saved.version == nullptr || !find_version(saved.version, targets, observed, kept.tensor)) continue;
+    kept.link = saved.link;
+    kept.text = lasting.texts.emplace_back(saved.text).c_str();
+    lasting.kept.push_back(kept);
+  }
+  point(lasting);
+  return true;
+}
+
+bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept {
+  if (observed.border == nullptr) return false;
+  const bridge::Saved* const end = observed.border->saved + observed.border->saved_count;
+  return std::any_of(observed.border->saved, end, [address](const bridge::Saved& saved) {
+    return saved.device_type == torch::kCudaDevice && saved.storage == address;
+  });
+}
+
+void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t>& outputs,
+                       const std::vector<replay::OutputRecipe>& recipes, ObservedBorder& observed) {
+  replay::Border& lasting = *observed.lasting;
+  for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
+    const bridge::Saved& saved = observed.border->saved[i];
+    if (saved.device_type != torch::kCudaDevice || saved.bytes == 0) continue;
+    const auto known = std::any_of(observed.saved.begin(), observed.saved.end(), [&](const program::Extent& extent) {
+      return extent.address == saved.storage;
+    });
+    if (known) continue;
+    const auto output = std::find(outputs.begin(), outputs.end(), saved.storage);
+    const auto& extents = call.walk->extents();
+    const auto argument = std::find_if(extents.begin(), extents.end(), [&](const walk::StorageExtent& extent) {
+      return extent.address == saved.storage;
+    });
+    if (output != outputs.end()) {
+      lasting.saved.push_back({false, static_cast<std::uint32_t>(output - outputs.begin())});
+    } else if (argument != extents.end()) {
+      lasting.saved.push_back({true, static_cast<std::uint32_t>(argument - extents.begin())});
+    } else {
+      continue;  // the module's, or a global's: it lies where it lay
+    }
+    observed.saved.push_back({saved.storage, saved.bytes});
+  }
+  for (const replay::OutputRecipe& recipe : recipes)
+    lasting.saved_bytes = std::max(lasting.saved_bytes, recipe.saved_at + recipe.saved_bytes);
+}
+
+}  // namespace grape::python::proof

@@ -1,0 +1,60 @@
+// The border of an observed call under autograd: where its nodes lead, and what they keep. With the GIL.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "compressor/program/record.h"
+#include "python_hooks/bridge/bridge.h"
+#include "python_hooks/replay/call.h"
+
+namespace grape::python::proof {
+
+// Where gradients of a call's tensors go, taken before the call: it may drop them.
+class GradientTargets {
+ public:
+  GradientTargets() = default;
+  ~GradientTargets();
+  GradientTargets(const GradientTargets&) = delete;
+  GradientTargets& operator=(const GradientTargets&) = delete;
+
+  // False: no memory.
+  bool take(const replay::Region& region, const replay::Call& call);
+  // Null: none of the call's tensors.
+  const replay::TensorSource* find(const bridge::Target& target) const noexcept;
+  // The same by a version counter, of tensors that require no grad, too.
+  const replay::TensorSource* find_version(const void* counter) const noexcept;
+
+ private:
+  void* held_ = nullptr;
+  std::vector<bridge::Target> targets_;
+  std::vector<replay::TensorSource> sources_;
+  std::vector<std::pair<const void*, replay::TensorSource>> versions_;
+};
+
+// A border as it was observed, with what of it holds for this call only.
+struct ObservedBorder {
+  ObservedBorder() = default;
+  ~ObservedBorder();
+  ObservedBorder(const ObservedBorder&) = delete;
+  ObservedBorder& operator=(const ObservedBorder&) = delete;
+
+  bridge::Border* border = nullptr;                // owned
+  std::vector<effects::GradientResult> results;    // as in the order of Border::slots
+  std::unique_ptr<replay::Border> lasting;
+  std::vector<program::Extent> saved;              // memory, as in lasting->saved
+};
+
+// After the call, while its results are there. `first_node`: autograd's number as it began. False: `refusal`.
+bool find_border(const GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
+                 refusal::Refusal& refusal);
+
+// Addresses of blocks that the nodes keep and that are neither arguments' nor the module's.
+bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept;
+
+// Once it is known which blocks the call left: what the backward pass reads.
+void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t>& outputs,
+                       const std::vector<replay::OutputRecipe>& recipes, ObservedBorder& observed);
+
+}  // namespace grape::python::proof

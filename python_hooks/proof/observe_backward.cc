@@ -1,0 +1,218 @@
+#include "python_hooks/proof/observe_backward.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "python_hooks/bridge/loaded.h"
+#include "python_hooks/proof/backward_watch.h"
+#include "python_hooks/replay/run.h"
+#include "shim/device/copy_memory.h"
+#include "shim/lifecycle/log.h"
+#include "shim/memory/live_blocks.h"
+
+namespace grape::python::proof {
+namespace {
+
+// Autograd's threads hold no lock of the interpreter while nodes run.
+class WithGil {
+ public:
+  WithGil() noexcept : state_(g_api.PyGILState_Ensure()) {}
+  ~WithGil() noexcept { g_api.PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  const int state_;
+};
+
+std::uint64_t span_of(const bridge::Gradient& gradient) noexcept {
+  std::int64_t last = 0;
+  for (std::int64_t i = 0; i < gradient.dimensions; ++i) {
+    if (gradient.sizes[i] == 0) return 0;
+    last += (gradient.sizes[i] - 1) * gradient.strides[i];
+  }
+  return (static_cast<std::uint64_t>(last) + 1) * gradient.item_bytes;
+}
+
+}  // namespace
+
+BackwardWatch*& watch_of_thread() noexcept {
+  static thread_local BackwardWatch* watch = nullptr;
+  return watch;
+}
+
+BackwardWatch::BackwardWatch(std::shared_ptr<replay::Passes> passes, AwaitedCall call, const bridge::Border& border)
+    : passes_(std::move(passes)),
+      call_(std::move(call)),
+      links_(border.links, border.links + border.link_count),
+      slots_(border.slot_count),
+      edges_(border.edge_count) {
+  ++passes_->awaited;
+}
+
+BackwardWatch::~BackwardWatch() {
+  abandon();
+  --passes_->awaited;
+  if (call_.shadow != nullptr) g_api.Py_DecRef(call_.shadow);
+}
+
+// Also where the sink is another thread's, which has met an error: then that thread is told of no further event.
+void BackwardWatch::abandon() noexcept {
+  if (watch_of_thread() == this) watch_of_thread() = nullptr;
+  if (sink_ != nullptr) sink_->cancel();
+  sink_.reset();
+  for (Object* tensor : owned_) g_api.Py_DecRef(tensor);
+  owned_.clear();
+}
+
+std::uint64_t BackwardWatch::copy(std::uint64_t address, std::uint64_t bytes) {
+  std::uint64_t to = 0;
+  if (bytes == 0) return 0;
+  Object* const tensor = replay::new_bytes(bytes, torch::kCudaDevice, call_.work.device, to);
+  if (tensor == nullptr) return 0;
+  owned_.push_back(tensor);
+  return device::copy_on_device(call_.work.driver_stream(), to, address, bytes) ? to : 0;
+}
+
+SeenGradient BackwardWatch::seen(const bridge::Gradient& gradient) const {
+  SeenGradient seen;
+  seen.as = gradient;
+  if (gradient.identity == nullptr) return seen;
+  if (gradient.plain) {
+    seen.sizes.assign(gradient.sizes, gradient.sizes + gradient.dimensions);
+    seen.strides.assign(gradient.strides, gradient.strides + gradient.dimensions);
+  }
+  program::LiveBlock block;
+  if (memory::LiveBlocks::instance().find(memory::BlockSource::kFramework, gradient.storage, block))
+    seen.serial = block.serial;
+  return seen;
+}
+
+void BackwardWatch::begin(bool keeps_graph, bool makes_graph) {
+  BackwardWatch*& current = watch_of_thread();
+  if (current != nullptr) {
+    // The other pass met an error, or it goes on later.
+    current->passes_->refusal = refusal::make(refusal::backward_interrupted);
+    current->abandon();
+  }
+  abandon();
+  pass_ = {};
+  pass_.keeps_graph = keeps_graph;
+  pass_.given.resize(slots_);
+  pass_.contributions.resize(edges_);
+  pass_.runs.assign(edges_, 0);
+  passes_->makes_graph = passes_->makes_graph || makes_graph;
+  if (makes_graph) {
+    passes_->refusal = refusal::make(refusal::second_derivative);
+    return;
+  }
+  pass_.random.known = torch::random_state(call_.work.device, pass_.random.seed, pass_.random.offset_before);
+  for (std::size_t i = 0; i < call_.saved.size(); ++i) {
+    const bool shadowed = i < call_.shadowed.size() && call_.shadowed[i] != 0;
+    pass_.saved.push_back(!call_.proves ? 0 : shadowed ? call_.shadowed[i]
+                                                       : copy(call_.saved[i].address, call_.saved[i].bytes));
+  }
+  auto sink = std::make_unique<grape::observation::RegionSink>();
+  if (!sink->begin(reinterpret_cast<std::uint64_t>(call_.work.context))) {
+    passes_->refusal = refusal::make(refusal::backward_interrupted);
+    return;
+  }
+  sink->set_outside(true);
+  sink_ = std::move(sink);
+  current = this;
+}
+
+void BackwardWatch::give(std::uint32_t slot, const bridge::Gradient& gradient) {
+  if (sink_ == nullptr) return;
+  sink_->set_outside(true);
+  if (!gradient.plain || gradient.device_type != torch::kCudaDevice)
+    pass_.refusal = refusal::make(refusal::gradient_not_plain);
+  pass_.given[slot] = seen(gradient);
+  if (!call_.proves || pass_.refusal) return;
+  const WithGil gil;
+  pass_.given[slot].bytes = gradient.storage_bytes;
+  pass_.given[slot].copy = copy(gradient.storage, gradient.storage_bytes);
+}
+
+void BackwardWatch::leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked) {
+  if (sink_ == nullptr) return;
+  sink_->set_outside(true);
+  for (std::uint32_t i = 0; i < links_[link].edge_count; ++i) {
+    const std::uint32_t edge = links_[link].first_edge + i;
+    pass_.runs[edge] = asked[i] ? 1 : 0;
+    SeenGradient& contribution = pass_.contributions[edge];
+    contribution = seen(outputs[i]);
+    if (outputs[i].identity == nullptr) continue;
+    if (!outputs[i].plain || outputs[i].device_type != torch::kCudaDevice) {
+      pass_.refusal = refusal::make(refusal::gradient_not_plain);
+      continue;
+    }
+    if (!call_.proves) continue;
+    const WithGil gil;
+    contribution.bytes = span_of(outputs[i]);
+    contribution.copy = copy(outputs[i].data, contribution.bytes);
+  }
+}
+
+void BackwardWatch::end() {
+  if (sink_ == nullptr) return;
+  const WithGil gil;
+  const KeepException keep;
+  try {
+    conclude();
+  } catch (const std::bad_alloc&) {
+    passes_->refusal = refusal::make(refusal::no_host_memory);
+  }
+  if (passes_->refusal) {
+    log_line(LogLevel::kDebug, "%s: a backward pass is not proven: %s", call_.name.c_str(),
+             passes_->refusal.text.c_str());
+  }
+  abandon();
+}
+
+const bridge::Watcher& BackwardWatch::callbacks() noexcept {
+  static constexpr auto of = [](void* call) -> BackwardWatch& { return *static_cast<BackwardWatch*>(call); };
+  static constexpr auto guarded = [](void* call, auto&& work) noexcept {
+    try {
+      work(of(call));
+    } catch (const std::bad_alloc&) {
+      const WithGil gil;
+      of(call).abandon();
+    }
+  };
+  static constexpr bridge::Watcher kCallbacks = {
+      [](void* call, bool keeps_graph, bool makes_graph) noexcept {
+        guarded(call, [&](BackwardWatch& watch) {
+          const WithGil gil;
+          const KeepException keep;
+          watch.begin(keeps_graph, makes_graph);
+        });
+      },
+      [](void* call, std::uint32_t slot, const bridge::Gradient& gradient) noexcept {
+        guarded(call, [&](BackwardWatch& watch) { watch.give(slot, gradient); });
+      },
+      [](void* call) noexcept {
+        if (of(call).sink_ != nullptr) of(call).sink_->set_outside(false);
+      },
+      [](void* call, std::uint32_t link, const bridge::Gradient* outputs, const bool* asked) noexcept {
+        guarded(call, [&](BackwardWatch& watch) { watch.leave(link, outputs, asked); });
+      },
+      [](void* call) noexcept { of(call).end(); },
+      [](void* call) noexcept {
+        if (shutting_down()) return;
+        const WithGil gil;
+        const KeepException keep;
+        delete &of(call);
+      }};
+  return kCallbacks;
+}
+
+bool await_backward(const std::shared_ptr<replay::Passes>& passes, AwaitedCall awaited, ObservedBorder& border) {
+  auto watch = std::make_unique<BackwardWatch>(passes, std::move(awaited), *border.border);
+  const bool watches =
+      bridge::loaded()->watch(border.border, &BackwardWatch::callbacks(), watch.get());
+  static_cast<void>(watch.release());  // the graph's, and gone with it
+  return watches;
+}
+
+}  // namespace grape::python::proof

@@ -1,0 +1,33 @@
+// Observes the backward passes of an observed call. They run as always, on whatever thread runs the call's nodes; what
+// these launch is recorded. Two that did the same work prove a pass that may stand in for others like it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "python_hooks/proof/border.h"
+#include "python_hooks/proof/proof.h"
+
+namespace grape::python::proof {
+
+// What is known of an observed call when it has returned.
+struct AwaitedCall {
+  std::string name;  // the region's
+  replay::WorkPlace work;
+  program::RandomState random;
+  std::uint32_t module_epoch = 0;
+  std::vector<program::Extent> saved;    // as in Border::saved, where this call has them
+  std::vector<program::Extent> guarded;  // the module's tensors
+  // Memory of what is saved as a replay of this call in the shadow left it; owned. Null: none ran. `shadowed`: per
+  // saved, the address there; 0: in the call's own memory alone.
+  Object* shadow = nullptr;
+  std::vector<std::uint64_t> shadowed;
+  std::uint64_t shadow_address = 0, shadow_bytes = 0;
+  bool proves = false;  // the call is proven: so its backward pass may be
+};
+
+// From now on. Takes `awaited` and the border; frees the border. False: no memory.
+bool await_backward(const std::shared_ptr<replay::Passes>& passes, AwaitedCall awaited, ObservedBorder& border);
+
+}  // namespace grape::python::proof

@@ -1,0 +1,327 @@
+// From an observed backward pass to one that may stand in for others.
+#include <algorithm>
+#include <utility>
+
+#include "compressor/program/prove.h"
+#include "compressor/program/symbolise.h"
+#include "python_hooks/proof/backward_watch.h"
+#include "python_hooks/replay/run.h"
+#include "shim/device/thread_context.h"
+#include "shim/record/api_table.h"
+#include "shim/lifecycle/log.h"
+#include "shim/memory/live_blocks.h"
+
+namespace grape::python::proof {
+namespace {
+
+using Kind = bridge::Contribution::Kind;
+using Range = grape::replay::Shadow::Range;
+
+constexpr std::size_t kMostWaiting = 4;
+constexpr std::uint32_t kMostShadows = 5;
+
+bool same_memory(const SeenGradient& a, const SeenGradient& b) noexcept {
+  return a.as.identity != nullptr && b.as.identity != nullptr && a.as.storage == b.as.storage && a.serial == b.serial;
+}
+
+bool same_tensor(const SeenGradient& a, const SeenGradient& b) noexcept {
+  return same_memory(a, b) && a.as.identity == b.as.identity;
+}
+
+// Serials of the blocks born inside that outlive the pass, in the order of birth: as program::symbolise() has outputs.
+std::vector<std::uint64_t> surviving_serials(const program::RegionRecord& record) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> alive;  // address, serial
+  const auto is_kept = [&](std::uint64_t serial) {
+    return std::binary_search(record.given_away.begin(), record.given_away.end(), serial);
+  };
+  for (const program::BlockEvent& event : record.block_events) {
+    const auto at = std::find_if(alive.rbegin(), alive.rend(), [&](const auto& block) {
+      return block.first == event.address && !is_kept(block.second);
+    });
+    if (at != alive.rend()) alive.erase(std::next(at).base());
+    if (event.alloc) alive.emplace_back(event.address, event.serial);
+  }
+  std::vector<std::uint64_t> serials;
+  for (const auto& [address, serial] : alive) serials.push_back(serial);
+  return serials;
+}
+
+std::uint64_t span_bytes(const SeenGradient& seen) noexcept {
+  std::int64_t last = 0;
+  for (std::size_t i = 0; i < seen.sizes.size(); ++i) {
+    if (seen.sizes[i] == 0) return 0;
+    last += (seen.sizes[i] - 1) * seen.strides[i];
+  }
+  return (static_cast<std::uint64_t>(last) + 1) * seen.as.item_bytes;
+}
+
+bool overlap(std::vector<program::Extent> extents) {
+  extents.erase(std::remove_if(extents.begin(), extents.end(), [](const program::Extent& e) { return e.bytes == 0; }),
+                extents.end());
+  std::sort(extents.begin(), extents.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
+  return std::adjacent_find(extents.begin(), extents.end(), [](const auto& a, const auto& b) {
+           return b.address < a.address + a.bytes;
+         }) != extents.end();
+}
+
+}  // namespace
+
+replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge, const std::vector<std::uint64_t>& outputs) {
+  const SeenGradient& seen = pass_.contributions[edge];
+  replay::MadeContribution made;
+  made.sizes = seen.sizes;
+  made.strides = seen.strides;
+  bridge::Contribution& form = made.form;
+  form.dimensions = seen.as.dimensions;
+  form.offset = seen.as.offset;
+  form.type = seen.as.type;
+  form.device_type = seen.as.device_type;
+  form.device_index = seen.as.device_index;
+  if (seen.as.identity == nullptr) return made;
+  const auto search = [&](const std::vector<SeenGradient>& among, std::size_t count, Kind same, Kind within) {
+    for (std::uint32_t i = 0; i < count && form.kind == Kind::kUndefined; ++i) {
+      if (!same_memory(among[i], seen)) continue;
+      form.kind = same_tensor(among[i], seen) ? same : within;
+      form.of = i;
+    }
+  };
+  search(pass_.given, pass_.given.size(), Kind::kGiven, Kind::kOfGiven);
+  search(pass_.contributions, edge, Kind::kAnother, Kind::kOfAnother);
+  if (form.kind != Kind::kUndefined) return made;
+  const auto output = std::find(outputs.begin(), outputs.end(), seen.serial);
+  if (seen.as.storage_bytes != 0 && output == outputs.end()) {
+    pass_.refusal = refusal::make(refusal::gradient_elsewhere);
+    return made;
+  }
+  form.kind = Kind::kMade;
+  form.bytes = seen.as.storage_bytes;
+  if (output != outputs.end()) made.block = static_cast<std::uint32_t>(output - outputs.begin());
+  if (form.offset != 0 || span_bytes(seen) != seen.as.storage_bytes)
+    pass_.refusal = refusal::make(refusal::gradient_elsewhere);
+  return made;
+}
+
+bool BackwardWatch::find_contributions(const program::RegionRecord& record, replay::ObservedPass& observed) {
+  const std::vector<std::uint64_t> outputs = surviving_serials(record);
+  std::vector<bool> held(outputs.size(), false);
+  for (std::uint32_t i = 0; i < edges_ && !pass_.refusal; ++i) {
+    observed.contributions.push_back(contribution(i, outputs));
+    const std::uint32_t block = observed.contributions.back().block;
+    if (block != replay::MadeContribution::kNoBlock) held[block] = true;
+  }
+  if (!pass_.refusal && std::find(held.begin(), held.end(), false) != held.end())
+    pass_.refusal = refusal::make(refusal::keeps_memory);
+  return !pass_.refusal;
+}
+
+std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
+  grape::observation::RegionSink::Result recorded = sink_->end();
+  sink_.reset();
+  if (watch_of_thread() == this) watch_of_thread() = nullptr;
+  if (recorded.record == nullptr) {
+    pass_.refusal = refusal::make(refusal::backward_not_recorded, recorded.refusal.text);
+    return nullptr;
+  }
+  if (pass_.refusal) return nullptr;
+  program::RegionRecord& record = *recorded.record;
+  for (std::size_t i = 0; i < pass_.given.size(); ++i) {
+    const SeenGradient& given = pass_.given[i];
+    const bool before = std::any_of(pass_.given.begin(), pass_.given.begin() + static_cast<std::ptrdiff_t>(i),
+                                    [&](const SeenGradient& other) { return same_memory(other, given); });
+    const bool has_own = given.as.identity != nullptr && !before;
+    record.inputs.push_back({has_own ? given.as.storage : 0, has_own ? given.as.storage_bytes : 0});
+  }
+  record.inputs.insert(record.inputs.end(), call_.saved.begin(), call_.saved.end());
+  if (overlap(record.inputs)) {
+    pass_.refusal = refusal::make(refusal::gradients_overlap);
+    return nullptr;
+  }
+  for (const SeenGradient& contribution : pass_.contributions) {
+    if (contribution.as.identity != nullptr && contribution.serial != 0)
+      record.given_away.push_back(contribution.serial);
+  }
+  std::sort(record.given_away.begin(), record.given_away.end());
+  record.random = call_.random;
+  auto observed = std::make_unique<replay::ObservedPass>();
+  if (!find_contributions(record, *observed)) return nullptr;
+  std::vector<bridge::Gradient> given;
+  for (SeenGradient& seen : pass_.given) {
+    seen.as.sizes = seen.sizes.data();
+    seen.as.strides = seen.strides.data();
+    given.push_back(seen.as);
+  }
+  observed->key = replay::key_of(given.data(), slots_, pass_.runs.data(), edges_, pass_.keeps_graph);
+  observed->module_epoch = call_.module_epoch;
+  observed->loaded = recorded.loaded;
+  const std::uint64_t current = call_.work.stream == 0 ? record::kLegacyStream : call_.work.stream;
+  for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
+    if (record.streams[i] == current) {
+      observed->current_stream = i;
+    } else {
+      observed->others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
+    }
+  }
+  observed->program = program::symbolise(std::move(record), [](const program::FunctionInfo& f, std::uint32_t word) {
+    return padding().may_be_pointer(f, word);
+  });
+  return observed;
+}
+
+void BackwardWatch::conclude() {
+  std::uint64_t seed = 0, offset = 0;
+  const bool draws = torch::random_state(call_.work.device, seed, offset) && offset != pass_.random.offset_before;
+  std::unique_ptr<replay::ObservedPass> observed = symbolise();
+  ++passes_->observed;
+  if (observed != nullptr && draws) pass_.refusal = refusal::make(refusal::backward_not_recorded, "draws random numbers");
+  if (observed != nullptr && !joins(*observed)) pass_.refusal = refusal::make(refusal::leaves_work);
+  passes_->refusal = pass_.refusal;
+  if (observed != nullptr && !pass_.refusal) compare(std::move(observed));
+}
+
+void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
+  auto& waiting = passes_->waiting;
+  const auto last = std::find_if(waiting.begin(), waiting.end(),
+                                 [&](const auto& pass) { return pass->key == observed->key; });
+  if (last == waiting.end()) {
+    if (waiting.size() == kMostWaiting) waiting.erase(waiting.begin());
+    waiting.push_back(std::move(observed));
+    passes_->refusal = refusal::make(refusal::no_backward);
+    return;
+  }
+  const program::Comparison comparison = program::compare((*last)->program, observed->program);
+  std::unique_ptr<replay::ProvenPass> proven;
+  if (comparison.difference != program::Difference::kNone) {
+    passes_->refusal = refusal::make(
+        refusal::backward_not_recorded,
+        program::describe(comparison, (*last)->program, observed->program, readable).text);
+  } else if (!((*last)->contributions == observed->contributions)) {
+    passes_->refusal = refusal::make(refusal::gradient_elsewhere);
+  } else if (!call_.proves) {
+    passes_->refusal = refusal::make(refusal::no_backward);
+  } else {
+    std::unique_ptr<replay::PaddingTrial> trial = trial_of(**last, *observed, comparison.noise);
+    passes_->refusal = {};
+    proven = prove(*observed, *trial);
+    const auto unknown = proven != nullptr ? unknown_padding(*trial, *proven->program.whole())
+                                           : std::vector<program::NoiseWord>();
+    if (!unknown.empty() && trial->shadows < kMostShadows) {
+      proven = nullptr;
+      observed->trial = std::move(trial);
+      passes_->refusal = refusal::make(refusal::no_backward);
+    }
+  }
+  if (proven == nullptr) {
+    *last = std::move(observed);
+    return;
+  }
+  waiting.erase(last);
+  log_line(LogLevel::kDebug, "%s: a backward pass of %zu nodes is proven", call_.name.c_str(),
+           proven->program.whole()->nodes.size());
+  passes_->proven.push_back(std::move(proven));
+}
+
+std::vector<Range> BackwardWatch::replayed_ranges(const replay::ProvenPass& pass) const {
+  std::vector<Range> ranges;
+  std::vector<std::uint64_t> storages(edges_, 0);
+  for (std::uint32_t i = 0; i < edges_; ++i) {
+    const replay::MadeContribution& made = pass.contributions[i];
+    const SeenGradient& seen = pass_.contributions[i];
+    if (made.form.kind == Kind::kUndefined) continue;
+    if (made.form.kind == Kind::kMade && made.block != replay::MadeContribution::kNoBlock) {
+      storages[i] = pass.bindings.outputs[made.block];
+    } else if (made.form.kind == Kind::kAnother || made.form.kind == Kind::kOfAnother) {
+      storages[i] = storages[made.form.of];
+    } else if (made.form.kind == Kind::kGiven || made.form.kind == Kind::kOfGiven) {
+      storages[i] = pass.bindings.inputs[made.form.of];
+    }
+    if (seen.bytes != 0) ranges.push_back({storages[i] + (seen.as.data - seen.as.storage), seen.bytes});
+  }
+  return ranges;
+}
+
+std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& observed, replay::PaddingTrial& trial) {
+  refusal::Refusal& refused = passes_->refusal;
+  const auto refuse = [&](auto form) {
+    refused = refusal::make(form);
+    return nullptr;
+  };
+  const replay::OnWorkDevice device(call_.work);
+  if (!device.entered()) return refuse(refusal::no_context);
+  CUstream stream = call_.work.driver_stream();
+  program::Program whole = observed.program;
+  std::vector<program::NoiseWord> tried;
+  if (!exchange_padding(call_.work.device, trial, observed.module_epoch, whole, tried, refused)) return nullptr;
+
+  auto pass = std::make_unique<replay::ProvenPass>();
+  pass->key = observed.key;
+  pass->contributions = observed.contributions;
+  pass->others = observed.others;
+  pass->module_epoch = observed.module_epoch;
+  pass->plan = program::plan_arena(whole);
+  program::Bindings& bindings = pass->bindings;
+  bindings.seed = call_.random.seed;
+  bindings.offset = call_.random.offset_before;
+  // Inputs that the graph may write to, each run anew.
+  std::vector<grape::replay::Shadow::Fresh> fresh;
+  const auto input = [&](std::uint64_t from, std::uint64_t bytes) {
+    const std::uint64_t to = copy(from, bytes);
+    bindings.inputs.push_back(to);
+    if (to != 0) fresh.push_back({to, from, bytes});
+    return to != 0 || bytes == 0;
+  };
+  bool placed = true;
+  for (const SeenGradient& given : pass_.given) {
+    const bool came = given.as.identity != nullptr;
+    placed = placed && input(came ? given.copy : 0, came ? given.bytes : 0);
+  }
+  for (std::size_t i = 0; i < call_.saved.size(); ++i) placed = placed && input(pass_.saved[i], call_.saved[i].bytes);
+  const auto room = [&](std::uint64_t bytes, std::uint64_t& address) {
+    if (bytes == 0) return true;
+    Object* const tensor = replay::new_bytes(bytes, torch::kCudaDevice, call_.work.device, address);
+    if (tensor != nullptr) owned_.push_back(tensor);
+    return tensor != nullptr;
+  };
+  bindings.outputs.assign(whole.outputs.size(), 0);
+  for (std::size_t i = 0; i < whole.outputs.size(); ++i) placed = placed && room(whole.outputs[i].bytes, bindings.outputs[i]);
+  placed = placed && room(pass->plan.bytes, bindings.arena);
+  for (const SeenGradient& seen : pass_.contributions) placed = placed && (seen.bytes == 0 || seen.copy != 0);
+  if (!placed) return refuse(refusal::no_device_memory);
+  if (!whole.host_data.empty()) return refuse(refusal::copies_too_much_in_all);
+
+  std::vector<grape::replay::Shadow::Watched> watched;
+  for (const program::StaticBlock& block : whole.statics) {
+    const bool hidden = std::none_of(call_.guarded.begin(), call_.guarded.end(), [&](const program::Extent& extent) {
+      return extent.address < block.address + block.bytes && block.address < extent.address + extent.bytes;
+    });
+    watched.push_back({{block.address, block.bytes}, hidden});
+  }
+  std::sort(watched.begin(), watched.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
+  std::vector<Range> eager;
+  for (const SeenGradient& seen : pass_.contributions) {
+    if (seen.as.identity != nullptr && seen.bytes != 0) eager.push_back({seen.copy, seen.bytes});
+  }
+  pass->program = store::KeptProgram(std::move(whole));
+  grape::replay::Shadow shadow;
+  auto found = grape::replay::Shadow::Found::kDifferent;
+  refusal::Refusal difference;
+  if (!shadow.before(stream, watched, refused) || !shadow.after(stream, std::move(eager), refused) ||
+      !pass->steps.prepare(pass->execs, pass->program, pass->plan, bindings, refused)) {
+    return nullptr;
+  }
+  shadow.set_fresh(std::move(fresh));
+  if (!shadow.compare(stream, pass->others, pass->steps, replayed_ranges(*pass), false, found, difference, refused))
+    return nullptr;
+  if (found != grape::replay::Shadow::Found::kSame) {
+    if (found == grape::replay::Shadow::Found::kDifferent) padding().refute(observed.program, tried);
+    refused = refusal::make(found == grape::replay::Shadow::Found::kNotDeterministic ? refusal::other_bytes_each_time
+                                                                                    : refusal::left_other_bytes,
+                            difference.text);
+    return nullptr;
+  }
+  padding().confirm(*pass->program.whole(), tried);
+  ++trial.shadows;
+  if (!pass->references.take(pass->program.head())) return refuse(refusal::memory_replaced);
+  return pass;
+}
+
+}  // namespace grape::python::proof

@@ -1,0 +1,290 @@
+#include "python_hooks/replay/backward.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "python_hooks/bridge/loaded.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/replay/run.h"
+#include "shim/device/thread_context.h"
+#include "shim/lifecycle/log.h"
+#include "shim/memory/live_blocks.h"
+#include "shim/record/thread_log.h"
+
+namespace grape::python::replay {
+namespace {
+
+// A replayed call whose backward pass may come.
+struct ReplayedCall {
+  std::shared_ptr<Proven> proven;
+  WorkPlace work;
+  std::vector<std::uint64_t> saved;  // addresses, as in Border::saved
+  std::uint64_t seed = 0, offset = 0;
+  ReplayedCall* next = nullptr;
+};
+
+// Calls whose nodes are gone. The end of a proof needs the GIL, which the end of a node has not.
+std::mutex g_gone_mutex;
+ReplayedCall* g_gone = nullptr;
+
+void note_gone(void* call) noexcept {
+  auto* const gone = static_cast<ReplayedCall*>(call);
+  const std::lock_guard<std::mutex> lock(g_gone_mutex);
+  gone->next = g_gone;
+  g_gone = gone;
+}
+
+// With the GIL.
+void free_gone() noexcept {
+  ReplayedCall* gone = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(g_gone_mutex);
+    std::swap(gone, g_gone);
+  }
+  while (gone != nullptr) delete std::exchange(gone, gone->next);
+}
+
+class WithGil {
+ public:
+  WithGil() noexcept : state_(g_api.PyGILState_Ensure()) {}
+  ~WithGil() noexcept { g_api.PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  const int state_;
+};
+
+bool reserve(ProvenPass& pass, std::int32_t device) noexcept {
+  if (pass.plan.bytes <= pass.arena_bytes) return true;
+  std::uint64_t address = 0;
+  Object* const tensor = new_bytes(pass.plan.bytes, torch::kCudaDevice, device, address);
+  if (tensor == nullptr) return false;
+  if (pass.arena != nullptr) g_api.Py_DecRef(pass.arena);
+  pass.arena = tensor;
+  pass.arena_address = address;
+  pass.arena_bytes = pass.plan.bytes;
+  return true;
+}
+
+bool is_usable(const ProvenPass& pass) noexcept {
+  return record::g_module_epoch.load(std::memory_order_acquire) == pass.module_epoch &&
+         memory::LiveBlocks::instance().alive(pass.program.head());
+}
+
+bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
+  program::Bindings& bindings = pass.bindings;
+  const Border& border = *call.proven->border;
+  std::vector<bridge::Contribution> forms;
+  for (const MadeContribution& made : pass.contributions) {
+    forms.push_back(made.form);
+    forms.back().sizes = made.sizes.data();
+    forms.back().strides = made.strides.data();
+  }
+  std::vector<std::uint64_t> addresses(forms.size(), 0);
+  if (!reserve(pass, call.work.device) || !bridge::loaded()->make_contributions(cut, forms.data(), addresses.data())) {
+    return false;
+  }
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    const std::uint32_t block = pass.contributions[i].block;
+    if (block != MadeContribution::kNoBlock) bindings.outputs[block] = addresses[i];
+  }
+  const std::uint32_t slots = border.form.slot_count;
+  for (std::uint32_t i = 0; i < slots; ++i) bindings.inputs[i] = asked.given[i].storage;
+  for (std::size_t i = 0; i < call.saved.size(); ++i) bindings.inputs[slots + i] = call.saved[i];
+  bindings.arena = pass.arena_address;
+  bindings.seed = call.seed;
+  bindings.offset = call.offset;
+  return true;
+}
+
+// Null: launched. Else why not, as PyTorch is to say it.
+const char* launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
+  const NoCollection no_collection;
+  const device::ContextScope scope(call.work.context);
+  if (!scope.entered()) return "there is no context";
+  if (!place(call, pass, cut, asked)) return "there is no memory";
+  refusal::Refusal refused;
+  if (!pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) return "its graph is refused";
+  using Result = grape::replay::ProgramRun::Result;
+  return pass.steps.run(call.work.driver_stream(), pass.others) == Result::kDone ? nullptr : "its graph does not run";
+}
+
+const char* run_pass(const ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& asked) {
+  Passes& passes = *call.proven->passes;
+  const Border& border = *call.proven->border;
+  passes.makes_graph = passes.makes_graph || asked.makes_graph;
+  const bool plain = std::all_of(asked.given, asked.given + border.form.slot_count, [](const bridge::Gradient& given) {
+    return given.identity == nullptr || given.plain;
+  });
+  std::uint64_t stream = 0;
+  if (plain && !asked.makes_graph && torch::current_stream_of(call.work.device, stream) && stream == call.work.stream) {
+    const PassKey key =
+        key_of(asked.given, border.form.slot_count, asked.runs, border.form.edge_count, asked.keeps_graph);
+    for (const auto& pass : passes.proven) {
+      if (pass->key == key && is_usable(*pass)) return launch(call, *pass, cut, asked);
+    }
+  }
+  passes.unforeseen = true;
+  return "no backward pass like it was seen before";
+}
+
+bool run(void* owner, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) noexcept {
+  const WithGil gil;
+  const KeepException keep;
+  const char* why = nullptr;
+  try {
+    why = run_pass(*static_cast<ReplayedCall*>(owner), cut, asked);
+  } catch (const std::bad_alloc&) {
+    why = "there is no memory";
+  }
+  if (why != nullptr) {
+    std::snprintf(error, room, "grape: the backward pass of a replayed call cannot be run: %s. GRAPE_AUTOGRAD=0 runs "
+                  "calls under autograd as always", why);
+  }
+  return why == nullptr;
+}
+
+constexpr bridge::Owner kOwner = {run, note_gone};
+
+template <typename Value>
+void write(PassKey& key, const Value& value) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
+  key.insert(key.end(), bytes, bytes + sizeof value);
+}
+
+}  // namespace
+
+ProvenPass::~ProvenPass() {
+  if (arena != nullptr && !shutting_down()) g_api.Py_DecRef(arena);
+}
+
+Passes::~Passes() = default;
+
+bool Border::same_as(const Border& other) const {
+  const auto same_link = [&](const bridge::Link& a, const bridge::Link& b) {
+    return a.sequence - form.first_sequence == b.sequence - other.form.first_sequence &&
+           std::strcmp(a.name, b.name) == 0 && a.edge_count == b.edge_count && a.has_saved == b.has_saved;
+  };
+  const auto same_top = [&](const bridge::Top& a, const bridge::Top& b) {
+    return a.sequence - form.first_sequence == b.sequence - other.form.first_sequence &&
+           std::strcmp(a.name, b.name) == 0 && a.slot_count == b.slot_count && a.reach_count == b.reach_count;
+  };
+  return std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
+         std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) &&
+         reach == other.reach && slots == other.slots && targets == other.targets && results == other.results &&
+         kept == other.kept && saved == other.saved;
+}
+
+bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
+  return form.kind == o.form.kind && form.of == o.form.of && sizes == o.sizes && strides == o.strides &&
+         form.offset == o.form.offset && form.bytes == o.form.bytes && form.type == o.form.type && block == o.block;
+}
+
+void write_gradient(const bridge::Gradient& gradient, PassKey& key) {
+  constexpr std::uint64_t kAlignment = 512;
+  write(key, gradient.identity != nullptr);
+  if (gradient.identity == nullptr) return;
+  write(key, gradient.dimensions);
+  for (std::int64_t i = 0; i < gradient.dimensions; ++i) {
+    write(key, gradient.sizes[i]);
+    write(key, gradient.strides[i]);
+  }
+  write(key, gradient.offset);
+  write(key, gradient.storage_bytes);
+  write(key, gradient.type);
+  write(key, gradient.device_type);
+  write(key, gradient.device_index);
+  write(key, gradient.unique);
+  write(key, gradient.storage % kAlignment);
+}
+
+PassKey key_of(const bridge::Gradient* given, std::uint32_t slots, const std::uint8_t* runs, std::uint32_t edges,
+               bool keeps_graph) {
+  PassKey key;
+  write(key, keeps_graph);
+  for (std::uint32_t i = 0; i < slots; ++i) {
+    write_gradient(given[i], key);
+    std::uint32_t same = 0;
+    while (given[same].storage != given[i].storage) ++same;
+    write(key, same);
+  }
+  key.insert(key.end(), runs, runs + edges);
+  return key;
+}
+
+namespace {
+
+// Of this call. Null: it is no tensor that is known.
+bridge::Tensor handle_of(const TensorSource& source, const Region& region, const Call& call,
+                         const std::vector<Object*>& made) noexcept {
+  if (source.of == TensorSource::Of::kArgument) return call.walk->tensors()[source.index].view.handle;
+  if (source.of == TensorSource::Of::kModule) return region.evidence.guard->tensors()[source.index].view.handle;
+  torch::TensorView view;
+  return torch::view_tensor(made[source.index], view) ? view.handle : nullptr;
+}
+
+std::uint32_t version_of(const TensorSource& source, const Region& region, const Call& call,
+                         const std::vector<Object*>& made) noexcept {
+  Object* const tensor = source.of == TensorSource::Of::kArgument
+                             ? call.walk->tensors()[source.index].view.object
+                             : source.of == TensorSource::Of::kModule
+                                   ? region.evidence.guard->tensors()[source.index].view.object
+                                   : made[source.index];
+  const torch::VersionCounter* const counter = torch::version_counter(tensor);
+  return counter != nullptr ? counter->load() : 0;
+}
+
+bool attach(const Region& region, Proven& proven, const Call& call, const std::vector<Object*>& made, Object* memory,
+            std::uint64_t random_offset) {
+  const Border& border = *proven.border;
+  std::vector<bridge::Tensor> targets, results;
+  std::vector<bridge::Kept> kept;
+  for (const TensorSource& source : border.targets) targets.push_back(handle_of(source, region, call, made));
+  for (const std::uint32_t result : border.results)
+    results.push_back(handle_of({TensorSource::Of::kResult, result}, region, call, made));
+  for (const KeptTensor& each : border.kept) {
+    kept.push_back({handle_of(each.tensor, region, call, made), version_of(each.tensor, region, call, made), each.link,
+                    each.text});
+  }
+  auto replayed = std::make_unique<ReplayedCall>();
+  replayed->proven = proven.shared_from_this();
+  replayed->work = call.work;
+  replayed->seed = proven.bindings.seed;
+  replayed->offset = random_offset;
+  for (const SavedMemory& saved : border.saved)
+    replayed->saved.push_back(saved.of_argument ? call.walk->extents()[saved.index].address
+                                                : proven.bindings.outputs[saved.index]);
+  torch::TensorView view;
+  const bridge::Tensor held = memory != nullptr && torch::view_tensor(memory, view) ? view.handle : nullptr;
+  const auto missing = [](const auto& handles) {
+    return std::find(handles.begin(), handles.end(), nullptr) != handles.end();
+  };
+  if (missing(targets) || missing(results)) return false;
+  return bridge::loaded()->cut(&border.form, targets.data(), results.data(), kept.data(), kept.size(), held, &kOwner,
+                               replayed.release()) != nullptr;
+}
+
+}  // namespace
+
+bool attach_backward(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors,
+                     std::uint64_t random_offset) noexcept {
+  free_gone();
+  Object* memory = nullptr;
+  if (proven.border->saved_bytes != 0) {
+    memory = tensors.back();
+    tensors.pop_back();
+  }
+  bool good = false;
+  try {
+    good = attach(region, proven, call, tensors, memory, random_offset);
+  } catch (const std::bad_alloc&) {
+  }
+  if (memory != nullptr) g_api.Py_DecRef(memory);
+  return good;
+}
+
+}  // namespace grape::python::replay
