@@ -6,6 +6,7 @@ from typing import Any, Callable, Optional
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "sweep"))
 import torch  # noqa: E402
+import torch._dynamo  # noqa: E402, F401 (optimizers import it at their first step: once, before the server forks)
 from bed import Run, as_tuple, program  # noqa: E402, F401
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
