@@ -18,7 +18,7 @@ import by_hand
 from train_models import GPT, Potential, pairs_of
 
 PREFETCHED = 3  # batches that stay alive behind the newest one
-POOL = 32  # batches that come in turn
+POOL = 40  # batches, of which each step takes one at random
 Tensors = tuple[torch.Tensor, ...]
 
 

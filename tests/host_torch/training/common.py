@@ -64,11 +64,13 @@ def traits(x: torch.Tensor) -> str:
 
 
 def see_tensors(run: Run, **values: Any) -> None:
-    """Records tensors with their traits, other values as they are."""
+    """Records values, and the traits of tensors, those in lists and dictionaries included."""
     for name, value in values.items():
         run.see(**{name: value})
-        if isinstance(value, torch.Tensor) and not value.is_inference():
-            run.see(**{f"traits of {name}": traits(value)})
+        parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else [("", value)]
+        for key, part in parts:
+            if isinstance(part, torch.Tensor) and not part.is_inference():
+                run.see(**{f"traits of {name} {key}": traits(part)})
 
 
 def see_step(run: Run, loss: torch.Tensor, model: nn.Module, optimizer: torch.optim.Optimizer, **values: Any) -> None:

@@ -120,7 +120,8 @@ def result_changed_under_autograd(run: Run) -> None:
 def add_penalty(when: str) -> None:
     @program(tags="second", name=f"penalty_{when}")
     def penalty(run: Run) -> None:
-        model = net(run, nn.Dropout(0.2)) if when == "with_dropout" else net(run)
+        more = {"with_dropout": [nn.Dropout(0.2)], "with_batch_norm": [nn.BatchNorm1d(8)]}.get(when, [])
+        model = net(run, *more)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for step in run.steps():
             x, y = batch(run)
@@ -136,7 +137,7 @@ def add_penalty(when: str) -> None:
     penalty.__doc__ = f"A gradient penalty ({when})"
 
 
-for _when in ("each_step", "every_fifth", "with_dropout"):
+for _when in ("each_step", "every_fifth", "with_dropout", "with_batch_norm"):
     add_penalty(_when)
 
 
@@ -176,7 +177,7 @@ def gradients_of_some_inputs(run: Run) -> None:
         run.see(unused=list(unused))
         with run.expect_error("unused"):
             torch.autograd.grad(h.sum(), [second[0].weight], retain_graph=True)
-        loss.backward(inputs=[h, second[0].weight] if step % 2 else None)
+        loss.backward(inputs=[x, second[0].weight] if step % 2 else None)
         see_step(run, loss, both, optimizer, x=x, h=h)
 
 
@@ -276,8 +277,9 @@ def one_gradient_for_two_results(run: Run) -> None:
     for _ in run.steps():
         x, _ = batch(run)
         grad = run.randn(6, 4)
-        torch.autograd.backward(model(x), [grad, grad])
-        see_step(run, grad.sum(), model, optimizer, grad=grad)
+        results = model(x)
+        torch.autograd.backward(results, [grad, grad])
+        see_step(run, grad.sum(), model, optimizer, grad=grad, results=results)
 
 
 class Shift(nn.Module):

@@ -214,6 +214,41 @@ def saved_tensors_hooked(run: Run) -> None:
 
 
 @program(tags="eager")
+def captured_step(run: Run) -> None:
+    """Ordinary steps, then a CUDA graph of forward, backward and optimizer that the program captures; both in turn."""
+    model = net(run)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, capturable=True)
+    x, y = batch(run)
+
+    def whole_step() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss, _ = squares(model, x, y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    graph, captured = torch.cuda.CUDAGraph(), None
+    for step in run.steps():
+        x.copy_(run.randn(6, 8))
+        if step == 10:
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                whole_step()
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(graph):
+                captured = whole_step()
+        if captured is not None and step % 2 == 0:
+            graph.replay()
+            see_tensors(run, captured=captured)
+        elif captured is None:
+            see_tensors(run, loss=whole_step())
+        else:
+            see_tensors(run, evaluated=squares(model, x, y)[0])
+        run.see(weights=model, optimizer=optimizer)
+
+
+@program(tags="eager")
 def functions_of_functorch(run: Run) -> None:
     """torch.func.grad of the same module, between ordinary steps."""
     model = net(run)
