@@ -1,8 +1,9 @@
 """A process that has imported all libraries, and forks one child for each program that it is asked for. Importing takes
 longer than training. CUDA works in the children, because the parent never touches it.
 
-    python fork_server.py SOCKET
+    python fork_server.py SOCKET [MODULE...]
 
+MODULEs are other programs than those of this folder; PYTHONPATH finds them, and only PyTorch is imported for them.
 Each connection to the Unix socket is one request, a line of JSON: {"program", "out", "device", "steps", "limit"}. The
 answer is one too: {"status", "pid", "seconds"}. The status is negative for a signal, and null for a timeout."""
 
@@ -16,6 +17,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 LIBRARIES = (
@@ -26,8 +28,8 @@ FILES = ("programs_plain", "programs_layers", "programs_vision", "programs_text"
          "programs_usage", "programs_autograd", "programs_trainers")  # fmt: skip
 
 
-def load_programs() -> None:
-    for name in FILES:
+def load_programs(files: Sequence[str] = FILES) -> None:
+    for name in files:
         importlib.import_module(name)
 
 
@@ -106,8 +108,11 @@ def keep(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    import_libraries()
-    load_programs()
+    if sys.argv[2:]:
+        load_programs(sys.argv[2:])
+    else:
+        import_libraries()
+        load_programs()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     server = socket.socket(socket.AF_UNIX)
     server.bind(sys.argv[1])

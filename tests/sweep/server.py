@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
@@ -23,29 +24,30 @@ def clean_environment(library: Optional[str] = None, settings: Optional[dict[str
     return result
 
 
-def list_programs(python: str) -> list[dict[str, Any]]:
-    """All programs. They import their libraries when they run, so that this takes little."""
+def list_programs(python: str, modules: Sequence[str] = (), folder: Path = HERE) -> list[dict[str, Any]]:
+    """All programs, or those of `modules` in `folder`. They import their libraries when they run, so that this takes little."""
     code = """
-import json, fork_server
+import json, sys, fork_server
 from bed import PROGRAMS
-fork_server.load_programs()
+fork_server.load_programs(sys.argv[1:] or fork_server.FILES)
 print(json.dumps([{"name": p.name, "file": p.function.__module__, "tags": p.tags, "libraries": p.libraries,
                    "missing": p.missing(), "gpu_only": p.gpu_only, "about": p.about} for p in PROGRAMS.values()]))
 """
-    environment = {**clean_environment(), "PYTHONPATH": str(HERE)}
-    done = subprocess.run([python, "-c", code], env=environment, capture_output=True, text=True)
+    environment = {**clean_environment(), "PYTHONPATH": f"{folder}:{HERE}"}
+    done = subprocess.run([python, "-c", code, *modules], env=environment, capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"the programs cannot be listed:\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
 class Server:
-    def __init__(self, python: str, folder: Path, environment: dict[str, str]) -> None:
+    def __init__(self, python: str, folder: Path, environment: dict[str, str], modules: Sequence[str] = ()) -> None:
+        """`modules`: of other programs than those of this folder."""
         folder.mkdir()
         self.path = str(folder / "socket")
         self.errors = (folder / "errors").open("w+")
         self.process = subprocess.Popen(
-            [python, str(HERE / "fork_server.py"), self.path],
+            [python, str(HERE / "fork_server.py"), self.path, *modules],
             env=environment,
             cwd=folder,
             stdin=subprocess.DEVNULL,

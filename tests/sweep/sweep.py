@@ -42,8 +42,10 @@ class Sweep:
         self.options, self.scratch = options, scratch
         settings = {name: value for name, value in os.environ.items() if name.startswith("GRAPE_")}
         settings["GRAPE_REPORT"] = str(scratch / "report-%p.json")
-        self.plain = Server(options.python, scratch / "plain", clean_environment())
-        self.grape = Server(options.python, scratch / "grape", clean_environment(options.grape, settings))
+        plain, grape = clean_environment(), clean_environment(options.grape, settings)
+        plain["PYTHONPATH"] = grape["PYTHONPATH"] = str(options.folder)
+        self.plain = Server(options.python, scratch / "plain", plain, options.modules)
+        self.grape = Server(options.python, scratch / "grape", grape, options.modules)
 
     def close(self) -> None:
         self.plain.close()
@@ -123,6 +125,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the programs as a table, and run none")
     parser.add_argument("--json", help="write the outcomes to this file, too")
     parser.add_argument("--verbose", action="store_true", help="print what a program that failed wrote")
+    parser.set_defaults(modules=(), folder=HERE)  # of other programs
     options = parser.parse_args()
     options.python = shutil.which(options.python) or options.python
     return options

@@ -1,0 +1,57 @@
+"""training_programs_test.py --python INTERPRETER --grape LIBRARY: all that training programs see is the same under Grape.
+
+Each program of this folder runs twice plain and once under Grape, in a process of its own, and every step's record is
+compared: losses, gradients, weights, buffers, autograd's state of tensors, versions, errors, hooks' order, random numbers.
+Prints for each program whether the records are equal, and how many calls were replayed. GRAPE_... variables of the
+environment hold for the runs under Grape. Exit status: 0 all equal, 1 not.
+
+    training_programs_test.py ... [--only PATTERN,...] [--steps 18] [--jobs 2] [--list] [--verbose]
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "sweep"))
+from server import list_programs  # noqa: E402
+from sweep import chosen, run_all, summary  # noqa: E402
+
+MODULES = ("training_loops", "training_graphs", "training_results", "training_modes")
+SETTINGS = {"GRAPE_MODE": "replay", "GRAPE_EARLY_REGIONS": "1"}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", required=True, help="the interpreter that has PyTorch")
+    parser.add_argument("--grape", required=True, help="libgrape.so")
+    parser.add_argument("--only", default="*", help="patterns of names, files or tags, comma-separated")
+    parser.add_argument("--steps", type=int, default=18, help="of each program; at 12 Grape has begun to replay")
+    parser.add_argument("--jobs", type=int, default=2, help="programs at a time")
+    parser.add_argument("--list", action="store_true", help="print the programs, and run none")
+    parser.add_argument("--verbose", action="store_true", help="print what a program that failed wrote")
+    parser.set_defaults(modules=MODULES, folder=HERE, device="cuda", runs=1, time_limit=180.0, part="1/1")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parse()
+    programs = chosen(list_programs(options.python, MODULES, HERE), options)
+    if options.list:
+        for program in programs:
+            print(f"{program['name']:32} {program['about']}")
+        return 0
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="training-") as scratch:
+        outcomes = run_all(options, programs, Path(scratch))
+    print(summary(outcomes, time.monotonic() - begin))
+    return 0 if outcomes and all(outcome.kind == "equal" for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
