@@ -29,10 +29,12 @@ bool same_block(const BornBlock& a, const BornBlock& b) {
 
 // An address in the program's own data or on its stack, where device memory never lies on x86-64 Linux. A float has
 // one that is a multiple of 4.
-bool host_address(std::uint64_t value) {
+// `stack`: another thread's, on which it lies neither.
+bool host_address(std::uint64_t value, const Extent& stack) {
   const auto between = [&](std::uint64_t low, std::uint64_t high) { return value >= low && value < high; };
   return value % 4 == 0 && (between(0x1'0000, 0x1'0000'0000) || between(0x5500'0000'0000, 0x5800'0000'0000) ||
-                            between(0x7ff0'0000'0000, 0x8000'0000'0000));
+                            between(0x7ff0'0000'0000, 0x8000'0000'0000) ||
+                            between(stack.address, stack.address + stack.bytes));
 }
 
 bool takes_random_state(const FunctionInfo& function) {
@@ -265,7 +267,7 @@ class Comparer {
     const std::size_t at = std::size_t{node.words_at} * 8 + place.offset;
     std::memcpy(&a, reinterpret_cast<const std::uint8_t*>(a_.words.data()) + at, place.bytes);
     std::memcpy(&b, reinterpret_cast<const std::uint8_t*>(b_.words.data()) + at, place.bytes);
-    if (place.bytes == 8 && host_address(a) && host_address(b)) {
+    if (place.bytes == 8 && host_address(a, a_.host_stack) && host_address(b, b_.host_stack)) {
       return type == ParameterType::kClosure || type == ParameterType::kPointer;
     }
     // A class that begins with an empty object, or with one byte, and goes on with four, has a gap there (PyTorch's

@@ -70,6 +70,14 @@ struct Gradient {
   bool unique = false;  // nobody else has the tensor or its storage: then it may be written to
 };
 
+// What a node's run goes on with when it has given its contributions: the engine adds those for which another one is
+// there already.
+enum class Leaving : std::uint8_t {
+  kOutside,  // nothing of the call's own
+  kInside,   // sums for inner nodes, until the thread turns to another node
+  kBoth,     // sums for inner nodes and for others
+};
+
 // Somebody who watches an observed call's backward passes. All on the thread that runs the nodes; without the GIL.
 struct Watcher {
   // Of a pass that comes to an inner node first.
@@ -77,8 +85,10 @@ struct Watcher {
   // A slot's gradient is complete, or will be added to by inner nodes only.
   void (*given)(void* call, std::uint32_t slot, const Gradient& gradient) noexcept;
   void (*entered)(void* call) noexcept;  // an inner node runs from here on
-  // It has run, and has given these to its edges: what comes next is not its work. `asked`: per edge, is it wanted?
-  void (*left)(void* call, std::uint32_t link, const Gradient* outputs, const bool* asked) noexcept;
+  // It has run, and has given these to its edges: what comes next is not its work, but for what `how` tells.
+  // `asked`: per edge, is it wanted? `node`: for at_node().
+  void (*left)(void* call, std::uint32_t link, const Gradient* outputs, const bool* asked, Leaving how,
+               const void* node) noexcept;
   void (*ended)(void* call) noexcept;  // the whole pass, without an error
   void (*gone)(void* call) noexcept;   // the graph: the last one to be called. Any thread
 };
@@ -114,8 +124,8 @@ struct Cut;
 
 // Owner of a replayed call. Without the GIL.
 struct Owner {
-  // Launches the backward pass, having asked for memory with make_contributions(). False: `error` is what PyTorch is to
-  // raise, at most `room` bytes with its end.
+  // Launches the backward pass, having asked for memory with make_contributions(), or has it run by run_again(). False:
+  // `error` is what PyTorch is to raise, at most `room` bytes with its end.
   bool (*run)(void* call, Cut* cut, const Pass& pass, char* error, std::size_t room) noexcept;
   void (*gone)(void* call) noexcept;  // its last node. Any thread
 };
@@ -154,6 +164,8 @@ struct Bridge {
   Border* (*find_border)(const Tensor* results, std::size_t count, std::uint64_t first_sequence, Unfit* unfit,
                          char* name, std::size_t room) noexcept;
   void (*free_border)(Border* border) noexcept;
+  // Does the calling thread run this node?
+  bool (*at_node)(const void* node) noexcept;
   // From now on; the border may be freed before. False: no memory, and nobody watches.
   bool (*watch)(const Border* border, const Watcher* watcher, void* call) noexcept;
 
@@ -161,6 +173,16 @@ struct Bridge {
   // tensor that the cut keeps until no pass needs it. Null: no memory, and nothing was done.
   Cut* (*cut)(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept,
               std::size_t kept_count, Tensor memory, const Owner* owner, void* call) noexcept;
+  // How PyTorch works on this thread now, autocast included. Null: no memory.
+  void* (*take_modes)() noexcept;
+  void (*release_modes)(void* modes) noexcept;
+  // From here on the thread works so, until leave_modes(). Null: no memory.
+  void* (*enter_modes)(void* modes) noexcept;
+  void (*leave_modes)(void* entered) noexcept;
+  // For Owner::run(), where no graph stands in for the pass: `border` is that of the same call, which was made again, on
+  // this thread. Its nodes compute the contributions, now and in later passes. Frees the border. False: `error`.
+  bool (*run_again)(Cut* cut, Border* border, char* error, std::size_t room) noexcept;
+  bool (*was_run_again)(const Cut* cut) noexcept;
   // For Owner::run(): memory for the contributions, `addresses[i]` for each that is kMade. False: no memory.
   bool (*make_contributions)(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
 };

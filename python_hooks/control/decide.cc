@@ -97,26 +97,24 @@ bool decide_on_guard(replay::Region& region, const replay::Call& call, Decision&
   return false;
 }
 
-// The call is proven. Is its backward pass, too? True: the signature is proven, or is to be observed again.
+// The call is proven, and its backward passes may be. True: the signature has a stage that tells what comes next.
 bool settle_backward(replay::Region& region, replay::Signature& signature) {
-  constexpr std::uint32_t kMostAwaited = 8, kMostPasses = 8;  // calls at a time; passes observed in vain
+  constexpr std::uint32_t kMostAwaited = 8, kMostPasses = 16;  // calls at a time; passes observed in vain
   replay::Passes& passes = *signature.passes;
-  if (passes.makes_graph || (passes.proven.empty() && passes.observed > kMostPasses)) {
+  if (passes.ready()) {
+    signature.stage = replay::Stage::kProven;
+    return true;
+  }
+  if (passes.makes_graph || passes.observed > kMostPasses * (passes.proven.size() + 1)) {
     signature.stage = replay::Stage::kGivenUp;
     signature.proven = nullptr;
     signature.given_up_for = passes.makes_graph ? refusal::make(refusal::second_derivative) : passes.refusal;
     region.reasons.add(signature.given_up_for);
     return true;
   }
-  if (!passes.proven.empty() && !passes.unforeseen) {
-    signature.stage = replay::Stage::kProven;
-    return true;
-  }
-  if (passes.awaited != 0 && passes.awaited < kMostAwaited) return false;
+  if (passes.awaited >= kMostAwaited) return false;
   if (passes.refusal) region.reasons.add(passes.refusal);
-  passes.unforeseen = false;
-  signature.proven = nullptr;
-  signature.stage = replay::Stage::kSeen;
+  proof::observe_again(signature);
   return true;
 }
 

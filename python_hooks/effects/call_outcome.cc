@@ -70,6 +70,8 @@ const std::vector<MadeTensor>& CallOutcome::made() const noexcept { return state
 
 const std::vector<walk::StorageExtent>& CallOutcome::written() const noexcept { return state_->written; }
 
+bool CallOutcome::has_effects() const noexcept { return !state_->effects.empty(); }
+
 bool CallOutcome::lets_go() const noexcept { return !state_->dropped.empty(); }
 
 bool CallOutcome::end_is_seen(const walk::Walk& arguments) const noexcept {

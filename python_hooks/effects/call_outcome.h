@@ -107,6 +107,9 @@ class CallOutcome {
   // The storages of the arguments' and the module's tensors that the observed call wrote to, by their versions.
   const std::vector<walk::StorageExtent>& written() const noexcept;
 
+  // Did it change its arguments, but for what tensors hold?
+  bool has_effects() const noexcept;
+
   // Did the call let go of objects of the arguments that can have weak references? In a replay they end later.
   bool lets_go() const noexcept;
   // Has one of these objects weak references in this call, so that a program can see its end? `arguments` as in

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "python_hooks/proof/observe_backward.h"
@@ -39,7 +40,9 @@ class BackwardWatch {
  private:
   void begin(bool keeps_graph, bool makes_graph);
   void give(std::uint32_t slot, const bridge::Gradient& gradient);
-  void leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked);
+  void leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked, bridge::Leaving how,
+             const void* node);
+  void seal();
   void end();
   void conclude();
   void abandon() noexcept;
@@ -58,12 +61,12 @@ class BackwardWatch {
   AwaitedCall call_;
   const std::vector<bridge::Link> links_;
   const std::uint32_t slots_, edges_;
-  std::unique_ptr<grape::observation::RegionSink> sink_;  // null: no pass is under way
+  bool under_way_ = false;                                // a pass, which is observed
+  std::unique_ptr<grape::observation::RegionSink> sink_;  // null: its record is closed, or there is none
+  grape::observation::RegionSink::Result recorded_;       // of a pass whose record is closed
+  std::thread::id thread_;                                // whose sink it is
   SeenPass pass_;
   std::vector<Object*> owned_;  // tensors with the copies of the pass
 };
-
-// The last pass that this thread observes; one that met an error is still here.
-BackwardWatch*& watch_of_thread() noexcept;
 
 }  // namespace grape::python::proof

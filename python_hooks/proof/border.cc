@@ -159,6 +159,30 @@ bool find_border(const GradientTargets& targets, std::uint64_t first_node, Obser
   return true;
 }
 
+bool can_be_made_again(Object* result, const effects::CallOutcome& outcome, const replay::Call& call,
+                       ObservedBorder& observed, refusal::Refusal& refusal) {
+  replay::Border& lasting = *observed.lasting;
+  walk::Walk walk(false);
+  if (outcome.has_effects() || !walk.add(result, "result"))
+    return refusal::refuse(refusal, refusal::not_made_twice);
+  for (const effects::GradientResult& each : observed.results) {
+    const auto& tensors = walk.tensors();
+    const auto at = std::find_if(tensors.begin(), tensors.end(),
+                                 [&](const walk::WalkedTensor& tensor) { return tensor.view.object == each.tensor; });
+    if (at == tensors.end()) return refusal::refuse(refusal, refusal::not_made_twice);
+    lasting.result_places.push_back(static_cast<std::uint32_t>(at - tensors.begin()));
+  }
+  for (const walk::StorageExtent& written : outcome.written()) {
+    const auto& extents = call.walk->extents();
+    const bool of_argument = std::any_of(extents.begin(), extents.end(), [&](const walk::StorageExtent& extent) {
+      return extent.address == written.address;
+    });
+    if (of_argument) return refusal::refuse(refusal, refusal::not_made_twice);
+    lasting.written.push_back({written.address, written.bytes});
+  }
+  return true;
+}
+
 bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept {
   if (observed.border == nullptr) return false;
   const bridge::Saved* const end = observed.border->saved + observed.border->saved_count;
@@ -172,11 +196,13 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
   replay::Border& lasting = *observed.lasting;
   for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
     const bridge::Saved& saved = observed.border->saved[i];
+    lasting.saved_tensors.emplace_back(replay::Border::kNone, saved.bytes);
     if (saved.device_type != torch::kCudaDevice || saved.bytes == 0) continue;
-    const auto known = std::any_of(observed.saved.begin(), observed.saved.end(), [&](const program::Extent& extent) {
+    const auto known = std::find_if(observed.saved.begin(), observed.saved.end(), [&](const program::Extent& extent) {
       return extent.address == saved.storage;
     });
-    if (known) continue;
+    lasting.saved_tensors.back().first = static_cast<std::uint32_t>(known - observed.saved.begin());
+    if (known != observed.saved.end()) continue;
     const auto output = std::find(outputs.begin(), outputs.end(), saved.storage);
     const auto& extents = call.walk->extents();
     const auto argument = std::find_if(extents.begin(), extents.end(), [&](const walk::StorageExtent& extent) {
@@ -187,6 +213,7 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
     } else if (argument != extents.end()) {
       lasting.saved.push_back({true, static_cast<std::uint32_t>(argument - extents.begin())});
     } else {
+      lasting.saved_tensors.back().first = replay::Border::kNone;
       continue;  // the module's, or a global's: it lies where it lay
     }
     observed.saved.push_back({saved.storage, saved.bytes});

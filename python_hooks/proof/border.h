@@ -50,6 +50,10 @@ struct ObservedBorder {
 bool find_border(const GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
                  refusal::Refusal& refusal);
 
+// Could the call be made again after a replay, with nobody seeing it? False: `refusal`.
+bool can_be_made_again(Object* result, const effects::CallOutcome& outcome, const replay::Call& call,
+                       ObservedBorder& observed, refusal::Refusal& refusal);
+
 // Addresses of blocks that the nodes keep and that are neither arguments' nor the module's.
 bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept;
 

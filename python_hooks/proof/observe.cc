@@ -180,7 +180,8 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
                                                     observed.trains ? &observed.border.results : nullptr);
   if (observation.outcome == nullptr) return false;
   if (!observed.border.results.empty() &&
-      !find_border(observed.targets, observed.nodes_before, observed.border, observed.refusal)) {
+      (!find_border(observed.targets, observed.nodes_before, observed.border, observed.refusal) ||
+       !can_be_made_again(result, *observation.outcome, call, observed.border, observed.refusal))) {
     observed.autograd = true;
     return false;
   }
@@ -190,6 +191,10 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   observation.globals = guards::GlobalsGuard::take(observed.code, observed.refusal);
   if (observation.globals == nullptr) return false;
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
+  if (observed.border.lasting != nullptr && (!observation.writes.empty() || !observation.draws.empty())) {
+    observed.autograd = true;
+    return observed.refuse(refusal::not_made_twice);
+  }
   const guards::AliasRelation& sharing = observation.globals->sharing();
   sharing.relate(*call.walk, observation.shared);
   sharing.relate(*call.walk, observation.shared_addresses, true);
@@ -410,6 +415,19 @@ void note_useless(replay::Region& region, replay::Signature& signature, bool aga
 }
 
 }  // namespace
+
+void observe_again(replay::Signature& signature) {
+  const auto program = signature.proven->program.whole();
+  signature.stage = replay::Stage::kSeen;
+  if (program != nullptr) {
+    auto last = std::make_unique<replay::Observation>();
+    last->program = *program;
+    static_cast<replay::CallFacts&>(*last) = std::move(static_cast<replay::CallFacts&>(*signature.proven));
+    wait_with(signature, std::move(last));
+    signature.stage = replay::Stage::kObserved;
+  }
+  signature.proven = nullptr;
+}
 
 Object* observe(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
   // As the call's first work would: what comes before needs one. Where there is none, that is refused, with a reason.

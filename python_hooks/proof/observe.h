@@ -9,6 +9,9 @@ namespace grape::python::proof {
 // result; null with the program's exception.
 Object* observe(replay::Region& region, replay::Signature& signature, const replay::Call& call);
 
+// The signature is proven, but not all of its backward passes are: the next call is compared with what was proven.
+void observe_again(replay::Signature& signature);
+
 // Did an earlier process prove such a call (GRAPE_CACHE)? Then one observed call may be enough. After write_sharing().
 bool proven_in_cache(const replay::Region& region, replay::Signature& signature, const replay::Call& call);
 

@@ -1,6 +1,7 @@
 #include "python_hooks/proof/observe_backward.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "python_hooks/bridge/loaded.h"
@@ -36,10 +37,21 @@ std::uint64_t span_of(const bridge::Gradient& gradient) noexcept {
 
 }  // namespace
 
-BackwardWatch*& watch_of_thread() noexcept {
-  static thread_local BackwardWatch* watch = nullptr;
-  return watch;
+namespace {
+
+// Of a thread that runs nodes. With the GIL.
+struct ThreadOfNodes {
+  BackwardWatch* recording = nullptr;  // whose sink has the thread's events
+  // Of calls whose pass met an error, and whose graph has gone since: a sink ends on its own thread.
+  std::vector<std::unique_ptr<grape::observation::RegionSink>> left;
+};
+
+ThreadOfNodes& thread_of_nodes(std::thread::id thread) {
+  static auto& threads = *new std::unordered_map<std::thread::id, ThreadOfNodes>;
+  return threads[thread];
 }
+
+}  // namespace
 
 BackwardWatch::BackwardWatch(std::shared_ptr<replay::Passes> passes, AwaitedCall call, const bridge::Border& border)
     : passes_(std::move(passes)),
@@ -56,13 +68,30 @@ BackwardWatch::~BackwardWatch() {
   if (call_.shadow != nullptr) g_api.Py_DecRef(call_.shadow);
 }
 
-// Also where the sink is another thread's, which has met an error: then that thread is told of no further event.
 void BackwardWatch::abandon() noexcept {
-  if (watch_of_thread() == this) watch_of_thread() = nullptr;
-  if (sink_ != nullptr) sink_->cancel();
-  sink_.reset();
+  under_way_ = false;
+  recorded_ = {};
+  if (sink_ != nullptr) {
+    ThreadOfNodes& thread = thread_of_nodes(thread_);
+    if (thread.recording == this) thread.recording = nullptr;
+    if (thread_ == std::this_thread::get_id()) {
+      sink_->cancel();
+    } else {
+      thread.left.push_back(std::move(sink_));
+    }
+    sink_.reset();
+  }
   for (Object* tensor : owned_) g_api.Py_DecRef(tensor);
   owned_.clear();
+}
+
+// Its nodes are done, for all that is known: those of another call run.
+void BackwardWatch::seal() {
+  if (sink_ == nullptr) return;
+  recorded_ = sink_->end();
+  sink_.reset();
+  ThreadOfNodes& thread = thread_of_nodes(thread_);
+  if (thread.recording == this) thread.recording = nullptr;
 }
 
 std::uint64_t BackwardWatch::copy(std::uint64_t address, std::uint64_t bytes) {
@@ -89,13 +118,12 @@ SeenGradient BackwardWatch::seen(const bridge::Gradient& gradient) const {
 }
 
 void BackwardWatch::begin(bool keeps_graph, bool makes_graph) {
-  BackwardWatch*& current = watch_of_thread();
-  if (current != nullptr) {
-    // The other pass met an error, or it goes on later.
-    current->passes_->refusal = refusal::make(refusal::backward_interrupted);
-    current->abandon();
-  }
   abandon();
+  thread_ = std::this_thread::get_id();
+  ThreadOfNodes& thread = thread_of_nodes(thread_);
+  if (thread.recording != nullptr) thread.recording->seal();
+  for (auto& left : thread.left) left->cancel();
+  thread.left.clear();
   pass_ = {};
   pass_.keeps_graph = keeps_graph;
   pass_.given.resize(slots_);
@@ -119,10 +147,12 @@ void BackwardWatch::begin(bool keeps_graph, bool makes_graph) {
   }
   sink->set_outside(true);
   sink_ = std::move(sink);
-  current = this;
+  under_way_ = true;
+  thread.recording = this;
 }
 
 void BackwardWatch::give(std::uint32_t slot, const bridge::Gradient& gradient) {
+  if (under_way_ && sink_ == nullptr) pass_.refusal = refusal::make(refusal::backward_interrupted);
   if (sink_ == nullptr) return;
   sink_->set_outside(true);
   if (!gradient.plain || gradient.device_type != torch::kCudaDevice)
@@ -134,7 +164,9 @@ void BackwardWatch::give(std::uint32_t slot, const bridge::Gradient& gradient) {
   pass_.given[slot].copy = copy(gradient.storage, gradient.storage_bytes);
 }
 
-void BackwardWatch::leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked) {
+void BackwardWatch::leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked, bridge::Leaving how,
+                          const void* node) {
+  if (under_way_ && sink_ == nullptr) pass_.refusal = refusal::make(refusal::backward_interrupted);
   if (sink_ == nullptr) return;
   sink_->set_outside(true);
   for (std::uint32_t i = 0; i < links_[link].edge_count; ++i) {
@@ -152,13 +184,16 @@ void BackwardWatch::leave(std::uint32_t link, const bridge::Gradient* outputs, c
     contribution.bytes = span_of(outputs[i]);
     contribution.copy = copy(outputs[i].data, contribution.bytes);
   }
+  if (how == bridge::Leaving::kBoth) pass_.refusal = refusal::make(refusal::sums_mixed);
+  if (how == bridge::Leaving::kInside) sink_->set_inside_while(bridge::loaded()->at_node, node);
 }
 
 void BackwardWatch::end() {
-  if (sink_ == nullptr) return;
+  if (!under_way_) return;
   const WithGil gil;
   const KeepException keep;
   try {
+    seal();
     conclude();
   } catch (const std::bad_alloc&) {
     passes_->refusal = refusal::make(refusal::no_host_memory);
@@ -194,8 +229,9 @@ const bridge::Watcher& BackwardWatch::callbacks() noexcept {
       [](void* call) noexcept {
         if (of(call).sink_ != nullptr) of(call).sink_->set_outside(false);
       },
-      [](void* call, std::uint32_t link, const bridge::Gradient* outputs, const bool* asked) noexcept {
-        guarded(call, [&](BackwardWatch& watch) { watch.leave(link, outputs, asked); });
+      [](void* call, std::uint32_t link, const bridge::Gradient* outputs, const bool* asked, bridge::Leaving how,
+         const void* node) noexcept {
+        guarded(call, [&](BackwardWatch& watch) { watch.leave(link, outputs, asked, how, node); });
       },
       [](void* call) noexcept { of(call).end(); },
       [](void* call) noexcept {

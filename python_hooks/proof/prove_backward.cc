@@ -115,9 +115,8 @@ bool BackwardWatch::find_contributions(const program::RegionRecord& record, repl
 }
 
 std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
-  grape::observation::RegionSink::Result recorded = sink_->end();
-  sink_.reset();
-  if (watch_of_thread() == this) watch_of_thread() = nullptr;
+  grape::observation::RegionSink::Result recorded = std::move(recorded_);
+  recorded_ = {};
   if (recorded.record == nullptr) {
     pass_.refusal = refusal::make(refusal::backward_not_recorded, recorded.refusal.text);
     return nullptr;
@@ -179,10 +178,15 @@ void BackwardWatch::conclude() {
 }
 
 void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
+  const auto known = [&](const auto& pass) { return pass->key == observed->key; };
+  if (std::any_of(passes_->proven.begin(), passes_->proven.end(), known)) {
+    ++passes_->streak;
+    return;
+  }
   auto& waiting = passes_->waiting;
-  const auto last = std::find_if(waiting.begin(), waiting.end(),
-                                 [&](const auto& pass) { return pass->key == observed->key; });
+  const auto last = std::find_if(waiting.begin(), waiting.end(), known);
   if (last == waiting.end()) {
+    passes_->streak = 0;
     if (waiting.size() == kMostWaiting) waiting.erase(waiting.begin());
     waiting.push_back(std::move(observed));
     passes_->refusal = refusal::make(refusal::no_backward);
@@ -210,6 +214,7 @@ void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
       passes_->refusal = refusal::make(refusal::no_backward);
     }
   }
+  passes_->streak = proven != nullptr ? passes_->streak + 1 : 0;
   if (proven == nullptr) {
     *last = std::move(observed);
     return;

@@ -17,15 +17,6 @@
 namespace grape::python::replay {
 namespace {
 
-// A replayed call whose backward pass may come.
-struct ReplayedCall {
-  std::shared_ptr<Proven> proven;
-  WorkPlace work;
-  std::vector<std::uint64_t> saved;  // addresses, as in Border::saved
-  std::uint64_t seed = 0, offset = 0;
-  ReplayedCall* next = nullptr;
-};
-
 // Calls whose nodes are gone. The end of a proof needs the GIL, which the end of a node has not.
 std::mutex g_gone_mutex;
 ReplayedCall* g_gone = nullptr;
@@ -77,7 +68,7 @@ bool is_usable(const ProvenPass& pass) noexcept {
 
 bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
   program::Bindings& bindings = pass.bindings;
-  const Border& border = *call.proven->border;
+  const Border& border = *call.border;
   std::vector<bridge::Contribution> forms;
   for (const MadeContribution& made : pass.contributions) {
     forms.push_back(made.form);
@@ -113,37 +104,42 @@ const char* launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut,
   return pass.steps.run(call.work.driver_stream(), pass.others) == Result::kDone ? nullptr : "its graph does not run";
 }
 
-const char* run_pass(const ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& asked) {
-  Passes& passes = *call.proven->passes;
-  const Border& border = *call.proven->border;
+const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) {
+  Passes& passes = *call.passes;
+  const Border& border = *call.border;
   passes.makes_graph = passes.makes_graph || asked.makes_graph;
   const bool plain = std::all_of(asked.given, asked.given + border.form.slot_count, [](const bridge::Gradient& given) {
     return given.identity == nullptr || given.plain;
   });
   std::uint64_t stream = 0;
-  if (plain && !asked.makes_graph && torch::current_stream_of(call.work.device, stream) && stream == call.work.stream) {
+  if (plain && !asked.makes_graph && !bridge::loaded()->was_run_again(cut) && torch::current_stream_of(call.work.device, stream) && stream == call.work.stream) {
     const PassKey key =
         key_of(asked.given, border.form.slot_count, asked.runs, border.form.edge_count, asked.keeps_graph);
     for (const auto& pass : passes.proven) {
       if (pass->key == key && is_usable(*pass)) return launch(call, *pass, cut, asked);
     }
   }
-  passes.unforeseen = true;
-  return "no backward pass like it was seen before";
+  passes.streak = 0;
+  return make_again(call, cut, error, room);
 }
 
 bool run(void* owner, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) noexcept {
   const WithGil gil;
   const KeepException keep;
   const char* why = nullptr;
+  auto& call = *static_cast<ReplayedCall*>(owner);
   try {
-    why = run_pass(*static_cast<ReplayedCall*>(owner), cut, asked);
+    why = run_pass(call, cut, asked, error, room);
   } catch (const std::bad_alloc&) {
     why = "there is no memory";
   }
-  if (why != nullptr) {
-    std::snprintf(error, room, "grape: the backward pass of a replayed call cannot be run: %s. GRAPE_AUTOGRAD=0 runs "
-                  "calls under autograd as always", why);
+  const bool last = !asked.keeps_graph && std::count(asked.runs, asked.runs + call.border->form.edge_count, 0) == 0;
+  if (why == nullptr && last) forget(call);
+  if (why != nullptr && *why != '\0') {
+    std::snprintf(error, room,
+                  "grape: the backward pass of a replayed call is not one that was seen, and the call cannot be made "
+                  "again: %s. GRAPE_AUTOGRAD=0 runs calls under autograd as always",
+                  why);
   }
   return why == nullptr;
 }
@@ -251,7 +247,8 @@ bool attach(const Region& region, Proven& proven, const Call& call, const std::v
                     each.text});
   }
   auto replayed = std::make_unique<ReplayedCall>();
-  replayed->proven = proven.shared_from_this();
+  replayed->border = proven.border;
+  replayed->passes = proven.passes;
   replayed->work = call.work;
   replayed->seed = proven.bindings.seed;
   replayed->offset = random_offset;
@@ -259,6 +256,7 @@ bool attach(const Region& region, Proven& proven, const Call& call, const std::v
     replayed->saved.push_back(saved.of_argument ? call.walk->extents()[saved.index].address
                                                 : proven.bindings.outputs[saved.index]);
   torch::TensorView view;
+  if (!remember(*replayed, region, call)) return false;
   const bridge::Tensor held = memory != nullptr && torch::view_tensor(memory, view) ? view.handle : nullptr;
   const auto missing = [](const auto& handles) {
     return std::find(handles.begin(), handles.end(), nullptr) != handles.end();

@@ -7,6 +7,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compressor/program/plan.h"
@@ -14,6 +15,7 @@
 #include "compressor/store/kept_program.h"
 #include "python_hooks/bridge/bridge.h"
 #include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/replay/work_place.h"
 #include "shim/graphs/exec_pool.h"
 #include "shim/memory/block_references.h"
 #include "shim/replay/program_run.h"
@@ -58,6 +60,12 @@ struct Border {
   std::vector<std::uint32_t> results;  // that require grad: indices into CallOutcome::made()
   std::vector<KeptTensor> kept;
   std::vector<SavedMemory> saved;
+  // What tells whether the call, made again, is the same: of each tensor that a node keeps which of `saved` it lies in
+  // (kNone: in none), and how many bytes.
+  static constexpr std::uint32_t kNone = ~0U;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> saved_tensors;
+  std::vector<std::uint32_t> result_places;  // of `results` among the tensors of a walk of the call's result
+  std::vector<program::Extent> written;      // memory of the module's that the call writes to
   std::uint64_t saved_bytes = 0;  // of the blocks that only the backward pass needs
   bridge::Template form = {};
 
@@ -100,12 +108,14 @@ struct ObservedPass;  // proven.h
 // All passes of a signature's calls. Shared with calls whose backward pass is to come.
 struct Passes {
   ~Passes();
+  // May calls be replayed? Passes of each kind that comes are proven.
+  bool ready() const noexcept { return !makes_graph && !proven.empty() && streak >= proven.size(); }
   std::vector<std::unique_ptr<ProvenPass>> proven;
   std::vector<std::unique_ptr<ObservedPass>> waiting;  // for another one with the same key
   refusal::Refusal refusal;                            // why the last one that was observed is not proven
   std::uint32_t observed = 0;
   std::uint32_t awaited = 0;  // observed calls whose nodes are alive
-  bool unforeseen = false;    // one came that is not proven
+  std::uint32_t streak = 0;   // passes in a row that are proven
   bool makes_graph = false;   // one was differentiated itself
 };
 
@@ -114,6 +124,34 @@ void write_gradient(const bridge::Gradient& gradient, PassKey& key);
 // The whole key. `runs`: per edge. Two slots with one tensor are told from two tensors.
 PassKey key_of(const bridge::Gradient* given, std::uint32_t slots, const std::uint8_t* runs, std::uint32_t edges,
                bool keeps_graph);
+
+// A replayed call whose backward pass may come.
+struct ReplayedCall {
+  ~ReplayedCall();  // with the GIL
+  std::shared_ptr<Border> border;
+  std::shared_ptr<Passes> passes;
+  WorkPlace work;
+  std::vector<std::uint64_t> saved;  // addresses, as in Border::saved
+  std::uint64_t seed = 0, offset = 0;
+  // To make the call again: as it came, all owned but the module, which is held weakly.
+  Vectorcall eager = nullptr;
+  Object *function = nullptr, *names = nullptr, *weak_root = nullptr;
+  std::vector<Object*> arguments;  // the first one is null where that is the module
+  std::size_t count = 0;           // with the vectorcall's flag
+  void* modes = nullptr;           // the bridge's
+  ReplayedCall* next = nullptr;
+};
+
+// Takes what it needs to make the call again. False: no memory.
+bool remember(ReplayedCall& replayed, const Region& region, const Call& call);
+// The call will not be made again: its arguments end when they would without Grape.
+void forget(ReplayedCall& replayed) noexcept;
+// Makes the call again as it was, and has its own nodes compute the contributions. Null: they have. Else why not, or ""
+// where the bridge keeps the error.
+const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::size_t room);
+
+// Is this thread in a call that is made again? What is called in it is no region.
+bool makes_again() noexcept;
 
 // After a launch: nodes for the results of the call. `tensors`: as in CallOutcome::repeat(), behind them the memory of
 // what is saved, which goes. False: no memory.

@@ -54,11 +54,12 @@ struct CallFacts {
   std::vector<OutputRecipe> recipes;
   std::unique_ptr<guards::GlobalsGuard> globals;  // of the code that ran, as it was after the call
   std::vector<std::uint64_t> shared;              // what the arguments share with the globals
+  std::vector<std::uint64_t> shared_addresses;    // the same by addresses
   std::vector<walk::GlobalWrite> writes;          // to tensors of the globals
   host_draws::HostDraws draws;                    // random numbers of the host that nobody looks at
   std::vector<CUstream> others;                   // streams besides the current one that work was put on
   std::uint64_t nodes_made = 0;                   // of autograd's graph; without a border, all of them end in the call
-  std::unique_ptr<Border> border;                 // null: nothing of the call requires grad
+  std::shared_ptr<Border> border;                 // null: nothing of the call requires grad
   std::uint32_t module_epoch = 0;                 // record::g_module_epoch as it was before the call
 };
 
@@ -98,7 +99,6 @@ struct Observation : CallFacts {
   store::KeptProgram waiting;                      // the same, while it waits for the next observed call
   std::vector<std::uint32_t> lows;                 // of the program, meanwhile
   std::vector<std::uint64_t> output_addresses;     // per Program::outputs, of this call
-  std::vector<std::uint64_t> shared_addresses;     // `shared` by addresses
   bool writes_known = false;                       // it is known how all that it writes to was before the call
   std::uint32_t current_stream = program::kNever;  // its number in the program
   bool loaded = false;                             // kernels were loaded: what else it did may come once only

@@ -25,7 +25,8 @@ bool ProvenState::has_proofs() const {
 }
 
 void ProvenState::count(report::StageCounts& counts) const noexcept {
-  std::size_t* const places[] = {&counts.seen, &counts.observed, &counts.proven, &counts.given_up};  // as in Stage
+  // As in Stage.
+  std::size_t* const places[] = {&counts.seen, &counts.observed, &counts.observed, &counts.proven, &counts.given_up};
   for (const auto& entry : signatures) ++*places[static_cast<std::size_t>(entry.second->stage)];
 }
 

@@ -1,5 +1,8 @@
 #include "shim/observation/region_sink.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -44,6 +47,19 @@ void describe(const record::Function& function, program::FunctionInfo& out) {
   }
 }
 
+// The first thread's is told by its addresses.
+program::Extent stack_of_thread() noexcept {
+  program::Extent stack;
+  pthread_attr_t attributes;
+  if (gettid() == getpid() || pthread_getattr_np(pthread_self(), &attributes) != 0) return stack;
+  void* address = nullptr;
+  std::size_t bytes = 0;
+  if (pthread_attr_getstack(&attributes, &address, &bytes) == 0)
+    stack = {reinterpret_cast<std::uint64_t>(address), bytes};
+  pthread_attr_destroy(&attributes);
+  return stack;
+}
+
 }  // namespace
 
 RegionSink::RegionSink() noexcept {
@@ -68,6 +84,7 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
   events_.log = last_log_ = record::t_thread.log;
   sink_.used = noted_ = 0;
   sink_.lost = outside_ = false;
+  still_inside_ = nullptr;
   events_.shared_functions.clear();
   call_ = CallScope::current();
   if (call_ != nullptr && !call_->follow(*this)) {
@@ -77,6 +94,7 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
   const memory::LiveBlocks& blocks = memory::LiveBlocks::instance();
   complete_ = blocks.snapshot(events_.before) && blocks.snapshot_host(events_.host) && blocks.has_framework();
   events_.serial = blocks.last_serial();
+  events_.stack = stack_of_thread();
   driver::count_unhandled(unhandled_);
   return true;
 }
@@ -85,7 +103,14 @@ RegionSink* RegionSink::of_thread() noexcept {
   return record::t_thread.sink != nullptr ? static_cast<RegionSink*>(record::t_thread.sink->collector) : nullptr;
 }
 
+void RegionSink::set_inside_while(bool (*still)(const void*), const void* of) noexcept {
+  set_outside(false);
+  still_inside_ = still;
+  inside_of_ = of;
+}
+
 void RegionSink::set_outside(bool outside) noexcept {
+  still_inside_ = nullptr;
   if (outside == outside_ || record::t_thread.sink != &sink_) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   outside_ = outside;
@@ -112,6 +137,7 @@ void RegionSink::detached() noexcept {
 }
 
 void RegionSink::take_event(const trace::EventHeader& event) noexcept {
+  if (still_inside_ != nullptr && !still_inside_(inside_of_)) set_outside(true);
   const std::lock_guard<std::mutex> lock(mutex_);
   note_thread_and_context();
   if (last_log_ == events_.log) {

@@ -26,6 +26,7 @@ struct RegionEvents {
   std::uint64_t context = 0;                            // of the work
   std::uint64_t began_context = 0;                      // current at the begin
   std::uint64_t ended_context = 0;                      // current at the end
+  program::Extent stack;                                // of the thread that began, as in RegionRecord::host_stack
   std::uint64_t serial = 0;                             // LiveBlocks::last_serial() at the begin
 
   // What the call's threads know of a function; false: nothing any more.
@@ -64,6 +65,8 @@ class RegionSink final : CallScope::Follower {
   Result end() noexcept;
   // What the thread does from here on is not the call's, or is again. On the thread that began.
   void set_outside(bool outside) noexcept;
+  // It is the call's as long as `still` says so, which is asked at each event, on that thread.
+  void set_inside_while(bool (*still)(const void*), const void* of) noexcept;
   // Stops collecting, without a result. Nothing if it does not collect.
   void cancel() noexcept;
 
@@ -87,6 +90,8 @@ class RegionSink final : CallScope::Follower {
   record::ThreadLog* last_log_ = nullptr;  // of the thread whose event came last
   std::uint64_t last_context_ = 0;         // in which that was
   bool outside_ = false;
+  bool (*still_inside_)(const void*) = nullptr;
+  const void* inside_of_ = nullptr;
   std::size_t noted_ = 0;                  // up to here what the host read was kept
   RegionEvents events_;
   driver::UnhandledCounts unhandled_{};  // before

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import importlib.util
+import os
 import random
 import re
 from typing import Any, Callable, Iterator, Optional
@@ -64,7 +65,10 @@ def bytes_of(x: torch.Tensor) -> str:
         return digest(x.reshape(-1).view(torch.uint8).numpy()) if x.numel() else "empty"
 
 
-def graph_of(node: Any, depth: int = 3) -> str:
+DEPTH = int(os.environ.get("SWEEP_GRAPH_DEPTH", "3"))  # of nodes that are compared by name
+
+
+def graph_of(node: Any, depth: int = DEPTH) -> str:
     """The names of a backward node and of those behind it."""
     if node is None or depth == 0:
         return "" if node is None else node.name()

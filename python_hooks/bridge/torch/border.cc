@@ -264,6 +264,7 @@ Border* find_border(const Tensor* results, std::size_t count, std::uint64_t firs
   *unfit = Unfit::kNone;
   try {
     auto owned = std::make_unique<OwnedBorder>();
+    owned->first_sequence = first_sequence;
     Walk(*owned, first_sequence).run(results, count);
     return &owned.release()->border;
   } catch (const Refused& refused) {

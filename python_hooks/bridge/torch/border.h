@@ -16,6 +16,7 @@ struct OwnedBorder {
   static constexpr std::uint32_t kNone = ~0U;
 
   Border border = {};
+  std::uint64_t first_sequence = 0;
   std::vector<Link> links;
   std::vector<Target> edges;
   std::vector<Top> tops;

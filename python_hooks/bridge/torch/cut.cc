@@ -13,49 +13,9 @@
 #include <sstream>
 #include <utility>
 
-#include "python_hooks/bridge/torch/nodes.h"
+#include "python_hooks/bridge/torch/cut.h"
 
 namespace grape::python::bridge {
-
-namespace autograd = torch::autograd;
-using autograd::variable_list;
-
-class LinkNode;
-
-// What the nodes of one call share: its end is theirs.
-struct Cut {
-  struct Part {
-    at::Tensor tensor;
-    std::uint32_t count, link;
-    const char* text;
-  };
-
-  Cut(const Template& like, const Owner& owned_by, void* of) : form(like), owner(owned_by), call(of) {}
-  ~Cut() { owner.gone(call); }
-  Cut(const Cut&) = delete;
-  Cut& operator=(const Cut&) = delete;
-
-  void begin(int now) {
-    if (pass == now) return;
-    pass = now;
-    ran = false;
-    given.assign(form.slot_count, at::Tensor());
-    contributions.assign(form.edge_count, at::Tensor());
-  }
-  void run();
-  void check(std::uint32_t link) const;
-
-  const Template& form;
-  const Owner owner;
-  void* const call;
-  std::vector<LinkNode*> links;
-  std::vector<at::Tensor> given, contributions;  // per slot, per edge; of the pass
-  std::vector<Part> parts;
-  at::Tensor memory;
-  int pass = -1;
-  bool ran = false;
-  std::vector<bool> released;  // per link
-};
 
 class TopNode final : public autograd::Node {
  public:
@@ -67,6 +27,7 @@ class TopNode final : public autograd::Node {
   variable_list apply(variable_list&& gradients) override {
     cut_->begin(autograd::get_current_graph_task_id());
     const Top& top = cut_->form.tops[index_];
+    cut_->came[index_] = true;
     for (std::uint32_t i = 0; i < top.slot_count && i < gradients.size(); ++i)
       cut_->given[top.first_slot + i] = std::move(gradients[i]);
     return variable_list(num_outputs());
@@ -102,7 +63,7 @@ class LinkNode final : public autograd::Node {
 
 // Asks for what the engine will execute, and has it computed.
 void Cut::run() {
-  std::vector<std::uint8_t> runs(form.edge_count, 0);
+  runs.assign(form.edge_count, 0);
   const auto* in_graph = autograd::get_current_graph_task_nodes_in_graph();
   const auto* chosen = autograd::get_current_graph_task_exec_info();
   bool all = true;
@@ -123,6 +84,7 @@ void Cut::run() {
   now.makes_graph = at::GradMode::is_enabled();
   char error[1024] = "";
   const bool good = owner.run(call, this, now, error, sizeof error);
+  if (failure != nullptr) std::rethrow_exception(std::exchange(failure, nullptr));
   TORCH_CHECK(good, error);
   ran = true;
   given.assign(form.slot_count, at::Tensor());
@@ -210,7 +172,7 @@ Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, con
     made->released.assign(form->link_count, false);
     if (memory != nullptr) made->memory = tensor_of(memory);
     keep_parts(*made, kept, kept_count);
-    const std::uint64_t now = at::sequence_number::peek();
+    const std::uint64_t now = made->first_sequence = at::sequence_number::peek();
     const auto links = make_links(made, targets, tensor_of(results[0]), now);
     make_tops(made, links, results, now);
     return made.get();

@@ -14,8 +14,15 @@ extern "C" __attribute__((visibility("default"))) const grape::python::bridge::B
                                              bridge::release_targets,
                                              bridge::find_border,
                                              bridge::free_border,
+                                             bridge::at_node,
                                              bridge::watch,
                                              bridge::cut,
+                                             bridge::take_modes,
+                                             bridge::release_modes,
+                                             bridge::enter_modes,
+                                             bridge::leave_modes,
+                                             bridge::run_again,
+                                             bridge::was_run_again,
                                              bridge::make_contributions};
   return version == bridge::kVersion ? &kBridge : nullptr;
 }

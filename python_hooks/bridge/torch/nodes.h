@@ -17,11 +17,18 @@ Border* find_border(const Tensor* results, std::size_t count, std::uint64_t firs
                     std::size_t room) noexcept;
 void free_border(Border* border) noexcept;
 bool watch(const Border* border, const Watcher* watcher, void* call) noexcept;
+bool at_node(const void* node) noexcept;
 void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept;
 void release_targets(void* held) noexcept;
 
 Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept, std::size_t kept_count,
          Tensor memory, const Owner* owner, void* call) noexcept;
+void* take_modes() noexcept;
+void release_modes(void* modes) noexcept;
+void* enter_modes(void* modes) noexcept;
+void leave_modes(void* entered) noexcept;
+bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept;
+bool was_run_again(const Cut* cut) noexcept;
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
 
 }  // namespace grape::python::bridge

@@ -5,7 +5,9 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <unordered_set>
 #include <utility>
 
 #include "python_hooks/bridge/torch/border.h"
@@ -33,6 +35,7 @@ class Watch {
   Watch(const Watcher& watcher, void* call, const OwnedBorder& border)
       : watcher_(watcher), call_(call), tops_(border.tops), nodes_(border.top_nodes) {
     for (const autograd::Node* node : nodes_) fed_.push_back(border.fed.count(node) != 0);
+    for (const auto& node : border.inner) inner_.insert(node.get());
   }
   ~Watch() { watcher_.gone(call_); }
   Watch(const Watch&) = delete;
@@ -43,6 +46,7 @@ class Watch {
     const int pass = autograd::get_current_graph_task_id();
     if (pass != pass_) {
       pass_ = pass;
+      remaining_ = nodes_to_run();
       watcher_.began(call_, autograd::get_current_graph_task_keep_graph(), at::GradMode::is_enabled());
       give_waiting(top);
       autograd::Engine::get_default_engine().queue_callback([self, pass] {
@@ -52,6 +56,7 @@ class Watch {
     } else if (top != OwnedBorder::kNone && !fed_[top]) {
       give(top, gradients);
     }
+    if (remaining_ != 0) --remaining_;
     watcher_.entered(call_);
   }
 
@@ -63,10 +68,44 @@ class Watch {
       asked[described.size()] = node.task_should_compute_output(output);
       described.push_back(output < gradients.size() ? describe(gradients[output]) : Gradient());
     }
-    watcher_.left(call_, link, described.data(), asked.get());
+    watcher_.left(call_, link, described.data(), asked.get(), leaving(node, gradients), &node);
   }
 
  private:
+  static bool runs(autograd::Node* node) {
+    const auto* chosen = autograd::get_current_graph_task_exec_info();
+    if (chosen != nullptr && !chosen->empty()) {
+      const auto at = chosen->find(node);
+      return at != chosen->end() && at->second.should_execute();
+    }
+    const auto* all = autograd::get_current_graph_task_nodes_in_graph();
+    return all == nullptr || all->count(node) != 0;
+  }
+
+  std::size_t nodes_to_run() const {
+    return static_cast<std::size_t>(std::count_if(inner_.begin(), inner_.end(), runs));
+  }
+
+  // Which sums will the engine make of what the node gives on?
+  Leaving leaving(const autograd::Node& node, const autograd::variable_list& gradients) const {
+    autograd::GraphTask* const pass = current_pass();
+    if (remaining_ == 0 || pass == nullptr) return Leaving::kOutside;
+    bool inside = false, outside = false;
+    std::vector<autograd::Edge> met;
+    const std::lock_guard<std::mutex> lock(pass->mutex_);
+    for (std::size_t i = 0; i < gradients.size() && i < node.next_edges().size(); ++i) {
+      const autograd::Edge& edge = node.next_edge(i);
+      if (!edge.is_valid() || !gradients[i].defined()) continue;
+      const auto waiting = pass->not_ready_.find(edge.function.get());
+      const bool adds = std::find(met.begin(), met.end(), edge) != met.end() ||
+                        (waiting != pass->not_ready_.end() && waiting->second.buffer[edge.input_nr].defined());
+      met.push_back(edge);
+      if (adds) (inner_.count(edge.function.get()) != 0 ? inside : outside) = true;
+    }
+    if (outside) return inside ? Leaving::kBoth : Leaving::kOutside;
+    return Leaving::kInside;
+  }
+
   // What has come to results that inner nodes add to later.
   void give_waiting(std::uint32_t running) {
     autograd::GraphTask* const pass = current_pass();
@@ -90,6 +129,8 @@ class Watch {
   const std::vector<Top> tops_;
   const std::vector<autograd::Node*> nodes_;
   std::vector<bool> fed_;
+  std::unordered_set<autograd::Node*> inner_;  // alive: their hooks have this
+  std::size_t remaining_ = 0;                  // of these, in the pass
   int pass_ = -1;
 };
 
@@ -131,6 +172,8 @@ std::vector<std::uint32_t> outputs_of(const OwnedBorder& border, std::uint32_t l
 }
 
 }  // namespace
+
+bool at_node(const void* node) noexcept { return autograd::get_current_node().get() == node; }
 
 bool watch(const Border* border, const Watcher* watcher, void* call) noexcept {
   const OwnedBorder& owned = *OwnedBorder::of(border);

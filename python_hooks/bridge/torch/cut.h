@@ -1,0 +1,60 @@
+// What the nodes of a replayed call share.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "python_hooks/bridge/torch/border.h"
+
+namespace grape::python::bridge {
+
+namespace autograd = torch::autograd;
+using autograd::variable_list;
+
+class LinkNode;
+
+// What the nodes of one call share: its end is theirs.
+struct Cut {
+  struct Part {
+    at::Tensor tensor;
+    std::uint32_t count, link;
+    const char* text;
+  };
+
+  Cut(const Template& like, const Owner& owned_by, void* of) : form(like), owner(owned_by), call(of) {}
+  ~Cut() { owner.gone(call); }
+  Cut(const Cut&) = delete;
+  Cut& operator=(const Cut&) = delete;
+
+  void begin(int now) {
+    if (pass == now) return;
+    pass = now;
+    ran = false;
+    came.assign(form.top_count, false);
+    given.assign(form.slot_count, at::Tensor());
+    contributions.assign(form.edge_count, at::Tensor());
+  }
+  void run();
+  void check(std::uint32_t link) const;
+
+  const Template& form;
+  const Owner owner;
+  void* const call;
+  std::uint64_t first_sequence = 0;  // number at which the call's nodes begin
+  std::vector<LinkNode*> links;
+  std::vector<at::Tensor> given, contributions;  // per slot, per edge; of the pass
+  std::vector<Part> parts;
+  at::Tensor memory;
+  std::exception_ptr failure;          // of the pass
+  std::unique_ptr<OwnedBorder> again;  // of the call that was made again; null: it was not
+  std::vector<bool> came;              // per top, in the pass: it has run
+  std::vector<std::uint8_t> runs;      // per edge, in the pass
+  int pass = -1;
+  bool ran = false;
+  std::vector<bool> released;  // per link
+};
+
+}  // namespace grape::python::bridge

@@ -1,0 +1,218 @@
+// Runs the backward pass of a call that was made again: its nodes, in the engine's order, down to the border.
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/input_buffer.h>
+
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "python_hooks/bridge/torch/cut.h"
+
+namespace grape::python::bridge {
+namespace {
+
+using autograd::Node;
+
+struct Modes {
+  at::ThreadLocalState thread;
+  at::ScalarType autocast_type = at::autocast::get_autocast_dtype(at::kCUDA);
+  bool autocast = at::autocast::is_autocast_enabled(at::kCUDA);
+  bool keeps_casts = at::autocast::is_autocast_cache_enabled();
+};
+
+class Entered {
+ public:
+  explicit Entered(const Modes& modes) : thread_(modes.thread) {
+    at::autocast::set_autocast_dtype(at::kCUDA, modes.autocast_type);
+    at::autocast::set_autocast_enabled(at::kCUDA, modes.autocast);
+    at::autocast::set_autocast_cache_enabled(modes.keeps_casts);
+    if (modes.autocast) at::autocast::increment_nesting();
+    nested_ = modes.autocast;
+  }
+  ~Entered() {
+    if (nested_ && at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCUDA, before_.autocast);
+    at::autocast::set_autocast_dtype(at::kCUDA, before_.autocast_type);
+    at::autocast::set_autocast_cache_enabled(before_.keeps_casts);
+  }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  const Modes before_;
+  const at::ThreadLocalStateGuard thread_;
+  bool nested_ = false;
+};
+
+// The engine's notes of which nodes are wanted, with those of the call for as long as they run.
+class Wanted {
+ public:
+  Wanted(const std::unordered_set<Node*>& nodes) {
+    const auto* chosen = autograd::get_current_graph_task_exec_info();
+    if (chosen == nullptr || chosen->empty()) return;
+    info_ = const_cast<std::unordered_map<Node*, autograd::GraphTask::ExecInfo>*>(chosen);
+    for (Node* node : nodes) {
+      if (info_->count(node) != 0) continue;
+      (*info_)[node].needed_ = true;
+      added_.push_back(node);
+    }
+  }
+  ~Wanted() {
+    for (Node* node : added_) info_->erase(node);
+  }
+  Wanted(const Wanted&) = delete;
+  Wanted& operator=(const Wanted&) = delete;
+
+ private:
+  std::unordered_map<Node*, autograd::GraphTask::ExecInfo>* info_ = nullptr;
+  std::vector<Node*> added_;
+};
+
+class Run {
+ public:
+  explicit Run(Cut& cut) : cut_(cut), border_(*cut.again) {}
+
+  void run() {
+    for (std::size_t i = 0; i < border_.link_nodes.size(); ++i) link_of_[border_.link_nodes[i]] = i;
+    for (const auto& node : border_.inner) inner_.insert(node.get());
+    find_wanted();
+    const Wanted wanted(wanted_);
+    for (std::size_t i = 0; i < border_.top_nodes.size(); ++i) {
+      if (!cut_.came[i]) continue;
+      const Top& top = cut_.form.tops[i];
+      for (std::uint32_t slot = 0; slot < top.slot_count; ++slot)
+        add(border_.top_nodes[i], slot, std::move(cut_.given[top.first_slot + slot]));
+    }
+    for (const auto& node : border_.inner) {  // descending: as the engine runs them
+      const auto at = buffers_.find(node.get());
+      if (at == buffers_.end() || wanted_.count(node.get()) == 0) continue;
+      autograd::InputBuffer buffer = std::move(at->second);
+      buffers_.erase(at);
+      run(*node, std::move(buffer.buffer));
+    }
+  }
+
+ private:
+  // Inner nodes from which a contribution that is asked for can be reached.
+  void find_wanted() {
+    for (auto node = border_.inner.rbegin(); node != border_.inner.rend(); ++node) {
+      const auto link = link_of_.find(node->get());
+      std::uint32_t edge = link != link_of_.end() ? cut_.form.links[link->second].first_edge : 0;
+      bool wanted = false;
+      for (const autograd::Edge& next : (*node)->next_edges()) {
+        if (!next.is_valid()) continue;
+        if (inner_.count(next.function.get()) == 0) {
+          wanted = wanted || cut_.runs[edge++] != 0;
+        } else {
+          wanted = wanted || wanted_.count(next.function.get()) != 0;
+        }
+      }
+      if (wanted) wanted_.insert(node->get());
+    }
+  }
+
+  void add(Node* node, std::uint32_t input, at::Tensor gradient) {
+    auto at = buffers_.find(node);
+    if (at == buffers_.end()) at = buffers_.emplace(node, autograd::InputBuffer(node->num_inputs())).first;
+    at->second.add(input, std::move(gradient), node->stream(), node->stream(), node);
+  }
+
+  void run(Node& node, variable_list inputs) {
+    const bool keeps = autograd::get_current_graph_task_keep_graph();
+    if (!keeps) node.will_release_variables();
+    variable_list outputs = node(std::move(inputs));
+    autograd::validate_outputs(node.next_edges(), outputs,
+                               [&](const std::string& text) { return node.name() + ": " + text; });
+    if (!keeps) node.release_variables();
+    const auto link = link_of_.find(&node);
+    std::uint32_t edge = link != link_of_.end() ? cut_.form.links[link->second].first_edge : 0;
+    for (std::size_t i = 0; i < outputs.size() && i < node.next_edges().size(); ++i) {
+      const autograd::Edge& next = node.next_edge(i);
+      if (!next.is_valid()) continue;
+      if (inner_.count(next.function.get()) == 0) {
+        cut_.contributions[edge++] = std::move(outputs[i]);
+      } else {
+        add(next.function.get(), next.input_nr, std::move(outputs[i]));
+      }
+    }
+  }
+
+  Cut& cut_;
+  OwnedBorder& border_;
+  std::unordered_map<const Node*, std::size_t> link_of_;
+  std::unordered_set<Node*> inner_, wanted_;
+  std::unordered_map<Node*, autograd::InputBuffer> buffers_;
+};
+
+// Is it the same graph? Gives its nodes the numbers that eager's would have.
+bool is_same(const Cut& cut, OwnedBorder& border, std::uint64_t first) {
+  const Template& form = cut.form;
+  if (border.links.size() != form.link_count || border.tops.size() != form.top_count ||
+      border.edges.size() != form.edge_count) {
+    return false;
+  }
+  for (std::uint32_t i = 0; i < form.link_count; ++i) {
+    if (std::strcmp(border.links[i].name, form.links[i].name) != 0 ||
+        border.links[i].edge_count != form.links[i].edge_count) {
+      return false;
+    }
+  }
+  for (const auto& node : border.inner)
+    node->set_sequence_nr(cut.first_sequence + (node->sequence_nr() - first));
+  return true;
+}
+
+void say(const char* text, char* error, std::size_t room) noexcept {
+  if (room == 0) return;
+  std::strncpy(error, text, room - 1);
+  error[room - 1] = '\0';
+}
+
+}  // namespace
+
+void* take_modes() noexcept {
+  try {
+    return new Modes;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+void release_modes(void* modes) noexcept { delete static_cast<Modes*>(modes); }
+
+void* enter_modes(void* modes) noexcept {
+  try {
+    return new Entered(*static_cast<Modes*>(modes));
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+void leave_modes(void* entered) noexcept { delete static_cast<Entered*>(entered); }
+
+bool was_run_again(const Cut* cut) noexcept { return cut->again != nullptr; }
+
+bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept {
+  try {
+    if (border != nullptr) {
+      std::unique_ptr<OwnedBorder> owned(OwnedBorder::of(border));
+      if (!is_same(*cut, *owned, owned->first_sequence)) {
+        say("grape: a call that was made again has another graph", error, room);
+        return false;
+      }
+      cut->again = std::move(owned);
+    }
+    Run(*cut).run();
+    return true;
+  } catch (...) {
+    cut->failure = std::current_exception();  // as it is, once nobody's frames are in between
+    return false;
+  }
+}
+
+}  // namespace grape::python::bridge

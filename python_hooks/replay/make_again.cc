@@ -1,0 +1,194 @@
+// A backward pass came that no graph stands in for. Then the call is made again, as always: its nodes are those that it
+// would have had, and they compute the pass.
+#include <cstring>
+
+#include "python_hooks/bridge/loaded.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/replay/run.h"
+#include "shim/device/copy_memory.h"
+#include "shim/device/device_hash.h"
+#include "shim/device/thread_context.h"
+
+namespace grape::python::replay {
+namespace {
+
+__thread bool t_makes_again __attribute__((tls_model("initial-exec")));
+
+// While it lives the thread works as it did at the call, with the random numbers that the call drew, and what the call
+// writes to is put back at the end.
+class AsThen {
+ public:
+  explicit AsThen(ReplayedCall& call) : call_(call) {
+    entered_ = bridge::loaded()->enter_modes(call.modes);
+    good_ = entered_ != nullptr && torch::random_state(call.work.device, seed_, offset_) && seed_ == call.seed &&
+            torch::set_random_offset(call.work.device, call.offset);
+    for (const program::Extent& written : call.border->written) good_ = good_ && keep(written);
+    t_makes_again = true;
+  }
+  ~AsThen() {
+    t_makes_again = false;
+    for (std::size_t i = 0; i < copies_.size(); ++i) {
+      const program::Extent& written = call_.border->written[i];
+      device::copy_on_device(call_.work.driver_stream(), written.address, copies_[i], written.bytes);
+    }
+    for (Object* tensor : owned_) g_api.Py_DecRef(tensor);
+    if (good_) torch::set_random_offset(call_.work.device, offset_);
+    if (entered_ != nullptr) bridge::loaded()->leave_modes(entered_);
+  }
+  AsThen(const AsThen&) = delete;
+  AsThen& operator=(const AsThen&) = delete;
+  bool good() const noexcept { return good_; }
+
+ private:
+  bool keep(const program::Extent& written) {
+    std::uint64_t copy = 0;
+    Object* const tensor = new_bytes(written.bytes, torch::kCudaDevice, call_.work.device, copy);
+    if (tensor == nullptr) return false;
+    owned_.push_back(tensor);
+    copies_.push_back(copy);
+    return device::copy_on_device(call_.work.driver_stream(), copy, written.address, written.bytes);
+  }
+
+  ReplayedCall& call_;
+  void* entered_ = nullptr;
+  std::uint64_t seed_ = 0, offset_ = 0;
+  std::vector<Object*> owned_;
+  std::vector<std::uint64_t> copies_;
+  bool good_ = false;
+};
+
+// Versions of the module's tensors, which the call moves once more.
+class Versions {
+ public:
+  explicit Versions(Object* root) : walk_(true) {
+    if (root == nullptr || !walk_.add(root, "module")) return;
+    for (const walk::WalkedTensor& tensor : walk_.tensors()) {
+      const torch::VersionCounter* const counter = torch::version_counter(tensor.view.object);
+      counts_.push_back(counter != nullptr ? counter->load() : 0);
+    }
+  }
+  ~Versions() {
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      torch::VersionCounter* const counter = torch::version_counter(walk_.tensors()[i].view.object);
+      if (counter != nullptr) counter->store(counts_[i]);
+    }
+  }
+  Versions(const Versions&) = delete;
+  Versions& operator=(const Versions&) = delete;
+
+ private:
+  walk::Walk walk_;
+  std::vector<std::uint32_t> counts_;
+};
+
+// Is what its nodes keep what the replayed call left? Byte by byte.
+bool left_the_same(const ReplayedCall& call, const bridge::Border& border) {
+  const auto& tensors = call.border->saved_tensors;
+  if (border.saved_count != tensors.size()) return false;
+  std::vector<device::DeviceHash::Range> ranges;
+  for (std::uint32_t i = 0; i < border.saved_count; ++i) {
+    const auto [place, bytes] = tensors[i];
+    if (place == Border::kNone) continue;
+    if (border.saved[i].bytes != bytes) return false;
+    if (border.saved[i].storage == call.saved[place]) continue;
+    ranges.push_back({border.saved[i].storage, bytes});
+    ranges.push_back({call.saved[place], bytes});
+  }
+  refusal::Refusal ignored;
+  std::vector<std::uint64_t> hashes;
+  device::DeviceHash* const hash = device::DeviceHash::of_current_context(ignored);
+  if (hash == nullptr || hash->hash(call.work.driver_stream(), ranges, hashes) != CUDA_SUCCESS) return false;
+  for (std::size_t i = 0; i + 1 < hashes.size(); i += 2) {
+    if (hashes[i] != hashes[i + 1]) return false;
+  }
+  return true;
+}
+
+// The results that require grad, in their order; owned by `result`. False: it is another one.
+bool find_results(const Border& border, const walk::Walk& walk, std::vector<bridge::Tensor>& results) {
+  for (const std::uint32_t place : border.result_places) {
+    if (place >= walk.tensors().size() || !torch::requires_grad(walk.tensors()[place].view.object)) return false;
+    results.push_back(walk.tensors()[place].view.handle);
+  }
+  return true;
+}
+
+}  // namespace
+
+bool makes_again() noexcept { return t_makes_again; }
+
+void forget(ReplayedCall& replayed) noexcept {
+  const std::vector<Object*> arguments = std::move(replayed.arguments);
+  replayed.arguments.clear();
+  for (Object* argument : arguments) {
+    if (argument != nullptr) g_api.Py_DecRef(argument);
+  }
+}
+
+ReplayedCall::~ReplayedCall() {
+  if (modes != nullptr) bridge::loaded()->release_modes(modes);
+  if (shutting_down()) return;
+  forget(*this);
+  for (Object* object : {function, names, weak_root}) {
+    if (object != nullptr) g_api.Py_DecRef(object);
+  }
+}
+
+bool remember(ReplayedCall& replayed, const Region& region, const Call& call) {
+  replayed.eager = call.eager;
+  replayed.count = call.count;
+  const auto hold = [](Object* object) {
+    if (object != nullptr) g_api.Py_IncRef(object);
+    return object;
+  };
+  replayed.function = call.function == call.root ? nullptr : hold(call.function);
+  replayed.names = hold(call.names);
+  replayed.weak_root = hold(region.weak_root);
+  const std::size_t named =
+      call.names != nullptr ? static_cast<std::size_t>(item_count(call.names)) : std::size_t{0};
+  for (std::size_t i = 0; i < positional_count(call.count) + named; ++i)
+    replayed.arguments.push_back(call.arguments[i] == call.root ? nullptr : hold(call.arguments[i]));
+  replayed.modes = bridge::loaded()->take_modes();
+  return replayed.modes != nullptr;
+}
+
+const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::size_t room) {
+  const device::ContextScope scope(call.work.context);
+  if (!scope.entered()) return "there is no context";
+  if (bridge::loaded()->was_run_again(cut)) return bridge::loaded()->run_again(cut, nullptr, error, room) ? nullptr : "";
+  if (call.arguments.empty()) return "it was forgotten";
+  Object* const root = referent(call.weak_root);
+  if (root == nullptr) return "its module is gone";
+  bridge::Border* border = nullptr;
+  bool same = false;
+  {
+    const Strong keeps(root);
+    const Versions versions(root);
+    const AsThen then(call);
+    if (!then.good()) return "its random numbers are not known any more";
+    std::vector<Object*> arguments = call.arguments;
+    for (Object*& argument : arguments) argument = argument != nullptr ? argument : root;
+    const std::uint64_t first = torch::autograd_nodes();
+    const Reference result(call.eager(call.function != nullptr ? call.function : root, arguments.data(),
+                                      positional_count(call.count), call.names));
+    if (!result) {
+      g_api.PyErr_Clear();
+      return "it raised an error";
+    }
+    walk::Walk walk(false);
+    std::vector<bridge::Tensor> results;
+    if (!walk.add(result.get(), "result") || !find_results(*call.border, walk, results)) return "its result is another one";
+    bridge::Unfit unfit{};
+    char name[64];
+    border = bridge::loaded()->find_border(results.data(), results.size(), first, &unfit, name, sizeof name);
+    same = border != nullptr && left_the_same(call, *border);
+  }
+  if (border == nullptr) return "its nodes are other ones";
+  if (!same) {
+    bridge::loaded()->free_border(border);
+    return "its arguments or its module have changed since";
+  }
+  return bridge::loaded()->run_again(cut, border, error, room) ? nullptr : "";
+}
+
+}  // namespace grape::python::replay
