@@ -42,6 +42,8 @@ struct Saved {
   std::uint32_t count;           // what that says
   std::int32_t device_type;      // c10::DeviceType
   std::uint32_t link;            // that checks the version: the first to run with or after the node
+  // Bits: links that gradients get to from the node, and tops from which they get to it.
+  const std::uint64_t *links, *tops;
   const char* text;              // as PyTorch names it in its error: type, sizes, the node that made it
 };
 
@@ -110,6 +112,7 @@ struct Contribution {
   std::int64_t offset = 0;  // elements, from the storage's begin
   std::uint64_t bytes = 0;
   std::int32_t type = 0, device_type = 0, device_index = 0;
+  bool unique = false;  // kMade: nobody else has its storage, so that the engine may add to it in place
 };
 
 // One backward pass of a replayed call.
@@ -135,7 +138,8 @@ struct Kept {
   Tensor tensor;           // shares its memory and version counter
   std::uint32_t count;     // of its version, as it is to be
   std::uint32_t link;
-  const char* text;        // outlives the cut
+  const std::uint64_t *links, *tops;  // as in Saved
+  const char* text;                   // outlives the cut, as these do
 };
 
 // All that is the same in each replay. Outlives the cuts.

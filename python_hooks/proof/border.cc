@@ -152,6 +152,8 @@ bool find_border(const GradientTargets& targets, std::uint64_t first_node, Obser
     replay::KeptTensor kept;
     if (saved.version == nullptr || !find_version(saved.version, targets, observed, kept.tensor)) continue;
     kept.link = saved.link;
+    kept.links.assign(saved.links, saved.links + (observed.border->link_count + 63) / 64);
+    kept.tops.assign(saved.tops, saved.tops + (observed.border->top_count + 63) / 64);
     kept.text = lasting.texts.emplace_back(saved.text).c_str();
     lasting.kept.push_back(kept);
   }

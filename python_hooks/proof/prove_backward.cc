@@ -95,6 +95,7 @@ replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge, const s
   }
   form.kind = Kind::kMade;
   form.bytes = seen.as.storage_bytes;
+  form.unique = seen.as.unique;
   if (output != outputs.end()) made.block = static_cast<std::uint32_t>(output - outputs.begin());
   if (form.offset != 0 || span_bytes(seen) != seen.as.storage_bytes)
     pass_.refusal = refusal::make(refusal::gradient_elsewhere);

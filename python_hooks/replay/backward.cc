@@ -177,7 +177,7 @@ bool Border::same_as(const Border& other) const {
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
   return form.kind == o.form.kind && form.of == o.form.of && sizes == o.sizes && strides == o.strides &&
-         form.offset == o.form.offset && form.bytes == o.form.bytes && form.type == o.form.type && block == o.block;
+         form.offset == o.form.offset && form.bytes == o.form.bytes && form.unique == o.form.unique && form.type == o.form.type && block == o.block;
 }
 
 void write_gradient(const bridge::Gradient& gradient, PassKey& key) {
@@ -244,7 +244,7 @@ bool attach(const Region& region, Proven& proven, const Call& call, const std::v
     results.push_back(handle_of({TensorSource::Of::kResult, result}, region, call, made));
   for (const KeptTensor& each : border.kept) {
     kept.push_back({handle_of(each.tensor, region, call, made), version_of(each.tensor, region, call, made), each.link,
-                    each.text});
+                    each.links.data(), each.tops.data(), each.text});
   }
   auto replayed = std::make_unique<ReplayedCall>();
   replayed->border = proven.border;

@@ -39,8 +39,11 @@ struct TensorSource {
 struct KeptTensor {
   TensorSource tensor;
   std::uint32_t link = 0;
-  const char* text = nullptr;  // in Border::texts
-  bool operator==(const KeptTensor& o) const noexcept { return tensor == o.tensor && link == o.link; }
+  std::vector<std::uint64_t> links, tops;  // as in bridge::Saved
+  const char* text = nullptr;              // in Border::texts
+  bool operator==(const KeptTensor& o) const noexcept {
+    return tensor == o.tensor && link == o.link && links == o.links && tops == o.tops;
+  }
 };
 
 // Memory of a call that its backward pass reads: a block that the call left (Program::outputs), or an argument's extent.

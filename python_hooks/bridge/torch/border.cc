@@ -37,8 +37,9 @@ class Walk {
               [](const auto& a, const auto& b) { return a->sequence_nr() > b->sequence_nr(); });
     for (const auto& node : border_.inner) check(*node);
     find_links();
-    for (const auto& node : border_.inner) find_saved(node);
     find_tops(results, count);
+    find_reach();
+    for (const auto& node : border_.inner) find_saved(node);
     border_.finish();
   }
 
@@ -93,6 +94,30 @@ class Walk {
     }
   }
 
+  // Per inner node: which links gradients get to from it, and from which tops they get to it.
+  void find_reach() {
+    const auto words = [](std::size_t bits) { return std::vector<std::uint64_t>((bits + 63) / 64, 0); };
+    const auto merge = [](std::vector<std::uint64_t>& into, const std::vector<std::uint64_t>& from) {
+      for (std::size_t i = 0; i < into.size(); ++i) into[i] |= from[i];
+    };
+    links_of_.assign(border_.inner.size(), words(border_.links.size()));
+    tops_of_.assign(border_.inner.size(), words(border_.tops.size()));
+    const auto each_inner = [&](std::size_t i, const auto& use) {
+      for (const auto& edge : border_.inner[i]->next_edges()) {
+        const auto next = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
+        if (next != numbers_.end()) use(next->second);
+      }
+    };
+    for (std::size_t i = border_.inner.size(); i-- != 0;) {
+      if (link_of_[i] != OwnedBorder::kNone) links_of_[i][link_of_[i] / 64] |= std::uint64_t{1} << link_of_[i] % 64;
+      each_inner(i, [&](std::uint32_t next) { merge(links_of_[i], links_of_[next]); });
+    }
+    for (std::size_t t = 0; t < border_.top_nodes.size(); ++t)
+      tops_of_[numbers_.at(border_.top_nodes[t])][t / 64] |= std::uint64_t{1} << t % 64;
+    for (std::size_t i = 0; i < border_.inner.size(); ++i)
+      each_inner(i, [&](std::uint32_t next) { merge(tops_of_[next], tops_of_[i]); });
+  }
+
   // The link that checks what node `i` saved: its own, or the next one to run.
   std::uint32_t link_behind(std::size_t i) const {
     for (; i < link_of_.size(); ++i) {
@@ -113,13 +138,15 @@ class Walk {
     if (!call.hooks.empty()) throw Refused{Unfit::kSavedHooks, node->name()};
     const std::uint32_t link = link_behind(numbers_.at(node.get()));
     if (link == OwnedBorder::kNone) return;
+    const std::uint64_t* const links = border_.sets.emplace_back(links_of_[numbers_.at(node.get())]).data();
+    const std::uint64_t* const tops = border_.sets.emplace_back(tops_of_[numbers_.at(node.get())]).data();
     for (const at::Tensor& tensor : call.tensor_args.inputs) {
       if (!tensor.has_storage()) throw Refused{Unfit::kUnknownSaved, node->name()};
       border_.links[link].has_saved = true;
       const auto& version = torch::autograd::impl::version_counter(tensor);
       border_.saved.push_back({reinterpret_cast<std::uint64_t>(tensor.storage().data()), tensor.storage().nbytes(),
                                identity_of(version), version.enabled() ? version.current_version() : 0,
-                               static_cast<std::int32_t>(tensor.device().type()), link,
+                               static_cast<std::int32_t>(tensor.device().type()), link, links, tops,
                                border_.keep(in_words(tensor))});
     }
   }
@@ -136,7 +163,11 @@ class Walk {
   static std::string in_words(const at::Tensor& tensor) {
     std::ostringstream text;
     text << '[' << tensor.toString() << ' ' << tensor.sizes() << ']';
-    if (tensor.grad_fn() != nullptr)
+    // A view's node is made anew once its base was written to.
+    const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
+    if (view != nullptr && view->has_bw_view() && tensor.grad_fn() != nullptr) {
+      text << ", which is output 0 of AsStridedBackward0,";
+    } else if (tensor.grad_fn() != nullptr)
       text << ", which is output " << tensor.output_nr() << " of " << tensor.grad_fn()->name() << ',';
     return text.str();
   }
@@ -193,6 +224,7 @@ class Walk {
   const std::uint64_t first_, thread_;
   std::unordered_map<const Node*, std::uint32_t> numbers_;  // of the inner nodes, in `inner`
   std::vector<std::uint32_t> link_of_;                      // per inner node
+  std::vector<std::vector<std::uint64_t>> links_of_, tops_of_;
 };
 
 void refuse(const Refused& refused, Unfit* unfit, char* name, std::size_t room) noexcept {

@@ -23,6 +23,7 @@ struct OwnedBorder {
   std::vector<std::uint32_t> reach, slots;
   std::vector<Saved> saved;
   std::deque<std::string> texts;
+  std::deque<std::vector<std::uint64_t>> sets;
   std::vector<std::shared_ptr<torch::autograd::Node>> inner;  // descending by sequence
   std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links`, of `tops`
   std::unordered_set<const torch::autograd::Node*> fed;       // inner nodes to which gradients come from inner nodes

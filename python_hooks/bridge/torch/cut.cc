@@ -25,6 +25,7 @@ class TopNode final : public autograd::Node {
 
  protected:
   variable_list apply(variable_list&& gradients) override {
+    if (!cut_->redirected.empty()) return std::move(gradients);
     cut_->begin(autograd::get_current_graph_task_id());
     const Top& top = cut_->form.tops[index_];
     cut_->came[index_] = true;
@@ -64,6 +65,7 @@ class LinkNode final : public autograd::Node {
 // Asks for what the engine will execute, and has it computed.
 void Cut::run() {
   runs.assign(form.edge_count, 0);
+  running.assign((form.link_count + 63) / 64, 0);
   const auto* in_graph = autograd::get_current_graph_task_nodes_in_graph();
   const auto* chosen = autograd::get_current_graph_task_exec_info();
   bool all = true;
@@ -72,6 +74,7 @@ void Cut::run() {
                            ? chosen->count(links[i]) != 0 && chosen->at(links[i]).should_execute()
                            : in_graph == nullptr || in_graph->count(links[i]) != 0;
     all = all && asked;
+    running[i / 64] |= std::uint64_t{asked} << i % 64;
     for (std::uint32_t e = 0; asked && e < form.links[i].edge_count; ++e)
       runs[form.links[i].first_edge + e] = links[i]->task_should_compute_output(e) ? 1 : 0;
   }
@@ -91,23 +94,52 @@ void Cut::run() {
   if (all && !now.keeps_graph) memory = at::Tensor();
 }
 
-// As eager's own check.
-void Cut::check(std::uint32_t link) const {
-  for (const Part& part : parts) {
-    if (part.link != link) continue;
+namespace {
+
+bool meet(const std::uint64_t* bits, const std::vector<std::uint64_t>& others) {
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if ((bits[i] & others[i]) != 0) return true;
+  }
+  return false;
+}
+
+[[noreturn]] void say_changed(const Cut::Part& part, std::uint32_t version) {
+  std::ostringstream text;
+  text << "one of the variables needed for gradient computation has been modified by an inplace operation: "
+       << part.text << " is at version " << version << "; expected version " << part.count << " instead.";
+  if (!autograd::AnomalyMode::is_enabled()) {
+    text << " Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
+            "torch.autograd.set_detect_anomaly(True).";
+  } else {
+    text << " Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable "
+            "in question was changed in there or anywhere later. Good luck!";
+  }
+  TORCH_CHECK(false, text.str());
+}
+
+}  // namespace
+
+// As eager's own check, of the nodes that have run with this link or since the last one.
+void Cut::check(std::uint32_t link) {
+  std::vector<std::uint64_t> from((form.top_count + 63) / 64, 0);
+  for (std::uint32_t i = 0; i < form.top_count; ++i) from[i / 64] |= std::uint64_t{came[i]} << i % 64;
+  for (Part& part : parts) {
+    if (part.checked || part.link < link || !meet(part.tops, from) || !meet(part.links, running)) continue;
+    part.checked = true;
     const auto version = autograd::impl::version_counter(part.tensor).current_version();
-    if (version == part.count) continue;
-    std::ostringstream text;
-    text << "one of the variables needed for gradient computation has been modified by an inplace operation: "
-         << part.text << " is at version " << version << "; expected version " << part.count << " instead.";
-    if (!autograd::AnomalyMode::is_enabled()) {
-      text << " Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-              "torch.autograd.set_detect_anomaly(True).";
-    } else {
-      text << " Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable "
-              "in question was changed in there or anywhere later. Good luck!";
-    }
-    TORCH_CHECK(false, text.str());
+    if (version != part.count) say_changed(part, version);
+  }
+}
+
+void Cut::redirect() {
+  redirected.assign(form.top_count, true);
+  for (std::uint32_t i = 0; i < form.top_count; ++i) {
+    const std::shared_ptr<autograd::Node> top = tops[i].lock();
+    if (top == nullptr) continue;
+    autograd::edge_list edges;
+    for (std::uint32_t slot = 0; slot < form.tops[i].slot_count; ++slot)
+      edges.emplace_back(again->top_nodes[i]->getptr(), slot);
+    top->next_edges() = std::move(edges);
   }
 }
 
@@ -115,19 +147,17 @@ namespace {
 
 void keep_parts(Cut& made, const Kept* kept, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
-    made.parts.push_back({tensor_of(kept[i].tensor).tensor_data(), kept[i].count, kept[i].link, kept[i].text});
+    made.parts.push_back({tensor_of(kept[i].tensor).tensor_data(), kept[i].count, kept[i].link, kept[i].links,
+                          kept[i].tops, kept[i].text, false});
 }
 
-std::uint64_t number_in_order(const Template& form, std::uint64_t sequence, std::uint64_t now) {
-  return now + (sequence - form.first_sequence);
-}
-
+// Numbers tell the engine what runs first: links as eager's nodes, and before them the tops, which wait for nobody.
 std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
                                                   const at::Tensor& like, std::uint64_t now) {
   std::vector<std::shared_ptr<LinkNode>> links;
   const Template& form = cut->form;
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
-    auto node = std::make_shared<LinkNode>(number_in_order(form, form.links[i].sequence, now), cut, i);
+    auto node = std::make_shared<LinkNode>(now + i, cut, i);
     for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e)
       node->add_next_edge(autograd::impl::gradient_edge(tensor_of(targets[form.links[i].first_edge + e])));
     node->add_input_metadata(like);  // tells device and stream
@@ -142,7 +172,8 @@ void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_pt
   const Template& form = cut->form;
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const Top& top = form.tops[i];
-    auto node = std::make_shared<TopNode>(number_in_order(form, top.sequence, now), cut, i);
+    auto node = std::make_shared<TopNode>(now + form.link_count + i, cut, i);
+    cut->tops.push_back(node);
     for (std::uint32_t r = 0; r < top.reach_count; ++r)
       node->add_next_edge({links[form.reach[top.first_reach + r]], 0});
     for (std::uint32_t slot = top.first_slot; slot < top.first_slot + top.slot_count; ++slot) {
@@ -182,8 +213,6 @@ Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, con
 }
 
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept {
-  const c10::InferenceMode no_inference(false);
-  const at::AutoDispatchBelowADInplaceOrView below;
   try {
     const auto alias = [](const at::Tensor& of, const Contribution& like) {
       return of.as_strided({like.sizes, static_cast<std::size_t>(like.dimensions)},
@@ -209,6 +238,7 @@ bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64
                                      .device(static_cast<at::DeviceType>(like.device_type),
                                              static_cast<at::DeviceIndex>(like.device_index)));
         addresses[i] = reinterpret_cast<std::uint64_t>(made.data_ptr());
+        if (!like.unique) made = made.view_as(made);  // which keeps the other one
       }
     }
     return true;

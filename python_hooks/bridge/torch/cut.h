@@ -17,11 +17,13 @@ using autograd::variable_list;
 class LinkNode;
 
 // What the nodes of one call share: its end is theirs.
-struct Cut {
+struct Cut : std::enable_shared_from_this<Cut> {
   struct Part {
     at::Tensor tensor;
     std::uint32_t count, link;
+    const std::uint64_t *links, *tops;
     const char* text;
+    bool checked;  // in the pass
   };
 
   Cut(const Template& like, const Owner& owned_by, void* of) : form(like), owner(owned_by), call(of) {}
@@ -33,18 +35,23 @@ struct Cut {
     if (pass == now) return;
     pass = now;
     ran = false;
+    for (Part& part : parts) part.checked = false;
     came.assign(form.top_count, false);
     given.assign(form.slot_count, at::Tensor());
     contributions.assign(form.edge_count, at::Tensor());
   }
   void run();
-  void check(std::uint32_t link) const;
+  void check(std::uint32_t link);
+  // Gradients go to the nodes of the call that was made again, in passes to come.
+  void redirect();
 
   const Template& form;
   const Owner owner;
   void* const call;
   std::uint64_t first_sequence = 0;  // number at which the call's nodes begin
   std::vector<LinkNode*> links;
+  std::vector<std::weak_ptr<autograd::Node>> tops;
+  std::vector<bool> redirected;  // per top
   std::vector<at::Tensor> given, contributions;  // per slot, per edge; of the pass
   std::vector<Part> parts;
   at::Tensor memory;
@@ -52,6 +59,7 @@ struct Cut {
   std::unique_ptr<OwnedBorder> again;  // of the call that was made again; null: it was not
   std::vector<bool> came;              // per top, in the pass: it has run
   std::vector<std::uint8_t> runs;      // per edge, in the pass
+  std::vector<std::uint64_t> running;  // links that run in the pass, as bits
   int pass = -1;
   bool ran = false;
   std::vector<bool> released;  // per link

@@ -208,6 +208,7 @@ bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept
       cut->again = std::move(owned);
     }
     Run(*cut).run();
+    autograd::Engine::get_default_engine().queue_callback([owner = cut->shared_from_this()] { owner->redirect(); });
     return true;
   } catch (...) {
     cut->failure = std::current_exception();  // as it is, once nobody's frames are in between
