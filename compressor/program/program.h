@@ -69,7 +69,6 @@ struct Program {
   std::vector<LiveHandle> streams;      // that the observed run was on, as far as known: no part of the comparison
   std::uint32_t stream_count = 0;       // nodes refer to streams by number, in the order of first use
   std::uint64_t random_increment = 0;   // of the generator's offset, by one call; 0 where the state is not known
-  Extent host_stack;  // as in the record: no part of the program, but evidence for compare(), and not kept with it
   // The generator's state as this run began: no part of the program, but evidence for compare().
   std::uint64_t observed_seed = 0, observed_offset = 0;
 };

@@ -29,12 +29,10 @@ bool same_block(const BornBlock& a, const BornBlock& b) {
 
 // An address in the program's own data or on its stack, where device memory never lies on x86-64 Linux. A float has
 // one that is a multiple of 4.
-// `stack`: another thread's, on which it lies neither.
-bool host_address(std::uint64_t value, const Extent& stack) {
+bool first_threads_address(std::uint64_t value) {
   const auto between = [&](std::uint64_t low, std::uint64_t high) { return value >= low && value < high; };
   return value % 4 == 0 && (between(0x1'0000, 0x1'0000'0000) || between(0x5500'0000'0000, 0x5800'0000'0000) ||
-                            between(0x7ff0'0000'0000, 0x8000'0000'0000) ||
-                            between(stack.address, stack.address + stack.bytes));
+                            between(0x7ff0'0000'0000, 0x8000'0000'0000));
 }
 
 bool takes_random_state(const FunctionInfo& function) {
@@ -57,7 +55,7 @@ std::uint64_t bytes_in_word(const Parameter& parameter, std::uint64_t begin) {
 
 class Comparer {
  public:
-  Comparer(const Program& a, const Program& b) : a_(a), b_(b) {}
+  Comparer(const Program& a, const Program& b, const HostPlaces& host) : a_(a), b_(b), host_(host) {}
 
   Comparison run() {
     if (same_nodes() && same_blocks() && same_events() && same_random()) compare_words();
@@ -267,7 +265,7 @@ class Comparer {
     const std::size_t at = std::size_t{node.words_at} * 8 + place.offset;
     std::memcpy(&a, reinterpret_cast<const std::uint8_t*>(a_.words.data()) + at, place.bytes);
     std::memcpy(&b, reinterpret_cast<const std::uint8_t*>(b_.words.data()) + at, place.bytes);
-    if (place.bytes == 8 && host_address(a, a_.host_stack) && host_address(b, b_.host_stack)) {
+    if (place.bytes == 8 && host_address(a) && host_address(b)) {
       return type == ParameterType::kClosure || type == ParameterType::kPointer;
     }
     // A class that begins with an empty object, or with one byte, and goes on with four, has a gap there (PyTorch's
@@ -275,13 +273,18 @@ class Comparer {
     return type == ParameterType::kTemplate && place.bytes > 4 && a != b && (a ^ b) >> 32 == 0;
   }
 
+  bool host_address(std::uint64_t value) const {
+    return first_threads_address(value) || (host_ && value % 4 == 0 && host_(value) == HostPlace::kData);
+  }
+
   const Program& a_;
   const Program& b_;
+  const HostPlaces& host_;
   Comparison result_;
 };
 
 }  // namespace
 
-Comparison compare(const Program& a, const Program& b) { return Comparer(a, b).run(); }
+Comparison compare(const Program& a, const Program& b, const HostPlaces& host) { return Comparer(a, b, host).run(); }
 
 }  // namespace grape::program

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "compressor/program/foreign_bytes.h"
 #include "compressor/program/program.h"
 #include "compressor/refusal/refusal.h"
 
@@ -61,7 +62,9 @@ struct Comparison {
 //     different offsets. The next pair of runs may do better.
 //   - a kernel takes at::PhiloxCudaState (its name says so), but not of a state that is known: a generator of the
 //     user's.
-Comparison compare(const Program& a, const Program& b);
+// `host`: what kind of memory the process has at an address now; of runs on other threads, whose stacks and heaps lie
+// anywhere. None: what is known without.
+Comparison compare(const Program& a, const Program& b, const HostPlaces& host = {});
 
 // What differs, in which kernel (demangled by the caller's function; null: names as they are), which parameter. Nodes
 // and parameters count from 0. Nothing is refused where nothing differs.

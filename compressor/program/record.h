@@ -104,7 +104,6 @@ struct RegionRecord {
   std::vector<std::uint64_t> given_away;
   std::vector<Extent> segments;  // all device memory that the driver has given, ascending: blocks lie in it
   std::vector<Extent> inputs;
-  Extent host_stack;  // of the thread that made the calls, where that is not the process's first one
   RandomState random;
 };
 

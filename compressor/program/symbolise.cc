@@ -66,7 +66,6 @@ class Symboliser {
     take_births();
     take_random();
     take_handles();
-    program_.host_stack = record_.host_stack;
     for (const Extent& input : record_.inputs) program_.input_bytes.push_back(input.bytes);
     // Layouts ascend, so this is so but for a driver that lists parameters in another order.
     const auto by_word = [](const Reference& a, const Reference& b) { return a.word < b.word; };

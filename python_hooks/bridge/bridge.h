@@ -153,7 +153,7 @@ struct Template {
 };
 
 // Why there is no border.
-enum class Unfit : std::uint8_t { kNone, kNoMemory, kCustomNode, kUnknownSaved, kHooks, kSavedHooks, kOtherThread };
+enum class Unfit : std::uint8_t { kNone, kNoMemory, kCustomNode, kUnknownSaved, kHooks, kSavedHooks };
 
 struct Bridge {
   std::uint32_t version;

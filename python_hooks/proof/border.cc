@@ -25,8 +25,6 @@ refusal::Refusal explain(bridge::Unfit unfit, const char* name) {
       return refusal::make(refusal::node_with_hooks, name);
     case Unfit::kSavedHooks:
       return refusal::make(refusal::saved_tensors_seen);
-    case Unfit::kOtherThread:
-      return refusal::make(refusal::node_of_other_thread, name);
     case Unfit::kNone:
     case Unfit::kNoMemory:
       break;

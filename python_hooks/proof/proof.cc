@@ -140,14 +140,15 @@ program::HostPlaces host_places() {
 }
 
 std::unique_ptr<replay::PaddingTrial> trial_of(replay::Observation& last, const replay::Observation& second,
-                                               const std::vector<std::uint32_t>& noise) {
+                                               const std::vector<std::uint32_t>& noise,
+                                               const program::HostPlaces& host) {
   std::unique_ptr<replay::PaddingTrial> trial =
       last.trial != nullptr ? std::move(last.trial) : std::make_unique<replay::PaddingTrial>();
   auto& runs = trial->runs;
   if (runs.empty()) trial->noise.clear();  // to the run of an earlier process; this one now saw the program twice
   trial->foreign = {};
   const auto add = [&](const program::Program& run) {
-    const program::Comparison comparison = program::compare(run, second.program);
+    const program::Comparison comparison = program::compare(run, second.program, host);
     const bool same = comparison.difference == program::Difference::kNone;
     if (same) program::add_noise(trial->noise, run, second.program, comparison.noise);
     return same;
@@ -196,6 +197,25 @@ bool changes_may_be(const replay::Region& region, const replay::Call& call, cons
   if (changes_cast_weights(region, second, observed.shadow)) return observed.refuse(refusal::cast_weight_changed);
   before_reads = changed_before_reads(second, call, observed.shadow);
   return before_reads != ArgumentReads::kVisible || observed.refuse(refusal::changes_before_read);
+}
+
+// Adds memory of the module's that the call changed without telling autograd, as BatchNorm does. False: an argument's.
+bool note_written(const grape::replay::Shadow& shadow, const replay::Call& call, replay::Border& border) {
+  const auto overlap = [](const auto& a, const auto& b) {
+    return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
+  };
+  for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
+    const Range& range = shadow.watched()[i];
+    if (shadow.hidden(i) || !shadow.changed(i)) continue;
+    for (const walk::StorageExtent& extent : call.walk->extents()) {
+      if (overlap(extent, range)) return false;
+    }
+    border.written.erase(std::remove_if(border.written.begin(), border.written.end(),
+                                        [&](const program::Extent& known) { return overlap(known, range); }),
+                         border.written.end());
+    border.written.push_back({range.address, range.bytes});
+  }
+  return true;
 }
 
 // Memory for the graph, and its executable graphs. False: `observed.refusal`; `tensors` are the caller's to drop.
@@ -251,6 +271,8 @@ std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call
   if (!device.entered()) return observed.refuse(refusal::no_context);
   ArgumentReads before_reads = ArgumentReads::kNothing;
   if (!changes_may_be(region, call, second, before_reads, observed)) return nullptr;
+  if (second.border != nullptr && !note_written(observed.shadow, call, *second.border))
+    return observed.refuse(refusal::not_made_twice);
   auto proven = std::make_unique<replay::Proven>();
   program::Program whole = second.program;
   std::vector<program::NoiseWord> tried;

@@ -61,7 +61,8 @@ program::HostPlaces host_places();
 
 // The observed runs of a program up to `second`, which is the same as the last one but for `noise`.
 std::unique_ptr<replay::PaddingTrial> trial_of(replay::Observation& last, const replay::Observation& second,
-                                               const std::vector<std::uint32_t>& noise);
+                                               const std::vector<std::uint32_t>& noise,
+                                               const program::HostPlaces& host = {});
 
 // The words that differ between the runs and are not known to be padding yet. They are known once two shadow replays,
 // of this program or of any with the same kernel, had other bytes there.

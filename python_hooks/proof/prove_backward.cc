@@ -193,7 +193,7 @@ void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
     passes_->refusal = refusal::make(refusal::no_backward);
     return;
   }
-  const program::Comparison comparison = program::compare((*last)->program, observed->program);
+  const program::Comparison comparison = program::compare((*last)->program, observed->program, host_places());
   std::unique_ptr<replay::ProvenPass> proven;
   if (comparison.difference != program::Difference::kNone) {
     passes_->refusal = refusal::make(
@@ -204,7 +204,7 @@ void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
   } else if (!call_.proves) {
     passes_->refusal = refusal::make(refusal::no_backward);
   } else {
-    std::unique_ptr<replay::PaddingTrial> trial = trial_of(**last, *observed, comparison.noise);
+    std::unique_ptr<replay::PaddingTrial> trial = trial_of(**last, *observed, comparison.noise, host_places());
     passes_->refusal = {};
     proven = prove(*observed, *trial);
     const auto unknown = proven != nullptr ? unknown_padding(*trial, *proven->program.whole())

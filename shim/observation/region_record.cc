@@ -52,7 +52,6 @@ class Conversion {
     }
     record_->before = std::move(before);
     record_->segments = events_.segments;
-    record_->host_stack = events_.stack;
     if (!add_handles()) {
       result.refusal = std::move(refusal_);
       return result;

@@ -1,8 +1,5 @@
 #include "shim/observation/region_sink.h"
 
-#include <pthread.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -47,19 +44,6 @@ void describe(const record::Function& function, program::FunctionInfo& out) {
   }
 }
 
-// The first thread's is told by its addresses.
-program::Extent stack_of_thread() noexcept {
-  program::Extent stack;
-  pthread_attr_t attributes;
-  if (gettid() == getpid() || pthread_getattr_np(pthread_self(), &attributes) != 0) return stack;
-  void* address = nullptr;
-  std::size_t bytes = 0;
-  if (pthread_attr_getstack(&attributes, &address, &bytes) == 0)
-    stack = {reinterpret_cast<std::uint64_t>(address), bytes};
-  pthread_attr_destroy(&attributes);
-  return stack;
-}
-
 }  // namespace
 
 RegionSink::RegionSink() noexcept {
@@ -94,7 +78,6 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
   const memory::LiveBlocks& blocks = memory::LiveBlocks::instance();
   complete_ = blocks.snapshot(events_.before) && blocks.snapshot_host(events_.host) && blocks.has_framework();
   events_.serial = blocks.last_serial();
-  events_.stack = stack_of_thread();
   driver::count_unhandled(unhandled_);
   return true;
 }

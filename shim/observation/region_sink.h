@@ -26,7 +26,6 @@ struct RegionEvents {
   std::uint64_t context = 0;                            // of the work
   std::uint64_t began_context = 0;                      // current at the begin
   std::uint64_t ended_context = 0;                      // current at the end
-  program::Extent stack;                                // of the thread that began, as in RegionRecord::host_stack
   std::uint64_t serial = 0;                             // LiveBlocks::last_serial() at the begin
 
   // What the call's threads know of a function; false: nothing any more.

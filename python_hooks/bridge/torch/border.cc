@@ -44,10 +44,9 @@ class Walk {
   }
 
  private:
+  // Each thread numbers its nodes by itself.
   bool is_inner(const Node& node) const {
-    if (node.sequence_nr() == kLeafSequence || node.sequence_nr() < first_) return false;
-    if (node.thread_id() != thread_) throw Refused{Unfit::kOtherThread, node.name()};
-    return true;
+    return node.sequence_nr() != kLeafSequence && node.sequence_nr() >= first_ && node.thread_id() == thread_;
   }
 
   void find_inner(const Tensor* results, std::size_t count) {
