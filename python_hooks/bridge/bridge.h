@@ -133,7 +133,7 @@ struct Owner {
   void (*gone)(void* call) noexcept;  // its last node. Any thread
 };
 
-// What a saved tensor that is not the pair's own was at the call.
+// What a saved tensor that is not the pair's own was at the call. Without `links` it is kept, and not checked.
 struct Kept {
   Tensor tensor;           // shares its memory and version counter
   std::uint32_t count;     // of its version, as it is to be

@@ -209,9 +209,20 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
       return extent.address == saved.storage;
     });
     if (output != outputs.end()) {
-      lasting.saved.push_back({false, static_cast<std::uint32_t>(output - outputs.begin())});
+      const auto block = static_cast<std::uint32_t>(output - outputs.begin());
+      lasting.saved.push_back({false, block});
+      const auto recipe = std::find_if(recipes.begin(), recipes.end(), [block](const replay::OutputRecipe& each) {
+        return each.has_block && each.block == block;
+      });
+      if (recipe != recipes.end() && !recipe->made.empty()) lasting.held.push_back({Of::kResult, recipe->made.front()});
     } else if (argument != extents.end()) {
-      lasting.saved.push_back({true, static_cast<std::uint32_t>(argument - extents.begin())});
+      const auto extent = static_cast<std::uint32_t>(argument - extents.begin());
+      lasting.saved.push_back({true, extent});
+      const auto& tensors = call.walk->tensors();
+      const auto tensor = std::find_if(tensors.begin(), tensors.end(),
+                                       [extent](const walk::WalkedTensor& each) { return each.extent == extent; });
+      if (tensor != tensors.end())
+        lasting.held.push_back({Of::kArgument, static_cast<std::uint32_t>(tensor - tensors.begin())});
     } else {
       lasting.saved_tensors.back().first = replay::Border::kNone;
       continue;  // the module's, or a global's: it lies where it lay

@@ -246,6 +246,8 @@ bool attach(const Region& region, Proven& proven, const Call& call, const std::v
     kept.push_back({handle_of(each.tensor, region, call, made), version_of(each.tensor, region, call, made), each.link,
                     each.links.data(), each.tops.data(), each.text});
   }
+  for (const TensorSource& held : border.held)
+    kept.push_back({handle_of(held, region, call, made), 0, 0, nullptr, nullptr, nullptr});
   auto replayed = std::make_unique<ReplayedCall>();
   replayed->border = proven.border;
   replayed->passes = proven.passes;

@@ -63,6 +63,7 @@ struct Border {
   std::vector<std::uint32_t> results;  // that require grad: indices into CallOutcome::made()
   std::vector<KeptTensor> kept;
   std::vector<SavedMemory> saved;
+  std::vector<TensorSource> held;  // tensors whose memory `saved` is, and which nobody else may keep
   // What tells whether the call, made again, is the same: of each tensor that a node keeps which of `saved` it lies in
   // (kNone: in none), and how many bytes.
   static constexpr std::uint32_t kNone = ~0U;

@@ -124,7 +124,7 @@ void Cut::check(std::uint32_t link) {
   std::vector<std::uint64_t> from((form.top_count + 63) / 64, 0);
   for (std::uint32_t i = 0; i < form.top_count; ++i) from[i / 64] |= std::uint64_t{came[i]} << i % 64;
   for (Part& part : parts) {
-    if (part.checked || part.link < link || !meet(part.tops, from) || !meet(part.links, running)) continue;
+    if (part.links == nullptr || part.checked || part.link < link || !meet(part.tops, from) || !meet(part.links, running)) continue;
     part.checked = true;
     const auto version = autograd::impl::version_counter(part.tensor).current_version();
     if (version != part.count) say_changed(part, version);

@@ -269,6 +269,33 @@ def gradients_of_other_kinds(run: Run) -> None:
         see_step(run, out.detach().sum(), model, optimizer, out=out)
 
 
+class Kept(nn.Module):
+    """Its second result is kept by the graph, and by nobody else once the caller drops it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = self.one(x).tanh()
+        return self.other(h), h
+
+
+@program(tags="kept")
+def dropped_result(run: Run) -> None:
+    """A result that the graph needs is dropped before the backward pass, and its memory would be the next tensor's."""
+    model = run.put(Kept())
+    optimizer = sgd(model)
+    for _ in run.steps():
+        x, y = batch(run)
+        out = model(x)[0]
+        del x
+        others = [torch.full((6, 8), 7.0, device=y.device) for _ in range(8)]
+        loss = F.mse_loss(out, y)
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out, others=others)
+
+
 @program(tags="gradients")
 def one_gradient_for_two_results(run: Run) -> None:
     """Two results get the very same gradient tensor; the caller keeps it, and it must not change."""
