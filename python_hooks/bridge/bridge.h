@@ -68,6 +68,7 @@ struct Gradient {
   std::int64_t offset = 0;  // elements
   std::int32_t type = 0, device_type = 0, device_index = 0;
   std::uint32_t item_bytes = 0;
+  std::uint32_t version = 0;  // how often it was written to
   bool plain = false;   // strided, no subclass, requires no grad
   bool unique = false;  // nobody else has the tensor or its storage: then it may be written to
 };
@@ -112,6 +113,7 @@ struct Contribution {
   std::int64_t offset = 0;  // elements, from the storage's begin
   std::uint64_t bytes = 0;
   std::int32_t type = 0, device_type = 0, device_index = 0;
+  std::uint32_t writes = 0;  // by nodes of the pass that autograd was told of: versions
   bool unique = false;  // kMade: nobody else has its storage, so that the engine may add to it in place
 };
 

@@ -87,6 +87,7 @@ replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge, const s
   };
   search(pass_.given, pass_.given.size(), Kind::kGiven, Kind::kOfGiven);
   search(pass_.contributions, edge, Kind::kAnother, Kind::kOfAnother);
+  if (form.kind == Kind::kGiven) form.writes = seen.as.version - pass_.given[form.of].as.version;
   if (form.kind != Kind::kUndefined) return made;
   const auto output = std::find(outputs.begin(), outputs.end(), seen.serial);
   if (seen.as.storage_bytes != 0 && output == outputs.end()) {
@@ -96,6 +97,7 @@ replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge, const s
   form.kind = Kind::kMade;
   form.bytes = seen.as.storage_bytes;
   form.unique = seen.as.unique;
+  form.writes = seen.as.version;
   if (output != outputs.end()) made.block = static_cast<std::uint32_t>(output - outputs.begin());
   if (form.offset != 0 || span_bytes(seen) != seen.as.storage_bytes)
     pass_.refusal = refusal::make(refusal::gradient_elsewhere);

@@ -177,7 +177,7 @@ bool Border::same_as(const Border& other) const {
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
   return form.kind == o.form.kind && form.of == o.form.of && sizes == o.sizes && strides == o.strides &&
-         form.offset == o.form.offset && form.bytes == o.form.bytes && form.unique == o.form.unique && form.type == o.form.type && block == o.block;
+         form.offset == o.form.offset && form.bytes == o.form.bytes && form.unique == o.form.unique && form.writes == o.form.writes && form.type == o.form.type && block == o.block;
 }
 
 void write_gradient(const bridge::Gradient& gradient, PassKey& key) {

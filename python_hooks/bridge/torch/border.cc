@@ -259,6 +259,7 @@ Gradient describe(const at::Tensor& tensor) noexcept {
               !tensor.is_quantized() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   if (!out.plain) return out;
   out.plain = !tensor.requires_grad();
+  out.version = tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
   out.unique = tensor.use_count() == 1 && tensor.storage().use_count() == 1;
   out.data = reinterpret_cast<std::uint64_t>(tensor.data_ptr());
   out.storage = reinterpret_cast<std::uint64_t>(tensor.storage().data());

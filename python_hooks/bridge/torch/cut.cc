@@ -240,6 +240,7 @@ bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64
         addresses[i] = reinterpret_cast<std::uint64_t>(made.data_ptr());
         if (!like.unique) made = made.view_as(made);  // which keeps the other one
       }
+      for (std::uint32_t w = 0; w < like.writes; ++w) autograd::impl::bump_version(made);
     }
     return true;
   } catch (const std::exception&) {
