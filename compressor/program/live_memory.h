@@ -112,8 +112,8 @@ class LiveMemory {
   void bear(const BlockEvent& event) {
     const auto birth = static_cast<std::uint32_t>(births_.size());
     births_.push_back({event.bytes, birth, event.before_node, kNever});
-    outlives_.push_back(
-        std::binary_search(record_.given_away.begin(), record_.given_away.end(), event.serial) && event.serial != 0);
+    outlives_.push_back(std::binary_search(record_.given_away.begin(), record_.given_away.end(), event.serial) &&
+                        event.serial != 0);
     if (event.bytes == 0) {
       empty_.emplace_back(event.address, birth);
       return;
@@ -159,7 +159,7 @@ class LiveMemory {
   std::vector<Interval> born_;            // alive and not empty, ascending
   std::vector<std::uint8_t> dead_;        // per block of RegionRecord::before
   std::vector<BornBlock> births_;
-  std::vector<bool> outlives_;            // per birth: it was given away
+  std::vector<bool> outlives_;                                  // per birth: it was given away
   std::vector<std::pair<std::uint64_t, std::uint32_t>> empty_;  // blocks of no bytes: address and birth
 };
 

@@ -100,7 +100,8 @@ struct RegionRecord {
   std::vector<std::uint32_t> after;           // of all nodes
   std::vector<LiveBlock> before;              // ascending by address, disjoint
   std::vector<BlockEvent> block_events;       // in order
-  // Blocks that the call gave to somebody else: they outlive it, whatever that one does with them. By serial, ascending.
+  // Blocks that the call gave to somebody else: they outlive it, whatever that one does with them. By serial,
+  // ascending.
   std::vector<std::uint64_t> given_away;
   std::vector<Extent> segments;  // all device memory that the driver has given, ascending: blocks lie in it
   std::vector<Extent> inputs;

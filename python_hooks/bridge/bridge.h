@@ -1,6 +1,6 @@
 // What libgrape.so and a bridge have to say to each other. A bridge is a small shared object that is built with the
-// headers of one minor version of PyTorch, since nodes of autograd's graph are subclasses of a class of PyTorch's. It is
-// loaded where that version runs. Only plain data crosses: both sides have a C++ library of their own.
+// headers of one minor version of PyTorch, since nodes of autograd's graph are subclasses of a class of PyTorch's. It
+// is loaded where that version runs. Only plain data crosses: both sides have a C++ library of their own.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ struct Saved {
   std::uint32_t link;            // that checks the version: the first to run with or after the node
   // Bits: links that gradients get to from the node, and tops from which they get to it.
   const std::uint64_t *links, *tops;
-  const char* text;              // as PyTorch names it in its error: type, sizes, the node that made it
+  const char* text;  // as PyTorch names it in its error: type, sizes, the node that made it
 };
 
 // The border of an observed call. Owned by the bridge until it is freed.
@@ -69,8 +69,8 @@ struct Gradient {
   std::int32_t type = 0, device_type = 0, device_index = 0;
   std::uint32_t item_bytes = 0;
   std::uint32_t version = 0;  // how often it was written to
-  bool plain = false;   // strided, no subclass, requires no grad
-  bool unique = false;  // nobody else has the tensor or its storage: then it may be written to
+  bool plain = false;         // strided, no subclass, requires no grad
+  bool unique = false;        // nobody else has the tensor or its storage: then it may be written to
 };
 
 // What a node's run goes on with when it has given its contributions: the engine adds those for which another one is
@@ -100,11 +100,11 @@ struct Watcher {
 struct Contribution {
   enum class Kind : std::uint8_t {
     kUndefined,
-    kGiven,     // the very tensor that came to slot `of`
-    kAnother,   // the very tensor of contribution `of`, which comes before
-    kOfGiven,   // in the memory of the tensor of slot `of`
+    kGiven,      // the very tensor that came to slot `of`
+    kAnother,    // the very tensor of contribution `of`, which comes before
+    kOfGiven,    // in the memory of the tensor of slot `of`
     kOfAnother,  // in the memory of contribution `of`
-    kMade,      // in memory of its own, `bytes` long
+    kMade,       // in memory of its own, `bytes` long
   };
   Kind kind = Kind::kUndefined;
   std::uint32_t of = 0;
@@ -114,13 +114,13 @@ struct Contribution {
   std::uint64_t bytes = 0;
   std::int32_t type = 0, device_type = 0, device_index = 0;
   std::uint32_t writes = 0;  // by nodes of the pass that autograd was told of: versions
-  bool unique = false;  // kMade: nobody else has its storage, so that the engine may add to it in place
+  bool unique = false;       // kMade: nobody else has its storage, so that the engine may add to it in place
 };
 
 // One backward pass of a replayed call.
 struct Pass {
-  const Gradient* given;      // per slot; undefined: none, or the top did not run
-  const std::uint8_t* runs;   // per edge: is its contribution asked for?
+  const Gradient* given;     // per slot; undefined: none, or the top did not run
+  const std::uint8_t* runs;  // per edge: is its contribution asked for?
   bool keeps_graph = false, makes_graph = false;
 };
 
@@ -137,8 +137,8 @@ struct Owner {
 
 // What a saved tensor that is not the pair's own was at the call. Without `links` it is kept, and not checked.
 struct Kept {
-  Tensor tensor;           // shares its memory and version counter
-  std::uint32_t count;     // of its version, as it is to be
+  Tensor tensor;        // shares its memory and version counter
+  std::uint32_t count;  // of its version, as it is to be
   std::uint32_t link;
   const std::uint64_t *links, *tops;  // as in Saved
   const char* text;                   // outlives the cut, as these do
@@ -185,8 +185,8 @@ struct Bridge {
   // From here on the thread works so, until leave_modes(). Null: no memory.
   void* (*enter_modes)(void* modes) noexcept;
   void (*leave_modes)(void* entered) noexcept;
-  // For Owner::run(), where no graph stands in for the pass: `border` is that of the same call, which was made again, on
-  // this thread. Its nodes compute the contributions, now and in later passes. Frees the border. False: `error`.
+  // For Owner::run(), where no graph stands in for the pass: `border` is that of the same call, which was made again,
+  // on this thread. Its nodes compute the contributions, now and in later passes. Frees the border. False: `error`.
   bool (*run_again)(Cut* cut, Border* border, char* error, std::size_t room) noexcept;
   bool (*was_run_again)(const Cut* cut) noexcept;
   // For Owner::run(): memory for the contributions, `addresses[i]` for each that is kMade. False: no memory.

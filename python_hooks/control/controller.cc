@@ -127,7 +127,9 @@ bool run_inside(replay::Region& region, replay::Call& call, Decision& decision, 
 }
 
 // The first question of every call: is it none of ours?
-bool passes() noexcept { return t_inside || replay::makes_again() || !lifecycle::active() || driver::g_captures.load() > 0; }
+bool passes() noexcept {
+  return t_inside || replay::makes_again() || !lifecycle::active() || driver::g_captures.load() > 0;
+}
 
 Object* decide_on(replay::Region& region, const replay::PlainCall& plain) {
   const CountedCall counted(region, true);

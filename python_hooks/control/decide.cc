@@ -99,17 +99,22 @@ bool decide_on_guard(replay::Region& region, const replay::Call& call, Decision&
 
 // The call is proven, and its backward passes may be. True: the signature has a stage that tells what comes next.
 bool settle_backward(replay::Region& region, replay::Signature& signature) {
-  constexpr std::uint32_t kMostAwaited = 8, kMostPasses = 16;  // calls at a time; passes observed in vain
+  constexpr std::uint32_t kMostAwaited = 8;       // calls at a time
+  constexpr std::uint32_t kMostPasses = 16;       // observed for each that is proven
+  constexpr std::uint32_t kMostPassFailures = 3;  // in a row
   replay::Passes& passes = *signature.passes;
   if (passes.ready()) {
     signature.stage = replay::Stage::kProven;
     return true;
   }
-  if (passes.makes_graph || passes.observed > kMostPasses * (passes.proven.size() + 1)) {
+  const bool hopeless =
+      passes.failures >= kMostPassFailures || passes.observed > kMostPasses * (passes.proven.size() + 1);
+  if (passes.makes_graph || hopeless) {
     signature.stage = replay::Stage::kGivenUp;
     signature.proven = nullptr;
     signature.given_up_for = passes.makes_graph ? refusal::make(refusal::second_derivative) : passes.refusal;
     region.reasons.add(signature.given_up_for);
+    region.autograd.begin();  // modules inside may be replayed with their own passes
     return true;
   }
   if (passes.awaited >= kMostAwaited) return false;

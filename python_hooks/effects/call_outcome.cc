@@ -26,8 +26,8 @@ CallOutcome::CallOutcome() = default;
 CallOutcome::~CallOutcome() = default;
 
 std::unique_ptr<CallOutcome> CallOutcome::learn(Object* result, const ArgumentSnapshot& before,
-                                                guards::ModuleGuard& module, refusal::Refusal& refusal,
-                                                bool* autograd, std::vector<GradientResult>* gradients) noexcept {
+                                                guards::ModuleGuard& module, refusal::Refusal& refusal, bool* autograd,
+                                                std::vector<GradientResult>* gradients) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;

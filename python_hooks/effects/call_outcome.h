@@ -52,9 +52,9 @@ struct MadeTensor : TensorForm {
   std::uint64_t storage = 0, storage_bytes = 0;  // as observed; an empty one is shared with nobody
   std::int32_t device_type = 0, device_index = 0;
   std::uint32_t item_bytes = 0;
-  std::uint32_t group = 0;         // tensors with the same number share one storage; numbered in order
-  std::uint32_t version = 0;       // how often it was written to
-  std::uint32_t as_first = 0;      // index of the first one that it shares its version with, maybe its own
+  std::uint32_t group = 0;     // tensors with the same number share one storage; numbered in order
+  std::uint32_t version = 0;   // how often it was written to
+  std::uint32_t as_first = 0;  // index of the first one that it shares its version with, maybe its own
   bool requires_grad = false;
   std::int32_t view_of = kNoView;  // what autograd knows it as a view of: that index
   static constexpr std::int32_t kNoView = -1;

@@ -120,7 +120,7 @@ struct CallOutcomeState {
       dropped;  // the arguments' objects, by place, that it let go of and that can be weakly held
   std::uint32_t result = kNoNode;
   std::size_t argument_objects = 0;
-  bool autograd = false;  // refused since autograd is at work
+  bool autograd = false;                             // refused since autograd is at work
   std::vector<GradientResult>* gradients = nullptr;  // while it is learned; null: they are refused
 };
 

@@ -13,8 +13,8 @@ namespace grape::python::proof {
 struct SeenGradient {
   bridge::Gradient as;  // its sizes and strides are in the vectors
   std::vector<std::int64_t> sizes, strides;
-  std::uint64_t serial = 0;            // of its block; 0: not known
-  std::uint64_t copy = 0, bytes = 0;   // of its storage (given) or of its elements (contribution); 0: none was made
+  std::uint64_t serial = 0;           // of its block; 0: not known
+  std::uint64_t copy = 0, bytes = 0;  // of its storage (given) or of its elements (contribution); 0: none was made
 };
 
 // One pass. Copies are made where it may be proven.
@@ -54,6 +54,14 @@ class BackwardWatch {
   bool find_contributions(const program::RegionRecord& record, replay::ObservedPass& observed);
   replay::MadeContribution contribution(std::uint32_t edge, const std::vector<std::uint64_t>& outputs);
   void compare(std::unique_ptr<replay::ObservedPass> observed);
+  refusal::Refusal difference(const replay::ObservedPass& last, const replay::ObservedPass& observed,
+                              const program::Comparison& comparison) const;
+  std::unique_ptr<replay::ProvenPass> prove_by(replay::ObservedPass& last, replay::ObservedPass& observed);
+  bool place(const program::Program& whole, replay::ProvenPass& pass, std::vector<grape::replay::Shadow::Fresh>& fresh);
+  std::vector<grape::replay::Shadow::Watched> watched_by(const program::Program& whole) const;
+  bool run_in_shadow(replay::ProvenPass& pass, std::vector<grape::replay::Shadow::Watched> watched,
+                     std::vector<grape::replay::Shadow::Fresh> fresh, grape::replay::Shadow::Found& found,
+                     refusal::Refusal& difference);
   std::unique_ptr<replay::ProvenPass> prove(replay::ObservedPass& observed, replay::PaddingTrial& trial);
   std::vector<grape::replay::Shadow::Range> replayed_ranges(const replay::ProvenPass& pass) const;
 

@@ -163,8 +163,7 @@ bool can_be_made_again(Object* result, const effects::CallOutcome& outcome, cons
                        ObservedBorder& observed, refusal::Refusal& refusal) {
   replay::Border& lasting = *observed.lasting;
   walk::Walk walk(false);
-  if (outcome.has_effects() || !walk.add(result, "result"))
-    return refusal::refuse(refusal, refusal::not_made_twice);
+  if (outcome.has_effects() || !walk.add(result, "result")) return refusal::refuse(refusal, refusal::not_made_twice);
   for (const effects::GradientResult& each : observed.results) {
     const auto& tensors = walk.tensors();
     const auto at = std::find_if(tensors.begin(), tensors.end(),
@@ -198,9 +197,8 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
     const bridge::Saved& saved = observed.border->saved[i];
     lasting.saved_tensors.emplace_back(replay::Border::kNone, saved.bytes);
     if (saved.device_type != torch::kCudaDevice || saved.bytes == 0) continue;
-    const auto known = std::find_if(observed.saved.begin(), observed.saved.end(), [&](const program::Extent& extent) {
-      return extent.address == saved.storage;
-    });
+    const auto known = std::find_if(observed.saved.begin(), observed.saved.end(),
+                                    [&](const program::Extent& extent) { return extent.address == saved.storage; });
     lasting.saved_tensors.back().first = static_cast<std::uint32_t>(known - observed.saved.begin());
     if (known != observed.saved.end()) continue;
     const auto output = std::find(outputs.begin(), outputs.end(), saved.storage);

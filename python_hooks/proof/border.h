@@ -40,10 +40,10 @@ struct ObservedBorder {
   ObservedBorder(const ObservedBorder&) = delete;
   ObservedBorder& operator=(const ObservedBorder&) = delete;
 
-  bridge::Border* border = nullptr;                // owned
-  std::vector<effects::GradientResult> results;    // as in the order of Border::slots
+  bridge::Border* border = nullptr;              // owned
+  std::vector<effects::GradientResult> results;  // as in the order of Border::slots
   std::unique_ptr<replay::Border> lasting;
-  std::vector<program::Extent> saved;              // memory, as in lasting->saved
+  std::vector<program::Extent> saved;  // memory, as in lasting->saved
 };
 
 // After the call, while its results are there. `first_node`: autograd's number as it began. False: `refusal`.

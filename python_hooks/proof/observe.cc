@@ -175,9 +175,9 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
 // What the call did for Python, and what its code names. False: `observed.refusal`.
 bool learn_facts(replay::Region& region, const replay::Call& call, Object* result, ObservedCall& observed,
                  replay::Observation& observation) {
-  observation.outcome = effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard, observed.refusal,
-                                                    &observed.autograd,
-                                                    observed.trains ? &observed.border.results : nullptr);
+  observation.outcome =
+      effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard, observed.refusal,
+                                  &observed.autograd, observed.trains ? &observed.border.results : nullptr);
   if (observation.outcome == nullptr) return false;
   if (!observed.border.results.empty() &&
       (!find_border(observed.targets, observed.nodes_before, observed.border, observed.refusal) ||
@@ -210,6 +210,10 @@ bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set
       std::stable_partition(left.begin(), left.end(), [&](std::uint64_t at) { return !is_saved(observed.border, at); });
   const std::vector<std::uint64_t> saved(end_of_left, left.end());
   left.erase(end_of_left, left.end());
+  if (replay::are_kept_casts(region, saved)) {
+    observed.autograd = true;
+    return observed.refuse(refusal::keeps_casts);
+  }
   std::vector<replay::LeftCast> casts;
   if (!replay::find_left_casts(region, call, record, left, casts)) return observed.refuse(refusal::unknown_casts);
   if (!left.empty() && may_set_up) {
@@ -327,31 +331,6 @@ std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const repl
   return prove(region, call, *trial, observation, observed);
 }
 
-// The call's backward pass is observed from here on. `proven`: null, or the call's.
-void await(const replay::Region& region, replay::Signature& signature, const replay::Call& call,
-           const replay::Observation& observation, const replay::Proven* proven, ObservedCall& observed) {
-  if (observation.border == nullptr) return;
-  if (signature.passes == nullptr) signature.passes = std::make_shared<replay::Passes>();
-  AwaitedCall awaited;
-  awaited.name = region.name;
-  awaited.work = call.work;
-  awaited.random = observed.random;
-  awaited.module_epoch = observed.module_epoch;
-  awaited.saved = observed.border.saved;
-  for (const walk::StorageExtent& extent : region.evidence.guard->extents())
-    awaited.guarded.push_back({extent.address, extent.bytes});
-  awaited.proves = proven != nullptr;
-  awaited.shadow = std::exchange(observed.saved_memory, nullptr);
-  for (const replay::SavedMemory& saved : observation.border->saved) {
-    if (proven == nullptr) break;
-    const auto recipe = std::find_if(observation.recipes.begin(), observation.recipes.end(), [&](const auto& each) {
-      return each.saved_bytes != 0 && !saved.of_argument && each.block == saved.index;
-    });
-    awaited.shadowed.push_back(recipe != observation.recipes.end() ? proven->bindings.outputs[saved.index] : 0);
-  }
-  await_backward(signature.passes, std::move(awaited), observed.border);
-}
-
 // From one observation to the next stage.
 void advance(replay::Region& region, replay::Signature& signature, const replay::Call& call,
              std::unique_ptr<replay::Observation> observation, ObservedCall& observed) {
@@ -377,7 +356,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   if (!unknown.empty()) {
     log_line(LogLevel::kDebug, "%s: padding, or not, of %zu words; the first one: %s", region.name.c_str(),
              unknown.size(), program::describe(*program, unknown.front()).c_str());
-    await(region, signature, call, *observation, nullptr, observed);
+    await_backward(region, signature, call, *observation, nullptr, observed);
     try_again(std::move(trial), std::move(proven), *observation, observed);
     return wait_with(signature, std::move(observation));
   }
@@ -388,7 +367,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   }
   if (program != nullptr) proven->block_epoch = memory::LiveBlocks::instance().epoch();
   const bool holds = program != nullptr && proven->references.take(proven->program.head());
-  await(region, signature, call, *observation, holds ? proven.get() : nullptr, observed);
+  await_backward(region, signature, call, *observation, holds ? proven.get() : nullptr, observed);
   if (!holds) {
     return wait_with(signature, std::move(observation));
   }

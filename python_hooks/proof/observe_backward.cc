@@ -137,8 +137,9 @@ void BackwardWatch::begin(bool keeps_graph, bool makes_graph) {
   pass_.random.known = torch::random_state(call_.work.device, pass_.random.seed, pass_.random.offset_before);
   for (std::size_t i = 0; i < call_.saved.size(); ++i) {
     const bool shadowed = i < call_.shadowed.size() && call_.shadowed[i] != 0;
-    pass_.saved.push_back(!call_.proves ? 0 : shadowed ? call_.shadowed[i]
-                                                       : copy(call_.saved[i].address, call_.saved[i].bytes));
+    pass_.saved.push_back(!call_.proves ? 0
+                          : shadowed    ? call_.shadowed[i]
+                                        : copy(call_.saved[i].address, call_.saved[i].bytes));
   }
   auto sink = std::make_unique<grape::observation::RegionSink>();
   if (!sink->begin(reinterpret_cast<std::uint64_t>(call_.work.context))) {
@@ -243,12 +244,30 @@ const bridge::Watcher& BackwardWatch::callbacks() noexcept {
   return kCallbacks;
 }
 
-bool await_backward(const std::shared_ptr<replay::Passes>& passes, AwaitedCall awaited, ObservedBorder& border) {
-  auto watch = std::make_unique<BackwardWatch>(passes, std::move(awaited), *border.border);
-  const bool watches =
-      bridge::loaded()->watch(border.border, &BackwardWatch::callbacks(), watch.get());
+void await_backward(const replay::Region& region, replay::Signature& signature, const replay::Call& call,
+                    const replay::Observation& observation, const replay::Proven* proven, ObservedCall& observed) {
+  if (observation.border == nullptr) return;
+  if (signature.passes == nullptr) signature.passes = std::make_shared<replay::Passes>();
+  AwaitedCall awaited;
+  awaited.name = region.name;
+  awaited.work = call.work;
+  awaited.random = observed.random;
+  awaited.module_epoch = observed.module_epoch;
+  awaited.saved = observed.border.saved;
+  for (const walk::StorageExtent& extent : region.evidence.guard->extents())
+    awaited.guarded.push_back({extent.address, extent.bytes});
+  awaited.proves = proven != nullptr;
+  awaited.shadow = std::exchange(observed.saved_memory, nullptr);
+  for (const replay::SavedMemory& saved : observation.border->saved) {
+    if (proven == nullptr) break;
+    const auto recipe = std::find_if(observation.recipes.begin(), observation.recipes.end(), [&](const auto& each) {
+      return each.saved_bytes != 0 && !saved.of_argument && each.block == saved.index;
+    });
+    awaited.shadowed.push_back(recipe != observation.recipes.end() ? proven->bindings.outputs[saved.index] : 0);
+  }
+  auto watch = std::make_unique<BackwardWatch>(signature.passes, std::move(awaited), *observed.border.border);
+  bridge::loaded()->watch(observed.border.border, &BackwardWatch::callbacks(), watch.get());
   static_cast<void>(watch.release());  // the graph's, and gone with it
-  return watches;
 }
 
 }  // namespace grape::python::proof

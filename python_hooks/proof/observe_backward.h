@@ -27,7 +27,9 @@ struct AwaitedCall {
   bool proves = false;  // the call is proven: so its backward pass may be
 };
 
-// From now on. Takes `awaited` and the border; frees the border. False: no memory.
-bool await_backward(const std::shared_ptr<replay::Passes>& passes, AwaitedCall awaited, ObservedBorder& border);
+// The call's backward passes are observed from here on, if it has any. `proven`: null, or the call's. Takes the border
+// and what a shadow left for the pass.
+void await_backward(const replay::Region& region, replay::Signature& signature, const replay::Call& call,
+                    const replay::Observation& observation, const replay::Proven* proven, ObservedCall& observed);
 
 }  // namespace grape::python::proof

@@ -44,13 +44,13 @@ struct ObservedCall {
   ObservedBorder border;           // null: nothing of its results requires grad
   Object* saved_memory = nullptr;  // owned; null: there is none
   bool trains = false;             // its results may require grad
-  bool shadowed = false;     // what it can reach was copied before it ran
-  bool learned = false;      // from that: something that was taken for padding may be a pointer
-  bool differed = false;     // a graph of the same work left other bytes
-  bool autograd = false;     // of no use because autograd is at work
-  bool again = false;        // of no use this time, but maybe next time: a first call, ...
-  cache::Call name;          // what other processes can know of it; no region: not asked yet
-  refusal::Refusal refusal;  // why it is of no use, or did not come to a proof
+  bool shadowed = false;           // what it can reach was copied before it ran
+  bool learned = false;            // from that: something that was taken for padding may be a pointer
+  bool differed = false;           // a graph of the same work left other bytes
+  bool autograd = false;           // of no use because autograd is at work
+  bool again = false;              // of no use this time, but maybe next time: a first call, ...
+  cache::Call name;                // what other processes can know of it; no region: not asked yet
+  refusal::Refusal refusal;        // why it is of no use, or did not come to a proof
 };
 
 // Which bytes of kernels' parameters are known to be padding, in all regions. Never destroyed.
@@ -74,7 +74,8 @@ bool exchange_padding(std::int32_t device, const replay::PaddingTrial& trial, st
                       program::Program& program, std::vector<program::NoiseWord>& tried, refusal::Refusal& refusal);
 
 // Runs the graph of `second` in the shadow, with the padding of the other runs of the same program. Null:
-// `observed.refusal` says why the graph may not stand in. What it left for the backward pass is `observed.saved_memory`.
+// `observed.refusal` says why the graph may not stand in. What it left for the backward pass is
+// `observed.saved_memory`.
 std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call& call, replay::PaddingTrial& trial,
                                       replay::Observation& second, ObservedCall& observed);
 

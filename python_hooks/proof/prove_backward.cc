@@ -7,9 +7,10 @@
 #include "python_hooks/proof/backward_watch.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/thread_context.h"
-#include "shim/record/api_table.h"
+#include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/memory/live_blocks.h"
+#include "shim/record/api_table.h"
 
 namespace grape::python::proof {
 namespace {
@@ -174,10 +175,40 @@ void BackwardWatch::conclude() {
   const bool draws = torch::random_state(call_.work.device, seed, offset) && offset != pass_.random.offset_before;
   std::unique_ptr<replay::ObservedPass> observed = symbolise();
   ++passes_->observed;
-  if (observed != nullptr && draws) pass_.refusal = refusal::make(refusal::backward_not_recorded, "draws random numbers");
+  if (observed != nullptr && draws)
+    pass_.refusal = refusal::make(refusal::backward_not_recorded, "draws random numbers");
   if (observed != nullptr && !joins(*observed)) pass_.refusal = refusal::make(refusal::leaves_work);
   passes_->refusal = pass_.refusal;
   if (observed != nullptr && !pass_.refusal) compare(std::move(observed));
+  const bool lasting = passes_->refusal && !refusal::is_passing(passes_->refusal.id);
+  passes_->failures = lasting ? passes_->failures + 1 : 0;
+}
+
+// Why two passes of one kind are not the same; none: they are.
+refusal::Refusal BackwardWatch::difference(const replay::ObservedPass& last, const replay::ObservedPass& observed,
+                                           const program::Comparison& comparison) const {
+  if (comparison.difference != program::Difference::kNone) {
+    return refusal::make(refusal::backward_not_recorded,
+                         program::describe(comparison, last.program, observed.program, readable).text);
+  }
+  if (!(last.contributions == observed.contributions)) return refusal::make(refusal::gradient_elsewhere);
+  return call_.proves ? refusal::Refusal() : refusal::make(refusal::no_backward);
+}
+
+// Null: `passes_->refusal`; then `observed` waits for the next one.
+std::unique_ptr<replay::ProvenPass> BackwardWatch::prove_by(replay::ObservedPass& last,
+                                                            replay::ObservedPass& observed) {
+  const program::HostPlaces host = host_places();
+  const program::Comparison comparison = program::compare(last.program, observed.program, host);
+  passes_->refusal = difference(last, observed, comparison);
+  if (passes_->refusal) return nullptr;
+  std::unique_ptr<replay::PaddingTrial> trial = trial_of(last, observed, comparison.noise, host);
+  std::unique_ptr<replay::ProvenPass> proven = prove(observed, *trial);
+  if (proven == nullptr || unknown_padding(*trial, *proven->program.whole()).empty() || trial->shadows >= kMostShadows)
+    return proven;
+  observed.trial = std::move(trial);
+  passes_->refusal = refusal::make(refusal::no_backward);
+  return nullptr;
 }
 
 void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
@@ -188,44 +219,23 @@ void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
   }
   auto& waiting = passes_->waiting;
   const auto last = std::find_if(waiting.begin(), waiting.end(), known);
-  if (last == waiting.end()) {
-    passes_->streak = 0;
-    if (waiting.size() == kMostWaiting) waiting.erase(waiting.begin());
-    waiting.push_back(std::move(observed));
-    passes_->refusal = refusal::make(refusal::no_backward);
+  std::unique_ptr<replay::ProvenPass> proven = last != waiting.end() ? prove_by(**last, *observed) : nullptr;
+  if (proven != nullptr) {
+    ++passes_->streak;
+    waiting.erase(last);
+    log_line(LogLevel::kDebug, "%s: a backward pass of %zu nodes is proven", call_.name.c_str(),
+             proven->program.whole()->nodes.size());
+    passes_->proven.push_back(std::move(proven));
     return;
   }
-  const program::Comparison comparison = program::compare((*last)->program, observed->program, host_places());
-  std::unique_ptr<replay::ProvenPass> proven;
-  if (comparison.difference != program::Difference::kNone) {
-    passes_->refusal = refusal::make(
-        refusal::backward_not_recorded,
-        program::describe(comparison, (*last)->program, observed->program, readable).text);
-  } else if (!((*last)->contributions == observed->contributions)) {
-    passes_->refusal = refusal::make(refusal::gradient_elsewhere);
-  } else if (!call_.proves) {
-    passes_->refusal = refusal::make(refusal::no_backward);
-  } else {
-    std::unique_ptr<replay::PaddingTrial> trial = trial_of(**last, *observed, comparison.noise, host_places());
-    passes_->refusal = {};
-    proven = prove(*observed, *trial);
-    const auto unknown = proven != nullptr ? unknown_padding(*trial, *proven->program.whole())
-                                           : std::vector<program::NoiseWord>();
-    if (!unknown.empty() && trial->shadows < kMostShadows) {
-      proven = nullptr;
-      observed->trial = std::move(trial);
-      passes_->refusal = refusal::make(refusal::no_backward);
-    }
-  }
-  passes_->streak = proven != nullptr ? passes_->streak + 1 : 0;
-  if (proven == nullptr) {
+  passes_->streak = 0;
+  if (last != waiting.end()) {
     *last = std::move(observed);
     return;
   }
-  waiting.erase(last);
-  log_line(LogLevel::kDebug, "%s: a backward pass of %zu nodes is proven", call_.name.c_str(),
-           proven->program.whole()->nodes.size());
-  passes_->proven.push_back(std::move(proven));
+  passes_->refusal = refusal::make(refusal::no_backward);
+  if (waiting.size() == kMostWaiting) waiting.erase(waiting.begin());
+  waiting.push_back(std::move(observed));
 }
 
 std::vector<Range> BackwardWatch::replayed_ranges(const replay::ProvenPass& pass) const {
@@ -247,55 +257,39 @@ std::vector<Range> BackwardWatch::replayed_ranges(const replay::ProvenPass& pass
   return ranges;
 }
 
-std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& observed, replay::PaddingTrial& trial) {
-  refusal::Refusal& refused = passes_->refusal;
-  const auto refuse = [&](auto form) {
-    refused = refusal::make(form);
-    return nullptr;
-  };
-  const replay::OnWorkDevice device(call_.work);
-  if (!device.entered()) return refuse(refusal::no_context);
-  CUstream stream = call_.work.driver_stream();
-  program::Program whole = observed.program;
-  std::vector<program::NoiseWord> tried;
-  if (!exchange_padding(call_.work.device, trial, observed.module_epoch, whole, tried, refused)) return nullptr;
-
-  auto pass = std::make_unique<replay::ProvenPass>();
-  pass->key = observed.key;
-  pass->contributions = observed.contributions;
-  pass->others = observed.others;
-  pass->module_epoch = observed.module_epoch;
-  pass->plan = program::plan_arena(whole);
-  program::Bindings& bindings = pass->bindings;
+// Memory for a run of the pass in the shadow: its inputs, each time as they came, its outputs, its arena.
+bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pass,
+                          std::vector<grape::replay::Shadow::Fresh>& fresh) {
+  program::Bindings& bindings = pass.bindings;
   bindings.seed = call_.random.seed;
   bindings.offset = call_.random.offset_before;
-  // Inputs that the graph may write to, each run anew.
-  std::vector<grape::replay::Shadow::Fresh> fresh;
+  bool placed = true;
   const auto input = [&](std::uint64_t from, std::uint64_t bytes) {
     const std::uint64_t to = copy(from, bytes);
     bindings.inputs.push_back(to);
     if (to != 0) fresh.push_back({to, from, bytes});
-    return to != 0 || bytes == 0;
+    placed = placed && (to != 0 || bytes == 0);
   };
-  bool placed = true;
-  for (const SeenGradient& given : pass_.given) {
-    const bool came = given.as.identity != nullptr;
-    placed = placed && input(came ? given.copy : 0, came ? given.bytes : 0);
-  }
-  for (std::size_t i = 0; i < call_.saved.size(); ++i) placed = placed && input(pass_.saved[i], call_.saved[i].bytes);
   const auto room = [&](std::uint64_t bytes, std::uint64_t& address) {
-    if (bytes == 0) return true;
+    if (bytes == 0) return;
     Object* const tensor = replay::new_bytes(bytes, torch::kCudaDevice, call_.work.device, address);
     if (tensor != nullptr) owned_.push_back(tensor);
-    return tensor != nullptr;
+    placed = placed && tensor != nullptr;
   };
+  for (const SeenGradient& given : pass_.given) {
+    const bool came = given.as.identity != nullptr;
+    input(came ? given.copy : 0, came ? given.bytes : 0);
+  }
+  for (std::size_t i = 0; i < call_.saved.size(); ++i) input(pass_.saved[i], call_.saved[i].bytes);
   bindings.outputs.assign(whole.outputs.size(), 0);
-  for (std::size_t i = 0; i < whole.outputs.size(); ++i) placed = placed && room(whole.outputs[i].bytes, bindings.outputs[i]);
-  placed = placed && room(pass->plan.bytes, bindings.arena);
+  for (std::size_t i = 0; i < whole.outputs.size(); ++i) room(whole.outputs[i].bytes, bindings.outputs[i]);
+  room(pass.plan.bytes, bindings.arena);
   for (const SeenGradient& seen : pass_.contributions) placed = placed && (seen.bytes == 0 || seen.copy != 0);
-  if (!placed) return refuse(refusal::no_device_memory);
-  if (!whole.host_data.empty()) return refuse(refusal::copies_too_much_in_all);
+  return placed;
+}
 
+// Memory that the pass is given besides. What is not the module's only its kernels know of.
+std::vector<grape::replay::Shadow::Watched> BackwardWatch::watched_by(const program::Program& whole) const {
   std::vector<grape::replay::Shadow::Watched> watched;
   for (const program::StaticBlock& block : whole.statics) {
     const bool hidden = std::none_of(call_.guarded.begin(), call_.guarded.end(), [&](const program::Extent& extent) {
@@ -304,30 +298,65 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
     watched.push_back({{block.address, block.bytes}, hidden});
   }
   std::sort(watched.begin(), watched.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
+  return watched;
+}
+
+// Runs the pass in the shadow. False: `passes_->refusal`.
+bool BackwardWatch::run_in_shadow(replay::ProvenPass& pass, std::vector<grape::replay::Shadow::Watched> watched,
+                                  std::vector<grape::replay::Shadow::Fresh> fresh, grape::replay::Shadow::Found& found,
+                                  refusal::Refusal& difference) {
+  refusal::Refusal& refused = passes_->refusal;
+  CUstream stream = call_.work.driver_stream();
   std::vector<Range> eager;
   for (const SeenGradient& seen : pass_.contributions) {
     if (seen.as.identity != nullptr && seen.bytes != 0) eager.push_back({seen.copy, seen.bytes});
   }
-  pass->program = store::KeptProgram(std::move(whole));
   grape::replay::Shadow shadow;
-  auto found = grape::replay::Shadow::Found::kDifferent;
-  refusal::Refusal difference;
   if (!shadow.before(stream, watched, refused) || !shadow.after(stream, std::move(eager), refused) ||
-      !pass->steps.prepare(pass->execs, pass->program, pass->plan, bindings, refused)) {
-    return nullptr;
+      !pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) {
+    return false;
   }
   shadow.set_fresh(std::move(fresh));
-  if (!shadow.compare(stream, pass->others, pass->steps, replayed_ranges(*pass), false, found, difference, refused))
+  return shadow.compare(stream, pass.others, pass.steps, replayed_ranges(pass), false, found, difference, refused);
+}
+
+std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& observed, replay::PaddingTrial& trial) {
+  using Found = grape::replay::Shadow::Found;
+  refusal::Refusal& refused = passes_->refusal;
+  const auto refuse = [&](auto form, const auto&... parts) {
+    refused = refusal::make(form, parts...);
     return nullptr;
-  if (found != grape::replay::Shadow::Found::kSame) {
-    if (found == grape::replay::Shadow::Found::kDifferent) padding().refute(observed.program, tried);
-    refused = refusal::make(found == grape::replay::Shadow::Found::kNotDeterministic ? refusal::other_bytes_each_time
-                                                                                    : refusal::left_other_bytes,
-                            difference.text);
-    return nullptr;
+  };
+  const replay::OnWorkDevice device(call_.work);
+  if (!device.entered()) return refuse(refusal::no_context);
+  program::Program whole = observed.program;
+  if (!whole.host_data.empty()) return refuse(refusal::copies_too_much_in_all);
+  std::vector<program::NoiseWord> tried;
+  if (!exchange_padding(call_.work.device, trial, observed.module_epoch, whole, tried, refused)) return nullptr;
+  auto pass = std::make_unique<replay::ProvenPass>();
+  pass->key = observed.key;
+  pass->contributions = observed.contributions;
+  pass->others = observed.others;
+  pass->module_epoch = observed.module_epoch;
+  pass->plan = program::plan_arena(whole);
+  std::vector<grape::replay::Shadow::Fresh> fresh;
+  if (!place(whole, *pass, fresh)) return refuse(refusal::no_device_memory);
+  auto watched = watched_by(whole);
+  pass->program = store::KeptProgram(std::move(whole));
+  auto found = Found::kDifferent;
+  refusal::Refusal difference;
+  if (!run_in_shadow(*pass, std::move(watched), std::move(fresh), found, difference)) return nullptr;
+  if (found == Found::kNotDeterministic && config().allow_nondeterministic) {
+    trial.noise.clear();  // its shadows tell nothing about padding
+  } else if (found == Found::kNotDeterministic) {
+    return refuse(refusal::other_bytes_each_time, difference.text);
+  } else if (found != Found::kSame) {
+    padding().refute(observed.program, tried);
+    return refuse(refusal::left_other_bytes, difference.text);
+  } else {
+    padding().confirm(*pass->program.whole(), tried);
+    ++trial.shadows;
   }
-  padding().confirm(*pass->program.whole(), tried);
-  ++trial.shadows;
   if (!pass->references.take(pass->program.head())) return refuse(refusal::memory_replaced);
   return pass;
 }

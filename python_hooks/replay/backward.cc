@@ -112,7 +112,8 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
     return given.identity == nullptr || given.plain;
   });
   std::uint64_t stream = 0;
-  if (plain && !asked.makes_graph && !bridge::loaded()->was_run_again(cut) && torch::current_stream_of(call.work.device, stream) && stream == call.work.stream) {
+  if (plain && !asked.makes_graph && !bridge::loaded()->was_run_again(cut) &&
+      torch::current_stream_of(call.work.device, stream) && stream == call.work.stream) {
     const PassKey key =
         key_of(asked.given, border.form.slot_count, asked.runs, border.form.edge_count, asked.keeps_graph);
     for (const auto& pass : passes.proven) {
@@ -170,14 +171,15 @@ bool Border::same_as(const Border& other) const {
            std::strcmp(a.name, b.name) == 0 && a.slot_count == b.slot_count && a.reach_count == b.reach_count;
   };
   return std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
-         std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) &&
-         reach == other.reach && slots == other.slots && targets == other.targets && results == other.results &&
-         kept == other.kept && saved == other.saved;
+         std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&
+         slots == other.slots && targets == other.targets && results == other.results && kept == other.kept &&
+         saved == other.saved;
 }
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
   return form.kind == o.form.kind && form.of == o.form.of && sizes == o.sizes && strides == o.strides &&
-         form.offset == o.form.offset && form.bytes == o.form.bytes && form.unique == o.form.unique && form.writes == o.form.writes && form.type == o.form.type && block == o.block;
+         form.offset == o.form.offset && form.bytes == o.form.bytes && form.unique == o.form.unique &&
+         form.writes == o.form.writes && form.type == o.form.type && block == o.block;
 }
 
 void write_gradient(const bridge::Gradient& gradient, PassKey& key) {
@@ -225,11 +227,10 @@ bridge::Tensor handle_of(const TensorSource& source, const Region& region, const
 
 std::uint32_t version_of(const TensorSource& source, const Region& region, const Call& call,
                          const std::vector<Object*>& made) noexcept {
-  Object* const tensor = source.of == TensorSource::Of::kArgument
-                             ? call.walk->tensors()[source.index].view.object
-                             : source.of == TensorSource::Of::kModule
-                                   ? region.evidence.guard->tensors()[source.index].view.object
-                                   : made[source.index];
+  Object* const tensor = source.of == TensorSource::Of::kArgument ? call.walk->tensors()[source.index].view.object
+                         : source.of == TensorSource::Of::kModule
+                             ? region.evidence.guard->tensors()[source.index].view.object
+                             : made[source.index];
   const torch::VersionCounter* const counter = torch::version_counter(tensor);
   return counter != nullptr ? counter->load() : 0;
 }

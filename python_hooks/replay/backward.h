@@ -1,6 +1,6 @@
-// Backward passes of replayed calls. A call under autograd is replayed together with its backward pass: nodes of Grape's
-// stand for those that eager would have made (bridge/bridge.h), and the first of them that autograd's engine runs
-// launches the pass. With the GIL, unless said otherwise.
+// Backward passes of replayed calls. A call under autograd is replayed together with its backward pass: nodes of
+// Grape's stand for those that eager would have made (bridge/bridge.h), and the first of them that autograd's engine
+// runs launches the pass. With the GIL, unless said otherwise.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,8 @@ struct KeptTensor {
   }
 };
 
-// Memory of a call that its backward pass reads: a block that the call left (Program::outputs), or an argument's extent.
+// Memory of a call that its backward pass reads: a block that the call left (Program::outputs), or an argument's
+// extent.
 struct SavedMemory {
   bool of_argument = false;
   std::uint32_t index = 0;
@@ -70,7 +71,7 @@ struct Border {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> saved_tensors;
   std::vector<std::uint32_t> result_places;  // of `results` among the tensors of a walk of the call's result
   std::vector<program::Extent> written;      // memory of the module's that the call writes to
-  std::uint64_t saved_bytes = 0;  // of the blocks that only the backward pass needs
+  std::uint64_t saved_bytes = 0;             // of the blocks that only the backward pass needs
   bridge::Template form = {};
 
   bool same_as(const Border& other) const;
@@ -118,9 +119,10 @@ struct Passes {
   std::vector<std::unique_ptr<ObservedPass>> waiting;  // for another one with the same key
   refusal::Refusal refusal;                            // why the last one that was observed is not proven
   std::uint32_t observed = 0;
-  std::uint32_t awaited = 0;  // observed calls whose nodes are alive
-  std::uint32_t streak = 0;   // passes in a row that are proven
-  bool makes_graph = false;   // one was differentiated itself
+  std::uint32_t failures = 0;  // observed in a row that no later pass can prove
+  std::uint32_t awaited = 0;   // observed calls whose nodes are alive
+  std::uint32_t streak = 0;    // passes in a row that are proven
+  bool makes_graph = false;    // one was differentiated itself
 };
 
 // Appends what tells of one gradient. `memory`: the call's saved memory.

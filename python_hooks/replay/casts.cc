@@ -80,6 +80,21 @@ bool find_left_casts(Region& region, const Call& call, const program::RegionReco
   return known.size() == known_before;
 }
 
+bool are_kept_casts(const Region& region, const std::vector<std::uint64_t>& addresses) noexcept {
+  if (addresses.empty() || !torch::autocast_keeps_casts()) return false;
+  if (!torch::kept_casts_are_known()) return true;
+  for (const walk::WalkedTensor& tensor : region.evidence.guard->tensors()) {
+    if (!torch::is_castable_weight(tensor.view.object)) continue;
+    const Reference cast(kept_cast(tensor.view.object));
+    torch::TensorView view;
+    if (cast && torch::view_tensor(cast.get(), view) &&
+        std::find(addresses.begin(), addresses.end(), view.storage) != addresses.end()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept {
   if (tensors.size() <= made) return;
   for (auto tensor = tensors.begin() + static_cast<std::ptrdiff_t>(made); tensor != tensors.end(); ++tensor) {

@@ -144,8 +144,7 @@ bool remember(ReplayedCall& replayed, const Region& region, const Call& call) {
   replayed.function = call.function == call.root ? nullptr : hold(call.function);
   replayed.names = hold(call.names);
   replayed.weak_root = hold(region.weak_root);
-  const std::size_t named =
-      call.names != nullptr ? static_cast<std::size_t>(item_count(call.names)) : std::size_t{0};
+  const std::size_t named = call.names != nullptr ? static_cast<std::size_t>(item_count(call.names)) : std::size_t{0};
   for (std::size_t i = 0; i < positional_count(call.count) + named; ++i)
     replayed.arguments.push_back(call.arguments[i] == call.root ? nullptr : hold(call.arguments[i]));
   replayed.modes = bridge::loaded()->take_modes();
@@ -155,7 +154,8 @@ bool remember(ReplayedCall& replayed, const Region& region, const Call& call) {
 const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::size_t room) {
   const device::ContextScope scope(call.work.context);
   if (!scope.entered()) return "there is no context";
-  if (bridge::loaded()->was_run_again(cut)) return bridge::loaded()->run_again(cut, nullptr, error, room) ? nullptr : "";
+  if (bridge::loaded()->was_run_again(cut))
+    return bridge::loaded()->run_again(cut, nullptr, error, room) ? nullptr : "";
   if (call.arguments.empty()) return "it was forgotten";
   Object* const root = referent(call.weak_root);
   if (root == nullptr) return "its module is gone";
@@ -177,7 +177,8 @@ const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::s
     }
     walk::Walk walk(false);
     std::vector<bridge::Tensor> results;
-    if (!walk.add(result.get(), "result") || !find_results(*call.border, walk, results)) return "its result is another one";
+    if (!walk.add(result.get(), "result") || !find_results(*call.border, walk, results))
+      return "its result is another one";
     bridge::Unfit unfit{};
     char name[64];
     border = bridge::loaded()->find_border(results.data(), results.size(), first, &unfit, name, sizeof name);

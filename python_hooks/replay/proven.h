@@ -76,7 +76,7 @@ struct Proven : CallFacts, std::enable_shared_from_this<Proven> {
   std::uint32_t block_epoch = 0;       // LiveBlocks::epoch() when its statics were last seen alive
   Successor successor;
   std::shared_ptr<Passes> passes;  // null: nothing of the call requires grad
-  std::string read_place;  // where the host reads a value, if it reads one; "": nowhere, or not known
+  std::string read_place;          // where the host reads a value, if it reads one; "": nowhere, or not known
 
   Proven() = default;
   ~Proven();

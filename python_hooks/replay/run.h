@@ -25,7 +25,8 @@ bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Ca
                 std::vector<Object*>& tensors) noexcept;
 
 // Makes tensors for the outputs: `tensors[i]` for made()[i], then memory for the casts that autocast is to keep, then
-// one for all that only a backward pass needs, on `device`. The caller owns them. `addresses`: per Program::outputs. False: no memory, and no tensors.
+// one for all that only a backward pass needs, on `device`. The caller owns them. `addresses`: per Program::outputs.
+// False: no memory, and no tensors.
 bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, std::int32_t device,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 

@@ -91,7 +91,7 @@ class RegionSink final : CallScope::Follower {
   bool outside_ = false;
   bool (*still_inside_)(const void*) = nullptr;
   const void* inside_of_ = nullptr;
-  std::size_t noted_ = 0;                  // up to here what the host read was kept
+  std::size_t noted_ = 0;  // up to here what the host read was kept
   RegionEvents events_;
   driver::UnhandledCounts unhandled_{};  // before
   bool complete_ = false;

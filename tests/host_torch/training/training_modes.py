@@ -107,6 +107,22 @@ def autocast_without_cache(run: Run) -> None:
 
 
 @program(tags="autocast")
+def autocast_used_again(run: Run) -> None:
+    """A weight's cast is used twice in one block, by a module and by the code around it: gradients add up in bfloat16."""
+    model = run.put(nn.Sequential(nn.Linear(8, 16, bias=False), nn.Tanh(), nn.Linear(16, 4, bias=False)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in run.steps():
+        (x, y), (other, _) = batch(run), batch(run)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            out = model(x)
+            second = model(other) if step > 8 else out
+            direct = F.linear(other, model[0].weight) if step > 12 else out
+            loss = F.mse_loss(out.float(), y) + second.float().mean() + direct.float().square().mean()
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
+
+
+@program(tags="autocast")
 def autocast_cast_before(run: Run) -> None:
     """Weights are cast in the block before the model is called: with gradients, and without."""
     model = net(run)

@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "python_hooks/bridge/torch/cut.h"
+#include "python_hooks/bridge/cut.h"
 
 namespace grape::python::bridge {
 namespace {
@@ -162,8 +162,7 @@ bool is_same(const Cut& cut, OwnedBorder& border, std::uint64_t first) {
       return false;
     }
   }
-  for (const auto& node : border.inner)
-    node->set_sequence_nr(cut.first_sequence + (node->sequence_nr() - first));
+  for (const auto& node : border.inner) node->set_sequence_nr(cut.first_sequence + (node->sequence_nr() - first));
   return true;
 }
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "python_hooks/bridge/torch/border.h"
+#include "python_hooks/bridge/border.h"
 
 namespace grape::python::bridge {
 
@@ -51,7 +51,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::uint64_t first_sequence = 0;  // number at which the call's nodes begin
   std::vector<LinkNode*> links;
   std::vector<std::weak_ptr<autograd::Node>> tops;
-  std::vector<bool> redirected;  // per top
+  std::vector<bool> redirected;                  // per top
   std::vector<at::Tensor> given, contributions;  // per slot, per edge; of the pass
   std::vector<Part> parts;
   at::Tensor memory;

@@ -1,4 +1,6 @@
 // Finds the border of an observed call: a walk over the nodes that the call made, from its results down.
+#include "python_hooks/bridge/border.h"
+
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
@@ -9,8 +11,6 @@
 #include <typeinfo>
 #include <unordered_map>
 #include <utility>
-
-#include "python_hooks/bridge/torch/border.h"
 
 namespace grape::python::bridge {
 namespace {
@@ -191,8 +191,8 @@ class Walk {
     }
     border_.border.slot_count = slots;
     for (std::size_t i = 0; i < count; ++i) {
-      const auto at = std::find(border_.top_nodes.begin(), border_.top_nodes.end(),
-                                tensor_of(results[i]).grad_fn().get());
+      const auto at =
+          std::find(border_.top_nodes.begin(), border_.top_nodes.end(), tensor_of(results[i]).grad_fn().get());
       border_.slots.push_back(border_.tops[static_cast<std::size_t>(at - border_.top_nodes.begin())].first_slot +
                               tensor_of(results[i]).output_nr());
     }

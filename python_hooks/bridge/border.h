@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "python_hooks/bridge/torch/nodes.h"
+#include "python_hooks/bridge/nodes.h"
 
 namespace grape::python::bridge {
 

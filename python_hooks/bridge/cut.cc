@@ -1,8 +1,10 @@
 // The nodes of a replayed call. A top keeps the gradient that comes to a result; a link stands for an inner node whose
 // edges leave the call. The first link that runs has the backward pass launched.
-#include <ATen/ops/empty_strided.h>
-#include <ATen/ops/empty.h>
+#include "python_hooks/bridge/cut.h"
+
 #include <ATen/SequenceNumber.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -12,8 +14,6 @@
 #include <memory>
 #include <sstream>
 #include <utility>
-
-#include "python_hooks/bridge/torch/cut.h"
 
 namespace grape::python::bridge {
 
@@ -124,7 +124,9 @@ void Cut::check(std::uint32_t link) {
   std::vector<std::uint64_t> from((form.top_count + 63) / 64, 0);
   for (std::uint32_t i = 0; i < form.top_count; ++i) from[i / 64] |= std::uint64_t{came[i]} << i % 64;
   for (Part& part : parts) {
-    if (part.links == nullptr || part.checked || part.link < link || !meet(part.tops, from) || !meet(part.links, running)) continue;
+    if (part.links == nullptr || part.checked || part.link < link || !meet(part.tops, from) ||
+        !meet(part.links, running))
+      continue;
     part.checked = true;
     const auto version = autograd::impl::version_counter(part.tensor).current_version();
     if (version != part.count) say_changed(part, version);

@@ -1,5 +1,5 @@
-// Hooks on the nodes of an observed call tell when they run, what came to them and what they passed on. A node with such
-// a hook computes what it would without.
+// Hooks on the nodes of an observed call tell when they run, what came to them and what they passed on. A node with
+// such a hook computes what it would without.
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -10,7 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "python_hooks/bridge/torch/border.h"
+#include "python_hooks/bridge/border.h"
 
 namespace grape::python::bridge {
 namespace {
@@ -25,8 +25,7 @@ autograd::GraphTask* current_pass() noexcept {
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
   constexpr std::size_t kOffset = offsetof(autograd::GraphTask, exec_info_);
 #pragma GCC diagnostic pop
-  return reinterpret_cast<autograd::GraphTask*>(
-      const_cast<char*>(reinterpret_cast<const char*>(member)) - kOffset);
+  return reinterpret_cast<autograd::GraphTask*>(const_cast<char*>(reinterpret_cast<const char*>(member)) - kOffset);
 }
 
 // Shared by all hooks of a call: its end is the graph's.
@@ -67,11 +66,22 @@ class Watch {
     for (const std::uint32_t output : outputs) {
       asked[described.size()] = node.task_should_compute_output(output);
       described.push_back(output < gradients.size() ? describe(gradients[output]) : Gradient());
+      if (described.back().plain) described.back().unique = nobody_else_has(gradients[output], gradients);
     }
     watcher_.left(call_, link, described.data(), asked.get(), leaving(node, gradients), &node);
   }
 
  private:
+  // Has nobody but these the tensor's storage?
+  static bool nobody_else_has(const at::Tensor& tensor, const autograd::variable_list& gradients) {
+    std::unordered_set<const void*> owners;
+    for (const at::Tensor& other : gradients) {
+      if (other.defined() && other.has_storage() && other.is_alias_of(tensor))
+        owners.insert(other.unsafeGetTensorImpl());
+    }
+    return tensor.storage().use_count() == owners.size();
+  }
+
   static bool runs(autograd::Node* node) {
     const auto* chosen = autograd::get_current_graph_task_exec_info();
     if (chosen != nullptr && !chosen->empty()) {
