@@ -118,8 +118,15 @@ TEST_F(OutsideTest, EachObservationBeginsInside) {
   bool at_node = true;
   observe([&] { sink_.set_inside_while(still, &at_node); });
   at_node = false;
+  auto result = observe([&] { launch_with(1); });
+  ASSERT_NE(result.record, nullptr) << result.refusal.text;
+  EXPECT_EQ(numbers(*result.record), (std::vector<std::uint64_t>{1})) << "nobody is asked any more";
   observe([&] { sink_.set_outside(true); });
-  const auto result = observe([&] { launch_with(1); });
+  result = observe([&] {
+    launch_with(1);
+    sink_.set_outside(true);
+    launch_with(2);
+  });
   ASSERT_NE(result.record, nullptr) << result.refusal.text;
   EXPECT_EQ(numbers(*result.record), (std::vector<std::uint64_t>{1}));
 }
