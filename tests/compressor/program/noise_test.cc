@@ -171,7 +171,7 @@ TEST(Compare, AddressesOfTheHostAreNoiseWhereTheyMeanNothing) {
 
 // Other threads have their stacks and heaps elsewhere: what lies there is asked.
 TEST(Compare, AddressesOfOtherThreadsAreNoiseIfTheHostHasDataThere) {
-  constexpr std::uint64_t kOne = 0x7f1234567890, kAnother = 0x7f1300000040, kHeld = kHeap;
+  constexpr std::uint64_t kOne = 0x7f1234567890, kAnother = 0x7f1300000040;
   const auto run = [&](const HostPlaces& host, std::uint64_t a, std::uint64_t b, const char* name = kLambda) {
     const auto with = [&](std::uint64_t value) {
       RecordBuilder r;
@@ -185,7 +185,7 @@ TEST(Compare, AddressesOfOtherThreadsAreNoiseIfTheHostHasDataThere) {
   EXPECT_EQ(run({}, kOne, kAnother).difference, Difference::kScalar);
   EXPECT_EQ(run(data, kOne, kAnother).difference, Difference::kNone);
   EXPECT_EQ(run(data, kOne, kAnother).noise, (std::vector<std::uint32_t>{1}));
-  EXPECT_EQ(run(data, kOne, kHeld).difference, Difference::kNone);
+  EXPECT_EQ(run(data, kOne, kHeap).difference, Difference::kNone);
   for (const HostPlace place : {HostPlace::kNone, HostPlace::kReserved, HostPlace::kCode})
     EXPECT_EQ(run(everywhere(place), kOne, kAnother).difference, Difference::kScalar);
   const HostPlaces at_one = [&](std::uint64_t at) { return at == kOne ? HostPlace::kData : HostPlace::kReserved; };
