@@ -169,6 +169,33 @@ TEST(Compare, AddressesOfTheHostAreNoiseWhereTheyMeanNothing) {
   EXPECT_EQ(run(kFunctor, kHeap, kHeap + 160), Difference::kScalar);      // may hold a number
 }
 
+// Other threads have their stacks and heaps elsewhere: what lies there is asked.
+TEST(Compare, AddressesOfOtherThreadsAreNoiseIfTheHostHasDataThere) {
+  constexpr std::uint64_t kOne = 0x7f1234567890, kAnother = 0x7f1300000040;
+  const auto run = [&](const HostPlaces& host, std::uint64_t a, std::uint64_t b, const char* name = kLambda) {
+    const auto with = [&](std::uint64_t value) {
+      RecordBuilder r;
+      r.launch(function_with(1, name, {4, 8, 16}), {5, value, 1, 2});
+      return symbolise(r.record());
+    };
+    return compare(with(a), with(b), host);
+  };
+  const auto everywhere = [](HostPlace place) { return [place](std::uint64_t) { return place; }; };
+  const HostPlaces data = everywhere(HostPlace::kData);
+  EXPECT_EQ(run({}, kOne, kAnother).difference, Difference::kScalar);
+  EXPECT_EQ(run(data, kOne, kAnother).difference, Difference::kNone);
+  EXPECT_EQ(run(data, kOne, kAnother).noise, (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(run(data, kOne, kHeap).difference, Difference::kNone);
+  for (const HostPlace place : {HostPlace::kNone, HostPlace::kReserved, HostPlace::kCode})
+    EXPECT_EQ(run(everywhere(place), kOne, kAnother).difference, Difference::kScalar);
+  const HostPlaces at_one = [&](std::uint64_t at) { return at == kOne ? HostPlace::kData : HostPlace::kReserved; };
+  EXPECT_EQ(run(at_one, kOne, kAnother).difference, Difference::kScalar) << "the device's memory is reserved";
+  EXPECT_EQ(run(at_one, kAnother, kOne).difference, Difference::kScalar);
+  EXPECT_EQ(run(data, kOne, kAnother + 2).difference, Difference::kScalar) << "no address of an object";
+  EXPECT_EQ(run(data, kOne, kAnother, "_Z1fil3sum").difference, Difference::kScalar) << "a number by its type";
+  EXPECT_EQ(run(data, kOne, kAnother, kFunctor).difference, Difference::kScalar) << "may hold a number";
+}
+
 TEST(ParameterTypes, AreReadOffTheName) {
   using Types = std::vector<ParameterType>;
   constexpr auto kOtherType = ParameterType::kOther;

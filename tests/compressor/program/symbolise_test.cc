@@ -287,6 +287,41 @@ TEST(Symbolise, AttributesKeepTheirValuesAndNoGarbage) {
   EXPECT_EQ(symbolise(unknown.record()).attributes, unknown.record().attributes);
 }
 
+// A gradient that a pass hands on: whoever has it may free it while the pass goes on.
+TEST(Symbolise, ABlockThatIsGivenAwayIsAnOutputThoughItIsFreedInside) {
+  RecordBuilder r;
+  r.alloc(kData, 512).launch(plain_kernel(1, 1), {kData}).free(kData).launch(plain_kernel(1, 1), {kData});
+  const Program kept = symbolise(r.record());
+  EXPECT_EQ(symbol_at(kept, 0), "temp 0 + 0");
+  EXPECT_TRUE(kept.outputs.empty());
+  r.record().given_away = {r.record().block_events[0].serial};
+  const Program given = symbolise(r.record());
+  EXPECT_EQ(symbol_at(given, 0), "output 0 + 0");
+  EXPECT_EQ(symbol_at(given, 1), "plain " + std::to_string(kData)) << "it is somebody else's";
+  EXPECT_TRUE(given.temps.empty());
+  ASSERT_EQ(given.outputs.size(), 1u);
+  EXPECT_EQ(given.outputs[0].died, kNever);
+}
+
+// Its serial tells it from others at its address, whether its end was seen or not.
+TEST(Symbolise, WhatIsBornWhereABlockWasGivenAwayIsAnotherBlock) {
+  for (const bool freed : {true, false}) {
+    RecordBuilder r;
+    r.alloc(kFree, 512).free(kFree).alloc(kData, 512).launch(plain_kernel(1, 1), {kData + 4});
+    if (freed) r.free(kData);
+    r.alloc(kData, 256).launch(plain_kernel(1, 1), {kData + 8}).free(kData);
+    r.record().given_away = {r.record().block_events[2].serial};
+    const Program program = symbolise(r.record());
+    EXPECT_EQ(symbol_at(program, 0), "output 0 + 4");
+    EXPECT_EQ(symbol_at(program, 1), "temp 1 + 8");
+    ASSERT_EQ(program.outputs.size(), 1u);
+    EXPECT_EQ(program.outputs[0].bytes, 512u);
+    EXPECT_EQ(program.outputs[0].birth, 1u);
+    ASSERT_EQ(program.temps.size(), 2u);
+    EXPECT_EQ(program.temps[1].bytes, 256u);
+  }
+}
+
 TEST(Symbolise, AnEmptyRecordIsAnEmptyProgram) {
   const Program program = symbolise(RegionRecord());
   EXPECT_TRUE(program.nodes.empty());
