@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <sstream>
+#include <string_view>
 #include <typeinfo>
 #include <unordered_map>
 #include <utility>
@@ -131,6 +132,7 @@ class Walk {
     try {
       compiled::CompiledNodeArgs arguments(call, node_call);
       node->compiled_args(arguments);
+      note_constants(*node, arguments.key(), call.all_size_inputs);
     } catch (const std::exception&) {
       throw Refused{Unfit::kUnknownSaved, node->name()};
     }
@@ -145,8 +147,30 @@ class Walk {
       const auto& version = torch::autograd::impl::version_counter(tensor);
       border_.saved.push_back({reinterpret_cast<std::uint64_t>(tensor.storage().data()), tensor.storage().nbytes(),
                                identity_of(version), version.enabled() ? version.current_version() : 0,
-                               static_cast<std::int32_t>(tensor.device().type()), link, links, tops,
+                               static_cast<std::int32_t>(tensor.device().type()), value_of(tensor), link, links, tops,
                                border_.keep(in_words(tensor))});
+    }
+  }
+
+  static std::uint64_t value_of(const at::Tensor& tensor) {
+    if (!tensor.device().is_cpu()) return 0;
+    const std::string_view bytes(static_cast<const char*>(tensor.storage().data()), tensor.storage().nbytes());
+    return std::hash<std::string_view>()(bytes) | 1;
+  }
+
+  void note_constants(const Node& node, const compiled::CacheKey& key, const std::vector<compiled::SizeInput>& sizes) {
+    std::string& all = border_.constants;
+    const auto add = [&all](std::uint64_t number) {
+      all.append(reinterpret_cast<const char*>(&number), sizeof number);
+    };
+    all += node.name();
+    all.append(reinterpret_cast<const char*>(key.key), key.key_size);
+    for (const compiled::SizeInput& size : sizes) add(static_cast<std::uint64_t>(size.value));
+    for (const auto& edge : node.next_edges()) {
+      const auto inner = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
+      add(edge.is_valid() ? 1 : 0);
+      add(inner != numbers_.end() ? inner->second : ~std::uint64_t{0});
+      add(edge.input_nr);
     }
   }
 
@@ -247,6 +271,7 @@ void OwnedBorder::finish() noexcept {
   border.edge_count = static_cast<std::uint32_t>(edges.size());
   border.top_count = static_cast<std::uint32_t>(tops.size());
   border.saved_count = static_cast<std::uint32_t>(saved.size());
+  border.constants = std::hash<std::string>()(constants);
   border.inner_nodes = static_cast<std::uint32_t>(inner.size());
 }
 

@@ -17,6 +17,7 @@ struct OwnedBorder {
 
   Border border = {};
   std::uint64_t first_sequence = 0;
+  std::string constants;  // what Border::constants is the hash of
   std::vector<Link> links;
   std::vector<Target> edges;
   std::vector<Top> tops;

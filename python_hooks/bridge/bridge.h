@@ -41,6 +41,7 @@ struct Saved {
   const void* version;           // its version counter
   std::uint32_t count;           // what that says
   std::int32_t device_type;      // c10::DeviceType
+  std::uint64_t value;           // a hash of its bytes where the host has them; 0: they are on a device
   std::uint32_t link;            // that checks the version: the first to run with or after the node
   // Bits: links that gradients get to from the node, and tops from which they get to it.
   const std::uint64_t *links, *tops;
@@ -57,6 +58,7 @@ struct Border {
   const Saved* saved;          // in the order in which the nodes run in a backward pass
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count;
   std::uint32_t inner_nodes;
+  std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
 };
 
 // A gradient as it is at this moment. Borrowed.

@@ -5,7 +5,6 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -103,17 +102,26 @@ bool meet(const std::uint64_t* bits, const std::vector<std::uint64_t>& others) {
   return false;
 }
 
+// What this PyTorch says behind that, as it says it of a tensor of ours.
+std::string hint() {
+  const at::Tensor tensor = at::empty({1}, at::kFloat);
+  const autograd::SavedVariable saved(tensor, false);
+  autograd::impl::bump_version(tensor);
+  try {
+    static_cast<void>(saved.unpack());
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    const std::size_t at = text.find(" Hint:");
+    if (at != std::string::npos) return text.substr(at);
+  }
+  return {};
+}
+
 [[noreturn]] void say_changed(const Cut::Part& part, std::uint32_t version) {
   std::ostringstream text;
   text << "one of the variables needed for gradient computation has been modified by an inplace operation: "
        << part.text << " is at version " << version << "; expected version " << part.count << " instead.";
-  if (!autograd::AnomalyMode::is_enabled()) {
-    text << " Hint: enable anomaly detection to find the operation that failed to compute its gradient, with "
-            "torch.autograd.set_detect_anomaly(True).";
-  } else {
-    text << " Hint: the backtrace further above shows the operation that failed to compute its gradient. The variable "
-            "in question was changed in there or anywhere later. Good luck!";
-  }
+  text << hint();
   TORCH_CHECK(false, text.str());
 }
 

@@ -102,13 +102,15 @@ bool settle_backward(replay::Region& region, replay::Signature& signature) {
   constexpr std::uint32_t kMostAwaited = 8;       // calls at a time
   constexpr std::uint32_t kMostPasses = 16;       // observed for each that is proven
   constexpr std::uint32_t kMostPassFailures = 3;  // in a row
+  constexpr std::uint32_t kMostUnused = 4;        // calls in a row without a backward pass
   replay::Passes& passes = *signature.passes;
   if (passes.ready()) {
     signature.stage = replay::Stage::kProven;
     return true;
   }
-  const bool hopeless =
-      passes.failures >= kMostPassFailures || passes.observed > kMostPasses * (passes.proven.size() + 1);
+  if (passes.unused >= kMostUnused) passes.refusal = refusal::make(refusal::no_backward);
+  const bool hopeless = passes.failures >= kMostPassFailures || passes.unused >= kMostUnused ||
+                        passes.observed > kMostPasses * (passes.proven.size() + 1);
   if (passes.makes_graph || hopeless) {
     signature.stage = replay::Stage::kGivenUp;
     signature.proven = nullptr;

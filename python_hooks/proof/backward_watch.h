@@ -69,6 +69,7 @@ class BackwardWatch {
   AwaitedCall call_;
   const std::vector<bridge::Link> links_;
   const std::uint32_t slots_, edges_;
+  bool passed_ = false;                                   // there was a pass
   bool under_way_ = false;                                // a pass, which is observed
   std::unique_ptr<grape::observation::RegionSink> sink_;  // null: its record is closed, or there is none
   grape::observation::RegionSink::Result recorded_;       // of a pass whose record is closed

@@ -45,6 +45,7 @@ std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t f
     reaches = std::max(reaches, top.first_reach + top.reach_count);
   }
   to->reach.assign(from.reach, from.reach + reaches);
+  to->constants = from.constants;
   to->form.first_sequence = first_node;
   to->form.link_count = from.link_count;
   to->form.top_count = from.top_count;
@@ -182,6 +183,12 @@ bool can_be_made_again(Object* result, const effects::CallOutcome& outcome, cons
   return true;
 }
 
+void note_varying_values(const replay::Border& last, replay::Border& now) noexcept {
+  for (std::size_t i = 0; i < now.host_values.size(); ++i) {
+    if (i >= last.host_values.size() || last.host_values[i] != now.host_values[i]) now.host_values[i] = 0;
+  }
+}
+
 bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept {
   if (observed.border == nullptr) return false;
   const bridge::Saved* const end = observed.border->saved + observed.border->saved_count;
@@ -196,6 +203,7 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
   for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
     const bridge::Saved& saved = observed.border->saved[i];
     lasting.saved_tensors.emplace_back(replay::Border::kNone, saved.bytes);
+    lasting.host_values.push_back(saved.value);
     if (saved.device_type != torch::kCudaDevice || saved.bytes == 0) continue;
     const auto known = std::find_if(observed.saved.begin(), observed.saved.end(),
                                     [&](const program::Extent& extent) { return extent.address == saved.storage; });

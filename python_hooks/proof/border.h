@@ -54,6 +54,9 @@ bool find_border(const GradientTargets& targets, std::uint64_t first_node, Obser
 bool can_be_made_again(Object* result, const effects::CallOutcome& outcome, const replay::Call& call,
                        ObservedBorder& observed, refusal::Refusal& refusal);
 
+// What the host has of the tensors kept may follow the random state: then the two calls tell.
+void note_varying_values(const replay::Border& last, replay::Border& now) noexcept;
+
 // Addresses of blocks that the nodes keep and that are neither arguments' nor the module's.
 bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept;
 

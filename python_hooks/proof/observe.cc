@@ -327,6 +327,7 @@ std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const repl
   }
   if (const refusal::Form<0> unlike = why_not_as_last(last, observation)) return observed.refuse(unlike);
   if (!last.outcome->same_as(*observation.outcome, observed.refusal)) return nullptr;
+  if (observation.border != nullptr) note_varying_values(*last.border, *observation.border);
   trial = trial_of(last, observation, comparison.noise);
   return prove(region, call, *trial, observation, observed);
 }

@@ -65,6 +65,7 @@ BackwardWatch::BackwardWatch(std::shared_ptr<replay::Passes> passes, AwaitedCall
 BackwardWatch::~BackwardWatch() {
   abandon();
   --passes_->awaited;
+  passes_->unused = passed_ ? 0 : passes_->unused + 1;
   if (call_.shadow != nullptr) g_api.Py_DecRef(call_.shadow);
 }
 
@@ -119,6 +120,7 @@ SeenGradient BackwardWatch::seen(const bridge::Gradient& gradient) const {
 
 void BackwardWatch::begin(bool keeps_graph, bool makes_graph) {
   abandon();
+  passed_ = true;
   thread_ = std::this_thread::get_id();
   ThreadOfNodes& thread = thread_of_nodes(thread_);
   if (thread.recording != nullptr) thread.recording->seal();

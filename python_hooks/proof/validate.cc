@@ -52,7 +52,9 @@ class Check {
     if (host_random && other_threads()) return Checked::kInconclusive;  // it may be these that drew
     if (observation::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
     refusal::Refusal other = host_random ? refusal::make(refusal::draws_on_host) : other_state();
-    const auto outcome = effects::CallOutcome::learn(result, *before_, *region_.evidence.guard, error);
+    std::vector<effects::GradientResult> gradients;
+    const auto outcome = effects::CallOutcome::learn(result, *before_, *region_.evidence.guard, error, nullptr,
+                                                     proven_.border != nullptr ? &gradients : nullptr);
     if (outcome == nullptr && !error) return Checked::kInconclusive;
     if (outcome == nullptr) {
       if (!other) other = error;

@@ -173,7 +173,7 @@ bool Border::same_as(const Border& other) const {
   return std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
          std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&
          slots == other.slots && targets == other.targets && results == other.results && kept == other.kept &&
-         saved == other.saved;
+         saved == other.saved && constants == other.constants;
 }
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {

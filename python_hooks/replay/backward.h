@@ -69,6 +69,8 @@ struct Border {
   // (kNone: in none), and how many bytes.
   static constexpr std::uint32_t kNone = ~0U;
   std::vector<std::pair<std::uint32_t, std::uint64_t>> saved_tensors;
+  std::vector<std::uint64_t> host_values;  // of each tensor that a node keeps: bridge::Saved::value; 0: it varies, too
+  std::uint64_t constants = 0;             // bridge::Border::constants
   std::vector<std::uint32_t> result_places;  // of `results` among the tensors of a walk of the call's result
   std::vector<program::Extent> written;      // memory of the module's that the call writes to
   std::uint64_t saved_bytes = 0;             // of the blocks that only the backward pass needs
@@ -119,6 +121,7 @@ struct Passes {
   std::vector<std::unique_ptr<ObservedPass>> waiting;  // for another one with the same key
   refusal::Refusal refusal;                            // why the last one that was observed is not proven
   std::uint32_t observed = 0;
+  std::uint32_t unused = 0;    // observed calls in a row whose nodes went without a pass
   std::uint32_t failures = 0;  // observed in a row that no later pass can prove
   std::uint32_t awaited = 0;   // observed calls whose nodes are alive
   std::uint32_t streak = 0;    // passes in a row that are proven
@@ -131,6 +134,12 @@ void write_gradient(const bridge::Gradient& gradient, PassKey& key);
 PassKey key_of(const bridge::Gradient* given, std::uint32_t slots, const std::uint8_t* runs, std::uint32_t edges,
                bool keeps_graph);
 
+// An argument of a call that may be made again. Owned; none: the module.
+struct HeldArgument {
+  Object* object = nullptr;
+  bool weak = false;  // a weak reference to it
+};
+
 // A replayed call whose backward pass may come.
 struct ReplayedCall {
   ~ReplayedCall();  // with the GIL
@@ -142,9 +151,9 @@ struct ReplayedCall {
   // To make the call again: as it came, all owned but the module, which is held weakly.
   Vectorcall eager = nullptr;
   Object *function = nullptr, *names = nullptr, *weak_root = nullptr;
-  std::vector<Object*> arguments;  // the first one is null where that is the module
-  std::size_t count = 0;           // with the vectorcall's flag
-  void* modes = nullptr;           // the bridge's
+  std::vector<HeldArgument> arguments;
+  std::size_t count = 0;  // with the vectorcall's flag
+  void* modes = nullptr;  // the bridge's
   ReplayedCall* next = nullptr;
 };
 

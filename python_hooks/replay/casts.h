@@ -54,8 +54,8 @@ bool depends_on_kept_casts(const Region& region, const Call& call) noexcept;
 bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
                      std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts);
 
-// Is one of the blocks at `addresses` a cast that autocast keeps? Of calls with gradients on: operators that follow would
-// find it, and gradients would be added up at it.
+// Is one of the blocks at `addresses` a cast that autocast keeps? Of calls with gradients on: operators that follow
+// would find it, and gradients would be added up at it.
 bool are_kept_casts(const Region& region, const std::vector<std::uint64_t>& addresses) noexcept;
 
 // After a launch: has PyTorch cast and keep what the call would have left, in place of `tensors` behind `made`, which

@@ -1,6 +1,6 @@
 // A backward pass came that no graph stands in for. Then the call is made again, as always: its nodes are those that it
 // would have had, and they compute the pass.
-#include <cstring>
+#include <algorithm>
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/cpython_objects.h"
@@ -84,10 +84,12 @@ class Versions {
 // Is what its nodes keep what the replayed call left? Byte by byte.
 bool left_the_same(const ReplayedCall& call, const bridge::Border& border) {
   const auto& tensors = call.border->saved_tensors;
-  if (border.saved_count != tensors.size()) return false;
+  if (border.saved_count != tensors.size() || border.constants != call.border->constants) return false;
   std::vector<device::DeviceHash::Range> ranges;
   for (std::uint32_t i = 0; i < border.saved_count; ++i) {
     const auto [place, bytes] = tensors[i];
+    const std::uint64_t value = call.border->host_values[i];
+    if (value != 0 && border.saved[i].value != value) return false;
     if (place == Border::kNone) continue;
     if (border.saved[i].bytes != bytes) return false;
     if (border.saved[i].storage == call.saved[place]) continue;
@@ -104,6 +106,12 @@ bool left_the_same(const ReplayedCall& call, const bridge::Border& border) {
   return true;
 }
 
+// Null: it is gone.
+Object* living(const Object* weak) noexcept {
+  Object* const object = referent(weak);
+  return object != g_api._Py_NoneStruct ? object : nullptr;
+}
+
 // The results that require grad, in their order; owned by `result`. False: it is another one.
 bool find_results(const Border& border, const walk::Walk& walk, std::vector<bridge::Tensor>& results) {
   for (const std::uint32_t place : border.result_places) {
@@ -118,10 +126,10 @@ bool find_results(const Border& border, const walk::Walk& walk, std::vector<brid
 bool makes_again() noexcept { return t_makes_again; }
 
 void forget(ReplayedCall& replayed) noexcept {
-  const std::vector<Object*> arguments = std::move(replayed.arguments);
+  const std::vector<HeldArgument> arguments = std::move(replayed.arguments);
   replayed.arguments.clear();
-  for (Object* argument : arguments) {
-    if (argument != nullptr) g_api.Py_DecRef(argument);
+  for (const HeldArgument& held : arguments) {
+    if (held.object != nullptr) g_api.Py_DecRef(held.object);
   }
 }
 
@@ -133,6 +141,20 @@ ReplayedCall::~ReplayedCall() {
     if (object != nullptr) g_api.Py_DecRef(object);
   }
 }
+
+namespace {
+
+// Objects that can be weakly referred to end when they would without Grape; tensors' memory is kept in any case.
+HeldArgument hold_argument(Object* argument) noexcept {
+  if (argument == nullptr) return {};
+  Object* const weak = torch::is_tensor_or_subclass(argument) ? nullptr : g_api.PyWeakref_NewRef(argument, nullptr);
+  if (weak != nullptr) return {weak, true};
+  g_api.PyErr_Clear();
+  g_api.Py_IncRef(argument);
+  return {argument, false};
+}
+
+}  // namespace
 
 bool remember(ReplayedCall& replayed, const Region& region, const Call& call) {
   replayed.eager = call.eager;
@@ -146,7 +168,7 @@ bool remember(ReplayedCall& replayed, const Region& region, const Call& call) {
   replayed.weak_root = hold(region.weak_root);
   const std::size_t named = call.names != nullptr ? static_cast<std::size_t>(item_count(call.names)) : std::size_t{0};
   for (std::size_t i = 0; i < positional_count(call.count) + named; ++i)
-    replayed.arguments.push_back(call.arguments[i] == call.root ? nullptr : hold(call.arguments[i]));
+    replayed.arguments.push_back(hold_argument(call.arguments[i] == call.root ? nullptr : call.arguments[i]));
   replayed.modes = bridge::loaded()->take_modes();
   return replayed.modes != nullptr;
 }
@@ -157,7 +179,7 @@ const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::s
   if (bridge::loaded()->was_run_again(cut))
     return bridge::loaded()->run_again(cut, nullptr, error, room) ? nullptr : "";
   if (call.arguments.empty()) return "it was forgotten";
-  Object* const root = referent(call.weak_root);
+  Object* const root = living(call.weak_root);
   if (root == nullptr) return "its module is gone";
   bridge::Border* border = nullptr;
   bool same = false;
@@ -166,8 +188,10 @@ const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::s
     const Versions versions(root);
     const AsThen then(call);
     if (!then.good()) return "its random numbers are not known any more";
-    std::vector<Object*> arguments = call.arguments;
-    for (Object*& argument : arguments) argument = argument != nullptr ? argument : root;
+    std::vector<Object*> arguments;
+    for (const HeldArgument& held : call.arguments)
+      arguments.push_back(held.object == nullptr ? root : held.weak ? living(held.object) : held.object);
+    if (std::find(arguments.begin(), arguments.end(), nullptr) != arguments.end()) return "an argument is gone";
     const std::uint64_t first = torch::autograd_nodes();
     const Reference result(call.eager(call.function != nullptr ? call.function : root, arguments.data(),
                                       positional_count(call.count), call.names));
