@@ -177,9 +177,7 @@ class Walk {
   // The counter is the first word of the object that shares it.
   static const void* identity_of(const c10::VariableVersion& version) noexcept {
     static_assert(sizeof version == sizeof(void*));
-    const void* identity = nullptr;
-    std::memcpy(&identity, &version, sizeof identity);
-    return identity;
+    return *reinterpret_cast<const void* const*>(&version);
   }
 
   // As in the error of torch/csrc/autograd/saved_variable.cpp.
@@ -295,7 +293,7 @@ Gradient describe(const at::Tensor& tensor) noexcept {
   out.offset = tensor.storage_offset();
   out.type = static_cast<std::int32_t>(tensor.scalar_type());
   out.device_type = static_cast<std::int32_t>(tensor.device().type());
-  out.device_index = tensor.device().index();
+  out.device_index = static_cast<std::int32_t>(tensor.get_device());
   out.item_bytes = static_cast<std::uint32_t>(tensor.itemsize());
   return out;
 }

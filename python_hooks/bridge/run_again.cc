@@ -52,7 +52,7 @@ class Entered {
 // The engine's notes of which nodes are wanted, with those of the call for as long as they run.
 class Wanted {
  public:
-  Wanted(const std::unordered_set<Node*>& nodes) {
+  explicit Wanted(const std::unordered_set<Node*>& nodes) {
     const auto* chosen = autograd::get_current_graph_task_exec_info();
     if (chosen == nullptr || chosen->empty()) return;
     info_ = const_cast<std::unordered_map<Node*, autograd::GraphTask::ExecInfo>*>(chosen);

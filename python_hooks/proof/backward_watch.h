@@ -59,7 +59,7 @@ class BackwardWatch {
   std::unique_ptr<replay::ProvenPass> prove_by(replay::ObservedPass& last, replay::ObservedPass& observed);
   bool place(const program::Program& whole, replay::ProvenPass& pass, std::vector<grape::replay::Shadow::Fresh>& fresh);
   std::vector<grape::replay::Shadow::Watched> watched_by(const program::Program& whole) const;
-  bool run_in_shadow(replay::ProvenPass& pass, std::vector<grape::replay::Shadow::Watched> watched,
+  bool run_in_shadow(replay::ProvenPass& pass, const std::vector<grape::replay::Shadow::Watched>& watched,
                      std::vector<grape::replay::Shadow::Fresh> fresh, grape::replay::Shadow::Found& found,
                      refusal::Refusal& difference);
   std::unique_ptr<replay::ProvenPass> prove(replay::ObservedPass& observed, replay::PaddingTrial& trial);

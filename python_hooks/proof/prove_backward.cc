@@ -43,6 +43,7 @@ std::vector<std::uint64_t> surviving_serials(const program::RegionRecord& record
     if (event.alloc) alive.emplace_back(event.address, event.serial);
   }
   std::vector<std::uint64_t> serials;
+  serials.reserve(alive.size());
   for (const auto& [address, serial] : alive) serials.push_back(serial);
   return serials;
 }
@@ -302,7 +303,7 @@ std::vector<grape::replay::Shadow::Watched> BackwardWatch::watched_by(const prog
 }
 
 // Runs the pass in the shadow. False: `passes_->refusal`.
-bool BackwardWatch::run_in_shadow(replay::ProvenPass& pass, std::vector<grape::replay::Shadow::Watched> watched,
+bool BackwardWatch::run_in_shadow(replay::ProvenPass& pass, const std::vector<grape::replay::Shadow::Watched>& watched,
                                   std::vector<grape::replay::Shadow::Fresh> fresh, grape::replay::Shadow::Found& found,
                                   refusal::Refusal& difference) {
   refusal::Refusal& refused = passes_->refusal;
@@ -341,11 +342,11 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
   pass->plan = program::plan_arena(whole);
   std::vector<grape::replay::Shadow::Fresh> fresh;
   if (!place(whole, *pass, fresh)) return refuse(refusal::no_device_memory);
-  auto watched = watched_by(whole);
+  const auto watched = watched_by(whole);
   pass->program = store::KeptProgram(std::move(whole));
   auto found = Found::kDifferent;
   refusal::Refusal difference;
-  if (!run_in_shadow(*pass, std::move(watched), std::move(fresh), found, difference)) return nullptr;
+  if (!run_in_shadow(*pass, watched, std::move(fresh), found, difference)) return nullptr;
   if (found == Found::kNotDeterministic && config().allow_nondeterministic) {
     trial.noise.clear();  // its shadows tell nothing about padding
   } else if (found == Found::kNotDeterministic) {
