@@ -293,7 +293,7 @@ Gradient describe(const at::Tensor& tensor) noexcept {
   out.offset = tensor.storage_offset();
   out.type = static_cast<std::int32_t>(tensor.scalar_type());
   out.device_type = static_cast<std::int32_t>(tensor.device().type());
-  out.device_index = static_cast<std::int32_t>(tensor.get_device());
+  out.device_index = static_cast<std::uint8_t>(tensor.get_device());  // -1 is the host, whose number is of no interest
   out.item_bytes = static_cast<std::uint32_t>(tensor.itemsize());
   return out;
 }
