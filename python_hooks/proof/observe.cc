@@ -204,6 +204,11 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
 // Which memory the call left, and the streams of its work. False: `observed.refusal`.
 bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set_up, program::RegionRecord& record,
                   ObservedCall& observed, replay::Observation& observation) {
+  const bool small = record.nodes.size() < replay::g_look_limits.least_inner_pass;
+  if (observed.border.border != nullptr && region.inner && small && !config().strict) {
+    observed.autograd = true;
+    return observed.refuse(refusal::small_under_autograd);
+  }
   // A library's workspace, say. A call that keeps memory each time is found out by the second one.
   std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
   const auto end_of_left =

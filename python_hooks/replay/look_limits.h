@@ -25,6 +25,8 @@ struct LookLimits {
   // Launches, copies and memsets of a function's call: a replay costs the CPU as much as some of these do, and its
   // proof as much as hundreds.
   std::size_t least_work = 8;
+  // The same of a module's call inside of another one, with gradients on: its nodes and its backward pass cost, too.
+  std::size_t least_inner_pass = 16;
 };
 
 // Of this process. Changed at most once, with the GIL, before the first function is looked for.
@@ -46,6 +48,7 @@ inline constexpr LookLimits kEarlyLooks = [] {
   early.inner_at_first = 1e9;
   early.first_rest = 4;
   early.least_work = 0;
+  early.least_inner_pass = 0;
   return early;
 }();
 
