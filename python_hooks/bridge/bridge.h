@@ -124,6 +124,7 @@ struct Pass {
   const Gradient* given;     // per slot; undefined: none, or the top did not run
   const std::uint8_t* runs;  // per edge: is its contribution asked for?
   bool keeps_graph = false, makes_graph = false;
+  bool looks_for_anomalies = false;  // torch.autograd.detect_anomaly: each node's outputs are looked at
 };
 
 // One replayed call's nodes.
@@ -181,6 +182,7 @@ struct Bridge {
   // tensor that the cut keeps until no pass needs it. Null: no memory, and nothing was done.
   Cut* (*cut)(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept,
               std::size_t kept_count, Tensor memory, const Owner* owner, void* call) noexcept;
+  bool (*looks_for_anomalies)() noexcept;
   // How PyTorch works on this thread now, autocast included. Null: no memory.
   void* (*take_modes)() noexcept;
   void (*release_modes)(void* modes) noexcept;

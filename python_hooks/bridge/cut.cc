@@ -84,9 +84,11 @@ void Cut::run() {
   now.runs = runs.data();
   now.keeps_graph = autograd::get_current_graph_task_keep_graph();
   now.makes_graph = at::GradMode::is_enabled();
+  now.looks_for_anomalies = looks_for_anomalies();
   char error[1024] = "";
   const bool good = owner.run(call, this, now, error, sizeof error);
   if (failure != nullptr) std::rethrow_exception(std::exchange(failure, nullptr));
+  if (!good) check(0);  // what has changed since is PyTorch's own error
   TORCH_CHECK(good, error);
   ran = true;
   given.assign(form.slot_count, at::Tensor());

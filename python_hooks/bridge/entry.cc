@@ -9,14 +9,22 @@
 extern "C" __attribute__((visibility("default"))) const grape::python::bridge::Bridge* grape_bridge(
     std::uint32_t version) {
   namespace bridge = grape::python::bridge;
-  static constexpr bridge::Bridge kBridge = {
-      bridge::kVersion,      GRAPE_VERSION_TEXT(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR),
-      bridge::hold_targets,  bridge::release_targets,
-      bridge::find_border,   bridge::free_border,
-      bridge::at_node,       bridge::watch,
-      bridge::cut,           bridge::take_modes,
-      bridge::release_modes, bridge::enter_modes,
-      bridge::leave_modes,   bridge::run_again,
-      bridge::was_run_again, bridge::make_contributions};
+  static constexpr bridge::Bridge kBridge = {bridge::kVersion,
+                                             GRAPE_VERSION_TEXT(TORCH_VERSION_MAJOR, TORCH_VERSION_MINOR),
+                                             bridge::hold_targets,
+                                             bridge::release_targets,
+                                             bridge::find_border,
+                                             bridge::free_border,
+                                             bridge::at_node,
+                                             bridge::watch,
+                                             bridge::cut,
+                                             bridge::looks_for_anomalies,
+                                             bridge::take_modes,
+                                             bridge::release_modes,
+                                             bridge::enter_modes,
+                                             bridge::leave_modes,
+                                             bridge::run_again,
+                                             bridge::was_run_again,
+                                             bridge::make_contributions};
   return version == bridge::kVersion ? &kBridge : nullptr;
 }

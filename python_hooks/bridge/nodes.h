@@ -23,6 +23,7 @@ void release_targets(void* held) noexcept;
 
 Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept, std::size_t kept_count,
          Tensor memory, const Owner* owner, void* call) noexcept;
+bool looks_for_anomalies() noexcept;
 void* take_modes() noexcept;
 void release_modes(void* modes) noexcept;
 void* enter_modes(void* modes) noexcept;

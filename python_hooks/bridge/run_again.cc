@@ -2,11 +2,15 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isnan.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/input_buffer.h>
 
 #include <cstring>
+#include <stdexcept>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -30,12 +34,10 @@ class Entered {
   explicit Entered(const Modes& modes) : thread_(modes.thread) {
     at::autocast::set_autocast_dtype(at::kCUDA, modes.autocast_type);
     at::autocast::set_autocast_enabled(at::kCUDA, modes.autocast);
-    at::autocast::set_autocast_cache_enabled(modes.keeps_casts);
-    if (modes.autocast) at::autocast::increment_nesting();
-    nested_ = modes.autocast;
+    // Calls that leave casts are not replayed, so it needs none, and another thread may be using what is kept.
+    at::autocast::set_autocast_cache_enabled(false);
   }
   ~Entered() {
-    if (nested_ && at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
     at::autocast::set_autocast_enabled(at::kCUDA, before_.autocast);
     at::autocast::set_autocast_dtype(at::kCUDA, before_.autocast_type);
     at::autocast::set_autocast_cache_enabled(before_.keeps_casts);
@@ -46,7 +48,6 @@ class Entered {
  private:
   const Modes before_;
   const at::ThreadLocalStateGuard thread_;
-  bool nested_ = false;
 };
 
 // The engine's notes of which nodes are wanted, with those of the call for as long as they run.
@@ -129,6 +130,7 @@ class Run {
     autograd::validate_outputs(node.next_edges(), outputs,
                                [&](const std::string& text) { return node.name() + ": " + text; });
     if (!keeps) node.release_variables();
+    if (looks_for_anomalies() && autograd::AnomalyMode::should_check_nan()) look_for_nan(node, outputs);
     const auto link = link_of_.find(&node);
     std::uint32_t edge = link != link_of_.end() ? cut_.form.links[link->second].first_edge : 0;
     for (std::size_t i = 0; i < outputs.size() && i < node.next_edges().size(); ++i) {
@@ -139,6 +141,16 @@ class Run {
       } else {
         add(next.function.get(), next.input_nr, std::move(outputs[i]));
       }
+    }
+  }
+
+  // As the engine does.
+  static void look_for_nan(const Node& node, const variable_list& outputs) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].defined() || !at::isnan(outputs[i]).any().item<bool>()) continue;
+      throw std::runtime_error("Function '" + node.name() + "' returned nan values in its " + std::to_string(i) +
+                               "th output.");
     }
   }
 
@@ -173,6 +185,8 @@ void say(const char* text, char* error, std::size_t room) noexcept {
 }
 
 }  // namespace
+
+bool looks_for_anomalies() noexcept { return autograd::AnomalyMode::is_enabled(); }
 
 void* take_modes() noexcept {
   try {

@@ -1,5 +1,6 @@
 // Hooks on the nodes of an observed call tell when they run, what came to them and what they passed on. A node with
 // such a hook computes what it would without.
+#include <ATen/core/NamedTensor.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -46,6 +47,7 @@ class Watch {
     if (pass != pass_) {
       pass_ = pass;
       remaining_ = nodes_to_run();
+      const at::NoNamesGuard as_in_nodes;
       watcher_.began(call_, autograd::get_current_graph_task_keep_graph(), at::GradMode::is_enabled());
       give_waiting(top);
       autograd::Engine::get_default_engine().queue_callback([self, pass] {

@@ -54,7 +54,8 @@ CountedCall::~CountedCall() noexcept {
 bool runs_under_autograd(replay::Region& region) noexcept {
   if (config().strict || !torch::gradients_enabled()) return false;
   if (region.autograd.rests()) return true;
-  return !region.free_of_gradients && (!config().autograd || bridge::loaded() == nullptr);
+  if (!config().autograd || bridge::loaded() == nullptr) return !region.free_of_gradients;
+  return bridge::loaded()->looks_for_anomalies();  // then it is each node that matters
 }
 
 Object* run_under_autograd(replay::Region& region, const replay::PlainCall& call) {

@@ -20,6 +20,7 @@ struct SeenGradient {
 // One pass. Copies are made where it may be proven.
 struct SeenPass {
   bool keeps_graph = false;
+  torch::DispatchState dispatch;            // on the thread that runs it
   std::vector<SeenGradient> given;          // per slot
   std::vector<SeenGradient> contributions;  // per edge
   std::vector<std::uint8_t> runs;           // per edge

@@ -136,6 +136,8 @@ void BackwardWatch::begin(bool keeps_graph, bool makes_graph) {
     passes_->refusal = refusal::make(refusal::second_derivative);
     return;
   }
+  refusal::Form<0> blocked;
+  if (!torch::take_dispatch_state(pass_.dispatch, blocked)) pass_.refusal = refusal::make(blocked);
   pass_.random.known = torch::random_state(call_.work.device, pass_.random.seed, pass_.random.offset_before);
   for (std::size_t i = 0; i < call_.saved.size(); ++i) {
     const bool shadowed = i < call_.shadowed.size() && call_.shadowed[i] != 0;

@@ -154,7 +154,7 @@ std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
     seen.as.strides = seen.strides.data();
     given.push_back(seen.as);
   }
-  observed->key = replay::key_of(given.data(), slots_, pass_.runs.data(), edges_, pass_.keeps_graph);
+  observed->key = replay::key_of(pass_.dispatch, given.data(), slots_, pass_.runs.data(), edges_, pass_.keeps_graph);
   observed->module_epoch = call_.module_epoch;
   observed->loaded = recorded.loaded;
   const std::uint64_t current = call_.work.stream == 0 ? record::kLegacyStream : call_.work.stream;

@@ -111,11 +111,14 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
   const bool plain = std::all_of(asked.given, asked.given + border.form.slot_count, [](const bridge::Gradient& given) {
     return given.identity == nullptr || given.plain;
   });
+  torch::DispatchState dispatch;
+  refusal::Form<0> blocked;
   std::uint64_t stream = 0;
-  if (plain && !asked.makes_graph && !bridge::loaded()->was_run_again(cut) &&
-      torch::current_stream_of(call.work.device, stream) && stream == call.work.stream) {
+  if (plain && !asked.makes_graph && !asked.looks_for_anomalies && !bridge::loaded()->was_run_again(cut) &&
+      torch::take_dispatch_state(dispatch, blocked) && torch::current_stream_of(call.work.device, stream) &&
+      stream == call.work.stream) {
     const PassKey key =
-        key_of(asked.given, border.form.slot_count, asked.runs, border.form.edge_count, asked.keeps_graph);
+        key_of(dispatch, asked.given, border.form.slot_count, asked.runs, border.form.edge_count, asked.keeps_graph);
     for (const auto& pass : passes.proven) {
       if (pass->key == key && is_usable(*pass)) return launch(call, *pass, cut, asked);
     }
@@ -200,9 +203,9 @@ void write_gradient(const bridge::Gradient& gradient, PassKey& key) {
   write(key, gradient.storage % kAlignment);
 }
 
-PassKey key_of(const bridge::Gradient* given, std::uint32_t slots, const std::uint8_t* runs, std::uint32_t edges,
-               bool keeps_graph) {
-  PassKey key;
+PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* given, std::uint32_t slots,
+               const std::uint8_t* runs, std::uint32_t edges, bool keeps_graph) {
+  PassKey key(dispatch.bytes, dispatch.bytes + dispatch.byte_count);
   write(key, keeps_graph);
   for (std::uint32_t i = 0; i < slots; ++i) {
     write_gradient(given[i], key);

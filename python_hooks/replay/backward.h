@@ -16,6 +16,7 @@
 #include "python_hooks/bridge/bridge.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/replay/work_place.h"
+#include "python_hooks/torch/torch_api.h"
 #include "shim/graphs/exec_pool.h"
 #include "shim/memory/block_references.h"
 #include "shim/replay/program_run.h"
@@ -79,8 +80,8 @@ struct Border {
   bool same_as(const Border& other) const;
 };
 
-// What tells the backward passes of one signature apart, in canonical bytes: which gradients came, how they lie, which
-// contributions are asked for, whether the graph is kept.
+// What tells the backward passes of one signature apart, in canonical bytes: how PyTorch works, which gradients came,
+// how they lie, which contributions are asked for, whether the graph is kept.
 using PassKey = std::vector<std::uint8_t>;
 
 // A contribution as a pass makes it; bridge::Contribution points into it.
@@ -131,8 +132,8 @@ struct Passes {
 // Appends what tells of one gradient. `memory`: the call's saved memory.
 void write_gradient(const bridge::Gradient& gradient, PassKey& key);
 // The whole key. `runs`: per edge. Two slots with one tensor are told from two tensors.
-PassKey key_of(const bridge::Gradient* given, std::uint32_t slots, const std::uint8_t* runs, std::uint32_t edges,
-               bool keeps_graph);
+PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* given, std::uint32_t slots,
+               const std::uint8_t* runs, std::uint32_t edges, bool keeps_graph);
 
 // An argument of a call that may be made again. Owned; none: the module.
 struct HeldArgument {
