@@ -16,6 +16,21 @@
 
 namespace grape::python::bridge {
 
+constexpr const char* kLate =
+    "grape: a gradient comes to a result of a replayed call after the call's backward pass has begun, as from another "
+    "device. GRAPE_AUTOGRAD=0 runs calls under autograd as always";
+
+// Will the engine run it in this pass?
+bool will_run(autograd::Node* node) {
+  const auto* chosen = autograd::get_current_graph_task_exec_info();
+  if (chosen != nullptr && !chosen->empty()) {
+    const auto at = chosen->find(node);
+    return at != chosen->end() && at->second.should_execute();
+  }
+  const auto* all = autograd::get_current_graph_task_nodes_in_graph();
+  return all == nullptr || all->count(node) != 0;
+}
+
 class TopNode final : public autograd::Node {
  public:
   TopNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
@@ -27,6 +42,7 @@ class TopNode final : public autograd::Node {
     if (!cut_->redirected.empty()) return std::move(gradients);
     cut_->begin(autograd::get_current_graph_task_id());
     const Top& top = cut_->form.tops[index_];
+    TORCH_CHECK(!cut_->ran, kLate);
     cut_->came[index_] = true;
     for (std::uint32_t i = 0; i < top.slot_count && i < gradients.size(); ++i)
       cut_->given[top.first_slot + i] = std::move(gradients[i]);
@@ -65,13 +81,13 @@ class LinkNode final : public autograd::Node {
 void Cut::run() {
   runs.assign(form.edge_count, 0);
   running.assign((form.link_count + 63) / 64, 0);
-  const auto* in_graph = autograd::get_current_graph_task_nodes_in_graph();
-  const auto* chosen = autograd::get_current_graph_task_exec_info();
+  for (std::uint32_t i = 0; i < form.top_count; ++i) {
+    const std::shared_ptr<autograd::Node> top = tops[i].lock();
+    TORCH_CHECK(came[i] || top == nullptr || !will_run(top.get()), kLate);
+  }
   bool all = true;
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
-    const bool asked = chosen != nullptr && !chosen->empty()
-                           ? chosen->count(links[i]) != 0 && chosen->at(links[i]).should_execute()
-                           : in_graph == nullptr || in_graph->count(links[i]) != 0;
+    const bool asked = will_run(links[i]);
     all = all && asked;
     running[i / 64] |= std::uint64_t{asked} << i % 64;
     for (std::uint32_t e = 0; asked && e < form.links[i].edge_count; ++e)
