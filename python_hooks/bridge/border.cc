@@ -38,8 +38,9 @@ class Walk {
               [](const auto& a, const auto& b) { return a->sequence_nr() > b->sequence_nr(); });
     for (const auto& node : border_.inner) check(*node);
     find_links();
+    find_links_behind();
     find_tops(results, count);
-    find_reach();
+    find_tops_before();
     for (const auto& node : border_.inner) find_saved(node);
     border_.finish();
   }
@@ -51,16 +52,16 @@ class Walk {
   }
 
   void find_inner(const Tensor* results, std::size_t count) {
-    std::vector<std::shared_ptr<Node>> todo;
+    std::vector<std::shared_ptr<Node>> ahead;
     const auto meet = [&](const std::shared_ptr<Node>& node) {
       if (node == nullptr || !is_inner(*node) || !numbers_.emplace(node.get(), 0).second) return;
-      todo.push_back(node);
+      ahead.push_back(node);
       border_.inner.push_back(node);
     };
     for (std::size_t i = 0; i < count; ++i) meet(tensor_of(results[i]).grad_fn());
-    while (!todo.empty()) {
-      const std::shared_ptr<Node> node = std::move(todo.back());
-      todo.pop_back();
+    while (!ahead.empty()) {
+      const std::shared_ptr<Node> node = std::move(ahead.back());
+      ahead.pop_back();
       for (const auto& edge : node->next_edges()) meet(edge.function);
     }
   }
@@ -94,28 +95,39 @@ class Walk {
     }
   }
 
-  // Per inner node: which links gradients get to from it, and from which tops they get to it.
-  void find_reach() {
-    const auto words = [](std::size_t bits) { return std::vector<std::uint64_t>((bits + 63) / 64, 0); };
-    const auto merge = [](std::vector<std::uint64_t>& into, const std::vector<std::uint64_t>& from) {
-      for (std::size_t i = 0; i < into.size(); ++i) into[i] |= from[i];
-    };
-    links_of_.assign(border_.inner.size(), words(border_.links.size()));
-    tops_of_.assign(border_.inner.size(), words(border_.tops.size()));
-    const auto each_inner = [&](std::size_t i, const auto& use) {
-      for (const auto& edge : border_.inner[i]->next_edges()) {
-        const auto next = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
-        if (next != numbers_.end()) use(next->second);
-      }
-    };
-    for (std::size_t i = border_.inner.size(); i-- != 0;) {
-      if (link_of_[i] != OwnedBorder::kNone) links_of_[i][link_of_[i] / 64] |= std::uint64_t{1} << link_of_[i] % 64;
-      each_inner(i, [&](std::uint32_t next) { merge(links_of_[i], links_of_[next]); });
+  using Bits = std::vector<std::uint64_t>;
+  static Bits no_bits(std::size_t count) { return Bits((count + 63) / 64, 0); }
+  static void set(Bits& bits, std::size_t bit) { bits[bit / 64] |= std::uint64_t{1} << bit % 64; }
+  static void merge(Bits& into, const Bits& from) {
+    for (std::size_t i = 0; i < into.size(); ++i) into[i] |= from[i];
+  }
+
+  template <class Use>
+  void for_each_inner_edge(std::size_t node, const Use& use) const {
+    for (const auto& edge : border_.inner[node]->next_edges()) {
+      const auto next = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
+      if (next != numbers_.end()) use(next->second);
     }
-    for (std::size_t t = 0; t < border_.top_nodes.size(); ++t)
-      tops_of_[numbers_.at(border_.top_nodes[t])][t / 64] |= std::uint64_t{1} << t % 64;
+  }
+
+  // Per inner node: which links gradients get to from it.
+  void find_links_behind() {
+    links_behind_.assign(border_.inner.size(), no_bits(border_.links.size()));
+    for (std::size_t i = border_.inner.size(); i-- != 0;) {
+      if (link_of_[i] != OwnedBorder::kNone) set(links_behind_[i], link_of_[i]);
+      for_each_inner_edge(i, [&](std::uint32_t next) {
+        merge(links_behind_[i], links_behind_[next]);
+        border_.fed.insert(border_.inner[next].get());
+      });
+    }
+  }
+
+  // Per inner node: from which tops gradients get to it.
+  void find_tops_before() {
+    tops_before_.assign(border_.inner.size(), no_bits(border_.tops.size()));
+    for (std::size_t t = 0; t < border_.top_nodes.size(); ++t) set(tops_before_[numbers_.at(border_.top_nodes[t])], t);
     for (std::size_t i = 0; i < border_.inner.size(); ++i)
-      each_inner(i, [&](std::uint32_t next) { merge(tops_of_[next], tops_of_[i]); });
+      for_each_inner_edge(i, [&](std::uint32_t next) { merge(tops_before_[next], tops_before_[i]); });
   }
 
   // The link that checks what node `i` saved: its own, or the next one to run.
@@ -137,10 +149,11 @@ class Walk {
       throw Refused{Unfit::kUnknownSaved, node->name()};
     }
     if (!call.hooks.empty()) throw Refused{Unfit::kSavedHooks, node->name()};
-    const std::uint32_t link = link_behind(numbers_.at(node.get()));
+    const std::uint32_t number = numbers_.at(node.get());
+    const std::uint32_t link = link_behind(number);
     if (link == OwnedBorder::kNone) return;
-    const std::uint64_t* const links = border_.sets.emplace_back(links_of_[numbers_.at(node.get())]).data();
-    const std::uint64_t* const tops = border_.sets.emplace_back(tops_of_[numbers_.at(node.get())]).data();
+    const std::uint64_t* const links = border_.sets.emplace_back(links_behind_[number]).data();
+    const std::uint64_t* const tops = border_.sets.emplace_back(tops_before_[number]).data();
     for (const at::Tensor& tensor : call.tensor_args.inputs) {
       if (!tensor.has_storage()) throw Refused{Unfit::kUnknownSaved, node->name()};
       border_.links[link].has_saved = true;
@@ -194,19 +207,20 @@ class Walk {
   }
 
   void find_tops(const Tensor* results, std::size_t count) {
-    std::vector<std::pair<Node*, std::vector<std::uint32_t>>> tops;  // nodes, and their inputs that are results
+    std::vector<Node*>& tops = border_.top_nodes;
     for (std::size_t i = 0; i < count; ++i) {
       Node* const node = tensor_of(results[i]).grad_fn().get();
-      const auto known = std::find_if(tops.begin(), tops.end(), [&](const auto& top) { return top.first == node; });
-      if (known == tops.end()) tops.push_back({node, {}});
+      if (std::find(tops.begin(), tops.end(), node) == tops.end()) tops.push_back(node);
     }
     std::sort(tops.begin(), tops.end(),
-              [](const auto& a, const auto& b) { return a.first->sequence_nr() < b.first->sequence_nr(); });
+              [](const Node* a, const Node* b) { return a->sequence_nr() < b->sequence_nr(); });
     std::uint32_t slots = 0;
-    for (auto& [node, inputs] : tops) {
-      border_.top_nodes.push_back(node);
+    for (const Node* node : tops) {
       const auto first = static_cast<std::uint32_t>(border_.reach.size());
-      reach(*node);
+      const Bits& links = links_behind_[numbers_.at(node)];
+      for (std::uint32_t link = 0; link < border_.links.size(); ++link) {
+        if ((links[link / 64] >> link % 64 & 1) != 0) border_.reach.push_back(link);
+      }
       border_.tops.push_back({node->sequence_nr(), border_.keep(node->name()), slots, node->num_inputs(), first,
                               static_cast<std::uint32_t>(border_.reach.size()) - first});
       slots += node->num_inputs();
@@ -220,32 +234,11 @@ class Walk {
     }
   }
 
-  void reach(Node& top) {
-    std::vector<bool> seen(border_.inner.size(), false);
-    std::vector<std::uint32_t> todo = {numbers_.at(&top)}, found;
-    seen[todo.front()] = true;
-    while (!todo.empty()) {
-      const std::uint32_t number = todo.back();
-      todo.pop_back();
-      if (link_of_[number] != OwnedBorder::kNone) found.push_back(link_of_[number]);
-      for (const auto& edge : border_.inner[number]->next_edges()) {
-        const auto next = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
-        if (next == numbers_.end()) continue;
-        border_.fed.insert(edge.function.get());
-        if (seen[next->second]) continue;
-        seen[next->second] = true;
-        todo.push_back(next->second);
-      }
-    }
-    std::sort(found.begin(), found.end());
-    border_.reach.insert(border_.reach.end(), found.begin(), found.end());
-  }
-
   OwnedBorder& border_;
   const std::uint64_t first_, thread_;
   std::unordered_map<const Node*, std::uint32_t> numbers_;  // of the inner nodes, in `inner`
   std::vector<std::uint32_t> link_of_;                      // per inner node
-  std::vector<std::vector<std::uint64_t>> links_of_, tops_of_;
+  std::vector<Bits> links_behind_, tops_before_;            // per inner node
 };
 
 void refuse(const Refused& refused, Unfit* unfit, char* name, std::size_t room) noexcept {
@@ -270,7 +263,6 @@ void OwnedBorder::finish() noexcept {
   border.top_count = static_cast<std::uint32_t>(tops.size());
   border.saved_count = static_cast<std::uint32_t>(saved.size());
   border.constants = std::hash<std::string>()(constants);
-  border.inner_nodes = static_cast<std::uint32_t>(inner.size());
 }
 
 Gradient describe(const at::Tensor& tensor) noexcept {

@@ -57,7 +57,6 @@ struct Border {
   const std::uint32_t* slots;  // of each result: which slot its gradient comes to
   const Saved* saved;          // in the order in which the nodes run in a backward pass
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count;
-  std::uint32_t inner_nodes;
   std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
 };
 
@@ -139,6 +138,7 @@ struct Owner {
 };
 
 // What a saved tensor that is not the pair's own was at the call. Without `links` it is kept, and not checked.
+// In the order of Border::saved.
 struct Kept {
   Tensor tensor;        // shares its memory and version counter
   std::uint32_t count;  // of its version, as it is to be

@@ -16,20 +16,13 @@
 
 namespace grape::python::bridge {
 
+namespace {
+
 constexpr const char* kLate =
     "grape: a gradient comes to a result of a replayed call after the call's backward pass has begun, as from another "
     "device. GRAPE_AUTOGRAD=0 runs calls under autograd as always";
 
-// Will the engine run it in this pass?
-bool will_run(autograd::Node* node) {
-  const auto* chosen = autograd::get_current_graph_task_exec_info();
-  if (chosen != nullptr && !chosen->empty()) {
-    const auto at = chosen->find(node);
-    return at != chosen->end() && at->second.should_execute();
-  }
-  const auto* all = autograd::get_current_graph_task_nodes_in_graph();
-  return all == nullptr || all->count(node) != 0;
-}
+}  // namespace
 
 class TopNode final : public autograd::Node {
  public:
@@ -149,11 +142,9 @@ std::string hint() {
 void Cut::check(std::uint32_t link) {
   std::vector<std::uint64_t> from((form.top_count + 63) / 64, 0);
   for (std::uint32_t i = 0; i < form.top_count; ++i) from[i / 64] |= std::uint64_t{came[i]} << i % 64;
-  for (Part& part : parts) {
-    if (part.links == nullptr || part.checked || part.link < link || !meet(part.tops, from) ||
-        !meet(part.links, running))
-      continue;
-    part.checked = true;
+  for (; next_part < parts.size() && parts[next_part].link >= link; ++next_part) {
+    const Part& part = parts[next_part];
+    if (part.links == nullptr || !meet(part.tops, from) || !meet(part.links, running)) continue;
     const auto version = autograd::impl::version_counter(part.tensor).current_version();
     if (version != part.count) say_changed(part, version);
   }
@@ -176,7 +167,7 @@ namespace {
 void keep_parts(Cut& made, const Kept* kept, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
     made.parts.push_back({tensor_of(kept[i].tensor).tensor_data(), kept[i].count, kept[i].link, kept[i].links,
-                          kept[i].tops, kept[i].text, false});
+                          kept[i].tops, kept[i].text});
 }
 
 // Numbers tell the engine what runs first: links as eager's nodes, and before them the tops, which wait for nobody.

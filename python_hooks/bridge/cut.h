@@ -23,7 +23,6 @@ struct Cut : std::enable_shared_from_this<Cut> {
     std::uint32_t count, link;
     const std::uint64_t *links, *tops;
     const char* text;
-    bool checked;  // in the pass
   };
 
   Cut(const Template& like, const Owner& owned_by, void* of) : form(like), owner(owned_by), call(of) {}
@@ -35,7 +34,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
     if (pass == now) return;
     pass = now;
     ran = false;
-    for (Part& part : parts) part.checked = false;
+    next_part = 0;
     came.assign(form.top_count, false);
     given.assign(form.slot_count, at::Tensor());
     contributions.assign(form.edge_count, at::Tensor());
@@ -53,7 +52,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::vector<std::weak_ptr<autograd::Node>> tops;
   std::vector<bool> redirected;                  // per top
   std::vector<at::Tensor> given, contributions;  // per slot, per edge; of the pass
-  std::vector<Part> parts;
+  std::vector<Part> parts;                       // in the order in which eager's nodes use them
+  std::size_t next_part = 0;                     // to be checked, in the pass
   at::Tensor memory;
   std::exception_ptr failure;          // of the pass
   std::unique_ptr<OwnedBorder> again;  // of the call that was made again; null: it was not

@@ -13,6 +13,9 @@ inline const at::Tensor& tensor_of(Tensor handle) noexcept { return *static_cast
 // Borrows sizes and strides from the tensor.
 Gradient describe(const at::Tensor& tensor) noexcept;
 
+// Will the engine run it in the pass that the calling thread works for?
+bool will_run(torch::autograd::Node* node);
+
 Border* find_border(const Tensor* results, std::size_t count, std::uint64_t first_sequence, Unfit* unfit, char* name,
                     std::size_t room) noexcept;
 void free_border(Border* border) noexcept;

@@ -84,18 +84,8 @@ class Watch {
     return tensor.storage().use_count() == owners.size();
   }
 
-  static bool runs(autograd::Node* node) {
-    const auto* chosen = autograd::get_current_graph_task_exec_info();
-    if (chosen != nullptr && !chosen->empty()) {
-      const auto at = chosen->find(node);
-      return at != chosen->end() && at->second.should_execute();
-    }
-    const auto* all = autograd::get_current_graph_task_nodes_in_graph();
-    return all == nullptr || all->count(node) != 0;
-  }
-
   std::size_t nodes_to_run() const {
-    return static_cast<std::size_t>(std::count_if(inner_.begin(), inner_.end(), runs));
+    return static_cast<std::size_t>(std::count_if(inner_.begin(), inner_.end(), will_run));
   }
 
   // Which sums will the engine make of what the node gives on?
@@ -184,6 +174,16 @@ std::vector<std::uint32_t> outputs_of(const OwnedBorder& border, std::uint32_t l
 }
 
 }  // namespace
+
+bool will_run(torch::autograd::Node* node) {
+  const auto* chosen = autograd::get_current_graph_task_exec_info();
+  if (chosen != nullptr && !chosen->empty()) {
+    const auto at = chosen->find(node);
+    return at != chosen->end() && at->second.should_execute();
+  }
+  const auto* all = autograd::get_current_graph_task_nodes_in_graph();
+  return all == nullptr || all->count(node) != 0;
+}
 
 bool at_node(const void* node) noexcept { return autograd::get_current_node().get() == node; }
 
