@@ -12,8 +12,6 @@ constexpr std::uint64_t kMostNumbers = 1u << 24;  // of each kind: 64 MiB, three
 constexpr std::size_t kMostPairs = 2u << 20;
 constexpr int kMostOrders = 12;
 
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment; }
-
 // The nodes as chains in which each follows the one before by an edge: one chain for a single stream. A node comes
 // after a prefix of each chain, so one number per node and chain says which nodes it comes after.
 class NodeOrder {

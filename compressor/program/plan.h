@@ -9,6 +9,9 @@
 namespace grape::program {
 
 constexpr std::uint64_t kArenaAlignment = 512;  // bytes; what PyTorch's allocator gives as well
+constexpr std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
 
 struct ArenaPlan {
   std::vector<std::uint64_t> offsets;  // per temp, bytes from the arena's begin; multiples of kArenaAlignment

@@ -45,6 +45,18 @@ class NoCollection {
   bool enable_;
 };
 
+// Of any thread, with the GIL or without, as autograd's are: it has it while this lives.
+class WithGil {
+ public:
+  WithGil() noexcept : state_(g_api.PyGILState_Ensure()) {}
+  ~WithGil() noexcept { g_api.PyGILState_Release(state_); }
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
+
+ private:
+  const int state_;
+};
+
 inline std::size_t item_count(const Object* sized) noexcept { return field<std::size_t>(sized, 16); }
 inline bool is_exactly(const Object* object, const Object* type) noexcept { return type_of(object) == type; }
 

@@ -15,6 +15,16 @@ struct SeenGradient {
   std::vector<std::int64_t> sizes, strides;
   std::uint64_t serial = 0;           // of its block; 0: not known
   std::uint64_t copy = 0, bytes = 0;  // of its storage (given) or of its elements (contribution); 0: none was made
+
+  // From the first to behind the last element, in bytes.
+  std::uint64_t span() const noexcept {
+    std::int64_t last = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (sizes[i] == 0) return 0;
+      last += (sizes[i] - 1) * strides[i];
+    }
+    return (static_cast<std::uint64_t>(last) + 1) * as.item_bytes;
+  }
 };
 
 // One pass. Copies are made where it may be proven.
@@ -53,7 +63,7 @@ class BackwardWatch {
   std::uint64_t copy(std::uint64_t address, std::uint64_t bytes);
   std::unique_ptr<replay::ObservedPass> symbolise();
   bool find_contributions(const program::RegionRecord& record, replay::ObservedPass& observed);
-  replay::MadeContribution contribution(std::uint32_t edge, const std::vector<std::uint64_t>& outputs);
+  replay::MadeContribution contribution(std::uint32_t edge, const std::vector<program::BlockEvent>& outputs);
   void compare(std::unique_ptr<replay::ObservedPass> observed);
   refusal::Refusal difference(const replay::ObservedPass& last, const replay::ObservedPass& observed,
                               const program::Comparison& comparison) const;

@@ -232,14 +232,7 @@ bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set
     find_saved_memory(call, observation.output_addresses, observation.recipes, observed.border);
     observation.border = std::move(observed.border.lasting);
   }
-  const std::uint64_t current = call.work.stream == 0 ? record::kLegacyStream : call.work.stream;
-  for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
-    if (record.streams[i] == current) {
-      observation.current_stream = i;
-    } else {
-      observation.others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
-    }
-  }
+  note_streams(record, call.work, observation);
   return true;
 }
 

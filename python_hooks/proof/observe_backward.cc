@@ -14,31 +14,6 @@
 namespace grape::python::proof {
 namespace {
 
-// Autograd's threads hold no lock of the interpreter while nodes run.
-class WithGil {
- public:
-  WithGil() noexcept : state_(g_api.PyGILState_Ensure()) {}
-  ~WithGil() noexcept { g_api.PyGILState_Release(state_); }
-  WithGil(const WithGil&) = delete;
-  WithGil& operator=(const WithGil&) = delete;
-
- private:
-  const int state_;
-};
-
-std::uint64_t span_of(const bridge::Gradient& gradient) noexcept {
-  std::int64_t last = 0;
-  for (std::int64_t i = 0; i < gradient.dimensions; ++i) {
-    if (gradient.sizes[i] == 0) return 0;
-    last += (gradient.sizes[i] - 1) * gradient.strides[i];
-  }
-  return (static_cast<std::uint64_t>(last) + 1) * gradient.item_bytes;
-}
-
-}  // namespace
-
-namespace {
-
 // Of a thread that runs nodes. With the GIL.
 struct ThreadOfNodes {
   BackwardWatch* recording = nullptr;  // whose sink has the thread's events
@@ -186,7 +161,7 @@ void BackwardWatch::leave(std::uint32_t link, const bridge::Gradient* outputs, c
     }
     if (!call_.proves) continue;
     const WithGil gil;
-    contribution.bytes = span_of(outputs[i]);
+    contribution.bytes = contribution.span();
     contribution.copy = copy(outputs[i].data, contribution.bytes);
   }
   if (how == bridge::Leaving::kBoth) pass_.refusal = refusal::make(refusal::sums_mixed);

@@ -17,6 +17,7 @@
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
+#include "shim/record/api_table.h"
 
 namespace grape::python::proof {
 namespace {
@@ -90,17 +91,13 @@ ArgumentReads changed_before_reads(const replay::Observation& observation, const
     } else if (reference.role == program::Role::kInput) {
       used = {call.walk->extents()[reference.block].address, call.walk->extents()[reference.block].bytes};
     }
-    const auto overlap = [&used](std::uint64_t address, std::uint64_t bytes) {
-      return address < used.address + used.bytes && used.address < address + bytes;
-    };
     // Bytes may be the same in the end, or this time.
-    const bool writes = std::any_of(written.begin(), written.end(), [&](const walk::StorageExtent& extent) {
-      return overlap(extent.address, extent.bytes);
-    });
+    const bool writes = std::any_of(written.begin(), written.end(),
+                                    [&](const walk::StorageExtent& extent) { return overlap(used, extent); });
     if (writes) return ArgumentReads::kVisible;
     for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
       const Range& range = shadow.watched()[i];
-      if (!overlap(range.address, range.bytes) || !shadow.changed(i)) continue;
+      if (!overlap(used, range) || !shadow.changed(i)) continue;
       if (!shadow.hidden(i)) return ArgumentReads::kVisible;
       found = ArgumentReads::kHidden;
     }
@@ -201,9 +198,6 @@ bool changes_may_be(const replay::Region& region, const replay::Call& call, cons
 
 // Adds memory of the module's that the call changed without telling autograd, as BatchNorm does. False: an argument's.
 bool note_written(const grape::replay::Shadow& shadow, const replay::Call& call, replay::Border& border) {
-  const auto overlap = [](const auto& a, const auto& b) {
-    return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
-  };
   for (std::size_t i = 0; i < shadow.watched().size(); ++i) {
     const Range& range = shadow.watched()[i];
     if (shadow.hidden(i) || !shadow.changed(i)) continue;
@@ -296,6 +290,18 @@ std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call
            second.program.nodes.size(), (replay::now() - planned) * 1e3);
   const std::shared_ptr<const program::Program> program = proven->program.whole();
   return judge(found, difference, second, *program, tried, trial, observed) ? std::move(proven) : nullptr;
+}
+
+void note_streams(const program::RegionRecord& record, const replay::WorkPlace& work,
+                  replay::Observation& observation) {
+  const std::uint64_t current = work.stream == 0 ? record::kLegacyStream : work.stream;
+  for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
+    if (record.streams[i] == current) {
+      observation.current_stream = i;
+    } else {
+      observation.others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
+    }
+  }
 }
 
 bool joins(const replay::Observation& observation) {

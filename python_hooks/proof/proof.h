@@ -79,6 +79,9 @@ bool exchange_padding(std::int32_t device, const replay::PaddingTrial& trial, st
 std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call& call, replay::PaddingTrial& trial,
                                       replay::Observation& second, ObservedCall& observed);
 
+// On which streams the recorded work was: which of them is the current one, and the others.
+void note_streams(const program::RegionRecord& record, const replay::WorkPlace& work, replay::Observation& observation);
+
 // Does all work end on the current stream? Then a wait for the stream of the graph's launch waits for all work, as it
 // does after the eager call.
 bool joins(const replay::Observation& observation);

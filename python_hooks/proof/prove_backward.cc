@@ -5,12 +5,13 @@
 #include "compressor/program/prove.h"
 #include "compressor/program/symbolise.h"
 #include "python_hooks/proof/backward_watch.h"
+#include "python_hooks/proof/recipes.h"
+#include "python_hooks/proof/shadow_inputs.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/thread_context.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/memory/live_blocks.h"
-#include "shim/record/api_table.h"
 
 namespace grape::python::proof {
 namespace {
@@ -29,46 +30,17 @@ bool same_tensor(const SeenGradient& a, const SeenGradient& b) noexcept {
   return same_memory(a, b) && a.as.identity == b.as.identity;
 }
 
-// Serials of the blocks born inside that outlive the pass, in the order of birth: as program::symbolise() has outputs.
-std::vector<std::uint64_t> surviving_serials(const program::RegionRecord& record) {
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> alive;  // address, serial
-  const auto is_kept = [&](std::uint64_t serial) {
-    return std::binary_search(record.given_away.begin(), record.given_away.end(), serial);
-  };
-  for (const program::BlockEvent& event : record.block_events) {
-    const auto at = std::find_if(alive.rbegin(), alive.rend(), [&](const auto& block) {
-      return block.first == event.address && !is_kept(block.second);
-    });
-    if (at != alive.rend()) alive.erase(std::next(at).base());
-    if (event.alloc) alive.emplace_back(event.address, event.serial);
-  }
-  std::vector<std::uint64_t> serials;
-  serials.reserve(alive.size());
-  for (const auto& [address, serial] : alive) serials.push_back(serial);
-  return serials;
-}
-
-std::uint64_t span_bytes(const SeenGradient& seen) noexcept {
-  std::int64_t last = 0;
-  for (std::size_t i = 0; i < seen.sizes.size(); ++i) {
-    if (seen.sizes[i] == 0) return 0;
-    last += (seen.sizes[i] - 1) * seen.strides[i];
-  }
-  return (static_cast<std::uint64_t>(last) + 1) * seen.as.item_bytes;
-}
-
-bool overlap(std::vector<program::Extent> extents) {
+bool any_overlap(std::vector<program::Extent> extents) {
   extents.erase(std::remove_if(extents.begin(), extents.end(), [](const program::Extent& e) { return e.bytes == 0; }),
                 extents.end());
   std::sort(extents.begin(), extents.end(), [](const auto& a, const auto& b) { return a.address < b.address; });
-  return std::adjacent_find(extents.begin(), extents.end(), [](const auto& a, const auto& b) {
-           return b.address < a.address + a.bytes;
-         }) != extents.end();
+  return std::adjacent_find(extents.begin(), extents.end(), overlap<program::Extent, program::Extent>) != extents.end();
 }
 
 }  // namespace
 
-replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge, const std::vector<std::uint64_t>& outputs) {
+replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge,
+                                                     const std::vector<program::BlockEvent>& outputs) {
   const SeenGradient& seen = pass_.contributions[edge];
   replay::MadeContribution made;
   made.sizes = seen.sizes;
@@ -91,7 +63,8 @@ replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge, const s
   search(pass_.contributions, edge, Kind::kAnother, Kind::kOfAnother);
   if (form.kind == Kind::kGiven) form.writes = seen.as.version - pass_.given[form.of].as.version;
   if (form.kind != Kind::kUndefined) return made;
-  const auto output = std::find(outputs.begin(), outputs.end(), seen.serial);
+  const auto output = std::find_if(outputs.begin(), outputs.end(),
+                                   [&seen](const program::BlockEvent& block) { return block.serial == seen.serial; });
   if (seen.as.storage_bytes != 0 && output == outputs.end()) {
     pass_.refusal = refusal::make(refusal::gradient_elsewhere);
     return made;
@@ -101,13 +74,13 @@ replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge, const s
   form.unique = seen.as.unique;
   form.writes = seen.as.version;
   if (output != outputs.end()) made.block = static_cast<std::uint32_t>(output - outputs.begin());
-  if (form.offset != 0 || span_bytes(seen) != seen.as.storage_bytes)
+  if (form.offset != 0 || seen.span() != seen.as.storage_bytes)
     pass_.refusal = refusal::make(refusal::gradient_elsewhere);
   return made;
 }
 
 bool BackwardWatch::find_contributions(const program::RegionRecord& record, replay::ObservedPass& observed) {
-  const std::vector<std::uint64_t> outputs = surviving_serials(record);
+  const std::vector<program::BlockEvent> outputs = surviving_blocks(record);
   std::vector<bool> held(outputs.size(), false);
   for (std::uint32_t i = 0; i < edges_ && !pass_.refusal; ++i) {
     observed.contributions.push_back(contribution(i, outputs));
@@ -136,7 +109,7 @@ std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
     record.inputs.push_back({has_own ? given.as.storage : 0, has_own ? given.as.storage_bytes : 0});
   }
   record.inputs.insert(record.inputs.end(), call_.saved.begin(), call_.saved.end());
-  if (overlap(record.inputs)) {
+  if (any_overlap(record.inputs)) {
     pass_.refusal = refusal::make(refusal::gradients_overlap);
     return nullptr;
   }
@@ -157,14 +130,7 @@ std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
   observed->key = replay::key_of(pass_.dispatch, given.data(), slots_, pass_.runs.data(), edges_, pass_.keeps_graph);
   observed->module_epoch = call_.module_epoch;
   observed->loaded = recorded.loaded;
-  const std::uint64_t current = call_.work.stream == 0 ? record::kLegacyStream : call_.work.stream;
-  for (std::uint32_t i = 0; i < record.streams.size(); ++i) {
-    if (record.streams[i] == current) {
-      observed->current_stream = i;
-    } else {
-      observed->others.push_back(reinterpret_cast<CUstream>(record.streams[i]));
-    }
-  }
+  note_streams(record, call_.work, *observed);
   observed->program = program::symbolise(std::move(record), [](const program::FunctionInfo& f, std::uint32_t word) {
     return padding().may_be_pointer(f, word);
   });
@@ -293,9 +259,8 @@ bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pas
 std::vector<grape::replay::Shadow::Watched> BackwardWatch::watched_by(const program::Program& whole) const {
   std::vector<grape::replay::Shadow::Watched> watched;
   for (const program::StaticBlock& block : whole.statics) {
-    const bool hidden = std::none_of(call_.guarded.begin(), call_.guarded.end(), [&](const program::Extent& extent) {
-      return extent.address < block.address + block.bytes && block.address < extent.address + extent.bytes;
-    });
+    const bool hidden = std::none_of(call_.guarded.begin(), call_.guarded.end(),
+                                     [&](const program::Extent& extent) { return overlap(extent, block); });
     watched.push_back({{block.address, block.bytes}, hidden});
   }
   std::sort(watched.begin(), watched.end(), [](const Range& a, const Range& b) { return a.address < b.address; });
@@ -337,6 +302,11 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
   auto pass = std::make_unique<replay::ProvenPass>();
   pass->key = observed.key;
   pass->contributions = observed.contributions;
+  for (const replay::MadeContribution& made : pass->contributions) {
+    pass->forms.push_back(made.form);
+    pass->forms.back().sizes = made.sizes.data();
+    pass->forms.back().strides = made.strides.data();
+  }
   pass->others = observed.others;
   pass->module_epoch = observed.module_epoch;
   pass->plan = program::plan_arena(whole);
@@ -358,6 +328,7 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
     padding().confirm(*pass->program.whole(), tried);
     ++trial.shadows;
   }
+  pass->block_epoch = memory::LiveBlocks::instance().epoch();
   if (!pass->references.take(pass->program.head())) return refuse(refusal::memory_replaced);
   return pass;
 }

@@ -9,29 +9,6 @@
 namespace grape::python::proof {
 namespace {
 
-// Addresses of the blocks that were born inside and outlive the call, in the order of birth.
-std::vector<std::uint64_t> surviving_blocks(const program::RegionRecord& record) {
-  std::vector<std::uint64_t> alive;
-  for (const program::BlockEvent& event : record.block_events) {
-    if (event.alloc) {
-      alive.push_back(event.address);
-      continue;
-    }
-    const auto at = std::find(alive.rbegin(), alive.rend(), event.address);
-    if (at != alive.rend()) alive.erase(std::next(at).base());
-  }
-  return alive;
-}
-
-// Of the last one that was born there.
-std::uint64_t bytes_of_block(const program::RegionRecord& record, std::uint64_t address) {
-  std::uint64_t bytes = 0;
-  for (const program::BlockEvent& event : record.block_events) {
-    if (event.alloc && event.address == address) bytes = event.bytes;
-  }
-  return bytes;
-}
-
 // Is the storage exactly as long as a new tensor of this shape would make it?
 bool is_whole(const effects::MadeTensor& made) {
   if (made.offset != 0) return false;
@@ -47,9 +24,23 @@ bool is_whole(const effects::MadeTensor& made) {
 
 }  // namespace
 
+std::vector<program::BlockEvent> surviving_blocks(const program::RegionRecord& record) {
+  std::vector<program::BlockEvent> alive;
+  for (const program::BlockEvent& event : record.block_events) {
+    const auto at = std::find_if(alive.rbegin(), alive.rend(), [&](const program::BlockEvent& block) {
+      return block.address == event.address &&
+             !std::binary_search(record.given_away.begin(), record.given_away.end(), block.serial);
+    });
+    if (at != alive.rend()) alive.erase(std::next(at).base());
+    if (event.alloc) alive.push_back(event);
+  }
+  return alive;
+}
+
 std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record,
                                                  const effects::CallOutcome& outcome) {
-  std::vector<std::uint64_t> blocks = surviving_blocks(record);
+  std::vector<std::uint64_t> blocks;
+  for (const program::BlockEvent& block : surviving_blocks(record)) blocks.push_back(block.address);
   const auto held = [&outcome](std::uint64_t address) {
     return std::any_of(outcome.made().begin(), outcome.made().end(), [address](const effects::MadeTensor& made) {
       return made.storage_bytes != 0 && made.storage == address;
@@ -63,7 +54,9 @@ bool make_recipes(const program::RegionRecord& record, const effects::CallOutcom
                   const std::vector<replay::LeftCast>& casts, const std::vector<std::uint64_t>& saved,
                   std::vector<replay::OutputRecipe>& recipes, std::vector<std::uint64_t>& addresses,
                   refusal::Refusal& refusal) {
-  addresses = surviving_blocks(record);
+  const std::vector<program::BlockEvent> blocks = surviving_blocks(record);
+  addresses.clear();
+  for (const program::BlockEvent& block : blocks) addresses.push_back(block.address);
   std::vector<bool> held(addresses.size(), false);
   const auto hold = [&](std::uint64_t address, replay::OutputRecipe& recipe) {
     const auto at = std::find(addresses.begin(), addresses.end(), address);
@@ -97,9 +90,9 @@ bool make_recipes(const program::RegionRecord& record, const effects::CallOutcom
   for (const std::uint64_t address : saved) {
     replay::OutputRecipe recipe;
     if (!hold(address, recipe)) continue;
-    recipe.saved_bytes = bytes_of_block(record, address);
+    recipe.saved_bytes = blocks[recipe.block].bytes;
     recipe.saved_at = at;
-    at += (recipe.saved_bytes + program::kArenaAlignment - 1) / program::kArenaAlignment * program::kArenaAlignment;
+    at += program::aligned(recipe.saved_bytes);
     recipes.push_back(std::move(recipe));
   }
   if (std::find(held.begin(), held.end(), false) != held.end()) {

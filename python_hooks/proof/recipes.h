@@ -6,6 +6,9 @@
 
 namespace grape::python::proof {
 
+// The births of the blocks that were born inside and outlive the record, in order: as program::symbolise() has outputs.
+std::vector<program::BlockEvent> surviving_blocks(const program::RegionRecord& record);
+
 // Addresses of the blocks that the call made and left alive, and that none of its results holds.
 std::vector<std::uint64_t> blocks_without_result(const program::RegionRecord& record,
                                                  const effects::CallOutcome& outcome);

@@ -8,11 +8,9 @@
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/replay/proof_guards.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/thread_context.h"
-#include "shim/lifecycle/log.h"
-#include "shim/memory/live_blocks.h"
-#include "shim/record/thread_log.h"
 
 namespace grape::python::replay {
 namespace {
@@ -38,17 +36,6 @@ void free_gone() noexcept {
   while (gone != nullptr) delete std::exchange(gone, gone->next);
 }
 
-class WithGil {
- public:
-  WithGil() noexcept : state_(g_api.PyGILState_Ensure()) {}
-  ~WithGil() noexcept { g_api.PyGILState_Release(state_); }
-  WithGil(const WithGil&) = delete;
-  WithGil& operator=(const WithGil&) = delete;
-
- private:
-  const int state_;
-};
-
 bool reserve(ProvenPass& pass, std::int32_t device) noexcept {
   if (pass.plan.bytes <= pass.arena_bytes) return true;
   std::uint64_t address = 0;
@@ -61,25 +48,19 @@ bool reserve(ProvenPass& pass, std::int32_t device) noexcept {
   return true;
 }
 
-bool is_usable(const ProvenPass& pass) noexcept {
-  return record::g_module_epoch.load(std::memory_order_acquire) == pass.module_epoch &&
-         memory::LiveBlocks::instance().alive(pass.program.head());
+bool is_usable(ProvenPass& pass) noexcept {
+  return kernels_are_loaded(pass.module_epoch) && memory_is_alive(pass.program.head(), pass.block_epoch);
 }
 
 bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
   program::Bindings& bindings = pass.bindings;
   const Border& border = *call.border;
-  std::vector<bridge::Contribution> forms;
-  for (const MadeContribution& made : pass.contributions) {
-    forms.push_back(made.form);
-    forms.back().sizes = made.sizes.data();
-    forms.back().strides = made.strides.data();
-  }
-  std::vector<std::uint64_t> addresses(forms.size(), 0);
-  if (!reserve(pass, call.work.device) || !bridge::loaded()->make_contributions(cut, forms.data(), addresses.data())) {
+  std::vector<std::uint64_t> addresses(pass.forms.size(), 0);
+  if (!reserve(pass, call.work.device) ||
+      !bridge::loaded()->make_contributions(cut, pass.forms.data(), addresses.data())) {
     return false;
   }
-  for (std::size_t i = 0; i < forms.size(); ++i) {
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
     const std::uint32_t block = pass.contributions[i].block;
     if (block != MadeContribution::kNoBlock) bindings.outputs[block] = addresses[i];
   }
@@ -156,6 +137,24 @@ void write(PassKey& key, const Value& value) {
   key.insert(key.end(), bytes, bytes + sizeof value);
 }
 
+void write_gradient(const bridge::Gradient& gradient, PassKey& key) {
+  constexpr std::uint64_t kAlignment = 512;
+  write(key, gradient.identity != nullptr);
+  if (gradient.identity == nullptr) return;
+  write(key, gradient.dimensions);
+  for (std::int64_t i = 0; i < gradient.dimensions; ++i) {
+    write(key, gradient.sizes[i]);
+    write(key, gradient.strides[i]);
+  }
+  write(key, gradient.offset);
+  write(key, gradient.storage_bytes);
+  write(key, gradient.type);
+  write(key, gradient.device_type);
+  write(key, gradient.device_index);
+  write(key, gradient.unique);
+  write(key, gradient.storage % kAlignment);
+}
+
 }  // namespace
 
 ProvenPass::~ProvenPass() {
@@ -185,24 +184,6 @@ bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
          form.writes == o.form.writes && form.type == o.form.type && block == o.block;
 }
 
-void write_gradient(const bridge::Gradient& gradient, PassKey& key) {
-  constexpr std::uint64_t kAlignment = 512;
-  write(key, gradient.identity != nullptr);
-  if (gradient.identity == nullptr) return;
-  write(key, gradient.dimensions);
-  for (std::int64_t i = 0; i < gradient.dimensions; ++i) {
-    write(key, gradient.sizes[i]);
-    write(key, gradient.strides[i]);
-  }
-  write(key, gradient.offset);
-  write(key, gradient.storage_bytes);
-  write(key, gradient.type);
-  write(key, gradient.device_type);
-  write(key, gradient.device_index);
-  write(key, gradient.unique);
-  write(key, gradient.storage % kAlignment);
-}
-
 PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* given, std::uint32_t slots,
                const std::uint8_t* runs, std::uint32_t edges, bool keeps_graph) {
   PassKey key(dispatch.bytes, dispatch.bytes + dispatch.byte_count);
@@ -219,45 +200,56 @@ PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* giv
 
 namespace {
 
-// Of this call. Null: it is no tensor that is known.
-bridge::Tensor handle_of(const TensorSource& source, const Region& region, const Call& call,
-                         const std::vector<Object*>& made) noexcept {
-  if (source.of == TensorSource::Of::kArgument) return call.walk->tensors()[source.index].view.handle;
-  if (source.of == TensorSource::Of::kModule) return region.evidence.guard->tensors()[source.index].view.handle;
-  torch::TensorView view;
-  return torch::view_tensor(made[source.index], view) ? view.handle : nullptr;
-}
+// The tensors that a border names, in this call.
+class Tensors {
+ public:
+  Tensors(const Region& region, const Call& call, const std::vector<Object*>& made)
+      : arguments_(call.walk->tensors()), module_(region.evidence.guard->tensors()), made_(made) {}
 
-std::uint32_t version_of(const TensorSource& source, const Region& region, const Call& call,
-                         const std::vector<Object*>& made) noexcept {
-  Object* const tensor = source.of == TensorSource::Of::kArgument ? call.walk->tensors()[source.index].view.object
-                         : source.of == TensorSource::Of::kModule
-                             ? region.evidence.guard->tensors()[source.index].view.object
-                             : made[source.index];
-  const torch::VersionCounter* const counter = torch::version_counter(tensor);
-  return counter != nullptr ? counter->load() : 0;
-}
+  // Null: it is no tensor that is known.
+  bridge::Tensor handle(const TensorSource& source) const noexcept {
+    torch::TensorView view;
+    const walk::WalkedTensor* const walked = walked_as(source);
+    if (walked != nullptr) return walked->view.handle;
+    return torch::view_tensor(made_[source.index], view) ? view.handle : nullptr;
+  }
+  std::uint32_t version(const TensorSource& source) const noexcept {
+    const walk::WalkedTensor* const walked = walked_as(source);
+    const torch::VersionCounter* const counter =
+        torch::version_counter(walked != nullptr ? walked->view.object : made_[source.index]);
+    return counter != nullptr ? counter->load() : 0;
+  }
 
-bool attach(const Region& region, Proven& proven, const Call& call, const std::vector<Object*>& made, Object* memory,
-            std::uint64_t random_offset) {
+ private:
+  const walk::WalkedTensor* walked_as(const TensorSource& source) const noexcept {
+    if (source.of == TensorSource::Of::kArgument) return &arguments_[source.index];
+    return source.of == TensorSource::Of::kModule ? &module_[source.index] : nullptr;
+  }
+
+  const std::vector<walk::WalkedTensor>&arguments_, &module_;
+  const std::vector<Object*>& made_;
+};
+
+bool attach(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& made,
+            Object* memory) {
   const Border& border = *proven.border;
+  const Tensors tensors(region, call, made);
   std::vector<bridge::Tensor> targets, results;
   std::vector<bridge::Kept> kept;
-  for (const TensorSource& source : border.targets) targets.push_back(handle_of(source, region, call, made));
+  for (const TensorSource& source : border.targets) targets.push_back(tensors.handle(source));
   for (const std::uint32_t result : border.results)
-    results.push_back(handle_of({TensorSource::Of::kResult, result}, region, call, made));
+    results.push_back(tensors.handle({TensorSource::Of::kResult, result}));
   for (const KeptTensor& each : border.kept) {
-    kept.push_back({handle_of(each.tensor, region, call, made), version_of(each.tensor, region, call, made), each.link,
-                    each.links.data(), each.tops.data(), each.text});
+    kept.push_back({tensors.handle(each.tensor), tensors.version(each.tensor), each.link, each.links.data(),
+                    each.tops.data(), each.text});
   }
-  for (const TensorSource& held : border.held)
-    kept.push_back({handle_of(held, region, call, made), 0, 0, nullptr, nullptr, nullptr});
+  for (const TensorSource& held : border.held) kept.push_back({tensors.handle(held), 0, 0, nullptr, nullptr, nullptr});
   auto replayed = std::make_unique<ReplayedCall>();
   replayed->border = proven.border;
   replayed->passes = proven.passes;
   replayed->work = call.work;
   replayed->seed = proven.bindings.seed;
-  replayed->offset = random_offset;
+  replayed->offset = proven.bindings.offset;
   for (const SavedMemory& saved : border.saved)
     replayed->saved.push_back(saved.of_argument ? call.walk->extents()[saved.index].address
                                                 : proven.bindings.outputs[saved.index]);
@@ -274,8 +266,8 @@ bool attach(const Region& region, Proven& proven, const Call& call, const std::v
 
 }  // namespace
 
-bool attach_backward(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors,
-                     std::uint64_t random_offset) noexcept {
+bool attach_backward(const Region& region, const Proven& proven, const Call& call,
+                     std::vector<Object*>& tensors) noexcept {
   free_gone();
   Object* memory = nullptr;
   if (proven.border->saved_bytes != 0) {
@@ -284,7 +276,7 @@ bool attach_backward(Region& region, Proven& proven, const Call& call, std::vect
   }
   bool good = false;
   try {
-    good = attach(region, proven, call, tensors, memory, random_offset);
+    good = attach(region, proven, call, tensors, memory);
   } catch (const std::bad_alloc&) {
   }
   if (memory != nullptr) g_api.Py_DecRef(memory);

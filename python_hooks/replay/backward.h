@@ -105,9 +105,11 @@ struct ProvenPass {
   program::Bindings bindings;
   memory::BlockReferences references;
   std::vector<MadeContribution> contributions;
+  std::vector<bridge::Contribution> forms;  // of these
   std::vector<CUstream> others;
   std::uint32_t module_epoch = 0;
-  Object* arena = nullptr;  // owned tensor
+  std::uint32_t block_epoch = 0;  // as Proven::block_epoch
+  Object* arena = nullptr;        // owned tensor
   std::uint64_t arena_address = 0, arena_bytes = 0;
 };
 
@@ -129,8 +131,6 @@ struct Passes {
   bool makes_graph = false;    // one was differentiated itself
 };
 
-// Appends what tells of one gradient. `memory`: the call's saved memory.
-void write_gradient(const bridge::Gradient& gradient, PassKey& key);
 // The whole key. `runs`: per edge. Two slots with one tensor are told from two tensors.
 PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* given, std::uint32_t slots,
                const std::uint8_t* runs, std::uint32_t edges, bool keeps_graph);
@@ -171,7 +171,7 @@ bool makes_again() noexcept;
 
 // After a launch: nodes for the results of the call. `tensors`: as in CallOutcome::repeat(), behind them the memory of
 // what is saved, which goes. False: no memory.
-bool attach_backward(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors,
-                     std::uint64_t random_offset) noexcept;
+bool attach_backward(const Region& region, const Proven& proven, const Call& call,
+                     std::vector<Object*>& tensors) noexcept;
 
 }  // namespace grape::python::replay

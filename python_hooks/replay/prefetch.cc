@@ -100,8 +100,7 @@ void Prefetch::prepare(Region& region, Proven& ran, const Call& call) noexcept {
     learn(now);
     const Successor& successor = now->successor;
     const std::shared_ptr<Proven> next = successor.confidence > 0 ? successor.proven.lock() : nullptr;
-    if (next == nullptr || next->border != nullptr || !is_usable(*next, call) || bytes_of_outputs(*next) > kMostBytes)
-      return;
+    if (next == nullptr || next->border != nullptr || !is_usable(*next) || bytes_of_outputs(*next) > kMostBytes) return;
     const OnWorkDevice device(call.work);
     if (!device.entered()) return;
     get_ready(region, *now, *next, successor, call);

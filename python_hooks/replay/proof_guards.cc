@@ -8,20 +8,28 @@
 #include "shim/record/thread_log.h"
 
 namespace grape::python::replay {
-namespace {
 
-bool kernels_are_loaded(Proven& proven, const Call&) noexcept {
-  return record::g_module_epoch.load(std::memory_order_acquire) == proven.module_epoch;
+bool kernels_are_loaded(std::uint32_t module_epoch) noexcept {
+  return record::g_module_epoch.load(std::memory_order_acquire) == module_epoch;
 }
 
-// And events and streams.
-bool memory_is_alive(Proven& proven, const Call&) noexcept {
+bool memory_is_alive(const program::Program& program, std::uint32_t& block_epoch) noexcept {
   auto& blocks = memory::LiveBlocks::instance();
   const std::uint32_t epoch = blocks.epoch();
-  if (epoch == proven.block_epoch) return true;
-  if (!blocks.alive(proven.program.head())) return false;
-  proven.block_epoch = epoch;
+  if (epoch == block_epoch) return true;
+  if (!blocks.alive(program)) return false;
+  block_epoch = epoch;
   return true;
+}
+
+namespace {
+
+bool kernels_of_proof_are_loaded(Proven& proven, const Call&) noexcept {
+  return kernels_are_loaded(proven.module_epoch);
+}
+
+bool memory_of_proof_is_alive(Proven& proven, const Call&) noexcept {
+  return memory_is_alive(proven.program.head(), proven.block_epoch);
 }
 
 bool names_hold(Proven& proven, const Call&) noexcept { return proven.globals->holds(); }
@@ -67,8 +75,8 @@ refusal::Refusal say(const Proven&) {
 
 // In the order in which they are asked: what the arguments share is known while the names hold.
 constexpr Guard kGuards[] = {
-    {kernels_are_loaded, Guard::Failure::kStale, say<refusal::kernels_unloaded>, nullptr},
-    {memory_is_alive, Guard::Failure::kStale, say<refusal::memory_replaced>, nullptr},
+    {kernels_of_proof_are_loaded, Guard::Failure::kStale, say<refusal::kernels_unloaded>, nullptr},
+    {memory_of_proof_is_alive, Guard::Failure::kStale, say<refusal::memory_replaced>, nullptr},
     {names_hold, Guard::Failure::kStale, explain_names, identify_names},
     {result_fits, Guard::Failure::kStale, say<refusal::result_not_as_it_was>, nullptr},
     {shares_the_same, Guard::Failure::kOther, say<refusal::argument_is_other_global>, identify_shared},
@@ -95,8 +103,8 @@ cache::Digest identify(const cache::Digest& code, const CallFacts& facts) {
   return walk::digest_of_all(std::move(digests));
 }
 
-bool is_usable(Proven& proven, const Call& call) noexcept {
-  return kernels_are_loaded(proven, call) && memory_is_alive(proven, call);
+bool is_usable(Proven& proven) noexcept {
+  return kernels_are_loaded(proven.module_epoch) && memory_is_alive(proven.program.head(), proven.block_epoch);
 }
 
 }  // namespace grape::python::replay

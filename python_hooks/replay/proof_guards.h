@@ -29,7 +29,12 @@ const Guard* broken_guard(Proven& proven, const Call& call) noexcept;
 // Throws std::bad_alloc.
 cache::Digest identify(const cache::Digest& code, const CallFacts& facts);
 
-// Are the kernels and the memory that the program was proven with still there? Two of the guards, for any call.
-bool is_usable(Proven& proven, const Call& call) noexcept;
+// Is no kernel gone since record::g_module_epoch was this?
+bool kernels_are_loaded(std::uint32_t module_epoch) noexcept;
+// Are the program's statics, events and streams alive, to which somebody refers? `block_epoch`: LiveBlocks::epoch()
+// when they were last seen.
+bool memory_is_alive(const program::Program& program, std::uint32_t& block_epoch) noexcept;
+// Both, for any call.
+bool is_usable(Proven& proven) noexcept;
 
 }  // namespace grape::python::replay

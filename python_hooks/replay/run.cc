@@ -102,8 +102,7 @@ Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std:
   effects::References replaced;
   const std::uint64_t nodes = torch::autograd_nodes();
   Object* result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
-  if (proven.border != nullptr && !attach_backward(region, proven, call, tensors, proven.bindings.offset) &&
-      result != nullptr) {
+  if (proven.border != nullptr && !attach_backward(region, proven, call, tensors) && result != nullptr) {
     g_api.Py_DecRef(result);
     result = nullptr;
   }
