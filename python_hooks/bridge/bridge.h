@@ -80,12 +80,13 @@ enum class Leaving : std::uint8_t {
   kOutside,  // nothing of the call's own
   kInside,   // sums for inner nodes, until the thread turns to another node
   kBoth,     // sums for inner nodes and for others
+  kDone,     // it was the last one of the call's
 };
 
 // Somebody who watches an observed call's backward passes. All on the thread that runs the nodes; without the GIL.
 struct Watcher {
-  // Of a pass that comes to an inner node first.
-  void (*began)(void* call, bool keeps_graph, bool makes_graph) noexcept;
+  // Of a pass that comes to an inner node first. `waits`: a gradient is still to come to a result, from elsewhere.
+  void (*began)(void* call, bool keeps_graph, bool makes_graph, bool waits) noexcept;
   // A slot's gradient is complete, or will be added to by inner nodes only.
   void (*given)(void* call, std::uint32_t slot, const Gradient& gradient) noexcept;
   void (*entered)(void* call) noexcept;  // an inner node runs from here on
@@ -93,7 +94,7 @@ struct Watcher {
   // `asked`: per edge, is it wanted? `node`: for at_node().
   void (*left)(void* call, std::uint32_t link, const Gradient* outputs, const bool* asked, Leaving how,
                const void* node) noexcept;
-  void (*ended)(void* call) noexcept;  // the whole pass, without an error
+  void (*ended)(void* call) noexcept;  // the whole pass, without an error. Any thread that autograd works with
   void (*gone)(void* call) noexcept;   // the graph: the last one to be called. Any thread
 };
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <unordered_set>
 #include <utility>
 
@@ -35,7 +36,10 @@ class Watch {
   Watch(const Watcher& watcher, void* call, const OwnedBorder& border)
       : watcher_(watcher), call_(call), tops_(border.tops), nodes_(border.top_nodes) {
     for (const autograd::Node* node : nodes_) fed_.push_back(border.fed.count(node) != 0);
-    for (const auto& node : border.inner) inner_.insert(node.get());
+    for (const auto& node : border.inner) {
+      inner_.insert(node.get());
+      for (const autograd::Edge& edge : node->next_edges()) ++edges_from_[{node.get(), edge.function.get()}];
+    }
   }
   ~Watch() { watcher_.gone(call_); }
   Watch(const Watch&) = delete;
@@ -48,7 +52,7 @@ class Watch {
       pass_ = pass;
       remaining_ = nodes_to_run();
       const at::NoNamesGuard as_in_nodes;
-      watcher_.began(call_, autograd::get_current_graph_task_keep_graph(), at::GradMode::is_enabled());
+      watcher_.began(call_, autograd::get_current_graph_task_keep_graph(), at::GradMode::is_enabled(), waits(top));
       give_waiting(top);
       autograd::Engine::get_default_engine().queue_callback([self, pass] {
         if (self->pass_ == pass) self->watcher_.ended(self->call_);
@@ -91,7 +95,8 @@ class Watch {
   // Which sums will the engine make of what the node gives on?
   Leaving leaving(const autograd::Node& node, const autograd::variable_list& gradients) const {
     autograd::GraphTask* const pass = current_pass();
-    if (remaining_ == 0 || pass == nullptr) return Leaving::kOutside;
+    if (remaining_ == 0) return Leaving::kDone;
+    if (pass == nullptr) return Leaving::kOutside;
     bool inside = false, outside = false;
     std::vector<autograd::Edge> met;
     const std::lock_guard<std::mutex> lock(pass->mutex_);
@@ -106,6 +111,23 @@ class Watch {
     }
     if (outside) return inside ? Leaving::kBoth : Leaving::kOutside;
     return Leaving::kInside;
+  }
+
+  // Does a result that is not the one of the `running` node still wait for a node that is none of the call's?
+  bool waits(std::uint32_t running) const {
+    autograd::GraphTask* const pass = current_pass();
+    if (pass == nullptr) return true;
+    const std::lock_guard<std::mutex> lock(pass->mutex_);
+    for (std::uint32_t top = 0; top < nodes_.size(); ++top) {
+      const auto left = pass->dependencies_.find(nodes_[top]);
+      if (top == running || left == pass->dependencies_.end()) continue;
+      int of_inner_nodes = 0;
+      for (const auto& [edge, count] : edges_from_) {
+        if (edge.second == nodes_[top] && pass->nodes_in_graph_.count(edge.first) != 0) of_inner_nodes += count;
+      }
+      if (left->second > of_inner_nodes) return true;
+    }
+    return false;
   }
 
   // What has come to results that inner nodes add to later.
@@ -131,8 +153,9 @@ class Watch {
   const std::vector<Top> tops_;
   const std::vector<autograd::Node*> nodes_;
   std::vector<bool> fed_;
-  std::unordered_set<autograd::Node*> inner_;  // alive: their hooks have this
-  std::size_t remaining_ = 0;                  // of these, in the pass
+  std::unordered_set<autograd::Node*> inner_;                              // alive: their hooks have this
+  std::map<std::pair<autograd::Node*, autograd::Node*>, int> edges_from_;  // inner nodes', to any: how many
+  std::size_t remaining_ = 0;                                              // of these, in the pass
   int pass_ = -1;
 };
 

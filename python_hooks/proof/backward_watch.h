@@ -49,7 +49,7 @@ class BackwardWatch {
   static const bridge::Watcher& callbacks() noexcept;
 
  private:
-  void begin(bool keeps_graph, bool makes_graph);
+  void begin(bool keeps_graph, bool makes_graph, bool waits);
   void give(std::uint32_t slot, const bridge::Gradient& gradient);
   void leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked, bridge::Leaving how,
              const void* node);

@@ -61,13 +61,19 @@ void BackwardWatch::abandon() noexcept {
   owned_.clear();
 }
 
-// Its nodes are done, for all that is known: those of another call run.
+// Its nodes are done, for all that is known: the last one has run, or those of another call do. A pass that ends on
+// another thread than its nodes ran on has no record: only that thread can close it.
 void BackwardWatch::seal() {
   if (sink_ == nullptr) return;
-  recorded_ = sink_->end();
-  sink_.reset();
   ThreadOfNodes& thread = thread_of_nodes(thread_);
   if (thread.recording == this) thread.recording = nullptr;
+  if (thread_ == std::this_thread::get_id()) {
+    recorded_ = sink_->end();
+  } else {
+    thread.left.push_back(std::move(sink_));
+    recorded_.refusal = refusal::make(refusal::not_recorded);
+  }
+  sink_.reset();
 }
 
 std::uint64_t BackwardWatch::copy(std::uint64_t address, std::uint64_t bytes) {
@@ -93,7 +99,7 @@ SeenGradient BackwardWatch::seen(const bridge::Gradient& gradient) const {
   return seen;
 }
 
-void BackwardWatch::begin(bool keeps_graph, bool makes_graph) {
+void BackwardWatch::begin(bool keeps_graph, bool makes_graph, bool waits) {
   abandon();
   passed_ = true;
   thread_ = std::this_thread::get_id();
@@ -113,6 +119,7 @@ void BackwardWatch::begin(bool keeps_graph, bool makes_graph) {
   }
   refusal::Form<0> blocked;
   if (!torch::take_dispatch_state(pass_.dispatch, blocked)) pass_.refusal = refusal::make(blocked);
+  if (waits) pass_.refusal = refusal::make(refusal::gradient_comes_late);
   pass_.random.known = torch::random_state(call_.work.device, pass_.random.seed, pass_.random.offset_before);
   for (std::size_t i = 0; i < call_.saved.size(); ++i) {
     const bool shadowed = i < call_.shadowed.size() && call_.shadowed[i] != 0;
@@ -165,6 +172,10 @@ void BackwardWatch::leave(std::uint32_t link, const bridge::Gradient* outputs, c
     contribution.copy = copy(outputs[i].data, contribution.bytes);
   }
   if (how == bridge::Leaving::kBoth) pass_.refusal = refusal::make(refusal::sums_mixed);
+  if (how == bridge::Leaving::kDone) {
+    const WithGil gil;
+    seal();
+  }
   if (how == bridge::Leaving::kInside) sink_->set_inside_while(bridge::loaded()->at_node, node);
 }
 
@@ -196,11 +207,11 @@ const bridge::Watcher& BackwardWatch::callbacks() noexcept {
     }
   };
   static constexpr bridge::Watcher kCallbacks = {
-      [](void* call, bool keeps_graph, bool makes_graph) noexcept {
+      [](void* call, bool keeps_graph, bool makes_graph, bool waits) noexcept {
         guarded(call, [&](BackwardWatch& watch) {
           const WithGil gil;
           const KeepException keep;
-          watch.begin(keeps_graph, makes_graph);
+          watch.begin(keeps_graph, makes_graph, waits);
         });
       },
       [](void* call, std::uint32_t slot, const bridge::Gradient& gradient) noexcept {

@@ -55,6 +55,14 @@ def train_by_penalty(model, arguments):
     return [*results, loss, *gradients]
 
 
+def train_by_way_of_the_cpu(model, arguments):
+    """One result's gradient comes from the CPU, when nodes of the call have run already."""
+    first, second = tensors_of(model(*arguments))
+    loss = first.cpu().square().sum().to("cuda") + second.square().sum()
+    loss.backward()
+    return [first, second, loss]
+
+
 def train_by_argument(model, arguments):
     """The gradient that comes is an argument itself."""
     results = tensors_of(model(*arguments))
@@ -149,6 +157,9 @@ CASES = {
     ),
     "gradient_elsewhere": Case(pieces, parameters=("a", "b")),
     "gradients_overlap": Case(linear, step=train_by_argument),
+    "gradient_comes_late": Case(
+        lambda net, x: (net.linear(x) * net.a, net.linear(x) + 1.0), step=train_by_way_of_the_cpu, parameters=("a",)
+    ),
     "second_derivative": Case(linear, step=train_by_penalty),
     "sums_mixed": Case(summed_together, parameters=("a",)),
     "backward_interrupted": Case(lambda net, x: torch.tanh(net.linear(x)) * net.a, step=train_in_between, parameters=("a",)),

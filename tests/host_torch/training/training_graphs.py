@@ -297,6 +297,20 @@ def dropped_result(run: Run) -> None:
 
 
 @program(tags="gradients")
+def head_on_the_cpu(run: Run) -> None:
+    """The loss of one head is computed on the CPU: its gradient comes late, and the pass ends on another thread."""
+    model = run.put(Heads())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        one, other = model(x)
+        first = F.mse_loss(one.cpu(), y.cpu()).to(one.device) if step % 5 else F.mse_loss(one, y)
+        loss = first + F.mse_loss(other, y)
+        loss.backward()
+        see_step(run, loss, model, optimizer, one=one, other=other)
+
+
+@program(tags="gradients")
 def one_gradient_for_two_results(run: Run) -> None:
     """Two results get the very same gradient tensor; the caller keeps it, and it must not change."""
     model = run.put(Heads())
