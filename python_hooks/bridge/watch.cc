@@ -123,7 +123,7 @@ class Watch {
       if (top == running || left == pass->dependencies_.end()) continue;
       int of_inner_nodes = 0;
       for (const auto& [edge, count] : edges_from_) {
-        if (edge.second == nodes_[top] && pass->nodes_in_graph_.count(edge.first) != 0) of_inner_nodes += count;
+        if (edge.second == nodes_[top] && will_run(edge.first)) of_inner_nodes += count;
       }
       if (left->second > of_inner_nodes) return true;
     }
@@ -204,8 +204,10 @@ bool will_run(torch::autograd::Node* node) {
     const auto at = chosen->find(node);
     return at != chosen->end() && at->second.should_execute();
   }
-  const auto* all = autograd::get_current_graph_task_nodes_in_graph();
-  return all == nullptr || all->count(node) != 0;
+  const autograd::GraphTask* const pass = current_pass();
+  if (pass == nullptr || pass->nodes_in_graph_.count(node) != 0) return true;
+  const auto& roots = pass->graph_roots_;  // the notes leave them out
+  return std::find(roots.begin(), roots.end(), node) != roots.end();
 }
 
 bool at_node(const void* node) noexcept { return autograd::get_current_node().get() == node; }
