@@ -1,6 +1,8 @@
 // Finds the border of an observed call: a walk over the nodes that the call made, from its results down.
 #include "python_hooks/bridge/border.h"
 
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
@@ -26,17 +28,61 @@ struct Refused {
   std::string name;
 };
 
+// The nodes that made casts which autocast keeps. Others than the call may use the casts, so that gradients are added up
+// at them: they are outside.
+class KeptCasts {
+ public:
+  explicit KeptCasts(const CallNodes& call) {
+    for (std::size_t i = 0; i < call.cast_count; ++i) nodes_.insert(tensor_of(call.casts[i]).grad_fn().get());
+    if (call.again == nullptr) return;
+    // Nothing was kept of a call that was made again: each use of a weight has a cast of its own.
+    for (const Node* link : link_nodes_of(*call.again)) {
+      for (const auto& edge : link->next_edges()) {
+        const Node* const weight = edge.is_valid() ? cast_weight(*edge.function) : nullptr;
+        if (weight != nullptr) weights_.insert(weight);
+      }
+    }
+  }
+
+  bool has(const Node& node) const {
+    if (nodes_.count(&node) != 0) return true;
+    return !weights_.empty() && weights_.count(cast_weight(node)) != 0;
+  }
+
+  // Does autocast keep what the node made, though nobody said so?
+  static bool may_be_kept(const Node& node) {
+    if (!at::autocast::is_autocast_enabled(at::kCUDA) || !at::autocast::is_autocast_cache_enabled()) return false;
+    const auto* const weight = dynamic_cast<const torch::autograd::AccumulateGrad*>(cast_weight(node));
+    return weight != nullptr && weight->variable.weak_use_count() > 1;  // as the table of kept casts does
+  }
+
+ private:
+  // The leaf, if the node casts one. Null: it does not.
+  static const Node* cast_weight(const Node& node) {
+    if (node.num_outputs() != 1 || !node.next_edge(0).is_valid() || node.name() != "ToCopyBackward0") return nullptr;
+    const Node* const leaf = node.next_edge(0).function.get();
+    return leaf->sequence_nr() == kLeafSequence ? leaf : nullptr;
+  }
+
+  std::unordered_set<const Node*> nodes_, weights_;
+};
+
 class Walk {
  public:
-  Walk(OwnedBorder& border, std::uint64_t first_sequence)
-      : border_(border), first_(first_sequence), thread_(at::RecordFunction::currentThreadId()) {}
+  Walk(OwnedBorder& border, const CallNodes& call)
+      : border_(border), call_(call), casts_(call), thread_(at::RecordFunction::currentThreadId()) {}
 
-  void run(const Tensor* results, std::size_t count) {
+  void run() {
+    const Tensor* const results = call_.results;
+    const std::size_t count = call_.result_count;
     find_inner(results, count);
     // As the engine runs them.
     std::sort(border_.inner.begin(), border_.inner.end(),
               [](const auto& a, const auto& b) { return a->sequence_nr() > b->sequence_nr(); });
-    for (const auto& node : border_.inner) check(*node);
+    for (const auto& node : border_.inner) {
+      check(*node);
+      border_.numbers.push_back(node->sequence_nr());
+    }
     find_links();
     find_links_behind();
     find_tops(results, count);
@@ -48,7 +94,8 @@ class Walk {
  private:
   // Each thread numbers its nodes by itself.
   bool is_inner(const Node& node) const {
-    return node.sequence_nr() != kLeafSequence && node.sequence_nr() >= first_ && node.thread_id() == thread_;
+    return node.sequence_nr() != kLeafSequence && node.sequence_nr() >= call_.first_sequence &&
+           node.thread_id() == thread_ && !casts_.has(node);
   }
 
   void find_inner(const Tensor* results, std::size_t count) {
@@ -75,6 +122,7 @@ class Walk {
         !node.retains_grad_hooks().empty()) {
       throw Refused{Unfit::kHooks, node.name()};
     }
+    if (KeptCasts::may_be_kept(node)) throw Refused{Unfit::kUnknownCast, node.name()};
   }
 
   void find_links() {
@@ -235,7 +283,9 @@ class Walk {
   }
 
   OwnedBorder& border_;
-  const std::uint64_t first_, thread_;
+  const CallNodes& call_;
+  const KeptCasts casts_;
+  const std::uint64_t thread_;
   std::unordered_map<const Node*, std::uint32_t> numbers_;  // of the inner nodes, in `inner`
   std::vector<std::uint32_t> link_of_;                      // per inner node
   std::vector<Bits> links_behind_, tops_before_;            // per inner node
@@ -258,6 +308,8 @@ void OwnedBorder::finish() noexcept {
   border.reach = reach.data();
   border.slots = slots.data();
   border.saved = saved.data();
+  border.numbers = numbers.data();
+  border.node_count = static_cast<std::uint32_t>(inner.size());
   border.link_count = static_cast<std::uint32_t>(links.size());
   border.edge_count = static_cast<std::uint32_t>(edges.size());
   border.top_count = static_cast<std::uint32_t>(tops.size());
@@ -306,13 +358,11 @@ void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) no
 
 void release_targets(void* held) noexcept { delete static_cast<std::vector<std::shared_ptr<Node>>*>(held); }
 
-Border* find_border(const Tensor* results, std::size_t count, std::uint64_t first_sequence, Unfit* unfit, char* name,
-                    std::size_t room) noexcept {
+Border* find_border(const CallNodes& call, Unfit* unfit, char* name, std::size_t room) noexcept {
   *unfit = Unfit::kNone;
   try {
     auto owned = std::make_unique<OwnedBorder>();
-    owned->first_sequence = first_sequence;
-    Walk(*owned, first_sequence).run(results, count);
+    Walk(*owned, call).run();
     return &owned.release()->border;
   } catch (const Refused& refused) {
     refuse(refused, unfit, name, room);

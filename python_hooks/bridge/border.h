@@ -16,7 +16,6 @@ struct OwnedBorder {
   static constexpr std::uint32_t kNone = ~0U;
 
   Border border = {};
-  std::uint64_t first_sequence = 0;
   std::string constants;  // what Border::constants is the hash of
   std::vector<Link> links;
   std::vector<Target> edges;
@@ -26,6 +25,7 @@ struct OwnedBorder {
   std::deque<std::string> texts;
   std::deque<std::vector<std::uint64_t>> sets;
   std::vector<std::shared_ptr<torch::autograd::Node>> inner;  // descending by sequence
+  std::vector<std::uint64_t> numbers;                         // of these
   std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links`, of `tops`
   std::unordered_set<const torch::autograd::Node*> fed;       // inner nodes to which gradients come from inner nodes
 

@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 1;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 2;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -56,7 +56,8 @@ struct Border {
   const std::uint32_t* reach;
   const std::uint32_t* slots;  // of each result: which slot its gradient comes to
   const Saved* saved;          // in the order in which the nodes run in a backward pass
-  std::uint32_t link_count, edge_count, top_count, slot_count, saved_count;
+  const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
+  std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count;
   std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
 };
 
@@ -154,12 +155,36 @@ struct Template {
   const Top* tops;
   const std::uint32_t* reach;
   const std::uint32_t* slots;  // of each result
-  std::uint32_t link_count, edge_count, top_count, slot_count, result_count;
+  const std::uint64_t* numbers;  // as in Border
+  const std::uint64_t* casts;    // numbers of the nodes that made the casts which the call leaves
+  std::uint32_t link_count, edge_count, top_count, slot_count, result_count, node_count, cast_count;
   std::uint64_t first_sequence;  // of the observed call's thread as it began: numbers count from there
 };
 
+// The tensors of one call that its nodes have to do with. Borrowed; none is undefined.
+struct CallTensors {
+  const Tensor* targets;  // per edge: the tensor whose gradient it adds to
+  const Tensor* results;
+  const Tensor* casts;  // that autocast made and keeps; their nodes get the numbers that they have in eager
+  const Kept* kept;
+  std::size_t kept_count;
+  Tensor memory;                // that the cut keeps until no pass needs it; null: none
+  std::uint64_t first_sequence;  // of the thread, before the casts were made
+};
+
 // Why there is no border.
-enum class Unfit : std::uint8_t { kNone, kNoMemory, kCustomNode, kUnknownSaved, kHooks, kSavedHooks };
+enum class Unfit : std::uint8_t { kNone, kNoMemory, kCustomNode, kUnknownSaved, kHooks, kSavedHooks, kUnknownCast };
+
+// What find_border() is asked. Borrowed.
+struct CallNodes {
+  const Tensor* results;  // that the call has just returned, and that require grad
+  std::size_t result_count;
+  const Tensor* casts;  // that autocast made in the call and keeps: their nodes are outside
+  std::size_t cast_count;
+  std::uint64_t first_sequence;  // the call's nodes have numbers from here on
+  const Cut* again;              // of a replay, if this is the same call, made again. Null: it is not
+};
+
 
 struct Bridge {
   std::uint32_t version;
@@ -169,20 +194,17 @@ struct Bridge {
   void* (*hold_targets)(const Tensor* tensors, std::size_t count, Target* targets) noexcept;  // null: no memory
   void (*release_targets)(void* held) noexcept;
 
-  // The border of a call that has just returned `results`, which require grad, on this thread; its nodes' numbers begin
-  // at `first_sequence`. Null: `unfit`, and the name of the node in `name`, at most `room` bytes with its end.
-  Border* (*find_border)(const Tensor* results, std::size_t count, std::uint64_t first_sequence, Unfit* unfit,
-                         char* name, std::size_t room) noexcept;
+  // The border of a call of this thread. Null: `unfit`, and the name of the node in `name`, at most `room` bytes with
+  // its end.
+  Border* (*find_border)(const CallNodes& call, Unfit* unfit, char* name, std::size_t room) noexcept;
   void (*free_border)(Border* border) noexcept;
   // Does the calling thread run this node?
   bool (*at_node)(const void* node) noexcept;
   // From now on; the border may be freed before. False: no memory, and nobody watches.
   bool (*watch)(const Border* border, const Watcher* watcher, void* call) noexcept;
 
-  // Makes nodes and gives them to `results`. `targets`: of each edge, the tensor whose gradient it adds to. `memory`: a
-  // tensor that the cut keeps until no pass needs it. Null: no memory, and nothing was done.
-  Cut* (*cut)(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept,
-              std::size_t kept_count, Tensor memory, const Owner* owner, void* call) noexcept;
+  // Makes nodes and gives them to the results. Null: no memory, and nothing was done.
+  Cut* (*cut)(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
   bool (*looks_for_anomalies)() noexcept;
   // How PyTorch works on this thread now, autocast included. Null: no memory.
   void* (*take_modes)() noexcept;

@@ -2,7 +2,6 @@
 // edges leave the call. The first link that runs has the backward pass launched.
 #include "python_hooks/bridge/cut.h"
 
-#include <ATen/SequenceNumber.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <torch/csrc/autograd/engine.h>
@@ -164,19 +163,22 @@ void Cut::redirect() {
 
 namespace {
 
-void keep_parts(Cut& made, const Kept* kept, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i)
-    made.parts.push_back({tensor_of(kept[i].tensor).tensor_data(), kept[i].count, kept[i].link, kept[i].links,
-                          kept[i].tops, kept[i].text});
+void keep_parts(Cut& made, const CallTensors& tensors) {
+  for (std::size_t i = 0; i < tensors.kept_count; ++i) {
+    const Kept& kept = tensors.kept[i];
+    made.parts.push_back(
+        {tensor_of(kept.tensor).tensor_data(), kept.count, kept.link, kept.links, kept.tops, kept.text});
+  }
 }
 
-// Numbers tell the engine what runs first: links as eager's nodes, and before them the tops, which wait for nobody.
+// Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops, which wait for
+// nobody.
 std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
-                                                  const at::Tensor& like, std::uint64_t now) {
+                                                  const at::Tensor& like) {
   std::vector<std::shared_ptr<LinkNode>> links;
   const Template& form = cut->form;
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
-    auto node = std::make_shared<LinkNode>(now + i, cut, i);
+    auto node = std::make_shared<LinkNode>(cut->number(form.links[i].sequence), cut, i);
     for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e)
       node->add_next_edge(autograd::impl::gradient_edge(tensor_of(targets[form.links[i].first_edge + e])));
     node->add_input_metadata(like);  // tells device and stream
@@ -187,11 +189,12 @@ std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cu
 }
 
 void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_ptr<LinkNode>>& links,
-               const Tensor* results, std::uint64_t now) {
+               const Tensor* results) {
   const Template& form = cut->form;
+  const std::uint64_t first = cut->number(form.numbers[0]) + 1;  // the call's last node runs first
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const Top& top = form.tops[i];
-    auto node = std::make_shared<TopNode>(now + form.link_count + i, cut, i);
+    auto node = std::make_shared<TopNode>(first + i, cut, i);
     cut->tops.push_back(node);
     for (std::uint32_t r = 0; r < top.reach_count; ++r)
       node->add_next_edge({links[form.reach[top.first_reach + r]], 0});
@@ -210,8 +213,7 @@ void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_pt
 
 }  // namespace
 
-Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept, std::size_t kept_count,
-         Tensor memory, const Owner* owner, void* call) noexcept {
+Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept {
   std::shared_ptr<Cut> made;
   try {
     made = std::make_shared<Cut>(*form, *owner, call);
@@ -220,16 +222,19 @@ Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, con
   }
   try {
     made->released.assign(form->link_count, false);
-    if (memory != nullptr) made->memory = tensor_of(memory);
-    keep_parts(*made, kept, kept_count);
-    const std::uint64_t now = made->first_sequence = at::sequence_number::peek();
-    const auto links = make_links(made, targets, tensor_of(results[0]), now);
-    make_tops(made, links, results, now);
+    made->first_sequence = tensors.first_sequence;
+    if (tensors.memory != nullptr) made->memory = tensor_of(tensors.memory);
+    keep_parts(*made, tensors);
+    for (std::uint32_t i = 0; i < form->cast_count; ++i)
+      tensor_of(tensors.casts[i]).grad_fn()->set_sequence_nr(made->number(form->casts[i]));
+    make_tops(made, make_links(made, tensors.targets, tensor_of(tensors.results[0])), tensors.results);
     return made.get();
   } catch (const std::exception&) {
     return nullptr;
   }
 }
+
+std::vector<const autograd::Node*> link_nodes_of(const Cut& cut) { return {cut.links.begin(), cut.links.end()}; }
 
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept {
   try {

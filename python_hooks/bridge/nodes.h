@@ -4,6 +4,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <vector>
+
 #include "python_hooks/bridge/bridge.h"
 
 namespace grape::python::bridge {
@@ -16,16 +18,15 @@ Gradient describe(const at::Tensor& tensor) noexcept;
 // Will the engine run it in the pass that the calling thread works for?
 bool will_run(torch::autograd::Node* node);
 
-Border* find_border(const Tensor* results, std::size_t count, std::uint64_t first_sequence, Unfit* unfit, char* name,
-                    std::size_t room) noexcept;
+Border* find_border(const CallNodes& call, Unfit* unfit, char* name, std::size_t room) noexcept;
 void free_border(Border* border) noexcept;
 bool watch(const Border* border, const Watcher* watcher, void* call) noexcept;
 bool at_node(const void* node) noexcept;
 void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept;
 void release_targets(void* held) noexcept;
 
-Cut* cut(const Template* form, const Tensor* targets, const Tensor* results, const Kept* kept, std::size_t kept_count,
-         Tensor memory, const Owner* owner, void* call) noexcept;
+Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
+std::vector<const torch::autograd::Node*> link_nodes_of(const Cut& cut);
 bool looks_for_anomalies() noexcept;
 void* take_modes() noexcept;
 void release_modes(void* modes) noexcept;

@@ -34,7 +34,7 @@ class Entered {
   explicit Entered(const Modes& modes) : thread_(modes.thread) {
     at::autocast::set_autocast_dtype(at::kCUDA, modes.autocast_type);
     at::autocast::set_autocast_enabled(at::kCUDA, modes.autocast);
-    // Calls that leave casts are not replayed, so it needs none, and another thread may be using what is kept.
+    // Nothing is kept: what is kept now is of other blocks. Casts that the call left or found are known by their weights.
     at::autocast::set_autocast_cache_enabled(false);
   }
   ~Entered() {
@@ -161,11 +161,10 @@ class Run {
   std::unordered_map<Node*, autograd::InputBuffer> buffers_;
 };
 
-// Is it the same graph? Gives its nodes the numbers that eager's would have.
-bool is_same(const Cut& cut, OwnedBorder& border, std::uint64_t first) {
+bool is_same(const Cut& cut, const OwnedBorder& border) {
   const Template& form = cut.form;
   if (border.links.size() != form.link_count || border.tops.size() != form.top_count ||
-      border.edges.size() != form.edge_count) {
+      border.edges.size() != form.edge_count || border.inner.size() != form.node_count) {
     return false;
   }
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
@@ -174,8 +173,24 @@ bool is_same(const Cut& cut, OwnedBorder& border, std::uint64_t first) {
       return false;
     }
   }
-  for (const auto& node : border.inner) node->set_sequence_nr(cut.first_sequence + (node->sequence_nr() - first));
   return true;
+}
+
+// Gives the nodes the numbers that eager's would have, and has them lead where the links do: to the casts of the call,
+// not to those of its repetition.
+void join(const Cut& cut, OwnedBorder& border) {
+  std::unordered_set<const Node*> inner;
+  for (std::uint32_t i = 0; i < cut.form.node_count; ++i) {
+    border.inner[i]->set_sequence_nr(cut.number(cut.form.numbers[i]));
+    inner.insert(border.inner[i].get());
+  }
+  const std::vector<const Node*> links = link_nodes_of(cut);
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    std::size_t outside = 0;
+    for (autograd::Edge& edge : border.link_nodes[i]->next_edges()) {
+      if (edge.is_valid() && inner.count(edge.function.get()) == 0) edge = links[i]->next_edge(outside++);
+    }
+  }
 }
 
 void say(const char* text, char* error, std::size_t room) noexcept {
@@ -214,10 +229,11 @@ bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept
   try {
     if (border != nullptr) {
       std::unique_ptr<OwnedBorder> owned(OwnedBorder::of(border));
-      if (!is_same(*cut, *owned, owned->first_sequence)) {
+      if (!is_same(*cut, *owned)) {
         say("grape: a call that was made again has another graph", error, room);
         return false;
       }
+      join(*cut, *owned);
       cut->again = std::move(owned);
     }
     Run(*cut).run();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace grape::python {
 
@@ -342,8 +343,11 @@ class Reference {
   ~Reference() noexcept {
     if (object_ != nullptr) g_api.Py_DecRef(object_);
   }
-  Reference(const Reference&) = delete;
-  Reference& operator=(const Reference&) = delete;
+  Reference(Reference&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Reference& operator=(Reference&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
   Object* get() const noexcept { return object_; }
   explicit operator bool() const noexcept { return object_ != nullptr; }
 

@@ -9,6 +9,7 @@ namespace grape::python::proof {
 namespace {
 
 using Of = replay::TensorSource::Of;
+using Memory = replay::SavedMemory::Of;
 
 bridge::Tensor handle_of(Object* tensor) noexcept {
   torch::TensorView view;
@@ -25,6 +26,8 @@ refusal::Refusal explain(bridge::Unfit unfit, const char* name) {
       return refusal::make(refusal::node_with_hooks, name);
     case Unfit::kSavedHooks:
       return refusal::make(refusal::saved_tensors_seen);
+    case Unfit::kUnknownCast:
+      return refusal::make(refusal::keeps_casts);
     case Unfit::kNone:
     case Unfit::kNoMemory:
       break;
@@ -33,7 +36,8 @@ refusal::Refusal explain(bridge::Unfit unfit, const char* name) {
 }
 
 // Copies what outlives the call's own nodes.
-std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t first_node) {
+std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t first_node,
+                                     const std::vector<replay::LeftCast>& casts) {
   auto to = std::make_unique<replay::Border>();
   const auto keep = [&](const char* text) { return to->texts.emplace_back(text).c_str(); };
   to->links.assign(from.links, from.links + from.link_count);
@@ -46,6 +50,10 @@ std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t f
   }
   to->reach.assign(from.reach, from.reach + reaches);
   to->constants = from.constants;
+  to->numbers.assign(from.numbers, from.numbers + from.node_count);
+  for (const replay::LeftCast& cast : casts) to->casts.push_back(cast.node);
+  to->form.node_count = from.node_count;
+  to->form.cast_count = static_cast<std::uint32_t>(casts.size());
   to->form.first_sequence = first_node;
   to->form.link_count = from.link_count;
   to->form.top_count = from.top_count;
@@ -59,6 +67,8 @@ void point(replay::Border& border) noexcept {
   border.form.tops = border.tops.data();
   border.form.reach = border.reach.data();
   border.form.slots = border.slots.data();
+  border.form.numbers = border.numbers.data();
+  border.form.casts = border.casts.data();
   border.form.result_count = static_cast<std::uint32_t>(border.results.size());
 }
 
@@ -91,7 +101,26 @@ bool find_version(const void* counter, const GradientTargets& targets, const Obs
 }  // namespace
 
 GradientTargets::~GradientTargets() {
-  if (held_ != nullptr) bridge::loaded()->release_targets(held_);
+  for (void* held : held_) bridge::loaded()->release_targets(held);
+}
+
+// Of the tensors that come behind those which are held already.
+bool GradientTargets::hold(const std::vector<bridge::Tensor>& tensors) {
+  held_.reserve(held_.size() + 1);
+  const std::size_t before = targets_.size();
+  targets_.resize(before + tensors.size());
+  void* const held = bridge::loaded()->hold_targets(tensors.data(), tensors.size(), targets_.data() + before);
+  if (held != nullptr) held_.push_back(held);
+  return held != nullptr;
+}
+
+bool GradientTargets::add_casts(const std::vector<replay::LeftCast>& casts) {
+  std::vector<bridge::Tensor> tensors;
+  for (const replay::LeftCast& cast : casts) {
+    sources_.push_back({Of::kCast, static_cast<std::uint32_t>(tensors.size())});
+    tensors.push_back(handle_of(cast.cast.get()));
+  }
+  return hold(tensors);
 }
 
 bool GradientTargets::take(const replay::Region& region, const replay::Call& call) {
@@ -106,9 +135,7 @@ bool GradientTargets::take(const replay::Region& region, const replay::Call& cal
   };
   add(call.walk->tensors(), Of::kArgument);
   add(region.evidence.guard->tensors(), Of::kModule);
-  targets_.resize(tensors.size());
-  held_ = bridge::loaded()->hold_targets(tensors.data(), tensors.size(), targets_.data());
-  return held_ != nullptr;
+  return hold(tensors);
 }
 
 const replay::TensorSource* GradientTargets::find(const bridge::Target& target) const noexcept {
@@ -129,19 +156,25 @@ ObservedBorder::~ObservedBorder() {
   if (border != nullptr) bridge::loaded()->free_border(border);
 }
 
-bool find_border(const GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
+bool find_border(GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
                  refusal::Refusal& refusal) {
-  std::vector<bridge::Tensor> results;
+  std::vector<bridge::Tensor> results, casts;
   for (const effects::GradientResult& result : observed.results) results.push_back(handle_of(result.tensor));
+  for (const replay::LeftCast& cast : observed.casts) {
+    // Of a block without gradients inside, say: one that a replay leaves would have another history.
+    if (cast.node < first_node) return refusal::refuse(refusal, refusal::keeps_casts);
+    casts.push_back(handle_of(cast.cast.get()));
+  }
+  if (!targets.add_casts(observed.casts)) return refusal::refuse(refusal, refusal::no_host_memory);
+  const bridge::CallNodes nodes = {results.data(), results.size(), casts.data(), casts.size(), first_node, nullptr};
   bridge::Unfit unfit{};
   char name[128] = "";
-  observed.border =
-      bridge::loaded()->find_border(results.data(), results.size(), first_node, &unfit, name, sizeof name);
+  observed.border = bridge::loaded()->find_border(nodes, &unfit, name, sizeof name);
   if (observed.border == nullptr) {
     refusal = explain(unfit, name);
     return false;
   }
-  observed.lasting = copy(*observed.border, first_node);
+  observed.lasting = copy(*observed.border, first_node, observed.casts);
   replay::Border& lasting = *observed.lasting;
   lasting.slots.assign(observed.border->slots, observed.border->slots + results.size());
   for (const effects::GradientResult& result : observed.results) lasting.results.push_back(result.made);
@@ -210,20 +243,26 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
     lasting.saved_tensors.back().first = static_cast<std::uint32_t>(known - observed.saved.begin());
     if (known != observed.saved.end()) continue;
     const auto output = std::find(outputs.begin(), outputs.end(), saved.storage);
+    const auto cast = std::find_if(observed.casts.begin(), observed.casts.end(),
+                                   [&](const replay::LeftCast& each) { return each.address == saved.storage; });
     const auto& extents = call.walk->extents();
     const auto argument = std::find_if(extents.begin(), extents.end(), [&](const walk::StorageExtent& extent) {
       return extent.address == saved.storage;
     });
-    if (output != outputs.end()) {
+    if (cast != observed.casts.end()) {
+      const auto index = static_cast<std::uint32_t>(cast - observed.casts.begin());
+      lasting.saved.push_back({Memory::kCast, index});
+      lasting.held.push_back({Of::kCast, index});
+    } else if (output != outputs.end()) {
       const auto block = static_cast<std::uint32_t>(output - outputs.begin());
-      lasting.saved.push_back({false, block});
+      lasting.saved.push_back({Memory::kBlock, block});
       const auto recipe = std::find_if(recipes.begin(), recipes.end(), [block](const replay::OutputRecipe& each) {
         return each.has_block && each.block == block;
       });
       if (recipe != recipes.end() && !recipe->made.empty()) lasting.held.push_back({Of::kResult, recipe->made.front()});
     } else if (argument != extents.end()) {
       const auto extent = static_cast<std::uint32_t>(argument - extents.begin());
-      lasting.saved.push_back({true, extent});
+      lasting.saved.push_back({Memory::kArgument, extent});
       const auto& tensors = call.walk->tensors();
       const auto tensor = std::find_if(tensors.begin(), tensors.end(),
                                        [extent](const walk::WalkedTensor& each) { return each.extent == extent; });

@@ -8,6 +8,7 @@
 #include "compressor/program/record.h"
 #include "python_hooks/bridge/bridge.h"
 #include "python_hooks/replay/call.h"
+#include "python_hooks/replay/casts.h"
 
 namespace grape::python::proof {
 
@@ -21,13 +22,17 @@ class GradientTargets {
 
   // False: no memory.
   bool take(const replay::Region& region, const replay::Call& call);
+  // After the call: those that it left. False: no memory.
+  bool add_casts(const std::vector<replay::LeftCast>& casts);
   // Null: none of the call's tensors.
   const replay::TensorSource* find(const bridge::Target& target) const noexcept;
   // The same by a version counter, of tensors that require no grad, too.
   const replay::TensorSource* find_version(const void* counter) const noexcept;
 
  private:
-  void* held_ = nullptr;
+  bool hold(const std::vector<bridge::Tensor>& tensors);
+
+  std::vector<void*> held_;
   std::vector<bridge::Target> targets_;
   std::vector<replay::TensorSource> sources_;
   std::vector<std::pair<const void*, replay::TensorSource>> versions_;
@@ -43,11 +48,12 @@ struct ObservedBorder {
   bridge::Border* border = nullptr;              // owned
   std::vector<effects::GradientResult> results;  // as in the order of Border::slots
   std::unique_ptr<replay::Border> lasting;
-  std::vector<program::Extent> saved;  // memory, as in lasting->saved
+  std::vector<program::Extent> saved;    // memory, as in lasting->saved
+  std::vector<replay::LeftCast> casts;  // that the call left, whether there is a border or not
 };
 
 // After the call, while its results are there. `first_node`: autograd's number as it began. False: `refusal`.
-bool find_border(const GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
+bool find_border(GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
                  refusal::Refusal& refusal);
 
 // Could the call be made again after a replay, with nobody seeing it? False: `refusal`.

@@ -87,7 +87,7 @@ bool prepare(replay::Region& region, replay::Signature& signature, const replay:
   auto& random = observed.random;
   random.known = torch::random_state(call.work.device, random.seed, random.offset_before);
   observed.host_random.take();
-  observed.trains = config().autograd && call.dispatch.grad_enabled && bridge::loaded() != nullptr;
+  observed.trains = replay::may_train(call.dispatch);
   if (observed.trains && !observed.targets.take(region, call)) return observed.refuse(refusal::no_host_memory);
   if (!copy_memory(region, signature, call, observed)) return false;
   if (!observed.code.begin()) return observed.refuse(refusal::observed_by_others);
@@ -173,12 +173,15 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
 }
 
 // What the call did for Python, and what its code names. False: `observed.refusal`.
-bool learn_facts(replay::Region& region, const replay::Call& call, Object* result, ObservedCall& observed,
-                 replay::Observation& observation) {
+bool learn_facts(replay::Region& region, const replay::Call& call, Object* result, const program::RegionRecord& record,
+                 ObservedCall& observed, replay::Observation& observation) {
   observation.outcome =
       effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard, observed.refusal,
                                   &observed.autograd, observed.trains ? &observed.border.results : nullptr);
   if (observation.outcome == nullptr) return false;
+  const std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
+  if (!replay::find_left_casts(region, call, record, left, observed.border.casts))
+    return observed.refuse(refusal::unknown_casts);
   if (!observed.border.results.empty() &&
       (!find_border(observed.targets, observed.nodes_before, observed.border, observed.refusal) ||
        !can_be_made_again(result, *observation.outcome, call, observed.border, observed.refusal))) {
@@ -211,16 +214,15 @@ bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set
   }
   // A library's workspace, say. A call that keeps memory each time is found out by the second one.
   std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
+  const std::vector<replay::LeftCast>& casts = observed.border.casts;
+  const auto is_cast = [&](std::uint64_t at) {
+    return std::any_of(casts.begin(), casts.end(), [at](const replay::LeftCast& cast) { return cast.address == at; });
+  };
+  left.erase(std::remove_if(left.begin(), left.end(), is_cast), left.end());
   const auto end_of_left =
       std::stable_partition(left.begin(), left.end(), [&](std::uint64_t at) { return !is_saved(observed.border, at); });
   const std::vector<std::uint64_t> saved(end_of_left, left.end());
   left.erase(end_of_left, left.end());
-  if (replay::are_kept_casts(region, saved)) {
-    observed.autograd = true;
-    return observed.refuse(refusal::keeps_casts);
-  }
-  std::vector<replay::LeftCast> casts;
-  if (!replay::find_left_casts(region, call, record, left, casts)) return observed.refuse(refusal::unknown_casts);
   if (!left.empty() && may_set_up) {
     observation.set_up = program::count_as_before(record, left) || observation.set_up;
   }
@@ -251,7 +253,7 @@ std::unique_ptr<replay::Observation> conclude(replay::Region& region, const repl
   observation->loaded = recorded.loaded;
   observation->set_up = static_cast<bool>(recorded.set_up);
   program::RegionRecord& record = *recorded.record;
-  if (!learn_facts(region, call, result, observed, *observation) ||
+  if (!learn_facts(region, call, result, record, observed, *observation) ||
       !learn_memory(region, call, may_set_up, record, observed, *observation)) {
     return nullptr;
   }

@@ -251,7 +251,7 @@ void await_backward(const replay::Region& region, replay::Signature& signature, 
   for (const replay::SavedMemory& saved : observation.border->saved) {
     if (proven == nullptr) break;
     const auto recipe = std::find_if(observation.recipes.begin(), observation.recipes.end(), [&](const auto& each) {
-      return each.saved_bytes != 0 && !saved.of_argument && each.block == saved.index;
+      return each.saved_bytes != 0 && saved.of == replay::SavedMemory::Of::kBlock && each.block == saved.index;
     });
     awaited.shadowed.push_back(recipe != observation.recipes.end() ? proven->bindings.outputs[saved.index] : 0);
   }

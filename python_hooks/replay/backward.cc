@@ -11,6 +11,7 @@
 #include "python_hooks/replay/proof_guards.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/thread_context.h"
+#include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {
 namespace {
@@ -172,7 +173,12 @@ bool Border::same_as(const Border& other) const {
     return a.sequence - form.first_sequence == b.sequence - other.form.first_sequence &&
            std::strcmp(a.name, b.name) == 0 && a.slot_count == b.slot_count && a.reach_count == b.reach_count;
   };
-  return std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
+  const auto same_number = [&](std::uint64_t a, std::uint64_t b) {
+    return a - form.first_sequence == b - other.form.first_sequence;
+  };
+  return std::equal(numbers.begin(), numbers.end(), other.numbers.begin(), other.numbers.end(), same_number) &&
+         std::equal(casts.begin(), casts.end(), other.casts.begin(), other.casts.end(), same_number) &&
+         std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
          std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&
          slots == other.slots && targets == other.targets && results == other.results && kept == other.kept &&
          saved == other.saved && constants == other.constants;
@@ -203,20 +209,28 @@ namespace {
 // The tensors that a border names, in this call.
 class Tensors {
  public:
-  Tensors(const Region& region, const Call& call, const std::vector<Object*>& made)
-      : arguments_(call.walk->tensors()), module_(region.evidence.guard->tensors()), made_(made) {}
+  Tensors(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& made)
+      : arguments_(call.walk->tensors()),
+        module_(region.evidence.guard->tensors()),
+        made_(made),
+        casts_(proven.outcome->made().size()) {}
 
   // Null: it is no tensor that is known.
   bridge::Tensor handle(const TensorSource& source) const noexcept {
     torch::TensorView view;
     const walk::WalkedTensor* const walked = walked_as(source);
     if (walked != nullptr) return walked->view.handle;
-    return torch::view_tensor(made_[source.index], view) ? view.handle : nullptr;
+    Object* const tensor = object(source);
+    return tensor != nullptr && torch::view_tensor(tensor, view) ? view.handle : nullptr;
+  }
+  // Of what a replay made.
+  Object* object(const TensorSource& source) const noexcept {
+    return made_[source.of == TensorSource::Of::kCast ? casts_ + source.index : source.index];
   }
   std::uint32_t version(const TensorSource& source) const noexcept {
     const walk::WalkedTensor* const walked = walked_as(source);
     const torch::VersionCounter* const counter =
-        torch::version_counter(walked != nullptr ? walked->view.object : made_[source.index]);
+        torch::version_counter(walked != nullptr ? walked->view.object : object(source));
     return counter != nullptr ? counter->load() : 0;
   }
 
@@ -228,17 +242,31 @@ class Tensors {
 
   const std::vector<walk::WalkedTensor>&arguments_, &module_;
   const std::vector<Object*>& made_;
+  const std::size_t casts_;  // where those begin in `made_`
 };
 
+std::uint64_t address_of(const SavedMemory& saved, const Proven& proven, const Call& call, const Tensors& tensors) {
+  if (saved.of == SavedMemory::Of::kArgument) return call.walk->extents()[saved.index].address;
+  if (saved.of == SavedMemory::Of::kBlock) return proven.bindings.outputs[saved.index];
+  torch::TensorView cast;
+  return torch::view_tensor(tensors.object({TensorSource::Of::kCast, saved.index}), cast) ? cast.storage : 0;
+}
+
 bool attach(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& made,
-            Object* memory) {
+            Object* memory, std::uint64_t first_node) {
   const Border& border = *proven.border;
-  const Tensors tensors(region, call, made);
-  std::vector<bridge::Tensor> targets, results;
+  const Tensors tensors(region, proven, call, made);
+  std::vector<bridge::Tensor> targets, results, casts;
   std::vector<bridge::Kept> kept;
   for (const TensorSource& source : border.targets) targets.push_back(tensors.handle(source));
   for (const std::uint32_t result : border.results)
     results.push_back(tensors.handle({TensorSource::Of::kResult, result}));
+  for (std::uint32_t i = 0; i < border.casts.size(); ++i)
+    casts.push_back(tensors.handle({TensorSource::Of::kCast, i}));
+  const auto missing = [](const auto& handles) {
+    return std::find(handles.begin(), handles.end(), nullptr) != handles.end();
+  };
+  if (missing(targets) || missing(results) || missing(casts)) return false;
   for (const KeptTensor& each : border.kept) {
     kept.push_back({tensors.handle(each.tensor), tensors.version(each.tensor), each.link, each.links.data(),
                     each.tops.data(), each.text});
@@ -251,36 +279,29 @@ bool attach(const Region& region, const Proven& proven, const Call& call, const 
   replayed->seed = proven.bindings.seed;
   replayed->offset = proven.bindings.offset;
   for (const SavedMemory& saved : border.saved)
-    replayed->saved.push_back(saved.of_argument ? call.walk->extents()[saved.index].address
-                                                : proven.bindings.outputs[saved.index]);
+    replayed->saved.push_back(address_of(saved, proven, call, tensors));
   torch::TensorView view;
   if (!remember(*replayed, region, call)) return false;
   const bridge::Tensor held = memory != nullptr && torch::view_tensor(memory, view) ? view.handle : nullptr;
-  const auto missing = [](const auto& handles) {
-    return std::find(handles.begin(), handles.end(), nullptr) != handles.end();
-  };
-  if (missing(targets) || missing(results)) return false;
-  return bridge::loaded()->cut(&border.form, targets.data(), results.data(), kept.data(), kept.size(), held, &kOwner,
-                               replayed.release()) != nullptr;
+  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(), kept.data(),
+                                   kept.size(),    held,           first_node};
+  return bridge::loaded()->cut(&border.form, all, &kOwner, replayed.release()) != nullptr;
 }
 
 }  // namespace
 
-bool attach_backward(const Region& region, const Proven& proven, const Call& call,
-                     std::vector<Object*>& tensors) noexcept {
+bool may_train(const torch::DispatchState& dispatch) noexcept {
+  return config().autograd && dispatch.grad_enabled && bridge::loaded() != nullptr;
+}
+
+bool attach_backward(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& tensors,
+                     Object* memory, std::uint64_t first_node) noexcept {
   free_gone();
-  Object* memory = nullptr;
-  if (proven.border->saved_bytes != 0) {
-    memory = tensors.back();
-    tensors.pop_back();
-  }
-  bool good = false;
   try {
-    good = attach(region, proven, call, tensors, memory);
+    return attach(region, proven, call, tensors, memory, first_node);
   } catch (const std::bad_alloc&) {
+    return false;
   }
-  if (memory != nullptr) g_api.Py_DecRef(memory);
-  return good;
 }
 
 }  // namespace grape::python::replay

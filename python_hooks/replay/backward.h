@@ -28,9 +28,9 @@ struct Proven;
 struct Region;
 
 // A tensor of a call. Index: into the tensors of the walk of its arguments, of its module's guard, or into
-// CallOutcome::made().
+// CallOutcome::made(), or of the casts that it leaves, in the order of the recipes.
 struct TensorSource {
-  enum class Of : std::uint8_t { kArgument, kModule, kResult };
+  enum class Of : std::uint8_t { kArgument, kModule, kResult, kCast };
   Of of = Of::kArgument;
   std::uint32_t index = 0;
   bool operator==(const TensorSource& o) const noexcept { return of == o.of && index == o.index; }
@@ -47,12 +47,13 @@ struct KeptTensor {
   }
 };
 
-// Memory of a call that its backward pass reads: a block that the call left (Program::outputs), or an argument's
-// extent.
+// Memory of a call that its backward pass reads: a block that the call left (Program::outputs), an argument's extent,
+// or a cast that autocast keeps (as in TensorSource).
 struct SavedMemory {
-  bool of_argument = false;
+  enum class Of : std::uint8_t { kBlock, kArgument, kCast };
+  Of of = Of::kBlock;
   std::uint32_t index = 0;
-  bool operator==(const SavedMemory& o) const noexcept { return of_argument == o.of_argument && index == o.index; }
+  bool operator==(const SavedMemory& o) const noexcept { return of == o.of && index == o.index; }
 };
 
 // The border of a call in terms that hold for each call of its signature (bridge::Border).
@@ -61,6 +62,7 @@ struct Border {
   std::vector<bridge::Link> links;
   std::vector<bridge::Top> tops;
   std::vector<std::uint32_t> reach, slots;
+  std::vector<std::uint64_t> numbers, casts;  // of the inner nodes; of those that made the casts which the call leaves
   std::vector<TensorSource> targets;   // per edge: the tensor to whose gradient it adds
   std::vector<std::uint32_t> results;  // that require grad: indices into CallOutcome::made()
   std::vector<KeptTensor> kept;
@@ -166,12 +168,16 @@ void forget(ReplayedCall& replayed) noexcept;
 // where the bridge keeps the error.
 const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::size_t room);
 
+// May calls on this thread be replayed under autograd?
+bool may_train(const torch::DispatchState& dispatch) noexcept;
+
 // Is this thread in a call that is made again? What is called in it is no region.
 bool makes_again() noexcept;
 
-// After a launch: nodes for the results of the call. `tensors`: as in CallOutcome::repeat(), behind them the memory of
-// what is saved, which goes. False: no memory.
-bool attach_backward(const Region& region, const Proven& proven, const Call& call,
-                     std::vector<Object*>& tensors) noexcept;
+// After a launch: nodes for the results of the call. `tensors`: as in CallOutcome::repeat(), behind them the casts that
+// the call leaves. `memory`: of what is saved; null: nothing. `first_node`: autograd's number before the casts were
+// made. False: no memory.
+bool attach_backward(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& tensors,
+                     Object* memory, std::uint64_t first_node) noexcept;
 
 }  // namespace grape::python::replay

@@ -11,10 +11,10 @@
 namespace grape::python::replay {
 namespace {
 
-// In inference mode nothing is kept. Under grad mode what uses a cast is part of autograd's graph, and is not replayed.
+// In inference mode nothing is kept.
 bool keeps_casts(const Call& call) noexcept {
-  return !call.dispatch.grad_enabled && !call.dispatch.inference_mode && torch::autocast_keeps_casts() &&
-         torch::kept_casts_are_known();
+  const bool replayed = !call.dispatch.grad_enabled || may_train(call.dispatch);
+  return replayed && !call.dispatch.inference_mode && torch::autocast_keeps_casts() && torch::kept_casts_are_known();
 }
 
 // The kept cast of a weight, a new reference; null: there is none. Should somebody else refer to the weight weakly,
@@ -53,14 +53,14 @@ bool depends_on_kept_casts(const Region& region, const Call& call) noexcept {
 }
 
 bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
-                     std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts) {
+                     const std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts) {
   if (!keeps_casts(call)) return true;
   std::vector<Object*>& known = region.evidence.cast_weights;
   const std::size_t known_before = known.size();
   for (const walk::WalkedTensor& tensor : region.evidence.guard->tensors()) {
     Object* weight = tensor.view.object;
     if (!torch::is_castable_weight(weight)) continue;
-    const Reference cast(kept_cast(weight));
+    Reference cast(kept_cast(weight));
     torch::TensorView view;
     // As the block's own autocast makes them, and not one inside of the call.
     if (!cast || !torch::view_tensor(cast.get(), view) || view.type != torch::autocast_type()) continue;
@@ -68,9 +68,8 @@ bool find_left_casts(Region& region, const Call& call, const program::RegionReco
     const auto at = std::find(known.begin(), known.end(), weight);
     const auto number = static_cast<std::uint32_t>(at - known.begin());
     if (left != addresses.end()) {
-      casts.push_back(
-          {number, view.storage, view.storage_bytes, view.device_index, torch::autograd_mark(cast.get()).sequence});
-      addresses.erase(left);
+      const std::uint64_t node = torch::autograd_mark(cast.get()).sequence;
+      casts.push_back({number, view.storage, view.storage_bytes, view.device_index, node, std::move(cast)});
     } else if (at != known.end() || !names_memory(record, view.storage, view.storage_bytes)) {
       continue;
     }
@@ -80,30 +79,12 @@ bool find_left_casts(Region& region, const Call& call, const program::RegionReco
   return known.size() == known_before;
 }
 
-bool are_kept_casts(const Region& region, const std::vector<std::uint64_t>& addresses) noexcept {
-  if (addresses.empty() || !torch::autocast_keeps_casts()) return false;
-  if (!torch::kept_casts_are_known()) return true;
-  for (const walk::WalkedTensor& tensor : region.evidence.guard->tensors()) {
-    if (!torch::is_castable_weight(tensor.view.object)) continue;
-    const Reference cast(kept_cast(tensor.view.object));
-    torch::TensorView view;
-    if (cast && torch::view_tensor(cast.get(), view) &&
-        std::find(addresses.begin(), addresses.end(), view.storage) != addresses.end()) {
-      return true;
-    }
-  }
-  return false;
-}
-
 void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept {
   if (tensors.size() <= made) return;
-  for (auto tensor = tensors.begin() + static_cast<std::ptrdiff_t>(made); tensor != tensors.end(); ++tensor) {
-    if (*tensor != nullptr) g_api.Py_DecRef(*tensor);  // first all of them: their memory is the casts'
-  }
-  tensors.resize(made);
+  drop_behind(tensors, made);  // first all of them: their memory is the casts'
   for (const OutputRecipe& recipe : proven.recipes) {
     if (recipe.cast < 0) continue;
-    const Reference cast(torch::keep_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
+    tensors.push_back(torch::keep_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
   }
 }
 

@@ -1,6 +1,7 @@
-// Handles the casts of weights that autocast keeps (torch/autocast.h), in calls under torch.no_grad(). A call finds
-// some of them and leaves others behind. Casts that it finds are inputs of its program, like arguments. Casts that it
-// leaves are made by PyTorch as soon as a replay is launched. With the GIL.
+// Handles the casts of weights that autocast keeps (torch/autocast.h). A call finds some of them and leaves others
+// behind. Casts that it finds are inputs of its program, like arguments. Casts that it leaves are made by PyTorch as
+// soon as a replay is launched. Under autograd the nodes that made them are none of the call's: whoever uses a cast
+// later adds to its gradient. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct LeftCast {
   std::uint64_t address = 0, bytes = 0;
   std::int32_t device = 0;
   std::uint64_t node = 0;  // its number among autograd's nodes
+  Reference cast;
 };
 
 // The kept casts that a call found, for as long as it is looked at and runs.
@@ -48,18 +50,14 @@ class FoundCasts {
 bool depends_on_kept_casts(const Region& region, const Call& call) noexcept;
 
 // Which of the blocks at `addresses`, that an observed call left alive beside its result, are casts that autocast
-// keeps: takes these out of `addresses`, into `casts`, in the order in which they were made. False: it left or used
-// some of weights that no call was known to; from now on these are known, and calls are told apart by them. Throws
-// std::bad_alloc.
+// keeps: `casts`, in the order in which they were made. False: it left or used some of weights that no call was known
+// to; from now on these are known, and calls are told apart by them. Throws std::bad_alloc.
 bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
-                     std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts);
-
-// Is one of the blocks at `addresses` a cast that autocast keeps? Of calls with gradients on: operators that follow
-// would find it, and gradients would be added up at it.
-bool are_kept_casts(const Region& region, const std::vector<std::uint64_t>& addresses) noexcept;
+                     const std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts);
 
 // After a launch: has PyTorch cast and keep what the call would have left, in place of `tensors` behind `made`, which
-// the graph has written to and which go. There may be no memory for some: then an operator that comes will cast them.
+// the graph has written to and which go. `tensors` has the casts there then, in the order of the recipes. Null: there
+// is no memory for it, and an operator that comes will cast.
 void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept;
 
 // Where the cast lies that a recipe is of, after the call itself. False: there is none.

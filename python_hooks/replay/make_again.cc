@@ -205,7 +205,8 @@ const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::s
       return "its result is another one";
     bridge::Unfit unfit{};
     char name[64];
-    border = bridge::loaded()->find_border(results.data(), results.size(), first, &unfit, name, sizeof name);
+    const bridge::CallNodes nodes = {results.data(), results.size(), nullptr, 0, first, cut};
+    border = bridge::loaded()->find_border(nodes, &unfit, name, sizeof name);
     same = border != nullptr && left_the_same(call, *border);
   }
   if (border == nullptr) return "its nodes are other ones";

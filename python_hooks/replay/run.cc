@@ -95,6 +95,14 @@ bool make_saved(const std::vector<OutputRecipe>& recipes, std::int32_t device, s
   return true;
 }
 
+// A new reference to what make_saved() made, if it made any.
+Object* take_saved(const Proven& proven, std::vector<Object*>& tensors) noexcept {
+  if (proven.border == nullptr || proven.border->saved_bytes == 0 || tensors.empty()) return nullptr;
+  Object* const memory = tensors.back();
+  tensors.pop_back();
+  return memory;
+}
+
 // The work is under way, and there is no way back: does for Python what the call does. Null: an exception is set.
 Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors, Laps& laps) {
   const std::uint64_t increment = proven.program.head().random_increment;
@@ -102,12 +110,16 @@ Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std:
   effects::References replaced;
   const std::uint64_t nodes = torch::autograd_nodes();
   Object* result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
-  if (proven.border != nullptr && !attach_backward(region, proven, call, tensors) && result != nullptr) {
+  const Reference saved(take_saved(proven, tensors));
+  const std::size_t made = proven.outcome->made().size();
+  keep_casts(region, proven, tensors, made);
+  if (result != nullptr && proven.border != nullptr &&
+      !attach_backward(region, proven, call, tensors, saved.get(), nodes)) {
     g_api.Py_DecRef(result);
     result = nullptr;
   }
+  drop_behind(tensors, made);
   if (result == nullptr) g_api.PyErr_NoMemory();
-  keep_casts(region, proven, tensors, proven.outcome->made().size());
   const std::uint64_t nodes_made = torch::autograd_nodes() - nodes;  // of kept casts
   torch::count_autograd_nodes(proven.nodes_made - std::min(nodes_made, proven.nodes_made));
   for (const walk::GlobalWrite& write : proven.writes) {
@@ -146,11 +158,13 @@ ReplayResult launch(Region& region, Proven& proven, const Call& call, device::Co
 
 }  // namespace
 
-void drop(std::vector<Object*>& tensors) noexcept {
-  for (Object* tensor : tensors) {
-    if (tensor != nullptr) g_api.Py_DecRef(tensor);
+void drop(std::vector<Object*>& tensors) noexcept { drop_behind(tensors, 0); }
+
+void drop_behind(std::vector<Object*>& tensors, std::size_t count) noexcept {
+  for (std::size_t i = count; i < tensors.size(); ++i) {
+    if (tensors[i] != nullptr) g_api.Py_DecRef(tensors[i]);
   }
-  tensors.clear();
+  tensors.resize(std::min(count, tensors.size()));
 }
 
 Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept {

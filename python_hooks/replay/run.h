@@ -31,6 +31,8 @@ bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputR
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
 
 void drop(std::vector<Object*>& tensors) noexcept;
+// All but the first `count`.
+void drop_behind(std::vector<Object*>& tensors, std::size_t count) noexcept;
 
 // A tensor of so many bytes on a device and where they lie; a new reference, null without memory.
 Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t device, std::uint64_t& address) noexcept;
