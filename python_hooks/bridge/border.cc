@@ -92,10 +92,10 @@ class Walk {
   }
 
  private:
-  // Each thread numbers its nodes by itself.
+  // Each thread numbers its nodes by itself. Nodes of a replayed call may have numbers from behind it.
   bool is_inner(const Node& node) const {
     return node.sequence_nr() != kLeafSequence && node.sequence_nr() >= call_.first_sequence &&
-           node.thread_id() == thread_ && !casts_.has(node);
+           node.thread_id() == thread_ && dynamic_cast<const ReplayedNode*>(&node) == nullptr && !casts_.has(node);
   }
 
   void find_inner(const Tensor* results, std::size_t count) {
@@ -116,7 +116,7 @@ class Walk {
   static void check(Node& node) {
     const std::string type = typeid(node).name();
     const bool custom = type.find("PyNode") != std::string::npos || type.find("CopySlices") != std::string::npos ||
-                        type.find("7CppNode") != std::string::npos || type.find("grape") != std::string::npos;
+                        type.find("7CppNode") != std::string::npos;
     if (custom) throw Refused{Unfit::kCustomNode, node.name()};
     if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
         !node.retains_grad_hooks().empty()) {

@@ -84,17 +84,26 @@ enum class Leaving : std::uint8_t {
   kDone,     // it was the last one of the call's
 };
 
+// What a link's node has done. Borrowed.
+struct Left {
+  std::uint32_t link;
+  const Gradient* outputs;  // per edge
+  const bool* asked;        // per edge: is it wanted?
+  Leaving how;
+  const void* node;            // for at_node()
+  const std::uint64_t* ended;  // of kDone: storages that nobody has any more as soon as the node is done
+  std::size_t ended_count;
+};
+
 // Somebody who watches an observed call's backward passes. All on the thread that runs the nodes; without the GIL.
 struct Watcher {
   // Of a pass that comes to an inner node first. `waits`: a gradient is still to come to a result, from elsewhere.
   void (*began)(void* call, bool keeps_graph, bool makes_graph, bool waits) noexcept;
   // A slot's gradient is complete, or will be added to by inner nodes only.
   void (*given)(void* call, std::uint32_t slot, const Gradient& gradient) noexcept;
-  void (*entered)(void* call) noexcept;  // an inner node runs from here on
-  // It has run, and has given these to its edges: what comes next is not its work, but for what `how` tells.
-  // `asked`: per edge, is it wanted? `node`: for at_node().
-  void (*left)(void* call, std::uint32_t link, const Gradient* outputs, const bool* asked, Leaving how,
-               const void* node) noexcept;
+  void (*entered)(void* call, const void* node) noexcept;  // an inner node runs, until at_node() says otherwise
+  // A link's node has run: what comes next is not its work, but for what `how` tells.
+  void (*left)(void* call, const Left& left) noexcept;
   void (*ended)(void* call) noexcept;  // the whole pass, without an error. Any thread that autograd works with
   void (*gone)(void* call) noexcept;   // the graph: the last one to be called. Any thread
 };

@@ -23,10 +23,10 @@ constexpr const char* kLate =
 
 }  // namespace
 
-class TopNode final : public autograd::Node {
+class TopNode final : public ReplayedNode {
  public:
   TopNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
-      : Node(sequence), cut_(std::move(cut)), index_(index) {}
+      : ReplayedNode(sequence), cut_(std::move(cut)), index_(index) {}
   std::string name() const override { return cut_->form.tops[index_].name; }
 
  protected:
@@ -46,10 +46,10 @@ class TopNode final : public autograd::Node {
   const std::uint32_t index_;
 };
 
-class LinkNode final : public autograd::Node {
+class LinkNode final : public ReplayedNode {
  public:
   LinkNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
-      : Node(sequence), cut_(std::move(cut)), index_(index) {}
+      : ReplayedNode(sequence), cut_(std::move(cut)), index_(index) {}
   std::string name() const override { return cut_->form.links[index_].name; }
   void release_variables() override { cut_->released[index_] = true; }
 

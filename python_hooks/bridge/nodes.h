@@ -12,6 +12,12 @@ namespace grape::python::bridge {
 
 inline const at::Tensor& tensor_of(Tensor handle) noexcept { return *static_cast<const at::Tensor*>(handle); }
 
+// A node of a replayed call.
+class ReplayedNode : public torch::autograd::Node {
+ public:
+  using Node::Node;
+};
+
 // Borrows sizes and strides from the tensor.
 Gradient describe(const at::Tensor& tensor) noexcept;
 

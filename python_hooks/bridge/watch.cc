@@ -46,7 +46,8 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   // `top`: which one the node is; kNone: none of them.
-  void enter(const std::shared_ptr<Watch>& self, std::uint32_t top, const autograd::variable_list& gradients) {
+  void enter(const std::shared_ptr<Watch>& self, const autograd::Node* node, std::uint32_t top,
+             const autograd::variable_list& gradients) {
     const int pass = autograd::get_current_graph_task_id();
     if (pass != pass_) {
       pass_ = pass;
@@ -62,11 +63,11 @@ class Watch {
       give(top, gradients);
     }
     if (remaining_ != 0) --remaining_;
-    watcher_.entered(call_);
+    watcher_.entered(call_, node);
   }
 
   void leave(const autograd::Node& node, std::uint32_t link, const std::vector<std::uint32_t>& outputs,
-             const autograd::variable_list& gradients) {
+             const autograd::variable_list& gradients, const autograd::variable_list& inputs) {
     std::vector<Gradient> described;
     const auto asked = std::make_unique<bool[]>(outputs.size());
     for (const std::uint32_t output : outputs) {
@@ -74,10 +75,22 @@ class Watch {
       described.push_back(output < gradients.size() ? describe(gradients[output]) : Gradient());
       if (described.back().plain) described.back().unique = nobody_else_has(gradients[output], gradients);
     }
-    watcher_.left(call_, link, described.data(), asked.get(), leaving(node, gradients), &node);
+    const Leaving how = leaving(node, gradients);
+    const std::vector<std::uint64_t> ended = how == Leaving::kDone ? only_here(inputs) : std::vector<std::uint64_t>();
+    watcher_.left(call_, {link, described.data(), asked.get(), how, &node, ended.data(), ended.size()});
   }
 
  private:
+  // Storages of tensors that nobody else has.
+  static std::vector<std::uint64_t> only_here(const autograd::variable_list& tensors) {
+    std::vector<std::uint64_t> storages;
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.defined() && tensor.has_storage() && tensor.use_count() == 1 && nobody_else_has(tensor, tensors))
+        storages.push_back(reinterpret_cast<std::uint64_t>(tensor.storage().data()));
+    }
+    return storages;
+  }
+
   // Has nobody but these the tensor's storage?
   static bool nobody_else_has(const at::Tensor& tensor, const autograd::variable_list& gradients) {
     std::unordered_set<const void*> owners;
@@ -160,12 +173,14 @@ class Watch {
 };
 
 struct Enter final : autograd::FunctionPreHook {
-  Enter(std::shared_ptr<Watch> of, std::uint32_t which) : watch(std::move(of)), top(which) {}
+  Enter(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which)
+      : watch(std::move(of)), node(on), top(which) {}
   autograd::variable_list operator()(const autograd::variable_list& gradients) override {
-    watch->enter(watch, top, gradients);
+    watch->enter(watch, node, top, gradients);
     return gradients;
   }
   const std::shared_ptr<Watch> watch;
+  const autograd::Node* const node;  // that has the hook
   const std::uint32_t top;
 };
 
@@ -173,8 +188,8 @@ struct Leave final : autograd::FunctionPostHook {
   Leave(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which, std::vector<std::uint32_t> places)
       : watch(std::move(of)), node(on), link(which), outputs(std::move(places)) {}
   autograd::variable_list operator()(const autograd::variable_list& outputs_now,
-                                     const autograd::variable_list&) override {
-    watch->leave(*node, link, outputs, outputs_now);
+                                     const autograd::variable_list& inputs) override {
+    watch->leave(*node, link, outputs, outputs_now, inputs);
     return outputs_now;
   }
   const std::shared_ptr<Watch> watch;
@@ -224,7 +239,7 @@ bool watch(const Border* border, const Watcher* watcher, void* call) noexcept {
       for (std::uint32_t i = 0; i < owned.top_nodes.size(); ++i) {
         if (owned.top_nodes[i] == node.get()) top = i;
       }
-      enters.push_back(std::make_unique<Enter>(watch, top));
+      enters.push_back(std::make_unique<Enter>(watch, node.get(), top));
     }
     for (std::uint32_t i = 0; i < owned.links.size(); ++i)
       leaves.push_back(std::make_unique<Leave>(watch, owned.link_nodes[i], i, outputs_of(owned, i)));

@@ -51,9 +51,9 @@ class BackwardWatch {
  private:
   void begin(bool keeps_graph, bool makes_graph, bool waits);
   void give(std::uint32_t slot, const bridge::Gradient& gradient);
-  void leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked, bridge::Leaving how,
-             const void* node);
+  void leave(const bridge::Left& left);
   void seal();
+  void note_ended(const bridge::Left& left);
   void end();
   void conclude();
   void abandon() noexcept;

@@ -151,14 +151,25 @@ void BackwardWatch::give(std::uint32_t slot, const bridge::Gradient& gradient) {
   pass_.given[slot].copy = copy(gradient.storage, gradient.storage_bytes);
 }
 
-void BackwardWatch::leave(std::uint32_t link, const bridge::Gradient* outputs, const bool* asked, bridge::Leaving how,
-                          const void* node) {
+// What came to the last node is freed once the record is closed.
+void BackwardWatch::note_ended(const bridge::Left& left) {
+  if (recorded_.record == nullptr) return;
+  for (std::size_t i = 0; i < left.ended_count; ++i) {
+    program::LiveBlock block;
+    if (!memory::LiveBlocks::instance().find(memory::BlockSource::kFramework, left.ended[i], block)) continue;
+    const auto at = static_cast<std::uint32_t>(recorded_.record->nodes.size());
+    recorded_.record->block_events.push_back({false, at, block.address, block.bytes, block.serial});
+  }
+}
+
+void BackwardWatch::leave(const bridge::Left& left) {
   if (under_way_ && sink_ == nullptr) pass_.refusal = refusal::make(refusal::backward_interrupted);
   if (sink_ == nullptr) return;
   sink_->set_outside(true);
-  for (std::uint32_t i = 0; i < links_[link].edge_count; ++i) {
-    const std::uint32_t edge = links_[link].first_edge + i;
-    pass_.runs[edge] = asked[i] ? 1 : 0;
+  const bridge::Gradient* const outputs = left.outputs;
+  for (std::uint32_t i = 0; i < links_[left.link].edge_count; ++i) {
+    const std::uint32_t edge = links_[left.link].first_edge + i;
+    pass_.runs[edge] = left.asked[i] ? 1 : 0;
     SeenGradient& contribution = pass_.contributions[edge];
     contribution = seen(outputs[i]);
     if (outputs[i].identity == nullptr) continue;
@@ -171,12 +182,12 @@ void BackwardWatch::leave(std::uint32_t link, const bridge::Gradient* outputs, c
     contribution.bytes = contribution.span();
     contribution.copy = copy(outputs[i].data, contribution.bytes);
   }
-  if (how == bridge::Leaving::kBoth) pass_.refusal = refusal::make(refusal::sums_mixed);
-  if (how == bridge::Leaving::kDone) {
-    const WithGil gil;
-    seal();
-  }
-  if (how == bridge::Leaving::kInside) sink_->set_inside_while(bridge::loaded()->at_node, node);
+  if (left.how == bridge::Leaving::kBoth) pass_.refusal = refusal::make(refusal::sums_mixed);
+  if (left.how == bridge::Leaving::kInside) sink_->set_inside_while(bridge::loaded()->at_node, left.node);
+  if (left.how != bridge::Leaving::kDone) return;
+  const WithGil gil;
+  seal();
+  note_ended(left);
 }
 
 void BackwardWatch::end() {
@@ -217,12 +228,11 @@ const bridge::Watcher& BackwardWatch::callbacks() noexcept {
       [](void* call, std::uint32_t slot, const bridge::Gradient& gradient) noexcept {
         guarded(call, [&](BackwardWatch& watch) { watch.give(slot, gradient); });
       },
-      [](void* call) noexcept {
-        if (of(call).sink_ != nullptr) of(call).sink_->set_outside(false);
+      [](void* call, const void* node) noexcept {
+        if (of(call).sink_ != nullptr) of(call).sink_->set_inside_while(bridge::loaded()->at_node, node);
       },
-      [](void* call, std::uint32_t link, const bridge::Gradient* outputs, const bool* asked, bridge::Leaving how,
-         const void* node) noexcept {
-        guarded(call, [&](BackwardWatch& watch) { watch.leave(link, outputs, asked, how, node); });
+      [](void* call, const bridge::Left& left) noexcept {
+        guarded(call, [&](BackwardWatch& watch) { watch.leave(left); });
       },
       [](void* call) noexcept { of(call).end(); },
       [](void* call) noexcept {
