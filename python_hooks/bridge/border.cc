@@ -28,8 +28,8 @@ struct Refused {
   std::string name;
 };
 
-// The nodes that made casts which autocast keeps. Others than the call may use the casts, so that gradients are added up
-// at them: they are outside.
+// The nodes that made casts which autocast keeps. Others than the call may use the casts, so that gradients are added
+// up at them: they are outside.
 class KeptCasts {
  public:
   explicit KeptCasts(const CallNodes& call) {

@@ -54,8 +54,8 @@ struct Border {
   const Target* edges;
   const Top* tops;  // ascending by sequence
   const std::uint32_t* reach;
-  const std::uint32_t* slots;  // of each result: which slot its gradient comes to
-  const Saved* saved;          // in the order in which the nodes run in a backward pass
+  const std::uint32_t* slots;    // of each result: which slot its gradient comes to
+  const Saved* saved;            // in the order in which the nodes run in a backward pass
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count;
   std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
@@ -163,7 +163,7 @@ struct Template {
   const Link* links;
   const Top* tops;
   const std::uint32_t* reach;
-  const std::uint32_t* slots;  // of each result
+  const std::uint32_t* slots;    // of each result
   const std::uint64_t* numbers;  // as in Border
   const std::uint64_t* casts;    // numbers of the nodes that made the casts which the call leaves
   std::uint32_t link_count, edge_count, top_count, slot_count, result_count, node_count, cast_count;
@@ -177,7 +177,7 @@ struct CallTensors {
   const Tensor* casts;  // that autocast made and keeps; their nodes get the numbers that they have in eager
   const Kept* kept;
   std::size_t kept_count;
-  Tensor memory;                // that the cut keeps until no pass needs it; null: none
+  Tensor memory;                 // that the cut keeps until no pass needs it; null: none
   std::uint64_t first_sequence;  // of the thread, before the casts were made
 };
 
@@ -193,7 +193,6 @@ struct CallNodes {
   std::uint64_t first_sequence;  // the call's nodes have numbers from here on
   const Cut* again;              // of a replay, if this is the same call, made again. Null: it is not
 };
-
 
 struct Bridge {
   std::uint32_t version;

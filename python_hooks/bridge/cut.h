@@ -42,7 +42,9 @@ struct Cut : std::enable_shared_from_this<Cut> {
   void run();
   void check(std::uint32_t link);
   // Of a node of this call, by that of the observed call.
-  std::uint64_t number(std::uint64_t observed) const noexcept { return first_sequence + observed - form.first_sequence; }
+  std::uint64_t number(std::uint64_t observed) const noexcept {
+    return first_sequence + observed - form.first_sequence;
+  }
   // Gradients go to the nodes of the call that was made again, in passes to come.
   void redirect();
 

@@ -34,7 +34,8 @@ class Entered {
   explicit Entered(const Modes& modes) : thread_(modes.thread) {
     at::autocast::set_autocast_dtype(at::kCUDA, modes.autocast_type);
     at::autocast::set_autocast_enabled(at::kCUDA, modes.autocast);
-    // Nothing is kept: what is kept now is of other blocks. Casts that the call left or found are known by their weights.
+    // Nothing is kept: what is kept now is of other blocks. Casts that the call left or found are known by their
+    // weights.
     at::autocast::set_autocast_cache_enabled(false);
   }
   ~Entered() {

@@ -48,7 +48,7 @@ struct ObservedBorder {
   bridge::Border* border = nullptr;              // owned
   std::vector<effects::GradientResult> results;  // as in the order of Border::slots
   std::unique_ptr<replay::Border> lasting;
-  std::vector<program::Extent> saved;    // memory, as in lasting->saved
+  std::vector<program::Extent> saved;   // memory, as in lasting->saved
   std::vector<replay::LeftCast> casts;  // that the call left, whether there is a border or not
 };
 

@@ -234,6 +234,20 @@ bool make_ready(replay::Region& region, const replay::Call& call, replay::Paddin
   return proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, observed.refusal);
 }
 
+}  // namespace
+
+void note_varying(grape::replay::Shadow::Found found, const program::Program& program,
+                  const std::vector<program::NoiseWord>& tried, replay::PaddingTrial& trial) {
+  if (found == grape::replay::Shadow::Found::kWithinSpread) {
+    padding().confirm(program, tried);
+    ++trial.shadows;
+  } else {
+    trial.noise.clear();  // its shadows tell nothing about padding
+  }
+}
+
+namespace {
+
 // What the shadow found. True: the graph may stand in for the call. False: `observed.refusal`.
 bool judge(grape::replay::Shadow::Found found, const refusal::Refusal& difference, const replay::Observation& second,
            const program::Program& program, const std::vector<program::NoiseWord>& tried, replay::PaddingTrial& trial,
@@ -245,9 +259,9 @@ bool judge(grape::replay::Shadow::Found found, const refusal::Refusal& differenc
     return true;
   }
   if (observed.shadow.others_worked()) return observed.refuse(refusal::others_worked);
-  if (found == Found::kNotDeterministic) {
-    if (!config().allow_nondeterministic) return observed.refuse(refusal::other_bytes_each_time, difference.text);
-    trial.noise.clear();  // its shadows tell nothing about padding
+  if (found == Found::kNotDeterministic || found == Found::kWithinSpread) {
+    if (!is_good(found)) return observed.refuse(refusal::other_bytes_each_time, difference.text);
+    note_varying(found, program, tried, trial);
     return true;
   }
   observed.differed = true;
@@ -275,6 +289,7 @@ std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call
   std::vector<Object*> tensors;
   refusal::Refusal difference;
   auto found = grape::replay::Shadow::Found::kDifferent;
+  observed.shadow.set_elements(output_elements(second.recipes, *second.outcome));
   const bool ran =
       make_ready(region, call, trial, second, std::move(whole), *proven, tensors, observed) &&
       observed.shadow.compare(call.work.driver_stream(), second.others, proven->steps,

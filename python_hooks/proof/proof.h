@@ -73,6 +73,10 @@ std::vector<program::NoiseWord> unknown_padding(const replay::PaddingTrial& tria
 bool exchange_padding(std::int32_t device, const replay::PaddingTrial& trial, std::uint32_t module_epoch,
                       program::Program& program, std::vector<program::NoiseWord>& tried, refusal::Refusal& refusal);
 
+// The runs of a graph that may stand in for work that varies: what they tell of the padding that was tried.
+void note_varying(grape::replay::Shadow::Found found, const program::Program& program,
+                  const std::vector<program::NoiseWord>& tried, replay::PaddingTrial& trial);
+
 // Runs the graph of `second` in the shadow, with the padding of the other runs of the same program. Null:
 // `observed.refusal` says why the graph may not stand in. What it left for the backward pass is
 // `observed.saved_memory`.

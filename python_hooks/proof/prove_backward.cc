@@ -274,8 +274,11 @@ bool BackwardWatch::run_in_shadow(replay::ProvenPass& pass, const std::vector<gr
   refusal::Refusal& refused = passes_->refusal;
   CUstream stream = call_.work.driver_stream();
   std::vector<Range> eager;
+  std::vector<device::Element> elements;
   for (const SeenGradient& seen : pass_.contributions) {
-    if (seen.as.identity != nullptr && seen.bytes != 0) eager.push_back({seen.copy, seen.bytes});
+    if (seen.as.identity == nullptr || seen.bytes == 0) continue;
+    eager.push_back({seen.copy, seen.bytes});
+    elements.push_back(element_of(seen.as.type));
   }
   grape::replay::Shadow shadow;
   if (!shadow.before(stream, watched, refused) || !shadow.after(stream, std::move(eager), refused) ||
@@ -283,6 +286,7 @@ bool BackwardWatch::run_in_shadow(replay::ProvenPass& pass, const std::vector<gr
     return false;
   }
   shadow.set_fresh(std::move(fresh));
+  shadow.set_elements(std::move(elements));
   return shadow.compare(stream, pass.others, pass.steps, replayed_ranges(pass), false, found, difference, refused);
 }
 
@@ -317,10 +321,9 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
   auto found = Found::kDifferent;
   refusal::Refusal difference;
   if (!run_in_shadow(*pass, watched, std::move(fresh), found, difference)) return nullptr;
-  if (found == Found::kNotDeterministic && config().allow_nondeterministic) {
-    trial.noise.clear();  // its shadows tell nothing about padding
-  } else if (found == Found::kNotDeterministic) {
-    return refuse(refusal::other_bytes_each_time, difference.text);
+  if (found == Found::kNotDeterministic || found == Found::kWithinSpread) {
+    if (!is_good(found)) return refuse(refusal::other_bytes_each_time, difference.text);
+    note_varying(found, *pass->program.whole(), tried, trial);
   } else if (found != Found::kSame) {
     padding().refute(observed.program, tried);
     return refuse(refusal::left_other_bytes, difference.text);

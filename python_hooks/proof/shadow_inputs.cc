@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "python_hooks/torch/autocast.h"
+#include "python_hooks/torch/torch_switches.h"
+#include "shim/lifecycle/config.h"
 #include "shim/memory/live_blocks.h"
 
 namespace grape::python::proof {
@@ -71,6 +74,51 @@ std::vector<Range> output_ranges(const program::Program& program, const std::vec
     ranges.push_back({addresses[recipe.block], std::min(bytes, program.outputs[recipe.block].bytes)});
   }
   return ranges;
+}
+
+device::Element element_of(std::int32_t type) noexcept {
+  using device::Element;
+  switch (type) {
+    case 5:
+    case 8:  // complex numbers are pairs
+      return Element::kHalf;
+    case 6:
+    case 9:
+      return Element::kFloat;
+    case 7:
+    case 10:
+      return Element::kDouble;
+    case 15:
+      return Element::kBfloat16;
+    default:
+      return Element::kOther;
+  }
+}
+
+std::vector<device::Element> output_elements(const std::vector<replay::OutputRecipe>& recipes,
+                                             const effects::CallOutcome& outcome) {
+  std::vector<device::Element> elements;
+  for (const replay::OutputRecipe& recipe : recipes) {
+    if (!recipe.has_block || recipe.saved_bytes != 0) continue;
+    if (recipe.cast >= 0) {
+      elements.push_back(element_of(torch::autocast_type()));
+      continue;
+    }
+    const std::int32_t type = outcome.made()[recipe.made.front()].type;
+    const bool same = std::all_of(recipe.made.begin(), recipe.made.end(),
+                                  [&](std::uint32_t made) { return outcome.made()[made].type == type; });
+    elements.push_back(same ? element_of(type) : device::Element::kOther);
+  }
+  return elements;
+}
+
+bool is_good(grape::replay::Shadow::Found found) noexcept {
+  using Found = grape::replay::Shadow::Found;
+  if (found == Found::kSame) return true;
+  const bool varies = found == Found::kNotDeterministic || found == Found::kWithinSpread;
+  if (!varies || config().varying == Varying::kNever) return false;
+  if (config().varying == Varying::kAlways) return true;
+  return found == Found::kWithinSpread && !torch::asks_for_determinism();
 }
 
 }  // namespace grape::python::proof

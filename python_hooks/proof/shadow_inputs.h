@@ -36,5 +36,13 @@ std::vector<grape::replay::Shadow::Range> output_ranges(const program::Program& 
                                                         const std::vector<std::uint64_t>& addresses,
                                                         const std::vector<replay::OutputRecipe>& recipes,
                                                         const effects::CallOutcome& outcome);
+// What these hold.
+std::vector<device::Element> output_elements(const std::vector<replay::OutputRecipe>& recipes,
+                                             const effects::CallOutcome& outcome);
+// What a tensor of this c10::ScalarType holds.
+device::Element element_of(std::int32_t type) noexcept;
+
+// May a graph stand in that gave `found` in the shadow? With the GIL.
+bool is_good(grape::replay::Shadow::Found found) noexcept;
 
 }  // namespace grape::python::proof

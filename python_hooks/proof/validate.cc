@@ -117,6 +117,7 @@ class Check {
       error = refusal::make(refusal::no_device_memory);
       return Checked::kInconclusive;
     }
+    if (outcome != nullptr) shadow_.set_elements(output_elements(proven_.recipes, *outcome));
     if (outcome != nullptr) outputs = output_ranges(program, bindings.outputs, proven_.recipes, *outcome);
     auto found = Shadow::Found::kDifferent;
     const bool compared = proven_.steps.prepare(region_.execs, proven_.program, proven_.plan, bindings, error) &&
@@ -130,8 +131,7 @@ class Check {
     }
     region_.budget.disturbed = 0;
     if (found == Shadow::Found::kOtherValue) return Checked::kOtherValue;
-    const bool allowed = found == Shadow::Found::kNotDeterministic && config().allow_nondeterministic;
-    return found == Shadow::Found::kSame || allowed || outcome == nullptr ? Checked::kEqual : Checked::kDiffers;
+    return is_good(found) || outcome == nullptr ? Checked::kEqual : Checked::kDiffers;
   }
 
   grape::observation::CallScope scope_;

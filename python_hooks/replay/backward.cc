@@ -261,8 +261,7 @@ bool attach(const Region& region, const Proven& proven, const Call& call, const 
   for (const TensorSource& source : border.targets) targets.push_back(tensors.handle(source));
   for (const std::uint32_t result : border.results)
     results.push_back(tensors.handle({TensorSource::Of::kResult, result}));
-  for (std::uint32_t i = 0; i < border.casts.size(); ++i)
-    casts.push_back(tensors.handle({TensorSource::Of::kCast, i}));
+  for (std::uint32_t i = 0; i < border.casts.size(); ++i) casts.push_back(tensors.handle({TensorSource::Of::kCast, i}));
   const auto missing = [](const auto& handles) {
     return std::find(handles.begin(), handles.end(), nullptr) != handles.end();
   };
@@ -278,8 +277,7 @@ bool attach(const Region& region, const Proven& proven, const Call& call, const 
   replayed->work = call.work;
   replayed->seed = proven.bindings.seed;
   replayed->offset = proven.bindings.offset;
-  for (const SavedMemory& saved : border.saved)
-    replayed->saved.push_back(address_of(saved, proven, call, tensors));
+  for (const SavedMemory& saved : border.saved) replayed->saved.push_back(address_of(saved, proven, call, tensors));
   torch::TensorView view;
   if (!remember(*replayed, region, call)) return false;
   const bridge::Tensor held = memory != nullptr && torch::view_tensor(memory, view) ? view.handle : nullptr;

@@ -63,8 +63,8 @@ struct Border {
   std::vector<bridge::Top> tops;
   std::vector<std::uint32_t> reach, slots;
   std::vector<std::uint64_t> numbers, casts;  // of the inner nodes; of those that made the casts which the call leaves
-  std::vector<TensorSource> targets;   // per edge: the tensor to whose gradient it adds
-  std::vector<std::uint32_t> results;  // that require grad: indices into CallOutcome::made()
+  std::vector<TensorSource> targets;          // per edge: the tensor to whose gradient it adds
+  std::vector<std::uint32_t> results;         // that require grad: indices into CallOutcome::made()
   std::vector<KeptTensor> kept;
   std::vector<SavedMemory> saved;
   std::vector<TensorSource> held;  // tensors whose memory `saved` is, and which nobody else may keep

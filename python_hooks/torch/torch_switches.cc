@@ -349,6 +349,14 @@ void put_switches(DispatchWriter& writer, bool by_python) noexcept {
   put_default_type(writer, switches, by_python);
 }
 
+bool asks_for_determinism() noexcept {
+  const KeepException keep;
+  Object* const function = module_member("torch._C", "_get_deterministic_algorithms");
+  const Reference answer(function != nullptr ? g_api.PyObject_CallObject(function, nullptr) : nullptr);
+  g_api.PyErr_Clear();
+  return answer.get() != g_api._Py_FalseStruct;  // not known: it may
+}
+
 void fetch_switches() noexcept {
   const Switches& switches = known_switches();
   for (std::size_t i = 0; i < switches.flag_count; ++i) {

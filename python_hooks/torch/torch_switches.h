@@ -8,6 +8,9 @@ namespace grape::python::torch {
 // With the GIL, and no exception set; leaves none. `by_python` (tests): the same bytes, by torch's own functions alone.
 void put_switches(DispatchWriter& writer, bool by_python = false) noexcept;
 
+// Does the program ask for deterministic algorithms, be it with warnings only? With the GIL; keeps the exception.
+bool asks_for_determinism() noexcept;
+
 // Has what put_switches() will ask for fetched ahead.
 void fetch_switches() noexcept;
 

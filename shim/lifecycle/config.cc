@@ -30,6 +30,14 @@ constexpr Choice<LogLevel> kLevels[] = {{"error", LogLevel::kError},
 constexpr Choice<bool> kGraphs[] = {{"real", false}, {"virtual", true}};
 constexpr Choice<bool> kSwitch[] = {{"0", false},  {"1", true},   {"false", false}, {"true", true},
                                     {"no", false}, {"yes", true}, {"", false}};
+constexpr Choice<Varying> kVarying[] = {{"0", Varying::kNever},
+                                        {"1", Varying::kAlways},
+                                        {"false", Varying::kNever},
+                                        {"true", Varying::kAlways},
+                                        {"no", Varying::kNever},
+                                        {"yes", Varying::kAlways},
+                                        {"spread", Varying::kWithinSpread},
+                                        {"", Varying::kWithinSpread}};
 
 using Warn = void (*)(const char*);
 
@@ -223,7 +231,7 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
   } else if (is("GRAPE_AUTOGRAD")) {
     out.autograd = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_ALLOW_NONDETERMINISTIC")) {
-    out.allow_nondeterministic = choose(name, value, kSwitch, false, warn);
+    out.varying = choose(name, value, kVarying, Varying::kNever, warn);
   } else if (is("GRAPE_TRACE_RANGE")) {
     out.range = choose(name, value, kRanges, Range::kProcess, warn);
   } else if (is("GRAPE_TRACE")) {

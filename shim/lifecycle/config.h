@@ -10,6 +10,9 @@ namespace grape {
 enum class Mode : std::uint8_t { kOff, kObserve, kReplay };
 enum class Stacks : std::uint8_t { kOff, kLeaf, kPython, kNative };  // kNative: Python stacks as well
 enum class Range : std::uint8_t { kProcess, kProfiler };  // kProfiler: from cuProfilerStart to cuProfilerStop
+// What is replayed of work that gives other bytes each time: kWithinSpread, if a replay is as near to eager as eager to
+// itself, but for deterministic algorithms.
+enum class Varying : std::uint8_t { kNever, kWithinSpread, kAlways };
 enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
 
 struct Config {
@@ -22,20 +25,20 @@ struct Config {
   LogLevel log = LogLevel::kWarning;
   std::uint64_t memory_budget = std::uint64_t{256} << 20;  // GRAPE_MEMORY_BUDGET: bytes of device memory for graphs
   Range range = Range::kProcess;                           // GRAPE_TRACE_RANGE: what of the process is recorded
-  bool virtual_graphs = false;          // GRAPE_GRAPHS: the program's own graphs share a few execs, within the budget
-  bool replace = false;                 // GRAPE_TRACE_REPLACE: write beside, rename at the end
-  bool autograd = false;                // GRAPE_AUTOGRAD: replay calls under autograd with their backward passes
-  bool allow_nondeterministic = false;  // GRAPE_ALLOW_NONDETERMINISTIC: replay what differs from itself
-  bool strict = false;                  // GRAPE_STRICT: what falls back to eager is an error
-  bool early_regions = false;           // GRAPE_EARLY_REGIONS: for tests, functions are found at once
-  std::uint32_t validate = 0;           // GRAPE_VALIDATE: every so many replays one is checked; 0: none
-  std::uint32_t run_pid = 0;            // GRAPE_RUN_PID: the process that `grape run` became; 0: none
-  char trace[4096] = {};                // GRAPE_TRACE, unexpanded
-  char report[4096] = {};               // GRAPE_REPORT: JSON on what became of each region; unexpanded
-  char cache[4096] = {};                // GRAPE_CACHE: folder of what earlier processes proved
-  char regions[4096] = {};              // GRAPE_REGIONS: comma-separated patterns, checked
-  bool auto_regions = false;            // Grape finds others by itself, in mode replay: `auto` is there, or nothing
-  char exclude[4096] = {};              // GRAPE_EXCLUDE
+  bool virtual_graphs = false;  // GRAPE_GRAPHS: the program's own graphs share a few execs, within the budget
+  bool replace = false;         // GRAPE_TRACE_REPLACE: write beside, rename at the end
+  bool autograd = false;        // GRAPE_AUTOGRAD: replay calls under autograd with their backward passes
+  Varying varying = Varying::kWithinSpread;  // GRAPE_ALLOW_NONDETERMINISTIC
+  bool strict = false;                       // GRAPE_STRICT: what falls back to eager is an error
+  bool early_regions = false;                // GRAPE_EARLY_REGIONS: for tests, functions are found at once
+  std::uint32_t validate = 0;                // GRAPE_VALIDATE: every so many replays one is checked; 0: none
+  std::uint32_t run_pid = 0;                 // GRAPE_RUN_PID: the process that `grape run` became; 0: none
+  char trace[4096] = {};                     // GRAPE_TRACE, unexpanded
+  char report[4096] = {};                    // GRAPE_REPORT: JSON on what became of each region; unexpanded
+  char cache[4096] = {};                     // GRAPE_CACHE: folder of what earlier processes proved
+  char regions[4096] = {};                   // GRAPE_REGIONS: comma-separated patterns, checked
+  bool auto_regions = false;  // Grape finds others by itself, in mode replay: `auto` is there, or nothing
+  char exclude[4096] = {};    // GRAPE_EXCLUDE
 };
 
 // Is a trace to be written? In mode replay only where GRAPE_TRACE names one.

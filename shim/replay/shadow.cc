@@ -7,6 +7,7 @@
 #include "shim/device/own_kernels.h"
 #include "shim/device/thread_context.h"
 #include "shim/driver/real_driver.h"
+#include "shim/replay/run_spread.h"
 
 namespace grape::replay {
 namespace {
@@ -241,15 +242,34 @@ bool Shadow::run_again(const Graph& graph, bool hidden_too, Left& last, refusal:
          run(graph, last, error);
 }
 
+// Did some run leave memory that others see as eager did not?
+bool Shadow::varies_in_watched(const std::vector<Left>& runs) const {
+  for (std::size_t i = 0; i < after_hashes_.size(); ++i) {
+    const auto other = [&](const Left& run) { return run.watched[i] != after_hashes_[i]; };
+    if (!hidden_[i] && std::any_of(runs.begin(), runs.end(), other)) return true;
+  }
+  return false;
+}
+
 // It left other bytes than eager. A region that is not deterministic may do so seldom: several more runs.
 bool Shadow::look_whether_random(const Graph& graph, Found& found, Left& last, refusal::Refusal& error) {
   std::vector<Left> runs = {last};
-  while (runs.size() < kMostRuns && !differ(runs)) {
+  RunSpread spread(elements_);
+  refusal::Refusal unknown;
+  const bool typed = elements_.size() == graph.outputs.size() &&
+                     std::find(elements_.begin(), elements_.end(), device::Element::kOther) == elements_.end();
+  bool measured = typed && spread.begin(graph.stream, graph.outputs, unknown);
+  while (runs.size() < (differ(runs) ? RunSpread::kRuns : kMostRuns)) {
+    if (!measured && differ(runs)) break;
     if (!run_again(graph, true, last, error)) return false;
     if (last.ran != ProgramRun::Result::kDone) return true;
     runs.push_back(last);
+    measured = measured && spread.add(graph.stream, graph.outputs, unknown);
   }
-  if (differ(runs)) found = Found::kNotDeterministic;
+  if (!differ(runs)) return true;
+  bool within = false;
+  const bool holds = measured && !varies_in_watched(runs) && spread.holds(graph.stream, outputs_, within, unknown);
+  found = holds && within ? Found::kWithinSpread : Found::kNotDeterministic;
   return true;
 }
 

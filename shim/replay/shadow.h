@@ -13,6 +13,7 @@
 #include "compressor/refusal/refusal.h"
 #include "shim/device/copy_memory.h"
 #include "shim/device/device_hash.h"
+#include "shim/device/device_spread.h"
 #include "shim/observation/device_exclusion.h"
 #include "shim/replay/program_run.h"
 
@@ -24,8 +25,10 @@ class Shadow {
   struct Watched : Range {
     bool hidden = false;  // neither an argument's, nor the module's, nor a global's
   };
+  // kNotDeterministic: runs differ from each other; wherever all of them agree, they agree with eager as well.
+  // kWithinSpread: the same, and what varies are numbers that eager left as near to a run's as other runs do.
   // kOtherValue: the host read another value than the one in the program, which stopped there.
-  enum class Found : std::uint8_t { kSame, kDifferent, kNotDeterministic, kOtherValue };
+  enum class Found : std::uint8_t { kSame, kDifferent, kNotDeterministic, kWithinSpread, kOtherValue };
 
   Shadow() = default;
   ~Shadow();
@@ -39,8 +42,8 @@ class Shadow {
   bool after(CUstream stream, std::vector<Range> outputs, refusal::Refusal& error) noexcept;
   // Restores the memory of before(), launches, and compares the results in `outputs` (same order and sizes as
   // after()'s) and in the watched ranges. Then restores eager's bytes. False: an error. `difference`: the first
-  // difference from eager, if any. kNotDeterministic: wherever all runs from the same memory agree, they agree with
-  // eager as well. `twice`: runs once more, since the contents of hidden ranges must not matter in any case.
+  // difference from eager, if any. `twice`: runs once more, since the contents of hidden ranges must not matter in any
+  // case.
   bool compare(CUstream stream, const std::vector<CUstream>& others, ProgramRun& steps,
                const std::vector<Range>& outputs, bool twice, Found& found, refusal::Refusal& difference,
                refusal::Refusal& error) noexcept;
@@ -49,6 +52,8 @@ class Shadow {
     std::uint64_t to = 0, from = 0, bytes = 0;
   };
   void set_fresh(std::vector<Fresh> fresh) noexcept { fresh_ = std::move(fresh); }
+  // What the outputs hold, in their order. Without it, or with kOther among them, no run is within the spread.
+  void set_elements(std::vector<device::Element> elements) noexcept { elements_ = std::move(elements); }
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
   // Did other threads work since before(), or had streams work then? They may have made the difference.
@@ -84,6 +89,7 @@ class Shadow {
   bool run_again(const Graph& graph, bool hidden_too, Left& last, refusal::Refusal& error);
   bool look_whether_random(const Graph& graph, Found& found, Left& last, refusal::Refusal& error);
   bool differ(const std::vector<Left>& runs) const;
+  bool varies_in_watched(const std::vector<Left>& runs) const;
   refusal::Refusal where(const Left& left, bool hidden_too) const;
 
   std::optional<observation::Onlooker> onlooker_;
@@ -92,6 +98,7 @@ class Shadow {
   std::vector<bool> hidden_;  // per watched range
   std::vector<Range> outputs_;
   std::vector<Fresh> fresh_;
+  std::vector<device::Element> elements_;
   std::vector<std::uint64_t> before_hashes_, after_hashes_, output_hashes_;
   // Ranges back to back: all as they were before; the changed ones as eager left them.
   device::CopyMemory::Block before_copy_, after_copy_;

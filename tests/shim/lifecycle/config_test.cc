@@ -172,8 +172,10 @@ TEST(Config, ReadsTheReportsPath) {
 
 TEST(Config, StrictIsASwitch) {
   EXPECT_FALSE(parse({}).strict);
-  EXPECT_TRUE(parse({"GRAPE_ALLOW_NONDETERMINISTIC=1"}).allow_nondeterministic);
-  EXPECT_FALSE(parse({}).allow_nondeterministic);
+  EXPECT_EQ(parse({"GRAPE_ALLOW_NONDETERMINISTIC=1"}).varying, Varying::kAlways);
+  EXPECT_EQ(parse({"GRAPE_ALLOW_NONDETERMINISTIC=0"}).varying, Varying::kNever);
+  EXPECT_EQ(parse({"GRAPE_ALLOW_NONDETERMINISTIC=spread"}).varying, Varying::kWithinSpread);
+  EXPECT_EQ(parse({}).varying, Varying::kWithinSpread);
   EXPECT_TRUE(parse({"GRAPE_STRICT=1"}).strict);
   EXPECT_FALSE(parse({"GRAPE_STRICT=0"}).strict);
   EXPECT_TRUE(parse({"GRAPE_EARLY_REGIONS=1"}).early_regions);

@@ -1,0 +1,64 @@
+#include "shim/replay/run_spread.h"
+
+#include <algorithm>
+
+namespace grape::replay {
+namespace {
+
+constexpr double kTimes = 4;           // that eager may be as far as the farthest of the runs
+constexpr double kLittle = 1.0 / 256;  // of the sum of all squares: a sixteenth of the length
+
+std::uint64_t aligned(std::uint64_t bytes) {
+  constexpr std::uint64_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+}  // namespace
+
+RunSpread::~RunSpread() { device::CopyMemory::instance().give(copies_); }
+
+bool RunSpread::begin(CUstream stream, const std::vector<Range>& outputs, refusal::Refusal& error) {
+  std::uint64_t bytes = 0;
+  for (const Range& output : outputs) bytes += aligned(output.bytes);
+  if (bytes == 0 || !device::CopyMemory::instance().take(bytes, copies_, error)) return false;
+  std::uint64_t to = copies_.address;
+  for (const Range& output : outputs) {
+    if (output.bytes != 0 && !device::copy_on_device(stream, to, output.address, output.bytes)) return false;
+    first_.push_back(to);
+    to += aligned(output.bytes);
+  }
+  farthest_.assign(outputs.size(), {});
+  return true;
+}
+
+bool RunSpread::add(CUstream stream, const std::vector<Range>& outputs, refusal::Refusal& error) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    device::Distance distance;
+    if (!device::measure(stream, elements_[i], first_[i], outputs[i].address, outputs[i].bytes, distance, error))
+      return false;
+    device::Distance& farthest = farthest_[i];
+    farthest.count = std::max(farthest.count, distance.count);
+    farthest.most = std::max(farthest.most, distance.most);
+    farthest.squares = std::max(farthest.squares, distance.squares);
+  }
+  return true;
+}
+
+bool RunSpread::holds(CUstream stream, const std::vector<Range>& eager, bool& within, refusal::Refusal& error) {
+  double varies = 0, all = 0;
+  within = true;
+  for (std::size_t i = 0; i < eager.size(); ++i) {
+    device::Distance distance;
+    if (!device::measure(stream, elements_[i], first_[i], eager[i].address, eager[i].bytes, distance, error))
+      return false;
+    const device::Distance& farthest = farthest_[i];
+    within =
+        within && distance.most <= kTimes * farthest.most && distance.squares <= kTimes * kTimes * farthest.squares;
+    varies += std::max(distance.squares, farthest.squares);
+    all += distance.all;
+  }
+  within = within && varies <= kLittle * all;
+  return true;
+}
+
+}  // namespace grape::replay
