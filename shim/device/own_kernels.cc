@@ -35,6 +35,7 @@ bool load(OwnKernels& kernels, refusal::Refusal& error) {
   return !failed(get_function(&kernels.copy, kernels.module, kCopyKernel), "cuModuleGetFunction", error) &&
          !failed(get_function(&kernels.fill, kernels.module, kFillKernel), "cuModuleGetFunction", error) &&
          !failed(get_function(&kernels.hash, kernels.module, kHashKernel), "cuModuleGetFunction", error) &&
+         !failed(get_function(&kernels.spread, kernels.module, kSpreadKernel), "cuModuleGetFunction", error) &&
          !failed(allocate(&kernels.sums, kBytes), "cuMemAlloc", error);
 }
 

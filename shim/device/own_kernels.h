@@ -1,5 +1,5 @@
-// The kernels that Grape brings along: a copy, a fill and a hash. They are one small PTX text, which the driver
-// compiles once for each context.
+// The kernels that Grape brings along: a copy, a fill, a hash and a spread. They are one small PTX text, which the
+// driver compiles once for each context.
 #pragma once
 
 #include <cuda.h>
@@ -19,8 +19,10 @@ constexpr char kCopyKernel[] = "grape_copy";  // destination, source, bytes: any
 constexpr char kFillKernel[] = "grape_fill";  // destination, value, element bytes (1, 2, 4), width in elements, height,
                                               // pitch in bytes; a row per block in y
 constexpr char kHashKernel[] = "grape_hash";  // address of as many HashChunks as there are blocks
-// Threads of a block, of all of them. Copies and fills do with any grid and block, hashes with powers of two up to
-// this.
+// Adds to a SpreadSums how far two memories of numbers are from each other.
+constexpr char kSpreadKernel[] = "grape_spread";  // one, other, count of numbers, device::Element, address of the sums
+// Threads of a block, of all of them. Copies, fills and spreads do with any grid and block, hashes with powers of two
+// up to this.
 constexpr std::uint32_t kOwnKernelBlock = 256;
 
 // What one block hashes, and copies in passing, in device memory.
@@ -31,11 +33,18 @@ struct HashChunk {
   std::uint64_t copy = 0;                // 0: no copy
 };
 
+// What a spread adds to, in device memory: a Distance (device_spread.h). Zero before the launch.
+struct SpreadSums {
+  std::uint64_t count = 0;
+  float most = 0;  // rounded up
+  float squares = 0, all = 0;
+};
+
 struct OwnKernels {
   CUcontext context = nullptr;
   CUmodule module = nullptr;
-  CUfunction copy = nullptr, fill = nullptr, hash = nullptr;
-  // For hashes; one user at a time. Sums first, chunks behind them.
+  CUfunction copy = nullptr, fill = nullptr, hash = nullptr, spread = nullptr;
+  // For hashes and spreads; one user at a time. Sums first, chunks behind them.
   static constexpr std::uint32_t kSums = 1024, kChunks = kSums + 4096;
   CUdeviceptr sums = 0;
   std::mutex mutex;

@@ -1,5 +1,6 @@
-// Copies and fills stride over their work with all threads of a row of blocks (%d30: this thread's first unit, %d31:
-// the stride). A hash has a block for each chunk, which loads 16 bytes at a time, four of them under way in each
+// Copies, fills and spreads stride over their work with all threads of a row of blocks (%d30: this thread's first unit,
+// %d31: the stride). A spread holds numbers as their bits, and each of its threads adds to the results in memory at its
+// end. A hash has a block for each chunk, which loads 16 bytes at a time, four of them under way in each
 // thread, and adds to the sum in memory once. Plain PTX of sm_50, which every driver translates for its device.
 #include "shim/device/own_kernels.h"
 
@@ -318,6 +319,97 @@ ADD:
   setp.ne.u32 %p1, %r1, 0;
   @%p1 bra DONE;
   red.global.add.u64 [%d3], %d6;
+DONE:
+  ret;
+}
+
+.visible .entry grape_spread(.param .u64 one, .param .u64 other, .param .u64 count, .param .u64 element,
+                             .param .u64 out)
+{
+  .reg .pred %p<7>;
+  .reg .b16 %h<2>;
+  .reg .b32 %r<24>;
+  .reg .b64 %d<32>;
+  ld.param.u64 %d0, [one];
+  ld.param.u64 %d1, [other];
+  ld.param.u64 %d2, [count];
+  ld.param.u64 %d3, [element];
+  ld.param.u64 %d4, [out];
+  cvta.to.global.u64 %d0, %d0;
+  cvta.to.global.u64 %d1, %d1;
+  cvta.to.global.u64 %d4, %d4;
+  setp.eq.u64 %p0, %d3, 0;         // float
+  setp.eq.u64 %p1, %d3, 1;         // double
+  setp.eq.u64 %p2, %d3, 2;         // half; or else bfloat16
+  mov.u32 %r0, 1;                  // from a number's index to its bytes
+  @%p0 mov.u32 %r0, 2;
+  @%p1 mov.u32 %r0, 3;
+)" GRAPE_STRIDE R"(
+  mov.u64 %d5, 0;                  // pairs that differ
+  mov.u64 %d6, 0;                  // the greatest difference
+  mov.u64 %d7, 0;                  // squares of the differences
+  mov.u64 %d8, 0;                  // squares of the first memory's numbers
+NEXT:
+  setp.ge.u64 %p3, %d30, %d2;
+  @%p3 bra NUMBERS;
+  shl.b64 %d9, %d30, %r0;
+  add.u64 %d10, %d0, %d9;
+  add.u64 %d11, %d1, %d9;
+  add.u64 %d30, %d30, %d31;
+  @%p1 bra DOUBLES;
+  @%p0 bra FLOATS;
+  ld.global.u16 %h0, [%d10];
+  ld.global.u16 %h1, [%d11];
+  @%p2 bra HALVES;
+  cvt.u32.u16 %r1, %h0;            // the upper half of a float
+  cvt.u32.u16 %r2, %h1;
+  shl.b32 %r1, %r1, 16;
+  shl.b32 %r2, %r2, 16;
+  bra WIDEN;
+HALVES:
+  cvt.f32.f16 %r1, %h0;
+  cvt.f32.f16 %r2, %h1;
+  bra WIDEN;
+FLOATS:
+  ld.global.u32 %r1, [%d10];
+  ld.global.u32 %r2, [%d11];
+WIDEN:
+  cvt.f64.f32 %d12, %r1;
+  cvt.f64.f32 %d13, %r2;
+  bra COMPARE;
+DOUBLES:
+  ld.global.u64 %d12, [%d10];
+  ld.global.u64 %d13, [%d11];
+COMPARE:
+  setp.nan.f64 %p3, %d12, %d12;
+  setp.nan.f64 %p4, %d13, %d13;
+  @!%p3 fma.rn.f64 %d8, %d12, %d12, %d8;
+  setp.eq.f64 %p5, %d12, %d13;
+  @%p5 bra NEXT;
+  and.pred %p5, %p3, %p4;
+  @%p5 bra NEXT;
+  sub.rn.f64 %d14, %d12, %d13;
+  abs.f64 %d14, %d14;
+  or.pred %p5, %p3, %p4;
+  @%p5 mov.u64 %d14, 0x7FF0000000000000;  // infinite
+  add.u64 %d5, %d5, 1;
+  max.f64 %d6, %d6, %d14;
+  fma.rn.f64 %d7, %d14, %d14, %d7;
+  bra NEXT;
+
+NUMBERS:
+  setp.eq.u64 %p3, %d8, 0;
+  @%p3 bra DIFFERENCES;
+  cvt.rn.f32.f64 %r1, %d8;
+  red.global.add.f32 [%d4+16], %r1;
+DIFFERENCES:
+  setp.eq.u64 %p3, %d5, 0;
+  @%p3 bra DONE;
+  red.global.add.u64 [%d4], %d5;
+  cvt.rp.f32.f64 %r1, %d6;
+  red.global.max.u32 [%d4+8], %r1;  // floats that are not negative are ordered as their bits
+  cvt.rn.f32.f64 %r1, %d7;
+  red.global.add.f32 [%d4+12], %r1;
 DONE:
   ret;
 }

@@ -311,6 +311,61 @@ CUresult grape_hash_chunks(const KernelArguments& arguments) {
   return CUDA_SUCCESS;
 }
 
+// Numbers by the values of device::Element: float, double, half, bfloat16.
+double from_half(std::uint16_t bits) {
+  const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  double size = std::ldexp(exponent == 0 ? fraction : 1024 + fraction, (exponent == 0 ? 1 : exponent) - 25);
+  if (exponent == 31) size = fraction != 0 ? std::nan("") : HUGE_VAL;
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+
+double from_bfloat16(std::uint16_t bits) {
+  const std::uint32_t wide = std::uint32_t{bits} << 16;
+  float value = 0;
+  std::memcpy(&value, &wide, sizeof value);
+  return value;
+}
+
+struct SpreadSums {
+  std::uint64_t count;
+  float most, squares, all;
+};
+
+template <typename T, typename Widen>
+CUresult spread(CUdeviceptr one, CUdeviceptr other, std::int64_t count, SpreadSums& out, Widen widen) {
+  if (count == 0) return CUDA_SUCCESS;
+  const T* x = Pointer<T>{one}.at(count);
+  const T* y = Pointer<T>{other}.at(count);
+  if (x == nullptr || y == nullptr) return kFault;
+  double most = 0, squares = 0, all = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double a = widen(x[i]), b = widen(y[i]);
+    if (!std::isnan(a)) all += a * a;
+    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+    const double difference = std::isnan(a) || std::isnan(b) ? HUGE_VAL : std::fabs(a - b);
+    ++out.count;
+    most = std::fmax(most, difference);
+    squares += difference * difference;
+  }
+  auto rounded = static_cast<float>(most);
+  if (static_cast<double>(rounded) < most) rounded = std::nextafter(rounded, HUGE_VALF);
+  out.most = std::fmax(out.most, rounded);
+  out.squares += static_cast<float>(squares);
+  out.all += static_cast<float>(all);
+  return CUDA_SUCCESS;
+}
+
+CUresult grape_spread(CUdeviceptr one, CUdeviceptr other, std::uint64_t numbers, std::uint64_t element,
+                      Pointer<SpreadSums> out) {
+  SpreadSums* sums = out.at(1);
+  if (sums == nullptr) return kFault;
+  const auto count = static_cast<std::int64_t>(numbers);
+  if (element == 0) return spread<float>(one, other, count, *sums, [](float value) { return double{value}; });
+  if (element == 1) return spread<double>(one, other, count, *sums, [](double value) { return value; });
+  if (element == 2) return spread<std::uint16_t>(one, other, count, *sums, from_half);
+  return spread<std::uint16_t>(one, other, count, *sums, from_bfloat16);
+}
+
 CUresult trap() { return CUDA_ERROR_LAUNCH_FAILED; }
 CUresult nothing() { return CUDA_SUCCESS; }
 
@@ -376,6 +431,7 @@ const std::vector<BuiltinKernel>& builtin_kernels() {
       Kernelized<grape_copy>::make("grape_copy"),
       Kernelized<grape_fill>::make("grape_fill"),
       BuiltinKernel{"grape_hash", {{0, sizeof(CUdeviceptr)}}, &grape_hash_chunks},
+      Kernelized<grape_spread>::make("grape_spread"),
       Kernelized<host_call<504>>::make("_Z9host_call8HostCallILm504EE"),
       Kernelized<host_call<4088>>::make("_Z9host_call8HostCallILm4088EE"),
       Kernelized<host_call<16376>>::make("_Z9host_call8HostCallILm16376EE"),

@@ -6,8 +6,11 @@ few instructions that the text has; the threads run one after another, from one 
 
 Usage: own_kernels_test.py PROGRAM-THAT-PRINTS-THE-PTX
 """
+import fractions
+import math
 import random
 import re
+import struct
 import subprocess
 import sys
 
@@ -15,6 +18,38 @@ MASK = (1 << 64) - 1
 BASE = 0x700000000000  # where memory begins: a multiple of 512
 SHARED_BASE = 0x1000
 GUARD = 0xA5
+
+
+FORMATS = {"f16": "<e", "f32": "<f", "f64": "<d"}
+
+
+def number(bits, kind):
+    form = FORMATS[kind]
+    return struct.unpack(form, (bits & ((1 << 8 * struct.calcsize(form)) - 1)).to_bytes(struct.calcsize(form), "little"))[0]
+
+
+def bits_of(value, kind):
+    """Rounded to the nearest."""
+    try:
+        return int.from_bytes(struct.pack(FORMATS[kind], value), "little")
+    except OverflowError:
+        return bits_of(math.copysign(math.inf, value), kind)
+
+
+def bits_rounded_up(value, kind):
+    """Of a number that is not negative."""
+    bits = bits_of(value, kind)
+    return bits + 1 if number(bits, kind) < value else bits
+
+
+def fused(a, b, c):
+    """a b + c, rounded once."""
+    if not all(map(math.isfinite, (a, b, c))):
+        return a * b + c
+    try:
+        return float(fractions.Fraction(a) * fractions.Fraction(b) + fractions.Fraction(c))
+    except OverflowError:
+        return math.inf  # a square
 
 
 class Memory:
@@ -91,7 +126,7 @@ class Thread:
         return self.value(register) + int(offset or 0)
 
     def put(self, register, value):
-        bits = {"%r": 32, "%d": 64, "%p": 1}[register[:2]]
+        bits = {"%h": 16, "%r": 32, "%d": 64, "%p": 1}[register[:2]]
         self.registers[register] = value & ((1 << bits) - 1)
 
     def run(self):
@@ -120,10 +155,12 @@ class Thread:
     def execute(self, operation, rest):
         operands = re.findall(r"\{[^}]*\}|\[[^]]*\]|[^,\s]+", rest)
         name, kind = operation[0], operation[-1]
-        size = int(kind[1:]) // 8 if kind[1:].isdigit() else 0
+        size = int(kind[1:]) // 8 if kind[1:].isdigit() else 1
         if name in ("ld", "st", "red"):
             return self.access(operation, operands, size)
         target, values = operands[0], [self.value(operand) for operand in operands[1:]]
+        if kind in FORMATS or operation[-2] in FORMATS:
+            return self.put(target, self.floating(operation, values))
         mask = (1 << 8 * size) - 1
         if name != "cvta":
             values = [value & mask for value in values] if name not in ("mul", "cvt", "shl", "shr") else values
@@ -155,17 +192,41 @@ class Thread:
                       "ge": values[0] >= values[1]}[operation[1]]
         else:
             raise AssertionError(f"unknown instruction {'.'.join(operation)}")
-        self.put(target, int(result))
+        return self.put(target, int(result))
+
+    @staticmethod
+    def floating(operation, bits):
+        """The bits of an instruction's result, or a truth value."""
+        kind = operation[-1]
+        values = [number(each, kind) for each in bits]
+        simple = {"abs": lambda a: abs(a), "max": max, "fma.rn": fused, "sub.rn": lambda a, b: a - b}
+        name = ".".join(operation[:-1])
+        if name in simple:
+            assert name != "max" or not any(map(math.isnan, values)), "the hardware's maximum is another one"
+            return bits_of(simple[name](*values), kind)
+        if name == "setp.eq":
+            return values[0] == values[1]
+        if name == "setp.nan":
+            return any(map(math.isnan, values))
+        if name in ("cvt.f32", "cvt.f64"):
+            assert kind in ("f16", "f32"), "narrows without a rounding"
+            return bits_of(values[0], operation[1])
+        if name == "cvt.rn.f32":
+            return bits_of(values[0], "f32")
+        assert name == "cvt.rp.f32" and values[0] >= 0, f"unknown instruction {'.'.join(operation)}"
+        return bits_rounded_up(values[0], "f32")
 
     def access(self, operation, operands, size):
         if operation[:2] == ["ld", "param"]:
             return self.put(operands[0], self.parameters[operands[1][1:-1]])
         memory = {"global": self.memory, "shared": self.shared}[operation[1]]
         if operation[0] == "red":
-            assert operation[2:] == ["add", "u64"]
             address = self.address(operands[0])
             memory.adds += 1
-            return memory.store(address, 8, memory.load(address, 8) + self.value(operands[1]))
+            before, value = memory.load(address, size), self.value(operands[1])
+            after = {"add.u64": lambda: before + value, "max.u32": lambda: max(before, value),
+                     "add.f32": lambda: bits_of(number(before, "f32") + number(value, "f32"), "f32")}
+            return memory.store(address, size, after[".".join(operation[2:])]())
         load = operation[0] == "ld"
         register, place = (operands[0], operands[1]) if load else (operands[1], operands[0])
         registers = re.findall(r"%\w+", register)
@@ -267,9 +328,61 @@ def check_hash(kernel, rng):
     assert memory.load(BASE + 65000, 8) == hash_of(bytes(memory.bytes[:40000]), 3), "hash by 256 threads"
 
 
+def random_number(element, rng):
+    """The bits of one."""
+    size = (4, 8, 2, 2)[element]
+    if rng.random() < 0.2:
+        return rng.getrandbits(8 * size)  # anything, NaN and subnormals too
+    kind = ("f32", "f64", "f16", "f32")[element]
+    bits = bits_of(rng.choice([0.0, -0.0, math.inf, -math.inf, math.nan, *(rng.gauss(0, 3) for _ in range(15))]), kind)
+    return bits >> 16 if element == 3 else bits
+
+
+def spread_of(one, other):
+    """Count, bits of the greatest difference, sums of squares."""
+    different = [(a, b) for a, b in zip(one, other) if a != b and not (math.isnan(a) and math.isnan(b))]
+    differences = [math.inf if math.isnan(a - b) else abs(a - b) for a, b in different]
+    return (len(different), bits_rounded_up(max(differences, default=0.0), "f32"), sum(d * d for d in differences),
+            sum(a * a for a in one if not math.isnan(a)))
+
+
+def is_sum(bits, expected):
+    return math.isclose(number(bits, "f32"), number(bits_of(expected, "f32"), "f32"), rel_tol=1e-5, abs_tol=1e-37)
+
+
+def check_spread(kernel, rng):
+    """Numbers of all types, of which some differ, by any number of threads."""
+    for turn in range(600):
+        element, threads, blocks = turn % 4, rng.randrange(1, 9), rng.randrange(1, 4)
+        size, count = (4, 8, 2, 2)[element], rng.choice([0, 1, threads * blocks, rng.randrange(100)])
+        similar = rng.choice([0, 0.5, 0.9, 1])
+        one = [random_number(element, rng) for _ in range(count)]
+        other = [each if rng.random() < similar else random_number(element, rng) for each in one]
+        memory = Memory(2048)
+        for i in range(count):
+            memory.store(BASE + 8 + i * size, size, one[i])
+            memory.store(BASE + 1024 + i * size, size, other[i])
+        out = BASE + 2016
+        memory.bytes[2016:2036] = bytes(20)
+        expected = bytearray(memory.bytes)
+        kernel.launch(memory, (blocks, 1), threads, BASE + 8, BASE + 1024, count, element, out)
+        results = [memory.load(out, 8)] + [memory.load(out + at, 4) for at in (8, 12, 16)]
+        kind, shift = ("f32", "f64", "f16", "f32")[element], 16 if element == 3 else 0
+        numbers = [[number(each << shift, kind) for each in values] for values in (one, other)]
+        model = spread_of(*numbers)
+        what = f"spread of {count} elements of type {element} by {blocks} times {threads} threads"
+        assert results[:2] == list(model[:2]), f"{what}: {results} is not {model}"
+        assert is_sum(results[2], model[2]) and is_sum(results[3], model[3]), f"{what}: {results} is not {model}"
+        assert model[0] > 0 or results[1:3] == [0, 0], what
+        assert memory.adds <= 4 * blocks * threads, what
+        memory.bytes[2016:2036] = bytes(20)
+        assert memory.bytes == expected, f"{what}: wrote elsewhere"
+
+
 def main():
     kernels = parse(subprocess.run([sys.argv[1]], check=True, capture_output=True, text=True).stdout)
-    checks = {"grape_copy": check_copy, "grape_fill": check_fill, "grape_hash": check_hash}
+    checks = {"grape_copy": check_copy, "grape_fill": check_fill, "grape_hash": check_hash,
+              "grape_spread": check_spread}
     assert set(kernels) == set(checks), sorted(kernels)
     rng = random.Random(5)
     for name, check in checks.items():
