@@ -58,6 +58,18 @@ struct LiveBlock {
   std::uint64_t serial = 0;  // process-wide and unique: names this allocation, not its address
 };
 
+// Memory of the host that a library keeps for itself and hands to its kernels: an error flag, say. It stays where it is
+// and is never written to, so a pointer to it is a plain word.
+struct HostWord {
+  std::uint64_t address = 0, bytes = 0;  // at most kMost
+  std::uint64_t serial = 0;              // as LiveBlock's
+  std::uint64_t value = 0;               // its bytes
+  static constexpr std::uint64_t kMost = sizeof value;
+  bool operator==(const HostWord& o) const noexcept {
+    return address == o.address && bytes == o.bytes && serial == o.serial && value == o.value;
+  }
+};
+
 // A block's birth or death inside the region, before node `before_node` (== nodes.size(): after the last).
 struct BlockEvent {
   bool alloc = false;
@@ -98,6 +110,7 @@ struct RegionRecord {
   std::vector<std::uint64_t> waited_streams;  // handles of those that the host waited for, ascending, each once
   std::vector<std::uint8_t> attributes;       // of all nodes
   std::vector<std::uint32_t> after;           // of all nodes
+  std::vector<HostWord> host_words;           // that kernels were handed; each once
   std::vector<LiveBlock> before;              // ascending by address, disjoint
   std::vector<BlockEvent> block_events;       // in order
   // Blocks that the call gave to somebody else: they outlive it, whatever that one does with them. By serial,

@@ -260,6 +260,7 @@ std::unique_ptr<replay::Observation> conclude(replay::Region& region, const repl
   for (const walk::StorageExtent& extent : call.walk->extents())
     record.inputs.push_back({extent.address, extent.bytes});
   record.random = observed.random;
+  observation->host_words = record.host_words;
   observation->program = program::symbolise(std::move(record), [](const program::FunctionInfo& f, std::uint32_t word) {
     return padding().may_be_pointer(f, word);
   });
@@ -302,6 +303,7 @@ bool leave_same_casts(const replay::Observation& last, const replay::Observation
 // have, but for what they did for Python.
 refusal::Form<0> why_not_as_last(const replay::Observation& last, const replay::Observation& observation) {
   if (last.module_epoch != observation.module_epoch) return refusal::kernels_unloaded_between;
+  if (last.host_words != observation.host_words) return refusal::library_memory_changed;
   if (last.shared_addresses != observation.shared_addresses) return refusal::argument_is_global_once;
   if (!joins(observation)) return refusal::leaves_work;
   if (!observation.writes_known) return refusal::unknown_writes;
@@ -372,7 +374,8 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   if (!holds) {
     return wait_with(signature, std::move(observation));
   }
-  const bool portable = observation->draws.empty() && observation->nodes_made == 0;
+  const bool portable =
+      observation->draws.empty() && observation->nodes_made == 0 && observation->host_words.empty();
   CachedProofs* proofs = portable ? CachedProofs::in_use() : nullptr;
   if (proofs != nullptr) {
     proofs->add(name_of(region, signature, *observation, observed), observation->outcome->digest(),

@@ -119,6 +119,7 @@ std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
   }
   std::sort(record.given_away.begin(), record.given_away.end());
   record.random = call_.random;
+  const std::vector<program::HostWord> host_words = record.host_words;
   auto observed = std::make_unique<replay::ObservedPass>();
   if (!find_contributions(record, *observed)) return nullptr;
   std::vector<bridge::Gradient> given;
@@ -130,6 +131,7 @@ std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
   observed->key = replay::key_of(pass_.dispatch, given.data(), slots_, pass_.runs.data(), edges_, pass_.keeps_graph);
   observed->module_epoch = call_.module_epoch;
   observed->loaded = recorded.loaded;
+  observed->host_words = host_words;
   note_streams(record, call_.work, *observed);
   observed->program = program::symbolise(std::move(record), [](const program::FunctionInfo& f, std::uint32_t word) {
     return padding().may_be_pointer(f, word);
@@ -158,6 +160,7 @@ refusal::Refusal BackwardWatch::difference(const replay::ObservedPass& last, con
     return refusal::make(refusal::backward_not_recorded,
                          program::describe(comparison, last.program, observed.program, readable).text);
   }
+  if (last.host_words != observed.host_words) return refusal::make(refusal::library_memory_changed);
   if (!(last.contributions == observed.contributions)) return refusal::make(refusal::gradient_elsewhere);
   return call_.proves ? refusal::Refusal() : refusal::make(refusal::no_backward);
 }
@@ -312,6 +315,7 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
     pass->forms.back().strides = made.strides.data();
   }
   pass->others = observed.others;
+  pass->host_words = observed.host_words;
   pass->module_epoch = observed.module_epoch;
   pass->plan = program::plan_arena(whole);
   std::vector<grape::replay::Shadow::Fresh> fresh;

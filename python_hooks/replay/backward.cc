@@ -12,6 +12,8 @@
 #include "python_hooks/replay/run.h"
 #include "shim/device/thread_context.h"
 #include "shim/lifecycle/config.h"
+#include "shim/lifecycle/log.h"
+#include "shim/memory/live_blocks.h"
 
 namespace grape::python::replay {
 namespace {
@@ -50,7 +52,8 @@ bool reserve(ProvenPass& pass, std::int32_t device) noexcept {
 }
 
 bool is_usable(ProvenPass& pass) noexcept {
-  return kernels_are_loaded(pass.module_epoch) && memory_is_alive(pass.program.head(), pass.block_epoch);
+  return kernels_are_loaded(pass.module_epoch) && memory_is_alive(pass.program.head(), pass.block_epoch) &&
+         memory::LiveBlocks::instance().hold(pass.host_words);
 }
 
 bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
@@ -74,16 +77,20 @@ bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const b
   return true;
 }
 
-// Null: launched. Else why not, as PyTorch is to say it.
-const char* launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
+// kNotNow: nothing was done, and the call may be made again.
+enum class Launched : std::uint8_t { kDone, kFailed, kNotNow };
+Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
   const NoCollection no_collection;
   const device::ContextScope scope(call.work.context);
-  if (!scope.entered()) return "there is no context";
-  if (!place(call, pass, cut, asked)) return "there is no memory";
   refusal::Refusal refused;
-  if (!pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) return "its graph is refused";
+  if (!scope.entered() || !place(call, pass, cut, asked) ||
+      !pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) {
+    log_line(LogLevel::kDebug, "a proven backward pass is not replayed: %s", refused.text.c_str());
+    return Launched::kNotNow;
+  }
   using Result = grape::replay::ProgramRun::Result;
-  return pass.steps.run(call.work.driver_stream(), pass.others) == Result::kDone ? nullptr : "its graph does not run";
+  const Result ran = pass.steps.run(call.work.driver_stream(), pass.others);
+  return ran == Result::kDone ? Launched::kDone : Launched::kFailed;
 }
 
 const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) {
@@ -102,7 +109,10 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
     const PassKey key =
         key_of(dispatch, asked.given, border.form.slot_count, asked.runs, border.form.edge_count, asked.keeps_graph);
     for (const auto& pass : passes.proven) {
-      if (pass->key == key && is_usable(*pass)) return launch(call, *pass, cut, asked);
+      if (pass->key != key || !is_usable(*pass)) continue;
+      const Launched launched = launch(call, *pass, cut, asked);
+      if (launched != Launched::kNotNow) return launched == Launched::kDone ? nullptr : "its graph does not run";
+      break;
     }
   }
   passes.streak = 0;

@@ -109,6 +109,7 @@ struct ProvenPass {
   std::vector<MadeContribution> contributions;
   std::vector<bridge::Contribution> forms;  // of these
   std::vector<CUstream> others;
+  std::vector<program::HostWord> host_words;  // as in CallFacts
   std::uint32_t module_epoch = 0;
   std::uint32_t block_epoch = 0;  // as Proven::block_epoch
   Object* arena = nullptr;        // owned tensor

@@ -32,6 +32,10 @@ bool memory_of_proof_is_alive(Proven& proven, const Call&) noexcept {
   return memory_is_alive(proven.program.head(), proven.block_epoch);
 }
 
+bool memory_of_libraries_holds(Proven& proven, const Call&) noexcept {
+  return memory::LiveBlocks::instance().hold(proven.host_words);
+}
+
 bool names_hold(Proven& proven, const Call&) noexcept { return proven.globals->holds(); }
 refusal::Refusal explain_names(const Proven& proven) {
   return refusal::make(refusal::names_not_as_they_were, proven.globals->change());
@@ -77,6 +81,7 @@ refusal::Refusal say(const Proven&) {
 constexpr Guard kGuards[] = {
     {kernels_of_proof_are_loaded, Guard::Failure::kStale, say<refusal::kernels_unloaded>, nullptr},
     {memory_of_proof_is_alive, Guard::Failure::kStale, say<refusal::memory_replaced>, nullptr},
+    {memory_of_libraries_holds, Guard::Failure::kOther, say<refusal::library_memory_changed>, nullptr},
     {names_hold, Guard::Failure::kStale, explain_names, identify_names},
     {result_fits, Guard::Failure::kStale, say<refusal::result_not_as_it_was>, nullptr},
     {shares_the_same, Guard::Failure::kOther, say<refusal::argument_is_other_global>, identify_shared},
@@ -104,7 +109,8 @@ cache::Digest identify(const cache::Digest& code, const CallFacts& facts) {
 }
 
 bool is_usable(Proven& proven) noexcept {
-  return kernels_are_loaded(proven.module_epoch) && memory_is_alive(proven.program.head(), proven.block_epoch);
+  return kernels_are_loaded(proven.module_epoch) && memory_is_alive(proven.program.head(), proven.block_epoch) &&
+         memory::LiveBlocks::instance().hold(proven.host_words);
 }
 
 }  // namespace grape::python::replay

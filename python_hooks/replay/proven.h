@@ -59,6 +59,7 @@ struct CallFacts {
   host_draws::HostDraws draws;                    // random numbers of the host that nobody looks at
   std::vector<CUstream> others;                   // streams besides the current one that work was put on
   std::uint64_t nodes_made = 0;                   // of autograd's graph; without a border, all of them end in the call
+  std::vector<program::HostWord> host_words;      // that kernels are handed
   std::shared_ptr<Border> border;                 // null: nothing of the call requires grad
   std::uint32_t module_epoch = 0;                 // record::g_module_epoch as it was before the call
 };

@@ -11,6 +11,10 @@ namespace grape::driver {
 #define GRAPE_REAL_DRIVER(X)                                                         \
   X(cuDriverGetVersion, PFN_cuDriverGetVersion_v2020)                                \
   X(cuFuncGetName, PFN_cuFuncGetName_v12030)                                         \
+  X(cuFuncGetAttribute, PFN_cuFuncGetAttribute_v2020)                                \
+  X(cuFuncSetAttribute, PFN_cuFuncSetAttribute_v9000)                                \
+  X(cuKernelGetAttribute, PFN_cuKernelGetAttribute_v12000)                           \
+  X(cuKernelSetAttribute, PFN_cuKernelSetAttribute_v12000)                           \
   X(cuFuncGetParamInfo, PFN_cuFuncGetParamInfo_v12040)                               \
   X(cuFuncGetModule, PFN_cuFuncGetModule_v11000)                                     \
   X(cuKernelGetName, PFN_cuKernelGetName_v12030)                                     \

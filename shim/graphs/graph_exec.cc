@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <new>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "shim/graphs/device_budget.h"
 #include "shim/graphs/node_parameters.h"
 #include "shim/graphs/node_shape.h"
+#include "shim/graphs/shared_memory.h"
 #include "shim/graphs/stream_order.h"
 #include "shim/graphs/upload_ahead.h"
 #include "shim/graphs/value_node.h"
@@ -75,6 +77,7 @@ struct GraphExec::State {
   program::Bindings bound;           // what `words` has
   std::vector<std::uint64_t> words;  // what the driver has: it gives none back
   NodeParameters parameters;
+  std::deque<SharedMemoryLimit> raised;  // while it is built
   std::uint32_t patched = 0;
   bool changed = true;  // since it was uploaded or launched
   ValueNode read_value;
@@ -102,9 +105,13 @@ struct GraphExec::State {
       graph = nullptr;
       return false;
     }
-    if (!add_nodes(error)) return false;
-    add_value(bindings);
-    result = instantiate(&exec, graph, 0);
+    const bool added = add_nodes(error);
+    if (added) {
+      add_value(bindings);
+      result = instantiate(&exec, graph, 0);
+    }
+    while (!raised.empty()) raised.pop_back();
+    if (!added) return false;
     if (device::failed(result, "cuGraphInstantiate", error)) {
       exec = nullptr;
       return false;
@@ -140,7 +147,11 @@ struct GraphExec::State {
       if (from >= segment.first) after.push_back(nodes[from - segment.first].handle);
     }
     const CUDA_KERNEL_NODE_PARAMS full = parameters.fill(node.shape, *program, recorded, words.data());
-    const CUresult result = real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
+    const auto add = [&] {
+      return real::get_cuGraphAddKernelNode_v2()(&node.handle, graph, after.data(), after.size(), &full);
+    };
+    CUresult result = add();
+    if (result == CUDA_ERROR_INVALID_VALUE && raised.emplace_back(full).raised()) result = add();
     return !device::failed(result, "cuGraphAddKernelNode", error) && set_attributes(recorded, node.handle, error);
   }
 
@@ -199,7 +210,13 @@ struct GraphExec::State {
         parameters.fill(nodes[index - segment.first].shape, *program, program->nodes[index], from);
     ++patched;
     changed = true;
-    return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index - segment.first].handle, &full);
+    const auto set = [&] {
+      return real::get_cuGraphExecKernelNodeSetParams_v2()(exec, nodes[index - segment.first].handle, &full);
+    };
+    const CUresult result = set();
+    if (result != CUDA_ERROR_INVALID_VALUE) return result;
+    const SharedMemoryLimit limit(full);
+    return limit.raised() ? set() : result;
   }
 
   // Most often nothing has moved, and nothing but the bindings is looked at.

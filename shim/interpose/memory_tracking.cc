@@ -1,6 +1,10 @@
 #include "shim/interpose/memory_tracking.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
+
+#include <string_view>
 
 #include "shim/driver/current_context.h"
 #include "shim/driver/listeners.h"
@@ -40,6 +44,24 @@ void add_unsized(std::uint64_t address) noexcept {
   add(BlockSource::kDriver, base, bytes);
 }
 
+// Does a library of NVIDIA's that nobody else writes to ask for so many bytes of the host's? CUDA's runtime, which it
+// has inside or calls, is passed over.
+bool is_a_librarys(std::uint64_t bytes) noexcept {
+  constexpr std::string_view kLibrary = "libcudnn", kRuntime = "libcudart", kOwn = "libgrape";
+  if (bytes > program::HostWord::kMost) return false;
+  void* frames[16];
+  const int count = backtrace(frames, 16);
+  for (int i = 0; i < count; ++i) {
+    Dl_info info = {};
+    if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) return false;
+    const std::string_view path = info.dli_fname;
+    const std::string_view name = path.substr(path.rfind('/') + 1);
+    if (name.substr(0, kLibrary.size()) == kLibrary) return true;
+    if (name.substr(0, kRuntime.size()) != kRuntime && name.substr(0, kOwn.size()) != kOwn) return false;
+  }
+  return false;
+}
+
 void context_gone(std::uint64_t context) noexcept {
   LiveBlocks::instance().remove_context(context);
   driver::tell_context_gone(reinterpret_cast<CUcontext>(context));
@@ -70,6 +92,7 @@ void succeeded(MemoryEffect effect, const std::uint64_t* words) noexcept {
     case MemoryEffect::kAllocUnsized:
       return add_unsized(words[0]);
     case MemoryEffect::kAllocHost:
+      return add(is_a_librarys(words[1]) ? BlockSource::kLibrary : BlockSource::kHost, words[0], words[1]);
     case MemoryEffect::kRegisterHost:
       return add(BlockSource::kHost, words[0], words[1]);
     case MemoryEffect::kMap:  // belongs to the device, not to a context
@@ -103,6 +126,7 @@ Forgotten before_memory_call(MemoryEffect effect, const std::uint64_t* words) no
   if (effect == MemoryEffect::kFree) {
     LiveBlocks::instance().remove(BlockSource::kDriver, words[0], &forgotten.device_bytes);
     LiveBlocks::instance().remove(BlockSource::kHost, words[0], &forgotten.host_bytes);
+    if (forgotten.host_bytes == 0) LiveBlocks::instance().remove(BlockSource::kLibrary, words[0], &forgotten.host_bytes);
   } else if (effect == MemoryEffect::kUnmap) {
     LiveBlocks::instance().remove_range(BlockSource::kDriver, words[0], words[1]);
   } else if (effect == MemoryEffect::kDestroyEvent) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 
@@ -241,6 +242,13 @@ bool overlaps_any(const std::vector<program::LiveBlock>& blocks, const program::
   return next != blocks.begin() && (next - 1)->address + (next - 1)->bytes > block.address;
 }
 
+// Of memory of the host's. It is alive: the lock is held, and its end waits for that.
+std::uint64_t value_in(std::uint64_t address, std::uint64_t bytes) noexcept {
+  std::uint64_t value = 0;
+  std::memcpy(&value, reinterpret_cast<const void*>(address), std::min<std::uint64_t>(bytes, sizeof value));
+  return value;
+}
+
 // Until one says false.
 template <class Use>
 bool for_all_needed(const program::Program& program, const Use& use) {
@@ -297,7 +305,8 @@ void LiveBlocks::remove_context(std::uint64_t context) noexcept {
     const Settled settled;
     const auto belongs = [context](const Block& block) { return block.context == context; };
     const std::vector<program::LiveBlock> gone = sorted_if(table(BlockSource::kDriver), belongs);
-    for (const auto source : {BlockSource::kDriver, BlockSource::kHost, BlockSource::kEvent, BlockSource::kStream}) {
+    for (const auto source : {BlockSource::kDriver, BlockSource::kHost, BlockSource::kLibrary, BlockSource::kEvent,
+                              BlockSource::kStream}) {
       erase_if(table(source), belongs);
     }
     erase_if(table(BlockSource::kFramework), [&](const Block& block) {
@@ -360,6 +369,24 @@ bool LiveBlocks::snapshot_segments(std::vector<program::Extent>& out) const noex
 
 bool LiveBlocks::snapshot_host(std::vector<program::LiveBlock>& out) const noexcept {
   return filled(out, [&] { out = disjoint(BlockSource::kHost); }) && complete();
+}
+
+bool LiveBlocks::snapshot_library(std::vector<program::HostWord>& out) const noexcept {
+  return filled(out, [&] {
+    const Settled settled;
+    for (const Block& block : table(BlockSource::kLibrary)) {
+      if (block.address != 0) out.push_back({block.address, block.bytes, block.serial, value_in(block.address, block.bytes)});
+    }
+  });
+}
+
+bool LiveBlocks::hold(const std::vector<program::HostWord>& words) const noexcept {
+  if (words.empty()) return true;
+  const Settled settled;
+  return std::all_of(words.begin(), words.end(), [](const program::HostWord& word) {
+    const Block* const block = table(BlockSource::kLibrary).find(word.address);
+    return block != nullptr && block->serial == word.serial && value_in(word.address, word.bytes) == word.value;
+  });
 }
 
 bool LiveBlocks::snapshot_streams(std::vector<std::uint64_t>& out) const noexcept {

@@ -12,9 +12,10 @@ namespace grape::memory {
 
 // Blocks of the framework's allocator lie inside segments of the driver's: both are kept, the inner one is found first.
 // kHost: memory that the device reaches and the host may change at any time (pinned, registered, managed).
+// kLibrary: the same, but a few bytes that a library of NVIDIA's keeps for itself (program::HostWord).
 // kEvent, kStream: no memory; the address is the handle, and an event's bytes are the flags that it was made with.
-enum class BlockSource : std::uint8_t { kFramework, kDriver, kHost, kEvent, kStream };
-constexpr std::size_t kBlockSources = 5;
+enum class BlockSource : std::uint8_t { kFramework, kDriver, kHost, kLibrary, kEvent, kStream };
+constexpr std::size_t kBlockSources = 6;
 
 class LiveBlocks {
  public:
@@ -39,6 +40,10 @@ class LiveBlocks {
   bool snapshot_segments(std::vector<program::Extent>& out) const noexcept;
   // The same of kHost.
   bool snapshot_host(std::vector<program::LiveBlock>& out) const noexcept;
+  // Those of kLibrary, and what is in them now. False: no memory.
+  bool snapshot_library(std::vector<program::HostWord>& out) const noexcept;
+  // Are they alive, and is the same in them?
+  bool hold(const std::vector<program::HostWord>& words) const noexcept;
   // The streams' handles, of all contexts. False: no memory.
   bool snapshot_streams(std::vector<std::uint64_t>& out) const noexcept;
 

@@ -190,6 +190,7 @@ class Conversion {
     record_->waited_events = screen_.waited_events();
     record_->recorded_events = screen_.recorded_events();
     record_->waited_streams = screen_.waited_streams();
+    record_->host_words = screen_.host_words();
     // Where nothing is launched nothing joins them.
     const bool launches = std::any_of(record_->nodes.begin(), record_->nodes.end(),
                                       [](const RecordedNode& node) { return node.kind != NodeKind::kHostRead; });

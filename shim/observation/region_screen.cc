@@ -97,6 +97,8 @@ RegionScreen::Found RegionScreen::finish() {
   if (events_.began_context != 0 && events_.ended_context != events_.began_context) {
     refuse(refusal::changes_device, 0);
   }
+  // Written to, though it was believed to be never.
+  if (!memory::LiveBlocks::instance().hold(host_words_)) refuse(refusal::kernel_on_host_memory, 0);
   find_trailing_events();
   if (values_ != reads_) refuse(refusal::reads_without_wait, read_frame_);
   if (!lasting_.refusal) find_streams();
@@ -135,12 +137,21 @@ void RegionScreen::check_attribute(const trace::LaunchView& launch, std::uint32_
   }
 }
 
+// Then it is noted.
+bool RegionScreen::is_of_library(std::uint64_t word) {
+  const auto named = [word](const program::HostWord& known) { return known.address == word; };
+  const auto at = std::find_if(events_.library.begin(), events_.library.end(), named);
+  if (at == events_.library.end()) return false;
+  if (std::none_of(host_words_.begin(), host_words_.end(), named)) host_words_.push_back(*at);
+  return true;
+}
+
 void RegionScreen::check_host_memory(const trace::LaunchView& launch) {
-  if (events_.host.empty()) return;
+  if (events_.host.empty() && events_.library.empty()) return;
   for (std::uint32_t at = 0; at + 8 <= launch.parameter_bytes(); at += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, launch.parameters() + at, sizeof word);
-    if (block_at(events_.host, word) != nullptr) {
+    if (word != 0 && !is_of_library(word) && block_at(events_.host, word) != nullptr) {
       return refuse(refusal::kernel_on_host_memory, launch.frame());
     }
   }

@@ -42,6 +42,8 @@ class RegionScreen {
   // Ascending by serial, each once.
   const std::vector<program::LiveHandle>& waited_events() const { return waited_; }
   const std::vector<program::LiveHandle>& recorded_events() const { return trailing_; }
+  // Memory of a library's that its kernels were handed; each once.
+  const std::vector<program::HostWord>& host_words() const { return host_words_; }
   // On which events were recorded, or which waited for one; each once.
   const std::vector<std::uint64_t>& event_streams() const { return event_streams_; }
   // Does the copy with this sequence number bring data of the host's, which its note has?
@@ -61,6 +63,7 @@ class RegionScreen {
   void add_launch(const trace::LaunchView& launch);
   void check_attribute(const trace::LaunchView& launch, std::uint32_t index);
   void check_host_memory(const trace::LaunchView& launch);
+  bool is_of_library(std::uint64_t word);
   void add_call(const record::CallView& call);
   void add_copy(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
   void add_host_copy(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
@@ -89,6 +92,7 @@ class RegionScreen {
   std::unordered_set<std::uint64_t> host_copies_;  // by sequence number
   std::unordered_set<std::uint64_t> fed_;          // streams with a copy from the host that was not waited for
   std::vector<std::uint64_t> waited_streams_;
+  std::vector<program::HostWord> host_words_;
   std::vector<program::LiveBlock> born_;
   std::vector<std::uint64_t> serials_;                         // per block event
   std::unordered_map<std::uint64_t, std::uint32_t> recorded_;  // events recorded and not destroyed, with the frame

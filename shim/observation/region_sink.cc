@@ -76,7 +76,8 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
     return false;
   }
   const memory::LiveBlocks& blocks = memory::LiveBlocks::instance();
-  complete_ = blocks.snapshot(events_.before) && blocks.snapshot_host(events_.host) && blocks.has_framework();
+  complete_ = blocks.snapshot(events_.before) && blocks.snapshot_host(events_.host) &&
+              blocks.snapshot_library(events_.library) && blocks.has_framework();
   events_.serial = blocks.last_serial();
   driver::count_unhandled(unhandled_);
   return true;

@@ -23,6 +23,7 @@ struct RegionEvents {
   std::vector<program::LiveBlock> before;               // device memory alive at the begin
   std::vector<program::Extent> segments;                // device memory from the driver, at the end
   std::vector<program::LiveBlock> host;                 // memory that the host may change at any time
+  std::vector<program::HostWord> library;               // memory of the host that a library keeps, at the begin
   std::uint64_t context = 0;                            // of the work
   std::uint64_t began_context = 0;                      // current at the begin
   std::uint64_t ended_context = 0;                      // current at the end
