@@ -207,6 +207,18 @@ def add_options(parser: argparse.ArgumentParser, budget: float, out: str = "buil
     parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
 
 
+def add_columns(parser: argparse.ArgumentParser, known: tuple[str, ...]) -> None:
+    """--columns, comma-separated; all of them where none is named."""
+
+    def chosen(text: str) -> list[str]:
+        unknown = set(text.split(",")) - set(known)
+        if unknown:
+            raise argparse.ArgumentTypeError(f"no column: {', '.join(sorted(unknown))}")
+        return text.split(",")
+
+    parser.add_argument("--columns", type=chosen, default=list(known), help=f"of {','.join(known)}")
+
+
 def with_build(options: argparse.Namespace, measure: Callable[[Build, Path], int]) -> int:
     """`measure` with the build under test and a folder that goes away, or stays as --keep: its status; 0 without a GPU, 2
     without a build."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import paths  # noqa: F401
-from gpu_machine import Build, Measurement, add_options, environment, preloaded, replaying, show, table, with_build
+from gpu_machine import Build, Measurement, add_columns, add_options, environment, preloaded, replaying, show, table, with_build
 from turns import Turns
 
 WORKLOADS = ("gpt2", "resnet50", "vit", "bert", "t5", "gpt2_beams", "wav2vec2", "gptj", "gpt2_sample", "gpt2_dropout",
@@ -173,18 +173,10 @@ class ReplayBench(Measurement):
         return 1 if self.failures else 0
 
 
-def columns(text: str) -> list[str]:
-    chosen = text.split(",")
-    unknown = set(chosen) - set(COLUMNS)
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no column: {', '.join(sorted(unknown))}")
-    return chosen
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=(*WORKLOADS, *TRAINING), metavar="NAME")
-    parser.add_argument("--columns", type=columns, default=list(COLUMNS), help=f"of {','.join(COLUMNS)}")
+    add_columns(parser, COLUMNS)
     parser.add_argument("--calls", type=int, default=50, help="calls (tokens, steps) a turn")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--processes", type=int, default=2, help="of plain and of each of Grape's modes")

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from paths import HERE
-from gpu_machine import Build, Measurement, add_options, environment, json_line, replaying, run, show, table, with_build
+from gpu_machine import Build, Measurement, add_columns, add_options, environment, json_line, replaying, run, show, table, with_build
 from turns import Player, Turns
 
 PROGRAMS = ("lora", "gpt", "bert", "resnet18", "wav2vec2", "wav2vec2_masked", "dynamics")
@@ -212,18 +212,10 @@ class TrainBench(Measurement):
         return 1 if self.failures else 0
 
 
-def columns(text: str) -> list[str]:
-    chosen = text.split(",")
-    unknown = set(chosen) - set(COLUMNS)
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no column: {', '.join(sorted(unknown))}")
-    return chosen
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=PROGRAMS, metavar="NAME")
-    parser.add_argument("--columns", type=columns, default=list(COLUMNS), help=f"of {','.join(COLUMNS)}")
+    add_columns(parser, COLUMNS)
     parser.add_argument("--block", type=int, default=10, help="steps of one turn")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--processes", type=int, default=2, help="of plain and of Grape")
