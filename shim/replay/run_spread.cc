@@ -1,6 +1,7 @@
 #include "shim/replay/run_spread.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace grape::replay {
 namespace {
@@ -57,7 +58,7 @@ bool RunSpread::holds(CUstream stream, const std::vector<Range>& eager, bool& wi
     varies += std::max(distance.squares, farthest.squares);
     all += distance.all;
   }
-  within = within && varies <= kLittle * all;
+  within = within && std::isfinite(all) && varies <= kLittle * all;
   return true;
 }
 
