@@ -146,12 +146,19 @@ bool RegionScreen::is_of_library(std::uint64_t word) {
   return true;
 }
 
+// A library's word is the host's as well.
+bool RegionScreen::is_of_host(std::uint64_t address) const {
+  const auto inside = [address](const program::HostWord& word) { return address - word.address < word.bytes; };
+  return block_at(events_.host, address) != nullptr ||
+         std::any_of(events_.library.begin(), events_.library.end(), inside);
+}
+
 void RegionScreen::check_host_memory(const trace::LaunchView& launch) {
   if (events_.host.empty() && events_.library.empty()) return;
   for (std::uint32_t at = 0; at + 8 <= launch.parameter_bytes(); at += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, launch.parameters() + at, sizeof word);
-    if (word != 0 && !is_of_library(word) && block_at(events_.host, word) != nullptr) {
+    if (word != 0 && !is_of_library(word) && is_of_host(word)) {
       return refuse(refusal::kernel_on_host_memory, launch.frame());
     }
   }
@@ -247,7 +254,7 @@ void RegionScreen::add_host_copy(const ApiLayout& layout, const CallView& call, 
   host_bytes_ += bytes;
   if (bytes > kMostHostData || host_bytes_ > kMostHostDataInAll) {
     refuse(refusal::copies_too_much, call.frame(), name);
-  } else if (block_at(events_.host, call.argument(layout.src)) != nullptr) {
+  } else if (is_of_host(call.argument(layout.src))) {
     // The device may be writing to it, in the order of its stream.
     refuse(refusal::copies_pinned, call.frame(), name);
   }
@@ -292,9 +299,7 @@ bool RegionScreen::on_device(std::uint64_t address) const {
 }
 
 void RegionScreen::check_device_memory(std::uint64_t address, std::uint32_t frame) {
-  if (block_at(events_.host, address) != nullptr) {
-    refuse(refusal::writes_host_memory, frame);
-  }
+  if (is_of_host(address)) refuse(refusal::writes_host_memory, frame);
 }
 
 void RegionScreen::add_event_call(const ApiLayout& layout, const CallView& call, const std::string& name) {

@@ -64,6 +64,7 @@ class RegionScreen {
   void check_attribute(const trace::LaunchView& launch, std::uint32_t index);
   void check_host_memory(const trace::LaunchView& launch);
   bool is_of_library(std::uint64_t word);
+  bool is_of_host(std::uint64_t address) const;
   void add_call(const record::CallView& call);
   void add_copy(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);
   void add_host_copy(const record::ApiLayout& layout, const record::CallView& call, const std::string& name);

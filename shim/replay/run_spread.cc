@@ -58,7 +58,7 @@ bool RunSpread::holds(CUstream stream, const std::vector<Range>& eager, bool& wi
     varies += std::max(distance.squares, farthest.squares);
     all += distance.all;
   }
-  within = within && std::isfinite(varies) && varies <= kLittle * all;
+  within = within && std::isfinite(varies) && std::isfinite(all) && varies <= kLittle * all;
   return true;
 }
 
