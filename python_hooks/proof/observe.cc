@@ -374,8 +374,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   if (!holds) {
     return wait_with(signature, std::move(observation));
   }
-  const bool portable =
-      observation->draws.empty() && observation->nodes_made == 0 && observation->host_words.empty();
+  const bool portable = observation->draws.empty() && observation->nodes_made == 0 && observation->host_words.empty();
   CachedProofs* proofs = portable ? CachedProofs::in_use() : nullptr;
   if (proofs != nullptr) {
     proofs->add(name_of(region, signature, *observation, observed), observation->outcome->digest(),

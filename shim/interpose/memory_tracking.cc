@@ -126,7 +126,8 @@ Forgotten before_memory_call(MemoryEffect effect, const std::uint64_t* words) no
   if (effect == MemoryEffect::kFree) {
     LiveBlocks::instance().remove(BlockSource::kDriver, words[0], &forgotten.device_bytes);
     LiveBlocks::instance().remove(BlockSource::kHost, words[0], &forgotten.host_bytes);
-    if (forgotten.host_bytes == 0) LiveBlocks::instance().remove(BlockSource::kLibrary, words[0], &forgotten.host_bytes);
+    if (forgotten.host_bytes == 0)
+      LiveBlocks::instance().remove(BlockSource::kLibrary, words[0], &forgotten.host_bytes);
   } else if (effect == MemoryEffect::kUnmap) {
     LiveBlocks::instance().remove_range(BlockSource::kDriver, words[0], words[1]);
   } else if (effect == MemoryEffect::kDestroyEvent) {

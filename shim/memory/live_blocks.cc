@@ -305,8 +305,8 @@ void LiveBlocks::remove_context(std::uint64_t context) noexcept {
     const Settled settled;
     const auto belongs = [context](const Block& block) { return block.context == context; };
     const std::vector<program::LiveBlock> gone = sorted_if(table(BlockSource::kDriver), belongs);
-    for (const auto source : {BlockSource::kDriver, BlockSource::kHost, BlockSource::kLibrary, BlockSource::kEvent,
-                              BlockSource::kStream}) {
+    for (const auto source :
+         {BlockSource::kDriver, BlockSource::kHost, BlockSource::kLibrary, BlockSource::kEvent, BlockSource::kStream}) {
       erase_if(table(source), belongs);
     }
     erase_if(table(BlockSource::kFramework), [&](const Block& block) {
@@ -375,7 +375,8 @@ bool LiveBlocks::snapshot_library(std::vector<program::HostWord>& out) const noe
   return filled(out, [&] {
     const Settled settled;
     for (const Block& block : table(BlockSource::kLibrary)) {
-      if (block.address != 0) out.push_back({block.address, block.bytes, block.serial, value_in(block.address, block.bytes)});
+      if (block.address != 0)
+        out.push_back({block.address, block.bytes, block.serial, value_in(block.address, block.bytes)});
     }
   });
 }
