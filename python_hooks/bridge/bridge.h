@@ -1,6 +1,6 @@
-// What libgrape.so and a bridge have to say to each other. A bridge is a small shared object that is built with the
-// headers of one minor version of PyTorch, since nodes of autograd's graph are subclasses of a class of PyTorch's. It
-// is loaded where that version runs. Only plain data crosses: both sides have a C++ library of their own.
+// What libgrape.so and a bridge have to say to each other. Nodes of autograd's graph are subclasses of a class of
+// PyTorch's. So a bridge is a small shared object, built with the headers of one minor version of PyTorch, and loaded
+// where that version runs. Only plain data crosses: both sides have a C++ library of their own.
 #pragma once
 
 #include <cstddef>
