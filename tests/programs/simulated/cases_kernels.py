@@ -317,8 +317,8 @@ def library_takes_pinned_memory_each_time(run):
 
 
 def with_word(run, library="libcudnn_word.so", bytes=4, first=1.0, then=None):
-    """Kernels get the address of memory of the host's that a library keeps. `then`: what is in it from the seventh to the
-    ninth call on."""
+    """Kernels get the address of memory of the host's that a library keeps. `then`: what is in it in the seventh to ninth
+    call."""
 
     class Adding(Net):
         def forward(self, x):
