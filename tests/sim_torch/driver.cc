@@ -19,6 +19,7 @@ constexpr char kImage[] =
     "_Z6gatherPf10GatherDesc\n"
     "_Z7uniformPfiN2at15PhiloxCudaStateE\n"
     "_Z6jitterPfi\n"
+    "_Z4copyPfPKfi\n"
     "_Z5delayj\n";
 
 Driver load() {

@@ -1,5 +1,7 @@
 #include "tests/sim_torch/operators.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -77,6 +79,15 @@ void matmul_on_host(const TensorImpl* c, const TensorImpl* a, const TensorImpl* 
       z[row * n + column] = total;
     }
   }
+}
+
+// A function of a library that lies beside this one.
+template <typename Function>
+Function of_library(const char* library, const char* name) {
+  void* loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  void* found = loaded != nullptr ? dlsym(loaded, name) : nullptr;
+  if (found == nullptr) throw runtime_error(std::string("no ") + name + " in " + library);
+  return reinterpret_cast<Function>(found);
 }
 
 std::uint64_t keys_of(Device device) {
@@ -312,6 +323,18 @@ Tensor library_copy(TensorImpl* x, LibraryMakes makes) {
   const Tensor place = as_strided(workspaces.back().get(), x->sizes, contiguous_strides(x->sizes), 0);
   pointwise(PointwiseOp::kCopy, place.get(), x, nullptr, 0);
   return pointwise(PointwiseOp::kCopy, place.get(), nullptr, 0);
+}
+
+float* word_of(const char* library, std::size_t bytes) {
+  return of_library<float* (*)(std::size_t)>(library, "library_word")(bytes);
+}
+
+Tensor plus_word(TensorImpl* x, const char* library, std::size_t bytes) {
+  using Copy = void (*)(CUdeviceptr, std::size_t, CUstream);
+  const Tensor word = empty({1}, ScalarType::kFloat, kCuda);
+  auto* stream = reinterpret_cast<CUstream>(c10::thread_state().stream);
+  of_library<Copy>(library, "library_copy_word")(word->address(), bytes, stream);
+  return pointwise(PointwiseOp::kAdd, x, word.get(), 1);
 }
 
 void delay(std::uint32_t microseconds) { launch("_Z5delayj", 1, microseconds); }

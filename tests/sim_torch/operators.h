@@ -57,6 +57,9 @@ SIM_EXPORT void delay(std::uint32_t microseconds);
 // framework's), pinned memory, a stream, and memory of the driver that it gives back.
 enum class LibraryMakes { kAllOnce, kWorkspaceEachTime, kPinnedEachTime };
 SIM_EXPORT Tensor library_copy(TensorImpl* x, LibraryMakes makes);
+// The word of the host's memory that this library (library_word.cc) keeps, in so many bytes; and x plus it.
+SIM_EXPORT float* word_of(const char* library, std::size_t bytes);
+SIM_EXPORT Tensor plus_word(TensorImpl* x, const char* library, std::size_t bytes);
 
 SIM_EXPORT void read(TensorImpl* tensor, void* bytes);  // contiguous; waits
 SIM_EXPORT void write(TensorImpl* tensor, const void* bytes);

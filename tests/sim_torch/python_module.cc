@@ -1,6 +1,7 @@
 // The module torch._C: factories, functions, the thread's modes, CUDA's streams; and THPVariable_Wrap.
 #include "tests/sim_torch/driver.h"
 #include "tests/sim_torch/python_autograd.h"
+#include "tests/sim_torch/python_functions.h"
 #include "tests/sim_torch/python_types.h"
 
 namespace at {
@@ -222,15 +223,6 @@ PyObject* make_take(PyObject*, PyObject* arguments) {
     return wrap(run_operator("take", [&] { return take(from, at); }));
   });
 }
-PyObject* make_library_copy(PyObject*, PyObject* arguments) {
-  PyObject* x = nullptr;
-  int makes = 0;
-  if (PyArg_ParseTuple(arguments, "Oi", &x, &makes) == 0) return nullptr;
-  return guarded([&] {
-    TensorImpl* from = tensor_of(x);
-    return wrap(run_operator("_library_copy", [&] { return library_copy(from, static_cast<LibraryMakes>(makes)); }));
-  });
-}
 PyObject* make_delay(PyObject*, PyObject* microseconds) {
   return guarded([&] {
            const Operator scope("delay");
@@ -303,11 +295,6 @@ PyObject* watch_operators(PyObject*, PyObject* arguments) {
   set_watcher(on ? watcher : nullptr);
   return none();
 }
-PyObject* set_tf32(PyObject*, PyObject* value) {
-  switches().tf32 = PyObject_IsTrue(value) != 0;
-  return none();
-}
-PyObject* get_tf32(PyObject*, PyObject*) { return PyBool_FromLong(switches().tf32); }
 
 PyObject* cuda_init(PyObject*, PyObject*) {
   return guarded([] {
@@ -351,11 +338,6 @@ PyObject* cuda_end_pool(PyObject*, PyObject*) {
   c10::thread_state().pool = 0;
   return none();
 }
-PyObject* tunable_enable(PyObject*, PyObject* value) {
-  c10::thread_state().tunable = PyObject_IsTrue(value) != 0;
-  return none();
-}
-PyObject* tunable_enabled(PyObject*, PyObject*) { return PyBool_FromLong(c10::thread_state().tunable); }
 PyObject* cuda_pool_of(PyObject*, PyObject* address) {
   return PyLong_FromUnsignedLongLong(c10::pool_of(PyLong_AsUnsignedLongLongMask(address)));
 }
@@ -417,6 +399,8 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("take", make_take, kPositional),
     SIM_FUNCTION("delay", make_delay, kOneArgument),
     SIM_FUNCTION("_library_copy", make_library_copy, kPositional),
+    SIM_FUNCTION("_add_library_word", add_library_word, kPositional),
+    SIM_FUNCTION("_set_library_word", set_library_word, kPositional),
     SIM_FUNCTION("_operators_run", call_operators_run, kNoArguments),
     SIM_FUNCTION("_next_number", call_next_number, kNoArguments),
     SIM_FUNCTION("_last_number", call_last_number, kNoArguments),
@@ -431,6 +415,8 @@ PyMethodDef g_functions[] = {
     SIM_FUNCTION("_watch_operators", watch_operators, kPositional),
     SIM_FUNCTION("_set_cublas_allow_tf32", set_tf32, kOneArgument),
     SIM_FUNCTION("_get_cublas_allow_tf32", get_tf32, kNoArguments),
+    SIM_FUNCTION("_set_deterministic_algorithms", set_deterministic, kOneArgument),
+    SIM_FUNCTION("_get_deterministic_algorithms", get_deterministic, kNoArguments),
     SIM_FUNCTION("_cuda_init", cuda_init, kNoArguments),
     SIM_FUNCTION("_cuda_synchronize", cuda_synchronize, kNoArguments),
     SIM_FUNCTION("_cuda_emptyCache", cuda_empty_cache, kNoArguments),

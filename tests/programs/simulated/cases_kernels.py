@@ -3,7 +3,7 @@ import ctypes
 
 import torch
 from bed import case
-from tiny import Net, data, net
+from tiny import REFUSED, Net, data, net
 from torch import nn
 
 
@@ -87,19 +87,68 @@ def number_in_a_struct_differs(run):
         run(model, data(i))
 
 
-@case("[ep]{8}")
+class Jittering(Net):
+    def forward(self, x):
+        y = super().forward(x)
+        y.jitter_()
+        return y
+
+
+# Its results differ by themselves, so that nobody compares them: only how the calls were made.
+def varying(run, kind=Jittering):
+    model = net(kind)
+    for i in range(8):
+        x, before = data(i), torch._C._operators_run()
+        model(x)
+        run.calls.append(torch._C._operators_run() - before)
+
+
+@case("eer{6}")
 def kernel_that_is_not_deterministic(run):
-    class Jittering(Net):
+    varying(run)
+
+
+@case("[ep]{8}", refusals=("other_bytes_each_time",), environment={"GRAPE_ALLOW_NONDETERMINISTIC": "0"})
+def kernel_that_is_not_deterministic_is_not_allowed(run):
+    varying(run)
+
+
+@case("eer{6}", environment={"GRAPE_ALLOW_NONDETERMINISTIC": "1"})
+def kernel_that_is_not_deterministic_is_allowed(run):
+    varying(run)
+
+
+@case("[ep]{8}", refusals=("other_bytes_each_time",), alone=True)
+def kernel_that_is_not_deterministic_under_deterministic_algorithms(run):
+    torch.use_deterministic_algorithms(True)
+    varying(run)
+
+
+# What varies is all that there is.
+@case("[ep]{8}", refusals=("other_bytes_each_time",), alone=True)
+def result_that_is_nothing_but_noise(run):
+    class Noise(Net):
         def forward(self, x):
-            y = super().forward(x)
+            y = super().forward(x) * 0.0
             y.jitter_()
             return y
 
-    model = net(Jittering)
-    for i in range(8):
-        before = torch._C._operators_run()
-        model(data(i))
-        run.calls.append(torch._C._operators_run() - before)
+    varying(run, Noise)
+
+
+# Memory that others see would drift apart.
+@case("[ep]{8}", refusals=("other_bytes_each_time",), alone=True)
+def kernel_that_is_not_deterministic_on_a_buffer(run):
+    class Drifting(Net):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("sums", torch.ones(8))
+
+        def forward(self, x):
+            self.sums.jitter_()
+            return super().forward(x)
+
+    varying(run, Drifting)
 
 
 @case("eer{8}", group="usual")
@@ -265,6 +314,63 @@ def library_keeps_memory_each_time(run):
 @case("[ep]{12}", alone=True)
 def library_takes_pinned_memory_each_time(run):
     by_library(run, 2)
+
+
+def with_word(run, library="libcudnn_word.so", bytes=4, first=1.0, then=None):
+    """Kernels get the address of memory of the host's that a library keeps. `then`: what is in it in the seventh to ninth
+    call."""
+
+    class Adding(Net):
+        def forward(self, x):
+            return torch._C._add_library_word(super().forward(x), library, bytes)
+
+    model = net(Adding)
+    if first is not None:
+        torch._C._set_library_word(library, bytes, first)
+    for i in range(12):
+        if then is not None and i in (6, 9):
+            torch._C._set_library_word(library, bytes, then if i == 6 else first)
+        run(model, data(i))
+
+
+@case("eer{10}", alone=True)
+def word_of_a_library(run):
+    with_word(run)
+
+
+# The first call began before there was one.
+@case("e{3}r{9}", alone=True)
+def word_that_a_library_makes_in_the_first_call(run):
+    with_word(run, first=None)
+
+
+# As always, with the new value; and replayed again once the old one is back.
+@case("eer{4}e{3}r{3}", alone=True, refusals=("library_memory_changed",))
+def word_of_a_library_changes(run):
+    with_word(run, then=2.0)
+
+
+# One that is written to by the call.
+@case(REFUSED, alone=True, refusals=("kernel_on_host_memory",))
+def word_of_a_library_is_written_each_time(run):
+    class Counting(Net):
+        def forward(self, x):
+            torch._C._set_library_word("libcudnn_word.so", 4, torch._C._next_number())
+            return torch._C._add_library_word(super().forward(x), "libcudnn_word.so", 4)
+
+    model = net(Counting)
+    for i in range(12):
+        run(model, data(i))
+
+
+@case(REFUSED, alone=True, refusals=("kernel_on_host_memory",))
+def word_of_a_library_of_another_name(run):
+    with_word(run, library="libother_word.so")
+
+
+@case(REFUSED, alone=True, refusals=("kernel_on_host_memory",))
+def more_memory_of_a_library_than_a_word(run):
+    with_word(run, bytes=4096)
 
 
 # What was observed before may have launched kernels that are gone.

@@ -143,4 +143,8 @@ def manual_seed(seed):
     cuda.manual_seed(seed)
 
 
+def use_deterministic_algorithms(mode):
+    _C._set_deterministic_algorithms(mode)
+
+
 from torch import autograd, cuda, nn, utils  # noqa: E402, F401
