@@ -45,12 +45,12 @@ bool RunSpread::add(CUstream stream, const std::vector<Range>& outputs, refusal:
   return true;
 }
 
-bool RunSpread::holds(CUstream stream, const std::vector<Range>& eager, bool& within, refusal::Refusal& error) {
+bool RunSpread::holds(CUstream stream, const std::vector<Range>& outputs, bool& within, refusal::Refusal& error) {
   double varies = 0, all = 0;
   within = true;
-  for (std::size_t i = 0; i < eager.size(); ++i) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
     device::Distance distance;
-    if (!device::measure(stream, elements_[i], first_[i], eager[i].address, eager[i].bytes, distance, error))
+    if (!device::measure(stream, elements_[i], first_[i], outputs[i].address, outputs[i].bytes, distance, error))
       return false;
     const device::Distance& farthest = farthest_[i];
     within =

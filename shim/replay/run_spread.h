@@ -29,9 +29,9 @@ class RunSpread {
   bool begin(CUstream stream, const std::vector<Range>& outputs, refusal::Refusal& error);
   // After each further run, in the same memory.
   bool add(CUstream stream, const std::vector<Range>& outputs, refusal::Refusal& error);
-  // Is what eager left no further from the first run than a few times what the others are? Per output; and all that
-  // varies is little of the whole.
-  bool holds(CUstream stream, const std::vector<Range>& eager, bool& within, refusal::Refusal& error);
+  // Is what is in `outputs`, of eager's or of one more run, no further from the first run than a few times what the
+  // others are? Per output; and all that varies is little of the whole.
+  bool holds(CUstream stream, const std::vector<Range>& outputs, bool& within, refusal::Refusal& error);
 
  private:
   const std::vector<device::Element>& elements_;  // per output
