@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/input_buffer.h>
+#include <torch/version.h>
 
 #include <cstring>
 #include <stdexcept>
@@ -121,7 +122,12 @@ class Run {
   void add(Node* node, std::uint32_t input, at::Tensor gradient) {
     auto at = buffers_.find(node);
     if (at == buffers_.end()) at = buffers_.emplace(node, autograd::InputBuffer(node->num_inputs())).first;
-    at->second.add(input, std::move(gradient), node->stream(), node->stream(), node);
+    const auto stream = node->stream();
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 10
+    at->second.add(input, std::move(gradient), stream, stream);
+#else
+    at->second.add(input, std::move(gradient), stream, stream, node);
+#endif
   }
 
   void run(Node& node, variable_list inputs) {

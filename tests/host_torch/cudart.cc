@@ -328,6 +328,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
   return by_driver(
       [&](const Driver& d) { return d.cuStreamIsCapturing(stream, reinterpret_cast<CUstreamCaptureStatus*>(status)); });
 }
+#if CUDART_VERSION >= 13000
 cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
                                      cudaGraph_t* graph, const cudaGraphNode_t** nodes, const cudaGraphEdgeData** edges,
                                      std::size_t* count) {
@@ -340,6 +341,22 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, cudaStreamCaptureStatu
     return result;
   });
 }
+#else
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, cudaStreamCaptureStatus* status, unsigned long long* id,
+                                        cudaGraph_t* graph, const cudaGraphNode_t** nodes, std::size_t* count) {
+  return by_driver([&](const Driver& d) {
+    cuuint64_t number = 0;
+    const CUresult result = d.cuStreamGetCaptureInfo(stream, reinterpret_cast<CUstreamCaptureStatus*>(status), &number,
+                                                     graph, nodes, count);
+    if (id != nullptr) *id = number;
+    return result;
+  });
+}
+cudaError_t cudaGetDriverEntryPoint(const char* name, void** function, unsigned long long flags,
+                                    cudaDriverEntryPointQueryResult* found) {
+  return cudaGetDriverEntryPointByVersion(name, function, CUDART_VERSION, flags, found);
+}
+#endif
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   return by_driver(
       [&](const Driver& d) { return d.cuStreamBeginCapture(stream, static_cast<CUstreamCaptureMode>(mode)); });
@@ -398,7 +415,11 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return by_driver([&](const Driver& d) { return d.cuGraphLaunch(exec, stream); });
 }
 cudaError_t cudaGraphDebugDotPrint(cudaGraph_t, const char*, unsigned) { return not_there("cudaGraphDebugDotPrint"); }
+#if CUDART_VERSION >= 13000
 cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t*, cudaGraphEdgeData*, std::size_t*) {
+#else
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t, cudaGraphNode_t*, std::size_t*) {
+#endif
   return not_there("cudaGraphNodeGetDependencies");
 }
 

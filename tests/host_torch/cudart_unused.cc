@@ -36,10 +36,20 @@ cudaError_t cudaStreamBeginCaptureToGraph(cudaStream_t, cudaGraph_t, const cudaG
                                           std::size_t, cudaStreamCaptureMode) {
   return not_there(__func__);
 }
+#if CUDART_VERSION >= 13000
 cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t, cudaGraphNode_t*, const cudaGraphEdgeData*, std::size_t,
                                                 unsigned) {
   return not_there(__func__);
 }
+#else
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t, cudaGraphNode_t*, std::size_t, unsigned) {
+  return not_there(__func__);
+}
+cudaError_t cudaGraphAddEmptyNode(cudaGraphNode_t*, cudaGraph_t, const cudaGraphNode_t*, std::size_t) {
+  return not_there(__func__);
+}
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t, cudaGraphNodeType*) { return not_there(__func__); }
+#endif
 
 cudaError_t cudaLibraryLoadData(cudaLibrary_t*, const void*, cudaJitOption*, void**, unsigned, cudaLibraryOption*,
                                 void**, unsigned) {

@@ -14,6 +14,14 @@ from torch.nn import functional as F  # noqa: E402
 Loss = Callable[..., Any]
 
 
+def only_from(minor: int, why: str) -> str:
+    """Why a program cannot run with a PyTorch before 2.`minor`; empty: this one is not."""
+    return why if tuple(map(int, torch.__version__.split(".")[:2])) < (2, minor) else ""
+
+
+NO_GRADIENTS = only_from(11, "casts that are made without gradients have none later")
+
+
 def net(run: Run, *more: nn.Module, width: int = 8, out: int = 4, act: Any = nn.Tanh) -> Any:
     """linear, activation, the modules of `more`, linear; in training on the device."""
     return run.put(nn.Sequential(nn.Linear(8, width), act(), *more, nn.Linear(width, out)))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from common import F, Run, batch, fit, net, nn, program, see_step, see_tensors
+from common import NO_GRADIENTS, F, Run, batch, fit, net, nn, program, see_step, see_tensors
 
 
 def autocast(dtype: torch.dtype = torch.bfloat16) -> Any:
@@ -60,7 +60,7 @@ def casts_and_hooks(run: Run) -> None:
     fit(run, model, loss_of=loss, after=lambda _: (run.see(order=list(order)), order.clear()))
 
 
-@program(tags="autocast")
+@program(tags="autocast", gpu_only=NO_GRADIENTS)
 def casts_of_a_block_without_gradients(run: Run) -> None:
     """The same weights are cast without gradients first, in inference mode, or by their target's copy."""
     model, target = net(run), net(run)

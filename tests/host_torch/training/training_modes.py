@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from common import F, Run, batch, fit, net, nn, program, see_step, see_tensors, squares
+from common import NO_GRADIENTS, F, Run, batch, fit, net, nn, only_from, program, see_step, see_tensors, squares
 from torch.utils.checkpoint import checkpoint
 
 
@@ -122,7 +122,7 @@ def autocast_used_again(run: Run) -> None:
         see_step(run, loss, model, optimizer, out=out)
 
 
-@program(tags="autocast")
+@program(tags="autocast", gpu_only=NO_GRADIENTS)
 def autocast_cast_before(run: Run) -> None:
     """Weights are cast in the block before the model is called: with gradients, and without."""
     model = net(run)
@@ -229,7 +229,7 @@ def saved_tensors_hooked(run: Run) -> None:
         see_step(run, loss, model, optimizer, out=out)
 
 
-@program(tags="eager")
+@program(tags="eager", gpu_only=only_from(11, "its operators are not simulated under a capture"))
 def captured_step(run: Run) -> None:
     """Ordinary steps, then a CUDA graph of forward, backward and optimizer that the program captures; both in turn."""
     model = net(run)
