@@ -3,7 +3,7 @@
 Each program of this folder runs twice plain and once under Grape, in a process of its own, and every step's record is
 compared: losses, gradients, weights, buffers, autograd's state of tensors, versions, errors, hooks' order, random numbers.
 Prints for each program whether the records are equal, and how many calls were replayed. GRAPE_... variables of the
-environment hold for the runs under Grape. Exit status: 0 all equal, 1 not.
+environment hold for the runs under Grape. Exit status: 0 all are equal that can run with this PyTorch, 1 not.
 
     training_programs_test.py ... [--only PATTERN,...] [--steps 18] [--jobs 2] [--list] [--verbose]
 """
@@ -50,7 +50,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="training-") as scratch:
         outcomes = run_all(options, programs, Path(scratch))
     print(summary(outcomes, time.monotonic() - begin))
-    return 0 if outcomes and all(outcome.kind == "equal" for outcome in outcomes) else 1
+    kinds = {outcome.kind for outcome in outcomes}
+    return 0 if "equal" in kinds and kinds <= {"equal", "skipped"} else 1
 
 
 if __name__ == "__main__":
