@@ -284,7 +284,21 @@ class Doctor {
     report_torch(json, seen);
     report_positions(json, seen);
     for (const std::string& notice : seen.notices) add("notice", State::kMissing, notice);
-    if (json.value("cuda", false)) check_replay(python);
+    if (!json.value("cuda", false)) return;
+    check_replay(python);
+    report_bridge(json.value("torch", ""));
+  }
+
+  // With GRAPE_AUTOGRAD=1 calls under autograd are replayed where the library finds the bridge to this version.
+  void report_bridge(const std::string& torch) {
+    const std::size_t minor = torch.find('.');
+    const std::string version = torch.substr(0, torch.find('.', minor == std::string::npos ? minor : minor + 1));
+    const std::string name = "libgrape-torch" + version + ".so";
+    const std::string path = library_.substr(0, library_.rfind('/') + 1) + name;
+    const bool found = access(path.c_str(), R_OK) == 0;
+    add("training", found ? State::kGood : State::kMissing,
+        found ? name + ": GRAPE_AUTOGRAD=1 replays calls under autograd"
+              : fmt::format("calls under autograd run as always: {} is not beside the library", name));
   }
 
   void check_replay(const std::string& python) {

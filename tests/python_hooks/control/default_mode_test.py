@@ -5,6 +5,7 @@ default_mode_test.py --grape LIBRARY --tool GRAPE --other-python LIBRARY --simcu
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -198,9 +199,9 @@ call_driver()
         done = self.run_(CALL_MODEL + "call_model()", ahead=OPTIONS.other_python, GRAPE_LOG="info")
         self.assertRegex(done.stderr, "^grape: no Python positions and regions: this is Python 3.99.0.*\n$")
 
-    def doctor(self, **variables):
+    def doctor(self, library=None, **variables):
         done = subprocess.run(
-            [OPTIONS.tool, "doctor", "--library", OPTIONS.grape, "--python", sys.executable, "--json"],
+            [OPTIONS.tool, "doctor", "--library", library or OPTIONS.grape, "--python", sys.executable, "--json"],
             env=self.environment(**variables), capture_output=True, encoding="utf-8", timeout=SECONDS,
         )
         return {check["check"]: check for check in json.loads(done.stdout)["checks"]}
@@ -209,6 +210,14 @@ call_driver()
         checks = self.doctor()
         self.assertEqual(checks["replay"]["state"], "ok", checks)
         self.assertNotIn("notice", checks)
+        self.assertIn("libgrape-torch2.11.so", checks["training"]["detail"])
+
+    def test_the_doctor_tells_whether_training_can_be_replayed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            library = shutil.copy(OPTIONS.grape, folder)
+            self.assertEqual(self.doctor(library)["training"]["state"], "-")
+            open(os.path.join(folder, "libgrape-torch2.11.so"), "w").close()
+            self.assertEqual(self.doctor(library)["training"]["state"], "ok")
 
     def test_the_doctor_tells_of_a_python_that_is_not_known(self):
         self.need_other_python()
