@@ -93,14 +93,15 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
   return !observed.refusal;
 }
 
-// What the call did for Python, and what its code names. False: `observed.refusal`.
+// What the call did for Python, and what its code names. `left`: gets the blocks that it left beside its result. False:
+// `observed.refusal`.
 bool learn_facts(replay::Region& region, const replay::Call& call, Object* result, const program::RegionRecord& record,
-                 ObservedCall& observed, replay::Observation& observation) {
+                 std::vector<std::uint64_t>& left, ObservedCall& observed, replay::Observation& observation) {
   observation.outcome =
       effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard, observed.refusal,
                                   &observed.autograd, observed.trains ? &observed.border.results : nullptr);
   if (observation.outcome == nullptr) return false;
-  const std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
+  left = blocks_without_result(record, *observation.outcome);
   if (!replay::find_left_casts(region, call, record, left, observed.border.casts))
     return observed.refuse(refusal::unknown_casts);
   if (!observed.border.results.empty() &&
@@ -126,15 +127,13 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
 }
 
 // Which memory the call left, and the streams of its work. False: `observed.refusal`.
-bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set_up, program::RegionRecord& record,
-                  ObservedCall& observed, replay::Observation& observation) {
+bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set_up, std::vector<std::uint64_t> left,
+                  program::RegionRecord& record, ObservedCall& observed, replay::Observation& observation) {
   const bool small = record.nodes.size() < replay::g_look_limits.least_inner_pass;
   if (observed.border.border != nullptr && region.inner && small && !config().strict) {
     observed.autograd = true;
     return observed.refuse(refusal::small_under_autograd);
   }
-  // A library's workspace, say. A call that keeps memory each time is found out by the second one.
-  std::vector<std::uint64_t> left = blocks_without_result(record, *observation.outcome);
   const std::vector<replay::LeftCast>& casts = observed.border.casts;
   const auto is_cast = [&](std::uint64_t at) {
     return std::any_of(casts.begin(), casts.end(), [at](const replay::LeftCast& cast) { return cast.address == at; });
@@ -144,6 +143,7 @@ bool learn_memory(replay::Region& region, const replay::Call& call, bool may_set
       std::stable_partition(left.begin(), left.end(), [&](std::uint64_t at) { return !is_saved(observed.border, at); });
   const std::vector<std::uint64_t> saved(end_of_left, left.end());
   left.erase(end_of_left, left.end());
+  // A library's workspace, say. A call that keeps memory each time is found out by the second one.
   if (!left.empty() && may_set_up) {
     observation.set_up = program::count_as_before(record, left) || observation.set_up;
   }
@@ -175,8 +175,9 @@ std::unique_ptr<replay::Observation> conclude(replay::Region& region, const repl
   observation->loaded = recorded.loaded;
   observation->set_up = static_cast<bool>(recorded.set_up);
   program::RegionRecord& record = *recorded.record;
-  if (!learn_facts(region, call, result, record, observed, *observation) ||
-      !learn_memory(region, call, may_set_up, record, observed, *observation)) {
+  std::vector<std::uint64_t> left;
+  if (!learn_facts(region, call, result, record, left, observed, *observation) ||
+      !learn_memory(region, call, may_set_up, std::move(left), record, observed, *observation)) {
     return nullptr;
   }
   for (const walk::StorageExtent& extent : call.walk->extents())

@@ -13,7 +13,6 @@
 #include "shim/device/thread_context.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
-#include "shim/memory/live_blocks.h"
 
 namespace grape::python::replay {
 namespace {
@@ -49,11 +48,6 @@ bool reserve(ProvenPass& pass, std::int32_t device) noexcept {
   pass.arena_address = address;
   pass.arena_bytes = pass.plan.bytes;
   return true;
-}
-
-bool is_usable(ProvenPass& pass) noexcept {
-  return kernels_are_loaded(pass.module_epoch) && memory_is_alive(pass.program.head(), pass.block_epoch) &&
-         memory::LiveBlocks::instance().hold(pass.host_words);
 }
 
 bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {

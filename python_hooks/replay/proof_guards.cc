@@ -4,7 +4,6 @@
 #include <new>
 
 #include "python_hooks/walk/portable.h"
-#include "shim/memory/live_blocks.h"
 #include "shim/record/thread_log.h"
 
 namespace grape::python::replay {
@@ -106,11 +105,6 @@ cache::Digest identify(const cache::Digest& code, const CallFacts& facts) {
     if (digests.back() == cache::Digest()) return {};
   }
   return walk::digest_of_all(std::move(digests));
-}
-
-bool is_usable(Proven& proven) noexcept {
-  return kernels_are_loaded(proven.module_epoch) && memory_is_alive(proven.program.head(), proven.block_epoch) &&
-         memory::LiveBlocks::instance().hold(proven.host_words);
 }
 
 }  // namespace grape::python::replay

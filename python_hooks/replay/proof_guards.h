@@ -4,6 +4,7 @@
 #pragma once
 
 #include "python_hooks/replay/call.h"
+#include "shim/memory/live_blocks.h"
 
 namespace grape::python::replay {
 
@@ -34,7 +35,11 @@ bool kernels_are_loaded(std::uint32_t module_epoch) noexcept;
 // Are the program's statics, events and streams alive, to which somebody refers? `block_epoch`: LiveBlocks::epoch()
 // when they were last seen.
 bool memory_is_alive(const program::Program& program, std::uint32_t& block_epoch) noexcept;
-// Both, for any call.
-bool is_usable(Proven& proven) noexcept;
+// Both, and libraries' own words are as they were: of a Proven, for any call, or of a ProvenPass.
+template <class Proof>
+bool is_usable(Proof& proof) noexcept {
+  return kernels_are_loaded(proof.module_epoch) && memory_is_alive(proof.program.head(), proof.block_epoch) &&
+         memory::LiveBlocks::instance().hold(proof.host_words);
+}
 
 }  // namespace grape::python::replay

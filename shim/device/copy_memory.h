@@ -14,6 +14,12 @@
 
 namespace grape::device {
 
+// Bytes that a copy takes up among others: whole words, and the driver copies fast.
+constexpr std::uint64_t copy_bytes(std::uint64_t bytes) noexcept {
+  constexpr std::uint64_t kAlignment = 256;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
 // Copies on the device, in the order of `stream`; nobody hears of it.
 bool copy_on_device(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) noexcept;
 

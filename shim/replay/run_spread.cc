@@ -9,24 +9,19 @@ namespace {
 constexpr double kTimes = 4;           // that eager may be as far as the farthest of the runs
 constexpr double kLittle = 1.0 / 256;  // of the sum of all squares: a sixteenth of the length
 
-std::uint64_t aligned(std::uint64_t bytes) {
-  constexpr std::uint64_t kAlignment = 256;
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
 }  // namespace
 
 RunSpread::~RunSpread() { device::CopyMemory::instance().give(copies_); }
 
 bool RunSpread::begin(CUstream stream, const std::vector<Range>& outputs, refusal::Refusal& error) {
   std::uint64_t bytes = 0;
-  for (const Range& output : outputs) bytes += aligned(output.bytes);
+  for (const Range& output : outputs) bytes += device::copy_bytes(output.bytes);
   if (bytes == 0 || !device::CopyMemory::instance().take(bytes, copies_, error)) return false;
   std::uint64_t to = copies_.address;
   for (const Range& output : outputs) {
     if (output.bytes != 0 && !device::copy_on_device(stream, to, output.address, output.bytes)) return false;
     first_.push_back(to);
-    to += aligned(output.bytes);
+    to += device::copy_bytes(output.bytes);
   }
   farthest_.assign(outputs.size(), {});
   return true;
@@ -38,7 +33,6 @@ bool RunSpread::add(CUstream stream, const std::vector<Range>& outputs, refusal:
     if (!device::measure(stream, elements_[i], first_[i], outputs[i].address, outputs[i].bytes, distance, error))
       return false;
     device::Distance& farthest = farthest_[i];
-    farthest.count = std::max(farthest.count, distance.count);
     farthest.most = std::max(farthest.most, distance.most);
     farthest.squares = std::max(farthest.squares, distance.squares);
   }

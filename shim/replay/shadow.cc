@@ -13,12 +13,10 @@ namespace grape::replay {
 namespace {
 
 namespace real = driver::real;
+using device::copy_bytes;
 using device::failed;
 
-constexpr std::uint64_t kAlignment = 256;  // of the copies: whole words, and the driver copies fast
-constexpr std::size_t kMostRuns = 8;       // of a graph that left other bytes than eager
-
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+constexpr std::size_t kMostRuns = 8;  // of a graph that left other bytes than eager
 
 // Are there several devices? Asked once.
 bool several_devices() noexcept {
@@ -98,8 +96,8 @@ bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, refusa
   }
   device::DeviceHash* hash = device::DeviceHash::of_current_context(error);
   if (hash == nullptr || !can_be_reached(watched_, error)) return false;
-  std::uint64_t bytes = kAlignment;
-  for (const Range& range : watched_) bytes += aligned(range.bytes);
+  std::uint64_t bytes = copy_bytes(1);
+  for (const Range& range : watched_) bytes += copy_bytes(range.bytes);
   device::CopyMemory::instance().give(before_copy_);
   if (!device::CopyMemory::instance().take(bytes, before_copy_, error)) return false;
   try {
@@ -107,7 +105,7 @@ bool Shadow::before(CUstream stream, const std::vector<Watched>& watched, refusa
     std::uint64_t to = before_copy_.address;
     for (const Range& range : watched_) {
       copies.push_back(to);
-      to += aligned(range.bytes);
+      to += copy_bytes(range.bytes);
     }
     return !failed(hash->hash_and_copy(stream, watched_, copies, before_hashes_), "hashing", error);
   } catch (const std::bad_alloc&) {
@@ -147,7 +145,7 @@ bool Shadow::after(CUstream stream, std::vector<Range> outputs, refusal::Refusal
     return false;
   }
   std::uint64_t bytes = 0;
-  for (std::size_t i = 0; i < watched_.size(); ++i) bytes += changed(i) ? aligned(watched_[i].bytes) : 0;
+  for (std::size_t i = 0; i < watched_.size(); ++i) bytes += changed(i) ? copy_bytes(watched_[i].bytes) : 0;
   if (bytes == 0) return true;
   device::CopyMemory::instance().give(after_copy_);
   if (!device::CopyMemory::instance().take(bytes, after_copy_, error)) return false;
@@ -157,7 +155,7 @@ bool Shadow::after(CUstream stream, std::vector<Range> outputs, refusal::Refusal
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     if (!changed(i)) continue;
     if (!copy(stream, to, watched_[i].address, watched_[i].bytes, error)) return false;
-    to += aligned(watched_[i].bytes);
+    to += copy_bytes(watched_[i].bytes);
   }
   return true;
 }
@@ -169,7 +167,7 @@ bool Shadow::rewind(CUstream stream, const std::vector<std::uint64_t>& now, bool
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const bool other = now[i] != before_hashes_[i] && (hidden_too || !hidden_[i]);
     if (other && !copy(stream, watched_[i].address, from, watched_[i].bytes, error)) return false;
-    from += aligned(watched_[i].bytes);
+    from += copy_bytes(watched_[i].bytes);
   }
   return true;
 }
@@ -183,8 +181,8 @@ bool Shadow::put_back(CUstream stream, const std::vector<std::uint64_t>& now, re
     const std::uint64_t from = changed(i) ? after : before;
     // One that fails keeps none of the others from it.
     if (!same && !copy(stream, watched_[i].address, from, watched_[i].bytes, error)) good = false;
-    before += aligned(watched_[i].bytes);
-    after += changed(i) ? aligned(watched_[i].bytes) : 0;
+    before += copy_bytes(watched_[i].bytes);
+    after += changed(i) ? copy_bytes(watched_[i].bytes) : 0;
   }
   // Whatever comes next, on whichever stream, finds it done.
   auto* wait = real::get_cuStreamSynchronize();
@@ -268,9 +266,9 @@ bool Shadow::look_whether_random(const Graph& graph, Found& found, Left& last, r
   }
   if (!differ(runs)) return true;
   found = Found::kNotDeterministic;
-  bool within = measured && !varies_in_watched(runs);
-  if (within && !spread.holds(graph.stream, outputs_, within, unknown)) return true;
-  if (!within) return true;
+  bool within = false;
+  if (!measured || varies_in_watched(runs) || !spread.holds(graph.stream, outputs_, within, unknown) || !within)
+    return true;
   // The content of hidden memory must not matter: the last run finds it as the one before left it.
   if (!run_again(graph, false, last, error)) return false;
   if (last.ran != ProgramRun::Result::kDone || varies_in_watched({last}) ||

@@ -27,6 +27,10 @@ def net(run: Run, *more: nn.Module, width: int = 8, out: int = 4, act: Any = nn.
     return run.put(nn.Sequential(nn.Linear(8, width), act(), *more, nn.Linear(width, out)))
 
 
+def autocast(dtype: torch.dtype = torch.bfloat16, **more: Any) -> Any:
+    return torch.autocast("cuda", dtype=dtype, **more)
+
+
 def batch(run: Run) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and targets in new tensors."""
     return run.randn(6, 8), run.randn(6, 4)

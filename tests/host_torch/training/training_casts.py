@@ -3,11 +3,7 @@
 from typing import Any
 
 import torch
-from common import NO_GRADIENTS, F, Run, batch, fit, net, nn, program, see_step, see_tensors
-
-
-def autocast(dtype: torch.dtype = torch.bfloat16) -> Any:
-    return torch.autocast("cuda", dtype=dtype)
+from common import NO_GRADIENTS, F, Run, autocast, batch, fit, net, nn, program, see_step, see_tensors
 
 
 class Tied(nn.Module):

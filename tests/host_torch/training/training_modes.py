@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from common import NO_GRADIENTS, F, Run, batch, fit, net, nn, only_from, program, see_step, see_tensors, squares
+from common import NO_GRADIENTS, F, Run, autocast, batch, fit, net, nn, only_from, program, see_step, see_tensors, squares
 from torch.utils.checkpoint import checkpoint
 
 
@@ -68,10 +68,6 @@ def attention_with_dropout(run: Run) -> None:
         see_step(run, loss, model, optimizer, out=out, noise=noise, after=torch.rand(4, device=run.device))
 
 
-def autocast(**more: Any) -> Any:
-    return torch.autocast("cuda", dtype=torch.bfloat16, **more)
-
-
 @program(tags="autocast")
 def autocast_shared_casts(run: Run) -> None:
     """One model twice in one autocast block, and a weight outside of it: all share the cast."""
@@ -113,7 +109,7 @@ def autocast_used_again(run: Run) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     for step in run.steps():
         (x, y), (other, _) = batch(run), batch(run)
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with autocast():
             out = model(x)
             second = model(other) if step > 8 else out
             direct = F.linear(other, model[0].weight) if step > 12 else out

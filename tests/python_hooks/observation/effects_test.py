@@ -490,7 +490,6 @@ class EffectsTest(unittest.TestCase):
         self.assertTrue(all(reference() is None for reference in seen))
 
 
-
 def function_address(function):
     """Where the C function of a builtin function lies: in its definition, behind the name."""
     definition = ctypes.c_void_p.from_address(id(function) + 16).value
