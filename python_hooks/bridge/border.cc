@@ -88,6 +88,7 @@ class Walk {
     find_tops(results, count);
     find_tops_before();
     for (const auto& node : border_.inner) find_saved(node);
+    add_casts();
     border_.finish();
   }
 
@@ -282,6 +283,15 @@ class Walk {
     }
   }
 
+  void add_casts() {
+    for (std::size_t i = 0; i < call_.cast_count; ++i) {
+      const std::shared_ptr<Node> node = tensor_of(call_.casts[i]).grad_fn();
+      const auto edge = static_cast<std::uint32_t>(border_.edges.size() + i);
+      border_.links.push_back({node->sequence_nr(), border_.keep(node->name()), edge, 1, false});
+      border_.casts.push_back(node);
+    }
+  }
+
   OwnedBorder& border_;
   const CallNodes& call_;
   const KeptCasts casts_;
@@ -310,7 +320,8 @@ void OwnedBorder::finish() noexcept {
   border.saved = saved.data();
   border.numbers = numbers.data();
   border.node_count = static_cast<std::uint32_t>(inner.size());
-  border.link_count = static_cast<std::uint32_t>(links.size());
+  border.cast_count = static_cast<std::uint32_t>(casts.size());
+  border.link_count = static_cast<std::uint32_t>(links.size() - casts.size());
   border.edge_count = static_cast<std::uint32_t>(edges.size());
   border.top_count = static_cast<std::uint32_t>(tops.size());
   border.saved_count = static_cast<std::uint32_t>(saved.size());

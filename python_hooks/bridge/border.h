@@ -26,7 +26,8 @@ struct OwnedBorder {
   std::deque<std::vector<std::uint64_t>> sets;
   std::vector<std::shared_ptr<torch::autograd::Node>> inner;  // descending by sequence
   std::vector<std::uint64_t> numbers;                         // of these
-  std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links`, of `tops`
+  std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links` but for the casts, of `tops`
+  std::vector<std::shared_ptr<torch::autograd::Node>> casts;  // that made kept casts
   std::unordered_set<const torch::autograd::Node*> fed;       // inner nodes to which gradients come from inner nodes
 
   const char* keep(std::string text) { return texts.emplace_back(std::move(text)).c_str(); }

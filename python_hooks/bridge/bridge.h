@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 2;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 3;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -50,14 +50,16 @@ struct Saved {
 
 // The border of an observed call. Owned by the bridge until it is freed.
 struct Border {
-  const Link* links;  // ascending by sequence
+  // Ascending by sequence. Behind them one for each node that made a kept cast (CallNodes::casts): it counts where
+  // a pass has it inside, and its only edge is behind `edge_count`.
+  const Link* links;
   const Target* edges;
   const Top* tops;  // ascending by sequence
   const std::uint32_t* reach;
   const std::uint32_t* slots;    // of each result: which slot its gradient comes to
   const Saved* saved;            // in the order in which the nodes run in a backward pass
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
-  std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count;
+  std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count, cast_count;
   std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
 };
 
@@ -84,7 +86,8 @@ enum class Leaving : std::uint8_t {
   kDone,     // it was the last one of the call's
 };
 
-// What a link's node has done. Borrowed.
+// What a link's node has done. Borrowed. Where nobody but the call leads to a kept cast in a pass, its node is one of
+// the pass: it gives a contribution, and those to the cast are not asked for.
 struct Left {
   std::uint32_t link;
   const Gradient* outputs;  // per edge
@@ -132,7 +135,8 @@ struct Contribution {
 // One backward pass of a replayed call.
 struct Pass {
   const Gradient* given;     // per slot; undefined: none, or the top did not run
-  const std::uint8_t* runs;  // per edge: is its contribution asked for?
+  const std::uint8_t* runs;  // per contribution (count_contributions): is it asked for?
+  bool whole = false;        // is all asked for that there is?
   bool keeps_graph = false, makes_graph = false;
   bool looks_for_anomalies = false;  // torch.autograd.detect_anomaly: each node's outputs are looked at
 };
@@ -166,9 +170,17 @@ struct Template {
   const std::uint32_t* slots;    // of each result
   const std::uint64_t* numbers;  // as in Border
   const std::uint64_t* casts;    // numbers of the nodes that made the casts which the call leaves
+  static constexpr std::uint32_t kNoCast = ~0U;
+  const std::uint32_t* edge_casts;  // per edge: the cast to which it leads
   std::uint32_t link_count, edge_count, top_count, slot_count, result_count, node_count, cast_count;
   std::uint64_t first_sequence;  // of the observed call's thread as it began: numbers count from there
 };
+
+// Of the edges, and behind them of the casts.
+template <class Form>
+std::uint32_t count_contributions(const Form& form) noexcept {
+  return form.edge_count + form.cast_count;
+}
 
 // The tensors of one call that its nodes have to do with. Borrowed; none is undefined.
 struct CallTensors {
@@ -211,6 +223,9 @@ struct Bridge {
   // From now on; the border may be freed before. False: no memory, and nobody watches.
   bool (*watch)(const Border* border, const Watcher* watcher, void* call) noexcept;
 
+  // Has autocast keep a cast of the weight that a replay has made: it lies at the begin of `memory`'s storage, as a
+  // contiguous copy of a contiguous weight would, in autocast's own type. False: nothing was done.
+  bool (*keep_cast)(Tensor weight, Tensor memory, std::int32_t type) noexcept;
   // Makes nodes and gives them to the results. Null: no memory, and nothing was done.
   Cut* (*cut)(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
   bool (*looks_for_anomalies)() noexcept;

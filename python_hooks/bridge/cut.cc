@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <memory>
 #include <sstream>
 #include <utility>
@@ -23,10 +24,10 @@ constexpr const char* kLate =
 
 }  // namespace
 
-class TopNode final : public ReplayedNode {
+class TopNode final : public autograd::Node, public ReplayedNode {
  public:
   TopNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
-      : ReplayedNode(sequence), cut_(std::move(cut)), index_(index) {}
+      : Node(sequence), cut_(std::move(cut)), index_(index) {}
   std::string name() const override { return cut_->form.tops[index_].name; }
 
  protected:
@@ -46,10 +47,10 @@ class TopNode final : public ReplayedNode {
   const std::uint32_t index_;
 };
 
-class LinkNode final : public ReplayedNode {
+class LinkNode final : public autograd::Node, public ReplayedNode {
  public:
   LinkNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
-      : ReplayedNode(sequence), cut_(std::move(cut)), index_(index) {}
+      : Node(sequence), cut_(std::move(cut)), index_(index) {}
   std::string name() const override { return cut_->form.links[index_].name; }
   void release_variables() override { cut_->released[index_] = true; }
 
@@ -71,7 +72,7 @@ class LinkNode final : public ReplayedNode {
 
 // Asks for what the engine will execute, and has it computed.
 void Cut::run() {
-  runs.assign(form.edge_count, 0);
+  runs.assign(count_contributions(form), 0);
   running.assign((form.link_count + 63) / 64, 0);
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const std::shared_ptr<autograd::Node> top = tops[i].lock();
@@ -85,11 +86,14 @@ void Cut::run() {
     for (std::uint32_t e = 0; asked && e < form.links[i].edge_count; ++e)
       runs[form.links[i].first_edge + e] = links[i]->task_should_compute_output(e) ? 1 : 0;
   }
+  const bool whole = std::count(runs.begin(), runs.begin() + form.edge_count, 0) == 0;
+  take_casts();
   std::vector<Gradient> gradients;
   for (const at::Tensor& tensor : given) gradients.push_back(describe(tensor));
   Pass now;
   now.given = gradients.data();
   now.runs = runs.data();
+  now.whole = whole;
   now.keeps_graph = autograd::get_current_graph_task_keep_graph();
   now.makes_graph = at::GradMode::is_enabled();
   now.looks_for_anomalies = looks_for_anomalies();
@@ -188,6 +192,19 @@ std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cu
   return links;
 }
 
+// What is no CastNode was cast by PyTorch itself.
+void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
+  for (std::uint32_t i = 0; i < cut->form.cast_count; ++i) {
+    const std::shared_ptr<autograd::Node> node = tensor_of(casts[i]).grad_fn();
+    node->set_sequence_nr(cut->number(cut->form.casts[i]));
+    const auto cast = std::dynamic_pointer_cast<CastNode>(node);
+    cut->casts.push_back(cast);
+    if (cast == nullptr) continue;
+    cast->cut = cut;
+    cast->index = i;
+  }
+}
+
 void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_ptr<LinkNode>>& links,
                const Tensor* results) {
   const Template& form = cut->form;
@@ -225,8 +242,7 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
     made->first_sequence = tensors.first_sequence;
     if (tensors.memory != nullptr) made->memory = tensor_of(tensors.memory);
     keep_parts(*made, tensors);
-    for (std::uint32_t i = 0; i < form->cast_count; ++i)
-      tensor_of(tensors.casts[i]).grad_fn()->set_sequence_nr(made->number(form->casts[i]));
+    join_casts(made, tensors.casts);
     make_tops(made, make_links(made, tensors.targets, tensor_of(tensors.results[0])), tensors.results);
     return made.get();
   } catch (const std::exception&) {
@@ -243,7 +259,7 @@ bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64
                            {like.strides, static_cast<std::size_t>(like.dimensions)}, like.offset);
     };
     using Kind = Contribution::Kind;
-    for (std::uint32_t i = 0; i < cut->form.edge_count; ++i) {
+    for (std::uint32_t i = 0; i < count_contributions(cut->form); ++i) {
       const Contribution& like = contributions[i];
       at::Tensor& made = cut->contributions[i];
       if (like.kind == Kind::kGiven) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/generated/Functions.h>
 
 #include <exception>
 #include <memory>
@@ -14,6 +15,7 @@ namespace grape::python::bridge {
 namespace autograd = torch::autograd;
 using autograd::variable_list;
 
+class CastNode;
 class LinkNode;
 
 // What the nodes of one call share: its end is theirs.
@@ -37,9 +39,13 @@ struct Cut : std::enable_shared_from_this<Cut> {
     next_part = 0;
     came.assign(form.top_count, false);
     given.assign(form.slot_count, at::Tensor());
-    contributions.assign(form.edge_count, at::Tensor());
+    contributions.assign(count_contributions(form), at::Tensor());
+    has_casts = false;
   }
   void run();
+  // Nobody but the call's links leads to its casts in this pass: the pass has their nodes, too, or else it has not.
+  void take_casts();
+  void leave_casts();
   void check(std::uint32_t link);
   // Of a node of this call, by that of the observed call.
   std::uint64_t number(std::uint64_t observed) const noexcept {
@@ -54,19 +60,32 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::uint64_t first_sequence = 0;  // number at which the call's nodes begin
   std::vector<LinkNode*> links;
   std::vector<std::weak_ptr<autograd::Node>> tops;
+  std::vector<std::weak_ptr<CastNode>> casts;
   std::vector<bool> redirected;                  // per top
-  std::vector<at::Tensor> given, contributions;  // per slot, per edge; of the pass
+  std::vector<at::Tensor> given, contributions;  // per slot, per contribution; of the pass
   std::vector<Part> parts;                       // in the order in which eager's nodes use them
   std::size_t next_part = 0;                     // to be checked, in the pass
   at::Tensor memory;
   std::exception_ptr failure;          // of the pass
   std::unique_ptr<OwnedBorder> again;  // of the call that was made again; null: it was not
   std::vector<bool> came;              // per top, in the pass: it has run
-  std::vector<std::uint8_t> runs;      // per edge, in the pass
+  std::vector<std::uint8_t> runs;      // per contribution, in the pass
+  std::vector<std::uint8_t> runs_without_casts;
   std::vector<std::uint64_t> running;  // links that run in the pass, as bits
   int pass = -1;
   bool ran = false;
+  bool has_casts = false;      // take_casts(), in the pass
   std::vector<bool> released;  // per link
+};
+
+// Made a cast that autocast keeps. It casts gradients back, as its base does, but in a pass that has it inside: there
+// the weight's gradient is the pass's.
+class CastNode final : public autograd::generated::ToCopyBackward0, public ReplayedNode {
+ public:
+  variable_list apply(variable_list&& gradients) override;
+  // Does not keep the cut alive: the cast may outlive the call's nodes.
+  std::weak_ptr<Cut> cut;
+  std::uint32_t index = 0;
 };
 
 }  // namespace grape::python::bridge

@@ -17,6 +17,7 @@ extern "C" __attribute__((visibility("default"))) const grape::python::bridge::B
                                              bridge::free_border,
                                              bridge::at_node,
                                              bridge::watch,
+                                             bridge::keep_cast,
                                              bridge::cut,
                                              bridge::looks_for_anomalies,
                                              bridge::take_modes,

@@ -12,10 +12,10 @@ namespace grape::python::bridge {
 
 inline const at::Tensor& tensor_of(Tensor handle) noexcept { return *static_cast<const at::Tensor*>(handle); }
 
-// A node of a replayed call.
-class ReplayedNode : public torch::autograd::Node {
+// A node of a replayed call is one of these, too.
+class ReplayedNode {
  public:
-  using Node::Node;
+  virtual ~ReplayedNode() = default;
 };
 
 // Borrows sizes and strides from the tensor.
@@ -23,6 +23,9 @@ Gradient describe(const at::Tensor& tensor) noexcept;
 
 // Will the engine run it in the pass that the calling thread works for?
 bool will_run(torch::autograd::Node* node);
+// In that pass: are these edges the only ones that lead to the node, and none of them has brought a gradient yet?
+// `hooks`: how many it has of ours; others could see the gradient.
+bool comes_only_by(torch::autograd::Node& node, std::uint32_t edges, std::size_t hooks);
 
 Border* find_border(const CallNodes& call, Unfit* unfit, char* name, std::size_t room) noexcept;
 void free_border(Border* border) noexcept;
@@ -31,6 +34,7 @@ bool at_node(const void* node) noexcept;
 void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept;
 void release_targets(void* held) noexcept;
 
+bool keep_cast(Tensor weight, Tensor memory, std::int32_t type) noexcept;
 Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
 std::vector<const torch::autograd::Node*> link_nodes_of(const Cut& cut);
 bool looks_for_anomalies() noexcept;

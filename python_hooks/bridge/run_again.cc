@@ -234,6 +234,7 @@ bool was_run_again(const Cut* cut) noexcept { return cut->again != nullptr; }
 
 bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept {
   try {
+    cut->leave_casts();
     if (border != nullptr) {
       std::unique_ptr<OwnedBorder> owned(OwnedBorder::of(border));
       if (!is_same(*cut, *owned)) {

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -40,10 +41,14 @@ class Watch {
       inner_.insert(node.get());
       for (const autograd::Edge& edge : node->next_edges()) ++edges_from_[{node.get(), edge.function.get()}];
     }
+    for (const auto& node : border.casts) casts_.insert(node.get());
   }
   ~Watch() { watcher_.gone(call_); }
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
+
+  // Of a node that made a kept cast: does it run as one of the pass?
+  bool has_cast() const noexcept { return has_casts_ && autograd::get_current_graph_task_id() == pass_; }
 
   // `top`: which one the node is; kNone: none of them.
   void enter(const std::shared_ptr<Watch>& self, const autograd::Node* node, std::uint32_t top,
@@ -51,6 +56,7 @@ class Watch {
     const int pass = autograd::get_current_graph_task_id();
     if (pass != pass_) {
       pass_ = pass;
+      has_casts_ = leads_to_casts_alone();
       remaining_ = nodes_to_run();
       const at::NoNamesGuard as_in_nodes;
       watcher_.began(call_, autograd::get_current_graph_task_keep_graph(), at::GradMode::is_enabled(), waits(top));
@@ -71,8 +77,9 @@ class Watch {
     std::vector<Gradient> described;
     const auto asked = std::make_unique<bool[]>(outputs.size());
     for (const std::uint32_t output : outputs) {
-      asked[described.size()] = node.task_should_compute_output(output);
-      described.push_back(output < gradients.size() ? describe(gradients[output]) : Gradient());
+      const bool inside = is_inside(node.next_edge(output).function.get());
+      asked[described.size()] = !inside && node.task_should_compute_output(output);
+      described.push_back(!inside && output < gradients.size() ? describe(gradients[output]) : Gradient());
       if (described.back().plain) described.back().unique = nobody_else_has(gradients[output], gradients);
     }
     const Leaving how = leaving(node, gradients);
@@ -85,10 +92,21 @@ class Watch {
   static std::vector<std::uint64_t> only_here(const autograd::variable_list& tensors) {
     std::vector<std::uint64_t> storages;
     for (const at::Tensor& tensor : tensors) {
-      if (tensor.defined() && tensor.has_storage() && tensor.use_count() == 1 && nobody_else_has(tensor, tensors))
+      if (tensor.defined() && tensor.has_storage() && tensor.use_count() == 1 &&
+          nobody_else_has(tensor, with_bases(tensors)))
         storages.push_back(reinterpret_cast<std::uint64_t>(tensor.storage().data()));
     }
     return storages;
+  }
+
+  // With those of which only these are views.
+  static autograd::variable_list with_bases(autograd::variable_list tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const auto* const view = tensors[i].defined() ? autograd::impl::get_view_autograd_meta(tensors[i]) : nullptr;
+      if (view != nullptr && view->has_bw_view() && view->get_backward_view().base_.use_count() == 1)
+        tensors.push_back(view->get_backward_view().base_);
+    }
+    return tensors;
   }
 
   // Has nobody but these the tensor's storage?
@@ -102,7 +120,23 @@ class Watch {
   }
 
   std::size_t nodes_to_run() const {
-    return static_cast<std::size_t>(std::count_if(inner_.begin(), inner_.end(), will_run));
+    const auto casts = has_casts_ ? std::count_if(casts_.begin(), casts_.end(), will_run) : 0;
+    return static_cast<std::size_t>(std::count_if(inner_.begin(), inner_.end(), will_run) + casts);
+  }
+
+  bool is_inside(autograd::Node* node) const {
+    return inner_.count(node) != 0 || (has_casts_ && casts_.count(node) != 0);
+  }
+
+  // Does nobody but the call lead to its casts in this pass?
+  bool leads_to_casts_alone() const {
+    return std::all_of(casts_.begin(), casts_.end(), [this](autograd::Node* cast) {
+      std::uint32_t edges = 0;
+      for (const auto& [edge, count] : edges_from_) {
+        if (edge.second == cast && will_run(edge.first)) edges += static_cast<std::uint32_t>(count);
+      }
+      return !will_run(cast) || comes_only_by(*cast, edges, 1);
+    });
   }
 
   // Which sums will the engine make of what the node gives on?
@@ -120,7 +154,7 @@ class Watch {
       const bool adds = std::find(met.begin(), met.end(), edge) != met.end() ||
                         (waiting != pass->not_ready_.end() && waiting->second.buffer[edge.input_nr].defined());
       met.push_back(edge);
-      if (adds) (inner_.count(edge.function.get()) != 0 ? inside : outside) = true;
+      if (adds) (is_inside(edge.function.get()) ? inside : outside) = true;
     }
     if (outside) return inside ? Leaving::kBoth : Leaving::kOutside;
     return Leaving::kInside;
@@ -166,36 +200,40 @@ class Watch {
   const std::vector<Top> tops_;
   const std::vector<autograd::Node*> nodes_;
   std::vector<bool> fed_;
-  std::unordered_set<autograd::Node*> inner_;                              // alive: their hooks have this
+  std::unordered_set<autograd::Node*> inner_, casts_;                      // alive: their hooks have this
   std::map<std::pair<autograd::Node*, autograd::Node*>, int> edges_from_;  // inner nodes', to any: how many
   std::size_t remaining_ = 0;                                              // of these, in the pass
+  bool has_casts_ = false;                                                 // are the casts' nodes the pass's?
   int pass_ = -1;
 };
 
 struct Enter final : autograd::FunctionPreHook {
-  Enter(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which)
-      : watch(std::move(of)), node(on), top(which) {}
+  Enter(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which, bool cast)
+      : watch(std::move(of)), node(on), top(which), of_cast(cast) {}
   autograd::variable_list operator()(const autograd::variable_list& gradients) override {
-    watch->enter(watch, node, top, gradients);
+    if (!of_cast || watch->has_cast()) watch->enter(watch, node, top, gradients);
     return gradients;
   }
   const std::shared_ptr<Watch> watch;
   const autograd::Node* const node;  // that has the hook
   const std::uint32_t top;
+  const bool of_cast;
 };
 
 struct Leave final : autograd::FunctionPostHook {
-  Leave(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which, std::vector<std::uint32_t> places)
-      : watch(std::move(of)), node(on), link(which), outputs(std::move(places)) {}
+  Leave(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which, std::vector<std::uint32_t> places,
+        bool cast)
+      : watch(std::move(of)), node(on), link(which), outputs(std::move(places)), of_cast(cast) {}
   autograd::variable_list operator()(const autograd::variable_list& outputs_now,
                                      const autograd::variable_list& inputs) override {
-    watch->leave(*node, link, outputs, outputs_now, inputs);
+    if (!of_cast || watch->has_cast()) watch->leave(*node, link, outputs, outputs_now, inputs);
     return outputs_now;
   }
   const std::shared_ptr<Watch> watch;
   const autograd::Node* const node;  // that has the hook
   const std::uint32_t link;
   const std::vector<std::uint32_t> outputs;  // whose edges leave the call
+  const bool of_cast;
 };
 
 std::vector<std::uint32_t> outputs_of(const OwnedBorder& border, std::uint32_t link) {
@@ -225,6 +263,19 @@ bool will_run(torch::autograd::Node* node) {
   return std::find(roots.begin(), roots.end(), node) != roots.end();
 }
 
+bool comes_only_by(autograd::Node& node, std::uint32_t edges, std::size_t hooks) {
+  if (node.pre_hooks().size() != hooks || node.post_hooks().size() != hooks || !node.tensor_pre_hooks().empty() ||
+      !node.retains_grad_hooks().empty()) {
+    return false;
+  }
+  autograd::GraphTask* const pass = current_pass();
+  if (pass == nullptr) return false;
+  const std::lock_guard<std::mutex> lock(pass->mutex_);
+  const auto left = pass->dependencies_.find(&node);
+  return left != pass->dependencies_.end() && left->second == static_cast<int>(edges) &&
+         pass->not_ready_.count(&node) == 0;
+}
+
 bool at_node(const void* node) noexcept { return autograd::get_current_node().get() == node; }
 
 bool watch(const Border* border, const Watcher* watcher, void* call) noexcept {
@@ -239,12 +290,20 @@ bool watch(const Border* border, const Watcher* watcher, void* call) noexcept {
       for (std::uint32_t i = 0; i < owned.top_nodes.size(); ++i) {
         if (owned.top_nodes[i] == node.get()) top = i;
       }
-      enters.push_back(std::make_unique<Enter>(watch, node.get(), top));
+      enters.push_back(std::make_unique<Enter>(watch, node.get(), top, false));
     }
-    for (std::uint32_t i = 0; i < owned.links.size(); ++i)
-      leaves.push_back(std::make_unique<Leave>(watch, owned.link_nodes[i], i, outputs_of(owned, i)));
-    for (std::size_t i = 0; i < enters.size(); ++i) owned.inner[i]->add_pre_hook(std::move(enters[i]));
-    for (std::size_t i = 0; i < leaves.size(); ++i) owned.link_nodes[i]->add_post_hook(std::move(leaves[i]));
+    for (std::uint32_t i = 0; i < owned.link_nodes.size(); ++i)
+      leaves.push_back(std::make_unique<Leave>(watch, owned.link_nodes[i], i, outputs_of(owned, i), false));
+    for (const auto& cast : owned.casts) {
+      enters.push_back(std::make_unique<Enter>(watch, cast.get(), OwnedBorder::kNone, true));
+      const auto link = static_cast<std::uint32_t>(leaves.size());
+      leaves.push_back(std::make_unique<Leave>(watch, cast.get(), link, std::vector<std::uint32_t>{0}, true));
+    }
+    const auto node_of = [&owned](const auto& nodes, std::size_t i) -> autograd::Node& {
+      return i < nodes.size() ? *nodes[i] : *owned.casts[i - nodes.size()];
+    };
+    for (std::size_t i = 0; i < enters.size(); ++i) node_of(owned.inner, i).add_pre_hook(std::move(enters[i]));
+    for (std::size_t i = 0; i < leaves.size(); ++i) node_of(owned.link_nodes, i).add_post_hook(std::move(leaves[i]));
     return true;
   } catch (const std::exception&) {
     return false;

@@ -32,8 +32,8 @@ struct SeenPass {
   bool keeps_graph = false;
   torch::DispatchState dispatch;            // on the thread that runs it
   std::vector<SeenGradient> given;          // per slot
-  std::vector<SeenGradient> contributions;  // per edge
-  std::vector<std::uint8_t> runs;           // per edge
+  std::vector<SeenGradient> contributions;  // per edge, then per cast
+  std::vector<std::uint8_t> runs;           // of these: is it asked for?
   std::vector<std::uint64_t> saved;         // copies, per Border::saved
   program::RandomState random;              // before it
   refusal::Refusal refusal;
@@ -79,7 +79,7 @@ class BackwardWatch {
   const std::shared_ptr<replay::Passes> passes_;
   AwaitedCall call_;
   const std::vector<bridge::Link> links_;
-  const std::uint32_t slots_, edges_;
+  const std::uint32_t slots_, contribution_count_;
   bool passed_ = false;                                   // there was a pass
   bool under_way_ = false;                                // a pass, which is observed
   std::unique_ptr<grape::observation::RegionSink> sink_;  // null: its record is closed, or there is none

@@ -40,7 +40,7 @@ std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t f
                                      const std::vector<replay::LeftCast>& casts) {
   auto to = std::make_unique<replay::Border>();
   const auto keep = [&](const char* text) { return to->texts.emplace_back(text).c_str(); };
-  to->links.assign(from.links, from.links + from.link_count);
+  to->links.assign(from.links, from.links + from.link_count);  // casts are known by their numbers
   for (bridge::Link& link : to->links) link.name = keep(link.name);
   to->tops.assign(from.tops, from.tops + from.top_count);
   std::uint32_t reaches = 0;
@@ -69,6 +69,7 @@ void point(replay::Border& border) noexcept {
   border.form.slots = border.slots.data();
   border.form.numbers = border.numbers.data();
   border.form.casts = border.casts.data();
+  border.form.edge_casts = border.edge_casts.data();
   border.form.result_count = static_cast<std::uint32_t>(border.results.size());
 }
 
@@ -80,6 +81,7 @@ bool find_targets(const GradientTargets& targets, ObservedBorder& observed, refu
       const replay::TensorSource* source = targets.find(border.edges[e]);
       if (source == nullptr) return refusal::refuse(refusal, refusal::leads_elsewhere, link.name);
       observed.lasting->targets.push_back(*source);
+      observed.lasting->edge_casts.push_back(source->of == Of::kCast ? source->index : bridge::Template::kNoCast);
     }
   }
   return true;

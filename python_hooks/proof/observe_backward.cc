@@ -31,9 +31,9 @@ ThreadOfNodes& thread_of_nodes(std::thread::id thread) {
 BackwardWatch::BackwardWatch(std::shared_ptr<replay::Passes> passes, AwaitedCall call, const bridge::Border& border)
     : passes_(std::move(passes)),
       call_(std::move(call)),
-      links_(border.links, border.links + border.link_count),
+      links_(border.links, border.links + border.link_count + border.cast_count),
       slots_(border.slot_count),
-      edges_(border.edge_count) {
+      contribution_count_(bridge::count_contributions(border)) {
   ++passes_->awaited;
 }
 
@@ -110,8 +110,8 @@ void BackwardWatch::begin(bool keeps_graph, bool makes_graph, bool waits) {
   pass_ = {};
   pass_.keeps_graph = keeps_graph;
   pass_.given.resize(slots_);
-  pass_.contributions.resize(edges_);
-  pass_.runs.assign(edges_, 0);
+  pass_.contributions.resize(contribution_count_);
+  pass_.runs.assign(contribution_count_, 0);
   passes_->makes_graph = passes_->makes_graph || makes_graph;
   if (makes_graph) {
     passes_->refusal = refusal::make(refusal::second_derivative);

@@ -82,7 +82,7 @@ replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge,
 bool BackwardWatch::find_contributions(const program::RegionRecord& record, replay::ObservedPass& observed) {
   const std::vector<program::BlockEvent> outputs = surviving_blocks(record);
   std::vector<bool> held(outputs.size(), false);
-  for (std::uint32_t i = 0; i < edges_ && !pass_.refusal; ++i) {
+  for (std::uint32_t i = 0; i < contribution_count_ && !pass_.refusal; ++i) {
     observed.contributions.push_back(contribution(i, outputs));
     const std::uint32_t block = observed.contributions.back().block;
     if (block != replay::MadeContribution::kNoBlock) held[block] = true;
@@ -128,7 +128,8 @@ std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
     seen.as.strides = seen.strides.data();
     given.push_back(seen.as);
   }
-  observed->key = replay::key_of(pass_.dispatch, given.data(), slots_, pass_.runs.data(), edges_, pass_.keeps_graph);
+  observed->key =
+      replay::key_of(pass_.dispatch, given.data(), slots_, pass_.runs.data(), contribution_count_, pass_.keeps_graph);
   observed->module_epoch = call_.module_epoch;
   observed->loaded = recorded.loaded;
   observed->host_words = host_words;
@@ -210,8 +211,8 @@ void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
 
 std::vector<Range> BackwardWatch::replayed_ranges(const replay::ProvenPass& pass) const {
   std::vector<Range> ranges;
-  std::vector<std::uint64_t> storages(edges_, 0);
-  for (std::uint32_t i = 0; i < edges_; ++i) {
+  std::vector<std::uint64_t> storages(contribution_count_, 0);
+  for (std::uint32_t i = 0; i < contribution_count_; ++i) {
     const replay::MadeContribution& made = pass.contributions[i];
     const SeenGradient& seen = pass_.contributions[i];
     if (made.form.kind == Kind::kUndefined) continue;

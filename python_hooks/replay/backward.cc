@@ -100,8 +100,8 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
   if (plain && !asked.makes_graph && !asked.looks_for_anomalies && !bridge::loaded()->was_run_again(cut) &&
       torch::take_dispatch_state(dispatch, blocked) && torch::current_stream_of(call.work.device, stream) &&
       stream == call.work.stream) {
-    const PassKey key =
-        key_of(dispatch, asked.given, border.form.slot_count, asked.runs, border.form.edge_count, asked.keeps_graph);
+    const PassKey key = key_of(dispatch, asked.given, border.form.slot_count, asked.runs,
+                               bridge::count_contributions(border.form), asked.keeps_graph);
     for (const auto& pass : passes.proven) {
       if (pass->key != key || !is_usable(*pass)) continue;
       const Launched launched = launch(call, *pass, cut, asked);
@@ -123,8 +123,7 @@ bool run(void* owner, bridge::Cut* cut, const bridge::Pass& asked, char* error, 
   } catch (const std::bad_alloc&) {
     why = "there is no memory";
   }
-  const bool last = !asked.keeps_graph && std::count(asked.runs, asked.runs + call.border->form.edge_count, 0) == 0;
-  if (why == nullptr && last) forget(call);
+  if (why == nullptr && asked.whole && !asked.keeps_graph) forget(call);
   if (why != nullptr && *why != '\0') {
     std::snprintf(error, room,
                   "grape: the backward pass of a replayed call is not one that was seen, and the call cannot be made "
@@ -195,7 +194,7 @@ bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
 }
 
 PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* given, std::uint32_t slots,
-               const std::uint8_t* runs, std::uint32_t edges, bool keeps_graph) {
+               const std::uint8_t* runs, std::uint32_t contributions, bool keeps_graph) {
   PassKey key(dispatch.bytes, dispatch.bytes + dispatch.byte_count);
   write(key, keeps_graph);
   for (std::uint32_t i = 0; i < slots; ++i) {
@@ -204,7 +203,7 @@ PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* giv
     while (given[same].storage != given[i].storage) ++same;
     write(key, same);
   }
-  key.insert(key.end(), runs, runs + edges);
+  key.insert(key.end(), runs, runs + contributions);
   return key;
 }
 

@@ -64,6 +64,7 @@ struct Border {
   std::vector<std::uint32_t> reach, slots;
   std::vector<std::uint64_t> numbers, casts;  // of the inner nodes; of those that made the casts which the call leaves
   std::vector<TensorSource> targets;          // per edge: the tensor to whose gradient it adds
+  std::vector<std::uint32_t> edge_casts;      // of them those that are casts (bridge::Template)
   std::vector<std::uint32_t> results;         // that require grad: indices into CallOutcome::made()
   std::vector<KeptTensor> kept;
   std::vector<SavedMemory> saved;
@@ -134,9 +135,9 @@ struct Passes {
   bool makes_graph = false;    // one was differentiated itself
 };
 
-// The whole key. `runs`: per edge. Two slots with one tensor are told from two tensors.
+// The whole key. `runs`: per contribution. Two slots with one tensor are told from two tensors.
 PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* given, std::uint32_t slots,
-               const std::uint8_t* runs, std::uint32_t edges, bool keeps_graph);
+               const std::uint8_t* runs, std::uint32_t contributions, bool keeps_graph);
 
 // An argument of a call that may be made again. Owned; none: the module.
 struct HeldArgument {

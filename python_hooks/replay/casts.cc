@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "python_hooks/bridge/loaded.h"
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/torch/autocast.h"
@@ -23,6 +24,21 @@ Object* kept_cast(Object* weight) noexcept {
   if (!torch::has_kept_cast(weight)) return nullptr;
   const grape::observation::NoWork no_work;
   return no_work.holds() ? torch::keep_cast(weight) : nullptr;
+}
+
+Object* cast_weight(const Region& region, const OutputRecipe& recipe) noexcept {
+  return region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)];
+}
+
+// What the graph has cast is kept as it is, with a node that may be part of the call's backward pass.
+void keep_made(const Region& region, const Proven& proven, Object* const* memory) noexcept {
+  for (const OutputRecipe& recipe : proven.recipes) {
+    if (recipe.cast < 0) continue;
+    torch::TensorView weight, bytes;
+    if (torch::view_tensor(cast_weight(region, recipe), weight) && torch::view_tensor(*memory, bytes))
+      bridge::loaded()->keep_cast(weight.handle, bytes.handle, torch::autocast_type());
+    ++memory;
+  }
 }
 
 bool names_memory(const program::RegionRecord& record, std::uint64_t address, std::uint64_t bytes) {
@@ -81,15 +97,15 @@ bool find_left_casts(Region& region, const Call& call, const program::RegionReco
 
 void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept {
   if (tensors.size() <= made) return;
-  drop_behind(tensors, made);  // first all of them: their memory is the casts'
+  if (proven.border != nullptr) keep_made(region, proven, tensors.data() + made);
+  drop_behind(tensors, made);  // first all of them: the memory of those that were not kept is the casts'
   for (const OutputRecipe& recipe : proven.recipes) {
-    if (recipe.cast < 0) continue;
-    tensors.push_back(torch::keep_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
+    if (recipe.cast >= 0) tensors.push_back(torch::keep_cast(cast_weight(region, recipe)));
   }
 }
 
 bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::uint64_t& address) noexcept {
-  const Reference cast(kept_cast(region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)]));
+  const Reference cast(kept_cast(cast_weight(region, recipe)));
   torch::TensorView view;
   if (!cast || !torch::view_tensor(cast.get(), view) || view.storage_bytes != recipe.cast_bytes) return false;
   address = view.storage;

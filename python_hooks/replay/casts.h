@@ -1,7 +1,8 @@
 // Handles the casts of weights that autocast keeps (torch/autocast.h). A call finds some of them and leaves others
-// behind. Casts that it finds are inputs of its program, like arguments. Casts that it leaves are made by PyTorch as
-// soon as a replay is launched. Under autograd the nodes that made them are none of the call's: whoever uses a cast
-// later adds to its gradient. With the GIL.
+// behind. Casts that it finds are inputs of its program, like arguments. Casts that it leaves are kept by PyTorch as
+// soon as a replay is launched: under autograd those that the graph made, else PyTorch casts once more. The nodes that
+// made casts are outside of the call: whoever uses a cast later adds to its gradient. Where nobody does in a pass, the
+// pass has them inside. With the GIL.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +56,9 @@ bool depends_on_kept_casts(const Region& region, const Call& call) noexcept;
 bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
                      const std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts);
 
-// After a launch: has PyTorch cast and keep what the call would have left, in place of `tensors` behind `made`, which
-// the graph has written to and which go. `tensors` has the casts there then, in the order of the recipes. Null: there
-// is no memory for it, and an operator that comes will cast.
+// After a launch: has PyTorch keep the casts that the call would have left, in place of `tensors` behind `made`: the
+// memory that the graph has written them to. `tensors` has the casts there then, in the order of the recipes. Null:
+// there is no memory for it, and an operator that comes will cast.
 void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept;
 
 // Where the cast lies that a recipe is of, after the call itself. False: there is none.

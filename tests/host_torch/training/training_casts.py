@@ -115,6 +115,29 @@ def casts_that_are_found(run: Run) -> None:
 
 
 @program(tags="autocast")
+def casts_that_others_lead_to(run: Run) -> None:
+    """Passes that have the casts' nodes inside, and passes in which code behind the call, or only some weights, use them."""
+    model = net(run, nn.LayerNorm(8), nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in run.steps():
+        x, y = batch(run)
+        with autocast():
+            out = model(x)
+            loss = F.mse_loss(out.float(), y)
+            if step in (9, 13, 17):
+                loss = loss + F.linear(x, model[0].weight, model[0].bias).float().square().mean()
+        if step in (11, 15):
+            some = torch.autograd.grad(loss, [model[0].weight, model[4].bias], retain_graph=True)
+            see_tensors(run, **{f"grad{i}": grad for i, grad in enumerate(some)})
+        loss.backward(retain_graph=step == 14)
+        if step == 14:
+            loss.backward()
+        if step == 12:
+            model[3].weight.requires_grad_(False)
+        see_step(run, loss, model, optimizer, out=out)
+
+
+@program(tags="autocast")
 def casts_made_by_hand(run: Run) -> None:
     """The module casts its weight itself, in addition to autocast, and keeps what it cast."""
 

@@ -1,0 +1,104 @@
+// Casts of weights that autocast keeps, where a replay has made them.
+#include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
+
+#include <memory>
+#include <utility>
+
+#include "python_hooks/bridge/cut.h"
+
+namespace grape::python::bridge {
+namespace {
+
+// No program uses this key. It is included while cached_cast() is called here, and nowhere else.
+constexpr c10::DispatchKey kAnswers = c10::DispatchKey::TESTING_ONLY_GenericMode;
+
+thread_local at::Tensor t_answer;
+
+at::Tensor answer(const at::Tensor&, at::ScalarType, bool, bool, std::optional<at::MemoryFormat>) {
+  return std::move(t_answer);
+}
+
+// For the only operator that cached_cast() calls, where it finds no cast.
+void register_answer() {
+  static const auto library = [] {
+    auto made = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", kAnswers, __FILE__, __LINE__);
+    made->impl("to.dtype", answer);
+    return made.release();  // as long as the process
+  }();
+  static_cast<void>(library);
+}
+
+at::Tensor cast_of(const at::Tensor& weight, const at::Tensor& memory, at::ScalarType type) {
+  const auto as = c10::scalarTypeToTypeMeta(type);
+  auto cast = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(memory.storage()), memory.key_set(), as);
+  cast.unsafeGetTensorImpl()->set_sizes_and_strides(weight.sizes(), weight.strides());
+  const auto node = std::make_shared<CastNode>();
+  node->self_options = weight.options();
+  node->add_next_edge(autograd::impl::gradient_edge(weight));
+  autograd::impl::set_gradient_edge(cast, {node, node->add_input_metadata(cast)});
+  return cast;
+}
+
+}  // namespace
+
+bool keep_cast(Tensor weight_handle, Tensor memory_handle, std::int32_t type_number) noexcept {
+  try {
+    const at::Tensor& weight = tensor_of(weight_handle);
+    const at::Tensor& memory = tensor_of(memory_handle);
+    const auto type = static_cast<at::ScalarType>(type_number);
+    const std::size_t bytes = static_cast<std::size_t>(weight.numel()) * c10::elementSize(type);
+    if (!weight.is_non_overlapping_and_dense() || memory.storage().nbytes() != bytes) return false;
+    register_answer();
+    t_answer = cast_of(weight, memory, type);
+    const c10::impl::IncludeDispatchKeyGuard answers(kAnswers);
+    static_cast<void>(at::autocast::cached_cast(type, weight, at::kCUDA));
+    const bool used = !t_answer.defined();
+    t_answer = at::Tensor();
+    return used;
+  } catch (const std::exception&) {
+    t_answer = at::Tensor();
+    return false;
+  }
+}
+
+variable_list CastNode::apply(variable_list&& gradients) {
+  const std::shared_ptr<Cut> call = cut.lock();
+  if (call == nullptr || !call->has_casts || call->pass != autograd::get_current_graph_task_id())
+    return ToCopyBackward0::apply(std::move(gradients));
+  return {std::move(call->contributions[call->form.edge_count + index])};
+}
+
+void Cut::take_casts() {
+  std::vector<std::uint32_t> edges(form.cast_count, 0);
+  for (std::uint32_t edge = 0; edge < form.edge_count; ++edge) {
+    if (form.edge_casts[edge] != Template::kNoCast && runs[edge] != 0) ++edges[form.edge_casts[edge]];
+  }
+  std::vector<std::shared_ptr<CastNode>> nodes;
+  for (std::uint32_t i = 0; i < form.cast_count; ++i) {
+    nodes.push_back(casts[i].lock());
+    const bool runs_here = nodes[i] != nullptr && will_run(nodes[i].get());
+    if (nodes[i] == nullptr ? edges[i] != 0 : runs_here && !comes_only_by(*nodes[i], edges[i], 0)) return;
+    if (!runs_here) nodes[i].reset();
+  }
+  has_casts = form.cast_count != 0;
+  runs_without_casts = runs;
+  for (std::uint32_t edge = 0; edge < form.edge_count; ++edge) {
+    if (form.edge_casts[edge] != Template::kNoCast) runs[edge] = 0;
+  }
+  for (std::uint32_t i = 0; i < form.cast_count; ++i) {
+    const bool asked = nodes[i] != nullptr && nodes[i]->task_should_compute_output(0);
+    runs[form.edge_count + i] = asked ? 1 : 0;
+  }
+}
+
+void Cut::leave_casts() {
+  if (!has_casts) return;
+  has_casts = false;
+  runs = std::move(runs_without_casts);
+}
+
+}  // namespace grape::python::bridge
