@@ -1,7 +1,7 @@
 """What the scripts of this folder share: options, the time of their steps, and the line that they print at the end. The rest
 of a script is what a user writes, and nothing here knows of Grape.
 
-The line, JSON: {"first_30_ms", "steady_ms_per_step", "losses", "digest"}. Losses are exact, as hexadecimal numbers. The
+The line, JSON: {"first_30_ms", "steady_ms_per_step", "last_loss", "losses", "digest"}. Losses are exact, as hexadecimal numbers. The
 digest has a checksum for each tensor that the script leaves behind, and for random numbers that are drawn afterwards.
 """
 
@@ -104,5 +104,8 @@ def finish(
 ) -> None:
     """Prints the line. `losses`: those that the script's own log has."""
     seen = [*losses, *(loss.item() for loss in watch.losses)]
-    line = {**watch.times(), "losses": [float(loss).hex() for loss in seen], "digest": digest(models, optimizers)}
+    line = {
+        **watch.times(), "last_loss": float(seen[-1]) if seen else None, "losses": [float(loss).hex() for loss in seen],
+        "digest": digest(models, optimizers),
+    }  # fmt: skip
     print(json.dumps(line), flush=True)
