@@ -66,7 +66,8 @@ def difference_at_end(one: dict[str, dict[str, int]], other: dict[str, dict[str,
 
 
 class TrainBench(Measurement):
-    name, programs = "train", PROGRAMS
+    name = "train"
+    programs: tuple[str, ...] = PROGRAMS
     difference = staticmethod(first_difference)
 
     def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:

@@ -1,8 +1,8 @@
 """What the scripts of this folder share: options, the time of their steps, and the line that they print at the end. The rest
 of a script is what a user writes, and nothing here knows of Grape.
 
-The line, JSON: {"first_30_ms", "steady_ms_per_step", "last_loss", "losses", "digest"}. Losses are exact, as hexadecimal numbers. The
-digest has a checksum for each tensor that the script leaves behind, and for random numbers that are drawn afterwards.
+The line, JSON: {"first_30_ms", "steady_ms_per_step", "last_loss", "losses", "digest"}. `losses` are exact, as hexadecimal
+numbers. The digest has a checksum for each tensor that the script leaves behind, and for random numbers drawn afterwards.
 """
 
 import argparse

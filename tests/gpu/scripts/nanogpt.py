@@ -19,7 +19,9 @@ ACCUMULATED = 4  # micro steps
 class Data:
     def __init__(self, length: int, batch: int) -> None:
         draws = numpy.random.default_rng(1)
-        self.parts = {name: draws.integers(0, WORDS, size, dtype=numpy.uint16) for name, size in (("train", 1 << 20), ("val", 1 << 16))}
+        self.parts = {
+            name: draws.integers(0, WORDS, size, dtype=numpy.uint16) for name, size in (("train", 1 << 20), ("val", 1 << 16))
+        }
         self.length, self.batch = length, batch
 
     def get_batch(self, split: str) -> tuple[torch.Tensor, torch.Tensor]:

@@ -42,9 +42,7 @@ def make_model(small: bool, words: int) -> Any:
     config = LlamaConfig(num_hidden_layers=layers, hidden_size=width, num_attention_heads=heads, num_key_value_heads=heads // 2,
                          intermediate_size=inner, vocab_size=words, max_position_embeddings=512)  # fmt: skip
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    adapters = peft.LoraConfig(
-        r=8, lora_alpha=16, lora_dropout=0.05, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"
-    )
+    adapters = peft.LoraConfig(r=8, lora_alpha=16, lora_dropout=0.05, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
     return peft.get_peft_model(model, adapters)
 
 
