@@ -20,12 +20,13 @@ import os
 import statistics
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Optional
 
 from paths import HERE
-from gpu_machine import Build, Measurement, add_columns, add_options, environment, json_line, replaying, run, show, table, with_build
+from gpu_machine import (Build, Measurement, Result, add_columns, add_options, environment, json_line, replaying, run, show, table,
+                         with_build)  # fmt: skip
 from turns import Player, Turns
 
 PROGRAMS = ("lora", "gpt", "bert", "resnet18", "wav2vec2", "wav2vec2_masked", "dynamics")
@@ -39,6 +40,7 @@ DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 SEEN = ("losses", "gradients", "number of gradients")  # in each step
 NOT_PASSED = ("GRAPE_BUILD_DIR", "GRAPE_REPORT")
 Start = tuple[str, list[str], dict[str, str]]
+Runs = dict[str, "Future[Result]"]  # by plain, again, grape
 
 
 def ratio(above: Optional[float], below: Optional[float]) -> Optional[float]:
@@ -51,14 +53,23 @@ def first_difference(one: dict[str, Any], other: dict[str, Any]) -> str:
         for name, a, b in zip(SEEN, ours, theirs):
             if a != b:
                 return f"{name} from step {number} on"
-    for kind, tensors in one["state"].items():
-        unequal = [name for name in {**tensors, **other["state"][kind]} if tensors.get(name) != other["state"][kind].get(name)]
+    return difference_at_end(one["state"], other["state"])
+
+
+def difference_at_end(one: dict[str, dict[str, int]], other: dict[str, dict[str, int]]) -> str:
+    """Which kind of tensors that a run left behind differs first, in words; empty if none does."""
+    for kind, tensors in one.items():
+        unequal = [name for name in {**tensors, **other[kind]} if tensors.get(name) != other[kind].get(name)]
         if unequal:
             return f"{kind}: {len(unequal)} of {len(tensors)}, {unequal[0]}"
     return ""
 
 
 class TrainBench(Measurement):
+    name = "train"
+    programs: tuple[str, ...] = PROGRAMS
+    difference = staticmethod(first_difference)
+
     def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:
         super().__init__(options, build, scratch)
         self.notes: list[str] = []
@@ -138,22 +149,35 @@ class TrainBench(Measurement):
 
     # Are the bits the same?
 
-    def check(self, program: str) -> list[str]:
-        command = self.command(program, "--check", "--steps", str(self.options.steps))
-        label = f"{program}-check"
+    def check_command(self, program: str) -> list[str]:
+        return self.command(program, "--check", "--steps", str(self.options.steps))
+
+    def start_check(self, pool: ThreadPoolExecutor, program: str) -> Runs:
+        """Two plain processes and one under Grape, side by side as far as the pool allows."""
         plain = environment(**DETERMINISTIC)
-        kinds = {"plain": plain, "again": plain, "grape": self.grape(label, **DETERMINISTIC)}
-        with ThreadPoolExecutor(len(kinds)) as pool:
-            runs = {kind: pool.submit(run, command, env, max(10.0, self.left())) for kind, env in kinds.items()}
-            ended = {kind: future.result() for kind, future in runs.items()}
+        kinds = {"plain": plain, "again": plain, "grape": self.grape(f"{program}-check", **DETERMINISTIC)}
+        command = self.check_command(program)
+
+        def ended(env: dict[str, str]) -> Result:
+            return run(command, env, max(10.0, self.left()))
+
+        return {kind: pool.submit(ended, env) for kind, env in kinds.items()}
+
+    def check(self, program: str) -> list[str]:
+        with ThreadPoolExecutor(3) as pool:
+            return self.compared(program, self.start_check(pool, program))
+
+    def compared(self, program: str, runs: Runs) -> list[str]:
+        label = f"{program}-check"
+        ended = {kind: future.result() for kind, future in runs.items()}
         answers = {kind: json_line(result.stdout) if result.status == 0 else None for kind, result in ended.items()}
         for kind, answer in answers.items():
             if answer is None:
                 self.failures.append(f"{program}, {kind}: status {ended[kind].status}: {ended[kind].stderr.strip()[-600:]}")
         if None in answers.values():
             return [program, str(self.options.steps), "", "failed", "", ""]
-        again = first_difference(answers["plain"], answers["again"])
-        under = first_difference(answers["plain"], answers["grape"])
+        again = self.difference(answers["plain"], answers["again"])
+        under = self.difference(answers["plain"], answers["grape"])
         if under and not again:
             self.failures.append(f"{program}: plain and Grape differ: {under}")
         self.results[label] = {"again": again, "grape": under, "last_loss": answers["plain"]["last_loss"]}
@@ -200,13 +224,13 @@ class TrainBench(Measurement):
     def run(self) -> int:
         for part, heading in self.parts():
             self.tables.append([heading])
-            for program in self.options.only or PROGRAMS:
+            for program in self.options.only or self.programs:
                 if self.left() < 30:
                     self.failures.append(f"{program}: no time left")
                     continue
                 begin = time.monotonic()
                 self.tables[-1].append(part(program))
-                self.write("train", self.text())
+                self.write(self.name, self.text())
                 print(f"{program}: {time.monotonic() - begin:.0f} s, {self.left():.0f} s left", flush=True)
         print(self.text(), end="")
         return 1 if self.failures else 0
