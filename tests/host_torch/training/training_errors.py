@@ -179,6 +179,37 @@ def ctrl_c_at_any_time(run: Run) -> None:
         see_step(run, loss, model, optimizer, out=out)
 
 
+def all_memory(device: torch.device) -> list[torch.Tensor]:
+    """What the process may have, in tensors; what it has in blocks that are free is left to nobody."""
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+    held: list[torch.Tensor] = []
+    for size in (1 << 20, 1 << 16, 1 << 12, 512):
+        while len(held) < 1 << 16:
+            try:
+                held.append(torch.empty(size, dtype=torch.uint8, device=device))
+            except torch.OutOfMemoryError:
+                break
+    return held
+
+
+@program(tags="errors row34")
+def memory_runs_out(run: Run) -> None:
+    """There is no memory at all for the backward pass of some steps; the next one has all."""
+    model = net(run, nn.Linear(8, 8), nn.Sigmoid())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in run.steps():
+        x, _ = batch(run)
+        grad = torch.ones(6, 4, device=run.device)
+        out = model(x)
+        held = all_memory(run.device) if step in FAULTS else []
+        done = attempt(run, lambda: out.backward(grad))
+        held.clear()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        run.see(done=done)
+        see_step(run, out.detach().sum(), model, optimizer, out=out)
+
+
 @program(tags="errors row34 scaler")
 def scaled_with_inf_in_the_backward(run: Run) -> None:
     """A hook makes a gradient infinite: the scaler skips the step, and two in a row."""

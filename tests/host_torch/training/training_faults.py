@@ -44,12 +44,25 @@ def set_to_other(t: torch.Tensor) -> None:
         t.set_(t.detach() * 0.5)
 
 
+def freed(t: torch.Tensor) -> None:
+    """As FSDP does between the passes: the storage is emptied, and gets other memory."""
+    values, storage = t.detach().clone(), t.untyped_storage()
+    size = storage.nbytes()
+    with torch.autograd._unsafe_preserve_version_counter(t):
+        storage.resize_(0)
+        held = torch.full_like(values, 7.0)
+        storage.resize_(size)
+        t.detach().copy_(values * 0.5)
+    del held
+
+
 CHANGES: dict[str, Change] = {
     "in_place": lambda t: t.detach().mul_(0.5),
     "by_data": lambda t: t.data.mul_(0.5),
     "unseen": lambda t: unseen(t),
     "swapped": swapped,
     "set": set_to_other,
+    "freed": freed,
 }
 
 
@@ -81,7 +94,7 @@ def add_between(how: str, what: str) -> None:
 
 
 for _how in CHANGES:
-    for _what in ("weight", "result") if _how == "swapped" else ("input", "argument", "weight", "scale", "result"):
+    for _what in ("input", "argument", "weight", "scale", "result"):
         add_between(_how, _what)
 
 
@@ -150,8 +163,7 @@ def add_second_pass(name: str, work: Callable[..., None], every: int) -> None:
 for _every in (0, 3):
     _suffix = "_late" if _every else ""
     add_second_pass(f"at_once{_suffix}", nothing, _every)
-    if _every:
-        add_second_pass(f"after_a_changed_input{_suffix}", change_input, _every)
+    add_second_pass(f"after_a_changed_input{_suffix}", change_input, _every)
     add_second_pass(f"after_a_step{_suffix}", step_once, _every)
     add_second_pass(f"after_a_swapped_weight{_suffix}", swap_weight, _every)
 
@@ -224,6 +236,44 @@ def results_unused_late(run: Run) -> None:
             loss = torch.stack([F.mse_loss(out, y) for out in used]).sum()
             loss.backward()
         see_step(run, loss.detach(), model, optimizer, results=results)
+
+
+@program(tags="second row33")
+def products_with_the_hessian(run: Run) -> None:
+    """A product of a vector with the Hessian of the weights, in late steps."""
+    model = net(run, nn.Linear(8, 8), nn.Sigmoid())
+    optimizer, weights = sgd(model), list(model.parameters())
+    for step in run.steps():
+        loss, out = squares(model, *batch(run))
+        if is_late(step, 4):
+            grads = torch.autograd.grad(loss, weights, create_graph=True)
+            along = sum((grad * torch.ones_like(grad)).sum() for grad in grads)
+            run.see(products=list(torch.autograd.grad(along, weights, retain_graph=True)))
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
+
+
+@program(tags="second row33")
+def second_derivative_of_a_result(run: Run) -> None:
+    """Derivatives of a derivative with respect to a call's argument, its weights and its result, which has a hook."""
+    first, model, last = run.put(nn.Linear(8, 8)), run.put(saving()), run.put(nn.Linear(8, 4))
+    every = nn.ModuleList([first, model, last])
+    optimizer, order = sgd(every), []
+    for step in run.steps():
+        x, y = batch(run)
+        h = first(x)
+        out = model(h)
+        loss = F.mse_loss(last(out), y)
+        if is_late(step, 4):
+            out.retain_grad()
+            out.register_hook(lambda grad: order.append(grad.sum().item()))
+            (grad,) = torch.autograd.grad(loss, h, create_graph=True)
+            wanted = [h, out, model[0].weight, model[3].bias]
+            run.see(of=list(torch.autograd.grad(grad.square().sum(), wanted, retain_graph=True)))
+            loss = loss + grad.square().sum()
+        loss.backward()
+        run.see(order=list(order))
+        see_step(run, loss, every, optimizer, out=out)
 
 
 def add_one_of_two(first: bool) -> None:
