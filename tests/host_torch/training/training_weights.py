@@ -193,3 +193,32 @@ def add_average(how: str) -> None:
 
 add_average("copy")
 add_average("data")
+
+
+def add_step_inside(how: str) -> None:
+    @program(tags="weights row35", name=f"step_in_the_backward_{how}")
+    def inside(run: Run) -> None:
+        model = net(run, nn.Linear(8, 8), nn.Tanh())
+        optimizers = {p: torch.optim.Adam([p], lr=0.01) for p in model.parameters()}
+
+        def step_of(p: torch.Tensor) -> None:
+            if how == "adam":
+                optimizers[p].step()
+            else:
+                p.data.sub_(p.grad, alpha=0.05)
+            p.grad = None
+
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(step_of)
+        for _ in run.steps():
+            x = run.randn(6, 8).requires_grad_()
+            out = model(x)
+            loss = F.mse_loss(out, run.randn(6, 4))
+            loss.backward()
+            see_tensors(run, loss=loss, out=out, x=x, model=model)
+
+    inside.__doc__ = f"Each weight is moved as soon as it has its gradient ({how})"
+
+
+add_step_inside("adam")
+add_step_inside("data")
