@@ -80,7 +80,10 @@ def attempt(run: Run, work: Callable[[], Any]) -> bool:
     return False
 
 
-def add_raising(name: str, where: str, error: Raise, again: bool = False, kept: bool = False) -> None:
+def add_raising(name: str, where: str, error: Raise, again: str = "", kept: bool = False) -> None:
+    """`again`: "kept", the graph is kept for a second pass, or "freed", it is not, and the second pass may be an error."""
+
+
     @program(tags="errors row34", name=name)
     def raising(run: Run) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -99,7 +102,7 @@ def add_raising(name: str, where: str, error: Raise, again: bool = False, kept: 
             h, out = model.passed(x, where, hook)
             loss = F.mse_loss(out, y)
             now["raises"] = step in FAULTS
-            done = attempt(run, lambda: loss.backward(retain_graph=again))
+            done = attempt(run, lambda: loss.backward(retain_graph=again == "kept"))
             now["raises"] = False
             see_tensors(run, done=done, model_at_once=model, x=x, h=h)
             if again and not done:
@@ -115,11 +118,12 @@ def add_raising(name: str, where: str, error: Raise, again: bool = False, kept: 
 for _where in ("result", "node", "sum", "middle", "parameter", "input"):
     add_raising(f"raises_at_{_where}", _where, an_error)
     add_raising(f"raises_at_{_where}_and_goes_on", _where, an_error, kept=True)
-    add_raising(f"raises_at_{_where}_and_again", _where, an_error, again=True)
+    add_raising(f"raises_at_{_where}_and_again", _where, an_error, again="kept")
+    add_raising(f"raises_at_{_where}_and_in_vain", _where, an_error, again="freed")
 for _error in (an_interrupt, no_memory, ctrl_c, ctrl_c_of_a_timer):
     add_raising(f"{_error.__name__}_in_the_middle", "middle", _error)
     add_raising(f"{_error.__name__}_at_a_parameter", "parameter", _error, kept=True)
-    add_raising(f"{_error.__name__}_and_again", "middle", _error, again=True)
+    add_raising(f"{_error.__name__}_and_again", "middle", _error, again="kept")
 
 
 def add_on_the_cpu(behind: bool) -> None:
@@ -193,21 +197,30 @@ def all_memory(device: torch.device) -> list[torch.Tensor]:
     return held
 
 
-@program(tags="errors row34")
-def memory_runs_out(run: Run) -> None:
-    """There is no memory at all for the backward pass of some steps; the next one has all."""
-    model = net(run, nn.Linear(8, 8), nn.Sigmoid())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-    for step in run.steps():
-        x, _ = batch(run)
-        grad = torch.ones(6, 4, device=run.device)
-        out = model(x)
-        held = all_memory(run.device) if step in FAULTS else []
-        done = attempt(run, lambda: out.backward(grad))
-        held.clear()
-        torch.cuda.set_per_process_memory_fraction(1.0)
-        run.see(done=done)
-        see_step(run, out.detach().sum(), model, optimizer, out=out)
+def add_no_memory(where: str) -> None:
+    @program(tags="errors row34", name=f"memory_runs_out_{where}")
+    def runs_out(run: Run) -> None:
+        model = net(run, nn.Linear(8, 8), nn.Sigmoid())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for step in run.steps():
+            x, grad = run.randn(6, 8), torch.ones(6, 4, device=run.device)
+            held = all_memory(run.device) if step in FAULTS and where == "before" else []
+            out: list[torch.Tensor] = []
+            done = attempt(run, lambda: out.append(model(x)))
+            if step in FAULTS and where == "between":
+                held = all_memory(run.device)
+            done = done and attempt(run, lambda: out[0].backward(grad))
+            held.clear()
+            torch.cuda.set_per_process_memory_fraction(1.0)
+            run.see(done=done, model=model, weights=model)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    runs_out.__doc__ = f"There is no memory at all in some steps, from {where} the passes on; the next step has all"
+
+
+add_no_memory("before")
+add_no_memory("between")
 
 
 @program(tags="errors row34 scaler")

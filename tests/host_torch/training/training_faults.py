@@ -328,3 +328,57 @@ def weights_replaced_between(run: Run) -> None:
         loss.backward()
         see_tensors(run, loss=loss, out=out, x=x, model=model, olds=olds)
         model.zero_grad()
+
+
+def add_hooked_node(late: bool, doubles: bool) -> None:
+    @program(tags="hooks row32", name=f"node_hook_{'doubles' if doubles else 'looks'}{'_late' if late else ''}")
+    def hooked_node(run: Run) -> None:
+        first, model = run.put(nn.Linear(8, 8)), run.put(saving())
+        both, seen = nn.ModuleList([first, model]), []
+        optimizer = sgd(both)
+
+        def hook(into: Any, of: Any) -> Any:
+            seen.extend([*into, *of])  # it has no work of its own on the device
+            return tuple(part if part is None else part * 2.0 for part in into) if doubles else None
+
+        for step in run.steps():
+            out = model(first(run.randn(6, 8)))
+            if not late or is_late(step):
+                out.grad_fn.register_hook(hook)
+            loss = F.mse_loss(out, run.randn(6, 8))
+            loss.backward()
+            run.see(seen=list(seen))
+            seen.clear()
+            see_step(run, loss, both, optimizer, out=out)
+
+    hooked_node.__doc__ = f"A hook behind a result's node {'doubles' if doubles else 'keeps'} what leaves it" + (
+        ", in late steps" if late else "")
+
+
+for _late in (False, True):
+    add_hooked_node(_late, False)
+    add_hooked_node(_late, True)
+
+
+@program(tags="hooks row32")
+def backward_hook_of_the_caller(run: Run) -> None:
+    """A module with an old-style backward hook returns what a part of it returned."""
+
+    class Caller(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = saving()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.part(x)
+
+    model, seen = run.put(Caller()), []
+    optimizer = sgd(model)
+    model.register_backward_hook(lambda module, into, of: seen.extend([*into, *of]))
+    for _ in run.steps():
+        out = model(run.randn(6, 8))
+        loss = F.mse_loss(out, run.randn(6, 8))
+        loss.backward()
+        run.see(seen=list(seen))
+        seen.clear()
+        see_step(run, loss, model, optimizer, out=out)
