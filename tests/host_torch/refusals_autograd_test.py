@@ -14,21 +14,25 @@ import replayed
 STEPS = 12
 
 
-def program():
+def made(name, case):
+    """The case's module, of a class of its name."""
     import torch
     from torch import nn
 
-    def made(name, case):
-        def __init__(self):
-            nn.Module.__init__(self)
-            self.linear = nn.Linear(8, 8)
-            for one in case.parameters:
-                setattr(self, one, nn.Parameter(torch.rand(8)))
-            for key, part in case.modules.items():
-                setattr(self, key, part())
+    def __init__(self):
+        nn.Module.__init__(self)
+        self.linear = nn.Linear(8, 8)
+        for one in case.parameters:
+            setattr(self, one, nn.Parameter(torch.rand(8)))
+        for key, part in case.modules.items():
+            setattr(self, key, part())
 
-        members = {"__init__": __init__, "forward": lambda self, *args: case.forward(self, *args)}
-        return type(name, (nn.Module,), members)().cuda()
+    members = {"__init__": __init__, "forward": lambda self, *args: case.forward(self, *args)}
+    return type(name, (nn.Module,), members)().cuda()
+
+
+def program():
+    import torch
 
     refusal_cases_autograd.set_up()
     for name, case in refusal_cases_autograd.CASES.items():

@@ -20,7 +20,8 @@ sys.path.insert(0, str(HERE.parents[1] / "sweep"))
 from server import list_programs  # noqa: E402
 from sweep import chosen, run_all, summary  # noqa: E402
 
-MODULES = ("training_loops", "training_graphs", "training_results", "training_modes", "training_casts")
+MODULES = ("training_loops", "training_graphs", "training_results", "training_modes", "training_casts",
+           "training_state", "training_faults", "training_errors", "training_weights")  # fmt: skip
 SETTINGS = {"GRAPE_MODE": "replay", "GRAPE_EARLY_REGIONS": "1"}
 
 

@@ -1,0 +1,242 @@
+"""Backward passes that do not come to their end: hooks that raise, Ctrl-C, memory that runs out. The next steps are right."""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from typing import Any, Callable
+
+import torch
+from common import F, Run, batch, net, nn, program, see_step, see_tensors, squares
+
+FAULTS = (3, 9, 10, 15)  # an early one, two in a row, a late one
+Raise = Callable[[], None]
+
+
+class Stop(Exception):
+    pass
+
+
+def an_error() -> None:
+    raise Stop("enough")
+
+
+def an_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def no_memory() -> None:
+    torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+
+
+def ctrl_c() -> None:
+    """On the main thread it raises; another thread goes on, and the main thread raises once the pass is done."""
+    signal.raise_signal(signal.SIGINT)
+
+
+def ctrl_c_of_a_timer() -> None:
+    timer = threading.Timer(0.001, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    timer.join()
+    time.sleep(0.001)
+
+
+class Two(nn.Module):
+    """Two nets with a tensor between them, all of which hooks can be set on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+        self.second = nn.Sequential(nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 4))
+
+    def hooked(self, where: str, hook: Any) -> None:
+        """Hooks that stay: of a parameter in the middle, before and after its gradient is added."""
+        if where == "parameter":
+            self.first[0].weight.register_hook(hook)
+        elif where == "sum":
+            self.second[2].bias.register_post_accumulate_grad_hook(hook)
+
+    def passed(self, x: torch.Tensor, where: str, hook: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        h = self.first(x)
+        out = self.second(h)
+        if where == "node":
+            out.grad_fn.register_hook(lambda *grads: hook(grads))
+        elif where in ("input", "middle", "result"):
+            {"input": x, "middle": h, "result": out}[where].register_hook(hook)
+        return h, out
+
+
+def attempt(run: Run, work: Callable[[], Any]) -> bool:
+    """Did it come to its end? What it raises is recorded; of memory that ran out not how much there was."""
+    try:
+        work()
+    except torch.OutOfMemoryError as error:
+        run.see(raised=type(error).__name__)
+    except BaseException as error:  # noqa: BLE001: KeyboardInterrupt, too
+        run.see(raised=error)
+    else:
+        return True
+    return False
+
+
+def add_raising(name: str, where: str, error: Raise, again: str = "", kept: bool = False) -> None:
+    """`again`: "kept", the graph is kept for a second pass, or "freed", it is not, and the second pass may be an error."""
+
+
+    @program(tags="errors row34", name=name)
+    def raising(run: Run) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        model, now = run.put(Two()), {"raises": False}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+        def hook(grad: Any) -> None:
+            if now["raises"]:
+                now["raises"] = False
+                error()
+
+        model.hooked(where, hook)
+        for step in run.steps():
+            x, y = batch(run)
+            x.requires_grad_()
+            h, out = model.passed(x, where, hook)
+            loss = F.mse_loss(out, y)
+            now["raises"] = step in FAULTS
+            done = attempt(run, lambda: loss.backward(retain_graph=again == "kept"))
+            now["raises"] = False
+            see_tensors(run, done=done, model_at_once=model, x=x, h=h)
+            if again and not done:
+                attempt(run, loss.backward)
+            if done or again or kept:
+                see_step(run, loss, model, optimizer, out=out)
+            optimizer.zero_grad()
+
+    raising.__doc__ = f"A hook of a {where} raises {error.__name__} in some steps" + (
+        ", and the pass is tried again" if again else ", and the step is made with what there is" if kept else "")
+
+
+for _where in ("result", "node", "sum", "middle", "parameter", "input"):
+    add_raising(f"raises_at_{_where}", _where, an_error)
+    add_raising(f"raises_at_{_where}_and_goes_on", _where, an_error, kept=True)
+    add_raising(f"raises_at_{_where}_and_again", _where, an_error, again="kept")
+    add_raising(f"raises_at_{_where}_and_in_vain", _where, an_error, again="freed")
+for _error in (an_interrupt, no_memory, ctrl_c, ctrl_c_of_a_timer):
+    add_raising(f"{_error.__name__}_in_the_middle", "middle", _error)
+    add_raising(f"{_error.__name__}_at_a_parameter", "parameter", _error, kept=True)
+    add_raising(f"{_error.__name__}_and_again", "middle", _error, again="kept")
+
+
+def add_on_the_cpu(behind: bool) -> None:
+    @program(tags="errors row34", name=f"ctrl_c_on_the_cpu_{'behind' if behind else 'before'}")
+    def on_the_cpu(run: Run) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        model = net(run, nn.Linear(8, 8))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for step in run.steps():
+            x, y = (part.cpu() for part in batch(run))
+            x.requires_grad_()
+            out = model((x * 1.0).to(run.device)).cpu()
+            if step in FAULTS:
+                (x if behind else out).register_hook(lambda grad: ctrl_c())
+            loss = F.mse_loss(out, y)
+            done = attempt(run, loss.backward)
+            see_tensors(run, done=done, model_at_once=model, x=x)
+            if done:
+                see_step(run, loss, model, optimizer, out=out)
+            optimizer.zero_grad()
+
+    on_the_cpu.__doc__ = f"Ctrl-C on the main thread, {'behind' if behind else 'before'} the replayed pass"
+
+
+add_on_the_cpu(True)
+add_on_the_cpu(False)
+
+
+@program(tags="errors row34")
+def ctrl_c_at_any_time(run: Run) -> None:
+    """A timer's Ctrl-C comes at some moment of late steps; such a step is made once more from where it began."""
+    model, now = run.put(Two()), {"armed": False}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+
+    def interrupt(number: int, frame: Any) -> None:
+        if now["armed"]:
+            raise KeyboardInterrupt
+
+    def step_once(x: torch.Tensor, y: torch.Tensor, seconds: float) -> Any:
+        now["armed"] = True
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        loss, out = squares(lambda x: model.passed(x, "", None)[1], x, y)
+        loss.backward()
+        now["armed"] = False
+        return loss, out
+
+    signal.signal(signal.SIGALRM, interrupt)
+    for step in run.steps():
+        x, y = batch(run)
+        for attempt_ in range(8 if step > 5 else 1):
+            with contextlib.suppress(KeyboardInterrupt):
+                step_once(x, y, (0.0001 + 0.0003 * ((step * 5 + attempt_) % 11)) if 0 < attempt_ else 0.0)
+            now["armed"] = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            model.zero_grad()
+        loss, out = step_once(x, y, 0.0)
+        see_step(run, loss, model, optimizer, out=out)
+
+
+def all_memory(device: torch.device) -> list[torch.Tensor]:
+    """What the process may have, in tensors; what it has in blocks that are free is left to nobody."""
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / total)
+    held: list[torch.Tensor] = []
+    for size in (1 << 20, 1 << 16, 1 << 12, 512):
+        while len(held) < 1 << 16:
+            try:
+                held.append(torch.empty(size, dtype=torch.uint8, device=device))
+            except torch.OutOfMemoryError:
+                break
+    return held
+
+
+def add_no_memory(where: str) -> None:
+    @program(tags="errors row34", name=f"memory_runs_out_{where}")
+    def runs_out(run: Run) -> None:
+        model = net(run, nn.Linear(8, 8), nn.Sigmoid())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for step in run.steps():
+            x, grad = run.randn(6, 8), torch.ones(6, 4, device=run.device)
+            held = all_memory(run.device) if step in FAULTS and where == "before" else []
+            out: list[torch.Tensor] = []
+            done = attempt(run, lambda: out.append(model(x)))
+            if step in FAULTS and where == "between":
+                held = all_memory(run.device)
+            done = done and attempt(run, lambda: out[0].backward(grad))
+            held.clear()
+            torch.cuda.set_per_process_memory_fraction(1.0)
+            run.see(done=done, model=model, weights=model)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    runs_out.__doc__ = f"There is no memory at all in some steps, from {where} the passes on; the next step has all"
+
+
+add_no_memory("before")
+add_no_memory("between")
+
+
+@program(tags="errors row34 scaler")
+def scaled_with_inf_in_the_backward(run: Run) -> None:
+    """A hook makes a gradient infinite: the scaler skips the step, and two in a row."""
+    model = run.put(Two())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cuda", init_scale=1024.0, growth_interval=4)
+    for step in run.steps():
+        x, y = batch(run)
+        factor = float("inf") if step in FAULTS else 1.0
+        h, out = model.passed(x, "middle", lambda grad: grad * factor)
+        loss = F.mse_loss(out, y)
+        scaler.scale(loss).backward()
+        see_tensors(run, loss=loss, out=out, h=h, model=model)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        run.see(scale=scaler.get_scale(), weights=model, optimizer=optimizer)
