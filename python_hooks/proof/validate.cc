@@ -94,7 +94,7 @@ class Check {
     if (outcome != nullptr) {
       std::vector<std::uint64_t> addresses(program.outputs.size());
       for (const replay::OutputRecipe& recipe : proven_.recipes) {
-        if (!recipe.has_block) continue;
+        if (!recipe.has_block || recipe.saved_bytes != 0) continue;  // what is saved is no result of the call
         if (recipe.cast < 0) {
           addresses[recipe.block] = outcome->made()[recipe.made.front()].storage;
         } else if (!replay::find_kept_cast(region_, recipe, addresses[recipe.block])) {
