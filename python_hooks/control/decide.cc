@@ -119,6 +119,7 @@ bool settle_backward(replay::Region& region, replay::Signature& signature) {
     region.autograd.begin();  // modules inside may be replayed with their own passes
     return true;
   }
+  if (signature.stage == replay::Stage::kProven) region.reasons.add(refusal::make(refusal::pass_not_foreseen));
   if (passes.awaited >= kMostAwaited) return false;
   if (passes.refusal) region.reasons.add(passes.refusal);
   proof::observe_again(signature);

@@ -16,6 +16,7 @@
 #include "python_hooks/replay/run.h"
 #include "python_hooks/scopes/frame_names.h"
 #include "shim/device/thread_context.h"
+#include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/memory/live_blocks.h"
 #include "shim/observation/region_sink.h"
@@ -272,7 +273,9 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
     region.budget.useful = true;
     signature.failures = region.budget.failures = 0;
   } else if (result != nullptr) {
-    if (call.dispatch.grad_enabled && observed.autograd) {
+    // With GRAPE_STRICT nothing rests: such calls are given up like others.
+    const bool rests = !config().strict || !config().autograd;
+    if (rests && call.dispatch.grad_enabled && observed.autograd) {
       region.autograd.begin();
       region.free_of_gradients = false;
     } else {
