@@ -55,9 +55,6 @@ Object* end_strictly(const replay::Region& region, Object* result) noexcept {
 
 // A replay of the region was wrong, or would have been: none of it from here on.
 void drop_region(replay::Region& region, const refusal::Refusal& difference) noexcept {
-  log_line(LogLevel::kError,
-           "%s: GRAPE_VALIDATE: a replay differs from the call itself: %s. It runs as always from now on",
-           region.name.c_str(), difference.text.c_str());
   try {
     region.reasons.add(refusal::make(refusal::replay_differed, difference.text));
   } catch (const std::bad_alloc&) {
@@ -74,11 +71,27 @@ Object* end_check(replay::Region& region, const replay::Proven& proven, proof::C
     ++region.fell_back;
     region.reasons.add(replay::at_read(refusal::other_value_read, proven));
   } else if (checked == proof::Checked::kDiffers) {
+    log_line(LogLevel::kError,
+             "%s: GRAPE_VALIDATE: a replay differs from the call itself: %s. It runs as always from now on",
+             region.name.c_str(), difference.text.c_str());
     drop_region(region, difference);
   } else {
     return result;
   }
   return config().strict ? end_strictly(region, result) : result;
+}
+
+// The backward pass of a checked call was another one than a replay's, as was said then.
+bool has_wrong_pass(const replay::Signature& signature) noexcept {
+  return signature.passes != nullptr && signature.passes->differs;
+}
+
+Object* drop_for_pass(replay::Region& region, const replay::Signature& signature, const replay::Call& call) {
+  const refusal::Refusal difference = signature.passes->differs;
+  drop_region(region, difference);
+  if (config().strict) return raise_not_replayed(region, region.reasons.last_refusal());
+  ++region.fell_back;
+  return run_eagerly(region, call);
 }
 
 // As always, to know whether replaying pays.
@@ -199,6 +212,10 @@ bool act(replay::Region& region, replay::Call& call, const Decision& decision, c
       return true;
     case Action::kReplay: {
       refusal::Refusal stale;
+      if (has_wrong_pass(*decision.signature)) {
+        result = drop_for_pass(region, *decision.signature, call);
+        return true;
+      }
       if (run_proven(region, *decision.signature, call, lookup, result, stale)) return true;
       return act_on_stale(region, call, decision, lookup, stale, result);
     }

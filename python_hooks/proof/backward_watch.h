@@ -74,6 +74,9 @@ class BackwardWatch {
                      std::vector<grape::replay::Shadow::Fresh> fresh, grape::replay::Shadow::Found& found,
                      refusal::Refusal& difference);
   std::unique_ptr<replay::ProvenPass> prove(replay::ObservedPass& observed, replay::PaddingTrial& trial);
+  void check(const replay::ObservedPass* observed);
+  bool is_replayed_as(const replay::ObservedPass& observed, refusal::Refusal& difference);
+  bool check_in_shadow(replay::ProvenPass& pass, refusal::Refusal& difference);
   std::vector<grape::replay::Shadow::Range> replayed_ranges(const replay::ProvenPass& pass) const;
 
   const std::shared_ptr<replay::Passes> passes_;

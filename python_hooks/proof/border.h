@@ -66,6 +66,12 @@ void note_varying_values(const replay::Border& last, replay::Border& now) noexce
 // Addresses of blocks that the nodes keep and that are neither arguments' nor the module's.
 bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept;
 
+// The nodes of a checked call, after it, and of its blocks, but for those that only nodes keep, the `addresses`. Are
+// they those that a replay of it stands in for? False: `difference`; none: no memory.
+bool is_border_of(const replay::Proven& proven, const replay::Call& call, GradientTargets& targets,
+                  std::uint64_t first_node, std::vector<std::uint64_t> addresses, ObservedBorder& observed,
+                  refusal::Refusal& difference);
+
 // Once it is known which blocks the call left: what the backward pass reads.
 void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t>& outputs,
                        const std::vector<replay::OutputRecipe>& recipes, ObservedBorder& observed);

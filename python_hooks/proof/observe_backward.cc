@@ -244,30 +244,57 @@ const bridge::Watcher& BackwardWatch::callbacks() noexcept {
   return kCallbacks;
 }
 
+namespace {
+
+AwaitedCall awaited_call(const replay::Region& region, const replay::Call& call, const program::RandomState& random,
+                         const ObservedBorder& border, Object*& memory) {
+  AwaitedCall awaited;
+  awaited.name = region.name;
+  awaited.work = call.work;
+  awaited.random = random;
+  awaited.saved = border.saved;
+  awaited.shadow = std::exchange(memory, nullptr);
+  for (const walk::StorageExtent& extent : region.evidence.guard->extents())
+    awaited.guarded.push_back({extent.address, extent.bytes});
+  return awaited;
+}
+
+// The call's program ran in the shadow: where it left what is saved.
+void note_shadowed(const replay::Proven& proven, const replay::CallFacts& facts, AwaitedCall& awaited) {
+  awaited.proves = true;
+  for (const replay::SavedMemory& saved : facts.border->saved) {
+    const auto recipe = std::find_if(facts.recipes.begin(), facts.recipes.end(), [&](const auto& each) {
+      return each.saved_bytes != 0 && saved.of == replay::SavedMemory::Of::kBlock && each.block == saved.index;
+    });
+    awaited.shadowed.push_back(recipe != facts.recipes.end() ? proven.bindings.outputs[saved.index] : 0);
+  }
+}
+
+void watch(const std::shared_ptr<replay::Passes>& passes, AwaitedCall awaited, const bridge::Border& border) {
+  auto watch = std::make_unique<BackwardWatch>(passes, std::move(awaited), border);
+  bridge::loaded()->watch(&border, &BackwardWatch::callbacks(), watch.get());
+  static_cast<void>(watch.release());  // the graph's, and gone with it
+}
+
+}  // namespace
+
 void await_backward(const replay::Region& region, replay::Signature& signature, const replay::Call& call,
                     const replay::Observation& observation, const replay::Proven* proven, ObservedCall& observed) {
   if (observation.border == nullptr) return;
   if (signature.passes == nullptr) signature.passes = std::make_shared<replay::Passes>();
-  AwaitedCall awaited;
-  awaited.name = region.name;
-  awaited.work = call.work;
-  awaited.random = observed.random;
+  AwaitedCall awaited = awaited_call(region, call, observed.random, observed.border, observed.saved_memory);
   awaited.module_epoch = observed.module_epoch;
-  awaited.saved = observed.border.saved;
-  for (const walk::StorageExtent& extent : region.evidence.guard->extents())
-    awaited.guarded.push_back({extent.address, extent.bytes});
-  awaited.proves = proven != nullptr;
-  awaited.shadow = std::exchange(observed.saved_memory, nullptr);
-  for (const replay::SavedMemory& saved : observation.border->saved) {
-    if (proven == nullptr) break;
-    const auto recipe = std::find_if(observation.recipes.begin(), observation.recipes.end(), [&](const auto& each) {
-      return each.saved_bytes != 0 && saved.of == replay::SavedMemory::Of::kBlock && each.block == saved.index;
-    });
-    awaited.shadowed.push_back(recipe != observation.recipes.end() ? proven->bindings.outputs[saved.index] : 0);
-  }
-  auto watch = std::make_unique<BackwardWatch>(signature.passes, std::move(awaited), *observed.border.border);
-  bridge::loaded()->watch(observed.border.border, &BackwardWatch::callbacks(), watch.get());
-  static_cast<void>(watch.release());  // the graph's, and gone with it
+  if (proven != nullptr) note_shadowed(*proven, observation, awaited);
+  watch(signature.passes, std::move(awaited), *observed.border.border);
+}
+
+void check_backward(const replay::Region& region, const replay::Proven& proven, const replay::Call& call,
+                    const program::RandomState& random, ObservedBorder& border, Object*& memory) {
+  AwaitedCall awaited = awaited_call(region, call, random, border, memory);
+  awaited.module_epoch = proven.module_epoch;
+  awaited.checks = true;
+  note_shadowed(proven, proven, awaited);
+  watch(proven.passes, std::move(awaited), *border.border);
 }
 
 }  // namespace grape::python::proof

@@ -25,11 +25,17 @@ struct AwaitedCall {
   std::vector<std::uint64_t> shadowed;
   std::uint64_t shadow_address = 0, shadow_bytes = 0;
   bool proves = false;  // the call is proven: so its backward pass may be
+  bool checks = false;  // it runs in place of a replay: its passes are compared with what is proven
 };
 
 // The call's backward passes are observed from here on, if it has any. `proven`: null, or the call's. Takes the border
 // and what a shadow left for the pass.
 void await_backward(const replay::Region& region, replay::Signature& signature, const replay::Call& call,
                     const replay::Observation& observation, const replay::Proven* proven, ObservedCall& observed);
+
+// The backward passes of a checked call are compared with those that stand in for them. `memory`: of what is saved, as
+// the shadow of the call left it; null: there is none. Takes both.
+void check_backward(const replay::Region& region, const replay::Proven& proven, const replay::Call& call,
+                    const program::RandomState& random, ObservedBorder& border, Object*& memory);
 
 }  // namespace grape::python::proof

@@ -144,6 +144,7 @@ void BackwardWatch::conclude() {
   std::uint64_t seed = 0, offset = 0;
   const bool draws = torch::random_state(call_.work.device, seed, offset) && offset != pass_.random.offset_before;
   std::unique_ptr<replay::ObservedPass> observed = symbolise();
+  if (call_.checks) return check(observed.get());
   ++passes_->observed;
   if (observed != nullptr && draws)
     pass_.refusal = refusal::make(refusal::backward_not_recorded, "draws random numbers");

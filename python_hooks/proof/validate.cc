@@ -7,7 +7,9 @@
 
 #include "python_hooks/interpreter/observers.h"
 #include "python_hooks/observation/traps.h"
+#include "python_hooks/proof/border.h"
 #include "python_hooks/proof/functions.h"
+#include "python_hooks/proof/observe_backward.h"
 #include "python_hooks/proof/shadow_inputs.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/gil_release.h"
@@ -29,6 +31,12 @@ class Check {
   Check(replay::Region& region, replay::Proven& proven, const replay::Call& call)
       : region_(region), proven_(proven), call_(call) {}
 
+  ~Check() {
+    if (saved_memory_ != nullptr) g_api.Py_DecRef(saved_memory_);
+  }
+  Check(const Check&) = delete;
+  Check& operator=(const Check&) = delete;
+
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(refusal::Refusal& error) {
     if (replay::broken_guard(proven_, call_) != nullptr) return false;
@@ -36,6 +44,8 @@ class Check {
     proven_.globals->take_versions(globals_before_);
     random_known_ = torch::random_state(call_.work.device, seed_, offset_);
     host_random_.take();
+    if (proven_.border != nullptr && !targets_.take(region_, call_))
+      return refusal::refuse(error, refusal::no_host_memory);
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
     const auto memory = reachable_memory(region_, proven_.program.head(), proven_.globals.get(), call_);
     nodes_before_ = torch::autograd_nodes();
@@ -52,9 +62,8 @@ class Check {
     if (host_random && other_threads()) return Checked::kInconclusive;  // it may be these that drew
     if (observation::setting_changes_of_others() != others_changes_) return Checked::kInconclusive;
     refusal::Refusal other = host_random ? refusal::make(refusal::draws_on_host) : other_state();
-    std::vector<effects::GradientResult> gradients;
     const auto outcome = effects::CallOutcome::learn(result, *before_, *region_.evidence.guard, error, nullptr,
-                                                     proven_.border != nullptr ? &gradients : nullptr);
+                                                     proven_.border != nullptr ? &border_.results : nullptr);
     if (outcome == nullptr && !error) return Checked::kInconclusive;
     if (outcome == nullptr) {
       if (!other) other = error;
@@ -63,18 +72,38 @@ class Check {
       other = difference ? difference : refusal::out_of_memory();
     }
     if (nodes_made != proven_.nodes_made && !other) other = refusal::make(refusal::makes_other_nodes_than_replay);
+    if (!other && !is_same_for_autograd(*outcome, other) && !other) return Checked::kInconclusive;
     // Where the host has read another value, the call may have done anything.
     if (other && !proven_.steps.reads()) {
       difference = other;
       return Checked::kDiffers;
     }
     const Checked checked = run_in_shadow(other ? nullptr : outcome.get(), difference, error);
+    if (checked == Checked::kEqual && !other && proven_.border != nullptr)
+      check_backward(region_, proven_, call_, {random_known_, seed_, offset_, 0}, border_, saved_memory_);
     if (checked != Checked::kEqual || !other) return checked;
     difference = other;
     return Checked::kDiffers;
   }
 
  private:
+  // Does the call leave the casts and the nodes that a replay of it leaves? False: `difference`; none: no memory.
+  bool is_same_for_autograd(const effects::CallOutcome& outcome, refusal::Refusal& difference) {
+    addresses_.assign(proven_.program.head().outputs.size(), 0);
+    for (const replay::OutputRecipe& recipe : proven_.recipes) {
+      if (!recipe.has_block || recipe.saved_bytes != 0) continue;  // what is saved is no result of the call
+      if (recipe.cast < 0) {
+        addresses_[recipe.block] = outcome.made()[recipe.made.front()].storage;
+      } else if (!replay::find_kept_cast(region_, recipe, border_.casts)) {
+        return refusal::refuse(difference, refusal::other_casts_than_replay);
+      } else {
+        addresses_[recipe.block] = border_.casts.back().address;
+      }
+    }
+    return proven_.border == nullptr ||
+           is_border_of(proven_, call_, targets_, nodes_before_, addresses_, border_, difference);
+  }
+
   // What the call changed, or did not, unlike a replay of it. Random numbers of the host aside.
   refusal::Refusal other_state() {
     std::uint64_t seed = 0, offset = 0;
@@ -91,19 +120,7 @@ class Check {
     const program::Program& program = proven_.program.head();
     program::Bindings& bindings = proven_.bindings;
     std::vector<Shadow::Range> eager_outputs, outputs;
-    if (outcome != nullptr) {
-      std::vector<std::uint64_t> addresses(program.outputs.size());
-      for (const replay::OutputRecipe& recipe : proven_.recipes) {
-        if (!recipe.has_block || recipe.saved_bytes != 0) continue;  // what is saved is no result of the call
-        if (recipe.cast < 0) {
-          addresses[recipe.block] = outcome->made()[recipe.made.front()].storage;
-        } else if (!replay::find_kept_cast(region_, recipe, addresses[recipe.block])) {
-          difference = refusal::make(refusal::other_casts_than_replay);
-          return Checked::kDiffers;
-        }
-      }
-      eager_outputs = output_ranges(program, addresses, proven_.recipes, *outcome);
-    }
+    if (outcome != nullptr) eager_outputs = output_ranges(program, addresses_, proven_.recipes, *outcome);
     const auto quiet = replay::quiet_after_call(region_, call_);
     const replay::OnWorkDevice device(call_.work);
     if (quiet == nullptr) error = refusal::make(refusal::never_idle);
@@ -123,6 +140,10 @@ class Check {
     const bool compared = proven_.steps.prepare(region_.execs, proven_.program, proven_.plan, bindings, error) &&
                           shadow_.compare(call_.work.driver_stream(), proven_.others, proven_.steps, outputs, false,
                                           found, difference, error);
+    if (proven_.border != nullptr && proven_.border->saved_bytes != 0 && !tensors.empty()) {
+      saved_memory_ = tensors.back();
+      tensors.pop_back();
+    }
     replay::drop(tensors);
     if (!compared) return Checked::kInconclusive;
     if (found != Shadow::Found::kSame && shadow_.others_worked() && ++region_.budget.disturbed <= kMostDisturbed) {
@@ -139,6 +160,10 @@ class Check {
   replay::Proven& proven_;
   const replay::Call& call_;
   Shadow shadow_;
+  GradientTargets targets_;
+  ObservedBorder border_;
+  std::vector<std::uint64_t> addresses_;  // of the blocks that the call left, but for what only its nodes keep
+  Object* saved_memory_ = nullptr;        // owned; that of the shadow. Null: there is none
   std::unique_ptr<effects::ArgumentSnapshot> before_;
   std::vector<walk::TensorVersion> globals_before_;
   std::uint64_t seed_ = 0, offset_ = 0, nodes_before_ = 0, others_changes_ = 0;

@@ -133,6 +133,7 @@ struct Passes {
   std::uint32_t awaited = 0;   // observed calls whose nodes are alive
   std::uint32_t streak = 0;    // passes in a row that are proven
   bool makes_graph = false;    // one was differentiated itself
+  refusal::Refusal differs;    // how the pass of a checked call was another one than a replay's (GRAPE_VALIDATE)
 };
 
 // The whole key. `runs`: per contribution. Two slots with one tensor are told from two tensors.

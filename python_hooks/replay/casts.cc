@@ -104,11 +104,13 @@ void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>
   }
 }
 
-bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::uint64_t& address) noexcept {
-  const Reference cast(kept_cast(cast_weight(region, recipe)));
+bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::vector<LeftCast>& casts) {
+  Reference kept(kept_cast(cast_weight(region, recipe)));
   torch::TensorView view;
-  if (!cast || !torch::view_tensor(cast.get(), view) || view.storage_bytes != recipe.cast_bytes) return false;
-  address = view.storage;
+  if (!kept || !torch::view_tensor(kept.get(), view) || view.storage_bytes != recipe.cast_bytes) return false;
+  const std::uint64_t node = torch::autograd_mark(kept.get()).sequence;
+  const auto weight = static_cast<std::uint32_t>(recipe.cast);
+  casts.push_back({weight, view.storage, view.storage_bytes, view.device_index, node, std::move(kept)});
   return true;
 }
 

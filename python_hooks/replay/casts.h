@@ -61,7 +61,7 @@ bool find_left_casts(Region& region, const Call& call, const program::RegionReco
 // there is no memory for it, and an operator that comes will cast.
 void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept;
 
-// Where the cast lies that a recipe is of, after the call itself. False: there is none.
-bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::uint64_t& address) noexcept;
+// Adds the cast that a recipe is of, after the call itself. False: there is none.
+bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::vector<LeftCast>& casts);
 
 }  // namespace grape::python::replay
