@@ -1,8 +1,9 @@
 """strict_training_test.py --python INTERPRETER --grape LIBRARY: GRAPE_STRICT and GRAPE_VALIDATE in training.
 
 A loop that is replayed runs through with GRAPE_STRICT=1. A training call that is not replayed, though it should be, is an
-error with its reason and, where there is one, its line. With GRAPE_VALIDATE a loop has plain's gradients, and no check says
-that a replay differs; if one does, that is said. Gradients of replays are not checked: see docs/TRAINING.md.
+error with its reason and, where there is one, its line. A pass for which a call was made again is a reason, and no error.
+With GRAPE_VALIDATE a loop has plain's gradients, and no check says that a replay differs. If its results, its nodes or its
+backward pass do, that is said.
 """
 
 import re
@@ -14,6 +15,10 @@ import replayed
 STEPS, CHANGED_AT = 24, 9
 # By case of refusals_autograd_test.py, and by what changes at one step: what the error says.
 ERRORS = {
+    "custom_node": r"DoubledBackward: what this node keeps .*\. Modules inside may be replayed",
+    "leads_elsewhere": r"MulBackward0: a gradient goes to a tensor that is neither .*\. Make the tensor a parameter",
+    "view_requires_grad": r"result\[0\]: a tensor that requires grad and shares .*\. In training, return a copy",
+    "not_made_twice": r"under autograd, and the call cannot be made again .*\. In training a call that is replayed may",
     "other_border": r"its nodes lead elsewhere than in the call before",
     "backward_not_recorded": r"its backward pass: one call ran \d+ operations on the device, the other \d+",
     "gradient_not_plain": r"its backward pass: a gradient that is not dense",
@@ -22,6 +27,12 @@ ERRORS = {
     "gradient_comes_late": r"its backward pass: a gradient comes to a result after the pass has begun",
     "second_derivative": r"its backward pass is differentiated itself",
     "sums_mixed": r"its backward pass: one node's gradients are added up inside of the call and outside of it",
+}
+# By class: what a check says, and how many steps later an error comes.
+DIFFERENCES = {
+    "Scaled": ("output 0 differs from eager's", 0),
+    "Detached": ("its nodes lead elsewhere than a replay's", 0),
+    "Weighted": ("its backward pass is another one than a replay's: output", 1),
 }
 CHANGES = {
     "weight": r"its module is not as it was: module\.linear\.weight",
@@ -33,6 +44,7 @@ CHANGES = {
 
 def classes():
     """By name: modules to be trained. Scaled depends on what no guard sees."""
+    import torch
     from refusal_cases_state import hidden
     from torch import nn
 
@@ -52,7 +64,22 @@ def classes():
         def forward(self, x):
             return super().forward(x) * (1.0 + hidden())
 
-    return {cls.__name__: cls for cls in (Net, Reading, Scaled)}
+    class Detached(Net):
+        """What is hidden changes its nodes, and not its results."""
+
+        def forward(self, x):
+            h = super().forward(x)
+            return h.detach() + (h - h) if hidden() else h + (h - h)
+
+    class Weighted(Net):
+        """What is hidden changes a number that the backward pass multiplies with, and neither its results nor its nodes."""
+
+        def forward(self, x):
+            h = super().forward(x)
+            weight = torch.full((4,), 1.0 + hidden(), device="cuda")
+            return h + (h * weight - h.detach() * weight)
+
+    return {cls.__name__: cls for cls in (Net, Reading, Scaled, Detached, Weighted)}
 
 
 def change(model, what, i):
@@ -81,7 +108,7 @@ def train(name, what):
         try:
             out = model(x)
             loss = out.square().sum()
-            loss.backward()
+            loss.backward(retain_graph=what == "pass" and i == CHANGED_AT)
         except RuntimeError as error:
             print(f"{name} {what} {i} raises {error}", flush=True)
             return
@@ -135,6 +162,15 @@ def check_strict_loop(given):
             raise SystemExit("too few calls were replayed")
 
 
+def check_other_pass(given):
+    for strict in ("0", "1"):
+        _, regions = replayed.compare(given, __file__, ["--program", "Net", "pass"], GRAPE_AUTOGRAD="1", GRAPE_STRICT=strict)
+        found = [one["count"] for one in region_of(regions, "Net")["reasons"] if one["id"] == "pass_not_foreseen"]
+        if found != [1]:
+            raise SystemExit(f"a pass that was not foreseen, with GRAPE_STRICT={strict}: {region_of(regions, 'Net')['reasons']}")
+    print("a pass that was not foreseen is a reason")
+
+
 def check_errors(given):
     """Which errors are not what they should be."""
     wrong = []
@@ -170,19 +206,19 @@ def check_validated(given):
             raise SystemExit("too few calls were checked")
 
 
-def check_difference(given):
+def check_difference(given, name, text, raised_at):
     """Each call that would have been replayed is checked: the program sees plain's results and gradients, and an alarm."""
-    plain = replayed.run(given.python, __file__, ["--program", "Scaled", "hidden"])
+    plain = replayed.run(given.python, __file__, ["--program", name, "hidden"])
     for settings in ({}, {"GRAPE_STRICT": "1"}):
-        done = under_grape(given, ["Scaled", "hidden"], GRAPE_VALIDATE="1", **settings)
+        done = under_grape(given, [name, "hidden"], GRAPE_VALIDATE="1", **settings)
         lines = done.stdout.splitlines()
-        said = [reason["text"] for reason in region_of(done.regions, "Scaled")["reasons"]]
-        if "a replay differs from the call itself" not in done.stderr or not any("differed" in text for text in said):
-            raise SystemExit(f"nobody said that a replay differs: {said}")
+        said = [reason["text"] for reason in region_of(done.regions, name)["reasons"]]
+        if f"a replay differs from the call itself: {text}" not in done.stderr or not any(text in one for one in said):
+            raise SystemExit(f"nobody said that a replay of {name} differs: {said}\n{done.stderr[-2000:]}")
         raised = "raises GRAPE_STRICT" in lines[-1] and "a replay differed from the call itself" in lines[-1]
-        if (lines[:-1] != plain[:CHANGED_AT] or not raised) if settings else lines != plain:
-            raise SystemExit(f"after a check that failed, with {settings}: {lines[-1]}")
-    print("a difference is said")
+        if (lines[:-1] != plain[:raised_at] or not raised) if settings else lines != plain:
+            raise SystemExit(f"{name} after a check that failed, with {settings}: {lines[-1]}")
+    print(f"{name}: a difference is said")
 
 
 def main():
@@ -191,7 +227,10 @@ def main():
     given = replayed.options(__doc__)
     check_strict_loop(given)
     check_validated(given)
-    check_difference(given)
+    check_other_pass(given)
+    # A pass comes after its call: the next one is the error.
+    for name, (text, after) in DIFFERENCES.items():
+        check_difference(given, name, text, CHANGED_AT + after)
     return 1 if check_errors(given) else 0
 
 
