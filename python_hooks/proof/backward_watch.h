@@ -84,6 +84,7 @@ class BackwardWatch {
   const std::vector<bridge::Link> links_;
   const std::uint32_t slots_, contribution_count_;
   bool passed_ = false;                                   // there was a pass
+  bool made_again_ = false;                               // a replay would have been, for a pass that was before
   bool under_way_ = false;                                // a pass, which is observed
   std::unique_ptr<grape::observation::RegionSink> sink_;  // null: its record is closed, or there is none
   grape::observation::RegionSink::Result recorded_;       // of a pass whose record is closed

@@ -36,11 +36,12 @@ bool BackwardWatch::check_in_shadow(replay::ProvenPass& pass, refusal::Refusal& 
 }
 
 // False: `difference`; none: `passes_->refusal`. Nothing is said of a pass for which a replay would have made the call
-// again.
+// again, nor of those that come after: the call's own nodes compute them.
 bool BackwardWatch::is_replayed_as(const replay::ObservedPass& observed, refusal::Refusal& difference) {
   const auto& proven = passes_->proven;
   const auto known = std::find_if(proven.begin(), proven.end(), [&](const auto& e) { return e->key == observed.key; });
-  if (known == proven.end() || !replay::is_usable(**known)) return true;
+  made_again_ = made_again_ || known == proven.end() || !replay::is_usable(**known);
+  if (made_again_) return true;
   replay::ProvenPass& pass = **known;
   if (!std::equal(pass.contributions.begin(), pass.contributions.end(), observed.contributions.begin(),
                   observed.contributions.end(), same_for_autograd))
@@ -54,6 +55,7 @@ bool BackwardWatch::is_replayed_as(const replay::ObservedPass& observed, refusal
 void BackwardWatch::check(const replay::ObservedPass* observed) {
   refusal::Refusal difference;
   refusal::Refusal kept = std::exchange(passes_->refusal, {});
+  made_again_ = made_again_ || observed == nullptr;
   const bool same = observed != nullptr && is_replayed_as(*observed, difference);
   const refusal::Refusal unchecked = std::exchange(passes_->refusal, std::move(kept));
   if (difference) {

@@ -114,6 +114,7 @@ void BackwardWatch::begin(bool keeps_graph, bool makes_graph, bool waits) {
   pass_.runs.assign(contribution_count_, 0);
   passes_->makes_graph = passes_->makes_graph || makes_graph;
   if (makes_graph) {
+    made_again_ = true;
     passes_->refusal = refusal::make(refusal::second_derivative);
     return;
   }
