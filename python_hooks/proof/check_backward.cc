@@ -17,6 +17,14 @@ bool same_for_autograd(const replay::MadeContribution& a, replay::MadeContributi
   return a == b;
 }
 
+// Does eager's pass read memory that the proven one does not know? Then that of the call was replaced before it.
+bool reads_other_memory(const program::Program& eager, const program::Program& proven) {
+  return std::any_of(eager.statics.begin(), eager.statics.end(), [&](const program::StaticBlock& block) {
+    return std::none_of(proven.statics.begin(), proven.statics.end(),
+                        [&](const program::StaticBlock& known) { return known.address == block.address; });
+  });
+}
+
 }  // namespace
 
 // False: `passes_->refusal`.
@@ -46,7 +54,13 @@ bool BackwardWatch::is_replayed_as(const replay::ObservedPass& observed, refusal
   if (!std::equal(pass.contributions.begin(), pass.contributions.end(), observed.contributions.begin(),
                   observed.contributions.end(), same_for_autograd))
     return refusal::refuse(difference, refusal::gradient_elsewhere);
-  if (!check_in_shadow(pass, difference) || difference) return false;
+  if (!check_in_shadow(pass, difference)) return false;
+  const auto whole = difference ? pass.program.whole() : nullptr;
+  if (whole != nullptr && reads_other_memory(observed.program, *whole)) {
+    difference = {};
+    return refusal::refuse(passes_->refusal, refusal::memory_replaced);
+  }
+  if (difference) return false;
   log_line(LogLevel::kDebug, "%s: a backward pass was checked", call_.name.c_str());
   return true;
 }
