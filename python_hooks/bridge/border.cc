@@ -208,7 +208,8 @@ class Walk {
       border_.links[link].has_saved = true;
       const auto& version = torch::autograd::impl::version_counter(tensor);
       border_.saved.push_back({reinterpret_cast<std::uint64_t>(tensor.storage().data()), tensor.storage().nbytes(),
-                               identity_of(version), version.enabled() ? version.current_version() : 0,
+                               identity_of(version), tensor.unsafeGetTensorImpl(),
+                               version.enabled() ? version.current_version() : 0,
                                static_cast<std::int32_t>(tensor.device().type()), value_of(tensor), link, links, tops,
                                border_.keep(in_words(tensor))});
     }

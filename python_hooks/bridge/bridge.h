@@ -39,6 +39,7 @@ struct Top {
 struct Saved {
   std::uint64_t storage, bytes;  // of its storage
   const void* version;           // its version counter
+  const void* identity;          // of the tensor: that of the caller's own, if the node follows what is assigned to it
   std::uint32_t count;           // what that says
   std::int32_t device_type;      // c10::DeviceType
   std::uint64_t value;           // a hash of its bytes where the host has them; 0: they are on a device
@@ -98,10 +99,16 @@ struct Left {
   std::size_t ended_count;
 };
 
+// A pass that comes to an inner node first.
+struct Began {
+  bool keeps_graph, makes_graph;
+  bool waits;          // a gradient is still to come to a result, from elsewhere
+  const char* hooked;  // an inner node on which there is a hook of somebody else's; null: none
+};
+
 // Somebody who watches an observed call's backward passes. All on the thread that runs the nodes; without the GIL.
 struct Watcher {
-  // Of a pass that comes to an inner node first. `waits`: a gradient is still to come to a result, from elsewhere.
-  void (*began)(void* call, bool keeps_graph, bool makes_graph, bool waits) noexcept;
+  void (*began)(void* call, const Began& pass) noexcept;
   // A slot's gradient is complete, or will be added to by inner nodes only.
   void (*given)(void* call, std::uint32_t slot, const Gradient& gradient) noexcept;
   void (*entered)(void* call, const void* node) noexcept;  // an inner node runs, until at_node() says otherwise
@@ -132,13 +139,22 @@ struct Contribution {
   bool unique = false;       // kMade: nobody else has its storage, so that the engine may add to it in place
 };
 
+// What has become of a kept tensor, in the order of CallTensors::kept.
+struct Remains {
+  std::uint64_t storage;  // where its memory lies now
+  bool moved;             // is that elsewhere than at the call?
+  bool replaced;          // has another one been assigned to the caller's tensor (`x.data = y`)?
+  bool alike;             // has it the same type, shape and size?
+};
+
 // One backward pass of a replayed call.
 struct Pass {
   const Gradient* given;     // per slot; undefined: none, or the top did not run
   const std::uint8_t* runs;  // per contribution (count_contributions): is it asked for?
   bool whole = false;        // is all asked for that there is?
   bool keeps_graph = false, makes_graph = false;
-  bool looks_for_anomalies = false;  // torch.autograd.detect_anomaly: each node's outputs are looked at
+  bool looks_at_nodes = false;  // torch.autograd.detect_anomaly, or a hook on a node: each one's outputs are looked at
+  const Remains* kept = nullptr;
 };
 
 // One replayed call's nodes.
@@ -156,6 +172,7 @@ struct Owner {
 // In the order of Border::saved.
 struct Kept {
   Tensor tensor;        // shares its memory and version counter
+  bool itself;          // the node has this very tensor, and follows what is assigned to it
   std::uint32_t count;  // of its version, as it is to be
   std::uint32_t link;
   const std::uint64_t *links, *tops;  // as in Saved
@@ -239,7 +256,10 @@ struct Bridge {
   // on this thread. Its nodes compute the contributions, now and in later passes. Frees the border. False: `error`.
   bool (*run_again)(Cut* cut, Border* border, char* error, std::size_t room) noexcept;
   bool (*was_run_again)(const Cut* cut) noexcept;
-  // For Owner::run(): memory for the contributions, `addresses[i]` for each that is kMade. False: no memory.
+  // For Owner::run(), which fails: the error that PyTorch raises is torch.OutOfMemoryError with this text.
+  void (*fail_for_memory)(Cut* cut, const char* text) noexcept;
+  // For Owner::run(): memory for the contributions, `addresses[i]` for each that is kMade. False: no memory, and
+  // PyTorch's own error is kept.
   bool (*make_contributions)(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
 };
 

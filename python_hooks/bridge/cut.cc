@@ -21,6 +21,9 @@ namespace {
 constexpr const char* kLate =
     "grape: a gradient comes to a result of a replayed call after the call's backward pass has begun, as from another "
     "device. GRAPE_AUTOGRAD=0 runs calls under autograd as always";
+constexpr const char* kHooked =
+    "grape: a hook is registered on a node inside of a replayed call. GRAPE_AUTOGRAD=0 runs calls under autograd as "
+    "always";
 
 }  // namespace
 
@@ -32,6 +35,8 @@ class TopNode final : public autograd::Node, public ReplayedNode {
 
  protected:
   variable_list apply(variable_list&& gradients) override {
+    if (!post_hooks_.empty()) cut_->take_hooks(index_, std::move(post_hooks_));
+    post_hooks_.clear();
     if (!cut_->redirected.empty()) return std::move(gradients);
     cut_->begin(autograd::get_current_graph_task_id());
     const Top& top = cut_->form.tops[index_];
@@ -59,6 +64,7 @@ class LinkNode final : public autograd::Node, public ReplayedNode {
     cut_->begin(autograd::get_current_graph_task_id());
     const Link& link = cut_->form.links[index_];
     TORCH_CHECK(!cut_->released[index_] || !link.has_saved, autograd::ERR_BACKWARD_TWICE);
+    TORCH_CHECK(pre_hooks().empty() && post_hooks().empty(), kHooked);
     if (!cut_->ran) cut_->run();
     cut_->check(index_);
     const auto begin = cut_->contributions.begin() + link.first_edge;
@@ -96,7 +102,11 @@ void Cut::run() {
   now.whole = whole;
   now.keeps_graph = autograd::get_current_graph_task_keep_graph();
   now.makes_graph = at::GradMode::is_enabled();
-  now.looks_for_anomalies = looks_for_anomalies();
+  const bool hooked = std::any_of(hooks.begin(), hooks.end(), [](const PostHooks& of) { return !of.empty(); });
+  now.looks_at_nodes = hooked || looks_for_anomalies();
+  std::vector<Remains> remains;
+  for (const Part& part : parts) remains.push_back(remains_of(part));
+  now.kept = remains.data();
   char error[1024] = "";
   const bool good = owner.run(call, this, now, error, sizeof error);
   if (failure != nullptr) std::rethrow_exception(std::exchange(failure, nullptr));
@@ -104,7 +114,10 @@ void Cut::run() {
   TORCH_CHECK(good, error);
   ran = true;
   given.assign(form.slot_count, at::Tensor());
-  if (all && !now.keeps_graph) memory = at::Tensor();
+  if (all && !now.keeps_graph) {  // as eager's nodes, which release what they keep
+    memory = at::Tensor();
+    for (Part& part : parts) part.itself = at::Tensor();
+  }
 }
 
 namespace {
@@ -153,6 +166,25 @@ void Cut::check(std::uint32_t link) {
   }
 }
 
+Remains Cut::remains_of(const Part& part) const noexcept {
+  const at::Tensor& now = part.itself.defined() ? part.itself : part.tensor;
+  const void* const memory = now.has_storage() ? now.storage().data() : nullptr;
+  const bool replaced = part.itself.defined() && !now.is_alias_of(part.tensor);
+  const bool alike = now.has_storage() && now.storage().nbytes() == part.bytes &&
+                     now.scalar_type() == part.tensor.scalar_type() && now.sizes() == part.tensor.sizes() &&
+                     now.strides() == part.tensor.strides() && now.storage_offset() == part.tensor.storage_offset();
+  return {reinterpret_cast<std::uint64_t>(memory), memory != part.memory, replaced, alike};
+}
+
+void Cut::take_hooks(std::uint32_t top, PostHooks&& of_top) {
+  if (again != nullptr) {
+    for (auto& hook : of_top) again->top_nodes[top]->add_post_hook(std::move(hook));
+    return;
+  }
+  hooks.resize(form.top_count);
+  for (auto& hook : of_top) hooks[top].push_back(std::move(hook));
+}
+
 void Cut::redirect() {
   redirected.assign(form.top_count, true);
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
@@ -170,8 +202,9 @@ namespace {
 void keep_parts(Cut& made, const CallTensors& tensors) {
   for (std::size_t i = 0; i < tensors.kept_count; ++i) {
     const Kept& kept = tensors.kept[i];
-    made.parts.push_back(
-        {tensor_of(kept.tensor).tensor_data(), kept.count, kept.link, kept.links, kept.tops, kept.text});
+    const at::Tensor& tensor = tensor_of(kept.tensor);
+    made.parts.push_back({tensor.tensor_data(), kept.itself ? tensor : at::Tensor(), tensor.storage().data(),
+                          tensor.storage().nbytes(), kept.count, kept.link, kept.links, kept.tops, kept.text});
   }
 }
 
@@ -284,7 +317,16 @@ bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64
     }
     return true;
   } catch (const std::exception&) {
+    cut->failure = std::current_exception();
     return false;
+  }
+}
+
+void fail_for_memory(Cut* cut, const char* text) noexcept {
+  try {
+    TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+  } catch (const std::exception&) {
+    cut->failure = std::current_exception();
   }
 }
 

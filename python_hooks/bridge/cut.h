@@ -20,8 +20,13 @@ class LinkNode;
 
 // What the nodes of one call share: its end is theirs.
 struct Cut : std::enable_shared_from_this<Cut> {
+  using PostHooks = std::vector<std::unique_ptr<autograd::FunctionPostHook>>;
+
   struct Part {
-    at::Tensor tensor;
+    at::Tensor tensor;   // with the memory that it had at the call
+    at::Tensor itself;   // the caller's own, where a node has it; else undefined
+    const void* memory;  // where that lay
+    std::size_t bytes;
     std::uint32_t count, link;
     const std::uint64_t *links, *tops;
     const char* text;
@@ -31,6 +36,10 @@ struct Cut : std::enable_shared_from_this<Cut> {
   ~Cut() { owner.gone(call); }
   Cut(const Cut&) = delete;
   Cut& operator=(const Cut&) = delete;
+
+  Remains remains_of(const Part& part) const noexcept;
+  // A hook on a top is one on the node that eager has there.
+  void take_hooks(std::uint32_t top, PostHooks&& hooks);
 
   void begin(int now) {
     if (pass == now) return;
@@ -60,6 +69,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::uint64_t first_sequence = 0;  // number at which the call's nodes begin
   std::vector<LinkNode*> links;
   std::vector<std::weak_ptr<autograd::Node>> tops;
+  std::vector<PostHooks> hooks;  // per top, until they are where they belong
   std::vector<std::weak_ptr<CastNode>> casts;
   std::vector<bool> redirected;                  // per top
   std::vector<at::Tensor> given, contributions;  // per slot, per contribution; of the pass

@@ -26,6 +26,7 @@ extern "C" __attribute__((visibility("default"))) const grape::python::bridge::B
                                              bridge::leave_modes,
                                              bridge::run_again,
                                              bridge::was_run_again,
+                                             bridge::fail_for_memory,
                                              bridge::make_contributions};
   return version == bridge::kVersion ? &kBridge : nullptr;
 }

@@ -44,6 +44,7 @@ void* enter_modes(void* modes) noexcept;
 void leave_modes(void* entered) noexcept;
 bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept;
 bool was_run_again(const Cut* cut) noexcept;
+void fail_for_memory(Cut* cut, const char* text) noexcept;
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
 
 }  // namespace grape::python::bridge

@@ -1,4 +1,5 @@
 // Runs the backward pass of a call that was made again: its nodes, in the engine's order, down to the border.
+#include <ATen/SequenceNumber.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -9,6 +10,7 @@
 #include <torch/csrc/autograd/input_buffer.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -133,10 +135,15 @@ class Run {
   void run(Node& node, variable_list inputs) {
     const bool keeps = autograd::get_current_graph_task_keep_graph();
     if (!keeps) node.will_release_variables();
+    const bool hooked = !node.post_hooks().empty();
+    const variable_list inputs_then = hooked ? inputs : variable_list();
+    const std::uint64_t first = at::sequence_number::peek();
     variable_list outputs = node(std::move(inputs));
+    if (at::GradMode::is_enabled()) lead_to_tops(outputs, first);
     autograd::validate_outputs(node.next_edges(), outputs,
                                [&](const std::string& text) { return node.name() + ": " + text; });
     if (!keeps) node.release_variables();
+    for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, inputs_then);
     if (looks_for_anomalies() && autograd::AnomalyMode::should_check_nan()) look_for_nan(node, outputs);
     const auto link = link_of_.find(&node);
     std::uint32_t edge = link != link_of_.end() ? cut_.form.links[link->second].first_edge : 0;
@@ -147,6 +154,31 @@ class Run {
         cut_.contributions[edge++] = std::move(outputs[i]);
       } else {
         add(next.function.get(), next.input_nr, std::move(outputs[i]));
+      }
+    }
+  }
+
+  // A graph that the pass makes leads to the node that made a result, where the node keeps that: the result's own is
+  // the top, at which hooks are and gradients are added up.
+  void lead_to_tops(const variable_list& made, std::uint64_t first) const {
+    std::vector<Node*> ahead;
+    std::unordered_set<Node*> seen;
+    const auto meet = [&](Node* node) {
+      if (node != nullptr && node->sequence_nr() >= first && inner_.count(node) == 0 && seen.insert(node).second)
+        ahead.push_back(node);
+    };
+    for (const at::Tensor& tensor : made) {
+      if (tensor.defined()) meet(tensor.grad_fn().get());
+    }
+    while (!ahead.empty()) {
+      Node* const node = ahead.back();
+      ahead.pop_back();
+      for (autograd::Edge& edge : node->next_edges()) {
+        const auto at = std::find(border_.top_nodes.begin(), border_.top_nodes.end(), edge.function.get());
+        const std::size_t top = at - border_.top_nodes.begin();
+        const std::shared_ptr<Node> now = top < cut_.tops.size() ? cut_.tops[top].lock() : nullptr;
+        if (now != nullptr) edge.function = now;
+        meet(edge.function.get());
       }
     }
   }
@@ -243,6 +275,8 @@ bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept
       }
       join(*cut, *owned);
       cut->again = std::move(owned);
+      for (std::uint32_t i = 0; i < cut->hooks.size(); ++i) cut->take_hooks(i, std::move(cut->hooks[i]));
+      cut->hooks.clear();
     }
     Run(*cut).run();
     autograd::Engine::get_default_engine().queue_callback([owner = cut->shared_from_this()] { owner->redirect(); });

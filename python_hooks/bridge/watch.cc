@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <string>
 #include <unordered_set>
 #include <utility>
 
@@ -42,6 +43,7 @@ class Watch {
       for (const autograd::Edge& edge : node->next_edges()) ++edges_from_[{node.get(), edge.function.get()}];
     }
     for (const auto& node : border.casts) casts_.insert(node.get());
+    links_.insert(border.link_nodes.begin(), border.link_nodes.end());
   }
   ~Watch() { watcher_.gone(call_); }
   Watch(const Watch&) = delete;
@@ -59,7 +61,9 @@ class Watch {
       has_casts_ = leads_to_casts_alone();
       remaining_ = nodes_to_run();
       const at::NoNamesGuard as_in_nodes;
-      watcher_.began(call_, autograd::get_current_graph_task_keep_graph(), at::GradMode::is_enabled(), waits(top));
+      hooked_ = hooked_node();
+      watcher_.began(call_, {autograd::get_current_graph_task_keep_graph(), at::GradMode::is_enabled(), waits(top),
+                             hooked_.empty() ? nullptr : hooked_.c_str()});
       give_waiting(top);
       autograd::Engine::get_default_engine().queue_callback([self, pass] {
         if (self->pass_ == pass) self->watcher_.ended(self->call_);
@@ -122,6 +126,15 @@ class Watch {
   std::size_t nodes_to_run() const {
     const auto casts = has_casts_ ? std::count_if(casts_.begin(), casts_.end(), will_run) : 0;
     return static_cast<std::size_t>(std::count_if(inner_.begin(), inner_.end(), will_run) + casts);
+  }
+
+  // The name of an inner node with hooks beside those of this; empty: there is none.
+  std::string hooked_node() const {
+    for (const autograd::Node* node : inner_) {
+      const std::size_t own = links_.count(node);
+      if (node->pre_hooks().size() > 1 || node->post_hooks().size() > own) return node->name();
+    }
+    return {};
   }
 
   bool is_inside(autograd::Node* node) const {
@@ -202,6 +215,8 @@ class Watch {
   std::vector<bool> fed_;
   std::unordered_set<autograd::Node*> inner_, casts_;                      // alive: their hooks have this
   std::map<std::pair<autograd::Node*, autograd::Node*>, int> edges_from_;  // inner nodes', to any: how many
+  std::unordered_set<const autograd::Node*> links_;                        // of these
+  std::string hooked_;                                                     // hooked_node(), in the pass
   std::size_t remaining_ = 0;                                              // of these, in the pass
   bool has_casts_ = false;                                                 // are the casts' nodes the pass's?
   int pass_ = -1;

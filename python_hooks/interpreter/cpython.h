@@ -58,6 +58,7 @@ struct Buffer {
   X(1, Object*, PyFrame_GetBack, (Object*))                                                               \
   X(1, Object*, PyFrame_GetCode, (Object*))                                                               \
   X(1, int, PyFrame_GetLineNumber, (Object*))                                                             \
+  X(1, Object*, PyObject_Str, (Object*))                                                                  \
   X(1, void, PyErr_Fetch, (Object**, Object**, Object**))                                                 \
   X(1, void, PyErr_Restore, (Object*, Object*, Object*))                                                  \
   X(1, void, PyErr_GetExcInfo, (Object**, Object**, Object**))                                            \

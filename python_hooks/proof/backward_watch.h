@@ -49,7 +49,7 @@ class BackwardWatch {
   static const bridge::Watcher& callbacks() noexcept;
 
  private:
-  void begin(bool keeps_graph, bool makes_graph, bool waits);
+  void begin(const bridge::Began& pass);
   void give(std::uint32_t slot, const bridge::Gradient& gradient);
   void leave(const bridge::Left& left);
   void seal();

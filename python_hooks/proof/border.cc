@@ -16,6 +16,9 @@ bridge::Tensor handle_of(Object* tensor) noexcept {
   return torch::view_tensor(tensor, view) ? view.handle : nullptr;
 }
 
+// The first word of an at::Tensor.
+const void* identity_of(bridge::Tensor tensor) noexcept { return *static_cast<const void* const*>(tensor); }
+
 refusal::Refusal explain(bridge::Unfit unfit, const char* name) {
   using bridge::Unfit;
   switch (unfit) {
@@ -88,15 +91,15 @@ bool find_targets(const GradientTargets& targets, ObservedBorder& observed, refu
 }
 
 // Whose version counter is it? False: that of memory which nobody outside can write to.
-bool find_version(const void* counter, const GradientTargets& targets, const ObservedBorder& observed,
-                  replay::TensorSource& source) {
+bool find_version(const bridge::Saved& saved, const GradientTargets& targets, const ObservedBorder& observed,
+                  replay::KeptTensor& kept) {
   for (const effects::GradientResult& result : observed.results) {
-    if (torch::version_identity(result.tensor) != counter) continue;
-    source = {Of::kResult, result.made};
+    if (torch::version_identity(result.tensor) != saved.version) continue;
+    kept.tensor = {Of::kResult, result.made};
     return true;
   }
-  const replay::TensorSource* const known = targets.find_version(counter);
-  if (known != nullptr) source = *known;
+  const replay::TensorSource* const known = targets.find_version(saved.version, saved.identity, kept.itself);
+  if (known != nullptr) kept.tensor = *known;
   return known != nullptr;
 }
 
@@ -129,7 +132,8 @@ bool GradientTargets::take(const replay::Region& region, const replay::Call& cal
   std::vector<bridge::Tensor> tensors;
   const auto add = [&](const std::vector<walk::WalkedTensor>& walked, Of of) {
     for (std::uint32_t i = 0; i < walked.size(); ++i) {
-      versions_.push_back({torch::version_identity(walked[i].view.object), {of, i}});
+      const torch::TensorView& view = walked[i].view;
+      versions_.push_back({torch::version_identity(view.object), identity_of(view.handle), {of, i}});
       if (!torch::requires_grad(walked[i].view.object)) continue;
       tensors.push_back(walked[i].view.handle);
       sources_.push_back({of, i});
@@ -147,11 +151,16 @@ const replay::TensorSource* GradientTargets::find(const bridge::Target& target) 
   return nullptr;
 }
 
-const replay::TensorSource* GradientTargets::find_version(const void* counter) const noexcept {
-  for (const auto& [known, source] : versions_) {
-    if (known == counter) return &source;
+const replay::TensorSource* GradientTargets::find_version(const void* counter, const void* identity,
+                                                          bool& itself) const noexcept {
+  const replay::TensorSource* found = nullptr;
+  for (const Version& version : versions_) {
+    if (version.counter != counter) continue;
+    itself = version.identity == identity;
+    if (itself || found == nullptr) found = &version.source;
+    if (itself) break;
   }
-  return nullptr;
+  return found;
 }
 
 ObservedBorder::~ObservedBorder() {
@@ -184,7 +193,8 @@ bool find_border(GradientTargets& targets, std::uint64_t first_node, ObservedBor
   for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
     const bridge::Saved& saved = observed.border->saved[i];
     replay::KeptTensor kept;
-    if (saved.version == nullptr || !find_version(saved.version, targets, observed, kept.tensor)) continue;
+    if (saved.version == nullptr || !find_version(saved, targets, observed, kept)) continue;
+    kept.saved = i;
     kept.link = saved.link;
     kept.links.assign(saved.links, saved.links + (observed.border->link_count + 63) / 64);
     kept.tops.assign(saved.tops, saved.tops + (observed.border->top_count + 63) / 64);
@@ -235,6 +245,10 @@ bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept {
 void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t>& outputs,
                        const std::vector<replay::OutputRecipe>& recipes, ObservedBorder& observed) {
   replay::Border& lasting = *observed.lasting;
+  const auto hold = [&lasting](const replay::TensorSource& tensor) {
+    lasting.held.push_back(tensor);
+    lasting.held_saved.push_back(static_cast<std::uint32_t>(lasting.saved.size() - 1));
+  };
   for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
     const bridge::Saved& saved = observed.border->saved[i];
     lasting.saved_tensors.emplace_back(replay::Border::kNone, saved.bytes);
@@ -254,22 +268,21 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
     if (cast != observed.casts.end()) {
       const auto index = static_cast<std::uint32_t>(cast - observed.casts.begin());
       lasting.saved.push_back({Memory::kCast, index});
-      lasting.held.push_back({Of::kCast, index});
+      hold({Of::kCast, index});
     } else if (output != outputs.end()) {
       const auto block = static_cast<std::uint32_t>(output - outputs.begin());
       lasting.saved.push_back({Memory::kBlock, block});
       const auto recipe = std::find_if(recipes.begin(), recipes.end(), [block](const replay::OutputRecipe& each) {
         return each.has_block && each.block == block;
       });
-      if (recipe != recipes.end() && !recipe->made.empty()) lasting.held.push_back({Of::kResult, recipe->made.front()});
+      if (recipe != recipes.end() && !recipe->made.empty()) hold({Of::kResult, recipe->made.front()});
     } else if (argument != extents.end()) {
       const auto extent = static_cast<std::uint32_t>(argument - extents.begin());
       lasting.saved.push_back({Memory::kArgument, extent});
       const auto& tensors = call.walk->tensors();
       const auto tensor = std::find_if(tensors.begin(), tensors.end(),
                                        [extent](const walk::WalkedTensor& each) { return each.extent == extent; });
-      if (tensor != tensors.end())
-        lasting.held.push_back({Of::kArgument, static_cast<std::uint32_t>(tensor - tensors.begin())});
+      if (tensor != tensors.end()) hold({Of::kArgument, static_cast<std::uint32_t>(tensor - tensors.begin())});
     } else {
       lasting.saved_tensors.back().first = replay::Border::kNone;
       continue;  // the module's, or a global's: it lies where it lay

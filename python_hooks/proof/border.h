@@ -26,8 +26,8 @@ class GradientTargets {
   bool add_casts(const std::vector<replay::LeftCast>& casts);
   // Null: none of the call's tensors.
   const replay::TensorSource* find(const bridge::Target& target) const noexcept;
-  // The same by a version counter, of tensors that require no grad, too.
-  const replay::TensorSource* find_version(const void* counter) const noexcept;
+  // The same by a version counter, of tensors that require no grad, too. `itself`: is it the tensor of that identity?
+  const replay::TensorSource* find_version(const void* counter, const void* identity, bool& itself) const noexcept;
 
  private:
   bool hold(const std::vector<bridge::Tensor>& tensors);
@@ -35,7 +35,11 @@ class GradientTargets {
   std::vector<void*> held_;
   std::vector<bridge::Target> targets_;
   std::vector<replay::TensorSource> sources_;
-  std::vector<std::pair<const void*, replay::TensorSource>> versions_;
+  struct Version {
+    const void *counter, *identity;
+    replay::TensorSource source;
+  };
+  std::vector<Version> versions_;
 };
 
 // A border as it was observed, with what of it holds for this call only.

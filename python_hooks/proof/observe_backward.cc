@@ -99,7 +99,7 @@ SeenGradient BackwardWatch::seen(const bridge::Gradient& gradient) const {
   return seen;
 }
 
-void BackwardWatch::begin(bool keeps_graph, bool makes_graph, bool waits) {
+void BackwardWatch::begin(const bridge::Began& pass) {
   abandon();
   passed_ = true;
   thread_ = std::this_thread::get_id();
@@ -108,19 +108,20 @@ void BackwardWatch::begin(bool keeps_graph, bool makes_graph, bool waits) {
   for (auto& left : thread.left) left->cancel();
   thread.left.clear();
   pass_ = {};
-  pass_.keeps_graph = keeps_graph;
+  pass_.keeps_graph = pass.keeps_graph;
   pass_.given.resize(slots_);
   pass_.contributions.resize(contribution_count_);
   pass_.runs.assign(contribution_count_, 0);
-  passes_->makes_graph = passes_->makes_graph || makes_graph;
-  if (makes_graph) {
+  passes_->makes_graph = passes_->makes_graph || pass.makes_graph;
+  if (pass.makes_graph) {
     made_again_ = true;
     passes_->refusal = refusal::make(refusal::second_derivative);
     return;
   }
   refusal::Form<0> blocked;
   if (!torch::take_dispatch_state(pass_.dispatch, blocked)) pass_.refusal = refusal::make(blocked);
-  if (waits) pass_.refusal = refusal::make(refusal::gradient_comes_late);
+  if (pass.waits) pass_.refusal = refusal::make(refusal::gradient_comes_late);
+  if (pass.hooked != nullptr) pass_.refusal = refusal::make(refusal::node_with_hooks, pass.hooked);
   pass_.random.known = torch::random_state(call_.work.device, pass_.random.seed, pass_.random.offset_before);
   for (std::size_t i = 0; i < call_.saved.size(); ++i) {
     const bool shadowed = i < call_.shadowed.size() && call_.shadowed[i] != 0;
@@ -219,11 +220,11 @@ const bridge::Watcher& BackwardWatch::callbacks() noexcept {
     }
   };
   static constexpr bridge::Watcher kCallbacks = {
-      [](void* call, bool keeps_graph, bool makes_graph, bool waits) noexcept {
+      [](void* call, const bridge::Began& pass) noexcept {
         guarded(call, [&](BackwardWatch& watch) {
           const WithGil gil;
           const KeepException keep;
-          watch.begin(keeps_graph, makes_graph, waits);
+          watch.begin(pass);
         });
       },
       [](void* call, std::uint32_t slot, const bridge::Gradient& gradient) noexcept {

@@ -50,14 +50,12 @@ bool reserve(ProvenPass& pass, std::int32_t device) noexcept {
   return true;
 }
 
+// False: no memory.
 bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
   program::Bindings& bindings = pass.bindings;
   const Border& border = *call.border;
   std::vector<std::uint64_t> addresses(pass.forms.size(), 0);
-  if (!reserve(pass, call.work.device) ||
-      !bridge::loaded()->make_contributions(cut, pass.forms.data(), addresses.data())) {
-    return false;
-  }
+  if (!bridge::loaded()->make_contributions(cut, pass.forms.data(), addresses.data())) return false;
   for (std::size_t i = 0; i < addresses.size(); ++i) {
     const std::uint32_t block = pass.contributions[i].block;
     if (block != MadeContribution::kNoBlock) bindings.outputs[block] = addresses[i];
@@ -72,19 +70,48 @@ bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const b
 }
 
 // kNotNow: nothing was done, and the call may be made again.
-enum class Launched : std::uint8_t { kDone, kFailed, kNotNow };
+enum class Launched : std::uint8_t { kDone, kFailed, kNoMemory, kNotNow };
 Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
   const NoCollection no_collection;
   const device::ContextScope scope(call.work.context);
   refusal::Refusal refused;
-  if (!scope.entered() || !place(call, pass, cut, asked) ||
-      !pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) {
+  if (!scope.entered() || !reserve(pass, call.work.device)) return Launched::kNotNow;
+  if (!place(call, pass, cut, asked)) return Launched::kNoMemory;
+  if (!pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) {
     log_line(LogLevel::kDebug, "a proven backward pass is not replayed: %s", refused.text.c_str());
     return Launched::kNotNow;
   }
   using Result = grape::replay::ProgramRun::Result;
   const Result ran = pass.steps.run(call.work.driver_stream(), pass.others);
   return ran == Result::kDone ? Launched::kDone : Launched::kFailed;
+}
+
+// Memory that nodes keep may lie elsewhere by now: `x.data = y`, or a storage that was freed and filled again. Nodes
+// read it where it is, and so does the pass. `in_place`: the module's own memory, which a graph knows by its address,
+// has not moved. Null, or why the call cannot be computed any more.
+const char* follow_memory(ReplayedCall& call, const bridge::Remains* kept, bool& in_place) {
+  const Border& border = *call.border;
+  std::vector<std::uint64_t> now(call.saved.size(), 0);
+  const auto follow = [&](const bridge::Remains& remains, std::uint32_t place) {
+    const bool known = place != Border::kNone;
+    if (!remains.alike || (remains.replaced && !known)) return false;
+    if (!known) in_place = in_place && !remains.moved;
+    if (known && now[place] != 0 && now[place] != remains.storage) return false;
+    if (known) now[place] = remains.storage;
+    return true;
+  };
+  bool good = true;
+  for (std::size_t i = 0; i < border.kept.size(); ++i)
+    good = good && follow(kept[i], border.saved_tensors[border.kept[i].saved].first);
+  for (std::size_t i = 0; i < border.held.size(); ++i) {
+    const bridge::Remains& remains = kept[border.kept.size() + i];
+    const bool followed = now[border.held_saved[i]] != 0;
+    good = good && remains.alike && (followed || follow(remains, border.held_saved[i]));
+  }
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    if (now[i] != 0) call.saved[i] = now[i];
+  }
+  return good ? nullptr : "memory that its nodes keep was replaced";
 }
 
 const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) {
@@ -97,7 +124,10 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
   torch::DispatchState dispatch;
   refusal::Form<0> blocked;
   std::uint64_t stream = 0;
-  if (plain && !asked.makes_graph && !asked.looks_for_anomalies && !bridge::loaded()->was_run_again(cut) &&
+  bool in_place = true;
+  const char* const gone = bridge::loaded()->was_run_again(cut) ? nullptr : follow_memory(call, asked.kept, in_place);
+  if (gone != nullptr) return gone;
+  if (in_place && plain && !asked.makes_graph && !asked.looks_at_nodes && !bridge::loaded()->was_run_again(cut) &&
       torch::take_dispatch_state(dispatch, blocked) && torch::current_stream_of(call.work.device, stream) &&
       stream == call.work.stream) {
     const PassKey key = key_of(dispatch, asked.given, border.form.slot_count, asked.runs,
@@ -105,7 +135,9 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
     for (const auto& pass : passes.proven) {
       if (pass->key != key || !is_usable(*pass)) continue;
       const Launched launched = launch(call, *pass, cut, asked);
-      if (launched != Launched::kNotNow) return launched == Launched::kDone ? nullptr : "its graph does not run";
+      if (launched == Launched::kDone) return nullptr;
+      if (launched == Launched::kNoMemory) return "";  // the bridge has the error
+      if (launched == Launched::kFailed) return "its graph does not run";
       break;
     }
   }
@@ -270,10 +302,11 @@ bool attach(const Region& region, const Proven& proven, const Call& call, const 
   };
   if (missing(targets) || missing(results) || missing(casts)) return false;
   for (const KeptTensor& each : border.kept) {
-    kept.push_back({tensors.handle(each.tensor), tensors.version(each.tensor), each.link, each.links.data(),
-                    each.tops.data(), each.text});
+    kept.push_back({tensors.handle(each.tensor), each.itself, tensors.version(each.tensor), each.link,
+                    each.links.data(), each.tops.data(), each.text});
   }
-  for (const TensorSource& held : border.held) kept.push_back({tensors.handle(held), 0, 0, nullptr, nullptr, nullptr});
+  for (const TensorSource& held : border.held)
+    kept.push_back({tensors.handle(held), false, 0, 0, nullptr, nullptr, nullptr});
   auto replayed = std::make_unique<ReplayedCall>();
   replayed->border = proven.border;
   replayed->passes = proven.passes;

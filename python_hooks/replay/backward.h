@@ -39,11 +39,14 @@ struct TensorSource {
 // A tensor of a call that a node keeps for the backward pass. Its version is compared then.
 struct KeptTensor {
   TensorSource tensor;
+  bool itself = false;      // bridge::Kept
+  std::uint32_t saved = 0;  // index into Border::saved_tensors
   std::uint32_t link = 0;
   std::vector<std::uint64_t> links, tops;  // as in bridge::Saved
   const char* text = nullptr;              // in Border::texts
   bool operator==(const KeptTensor& o) const noexcept {
-    return tensor == o.tensor && link == o.link && links == o.links && tops == o.tops;
+    return tensor == o.tensor && itself == o.itself && saved == o.saved && link == o.link && links == o.links &&
+           tops == o.tops;
   }
 };
 
@@ -68,7 +71,8 @@ struct Border {
   std::vector<std::uint32_t> results;         // that require grad: indices into CallOutcome::made()
   std::vector<KeptTensor> kept;
   std::vector<SavedMemory> saved;
-  std::vector<TensorSource> held;  // tensors whose memory `saved` is, and which nobody else may keep
+  std::vector<TensorSource> held;         // tensors whose memory `saved` is, and which nobody else may keep
+  std::vector<std::uint32_t> held_saved;  // of each: index into `saved`
   // What tells whether the call, made again, is the same: of each tensor that a node keeps which of `saved` it lies in
   // (kNone: in none), and how many bytes.
   static constexpr std::uint32_t kNone = ~0U;

@@ -4,6 +4,7 @@
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/texts.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/copy_memory.h"
 #include "shim/device/device_hash.h"
@@ -121,6 +122,19 @@ bool find_results(const Border& border, const walk::Walk& walk, std::vector<brid
   return true;
 }
 
+// What the call raised: no memory is the pass's own error. False: it is another one.
+bool note_error(bridge::Cut* cut) {
+  Object *type = nullptr, *value = nullptr, *traceback = nullptr;
+  g_api.PyErr_Fetch(&type, &value, &traceback);
+  const Reference types(type), values(value), traces(traceback);
+  if (type == nullptr || full_type_name(type) != "torch.OutOfMemoryError") return false;
+  const Reference text(value != nullptr ? g_api.PyObject_Str(value) : nullptr);
+  const char* words = text ? g_api.PyUnicode_AsUTF8AndSize(text.get(), nullptr) : nullptr;
+  if (words == nullptr) g_api.PyErr_Clear();
+  bridge::loaded()->fail_for_memory(cut, words != nullptr ? words : "CUDA out of memory.");
+  return true;
+}
+
 }  // namespace
 
 bool makes_again() noexcept { return t_makes_again; }
@@ -193,12 +207,10 @@ const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::s
       arguments.push_back(held.object == nullptr ? root : held.weak ? living(held.object) : held.object);
     if (std::find(arguments.begin(), arguments.end(), nullptr) != arguments.end()) return "an argument is gone";
     const std::uint64_t first = torch::autograd_nodes();
-    const Reference result(call.eager(call.function != nullptr ? call.function : root, arguments.data(),
-                                      positional_count(call.count), call.names));
-    if (!result) {
-      g_api.PyErr_Clear();
-      return "it raised an error";
-    }
+    Object* const made = call.eager(call.function != nullptr ? call.function : root, arguments.data(),
+                                    positional_count(call.count), call.names);
+    if (made == nullptr) return note_error(cut) ? "" : "it raised an error";
+    const Reference result(made);
     walk::Walk walk(false);
     std::vector<bridge::Tensor> results;
     if (!walk.add(result.get(), "result") || !find_results(*call.border, walk, results))

@@ -93,9 +93,13 @@ def add_between(how: str, what: str) -> None:
     between.__doc__ = f"{what} of a replayed call before its backward pass: {how.replace('_', ' ')}, in late steps"
 
 
+# Where plain works or fails later, and Grape says that it cannot go on: ../replaced_memory_test.py.
+ERRORS = {("swapped", "scale"), ("set", "scale"), ("freed", "scale"), ("freed", "weight")}
+
 for _how in CHANGES:
     for _what in ("input", "argument", "weight", "scale", "result"):
-        add_between(_how, _what)
+        if (_how, _what) not in ERRORS:
+            add_between(_how, _what)
 
 
 def add_flag_between(value: bool) -> None:
@@ -163,7 +167,8 @@ def add_second_pass(name: str, work: Callable[..., None], every: int) -> None:
 for _every in (0, 3):
     _suffix = "_late" if _every else ""
     add_second_pass(f"at_once{_suffix}", nothing, _every)
-    add_second_pass(f"after_a_changed_input{_suffix}", change_input, _every)
+    if _every:  # in each step: see ERRORS
+        add_second_pass(f"after_a_changed_input{_suffix}", change_input, _every)
     add_second_pass(f"after_a_step{_suffix}", step_once, _every)
     add_second_pass(f"after_a_swapped_weight{_suffix}", swap_weight, _every)
 
