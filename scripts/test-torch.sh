@@ -30,16 +30,20 @@ torch_programs() {
   check "random programs with PyTorch" python3 tests/random_programs/check.py --python "$simulated_python" --jobs "$jobs" \
     --budget 600 --seeds "$((day * 300)):$((day * 300 + 300))" --out "$logs/random-programs"
 
-  # Each part in turn as users run it, and with all functions found at once.
+  # Each part in turn with GRAPE_AUTOGRAD=1 alone, and with all functions found at once.
   name="sweep of training programs" part="$(part_of 4)" early="$((day / 4 % 2))"
   has "$name" tests/sweep/sweep.py && check "$name, part $part of 4, GRAPE_EARLY_REGIONS=$early" \
-    env GRAPE_EARLY_REGIONS="$early" python3 tests/sweep/sweep.py --python "$simulated_python" --grape "$grape" --jobs "$jobs" \
+    env GRAPE_EARLY_REGIONS="$early" GRAPE_AUTOGRAD=1 SWEEP_GRAPH_DEPTH=0 python3 tests/sweep/sweep.py --python "$simulated_python" --grape "$grape" --jobs "$jobs" \
     --runs 1 --part "$part/4"
 
   local fuzzer=(python3 tests/autograd_fuzzer/random_autograd.py --python "$simulated_python" --grape "$grape" --jobs "$jobs"
     --set GRAPE_EARLY_REGIONS=1 --out "$logs/random-autograd")
   name="random programs of autograd"
-  has "$name that once differed" tests/autograd_fuzzer/known_seeds.txt && check "$name that once differed" "${fuzzer[@]}" --known
-  has "$name" tests/autograd_fuzzer/random_autograd.py && check "$name" "${fuzzer[@]}" --seconds 180 \
-    --seeds "$((day * 10000)):$((day * 10000 + 10000))"
+  local whole=(--set GRAPE_AUTOGRAD=0) seeds=(--seconds 90 --seeds "$((day * 10000)):$((day * 10000 + 10000))")
+  has "$name that once differed" tests/autograd_fuzzer/known_seeds.txt &&
+    check "$name that once differed" "${fuzzer[@]}" "${whole[@]}" --known
+  if has "$name" tests/autograd_fuzzer/random_autograd.py; then
+    check "$name, whole graphs" "${fuzzer[@]}" "${whole[@]}" "${seeds[@]}"
+    check "$name" env FUZZER_GRAPH=name "${fuzzer[@]}" --set GRAPE_AUTOGRAD=1 "${seeds[@]}"
+  fi
 }

@@ -46,7 +46,8 @@ const Bridge* load() {
   auto* const entry = reinterpret_cast<Entry>(dlsym(library, kEntry));
   const Bridge* const bridge = entry != nullptr ? entry(kVersion) : nullptr;
   if (bridge != nullptr && version == bridge->torch) return bridge;
-  log_line(LogLevel::kInfo, "calls under autograd run as always: %s was built for something else", path.c_str());
+  log_line(LogLevel::kWarning, "calls under autograd run as always: %s is of another version of Grape, or of PyTorch",
+           path.c_str());
   return nullptr;
 }
 
