@@ -67,8 +67,9 @@ bool keep_cast(Tensor weight_handle, Tensor memory_handle, std::int32_t type_num
 
 variable_list CastNode::apply(variable_list&& gradients) {
   const std::shared_ptr<Cut> call = cut.lock();
-  if (call == nullptr || !call->has_casts || call->pass != autograd::get_current_graph_task_id())
-    return ToCopyBackward0::apply(std::move(gradients));
+  const int pass = autograd::get_current_graph_task_id();
+  if (call == nullptr || call->casts_of != pass) return ToCopyBackward0::apply(std::move(gradients));
+  TORCH_CHECK(call->pass == pass, "grape: a backward pass of a replayed call ran inside of another one");
   return {std::move(call->contributions[call->form.edge_count + index])};
 }
 
@@ -84,7 +85,7 @@ void Cut::take_casts() {
     if (nodes[i] == nullptr ? edges[i] != 0 : runs_here && !comes_only_by(*nodes[i], edges[i], 0)) return;
     if (!runs_here) nodes[i].reset();
   }
-  has_casts = form.cast_count != 0;
+  if (form.cast_count != 0) casts_of = pass;
   runs_without_casts = runs;
   for (std::uint32_t edge = 0; edge < form.edge_count; ++edge) {
     if (form.edge_casts[edge] != Template::kNoCast) runs[edge] = 0;
@@ -96,8 +97,8 @@ void Cut::take_casts() {
 }
 
 void Cut::leave_casts() {
-  if (!has_casts) return;
-  has_casts = false;
+  if (casts_of != pass) return;
+  casts_of = kNoPass;
   runs = std::move(runs_without_casts);
 }
 

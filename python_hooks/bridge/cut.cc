@@ -168,12 +168,12 @@ void Cut::check(std::uint32_t link) {
 
 Remains Cut::remains_of(const Part& part) const noexcept {
   const at::Tensor& now = part.itself.defined() ? part.itself : part.tensor;
-  const void* const memory = now.has_storage() ? now.storage().data() : nullptr;
+  const void* const address = now.has_storage() ? now.storage().data() : nullptr;
   const bool replaced = part.itself.defined() && !now.is_alias_of(part.tensor);
   const bool alike = now.has_storage() && now.storage().nbytes() == part.bytes &&
                      now.scalar_type() == part.tensor.scalar_type() && now.sizes() == part.tensor.sizes() &&
                      now.strides() == part.tensor.strides() && now.storage_offset() == part.tensor.storage_offset();
-  return {reinterpret_cast<std::uint64_t>(memory), memory != part.memory, replaced, alike};
+  return {reinterpret_cast<std::uint64_t>(address), address != part.memory, replaced, alike};
 }
 
 void Cut::take_hooks(std::uint32_t top, PostHooks&& of_top) {

@@ -49,7 +49,6 @@ struct Cut : std::enable_shared_from_this<Cut> {
     came.assign(form.top_count, false);
     given.assign(form.slot_count, at::Tensor());
     contributions.assign(count_contributions(form), at::Tensor());
-    has_casts = false;
   }
   void run();
   // Nobody but the call's links leads to its casts in this pass: the pass has their nodes, too, or else it has not.
@@ -82,9 +81,10 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::vector<std::uint8_t> runs;      // per contribution, in the pass
   std::vector<std::uint8_t> runs_without_casts;
   std::vector<std::uint64_t> running;  // links that run in the pass, as bits
-  int pass = -1;
+  static constexpr int kNoPass = -2;  // -1 is what runs outside of any
+  int pass = kNoPass;
   bool ran = false;
-  bool has_casts = false;      // take_casts(), in the pass
+  int casts_of = kNoPass;      // take_casts(): in which pass
   std::vector<bool> released;  // per link
 };
 
