@@ -67,6 +67,7 @@ class LinkNode final : public autograd::Node, public ReplayedNode {
     TORCH_CHECK(pre_hooks().empty() && post_hooks().empty(), kHooked);
     if (!cut_->ran) cut_->run();
     cut_->check(index_);
+    if (cut_->releases && index_ == 0) cut_->release_parts();  // it is the last one
     const auto begin = cut_->contributions.begin() + link.first_edge;
     return {std::make_move_iterator(begin), std::make_move_iterator(begin + link.edge_count)};
   }
@@ -78,6 +79,7 @@ class LinkNode final : public autograd::Node, public ReplayedNode {
 
 // Asks for what the engine will execute, and has it computed.
 void Cut::run() {
+  TORCH_CHECK(!parts_released, autograd::ERR_BACKWARD_TWICE);
   runs.assign(count_contributions(form), 0);
   running.assign((form.link_count + 63) / 64, 0);
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
@@ -114,10 +116,10 @@ void Cut::run() {
   TORCH_CHECK(good, error);
   ran = true;
   given.assign(form.slot_count, at::Tensor());
-  if (all && !now.keeps_graph) {  // as eager's nodes, which release what they keep
-    memory = at::Tensor();
-    for (Part& part : parts) part.itself = at::Tensor();
-  }
+  releases = all && !now.keeps_graph;  // as eager's nodes, which release what they keep
+  if (!releases) return;
+  memory = at::Tensor();
+  for (Part& part : parts) part.itself = at::Tensor();
 }
 
 namespace {
@@ -183,6 +185,11 @@ void Cut::take_hooks(std::uint32_t top, PostHooks&& of_top) {
   }
   hooks.resize(form.top_count);
   for (auto& hook : of_top) hooks[top].push_back(std::move(hook));
+}
+
+void Cut::release_parts() noexcept {
+  parts_released = !parts.empty();
+  parts.clear();
 }
 
 void Cut::redirect() {

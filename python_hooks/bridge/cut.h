@@ -37,6 +37,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   Cut(const Cut&) = delete;
   Cut& operator=(const Cut&) = delete;
 
+  void release_parts() noexcept;
   Remains remains_of(const Part& part) const noexcept;
   // A hook on a top is one on the node that eager has there.
   void take_hooks(std::uint32_t top, PostHooks&& hooks);
@@ -44,7 +45,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   void begin(int now) {
     if (pass == now) return;
     pass = now;
-    ran = false;
+    ran = releases = false;
     next_part = 0;
     came.assign(form.top_count, false);
     given.assign(form.slot_count, at::Tensor());
@@ -81,9 +82,11 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::vector<std::uint8_t> runs;      // per contribution, in the pass
   std::vector<std::uint8_t> runs_without_casts;
   std::vector<std::uint64_t> running;  // links that run in the pass, as bits
-  static constexpr int kNoPass = -2;  // -1 is what runs outside of any
+  static constexpr int kNoPass = -2;   // -1 is what runs outside of any
   int pass = kNoPass;
   bool ran = false;
+  bool parts_released = false;
+  bool releases = false;       // the pass: no other one will use what is kept
   int casts_of = kNoPass;      // take_casts(): in which pass
   std::vector<bool> released;  // per link
 };
