@@ -51,8 +51,8 @@ struct Saved {
 
 // The border of an observed call. Owned by the bridge until it is freed.
 struct Border {
-  // Ascending by sequence. Behind them one for each node that made a kept cast (CallNodes::casts): it counts where
-  // a pass has it inside, and its only edge is behind `edge_count`.
+  // Ascending by sequence. Behind them stands one for each node that made a kept cast (CallNodes::casts). It counts
+  // where a pass has that node inside; its only edge is behind `edge_count`.
   const Link* links;
   const Target* edges;
   const Top* tops;  // ascending by sequence
@@ -87,8 +87,8 @@ enum class Leaving : std::uint8_t {
   kDone,     // it was the last one of the call's
 };
 
-// What a link's node has done. Borrowed. Where nobody but the call leads to a kept cast in a pass, its node is one of
-// the pass: it gives a contribution, and those to the cast are not asked for.
+// What a link's node has done. Borrowed. Where nobody but the call leads to its kept casts in a pass, their nodes are the
+// pass's. Then these give contributions, and those to the casts are not asked for.
 struct Left {
   std::uint32_t link;
   const Gradient* outputs;  // per edge
