@@ -87,8 +87,8 @@ enum class Leaving : std::uint8_t {
   kDone,     // it was the last one of the call's
 };
 
-// What a link's node has done. Borrowed. Where nobody but the call leads to its kept casts in a pass, their nodes are the
-// pass's. Then these give contributions, and those to the casts are not asked for.
+// What a link's node has done. Borrowed. Where nobody but the call leads to its kept casts in a pass, their nodes are
+// the pass's. Then these give contributions, and those to the casts are not asked for.
 struct Left {
   std::uint32_t link;
   const Gradient* outputs;  // per edge
