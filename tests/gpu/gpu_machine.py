@@ -96,6 +96,12 @@ def preloaded(build: Build, **changes: str) -> dict[str, str]:
     return environment(LD_PRELOAD=str(build.library), **changes)
 
 
+def settings_of_caller() -> dict[str, str]:
+    """Grape's variables that this process was given for those under Grape."""
+    own = ("GRAPE_BUILD_DIR", "GRAPE_REPORT")
+    return {name: value for name, value in os.environ.items() if name.startswith("GRAPE_") and name not in own}
+
+
 def end(process: subprocess.Popen) -> None:
     """Ends the process and what it started, which have a process group of their own."""
     try:

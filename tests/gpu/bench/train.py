@@ -16,7 +16,6 @@ Exit status: 0 measured (or no GPU), 1 a plain process or one under Grape failed
 """
 
 import argparse
-import os
 import statistics
 import sys
 import time
@@ -25,8 +24,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 from paths import HERE
-from gpu_machine import (Build, Measurement, Result, add_columns, add_options, environment, json_line, replaying, run, show, table,
-                         with_build)  # fmt: skip
+from gpu_machine import (Build, Measurement, Result, add_columns, add_options, environment, json_line, replaying, run,
+                         settings_of_caller, show, table, with_build)  # fmt: skip
 from turns import Player, Turns
 
 PROGRAMS = ("lora", "gpt", "bert", "resnet18", "wav2vec2", "wav2vec2_masked", "dynamics")
@@ -38,7 +37,6 @@ WARM_TURNS = 4
 LONG_WARM_TURNS = {"wav2vec2": 16, "wav2vec2_masked": 16}  # each of 20 lengths has to come a few times
 DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 SEEN = ("losses", "gradients", "number of gradients")  # in each step
-NOT_PASSED = ("GRAPE_BUILD_DIR", "GRAPE_REPORT")
 Start = tuple[str, list[str], dict[str, str]]
 Runs = dict[str, "Future[Result]"]  # by plain, again, grape
 
@@ -81,8 +79,7 @@ class TrainBench(Measurement):
 
     def grape(self, label: str, **more: str) -> dict[str, str]:
         """The environment under Grape, with what the caller has set for it."""
-        passed = {name: value for name, value in os.environ.items() if name.startswith("GRAPE_") and name not in NOT_PASSED}
-        return {**replaying(self.build, self.scratch / f"{label}.json"), **passed, **more}
+        return {**replaying(self.build, self.scratch / f"{label}.json"), **settings_of_caller(), **more}
 
     def replayed(self, label: str) -> tuple[str, str]:
         """How many calls of how many were replayed, and the reason that most calls that were not had."""

@@ -3,7 +3,8 @@
 plain's time, over the first 40 steps and over those after.
 
 Groups of three processes train the same models: two plain ones, of which the second tells how far two equal processes
-differ, and one under Grape with nothing set. --mode adds one in another GRAPE_MODE. They import and build side by side.
+differ, and one under Grape with the caller's GRAPE_... variables. --mode adds one in another GRAPE_MODE. They import and
+build side by side.
 They take the same two cores, since equal processes on other cores differ by 7%, and
 one after the other takes turns, alone on the machine: 40 turns of one step, then 24 turns of several steps. The
 first step, in which kernels are loaded, is not counted. A step is forward, backward, AdamW and zero_grad, between
@@ -28,7 +29,7 @@ from typing import Any, Callable, Optional
 from instructions import Instructions
 
 import paths  # noqa: F401
-from gpu_machine import Measurement, add_options, end, environment, preloaded, show, table, with_build
+from gpu_machine import Measurement, add_options, end, environment, preloaded, settings_of_caller, show, table, with_build
 
 STEPS, TURNS, TURN_MS = 40, 24, 50
 LIMIT = 1.02
@@ -193,9 +194,10 @@ class Overhead(Measurement):
         all_cores = sorted(os.sched_getaffinity(0))
         cores = {all_cores[(2 * number + i) % len(all_cores)] for i in range(2)}
         group = {name: Process(command, environment(**more), cores) for name in ("plain", "again")}
-        group["Grape"] = Process(command, preloaded(self.build, **more), cores)
+        under_grape = preloaded(self.build, **{**settings_of_caller(), **more})
+        group["Grape"] = Process(command, under_grape, cores)
         for mode in self.options.mode:
-            group[mode] = Process(command, preloaded(self.build, GRAPE_MODE=mode, **more), cores)
+            group[mode] = Process(command, {**under_grape, "GRAPE_MODE": mode}, cores)
         return group
 
     def prepare(self, group: dict[str, Process], name: str) -> Optional[str]:
