@@ -33,8 +33,8 @@ torch_programs() {
   # Each part in turn with GRAPE_AUTOGRAD=1 alone, and with all functions found at once.
   name="sweep of training programs" part="$(part_of 4)" early="$((day / 4 % 2))"
   has "$name" tests/sweep/sweep.py && check "$name, part $part of 4, GRAPE_EARLY_REGIONS=$early" \
-    env GRAPE_EARLY_REGIONS="$early" GRAPE_AUTOGRAD=1 SWEEP_GRAPH_DEPTH=0 python3 tests/sweep/sweep.py --python "$simulated_python" --grape "$grape" --jobs "$jobs" \
-    --runs 1 --part "$part/4"
+    env GRAPE_EARLY_REGIONS="$early" GRAPE_AUTOGRAD=1 SWEEP_GRAPH_DEPTH=0 python3 tests/sweep/sweep.py \
+    --python "$simulated_python" --grape "$grape" --jobs "$jobs" --runs 1 --part "$part/4"
 
   local fuzzer=(python3 tests/autograd_fuzzer/random_autograd.py --python "$simulated_python" --grape "$grape" --jobs "$jobs"
     --set GRAPE_EARLY_REGIONS=1 --out "$logs/random-autograd")

@@ -240,8 +240,8 @@ struct Bridge {
   // From now on; the border may be freed before. False: no memory, and nobody watches.
   bool (*watch)(const Border* border, const Watcher* watcher, void* call) noexcept;
 
-  // Has autocast keep a cast of the weight that a replay has made: it lies at the begin of `memory`'s storage, as a
-  // contiguous copy of a contiguous weight would, in autocast's own type. False: nothing was done.
+  // Has autocast keep a cast of the weight that a replay has made. It fills `memory`'s storage, and has the weight's
+  // strides and autocast's own type. False: nothing was done.
   bool (*keep_cast)(Tensor weight, Tensor memory, std::int32_t type) noexcept;
   // Makes nodes and gives them to the results. Null: no memory, and nothing was done.
   Cut* (*cut)(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;

@@ -49,12 +49,10 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Of a node that made a kept cast: does it run as one of the pass?
-  bool has_cast() const noexcept { return has_casts_ && autograd::get_current_graph_task_id() == pass_; }
-
   // `top`: which one the node is; kNone: none of them.
   void enter(const std::shared_ptr<Watch>& self, const autograd::Node* node, std::uint32_t top,
              const autograd::variable_list& gradients) {
+    if (!takes_part(node)) return;
     const int pass = autograd::get_current_graph_task_id();
     if (pass != pass_) {
       pass_ = pass;
@@ -78,6 +76,7 @@ class Watch {
 
   void leave(const autograd::Node& node, std::uint32_t link, const std::vector<std::uint32_t>& outputs,
              const autograd::variable_list& gradients, const autograd::variable_list& inputs) {
+    if (!takes_part(&node)) return;
     std::vector<Gradient> described;
     const auto asked = std::make_unique<bool[]>(outputs.size());
     for (const std::uint32_t output : outputs) {
@@ -95,9 +94,12 @@ class Watch {
   // Storages of tensors that nobody else has.
   static std::vector<std::uint64_t> only_here(const autograd::variable_list& tensors) {
     std::vector<std::uint64_t> storages;
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.defined() && tensor.has_storage() && tensor.use_count() == 1 &&
-          nobody_else_has(tensor, with_bases(tensors)))
+    std::vector<bool> single;  // before others refer to them here
+    for (const at::Tensor& tensor : tensors) single.push_back(tensor.use_count() == 1);
+    const autograd::variable_list owners = with_bases(tensors);
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor& tensor = tensors[i];
+      if (tensor.defined() && tensor.has_storage() && single[i] && nobody_else_has(tensor, owners))
         storages.push_back(reinterpret_cast<std::uint64_t>(tensor.storage().data()));
     }
     return storages;
@@ -135,6 +137,12 @@ class Watch {
       if (node->pre_hooks().size() > 1 || node->post_hooks().size() > own) return node->name();
     }
     return {};
+  }
+
+  // Nodes that made kept casts do so where the pass has them.
+  bool takes_part(const autograd::Node* node) const {
+    return casts_.count(const_cast<autograd::Node*>(node)) == 0 ||
+           (has_casts_ && autograd::get_current_graph_task_id() == pass_);
   }
 
   bool is_inside(autograd::Node* node) const {
@@ -223,32 +231,29 @@ class Watch {
 };
 
 struct Enter final : autograd::FunctionPreHook {
-  Enter(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which, bool cast)
-      : watch(std::move(of)), node(on), top(which), of_cast(cast) {}
+  Enter(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which)
+      : watch(std::move(of)), node(on), top(which) {}
   autograd::variable_list operator()(const autograd::variable_list& gradients) override {
-    if (!of_cast || watch->has_cast()) watch->enter(watch, node, top, gradients);
+    watch->enter(watch, node, top, gradients);
     return gradients;
   }
   const std::shared_ptr<Watch> watch;
   const autograd::Node* const node;  // that has the hook
   const std::uint32_t top;
-  const bool of_cast;
 };
 
 struct Leave final : autograd::FunctionPostHook {
-  Leave(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which, std::vector<std::uint32_t> places,
-        bool cast)
-      : watch(std::move(of)), node(on), link(which), outputs(std::move(places)), of_cast(cast) {}
+  Leave(std::shared_ptr<Watch> of, const autograd::Node* on, std::uint32_t which, std::vector<std::uint32_t> places)
+      : watch(std::move(of)), node(on), link(which), outputs(std::move(places)) {}
   autograd::variable_list operator()(const autograd::variable_list& outputs_now,
                                      const autograd::variable_list& inputs) override {
-    if (!of_cast || watch->has_cast()) watch->leave(*node, link, outputs, outputs_now, inputs);
+    watch->leave(*node, link, outputs, outputs_now, inputs);
     return outputs_now;
   }
   const std::shared_ptr<Watch> watch;
   const autograd::Node* const node;  // that has the hook
   const std::uint32_t link;
   const std::vector<std::uint32_t> outputs;  // whose edges leave the call
-  const bool of_cast;
 };
 
 std::vector<std::uint32_t> outputs_of(const OwnedBorder& border, std::uint32_t link) {
@@ -305,14 +310,14 @@ bool watch(const Border* border, const Watcher* watcher, void* call) noexcept {
       for (std::uint32_t i = 0; i < owned.top_nodes.size(); ++i) {
         if (owned.top_nodes[i] == node.get()) top = i;
       }
-      enters.push_back(std::make_unique<Enter>(watch, node.get(), top, false));
+      enters.push_back(std::make_unique<Enter>(watch, node.get(), top));
     }
     for (std::uint32_t i = 0; i < owned.link_nodes.size(); ++i)
-      leaves.push_back(std::make_unique<Leave>(watch, owned.link_nodes[i], i, outputs_of(owned, i), false));
+      leaves.push_back(std::make_unique<Leave>(watch, owned.link_nodes[i], i, outputs_of(owned, i)));
     for (const auto& cast : owned.casts) {
-      enters.push_back(std::make_unique<Enter>(watch, cast.get(), OwnedBorder::kNone, true));
+      enters.push_back(std::make_unique<Enter>(watch, cast.get(), OwnedBorder::kNone));
       const auto link = static_cast<std::uint32_t>(leaves.size());
-      leaves.push_back(std::make_unique<Leave>(watch, cast.get(), link, std::vector<std::uint32_t>{0}, true));
+      leaves.push_back(std::make_unique<Leave>(watch, cast.get(), link, std::vector<std::uint32_t>{0}));
     }
     const auto node_of = [&owned](const auto& nodes, std::size_t i) -> autograd::Node& {
       return i < nodes.size() ? *nodes[i] : *owned.casts[i - nodes.size()];

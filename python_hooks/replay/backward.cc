@@ -125,9 +125,10 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
   refusal::Form<0> blocked;
   std::uint64_t stream = 0;
   bool in_place = true;
-  const char* const gone = bridge::loaded()->was_run_again(cut) ? nullptr : follow_memory(call, asked.kept, in_place);
+  const bool again = bridge::loaded()->was_run_again(cut);
+  const char* const gone = again ? nullptr : follow_memory(call, asked.kept, in_place);
   if (gone != nullptr) return gone;
-  if (in_place && plain && !asked.makes_graph && !asked.looks_at_nodes && !bridge::loaded()->was_run_again(cut) &&
+  if (in_place && plain && !asked.makes_graph && !asked.looks_at_nodes && !again &&
       torch::take_dispatch_state(dispatch, blocked) && torch::current_stream_of(call.work.device, stream) &&
       stream == call.work.stream) {
     const PassKey key = key_of(dispatch, asked.given, border.form.slot_count, asked.runs,

@@ -7,6 +7,7 @@ compared: under Grape they are plain's, or there is an error and no gradient tha
 """
 
 import json
+import os
 import sys
 
 import replayed
@@ -17,43 +18,21 @@ KINDS = ("weight swapped", "weight set", "weight freed", "view's weight freed", 
 
 def program():
     import torch
-    from torch import nn
 
-    class Scale(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.linspace(0.5, 2.0, 8))
-
-        def forward(self, x):
-            return x * self.weight
-
-    def freed(t):
-        values, storage = t.detach().clone(), t.untyped_storage()
-        size = storage.nbytes()
-        with torch.autograd._unsafe_preserve_version_counter(t):
-            storage.resize_(0)
-            held = torch.full_like(values, 7.0)
-            storage.resize_(size)
-            t.detach().copy_(values * 0.5)
-        del held
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:0] = [os.path.join(here, "training"), os.path.join(here, "..", "sweep")]  # whose `bed` it is
+    import training_faults as faults
 
     def change(kind, scale, linear, x):
-        if kind == "weight swapped":
-            scale.data = scale.data * 0.5
-        elif kind == "weight set":
-            with torch.no_grad():
-                scale.set_(scale.detach() * 0.5)
-        elif kind == "weight freed":
-            freed(scale)
-        elif kind == "view's weight freed":
-            freed(linear)
+        if kind == "input changed":
+            faults.change_input(x, None, None)
         else:
-            with torch.no_grad():
-                x.mul_(0.5)
+            what, how = kind.rsplit(" ", 1)
+            faults.CHANGES[how](linear if what.startswith("view") else scale)
 
     for kind in KINDS:
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), Scale(), nn.Linear(8, 8), nn.Sigmoid()).cuda()
+        model = faults.saving().cuda()
         for step in range(STEPS):
             x = torch.full((6, 8), 0.1 + step / 10, device="cuda")
             loss = model(x).square().sum()

@@ -27,6 +27,18 @@ def net(run: Run, *more: nn.Module, width: int = 8, out: int = 4, act: Any = nn.
     return run.put(nn.Sequential(nn.Linear(8, width), act(), *more, nn.Linear(width, out)))
 
 
+class Heads(nn.Module):
+    """A body with two results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = self.body(x).tanh()
+        return self.one(h), self.other(h)
+
+
 def autocast(dtype: torch.dtype = torch.bfloat16, **more: Any) -> Any:
     return torch.autocast("cuda", dtype=dtype, **more)
 

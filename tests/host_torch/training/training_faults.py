@@ -5,7 +5,7 @@ import gc
 from typing import Any, Callable
 
 import torch
-from common import F, Run, batch, net, nn, program, see_step, see_tensors, squares
+from common import F, Heads, Run, batch, net, nn, program, see_step, see_tensors, squares
 
 LATE = 8  # replays have begun
 Change = Callable[[torch.Tensor], Any]
@@ -216,16 +216,6 @@ def some_gradients_late(run: Run) -> None:
         else:
             loss.backward()
         see_step(run, loss, both, optimizer, x=x, h=h)
-
-
-class Heads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        h = self.body(x).tanh()
-        return self.one(h), self.other(h)
 
 
 @program(tags="partial row33")

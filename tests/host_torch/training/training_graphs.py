@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 import torch
-from common import F, Run, batch, fit, net, nn, program, see_step, see_tensors, squares
+from common import F, Heads, Run, batch, fit, net, nn, program, see_step, see_tensors, squares
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -179,16 +179,6 @@ def gradients_of_some_inputs(run: Run) -> None:
             torch.autograd.grad(h.sum(), [second[0].weight], retain_graph=True)
         loss.backward(inputs=[x, second[0].weight] if step % 2 else None)
         see_step(run, loss, both, optimizer, x=x, h=h)
-
-
-class Heads(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.body, self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        h = self.body(x).tanh()
-        return self.one(h), self.other(h)
 
 
 @program(tags="partial")
