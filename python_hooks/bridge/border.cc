@@ -36,7 +36,11 @@ class KeptCasts {
     for (std::size_t i = 0; i < call.cast_count; ++i) nodes_.insert(tensor_of(call.casts[i]).grad_fn().get());
     if (call.again == nullptr) return;
     // Nothing was kept of a call that was made again: each use of a weight has a cast of its own.
-    for (const Node* link : link_nodes_of(*call.again)) {
+    for (const auto& leaf : cast_leaves_of(*call.again)) {
+      if (leaf != nullptr) weights_.insert(leaf.get());
+    }
+    for (const auto& link : link_nodes_of(*call.again)) {
+      if (link == nullptr) continue;
       for (const auto& edge : link->next_edges()) {
         const Node* const weight = edge.is_valid() ? cast_weight(*edge.function) : nullptr;
         if (weight != nullptr) weights_.insert(weight);

@@ -67,7 +67,7 @@ class LinkNode final : public autograd::Node, public ReplayedNode {
     TORCH_CHECK(pre_hooks().empty() && post_hooks().empty(), kHooked);
     if (!cut_->ran) cut_->run();
     cut_->check(index_);
-    if (cut_->releases && index_ == 0) cut_->release_parts();  // it is the last one
+    if (cut_->releases && index_ == cut_->last_link) cut_->release_parts();
     const auto begin = cut_->contributions.begin() + link.first_edge;
     return {std::make_move_iterator(begin), std::make_move_iterator(begin + link.edge_count)};
   }
@@ -87,12 +87,17 @@ void Cut::run() {
     TORCH_CHECK(came[i] || top == nullptr || !will_run(top.get()), kLate);
   }
   bool all = true;
+  last_link = form.link_count;
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
-    const bool asked = will_run(links[i]);
+    const std::shared_ptr<LinkNode> link = links[i].lock();
+    if (link == nullptr) continue;
+    const bool asked = will_run(link.get());
     all = all && asked;
-    running[i / 64] |= std::uint64_t{asked} << i % 64;
-    for (std::uint32_t e = 0; asked && e < form.links[i].edge_count; ++e)
-      runs[form.links[i].first_edge + e] = links[i]->task_should_compute_output(e) ? 1 : 0;
+    if (!asked) continue;
+    last_link = std::min(last_link, i);  // the engine descends
+    running[i / 64] |= std::uint64_t{1} << i % 64;
+    for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e)
+      runs[form.links[i].first_edge + e] = link->task_should_compute_output(e) ? 1 : 0;
   }
   const bool whole = std::count(runs.begin(), runs.begin() + form.edge_count, 0) == 0;
   take_casts();
@@ -226,7 +231,7 @@ std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cu
     for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e)
       node->add_next_edge(autograd::impl::gradient_edge(tensor_of(targets[form.links[i].first_edge + e])));
     node->add_input_metadata(like);  // tells device and stream
-    cut->links.push_back(node.get());
+    cut->links.push_back(node);
     links.push_back(std::move(node));
   }
   return links;
@@ -239,6 +244,7 @@ void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
     node->set_sequence_nr(cut->number(cut->form.casts[i]));
     const auto cast = std::dynamic_pointer_cast<CastNode>(node);
     cut->casts.push_back(cast);
+    cut->cast_leaves.push_back(node->next_edge(0).function);
     if (cast == nullptr) continue;
     cast->cut = cut;
     cast->index = i;
@@ -290,7 +296,17 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
   }
 }
 
-std::vector<const autograd::Node*> link_nodes_of(const Cut& cut) { return {cut.links.begin(), cut.links.end()}; }
+std::vector<std::shared_ptr<const autograd::Node>> link_nodes_of(const Cut& cut) {
+  std::vector<std::shared_ptr<const autograd::Node>> nodes;
+  for (const auto& link : cut.links) nodes.push_back(link.lock());
+  return nodes;
+}
+
+std::vector<std::shared_ptr<const autograd::Node>> cast_leaves_of(const Cut& cut) {
+  std::vector<std::shared_ptr<const autograd::Node>> nodes;
+  for (const auto& leaf : cut.cast_leaves) nodes.push_back(leaf.lock());
+  return nodes;
+}
 
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept {
   try {

@@ -67,10 +67,11 @@ struct Cut : std::enable_shared_from_this<Cut> {
   const Owner owner;
   void* const call;
   std::uint64_t first_sequence = 0;  // number at which the call's nodes begin
-  std::vector<LinkNode*> links;
+  std::vector<std::weak_ptr<LinkNode>> links;  // gone where results that lead there were dropped
   std::vector<std::weak_ptr<autograd::Node>> tops;
   std::vector<PostHooks> hooks;  // per top, until they are where they belong
   std::vector<std::weak_ptr<CastNode>> casts;
+  std::vector<std::weak_ptr<autograd::Node>> cast_leaves;
   std::vector<bool> redirected;                  // per top
   std::vector<at::Tensor> given, contributions;  // per slot, per contribution; of the pass
   std::vector<Part> parts;                       // in the order in which eager's nodes use them
@@ -82,6 +83,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::vector<std::uint8_t> runs;      // per contribution, in the pass
   std::vector<std::uint8_t> runs_without_casts;
   std::vector<std::uint64_t> running;  // links that run in the pass, as bits
+  std::uint32_t last_link = 0;         // of these
   static constexpr int kNoPass = -2;   // -1 is what runs outside of any
   int pass = kNoPass;
   bool ran = false;

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <memory>
 #include <vector>
 
 #include "python_hooks/bridge/bridge.h"
@@ -36,7 +37,10 @@ void release_targets(void* held) noexcept;
 
 bool keep_cast(Tensor weight, Tensor memory, std::int32_t type) noexcept;
 Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
-std::vector<const torch::autograd::Node*> link_nodes_of(const Cut& cut);
+// Null: nothing leads there any more.
+std::vector<std::shared_ptr<const torch::autograd::Node>> link_nodes_of(const Cut& cut);
+// Leaves whose casts the call made.
+std::vector<std::shared_ptr<const torch::autograd::Node>> cast_leaves_of(const Cut& cut);
 bool looks_for_anomalies() noexcept;
 void* take_modes() noexcept;
 void release_modes(void* modes) noexcept;

@@ -223,8 +223,9 @@ void join(const Cut& cut, OwnedBorder& border) {
     border.inner[i]->set_sequence_nr(cut.number(cut.form.numbers[i]));
     inner.insert(border.inner[i].get());
   }
-  const std::vector<const Node*> links = link_nodes_of(cut);
+  const std::vector<std::shared_ptr<const Node>> links = link_nodes_of(cut);
   for (std::size_t i = 0; i < links.size(); ++i) {
+    if (links[i] == nullptr) continue;
     std::size_t outside = 0;
     for (autograd::Edge& edge : border.link_nodes[i]->next_edges()) {
       if (edge.is_valid() && inner.count(edge.function.get()) == 0) edge = links[i]->next_edge(outside++);

@@ -9,8 +9,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -39,10 +42,10 @@ class Watch {
       : watcher_(watcher), call_(call), tops_(border.tops), nodes_(border.top_nodes) {
     for (const autograd::Node* node : nodes_) fed_.push_back(border.fed.count(node) != 0);
     for (const auto& node : border.inner) {
-      inner_.insert(node.get());
+      inner_.emplace(node.get(), node);
       for (const autograd::Edge& edge : node->next_edges()) ++edges_from_[{node.get(), edge.function.get()}];
     }
-    for (const auto& node : border.casts) casts_.insert(node.get());
+    for (const auto& node : border.casts) casts_.emplace(node.get(), node);
     links_.insert(border.link_nodes.begin(), border.link_nodes.end());
   }
   ~Watch() { watcher_.gone(call_); }
@@ -56,6 +59,7 @@ class Watch {
     const int pass = autograd::get_current_graph_task_id();
     if (pass != pass_) {
       pass_ = pass;
+      forget_the_dead();
       has_casts_ = leads_to_casts_alone();
       remaining_ = nodes_to_run();
       const at::NoNamesGuard as_in_nodes;
@@ -91,6 +95,8 @@ class Watch {
   }
 
  private:
+  using Nodes = std::unordered_map<autograd::Node*, std::weak_ptr<autograd::Node>>;
+
   // Storages of tensors that nobody else has.
   static std::vector<std::uint64_t> only_here(const autograd::variable_list& tensors) {
     std::vector<std::uint64_t> storages;
@@ -125,15 +131,30 @@ class Watch {
     return tensor.storage().use_count() == owners.size();
   }
 
+  // Results that were dropped take their nodes along, and new nodes may lie where those did.
+  void forget_the_dead() {
+    for (Nodes* const nodes : {&inner_, &casts_}) {
+      for (auto at = nodes->begin(); at != nodes->end();) at = at->second.expired() ? nodes->erase(at) : std::next(at);
+    }
+    for (auto at = edges_from_.begin(); at != edges_from_.end();)
+      at = inner_.count(at->first.first) == 0 ? edges_from_.erase(at) : std::next(at);
+    for (autograd::Node*& node : nodes_) {
+      if (inner_.count(node) == 0) node = nullptr;
+    }
+  }
+
   std::size_t nodes_to_run() const {
-    const auto casts = has_casts_ ? std::count_if(casts_.begin(), casts_.end(), will_run) : 0;
-    return static_cast<std::size_t>(std::count_if(inner_.begin(), inner_.end(), will_run) + casts);
+    const auto runs = [](const auto& node) { return will_run(node.first); };
+    const auto casts = has_casts_ ? std::count_if(casts_.begin(), casts_.end(), runs) : 0;
+    return static_cast<std::size_t>(std::count_if(inner_.begin(), inner_.end(), runs) + casts);
   }
 
   // The name of an inner node with hooks beside those of this; empty: there is none.
   std::string hooked_node() const {
-    for (const autograd::Node* node : inner_) {
-      const std::size_t own = links_.count(node);
+    for (const auto& [address, owner] : inner_) {
+      const std::shared_ptr<autograd::Node> node = owner.lock();
+      const std::size_t own = links_.count(address);
+      if (node == nullptr) continue;
       if (node->pre_hooks().size() > 1 || node->post_hooks().size() > own) return node->name();
     }
     return {};
@@ -151,12 +172,14 @@ class Watch {
 
   // Does nobody but the call lead to its casts in this pass?
   bool leads_to_casts_alone() const {
-    return std::all_of(casts_.begin(), casts_.end(), [this](autograd::Node* cast) {
+    return std::all_of(casts_.begin(), casts_.end(), [this](const auto& owned) {
+      const std::shared_ptr<autograd::Node> cast = owned.second.lock();
+      if (cast == nullptr) return true;
       std::uint32_t edges = 0;
       for (const auto& [edge, count] : edges_from_) {
-        if (edge.second == cast && will_run(edge.first)) edges += static_cast<std::uint32_t>(count);
+        if (edge.second == cast.get() && will_run(edge.first)) edges += static_cast<std::uint32_t>(count);
       }
-      return !will_run(cast) || comes_only_by(*cast, edges, 1);
+      return !will_run(cast.get()) || comes_only_by(*cast, edges, 1);
     });
   }
 
@@ -219,9 +242,9 @@ class Watch {
   const Watcher watcher_;
   void* const call_;
   const std::vector<Top> tops_;
-  const std::vector<autograd::Node*> nodes_;
+  std::vector<autograd::Node*> nodes_;  // null: gone
   std::vector<bool> fed_;
-  std::unordered_set<autograd::Node*> inner_, casts_;                      // alive: their hooks have this
+  Nodes inner_, casts_;
   std::map<std::pair<autograd::Node*, autograd::Node*>, int> edges_from_;  // inner nodes', to any: how many
   std::unordered_set<const autograd::Node*> links_;                        // of these
   std::string hooked_;                                                     // hooked_node(), in the pass

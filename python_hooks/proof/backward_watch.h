@@ -34,7 +34,8 @@ struct SeenPass {
   std::vector<SeenGradient> given;          // per slot
   std::vector<SeenGradient> contributions;  // per edge, then per cast
   std::vector<std::uint8_t> runs;           // of these: is it asked for?
-  std::vector<std::uint64_t> saved;         // copies, per Border::saved
+  std::vector<program::Extent> saved;       // per Border::saved; nothing where it has gone with dropped results
+  std::vector<std::uint64_t> saved_copies;  // of these
   program::RandomState random;              // before it
   refusal::Refusal refusal;
 };
@@ -83,6 +84,7 @@ class BackwardWatch {
   AwaitedCall call_;
   const std::vector<bridge::Link> links_;
   const std::uint32_t slots_, contribution_count_;
+  std::vector<std::uint64_t> serials_;                    // per AwaitedCall::saved, of its block
   bool passed_ = false;                                   // there was a pass
   bool made_again_ = false;                               // a replay would have been, for a pass that was before
   bool under_way_ = false;                                // a pass, which is observed

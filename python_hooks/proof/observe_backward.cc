@@ -26,6 +26,12 @@ ThreadOfNodes& thread_of_nodes(std::thread::id thread) {
   return threads[thread];
 }
 
+// 0: not known.
+std::uint64_t serial_of(std::uint64_t storage) noexcept {
+  program::LiveBlock block;
+  return memory::LiveBlocks::instance().find(memory::BlockSource::kFramework, storage, block) ? block.serial : 0;
+}
+
 }  // namespace
 
 BackwardWatch::BackwardWatch(std::shared_ptr<replay::Passes> passes, AwaitedCall call, const bridge::Border& border)
@@ -34,6 +40,7 @@ BackwardWatch::BackwardWatch(std::shared_ptr<replay::Passes> passes, AwaitedCall
       links_(border.links, border.links + border.link_count + border.cast_count),
       slots_(border.slot_count),
       contribution_count_(bridge::count_contributions(border)) {
+  for (const program::Extent& saved : call_.saved) serials_.push_back(serial_of(saved.address));
   ++passes_->awaited;
 }
 
@@ -93,9 +100,7 @@ SeenGradient BackwardWatch::seen(const bridge::Gradient& gradient) const {
     seen.sizes.assign(gradient.sizes, gradient.sizes + gradient.dimensions);
     seen.strides.assign(gradient.strides, gradient.strides + gradient.dimensions);
   }
-  program::LiveBlock block;
-  if (memory::LiveBlocks::instance().find(memory::BlockSource::kFramework, gradient.storage, block))
-    seen.serial = block.serial;
+  seen.serial = serial_of(gradient.storage);
   return seen;
 }
 
@@ -124,10 +129,12 @@ void BackwardWatch::begin(const bridge::Began& pass) {
   if (pass.hooked != nullptr) pass_.refusal = refusal::make(refusal::node_with_hooks, pass.hooked);
   pass_.random.known = torch::random_state(call_.work.device, pass_.random.seed, pass_.random.offset_before);
   for (std::size_t i = 0; i < call_.saved.size(); ++i) {
+    const program::Extent& saved = call_.saved[i];
     const bool shadowed = i < call_.shadowed.size() && call_.shadowed[i] != 0;
-    pass_.saved.push_back(!call_.proves ? 0
-                          : shadowed    ? call_.shadowed[i]
-                                        : copy(call_.saved[i].address, call_.saved[i].bytes));
+    pass_.saved.push_back(serial_of(saved.address) == serials_[i] ? saved : program::Extent());
+    pass_.saved_copies.push_back(!call_.proves ? 0
+                                 : shadowed    ? call_.shadowed[i]
+                                               : copy(saved.address, pass_.saved.back().bytes));
   }
   auto sink = std::make_unique<grape::observation::RegionSink>();
   if (!sink->begin(reinterpret_cast<std::uint64_t>(call_.work.context))) {

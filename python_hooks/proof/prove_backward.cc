@@ -108,7 +108,7 @@ std::unique_ptr<replay::ObservedPass> BackwardWatch::symbolise() {
     const bool has_own = given.as.identity != nullptr && !before;
     record.inputs.push_back({has_own ? given.as.storage : 0, has_own ? given.as.storage_bytes : 0});
   }
-  record.inputs.insert(record.inputs.end(), call_.saved.begin(), call_.saved.end());
+  record.inputs.insert(record.inputs.end(), pass_.saved.begin(), pass_.saved.end());
   if (any_overlap(record.inputs)) {
     pass_.refusal = refusal::make(refusal::gradients_overlap);
     return nullptr;
@@ -252,7 +252,7 @@ bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pas
     const bool came = given.as.identity != nullptr;
     input(came ? given.copy : 0, came ? given.bytes : 0);
   }
-  for (std::size_t i = 0; i < call_.saved.size(); ++i) input(pass_.saved[i], call_.saved[i].bytes);
+  for (std::size_t i = 0; i < pass_.saved.size(); ++i) input(pass_.saved_copies[i], pass_.saved[i].bytes);
   bindings.outputs.assign(whole.outputs.size(), 0);
   for (std::size_t i = 0; i < whole.outputs.size(); ++i) room(whole.outputs[i].bytes, bindings.outputs[i]);
   room(pass.plan.bytes, bindings.arena);

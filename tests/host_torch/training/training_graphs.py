@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 import torch
-from common import F, Heads, Run, batch, fit, net, nn, program, see_step, see_tensors, squares
+from common import F, Heads, Run, autocast, batch, fit, net, nn, program, see_step, see_tensors, squares
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
@@ -284,6 +284,73 @@ def dropped_result(run: Run) -> None:
         loss = F.mse_loss(out, y)
         loss.backward()
         see_step(run, loss, model, optimizer, out=out, others=others)
+
+
+class Branches(nn.Module):
+    """Two results with layers of their own behind a body: (logits, aux)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.one = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.aux = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = self.body(x).tanh()
+        return self.one(h), self.aux(h)
+
+
+@program(tags="partial kept")
+def dropped_branch(run: Run) -> None:
+    """An auxiliary head's result is dropped at once: its nodes are gone, and others lie where they did."""
+    model = run.put(Branches())
+    optimizer = sgd(model)
+    for _ in run.steps():
+        x, y = batch(run)
+        out = model(x)[0]
+        others = [out * (i + 1.0) for i in range(16)]
+        loss = F.mse_loss(out, y) + sum(other.square().mean() for other in others)
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
+
+
+@program(tags="partial kept")
+def dropped_branch_now_and_then(run: Run) -> None:
+    """The auxiliary head's result is dropped in some steps, before the pass or between two passes."""
+    upstream, model = run.put(nn.Linear(8, 8)), run.put(Branches())
+    both = nn.ModuleList([upstream, model])
+    optimizer = sgd(both)
+    for step in run.steps():
+        x, y = batch(run)
+        out, aux = model(upstream(x))
+        if step % 3 == 0:
+            del aux
+            others = [upstream(x) for _ in range(4)]
+            loss = F.mse_loss(out, y) + sum(other.mean() for other in others)
+        elif step % 3 == 1:
+            aux.square().mean().backward(retain_graph=True)
+            del aux
+            loss = F.mse_loss(out, y)
+        else:
+            loss = F.mse_loss(out, y) + aux.square().mean()
+        loss.backward()
+        see_step(run, loss, both, optimizer, out=out)
+
+
+@program(tags="partial second")
+def dropped_branch_and_second_derivatives(run: Run) -> None:
+    """As before, and a pass that was not foreseen makes a graph."""
+    model = run.put(Branches())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        with autocast(enabled=step % 2 == 0):
+            out = model(x)[0]
+        loss = F.mse_loss(out.float(), y)
+        if step > 8 and step % 4 < 2:
+            norms = torch.autograd.grad(loss, [model.body.weight, model.one.weight], create_graph=True)
+            loss = loss + sum(grad.float().square().sum() for grad in norms)
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
 
 
 @program(tags="gradients")
