@@ -12,7 +12,8 @@ namespace grape::program {
 namespace {
 
 constexpr std::uint32_t kMostNumber = 1u << 24;       // lower halves of addresses that are taken for numbers,
-constexpr std::uint32_t kMostNumberAlone = 1u << 16;  // and where nothing else tells
+constexpr std::uint32_t kMostNumberAlone = 1u << 20;  // where nothing else tells,
+constexpr std::uint32_t kMostNumberAtStart = 1u << 16;  // and a block begins there
 constexpr std::size_t kRandomWords = 3;               // of at::PhiloxCudaState that are looked at
 constexpr std::uint64_t kNotCapturedMask = (std::uint64_t{1} << 40) - 1;
 
@@ -239,8 +240,8 @@ class Symboliser {
     if (!program_.lows.empty()) program_.lows.resize(kept);
   }
 
-  // In a struct, and another launch of the kernel has a number in its place. Where there is no other launch, small
-  // numbers are doubted.
+  // In a struct, and another launch of the kernel has a number in its place, or all that have what looks like an
+  // address have one with a small lower half. Where there is no other launch, small numbers are doubted.
   bool may_be_number(std::uint32_t word, std::uint32_t low) const {
     const RecordedNode& node = node_of(program_, word);
     if (node.kind != NodeKind::kKernel || !program_.functions[node.function].has_layout) return false;
@@ -250,13 +251,31 @@ class Symboliser {
       return p.bytes > kMostWithoutPadding && p.offset <= place * 8 && place * 8 < p.offset + p.bytes;
     });
     if (!in_struct || (is_pointer_ && is_pointer_(program_.functions[node.function], place))) return false;
-    bool alone = true;
+    bool alone = true, small_elsewhere = false;
     for (const RecordedNode& other : program_.nodes) {
       if (&other == &node || other.kind != NodeKind::kKernel || other.function != node.function) continue;
       alone = false;
-      if (place < other.word_count && is_number(other.words_at + place)) return true;
+      if (place >= other.word_count) continue;
+      const std::uint32_t there = other.words_at + place;
+      if (is_number(there)) return true;
+      if (!is_address(there)) continue;
+      if (lower_half(there) >= kMostNumber) return false;
+      small_elsewhere = true;
     }
-    return alone && low < kMostNumberAlone;
+    const std::uint32_t most = program_.words[word] == 0 ? kMostNumberAtStart : kMostNumberAlone;  // an offset by now
+    return small_elsewhere || (alone && low < most);
+  }
+
+  bool is_address(std::uint32_t word) const {
+    return reference_at(program_, word) != nullptr || in_segment(program_.words[word]);
+  }
+
+  // Of an address; as of a large one where it is not known.
+  std::uint32_t lower_half(std::uint32_t word) const {
+    const Reference* const reference = reference_at(program_, word);
+    if (reference == nullptr) return static_cast<std::uint32_t>(program_.words[word]);
+    if (program_.lows.size() != program_.references.size()) return kMostNumber;
+    return program_.lows[static_cast<std::size_t>(reference - program_.references.data())];
   }
 
   bool is_number(std::uint32_t word) const {
