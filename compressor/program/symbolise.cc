@@ -11,10 +11,10 @@
 namespace grape::program {
 namespace {
 
-constexpr std::uint32_t kMostNumber = 1u << 24;       // lower halves of addresses that are taken for numbers,
-constexpr std::uint32_t kMostNumberAlone = 1u << 20;  // where nothing else tells,
+constexpr std::uint32_t kMostNumber = 1u << 24;         // lower halves of addresses that are taken for numbers,
+constexpr std::uint32_t kMostNumberAlone = 1u << 20;    // where nothing else tells,
 constexpr std::uint32_t kMostNumberAtStart = 1u << 16;  // and a block begins there
-constexpr std::size_t kRandomWords = 3;               // of at::PhiloxCudaState that are looked at
+constexpr std::size_t kRandomWords = 3;                 // of at::PhiloxCudaState that are looked at
 constexpr std::uint64_t kNotCapturedMask = (std::uint64_t{1} << 40) - 1;
 
 constexpr std::size_t kValueAt = 8;  // after the id and four bytes of padding
