@@ -3,11 +3,13 @@
 
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <sstream>
 #include <string_view>
@@ -80,9 +82,7 @@ class Walk {
     const Tensor* const results = call_.results;
     const std::size_t count = call_.result_count;
     find_inner(results, count);
-    // As the engine runs them.
-    std::sort(border_.inner.begin(), border_.inner.end(),
-              [](const auto& a, const auto& b) { return a->sequence_nr() > b->sequence_nr(); });
+    order_as_they_run();
     for (const auto& node : border_.inner) {
       check(*node);
       border_.numbers.push_back(node->sequence_nr());
@@ -118,11 +118,55 @@ class Walk {
     }
   }
 
-  static void check(Node& node) {
+  bool is_known(const torch::autograd::Edge& edge) const {
+    return edge.is_valid() && numbers_.count(edge.function.get()) != 0;
+  }
+
+  // As the engine does: the last one that was made first, of those that nothing is awaited for. A view's node may be
+  // made anew when somebody uses the view, with a number higher than that of what it waits for.
+  void order_as_they_run() {
+    std::unordered_map<const Node*, int> waits;
+    for (const auto& node : border_.inner) {
+      for (const auto& edge : node->next_edges()) {
+        if (is_known(edge)) ++waits[edge.function.get()];
+      }
+    }
+    const auto was_made_before = [](const auto& a, const auto& b) { return a->sequence_nr() < b->sequence_nr(); };
+    std::vector<std::shared_ptr<Node>> ready, all = std::move(border_.inner);
+    std::copy_if(all.begin(), all.end(), std::back_inserter(ready), [&](const auto& e) { return waits[e.get()] == 0; });
+    std::make_heap(ready.begin(), ready.end(), was_made_before);
+    border_.inner.clear();
+    while (!ready.empty()) {
+      std::pop_heap(ready.begin(), ready.end(), was_made_before);
+      const std::shared_ptr<Node>& node = border_.inner.emplace_back(std::move(ready.back()));
+      ready.pop_back();
+      for (const auto& edge : node->next_edges()) {
+        if (!is_known(edge)) continue;
+        if (edge.function->sequence_nr() > node->sequence_nr()) check_late(*edge.function);
+        if (--waits[edge.function.get()] != 0) continue;
+        ready.push_back(edge.function);
+        std::push_heap(ready.begin(), ready.end(), was_made_before);
+      }
+    }
+  }
+
+  // A link in its place would run by its number, too early.
+  void check_late(const Node& node) const {
+    const auto is_outside = [this](const auto& edge) { return edge.is_valid() && !is_known(edge); };
+    if (std::any_of(node.next_edges().begin(), node.next_edges().end(), is_outside))
+      throw Refused{Unfit::kCustomNode, node.name()};
+  }
+
+  // Could it keep anything?
+  static bool is_custom(const Node& node) {
     const std::string type = typeid(node).name();
-    const bool custom = type.find("PyNode") != std::string::npos || type.find("CopySlices") != std::string::npos ||
-                        type.find("7CppNode") != std::string::npos;
-    if (custom) throw Refused{Unfit::kCustomNode, node.name()};
+    if (const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node))
+      return slices->view_fn != nullptr || slices->fn == nullptr || is_custom(*slices->fn);
+    return type.find("PyNode") != std::string::npos || type.find("7CppNode") != std::string::npos;
+  }
+
+  static void check(Node& node) {
+    if (is_custom(node)) throw Refused{Unfit::kCustomNode, node.name()};
     if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
         !node.retains_grad_hooks().empty()) {
       throw Refused{Unfit::kHooks, node.name()};
@@ -231,6 +275,7 @@ class Walk {
       all.append(reinterpret_cast<const char*>(&number), sizeof number);
     };
     all += node.name();
+    if (const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node)) all += slices->fn->name();
     all.append(reinterpret_cast<const char*>(key.key), key.key_size);
     for (const compiled::SizeInput& size : sizes) add(static_cast<std::uint64_t>(size.value));
     for (const auto& edge : node.next_edges()) {

@@ -24,7 +24,7 @@ struct OwnedBorder {
   std::vector<Saved> saved;
   std::deque<std::string> texts;
   std::deque<std::vector<std::uint64_t>> sets;
-  std::vector<std::shared_ptr<torch::autograd::Node>> inner;  // descending by sequence
+  std::vector<std::shared_ptr<torch::autograd::Node>> inner;  // in the order in which they run
   std::vector<std::uint64_t> numbers;                         // of these
   std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links` but for the casts, of `tops`
   std::vector<std::shared_ptr<torch::autograd::Node>> casts;  // that made kept casts

@@ -254,7 +254,7 @@ void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
 void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_ptr<LinkNode>>& links,
                const Tensor* results) {
   const Template& form = cut->form;
-  const std::uint64_t first = cut->number(form.numbers[0]) + 1;  // the call's last node runs first
+  const std::uint64_t first = cut->number(*std::max_element(form.numbers, form.numbers + form.node_count)) + 1;
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const Top& top = form.tops[i];
     auto node = std::make_shared<TopNode>(first + i, cut, i);

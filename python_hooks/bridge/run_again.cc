@@ -93,7 +93,7 @@ class Run {
       for (std::uint32_t slot = 0; slot < top.slot_count; ++slot)
         add(border_.top_nodes[i], slot, std::move(cut_.given[top.first_slot + slot]));
     }
-    for (const auto& node : border_.inner) {  // descending: as the engine runs them
+    for (const auto& node : border_.inner) {  // as the engine runs them
       const auto at = buffers_.find(node.get());
       if (at == buffers_.end() || wanted_.count(node.get()) == 0) continue;
       autograd::InputBuffer buffer = std::move(at->second);
