@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "compressor/program/parameter_types.h"
+#include "compressor/program/symbolise.h"
 
 namespace grape::program {
 namespace {
@@ -41,6 +42,10 @@ bool takes_random_state(const FunctionInfo& function) {
 
 bool is_random(const Reference* reference) {
   return reference != nullptr && (reference->role == Role::kRandomSeed || reference->role == Role::kRandomOffset);
+}
+
+bool same_state(const Program& a, const Program& b) {
+  return a.observed_seed == b.observed_seed && a.observed_offset == b.observed_offset;
 }
 
 // The bytes of a parameter that lie in the word that begins at `begin`, as a mask.
@@ -132,8 +137,7 @@ class Comparer {
 
   bool same_random() {
     if (a_.random_increment != b_.random_increment) return differ(Difference::kRandom, 0);
-    const bool same_state = a_.observed_seed == b_.observed_seed && a_.observed_offset == b_.observed_offset;
-    if (a_.random_increment != 0 && same_state) return differ(Difference::kRandom, 0);
+    if (a_.random_increment != 0 && same_state(a_, b_)) return differ(Difference::kRandom, 0);
     std::vector<bool> draws;
     for (const FunctionInfo& function : a_.functions) draws.push_back(takes_random_state(function));
     if (std::find(draws.begin(), draws.end(), true) == draws.end()) return true;
@@ -285,6 +289,45 @@ class Comparer {
 
 }  // namespace
 
+namespace {
+
+// Of two runs whose nodes are the same. Puts constants back that were taken for offsets; false: there are none.
+bool put_back_constants(Program& run, const Program& other) {
+  std::vector<bool> gone(run.references.size(), false);
+  for (std::size_t i = 1; i < run.references.size(); ++i) {
+    const Reference& offset = run.references[i];
+    if (offset.role != Role::kRandomOffset || reference_at(other, offset.word) != nullptr ||
+        run.observed_offset + run.words[offset.word] != other.words[offset.word]) {
+      continue;
+    }
+    run.words[offset.word] += run.observed_offset;
+    run.words[run.references[i - 1].word] = run.observed_seed;
+    gone[i - 1] = gone[i] = true;
+  }
+  const bool any = std::find(gone.begin(), gone.end(), true) != gone.end();
+  if (!any) return false;
+  const bool has_lows = run.lows.size() == run.references.size();
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < gone.size(); ++i) {
+    if (gone[i]) continue;
+    if (has_lows) run.lows[kept] = run.lows[i];
+    run.references[kept++] = run.references[i];
+  }
+  run.references.resize(kept);
+  if (has_lows) run.lows.resize(kept);
+  return true;
+}
+
+}  // namespace
+
 Comparison compare(const Program& a, const Program& b, const HostPlaces& host) { return Comparer(a, b, host).run(); }
+
+Comparison compare_and_settle(Program& a, Program& b, const HostPlaces& host) {
+  Comparison comparison = compare(a, b, host);
+  if (comparison.difference != Difference::kRandom || same_state(a, b) || a.words.size() != b.words.size())
+    return comparison;
+  const bool in_a = put_back_constants(a, b), in_b = put_back_constants(b, a);
+  return in_a || in_b ? compare(a, b, host) : comparison;
+}
 
 }  // namespace grape::program

@@ -58,13 +58,17 @@ struct Comparison {
 // kRandom is, besides another amount drawn:
 //   - both runs began with the same state: then a constant cannot be told from what follows the state. Two runs with
 //     states of their own are needed.
-//   - a word that was taken for an offset in one run is a constant, as the other run shows; or the same word is two
-//     different offsets. The next pair of runs may do better.
+//   - a word that was taken for an offset in one run is a constant, as the other run shows (see compare_and_settle());
+//     or the same word is two different offsets. The next pair of runs may do better.
 //   - a kernel takes at::PhiloxCudaState (its name says so), but not of a state that is known: a generator of the
 //     user's.
 // `host`: what kind of memory the process has at an address now; of runs on other threads, whose stacks and heaps lie
 // anywhere. None: what is known without.
 Comparison compare(const Program& a, const Program& b, const HostPlaces& host = {});
+
+// The same, but constants that were taken for offsets in one of the runs are put back there first. With a seed of 0,
+// which many programs set, sizes look like a state where they meet the offsets of a call.
+Comparison compare_and_settle(Program& a, Program& b, const HostPlaces& host = {});
 
 // What differs, in which kernel (demangled by the caller's function; null: names as they are), which parameter. Nodes
 // and parameters count from 0. Nothing is refused where nothing differs.

@@ -144,7 +144,7 @@ refusal::Form<0> why_not_as_last(const replay::Observation& last, const replay::
 std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const replay::Call& call,
                                               replay::Observation& last, replay::Observation& observation,
                                               std::unique_ptr<replay::PaddingTrial>& trial, ObservedCall& observed) {
-  const program::Comparison comparison = program::compare(last.program, observation.program);
+  const program::Comparison comparison = program::compare_and_settle(last.program, observation.program);
   if (comparison.difference != program::Difference::kNone) {
     observed.refusal = program::describe(comparison, last.program, observation.program, readable);
     const auto& nodes = observation.program.nodes;

@@ -171,7 +171,7 @@ refusal::Refusal BackwardWatch::difference(const replay::ObservedPass& last, con
 std::unique_ptr<replay::ProvenPass> BackwardWatch::prove_by(replay::ObservedPass& last,
                                                             replay::ObservedPass& observed) {
   const program::HostPlaces host = host_places();
-  const program::Comparison comparison = program::compare(last.program, observed.program, host);
+  const program::Comparison comparison = program::compare_and_settle(last.program, observed.program, host);
   passes_->refusal = difference(last, observed, comparison);
   if (passes_->refusal) return nullptr;
   std::unique_ptr<replay::PaddingTrial> trial = trial_of(last, observed, comparison.noise, host);

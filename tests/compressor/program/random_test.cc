@@ -132,6 +132,13 @@ TEST(Random, AConstantThatLookedLikeAStateIsFoundOut) {
   EXPECT_NE(symbol_at(first, 6), "plain 0");
   EXPECT_EQ(compare(first, second).difference, Difference::kRandom);
   EXPECT_EQ(compare(second, first).difference, Difference::kRandom);
+  for (const bool forth : {true, false}) {
+    Program one = first, other = second;
+    EXPECT_EQ(compare_and_settle(forth ? one : other, forth ? other : one).difference, Difference::kNone);
+    EXPECT_EQ(one.words, other.words);
+    EXPECT_EQ(one.references.size(), other.references.size());
+    EXPECT_EQ(one.lows.size(), one.references.size());
+  }
   EXPECT_EQ(compare(second, third).difference, Difference::kNone);
   EXPECT_TRUE(compare(second, third).noise.empty());
   EXPECT_EQ(second.references.size(), 2u);
