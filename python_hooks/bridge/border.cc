@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cstring>
@@ -92,6 +93,7 @@ class Walk {
     find_tops(results, count);
     find_tops_before();
     for (const auto& node : border_.inner) find_saved(node);
+    find_leaves();
     add_casts();
     border_.finish();
   }
@@ -190,6 +192,59 @@ class Walk {
       border_.links.push_back({node.sequence_nr(), border_.keep(node.name()), first, edges, false});
       border_.link_nodes.push_back(border_.inner[i].get());
     }
+  }
+
+  // Nobody has the tensor but nodes of the call, the one that adds up its gradient, and its Python object.
+  bool is_of_nodes(const at::Tensor& leaf, const void*& object) const {
+    const void* const identity = leaf.unsafeGetTensorImpl();
+    const auto savings = std::count_if(border_.saved.begin(), border_.saved.end(),
+                                       [identity](const Saved& saved) { return saved.identity == identity; });
+    const auto nodes = static_cast<std::size_t>(1 + savings);
+    const auto& slot = *leaf.unsafeGetTensorImpl()->pyobj_slot();
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 10
+    object = slot._unchecked_untagged_pyobj();
+    return leaf.use_count() == nodes;
+#else
+    object = slot.load_pyobj();  // it keeps the tensor, and the tensor keeps it
+    return leaf.use_count() == nodes + (object != nullptr ? 1 : 0) &&
+           (object == nullptr || slot.has_unique_reference());
+#endif
+  }
+
+  // Nobody has the node but the call's own ones, `edges` times, and nobody waits for a gradient.
+  bool is_of_call(const std::shared_ptr<Node>& node, long edges) const {
+    auto* const leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node.get());
+    if (leaf == nullptr || node.use_count() != edges) return false;
+    const at::Tensor& variable = leaf->variable;
+    const bool plain = variable.layout() == at::kStrided && !variable.is_nested() &&
+                       !variable.unsafeGetTensorImpl()->is_python_dispatch() &&
+                       variable.device() == tensor_of(call_.results[0]).device();
+    return plain && variable.weak_use_count() == 1 && !variable.grad().defined() && node->pre_hooks().empty() &&
+           node->post_hooks().empty() && node->tensor_pre_hooks().empty() && node->retains_grad_hooks().empty() &&
+           node->tensor_post_acc_grad_hooks() == nullptr;
+  }
+
+  void find_leaves() {
+    std::unordered_map<const Node*, long> uses;
+    for (const Target& edge : border_.edges) ++uses[static_cast<const Node*>(edge.node)];
+    for (const Node* node : border_.link_nodes) {
+      const std::size_t link = link_of_[numbers_.at(node)];
+      std::uint32_t at = border_.links[link].first_edge;
+      for (const auto& edge : node->next_edges()) {
+        if (!edge.is_valid() || numbers_.count(edge.function.get()) != 0) continue;
+        if (is_of_call(edge.function, uses[edge.function.get()])) add_leaf(*edge.function, at);
+        ++at;
+      }
+    }
+  }
+
+  void add_leaf(const Node& node, std::uint32_t edge) {
+    const at::Tensor& variable = static_cast<const torch::autograd::AccumulateGrad&>(node).variable;
+    const void* object = nullptr;
+    if (!is_of_nodes(variable, object)) return;
+    const auto& sizes = border_.shapes.emplace_back(variable.sizes().vec());
+    border_.leaves.push_back(
+        {edge, object, variable.dim(), sizes.data(), static_cast<std::int32_t>(variable.scalar_type())});
   }
 
   using Bits = std::vector<std::uint64_t>;
@@ -364,6 +419,7 @@ void refuse(const Refused& refused, Unfit* unfit, char* name, std::size_t room) 
 void OwnedBorder::finish() noexcept {
   border.links = links.data();
   border.edges = edges.data();
+  border.leaves = leaves.data();
   border.tops = tops.data();
   border.reach = reach.data();
   border.slots = slots.data();
@@ -373,6 +429,7 @@ void OwnedBorder::finish() noexcept {
   border.cast_count = static_cast<std::uint32_t>(casts.size());
   border.link_count = static_cast<std::uint32_t>(links.size() - casts.size());
   border.edge_count = static_cast<std::uint32_t>(edges.size());
+  border.leaf_count = static_cast<std::uint32_t>(leaves.size());
   border.top_count = static_cast<std::uint32_t>(tops.size());
   border.saved_count = static_cast<std::uint32_t>(saved.size());
   border.constants = std::hash<std::string>()(constants);

@@ -19,11 +19,13 @@ struct OwnedBorder {
   std::string constants;  // what Border::constants is the hash of
   std::vector<Link> links;
   std::vector<Target> edges;
+  std::vector<Leaf> leaves;
   std::vector<Top> tops;
   std::vector<std::uint32_t> reach, slots;
   std::vector<Saved> saved;
   std::deque<std::string> texts;
   std::deque<std::vector<std::uint64_t>> sets;
+  std::deque<std::vector<std::int64_t>> shapes;               // of leaves
   std::vector<std::shared_ptr<torch::autograd::Node>> inner;  // in the order in which they run
   std::vector<std::uint64_t> numbers;                         // of these
   std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links` but for the casts, of `tops`

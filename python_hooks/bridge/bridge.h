@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 3;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 4;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -25,6 +25,16 @@ struct Link {
   const char* name;
   std::uint32_t first_edge, edge_count;  // in Border::edges, in the order of the node's outputs
   bool has_saved;  // have inner nodes saved tensors, of those that run since the last link and with this one?
+};
+
+// A leaf that the call made, and that nobody has any more but the call's nodes, and maybe a Python object to which
+// nobody refers: nobody sees its gradient.
+struct Leaf {
+  std::uint32_t edge;  // that leads to it
+  const void* object;  // the Python object; null: there is none
+  std::int64_t dimensions;
+  const std::int64_t* sizes;
+  std::int32_t type;  // it is on the device of the results
 };
 
 // A node that made results of the call.
@@ -55,12 +65,14 @@ struct Border {
   // where a pass has that node inside; its only edge is behind `edge_count`.
   const Link* links;
   const Target* edges;
-  const Top* tops;  // ascending by sequence
+  const Leaf* leaves;  // ascending by edge
+  const Top* tops;     // ascending by sequence
   const std::uint32_t* reach;
   const std::uint32_t* slots;    // of each result: which slot its gradient comes to
   const Saved* saved;            // in the order in which the nodes run in a backward pass
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count, cast_count;
+  std::uint32_t leaf_count;
   std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
 };
 
@@ -189,7 +201,9 @@ struct Template {
   const std::uint64_t* casts;    // numbers of the nodes that made the casts which the call leaves
   static constexpr std::uint32_t kNoCast = ~0U;
   const std::uint32_t* edge_casts;  // per edge: the cast to which it leads
+  const Leaf* leaves;               // ascending by edge
   std::uint32_t link_count, edge_count, top_count, slot_count, result_count, node_count, cast_count;
+  std::uint32_t leaf_count;
   std::uint64_t first_sequence;  // of the observed call's thread as it began: numbers count from there
 };
 
@@ -201,7 +215,7 @@ std::uint32_t count_contributions(const Form& form) noexcept {
 
 // The tensors of one call that its nodes have to do with. Borrowed; none is undefined.
 struct CallTensors {
-  const Tensor* targets;  // per edge: the tensor whose gradient it adds to
+  const Tensor* targets;  // per edge: the tensor whose gradient it adds to; null: one of Template::leaves
   const Tensor* results;
   const Tensor* casts;  // that autocast made and keeps; their nodes get the numbers that they have in eager
   const Kept* kept;

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <sstream>
 #include <utility>
@@ -220,16 +221,39 @@ void keep_parts(Cut& made, const CallTensors& tensors) {
   }
 }
 
+// Stands for the AccumulateGrad of a leaf whose gradient nobody sees.
+class LeafNode final : public autograd::Node {
+ public:
+  LeafNode() : Node(std::numeric_limits<std::uint64_t>::max()) {}
+  std::string name() const override { return "torch::autograd::AccumulateGrad"; }
+
+ protected:
+  variable_list apply(variable_list&&) override { return {}; }
+};
+
+autograd::Edge edge_to(const Leaf& leaf, const at::Tensor& like) {
+  const auto type = c10::scalarTypeToTypeMeta(static_cast<at::ScalarType>(leaf.type));
+  const auto form = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(like.storage()), like.key_set(), type);
+  const auto dimensions = static_cast<std::size_t>(leaf.dimensions);
+  form.unsafeGetTensorImpl()->set_sizes_and_strides({leaf.sizes, dimensions}, std::vector<std::int64_t>(dimensions, 0));
+  const auto node = std::make_shared<LeafNode>();
+  return {node, node->add_input_metadata(form)};
+}
+
 // Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops, which wait for
 // nobody.
 std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
                                                   const at::Tensor& like) {
   std::vector<std::shared_ptr<LinkNode>> links;
   const Template& form = cut->form;
+  const Leaf* leaf = form.leaves;
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
     auto node = std::make_shared<LinkNode>(cut->number(form.links[i].sequence), cut, i);
-    for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e)
-      node->add_next_edge(autograd::impl::gradient_edge(tensor_of(targets[form.links[i].first_edge + e])));
+    for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e) {
+      const Tensor target = targets[form.links[i].first_edge + e];
+      node->add_next_edge(target != nullptr ? autograd::impl::gradient_edge(tensor_of(target))
+                                            : edge_to(*leaf++, like));
+    }
     node->add_input_metadata(like);  // tells device and stream
     cut->links.push_back(node);
     links.push_back(std::move(node));

@@ -212,7 +212,8 @@ bool is_same(const Cut& cut, const OwnedBorder& border) {
       return false;
     }
   }
-  return true;
+  return std::equal(border.leaves.begin(), border.leaves.end(), form.leaves, form.leaves + form.leaf_count,
+                    [](const Leaf& a, const Leaf& b) { return a.edge == b.edge; });
 }
 
 // Gives the nodes the numbers that eager's would have, and has them lead where the links do: to the casts of the call,

@@ -45,6 +45,7 @@ struct DrawWatch::State {
   HostDraws draws;
   std::uint64_t frames = 0, bytes = 0;  // bytes: of what was drawn
   bool unseen = true;
+  bool drew_any = false;     // on the host, by a function that is known
   Place call;                // under way in the code that is watched
   Object* called = nullptr;  // borrowed, and alive meanwhile
   std::uint64_t frames_at_call = 0;
@@ -141,6 +142,7 @@ void DrawWatch::begin() noexcept {
   state_->draws.clear();
   state_->frames = state_->bytes = 0;
   state_->unseen = true;
+  state_->drew_any = false;
   state_->call = state_->taken = {};
   state_->called = nullptr;
   t_watch = state_.get();
@@ -153,6 +155,7 @@ void DrawWatch::meet(Object* code) noexcept {
 
 void DrawWatch::frame_began() noexcept { ++state_->frames; }
 void DrawWatch::locals_seen() noexcept { state_->unseen = false; }
+bool DrawWatch::seen() const noexcept { return state_->drew_any && !state_->unseen; }
 HostDraws* DrawWatch::unseen() noexcept { return state_->unseen ? &state_->draws : nullptr; }
 
 void DrawWatch::drew(const void* place, Object* arguments, Object* keywords, Object* result) noexcept {
@@ -160,9 +163,10 @@ void DrawWatch::drew(const void* place, Object* arguments, Object* keywords, Obj
   State& state = *state_;
   torch::TensorView view;
   if (result == nullptr) return;
-  if (!state.unseen) return state.drawn.clear();
   const bool tensor = torch::is_plain_tensor(result) && torch::view_tensor(result, view);
   if (tensor && view.device_type != 0) return;  // from another generator
+  state.drew_any = true;
+  if (!state.unseen) return state.drawn.clear();
   const MethodDefinition* definition = state.call.code != nullptr ? definition_of(state.called) : nullptr;
   const bool straight = definition != nullptr && &definition->method == place && state.frames == state.frames_at_call;
   const Watched* watched = straight ? state.find(state.call.code) : nullptr;

@@ -81,6 +81,8 @@ class DrawWatch {
   void end() noexcept;
   // After end(): all that was drawn by such functions, if it is known that nobody looked at it; else null.
   HostDraws* unseen() noexcept;
+  // The same: did it draw by such functions, with somebody who looked at it, for all that is known?
+  bool seen() const noexcept;
 
   struct State;  // draw_watch.cc
 

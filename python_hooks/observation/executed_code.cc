@@ -263,6 +263,7 @@ cache::Digest ExecutedCode::digest() const {
 const refusal::Refusal& ExecutedCode::refusal() const noexcept { return state_->refusal; }
 bool ExecutedCode::makes_weak_references() const noexcept { return state_->has_met(EffectKind::kWeak); }
 host_draws::HostDraws* ExecutedCode::unseen_draws() const noexcept { return state_->draws.unseen(); }
+bool ExecutedCode::looks_at_draws() const noexcept { return state_->draws.seen(); }
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 
 }  // namespace grape::python::observation

@@ -4,6 +4,7 @@
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/torch/autograd_state.h"
+#include "python_hooks/walk/instance.h"
 
 namespace grape::python::proof {
 namespace {
@@ -73,7 +74,30 @@ void point(replay::Border& border) noexcept {
   border.form.numbers = border.numbers.data();
   border.form.casts = border.casts.data();
   border.form.edge_casts = border.edge_casts.data();
+  border.form.leaves = border.leaves.data();
+  border.form.leaf_count = static_cast<std::uint32_t>(border.leaves.size());
   border.form.result_count = static_cast<std::uint32_t>(border.results.size());
+}
+
+// Does nobody follow the Python object of a leaf, or what hangs on it, to its end?
+bool is_of_nobody(const bridge::Leaf& leaf) {
+  Object* const object = static_cast<Object*>(const_cast<void*>(leaf.object));
+  std::vector<walk::Item> attributes;
+  return object == nullptr || (torch::is_plain_tensor(object) && !walk::weakly_held(object) &&
+                               walk::read_attributes(object, attributes) && attributes.empty());
+}
+
+// Does the edge lead to a leaf that the call made and nobody has any more?
+bool add_leaf(const bridge::Border& border, std::uint32_t edge, replay::Border& lasting) {
+  const bridge::Leaf* const end = border.leaves + border.leaf_count;
+  const bridge::Leaf* const found =
+      std::find_if(border.leaves, end, [edge](const bridge::Leaf& leaf) { return leaf.edge == edge; });
+  if (found == end || !is_of_nobody(*found)) return false;
+  bridge::Leaf leaf = *found;
+  leaf.object = nullptr;
+  leaf.sizes = lasting.leaf_sizes.emplace_back(leaf.sizes, leaf.sizes + leaf.dimensions).data();
+  lasting.leaves.push_back(leaf);
+  return true;
 }
 
 bool find_targets(const GradientTargets& targets, ObservedBorder& observed, refusal::Refusal& refusal) {
@@ -82,6 +106,8 @@ bool find_targets(const GradientTargets& targets, ObservedBorder& observed, refu
     const bridge::Link& link = border.links[i];
     for (std::uint32_t e = link.first_edge; e < link.first_edge + link.edge_count; ++e) {
       const replay::TensorSource* source = targets.find(border.edges[e]);
+      const replay::TensorSource of_leaf = {Of::kLeaf, static_cast<std::uint32_t>(observed.lasting->leaves.size())};
+      if (source == nullptr && add_leaf(border, e, *observed.lasting)) source = &of_leaf;
       if (source == nullptr) return refusal::refuse(refusal, refusal::leads_elsewhere, link.name);
       observed.lasting->targets.push_back(*source);
       observed.lasting->edge_casts.push_back(source->of == Of::kCast ? source->index : bridge::Template::kNoCast);

@@ -78,7 +78,8 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
   if (random.known && !torch::random_state(call.work.device, random.seed, random.offset_after)) return false;
   if (host_draws::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
   if (!observed.host_random.moved_by(draws)) {
-    observed.again = observed.again || (!region.inner && other_threads());  // maybe one of these did
+    // Maybe one of these did.
+    observed.again = observed.again || (!region.inner && !observed.code.looks_at_draws() && other_threads());
     return observed.refuse(refusal::draws_on_host);
   }
   guards::GlobalsGuard* known =

@@ -216,8 +216,8 @@ bool Border::same_as(const Border& other) const {
          std::equal(casts.begin(), casts.end(), other.casts.begin(), other.casts.end(), same_number) &&
          std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
          std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&
-         slots == other.slots && targets == other.targets && results == other.results && kept == other.kept &&
-         saved == other.saved && constants == other.constants;
+         slots == other.slots && targets == other.targets && leaf_sizes == other.leaf_sizes &&
+         results == other.results && kept == other.kept && saved == other.saved && constants == other.constants;
 }
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
@@ -294,14 +294,19 @@ bool attach(const Region& region, const Proven& proven, const Call& call, const 
   const Tensors tensors(region, proven, call, made);
   std::vector<bridge::Tensor> targets, results, casts;
   std::vector<bridge::Kept> kept;
-  for (const TensorSource& source : border.targets) targets.push_back(tensors.handle(source));
+  bool known = true;
+  for (const TensorSource& source : border.targets) {
+    const bool leaf = source.of == TensorSource::Of::kLeaf;
+    targets.push_back(leaf ? nullptr : tensors.handle(source));
+    known = known && (leaf || targets.back() != nullptr);
+  }
   for (const std::uint32_t result : border.results)
     results.push_back(tensors.handle({TensorSource::Of::kResult, result}));
   for (std::uint32_t i = 0; i < border.casts.size(); ++i) casts.push_back(tensors.handle({TensorSource::Of::kCast, i}));
   const auto missing = [](const auto& handles) {
     return std::find(handles.begin(), handles.end(), nullptr) != handles.end();
   };
-  if (missing(targets) || missing(results) || missing(casts)) return false;
+  if (!known || missing(results) || missing(casts)) return false;
   for (const KeptTensor& each : border.kept) {
     kept.push_back({tensors.handle(each.tensor), each.itself, tensors.version(each.tensor), each.link,
                     each.links.data(), each.tops.data(), each.text});

@@ -28,9 +28,9 @@ struct Proven;
 struct Region;
 
 // A tensor of a call. Index: into the tensors of the walk of its arguments, of its module's guard, or into
-// CallOutcome::made(), or of the casts that it leaves, in the order of the recipes.
+// CallOutcome::made(), or of the casts that it leaves, in the order of the recipes, or of Border::leaves.
 struct TensorSource {
-  enum class Of : std::uint8_t { kArgument, kModule, kResult, kCast };
+  enum class Of : std::uint8_t { kArgument, kModule, kResult, kCast, kLeaf };
   Of of = Of::kArgument;
   std::uint32_t index = 0;
   bool operator==(const TensorSource& o) const noexcept { return of == o.of && index == o.index; }
@@ -67,8 +67,10 @@ struct Border {
   std::vector<std::uint32_t> reach, slots;
   std::vector<std::uint64_t> numbers, casts;  // of the inner nodes; of those that made the casts which the call leaves
   std::vector<TensorSource> targets;          // per edge: the tensor to whose gradient it adds
-  std::vector<std::uint32_t> edge_casts;      // of them those that are casts (bridge::Template)
-  std::vector<std::uint32_t> results;         // that require grad: indices into CallOutcome::made()
+  std::vector<bridge::Leaf> leaves;           // of them those that nobody has any more
+  std::deque<std::vector<std::int64_t>> leaf_sizes;
+  std::vector<std::uint32_t> edge_casts;  // of them those that are casts (bridge::Template)
+  std::vector<std::uint32_t> results;     // that require grad: indices into CallOutcome::made()
   std::vector<KeptTensor> kept;
   std::vector<SavedMemory> saved;
   std::vector<TensorSource> held;         // tensors whose memory `saved` is, and which nobody else may keep

@@ -6,6 +6,7 @@ With GRAPE_VALIDATE a loop has plain's gradients, and no check says that a repla
 backward pass do, that is said.
 """
 
+import itertools
 import re
 import sys
 
@@ -56,6 +57,14 @@ def classes():
         def forward(self, x):
             return self.last(self.drop(self.linear(x).tanh()))
 
+    class Leaf(Net):
+        """A view of the argument requires grad, and nobody asks for its gradient."""
+
+        def forward(self, x):
+            h = x[:]
+            h.requires_grad = True
+            return super().forward(h)
+
     class Reading(Net):
         def forward(self, x):
             return super().forward(x) * (2.0 if x.sum() > 0 else 1.0)  # the line that is named
@@ -79,7 +88,7 @@ def classes():
             weight = torch.full((4,), 1.0 + hidden(), device="cuda")
             return h + (h * weight - h.detach() * weight)
 
-    return {cls.__name__: cls for cls in (Net, Reading, Scaled, Detached, Weighted)}
+    return {cls.__name__: cls for cls in (Net, Leaf, Reading, Scaled, Detached, Weighted)}
 
 
 def change(model, what, i):
@@ -156,10 +165,10 @@ def under_grape(given, arguments, **settings):
 
 
 def check_strict_loop(given):
-    for strict in ("0", "1"):
-        _, regions = replayed.compare(given, __file__, ["--program", "Net", "none"], GRAPE_AUTOGRAD="1", GRAPE_STRICT=strict)
-        net = region_of(regions, "Net")
-        print(f"GRAPE_STRICT={strict}: {net['replayed']} of {net['calls']} calls replayed")
+    for name, strict in itertools.product(("Net", "Leaf"), ("0", "1")):
+        _, regions = replayed.compare(given, __file__, ["--program", name, "none"], GRAPE_AUTOGRAD="1", GRAPE_STRICT=strict)
+        net = region_of(regions, name)
+        print(f"{name}, GRAPE_STRICT={strict}: {net['replayed']} of {net['calls']} calls replayed")
         if net["replayed"] < STEPS - 4:
             raise SystemExit("too few calls were replayed")
 
@@ -202,10 +211,10 @@ def check_validated(given):
     _, regions = replayed.compare(given, __file__, ["--program", "Net", "penalty"], GRAPE_AUTOGRAD="1", GRAPE_VALIDATE="1")
     if any("differed" in reason["text"] for reason in region_of(regions, "Net")["reasons"]):
         raise SystemExit(f"a false alarm with a penalty: {region_of(regions, 'Net')['reasons']}")
-    for every in ("1", "3"):
-        _, regions = replayed.compare(given, __file__, ["--program", "Net", "none"], GRAPE_AUTOGRAD="1", GRAPE_VALIDATE=every)
-        net = region_of(regions, "Net")
-        print(f"GRAPE_VALIDATE={every}: {net['validated']} of {net['calls']} calls checked, {net['replayed']} replayed")
+    for name, every in (("Net", "1"), ("Net", "3"), ("Leaf", "1")):
+        _, regions = replayed.compare(given, __file__, ["--program", name, "none"], GRAPE_AUTOGRAD="1", GRAPE_VALIDATE=every)
+        net = region_of(regions, name)
+        print(f"{name}, GRAPE_VALIDATE={every}: {net['validated']} of {net['calls']} calls checked, {net['replayed']} replayed")
         if any("differed" in reason["text"] for reason in net["reasons"]):
             raise SystemExit(f"a false alarm: {net['reasons']}")
         if net["validated"] + net["replayed"] < STEPS - 4 or net["validated"] < (STEPS - 4) // int(every):
