@@ -90,6 +90,7 @@ class BackwardWatch {
   bool under_way_ = false;                                // a pass, which is observed
   std::unique_ptr<grape::observation::RegionSink> sink_;  // null: its record is closed, or there is none
   grape::observation::RegionSink::Result recorded_;       // of a pass whose record is closed
+  double began_ = 0;                                      // that pass
   std::thread::id thread_;                                // whose sink it is
   SeenPass pass_;
   std::vector<Object*> owned_;  // tensors with the copies of the pass

@@ -6,6 +6,7 @@
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/proof/backward_watch.h"
+#include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/copy_memory.h"
 #include "shim/lifecycle/log.h"
@@ -145,6 +146,7 @@ void BackwardWatch::begin(const bridge::Began& pass) {
   sink_ = std::move(sink);
   under_way_ = true;
   thread.recording = this;
+  began_ = replay::now();
 }
 
 void BackwardWatch::give(std::uint32_t slot, const bridge::Gradient& gradient) {
@@ -194,7 +196,9 @@ void BackwardWatch::leave(const bridge::Left& left) {
   if (left.how == bridge::Leaving::kBoth) pass_.refusal = refusal::make(refusal::sums_mixed);
   if (left.how == bridge::Leaving::kInside) sink_->set_inside_while(bridge::loaded()->at_node, left.node);
   if (left.how != bridge::Leaving::kDone) return;
+  const double seconds = replay::now() - began_;
   const WithGil gil;
+  replay::Payoff::observed(passes_->times, seconds);
   seal();
   note_ended(left);
 }
@@ -291,6 +295,7 @@ void await_backward(const replay::Region& region, replay::Signature& signature, 
                     const replay::Observation& observation, const replay::Proven* proven, ObservedCall& observed) {
   if (observation.border == nullptr) return;
   if (signature.passes == nullptr) signature.passes = std::make_shared<replay::Passes>();
+  signature.passes->inner = region.inner;
   AwaitedCall awaited = awaited_call(region, call, observed.random, observed.border, observed.saved_memory);
   awaited.module_epoch = observed.module_epoch;
   if (proven != nullptr) note_shadowed(*proven, observation, awaited);

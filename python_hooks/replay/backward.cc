@@ -8,6 +8,7 @@
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/proof_guards.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/thread_context.h"
@@ -86,6 +87,12 @@ Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, co
   return ran == Result::kDone ? Launched::kDone : Launched::kFailed;
 }
 
+// What it saved is spent on proofs of others.
+void note_replayed(Passes& passes, double seconds) noexcept {
+  passes.times.replay = std::min(passes.times.replay, seconds);
+  InnerBudget::earn(passes.times, passes.times.replay, !passes.inner);
+}
+
 // Memory that nodes keep may lie elsewhere by now: `x.data = y`, or a storage that was freed and filled again. Nodes
 // read it where it is, and so does the pass. `in_place`: the module's own memory, which a graph knows by its address,
 // has not moved. Null, or why the call cannot be computed any more.
@@ -115,6 +122,7 @@ const char* follow_memory(ReplayedCall& call, const bridge::Remains* kept, bool&
 }
 
 const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) {
+  const double began = now();
   Passes& passes = *call.passes;
   const Border& border = *call.border;
   passes.makes_graph = passes.makes_graph || asked.makes_graph;
@@ -136,7 +144,10 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
     for (const auto& pass : passes.proven) {
       if (pass->key != key || !is_usable(*pass)) continue;
       const Launched launched = launch(call, *pass, cut, asked);
-      if (launched == Launched::kDone) return nullptr;
+      if (launched == Launched::kDone) {
+        note_replayed(passes, now() - began);
+        return nullptr;
+      }
       if (launched == Launched::kNoMemory) return "";  // the bridge has the error
       if (launched == Launched::kFailed) return "its graph does not run";
       break;

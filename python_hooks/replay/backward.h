@@ -15,6 +15,7 @@
 #include "compressor/store/kept_program.h"
 #include "python_hooks/bridge/bridge.h"
 #include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/replay/budget.h"
 #include "python_hooks/replay/work_place.h"
 #include "python_hooks/torch/torch_api.h"
 #include "shim/graphs/exec_pool.h"
@@ -138,6 +139,8 @@ struct Passes {
   std::uint32_t failures = 0;  // observed in a row that no later pass can prove
   std::uint32_t awaited = 0;   // observed calls whose nodes are alive
   std::uint32_t streak = 0;    // passes in a row that are proven
+  CallTimes times;             // what they take: observed, and as replays
+  bool inner = false;          // of calls inside of a module that is not replayed as a whole
   bool makes_graph = false;    // one was differentiated itself
   refusal::Refusal differs;    // how the pass of a checked call was another one than a replay's (GRAPE_VALIDATE)
 };

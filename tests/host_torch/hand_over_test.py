@@ -1,0 +1,60 @@
+"""hand_over_test.py --python INTERPRETER --grape LIBRARY: a call that draws on the host hands over to its children soon.
+
+A model with layer drop trains on batches of many sizes, while threads of autograd's are there. It looks at what it draws, so
+it is not another thread that drew. After a few calls, of whatever sizes, its layers are regions, and replayed.
+"""
+
+import sys
+
+import replayed
+
+STEPS, SIZES, MOST_REFUSED = 60, 10, 4
+
+
+def program():
+    import torch
+    from torch import nn
+
+    class Layer(nn.Sequential):
+        pass
+
+    class Dropping(nn.Module):
+        def __init__(self):
+            super().__init__()
+            layers = [Layer(nn.Linear(8, 8), nn.LayerNorm(8), nn.Dropout(0.1), nn.Tanh()) for _ in range(3)]
+            self.layers, self.last = nn.ModuleList(layers), nn.Linear(8, 4)
+
+        def forward(self, x):
+            for layer in self.layers:
+                number = torch.rand([])
+                if not number < 0.2:
+                    x = x + layer(x)
+            return self.last(x)
+
+    torch.manual_seed(0)
+    model = Dropping().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for i in range(STEPS):
+        loss = model(torch.rand(2 + i % SIZES, 8, device="cuda")).square().mean()
+        loss.backward()
+        gradients = [p.grad.double().sum().item() for p in model.last.parameters()]
+        print(i, loss.item(), *gradients, torch.rand(()).item(), flush=True)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def main():
+    if sys.argv[1:2] == ["--program"]:
+        return program()
+    given = replayed.options(__doc__)
+    _, regions = replayed.compare(given, __file__, ["--program"], GRAPE_AUTOGRAD="1", GRAPE_EARLY_REGIONS="1")
+    whole = next(one for one in regions if one["region"].endswith("Dropping"))
+    refused = sum(reason["count"] for reason in whole["reasons"] if reason["id"] == "draws_on_host")
+    layers = sum(one["replayed"] for one in regions if one["region"].endswith("Layer"))
+    print(f"refused {refused} times, then {layers} calls of layers replayed")
+    if not 0 < refused <= MOST_REFUSED or layers == 0:
+        raise SystemExit("its layers were not looked at soon")
+
+
+if __name__ == "__main__":
+    main()
