@@ -213,6 +213,16 @@ std::uint32_t count_contributions(const Form& form) noexcept {
   return form.edge_count + form.cast_count;
 }
 
+// Memory that a replay's graph fills, and that no result of the call has: storages of PyTorch's allocator.
+struct Blocks;
+
+// A cast that autocast keeps. Borrowed from the blocks.
+struct KeptCast {
+  Tensor tensor = nullptr;  // null: there was no memory for it
+  std::uint64_t storage = 0;
+  std::uint32_t version = 0;
+};
+
 // The tensors of one call that its nodes have to do with. Borrowed; none is undefined.
 struct CallTensors {
   const Tensor* targets;  // per edge: the tensor whose gradient it adds to; null: one of Template::leaves
@@ -220,7 +230,9 @@ struct CallTensors {
   const Tensor* casts;  // that autocast made and keeps; their nodes get the numbers that they have in eager
   const Kept* kept;
   std::size_t kept_count;
-  Tensor memory;                 // that the cut keeps until no pass needs it; null: none
+  static constexpr std::size_t kNoBlock = ~std::size_t{0};
+  const Blocks* blocks;
+  std::size_t saved_block;       // of these: the cut keeps it until no pass needs it
   std::uint64_t first_sequence;  // of the thread, before the casts were made
 };
 
@@ -254,9 +266,15 @@ struct Bridge {
   // From now on; the border may be freed before. False: no memory, and nobody watches.
   bool (*watch)(const Border* border, const Watcher* watcher, void* call) noexcept;
 
-  // Has autocast keep a cast of the weight that a replay has made. It fills `memory`'s storage, and has the weight's
-  // strides and autocast's own type. False: nothing was done.
-  bool (*keep_cast)(Tensor weight, Tensor memory, std::int32_t type) noexcept;
+  // On the device's current stream: `addresses[i]` for a block of `bytes[i]`. Null: no memory.
+  Blocks* (*make_blocks)(const std::uint64_t* bytes, std::size_t count, std::int32_t device,
+                         std::uint64_t* addresses) noexcept;
+  void (*free_blocks)(Blocks* blocks) noexcept;
+  // Has autocast keep casts of `count` weights that a replay has made. The first blocks hold them, with the weights'
+  // strides and autocast's own type. Where autocast has a cast already, or none such can be made, that is as for any
+  // operator.
+  void (*keep_casts)(Blocks* blocks, const Tensor* weights, std::size_t count, std::int32_t type,
+                     KeptCast* casts) noexcept;
   // Makes nodes and gives them to the results. Null: no memory, and nothing was done.
   Cut* (*cut)(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
   bool (*looks_for_anomalies)() noexcept;

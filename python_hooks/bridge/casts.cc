@@ -32,9 +32,9 @@ void register_answer() {
   static_cast<void>(library);
 }
 
-at::Tensor cast_of(const at::Tensor& weight, const at::Tensor& memory, at::ScalarType type) {
-  const auto as = c10::scalarTypeToTypeMeta(type);
-  auto cast = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(memory.storage()), memory.key_set(), as);
+at::Tensor cast_of(const at::Tensor& weight, const c10::Storage& memory, at::ScalarType type) {
+  auto cast = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(memory), c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::scalarTypeToTypeMeta(type));
   cast.unsafeGetTensorImpl()->set_sizes_and_strides(weight.sizes(), weight.strides());
   const auto node = std::make_shared<CastNode>();
   node->self_options = weight.options();
@@ -43,25 +43,36 @@ at::Tensor cast_of(const at::Tensor& weight, const at::Tensor& memory, at::Scala
   return cast;
 }
 
+// Undefined: none such can be made.
+at::Tensor keep_cast(const at::Tensor& weight, const c10::Storage& memory, at::ScalarType type) {
+  const std::size_t bytes = static_cast<std::size_t>(weight.numel()) * c10::elementSize(type);
+  if (!weight.is_non_overlapping_and_dense() || memory.nbytes() != bytes) return {};
+  t_answer = cast_of(weight, memory, type);
+  const c10::impl::IncludeDispatchKeyGuard answers(kAnswers);
+  return at::autocast::cached_cast(type, weight, at::kCUDA);
+}
+
 }  // namespace
 
-bool keep_cast(Tensor weight_handle, Tensor memory_handle, std::int32_t type_number) noexcept {
+void keep_casts(Blocks* blocks, const Tensor* weights, std::size_t count, std::int32_t type_number,
+                KeptCast* casts) noexcept {
+  const auto type = static_cast<at::ScalarType>(type_number);
   try {
-    const at::Tensor& weight = tensor_of(weight_handle);
-    const at::Tensor& memory = tensor_of(memory_handle);
-    const auto type = static_cast<at::ScalarType>(type_number);
-    const std::size_t bytes = static_cast<std::size_t>(weight.numel()) * c10::elementSize(type);
-    if (!weight.is_non_overlapping_and_dense() || memory.storage().nbytes() != bytes) return false;
     register_answer();
-    t_answer = cast_of(weight, memory, type);
-    const c10::impl::IncludeDispatchKeyGuard answers(kAnswers);
-    static_cast<void>(at::autocast::cached_cast(type, weight, at::kCUDA));
-    const bool used = !t_answer.defined();
-    t_answer = at::Tensor();
-    return used;
+    blocks->casts.resize(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      blocks->casts[i] = keep_cast(tensor_of(weights[i]), blocks->storages[i], type);
+      t_answer = at::Tensor();
+      blocks->storages[i] = c10::Storage();  // memory that is not kept may be another cast's
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      at::Tensor& cast = blocks->casts[i];
+      if (!cast.defined()) cast = at::autocast::cached_cast(type, tensor_of(weights[i]), at::kCUDA);
+      casts[i] = {&cast, reinterpret_cast<std::uint64_t>(cast.storage().data()),
+                  cast.is_inference() ? 0 : autograd::impl::version_counter(cast).current_version()};
+    }
   } catch (const std::exception&) {
     t_answer = at::Tensor();
-    return false;
   }
 }
 

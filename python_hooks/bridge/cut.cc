@@ -3,7 +3,7 @@
 #include "python_hooks/bridge/cut.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
@@ -124,7 +124,7 @@ void Cut::run() {
   given.assign(form.slot_count, at::Tensor());
   releases = all && !now.keeps_graph;  // as eager's nodes, which release what they keep
   if (!releases) return;
-  memory = at::Tensor();
+  memory = c10::Storage();
   for (Part& part : parts) part.itself = at::Tensor();
 }
 
@@ -310,7 +310,7 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
   try {
     made->released.assign(form->link_count, false);
     made->first_sequence = tensors.first_sequence;
-    if (tensors.memory != nullptr) made->memory = tensor_of(tensors.memory);
+    if (tensors.saved_block != CallTensors::kNoBlock) made->memory = tensors.blocks->storages[tensors.saved_block];
     keep_parts(*made, tensors);
     join_casts(made, tensors.casts);
     make_tops(made, make_links(made, tensors.targets, tensor_of(tensors.results[0])), tensors.results);
@@ -339,6 +339,7 @@ bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64
                            {like.strides, static_cast<std::size_t>(like.dimensions)}, like.offset);
     };
     using Kind = Contribution::Kind;
+    const c10::DeviceIndex current = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice().index();
     for (std::uint32_t i = 0; i < count_contributions(cut->form); ++i) {
       const Contribution& like = contributions[i];
       at::Tensor& made = cut->contributions[i];
@@ -351,12 +352,7 @@ bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64
       } else if (like.kind == Kind::kOfAnother) {
         made = alias(cut->contributions[like.of], like);
       } else if (like.kind == Kind::kMade) {
-        made = at::empty_strided({like.sizes, static_cast<std::size_t>(like.dimensions)},
-                                 {like.strides, static_cast<std::size_t>(like.dimensions)},
-                                 at::TensorOptions()
-                                     .dtype(static_cast<at::ScalarType>(like.type))
-                                     .device(static_cast<at::DeviceType>(like.device_type),
-                                             static_cast<at::DeviceIndex>(like.device_index)));
+        made = make_tensor(like, current);
         addresses[i] = reinterpret_cast<std::uint64_t>(made.data_ptr());
         if (!like.unique) made = made.view_as(made);  // which keeps the other one
       }

@@ -1,6 +1,8 @@
 // What the nodes of a replayed call share.
 #pragma once
 
+#include <c10/core/Allocator.h>
+#include <c10/core/Storage.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
@@ -66,7 +68,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   const Template& form;
   const Owner owner;
   void* const call;
-  std::uint64_t first_sequence = 0;  // number at which the call's nodes begin
+  std::uint64_t first_sequence = 0;            // number at which the call's nodes begin
   std::vector<std::weak_ptr<LinkNode>> links;  // gone where results that lead there were dropped
   std::vector<std::weak_ptr<autograd::Node>> tops;
   std::vector<PostHooks> hooks;  // per top, until they are where they belong
@@ -76,11 +78,11 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::vector<at::Tensor> given, contributions;  // per slot, per contribution; of the pass
   std::vector<Part> parts;                       // in the order in which eager's nodes use them
   std::size_t next_part = 0;                     // to be checked, in the pass
-  at::Tensor memory;
-  std::exception_ptr failure;          // of the pass
-  std::unique_ptr<OwnedBorder> again;  // of the call that was made again; null: it was not
-  std::vector<bool> came;              // per top, in the pass: it has run
-  std::vector<std::uint8_t> runs;      // per contribution, in the pass
+  c10::Storage memory;                           // CallTensors::saved_block
+  std::exception_ptr failure;                    // of the pass
+  std::unique_ptr<OwnedBorder> again;            // of the call that was made again; null: it was not
+  std::vector<bool> came;                        // per top, in the pass: it has run
+  std::vector<std::uint8_t> runs;                // per contribution, in the pass
   std::vector<std::uint8_t> runs_without_casts;
   std::vector<std::uint64_t> running;  // links that run in the pass, as bits
   std::uint32_t last_link = 0;         // of these
@@ -92,6 +94,16 @@ struct Cut : std::enable_shared_from_this<Cut> {
   int casts_of = kNoPass;      // take_casts(): in which pass
   std::vector<bool> released;  // per link
 };
+
+struct Blocks {
+  std::vector<c10::Storage> storages;
+  std::vector<at::Tensor> casts;
+};
+
+// PyTorch's allocator of device memory.
+c10::Allocator* device_allocator();
+// A tensor of its own memory, on the current device if that is the contribution's.
+at::Tensor make_tensor(const Contribution& like, c10::DeviceIndex current);
 
 // Made a cast that autocast keeps. It casts gradients back, as its base does, but in a pass that has it inside: there
 // the weight's gradient is the pass's.

@@ -35,7 +35,10 @@ bool at_node(const void* node) noexcept;
 void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept;
 void release_targets(void* held) noexcept;
 
-bool keep_cast(Tensor weight, Tensor memory, std::int32_t type) noexcept;
+Blocks* make_blocks(const std::uint64_t* bytes, std::size_t count, std::int32_t device,
+                    std::uint64_t* addresses) noexcept;
+void free_blocks(Blocks* blocks) noexcept;
+void keep_casts(Blocks* blocks, const Tensor* weights, std::size_t count, std::int32_t type, KeptCast* casts) noexcept;
 Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
 // Null: nothing leads there any more.
 std::vector<std::shared_ptr<const torch::autograd::Node>> link_nodes_of(const Cut& cut);

@@ -8,6 +8,7 @@
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/proof_guards.h"
 #include "python_hooks/replay/run.h"
@@ -256,28 +257,22 @@ namespace {
 // The tensors that a border names, in this call.
 class Tensors {
  public:
-  Tensors(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& made)
+  Tensors(const Region& region, const Call& call, const std::vector<Object*>& made, const LeftBlocks& left)
       : arguments_(call.walk->tensors()),
         module_(region.evidence.guard->tensors()),
         made_(made),
-        casts_(proven.outcome->made().size()) {}
+        casts_(left.casts()) {}
 
-  // Null: it is no tensor that is known.
   bridge::Tensor handle(const TensorSource& source) const noexcept {
-    torch::TensorView view;
+    if (source.of == TensorSource::Of::kCast) return casts_[source.index].tensor;
     const walk::WalkedTensor* const walked = walked_as(source);
-    if (walked != nullptr) return walked->view.handle;
-    Object* const tensor = object(source);
-    return tensor != nullptr && torch::view_tensor(tensor, view) ? view.handle : nullptr;
-  }
-  // Of what a replay made.
-  Object* object(const TensorSource& source) const noexcept {
-    return made_[source.of == TensorSource::Of::kCast ? casts_ + source.index : source.index];
+    return walked != nullptr ? walked->view.handle : torch::handle_of_tensor(made_[source.index]);
   }
   std::uint32_t version(const TensorSource& source) const noexcept {
+    if (source.of == TensorSource::Of::kCast) return casts_[source.index].version;
     const walk::WalkedTensor* const walked = walked_as(source);
     const torch::VersionCounter* const counter =
-        torch::version_counter(walked != nullptr ? walked->view.object : object(source));
+        torch::version_counter(walked != nullptr ? walked->view.object : made_[source.index]);
     return counter != nullptr ? counter->load() : 0;
   }
 
@@ -289,35 +284,37 @@ class Tensors {
 
   const std::vector<walk::WalkedTensor>&arguments_, &module_;
   const std::vector<Object*>& made_;
-  const std::size_t casts_;  // where those begin in `made_`
+  const std::vector<bridge::KeptCast>& casts_;
 };
 
-std::uint64_t address_of(const SavedMemory& saved, const Proven& proven, const Call& call, const Tensors& tensors) {
+std::uint64_t address_of(const SavedMemory& saved, const Proven& proven, const Call& call, const LeftBlocks& left) {
   if (saved.of == SavedMemory::Of::kArgument) return call.walk->extents()[saved.index].address;
-  if (saved.of == SavedMemory::Of::kBlock) return proven.bindings.outputs[saved.index];
-  torch::TensorView cast;
-  return torch::view_tensor(tensors.object({TensorSource::Of::kCast, saved.index}), cast) ? cast.storage : 0;
+  return saved.of == SavedMemory::Of::kBlock ? proven.bindings.outputs[saved.index] : left.casts()[saved.index].storage;
 }
 
-bool attach(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& made,
-            Object* memory, std::uint64_t first_node) {
+}  // namespace
+
+bool attach_backward(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& made,
+                     const LeftBlocks& left, std::uint64_t first_node) {
+  free_gone();
   const Border& border = *proven.border;
-  const Tensors tensors(region, proven, call, made);
+  const Tensors tensors(region, call, made, left);
   std::vector<bridge::Tensor> targets, results, casts;
   std::vector<bridge::Kept> kept;
+  targets.reserve(border.targets.size());
+  kept.reserve(border.kept.size() + border.held.size());
   bool known = true;
   for (const TensorSource& source : border.targets) {
     const bool leaf = source.of == TensorSource::Of::kLeaf;
     targets.push_back(leaf ? nullptr : tensors.handle(source));
     known = known && (leaf || targets.back() != nullptr);
   }
-  for (const std::uint32_t result : border.results)
+  for (const std::uint32_t result : border.results) {
     results.push_back(tensors.handle({TensorSource::Of::kResult, result}));
-  for (std::uint32_t i = 0; i < border.casts.size(); ++i) casts.push_back(tensors.handle({TensorSource::Of::kCast, i}));
-  const auto missing = [](const auto& handles) {
-    return std::find(handles.begin(), handles.end(), nullptr) != handles.end();
-  };
-  if (!known || missing(results) || missing(casts)) return false;
+    known = known && results.back() != nullptr;
+  }
+  if (!known) return false;
+  for (const bridge::KeptCast& cast : left.casts()) casts.push_back(cast.tensor);
   for (const KeptTensor& each : border.kept) {
     kept.push_back({tensors.handle(each.tensor), each.itself, tensors.version(each.tensor), each.link,
                     each.links.data(), each.tops.data(), each.text});
@@ -330,29 +327,16 @@ bool attach(const Region& region, const Proven& proven, const Call& call, const 
   replayed->work = call.work;
   replayed->seed = proven.bindings.seed;
   replayed->offset = proven.bindings.offset;
-  for (const SavedMemory& saved : border.saved) replayed->saved.push_back(address_of(saved, proven, call, tensors));
-  torch::TensorView view;
+  replayed->saved.reserve(border.saved.size());
+  for (const SavedMemory& saved : border.saved) replayed->saved.push_back(address_of(saved, proven, call, left));
   if (!remember(*replayed, region, call)) return false;
-  const bridge::Tensor held = memory != nullptr && torch::view_tensor(memory, view) ? view.handle : nullptr;
-  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(), kept.data(),
-                                   kept.size(),    held,           first_node};
+  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(),       kept.data(),
+                                   kept.size(),    left.blocks(),  left.saved_block(), first_node};
   return bridge::loaded()->cut(&border.form, all, &kOwner, replayed.release()) != nullptr;
 }
 
-}  // namespace
-
 bool may_train(const torch::DispatchState& dispatch) noexcept {
   return config().autograd && dispatch.grad_enabled && bridge::loaded() != nullptr;
-}
-
-bool attach_backward(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& tensors,
-                     Object* memory, std::uint64_t first_node) noexcept {
-  free_gone();
-  try {
-    return attach(region, proven, call, tensors, memory, first_node);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
 }
 
 }  // namespace grape::python::replay

@@ -25,6 +25,7 @@
 namespace grape::python::replay {
 
 struct Call;
+class LeftBlocks;
 struct Proven;
 struct Region;
 
@@ -186,10 +187,9 @@ bool may_train(const torch::DispatchState& dispatch) noexcept;
 // Is this thread in a call that is made again? What is called in it is no region.
 bool makes_again() noexcept;
 
-// After a launch: nodes for the results of the call. `tensors`: as in CallOutcome::repeat(), behind them the casts that
-// the call leaves. `memory`: of what is saved; null: nothing. `first_node`: autograd's number before the casts were
-// made. False: no memory.
+// After a launch: nodes for the results of the call. `tensors`: as in CallOutcome::repeat(). `left`: its casts are
+// kept. `first_node`: autograd's number before they were made. False: no memory. Throws std::bad_alloc.
 bool attach_backward(const Region& region, const Proven& proven, const Call& call, const std::vector<Object*>& tensors,
-                     Object* memory, std::uint64_t first_node) noexcept;
+                     const LeftBlocks& left, std::uint64_t first_node);
 
 }  // namespace grape::python::replay

@@ -30,17 +30,6 @@ Object* cast_weight(const Region& region, const OutputRecipe& recipe) noexcept {
   return region.evidence.cast_weights[static_cast<std::size_t>(recipe.cast)];
 }
 
-// What the graph has cast is kept as it is, with a node that may be part of the call's backward pass.
-void keep_made(const Region& region, const Proven& proven, Object* const* memory) noexcept {
-  for (const OutputRecipe& recipe : proven.recipes) {
-    if (recipe.cast < 0) continue;
-    torch::TensorView weight, bytes;
-    if (torch::view_tensor(cast_weight(region, recipe), weight) && torch::view_tensor(*memory, bytes))
-      bridge::loaded()->keep_cast(weight.handle, bytes.handle, torch::autocast_type());
-    ++memory;
-  }
-}
-
 bool names_memory(const program::RegionRecord& record, std::uint64_t address, std::uint64_t bytes) {
   return std::any_of(record.words.begin(), record.words.end(),
                      [=](std::uint64_t word) { return word >= address && word - address < bytes; });
@@ -97,11 +86,51 @@ bool find_left_casts(Region& region, const Call& call, const program::RegionReco
 
 void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept {
   if (tensors.size() <= made) return;
-  if (proven.border != nullptr) keep_made(region, proven, tensors.data() + made);
   drop_behind(tensors, made);  // first all of them: the memory of those that were not kept is the casts'
   for (const OutputRecipe& recipe : proven.recipes) {
     if (recipe.cast >= 0) tensors.push_back(torch::keep_cast(cast_weight(region, recipe)));
   }
+}
+
+LeftBlocks::~LeftBlocks() {
+  if (blocks_ != nullptr) bridge::loaded()->free_blocks(blocks_);
+}
+
+bool LeftBlocks::make(const Proven& proven, std::int32_t device, std::vector<std::uint64_t>& addresses) {
+  std::vector<std::uint64_t> bytes;
+  std::uint64_t saved = 0;
+  for (const OutputRecipe& recipe : proven.recipes) {
+    if (recipe.cast >= 0) bytes.push_back(recipe.cast_bytes);
+    if (recipe.saved_bytes != 0) saved = std::max(saved, recipe.saved_at + recipe.saved_bytes);
+  }
+  casts_.resize(bytes.size());
+  if (saved != 0) bytes.push_back(saved);
+  if (bytes.empty()) return true;
+  std::vector<std::uint64_t> made(bytes.size());
+  blocks_ = bridge::loaded()->make_blocks(bytes.data(), bytes.size(), device, made.data());
+  if (blocks_ == nullptr) return false;
+  std::size_t cast = 0;
+  for (const OutputRecipe& recipe : proven.recipes) {
+    if (recipe.cast >= 0) {
+      if (recipe.has_block) addresses[recipe.block] = made[cast];
+      ++cast;
+    } else if (recipe.saved_bytes != 0) {
+      addresses[recipe.block] = made.back() + recipe.saved_at;
+    }
+  }
+  saved_block_ = saved != 0 ? casts_.size() : bridge::CallTensors::kNoBlock;
+  return true;
+}
+
+bool LeftBlocks::keep_casts(const Region& region, const Proven& proven) {
+  if (casts_.empty()) return true;
+  std::vector<bridge::Tensor> weights;
+  weights.reserve(casts_.size());
+  for (const OutputRecipe& recipe : proven.recipes) {
+    if (recipe.cast >= 0) weights.push_back(torch::handle_of_tensor(cast_weight(region, recipe)));
+  }
+  bridge::loaded()->keep_casts(blocks_, weights.data(), weights.size(), torch::autocast_type(), casts_.data());
+  return std::all_of(casts_.begin(), casts_.end(), [](const bridge::KeptCast& cast) { return cast.tensor != nullptr; });
 }
 
 bool find_kept_cast(const Region& region, const OutputRecipe& recipe, std::vector<LeftCast>& casts) {

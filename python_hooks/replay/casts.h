@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "compressor/program/record.h"
+#include "python_hooks/bridge/bridge.h"
 #include "python_hooks/interpreter/cpython.h"
 
 namespace grape::python::walk {
@@ -56,9 +57,34 @@ bool depends_on_kept_casts(const Region& region, const Call& call) noexcept;
 bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
                      const std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts);
 
-// After a launch: has PyTorch keep the casts that the call would have left, in place of `tensors` behind `made`: the
-// memory that the graph has written them to. `tensors` has the casts there then, in the order of the recipes. Null:
-// there is no memory for it, and an operator that comes will cast.
+// What a call under autograd leaves beside its result: the casts of weights, in the order of the recipes, and one block
+// for all that only its backward pass needs.
+class LeftBlocks {
+ public:
+  LeftBlocks() = default;
+  ~LeftBlocks();
+  LeftBlocks(const LeftBlocks&) = delete;
+  LeftBlocks& operator=(const LeftBlocks&) = delete;
+
+  // Before the launch: memory on the device, `addresses` per Program::outputs. False: there is none. Throws
+  // std::bad_alloc.
+  bool make(const Proven& proven, std::int32_t device, std::vector<std::uint64_t>& addresses);
+  // After it: has PyTorch keep the casts as the graph has made them. False: no memory. Throws std::bad_alloc.
+  bool keep_casts(const Region& region, const Proven& proven);
+
+  const std::vector<bridge::KeptCast>& casts() const noexcept { return casts_; }
+  const bridge::Blocks* blocks() const noexcept { return blocks_; }
+  std::size_t saved_block() const noexcept { return saved_block_; }  // as in bridge::CallTensors
+
+ private:
+  bridge::Blocks* blocks_ = nullptr;
+  std::vector<bridge::KeptCast> casts_;
+  std::size_t saved_block_ = bridge::CallTensors::kNoBlock;
+};
+
+// After a launch without autograd: has PyTorch keep the casts that the call would have left. They stand for `tensors`
+// behind `made`, the memory that the graph has written them to. Null: there is no memory for it, and an operator that
+// comes will cast.
 void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>& tensors, std::size_t made) noexcept;
 
 // Adds the cast that a recipe is of, after the call itself. False: there is none.

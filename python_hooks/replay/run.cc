@@ -78,6 +78,13 @@ bool make_output(const effects::CallOutcome& outcome, const OutputRecipe& recipe
   return bytes != nullptr;
 }
 
+bool place_inputs(Region& region, Proven& proven, const Call& call) noexcept {
+  program::Bindings& bindings = proven.bindings;
+  const auto& extents = call.walk->extents();
+  for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
+  return reserve_arena(region, call.work, proven.plan.bytes, bindings.arena);
+}
+
 // One tensor for all that only the backward pass needs, behind the others.
 bool make_saved(const std::vector<OutputRecipe>& recipes, std::int32_t device, std::vector<Object*>& tensors,
                 std::vector<std::uint64_t>& addresses) noexcept {
@@ -95,26 +102,59 @@ bool make_saved(const std::vector<OutputRecipe>& recipes, std::int32_t device, s
   return true;
 }
 
-// A new reference to what make_saved() made, if it made any.
-Object* take_saved(const Proven& proven, std::vector<Object*>& tensors) noexcept {
-  if (proven.border == nullptr || proven.border->saved_bytes == 0 || tensors.empty()) return nullptr;
-  Object* const memory = tensors.back();
-  tensors.pop_back();
-  return memory;
+bool is_left(const OutputRecipe& recipe) noexcept { return recipe.cast >= 0 || recipe.saved_bytes != 0; }
+
+// `left`: are casts and what is saved made as well?
+bool make_tensors(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, bool left,
+                  std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept {
+  tensors.assign(outcome.made().size(), nullptr);
+  for (const OutputRecipe& recipe : recipes) {
+    if (recipe.saved_bytes != 0 || (!left && is_left(recipe))) continue;
+    std::uint64_t address = 0;
+    if (!make_output(outcome, recipe, tensors, address)) return false;
+    if (recipe.has_block) addresses[recipe.block] = address;
+  }
+  return make_views(outcome, tensors);
+}
+
+// The memory of a call that trains: its casts, and what only the backward pass needs, are no objects of Python's.
+bool place_training_call(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors,
+                         LeftBlocks& left) noexcept {
+  program::Bindings& bindings = proven.bindings;
+  if (!place_inputs(region, proven, call)) return false;
+  try {
+    if (make_tensors(*proven.outcome, proven.recipes, false, tensors, bindings.outputs) &&
+        left.make(proven, call.work.device, bindings.outputs)) {
+      return true;
+    }
+  } catch (const std::bad_alloc&) {
+  }
+  drop(tensors);
+  return false;
+}
+
+// Autograd's part of what the call leaves. False: no memory.
+bool leave_for_autograd(const Region& region, const Proven& proven, const Call& call,
+                        const std::vector<Object*>& tensors, LeftBlocks& left, std::uint64_t first_node) noexcept {
+  try {
+    return left.keep_casts(region, proven) && attach_backward(region, proven, call, tensors, left, first_node);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
 }
 
 // The work is under way, and there is no way back: does for Python what the call does. Null: an exception is set.
-Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors, Laps& laps) {
+Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std::vector<Object*>& tensors,
+                          LeftBlocks& left, Laps& laps) {
   const std::uint64_t increment = proven.program.head().random_increment;
   if (increment != 0) torch::set_random_offset(call.work.device, proven.bindings.offset + increment);
   effects::References replaced;
   const std::uint64_t nodes = torch::autograd_nodes();
   Object* result = proven.outcome->repeat(tensors.data(), *call.walk, replaced);
-  const Reference saved(take_saved(proven, tensors));
   const std::size_t made = proven.outcome->made().size();
-  keep_casts(region, proven, tensors, made);
-  if (result != nullptr && proven.border != nullptr &&
-      !attach_backward(region, proven, call, tensors, saved.get(), nodes)) {
+  if (proven.border == nullptr) {
+    keep_casts(region, proven, tensors, made);
+  } else if (result != nullptr && !leave_for_autograd(region, proven, call, tensors, left, nodes)) {
     g_api.Py_DecRef(result);
     result = nullptr;
   }
@@ -138,7 +178,8 @@ Object* repeat_for_python(Region& region, Proven& proven, const Call& call, std:
 
 // Runs what was prepared. `refused`: for all but kReplayed. `scope` is left at the end.
 ReplayResult launch(Region& region, Proven& proven, const Call& call, device::ContextScope& scope, GilRelease& pause,
-                    std::vector<Object*>& tensors, Laps& laps, Object*& result, refusal::Form<0>& refused) {
+                    std::vector<Object*>& tensors, LeftBlocks& left, Laps& laps, Object*& result,
+                    refusal::Form<0>& refused) {
   using RunResult = grape::replay::ProgramRun::Result;
   laps.add_to(region.parts[report::ReplayPart::kPatches]);
   proven.outcome->fetch();
@@ -148,7 +189,7 @@ ReplayResult launch(Region& region, Proven& proven, const Call& call, device::Co
   region.parts[report::ReplayPart::kLaunch] -= proven.steps.waited();
   region.parts[report::ReplayPart::kWait] = proven.steps.waited();
   if (ran == RunResult::kDone) {
-    result = repeat_for_python(region, proven, call, tensors, laps);
+    result = repeat_for_python(region, proven, call, tensors, left, laps);
     return ReplayResult::kReplayed;
   }
   if (ran == RunResult::kFailed) return ReplayResult::kFailed;
@@ -203,17 +244,9 @@ bool place_host_data(Proven& proven, const program::Program& whole, const WorkPl
 
 bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, std::int32_t device,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept {
-  tensors.assign(outcome.made().size(), nullptr);
-  for (const OutputRecipe& recipe : recipes) {
-    if (recipe.saved_bytes != 0) continue;
-    std::uint64_t address = 0;
-    if (!make_output(outcome, recipe, tensors, address)) {
-      drop(tensors);
-      return false;
-    }
-    if (recipe.has_block) addresses[recipe.block] = address;
+  if (make_tensors(outcome, recipes, true, tensors, addresses) && make_saved(recipes, device, tensors, addresses)) {
+    return true;
   }
-  if (make_views(outcome, tensors) && make_saved(recipes, device, tensors, addresses)) return true;
   drop(tensors);
   return false;
 }
@@ -245,11 +278,9 @@ bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, 
 
 bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Call& call,
                 std::vector<Object*>& tensors) noexcept {
-  program::Bindings& bindings = proven.bindings;
-  const auto& extents = call.walk->extents();
-  for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
-  return reserve_arena(region, call.work, proven.plan.bytes, bindings.arena) &&
-         (!tensors.empty() || make_outputs(*facts.outcome, facts.recipes, call.work.device, tensors, bindings.outputs));
+  return place_inputs(region, proven, call) &&
+         (!tensors.empty() ||
+          make_outputs(*facts.outcome, facts.recipes, call.work.device, tensors, proven.bindings.outputs));
 }
 
 refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven) {
@@ -279,8 +310,10 @@ ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& resu
     why = refusal::make(refusal::no_memory_or_random_state);
     return ReplayResult::kNotNow;
   }
+  LeftBlocks left;
   region.prefetch.take(proven, call, tensors, useless);
-  if (!place_call(region, proven, proven, call, tensors)) {
+  if (!(proven.border == nullptr ? place_call(region, proven, proven, call, tensors)
+                                 : place_training_call(region, proven, call, tensors, left))) {
     drop(tensors);
     drop(useless);
     why = refusal::make(refusal::no_memory_or_random_state);
@@ -291,8 +324,8 @@ ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& resu
   const bool prepared = proven.steps.prepare(region.execs, proven.program, proven.plan, bindings, why);
   no_collection.reset();
   auto refused = refusal::graph_refused;
-  const ReplayResult ran =
-      prepared ? launch(region, proven, call, scope, pause, tensors, laps, result, refused) : ReplayResult::kFailed;
+  const ReplayResult ran = prepared ? launch(region, proven, call, scope, pause, tensors, left, laps, result, refused)
+                                    : ReplayResult::kFailed;
   scope.leave();
   drop(tensors);
   drop(useless);

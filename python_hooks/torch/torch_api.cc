@@ -261,6 +261,8 @@ Object* new_tensor(std::int64_t dimensions, const std::int64_t* sizes, const std
   return wrapped(handle);
 }
 
+void* handle_of_tensor(Object* plain_tensor) noexcept { return handle_of(plain_tensor); }
+
 const void* identity_of_tensor(Object* plain_tensor) noexcept { return impl_of(plain_tensor); }
 
 Object* new_reference_to_base(Object* plain_tensor) noexcept {

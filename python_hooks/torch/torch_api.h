@@ -128,6 +128,7 @@ Object* new_view(Object* base, std::int64_t dimensions, const std::int64_t* size
 // A tensor, whatever object of Python's stands for it; never followed. And what autograd knows it as a view of, a new
 // reference or an identity; null: of none. That asks Python: not for the way of a replay.
 const void* identity_of_tensor(Object* plain_tensor) noexcept;
+void* handle_of_tensor(Object* plain_tensor) noexcept;  // AtenTensorHandle, of no further meaning here
 Object* new_reference_to_base(Object* plain_tensor) noexcept;
 const void* base_of_tensor(Object* plain_tensor) noexcept;
 // A tensor that shares `base`'s storage and is no view in autograd's eyes.
