@@ -103,6 +103,7 @@ void Cut::run() {
   const bool whole = std::count(runs.begin(), runs.begin() + form.edge_count, 0) == 0;
   take_casts();
   std::vector<Gradient> gradients;
+  gradients.reserve(given.size());
   for (const at::Tensor& tensor : given) gradients.push_back(describe(tensor));
   Pass now;
   now.given = gradients.data();
@@ -113,6 +114,7 @@ void Cut::run() {
   const bool hooked = std::any_of(hooks.begin(), hooks.end(), [](const PostHooks& of) { return !of.empty(); });
   now.looks_at_nodes = hooked || looks_for_anomalies();
   std::vector<Remains> remains;
+  remains.reserve(parts.size());
   for (const Part& part : parts) remains.push_back(remains_of(part));
   now.kept = remains.data();
   char error[1024] = "";
@@ -213,6 +215,7 @@ void Cut::redirect() {
 namespace {
 
 void keep_parts(Cut& made, const CallTensors& tensors) {
+  made.parts.reserve(tensors.kept_count);
   for (std::size_t i = 0; i < tensors.kept_count; ++i) {
     const Kept& kept = tensors.kept[i];
     const at::Tensor& tensor = tensor_of(kept.tensor);
@@ -247,6 +250,8 @@ std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cu
   std::vector<std::shared_ptr<LinkNode>> links;
   const Template& form = cut->form;
   const Leaf* leaf = form.leaves;
+  links.reserve(form.link_count);
+  cut->links.reserve(form.link_count);
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
     auto node = std::make_shared<LinkNode>(cut->number(form.links[i].sequence), cut, i);
     for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e) {
@@ -263,6 +268,8 @@ std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cu
 
 // What is no CastNode was cast by PyTorch itself.
 void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
+  cut->casts.reserve(cut->form.cast_count);
+  cut->cast_leaves.reserve(cut->form.cast_count);
   for (std::uint32_t i = 0; i < cut->form.cast_count; ++i) {
     const std::shared_ptr<autograd::Node> node = tensor_of(casts[i]).grad_fn();
     node->set_sequence_nr(cut->number(cut->form.casts[i]));
@@ -278,6 +285,7 @@ void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
 void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_ptr<LinkNode>>& links,
                const Tensor* results) {
   const Template& form = cut->form;
+  cut->tops.reserve(form.top_count);
   const std::uint64_t first = cut->number(*std::max_element(form.numbers, form.numbers + form.node_count)) + 1;
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const Top& top = form.tops[i];
