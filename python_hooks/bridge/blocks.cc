@@ -14,7 +14,7 @@ namespace grape::python::bridge {
 // It stays the same one once it has given memory.
 c10::Allocator* device_allocator() {
   static c10::Allocator* const allocator =
-      at::empty({1}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA)).storage().allocator();
+      at::empty({0}, at::TensorOptions().dtype(at::kByte).device(at::kCUDA)).storage().allocator();
   return allocator;
 }
 

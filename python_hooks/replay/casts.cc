@@ -100,6 +100,7 @@ bool LeftBlocks::make(const Proven& proven, std::int32_t device, std::vector<std
   std::vector<std::uint64_t> bytes;
   std::uint64_t saved = 0;
   for (const OutputRecipe& recipe : proven.recipes) {
+    if (recipe.cast >= 0 && recipe.cast_device != device) return false;
     if (recipe.cast >= 0) bytes.push_back(recipe.cast_bytes);
     if (recipe.saved_bytes != 0) saved = std::max(saved, recipe.saved_at + recipe.saved_bytes);
   }
