@@ -289,7 +289,7 @@ class Doctor {
     report_bridge(json.value("torch", ""));
   }
 
-  // With GRAPE_AUTOGRAD=1 calls under autograd are replayed where the library finds the bridge to this version.
+  // Calls under autograd are replayed where the library finds the bridge to this version.
   void report_bridge(const std::string& torch) {
     const std::size_t minor = torch.find('.');
     const std::string version = torch.substr(0, torch.find('.', minor == std::string::npos ? minor : minor + 1));
@@ -297,7 +297,7 @@ class Doctor {
     const std::string path = library_.substr(0, library_.rfind('/') + 1) + name;
     const bool found = access(path.c_str(), R_OK) == 0;
     add("training", found ? State::kGood : State::kMissing,
-        found ? name + ": GRAPE_AUTOGRAD=1 replays calls under autograd"
+        found ? name + ": calls under autograd are replayed, with their backward passes"
               : fmt::format("calls under autograd run as always: {} is not beside the library", name));
   }
 

@@ -27,7 +27,7 @@ struct Config {
   Range range = Range::kProcess;                           // GRAPE_TRACE_RANGE: what of the process is recorded
   bool virtual_graphs = false;  // GRAPE_GRAPHS: the program's own graphs share a few execs, within the budget
   bool replace = false;         // GRAPE_TRACE_REPLACE: write beside, rename at the end
-  bool autograd = false;        // GRAPE_AUTOGRAD: replay calls under autograd with their backward passes
+  bool autograd = true;         // GRAPE_AUTOGRAD: replay calls under autograd with their backward passes
   Varying varying = Varying::kWithinSpread;  // GRAPE_ALLOW_NONDETERMINISTIC
   bool strict = false;                       // GRAPE_STRICT: what falls back to eager is an error
   bool early_regions = false;                // GRAPE_EARLY_REGIONS: for tests, functions are found at once

@@ -51,7 +51,7 @@ def made(work, **parts):
 
 
 def seen(*tensors):
-    facts = lambda x: (type(x.grad_fn).__name__, x._version, x.requires_grad, x.is_leaf, x.retains_grad, x.output_nr,
+    facts = lambda x: (x.grad_fn and x.grad_fn.name(), x._version, x.requires_grad, x.is_leaf, x.retains_grad, x.output_nr,
                        x._is_view(), x.float().sum().item(), None if not x.is_leaf else gradient(x))
     return [facts(x) for x in tensors]
 

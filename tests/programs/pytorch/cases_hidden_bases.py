@@ -98,7 +98,7 @@ def gradients_of(results):
         try:
             if one.dtype is torch.float32:
                 one.mul_(torch.ones(one.shape[-1:], device="cuda", requires_grad=True))
-            found.append([type(x.grad_fn).__name__ for x in results])
+            found.append([x.grad_fn and x.grad_fn.name() for x in results])
         except RuntimeError as error:
             found.append(str(error))
     return found
