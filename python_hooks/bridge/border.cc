@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <typeinfo>
@@ -92,6 +93,7 @@ class Walk {
     find_links_behind();
     find_tops(results, count);
     find_tops_before();
+    find_fed();
     for (const auto& node : border_.inner) find_saved(node);
     find_leaves();
     add_casts();
@@ -376,7 +378,7 @@ class Walk {
         if ((links[link / 64] >> link % 64 & 1) != 0) border_.reach.push_back(link);
       }
       border_.tops.push_back({node->sequence_nr(), border_.keep(node->name()), slots, node->num_inputs(), first,
-                              static_cast<std::uint32_t>(border_.reach.size()) - first});
+                              static_cast<std::uint32_t>(border_.reach.size()) - first, 0, 0});
       slots += node->num_inputs();
     }
     border_.border.slot_count = slots;
@@ -385,6 +387,27 @@ class Walk {
           std::find(border_.top_nodes.begin(), border_.top_nodes.end(), tensor_of(results[i]).grad_fn().get());
       border_.slots.push_back(border_.tops[static_cast<std::size_t>(at - border_.top_nodes.begin())].first_slot +
                               tensor_of(results[i]).output_nr());
+    }
+  }
+
+  // Results of which other results were computed: their gradients are those from outside and those of inner nodes.
+  void find_fed() {
+    for (std::size_t t = 0; t < border_.tops.size(); ++t) {
+      std::set<std::uint32_t> slots;
+      for (std::size_t i = 0; i < border_.inner.size(); ++i) {
+        if ((tops_before_[i][t / 64] >> t % 64 & 1) == 0) continue;
+        for (const auto& edge : border_.inner[i]->next_edges()) {
+          const auto at = std::find(border_.top_nodes.begin(), border_.top_nodes.end(), edge.function.get());
+          if (at == border_.top_nodes.end()) continue;
+          const auto top = static_cast<std::size_t>(at - border_.top_nodes.begin());
+          const std::uint32_t slot = border_.tops[top].first_slot + edge.input_nr;
+          const bool of_result = std::find(border_.slots.begin(), border_.slots.end(), slot) != border_.slots.end();
+          if (of_result) slots.insert(slot);
+        }
+      }
+      border_.tops[t].first_fed = static_cast<std::uint32_t>(border_.fed_slots.size());
+      border_.tops[t].fed_count = static_cast<std::uint32_t>(slots.size());
+      border_.fed_slots.insert(border_.fed_slots.end(), slots.begin(), slots.end());
     }
   }
 
@@ -422,6 +445,7 @@ void OwnedBorder::finish() noexcept {
   border.leaves = leaves.data();
   border.tops = tops.data();
   border.reach = reach.data();
+  border.fed = fed_slots.data();
   border.slots = slots.data();
   border.saved = saved.data();
   border.numbers = numbers.data();

@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 5;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 6;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -43,6 +43,7 @@ struct Top {
   const char* name;
   std::uint32_t first_slot, slot_count;    // gradients that may come: its inputs, numbered through all tops
   std::uint32_t first_reach, reach_count;  // in Border::reach: indices of links that gradients get to, ascending
+  std::uint32_t first_fed, fed_count;      // in Border::fed: results' slots of older tops that gradients get to
 };
 
 // A tensor that an inner node keeps for the backward pass.
@@ -67,7 +68,7 @@ struct Border {
   const Target* edges;
   const Leaf* leaves;  // ascending by edge
   const Top* tops;     // ascending by sequence
-  const std::uint32_t* reach;
+  const std::uint32_t *reach, *fed;
   const std::uint32_t* slots;    // of each result: which slot its gradient comes to
   const Saved* saved;            // in the order in which the nodes run in a backward pass
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
@@ -195,7 +196,7 @@ struct Kept {
 struct Template {
   const Link* links;
   const Top* tops;
-  const std::uint32_t* reach;
+  const std::uint32_t *reach, *fed;
   const std::uint32_t* slots;    // of each result
   const std::uint64_t* numbers;  // as in Border
   const std::uint64_t* casts;    // numbers of the nodes that made the casts which the call leaves

@@ -39,7 +39,10 @@ class TopNode final : public autograd::Node, public ReplayedNode {
     if (!post_hooks_.empty()) cut_->take_hooks(index_, std::move(post_hooks_));
     post_hooks_.clear();
     if (!cut_->redirected.empty()) return std::move(gradients);
-    cut_->begin(autograd::get_current_graph_task_id());
+    if (cut_->begin(autograd::get_current_graph_task_id()) && cut_->is_seen_inside()) {
+      cut_->splice();
+      return std::move(gradients);
+    }
     const Top& top = cut_->form.tops[index_];
     TORCH_CHECK(!cut_->ran, kLate);
     cut_->came[index_] = true;
@@ -78,16 +81,10 @@ class LinkNode final : public autograd::Node, public ReplayedNode {
   const std::uint32_t index_;
 };
 
-// Asks for what the engine will execute, and has it computed.
-void Cut::run() {
-  TORCH_CHECK(!parts_released, autograd::ERR_BACKWARD_TWICE);
+bool Cut::find_running() {
+  bool all = true;
   runs.assign(count_contributions(form), 0);
   running.assign((form.link_count + 63) / 64, 0);
-  for (std::uint32_t i = 0; i < form.top_count; ++i) {
-    const std::shared_ptr<autograd::Node> top = tops[i].lock();
-    TORCH_CHECK(came[i] || top == nullptr || !will_run(top.get()), kLate);
-  }
-  bool all = true;
   last_link = form.link_count;
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
     const std::shared_ptr<LinkNode> link = links[i].lock();
@@ -100,19 +97,17 @@ void Cut::run() {
     for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e)
       runs[form.links[i].first_edge + e] = link->task_should_compute_output(e) ? 1 : 0;
   }
-  const bool whole = std::count(runs.begin(), runs.begin() + form.edge_count, 0) == 0;
-  take_casts();
+  return all;
+}
+
+void Cut::has_owner_run(Pass& now) {
   std::vector<Gradient> gradients;
   gradients.reserve(given.size());
   for (const at::Tensor& tensor : given) gradients.push_back(describe(tensor));
-  Pass now;
   now.given = gradients.data();
   now.runs = runs.data();
-  now.whole = whole;
   now.keeps_graph = autograd::get_current_graph_task_keep_graph();
   now.makes_graph = at::GradMode::is_enabled();
-  const bool hooked = std::any_of(hooks.begin(), hooks.end(), [](const PostHooks& of) { return !of.empty(); });
-  now.looks_at_nodes = hooked || looks_for_anomalies();
   std::vector<Remains> remains;
   remains.reserve(parts.size());
   for (const Part& part : parts) remains.push_back(remains_of(part));
@@ -122,6 +117,23 @@ void Cut::run() {
   if (failure != nullptr) std::rethrow_exception(std::exchange(failure, nullptr));
   if (!good) check(0);  // what has changed since is PyTorch's own error
   TORCH_CHECK(good, error);
+}
+
+// Asks for what the engine will execute, and has it computed.
+void Cut::run() {
+  TORCH_CHECK(!parts_released, autograd::ERR_BACKWARD_TWICE);
+  for (std::uint32_t i = 0; i < form.top_count; ++i) {
+    const std::shared_ptr<autograd::Node> top = tops[i].lock();
+    TORCH_CHECK(came[i] || top == nullptr || !will_run(top.get()), kLate);
+  }
+  const bool all = find_running();
+  const bool whole = std::count(runs.begin(), runs.begin() + form.edge_count, 0) == 0;
+  take_casts();
+  Pass now;
+  now.whole = whole;
+  const bool hooked = std::any_of(hooks.begin(), hooks.end(), [](const PostHooks& of) { return !of.empty(); });
+  now.looks_at_nodes = hooked || looks_for_anomalies();
+  has_owner_run(now);
   ran = true;
   given.assign(form.slot_count, at::Tensor());
   releases = all && !now.keeps_graph;  // as eager's nodes, which release what they keep
@@ -186,30 +198,9 @@ Remains Cut::remains_of(const Part& part) const noexcept {
   return {reinterpret_cast<std::uint64_t>(address), address != part.memory, replaced, alike};
 }
 
-void Cut::take_hooks(std::uint32_t top, PostHooks&& of_top) {
-  if (again != nullptr) {
-    for (auto& hook : of_top) again->top_nodes[top]->add_post_hook(std::move(hook));
-    return;
-  }
-  hooks.resize(form.top_count);
-  for (auto& hook : of_top) hooks[top].push_back(std::move(hook));
-}
-
 void Cut::release_parts() noexcept {
   parts_released = !parts.empty();
   parts.clear();
-}
-
-void Cut::redirect() {
-  redirected.assign(form.top_count, true);
-  for (std::uint32_t i = 0; i < form.top_count; ++i) {
-    const std::shared_ptr<autograd::Node> top = tops[i].lock();
-    if (top == nullptr) continue;
-    autograd::edge_list edges;
-    for (std::uint32_t slot = 0; slot < form.tops[i].slot_count; ++slot)
-      edges.emplace_back(again->top_nodes[i]->getptr(), slot);
-    top->next_edges() = std::move(edges);
-  }
 }
 
 namespace {
@@ -243,8 +234,8 @@ autograd::Edge edge_to(const Leaf& leaf, const at::Tensor& like) {
   return {node, node->add_input_metadata(form)};
 }
 
-// Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops, which wait for
-// nobody.
+// Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops. A single top
+// runs as eager's node, and is the first of the call's in any case.
 std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
                                                   const at::Tensor& like) {
   std::vector<std::shared_ptr<LinkNode>> links;
@@ -289,10 +280,16 @@ void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_pt
   const std::uint64_t first = cut->number(*std::max_element(form.numbers, form.numbers + form.node_count)) + 1;
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const Top& top = form.tops[i];
-    auto node = std::make_shared<TopNode>(first + i, cut, i);
+    const std::uint64_t number = form.top_count == 1 ? cut->number(top.sequence) : first + i;
+    auto node = std::make_shared<TopNode>(number, cut, i);
     cut->tops.push_back(node);
     for (std::uint32_t r = 0; r < top.reach_count; ++r)
       node->add_next_edge({links[form.reach[top.first_reach + r]], 0});
+    for (std::uint32_t f = 0; f < top.fed_count; ++f) {
+      std::uint32_t input = 0;
+      auto fed = cut->top_of(form.fed[top.first_fed + f], input);
+      node->add_next_edge({std::move(fed), input});
+    }
     for (std::uint32_t slot = top.first_slot; slot < top.first_slot + top.slot_count; ++slot) {
       std::uint32_t result = 0;
       while (result < form.result_count && form.slots[result] != slot) ++result;

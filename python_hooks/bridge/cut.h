@@ -8,6 +8,7 @@
 
 #include <exception>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "python_hooks/bridge/border.h"
@@ -44,16 +45,22 @@ struct Cut : std::enable_shared_from_this<Cut> {
   // A hook on a top is one on the node that eager has there.
   void take_hooks(std::uint32_t top, PostHooks&& hooks);
 
-  void begin(int now) {
-    if (pass == now) return;
+  // Returns false if the pass has begun already.
+  bool begin(int now) {
+    if (pass == now) return false;
     pass = now;
     ran = releases = false;
     next_part = 0;
     came.assign(form.top_count, false);
     given.assign(form.slot_count, at::Tensor());
     contributions.assign(count_contributions(form), at::Tensor());
+    return true;
   }
   void run();
+  // Does somebody see, in the pass, what comes to a result to which inner nodes pass gradients? Then the engine has to
+  // run the nodes of the call, made again.
+  bool is_seen_inside() const;
+  void splice();
   // Nobody but the call's links leads to its casts in this pass: the pass has their nodes, too, or else it has not.
   void take_casts();
   void leave_casts();
@@ -64,6 +71,13 @@ struct Cut : std::enable_shared_from_this<Cut> {
   }
   // Gradients go to the nodes of the call that was made again, in passes to come.
   void redirect();
+  // While no pass has tops in its queue: there they are in the order of their numbers.
+  void number_as_eager();
+  // What the engine executes. False: a link would need what was released.
+  bool find_running();
+  void has_owner_run(Pass& now);
+  // Of the slot. Null: its result is gone.
+  std::shared_ptr<autograd::Node> top_of(std::uint32_t slot, std::uint32_t& input) const;
 
   const Template& form;
   const Owner owner;
@@ -89,6 +103,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   static constexpr int kNoPass = -2;   // -1 is what runs outside of any
   int pass = kNoPass;
   bool ran = false;
+  bool splices = false;  // run_again() leaves the pass to the engine
   bool parts_released = false;
   bool releases = false;       // the pass: no other one will use what is kept
   int casts_of = kNoPass;      // take_casts(): in which pass
@@ -104,6 +119,17 @@ struct Blocks {
 c10::Allocator* device_allocator();
 // A tensor of its own memory, on the current device if that is the contribution's.
 at::Tensor make_tensor(const Contribution& like, c10::DeviceIndex current);
+
+// The nodes of a call that was made again, and the tops that stand before those of results.
+struct EagerNodes {
+  explicit EagerNodes(const Cut& cut);
+  bool has(const autograd::Node* node) const;
+  std::unordered_map<const autograd::Node*, std::weak_ptr<autograd::Node>> inner, tops;
+};
+
+// A graph that such a node's run has made, from number `first` on, leads to the nodes that made results, where they
+// keep those: a result's own node is the top, at which hooks are and gradients are added up.
+void lead_to_tops(const variable_list& made, std::uint64_t first, const EagerNodes& eager);
 
 // Made a cast that autocast keeps. It casts gradients back, as its base does, but in a pass that has it inside: there
 // the weight's gradient is the pass's.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <memory>
 #include <vector>
@@ -22,8 +23,13 @@ class ReplayedNode {
 // Borrows sizes and strides from the tensor.
 Gradient describe(const at::Tensor& tensor) noexcept;
 
-// Will the engine run it in the pass that the calling thread works for?
+// The pass that the calling thread works for. Null: none.
+torch::autograd::GraphTask* current_pass() noexcept;
+// Will the engine run it in that pass?
 bool will_run(torch::autograd::Node* node);
+// Does somebody see gradients that come to the node in that pass: by hooks before it runs, or because they were asked
+// for? `hooks`: how many it has of ours.
+bool is_seen(torch::autograd::Node& node, std::size_t hooks);
 // In that pass: are these edges the only ones that lead to the node, and none of them has brought a gradient yet?
 // `hooks`: how many it has of ours; others could see the gradient.
 bool comes_only_by(torch::autograd::Node& node, std::uint32_t edges, std::size_t hooks);
@@ -51,6 +57,9 @@ void* enter_modes(void* modes) noexcept;
 void leave_modes(void* entered) noexcept;
 bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept;
 bool was_run_again(const Cut* cut) noexcept;
+// The nodes of the call that was made again take the places of the links, in the pass that runs. With the GIL or
+// without.
+void splice(Cut& cut);
 void fail_for_memory(Cut* cut, const char* text) noexcept;
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
 

@@ -80,7 +80,7 @@ class Wanted {
 
 class Run {
  public:
-  explicit Run(Cut& cut) : cut_(cut), border_(*cut.again) {}
+  explicit Run(Cut& cut) : cut_(cut), border_(*cut.again), eager_(cut) {}
 
   void run() {
     for (std::size_t i = 0; i < border_.link_nodes.size(); ++i) link_of_[border_.link_nodes[i]] = i;
@@ -139,7 +139,7 @@ class Run {
     const variable_list inputs_then = hooked ? inputs : variable_list();
     const std::uint64_t first = at::sequence_number::peek();
     variable_list outputs = node(std::move(inputs));
-    if (at::GradMode::is_enabled()) lead_to_tops(outputs, first);
+    if (at::GradMode::is_enabled()) lead_to_tops(outputs, first, eager_);
     autograd::validate_outputs(node.next_edges(), outputs,
                                [&](const std::string& text) { return node.name() + ": " + text; });
     if (!keeps) node.release_variables();
@@ -158,31 +158,6 @@ class Run {
     }
   }
 
-  // A graph that the pass makes leads to the node that made a result, where the node keeps that: the result's own is
-  // the top, at which hooks are and gradients are added up.
-  void lead_to_tops(const variable_list& made, std::uint64_t first) const {
-    std::vector<Node*> ahead;
-    std::unordered_set<Node*> seen;
-    const auto meet = [&](Node* node) {
-      if (node != nullptr && node->sequence_nr() >= first && inner_.count(node) == 0 && seen.insert(node).second)
-        ahead.push_back(node);
-    };
-    for (const at::Tensor& tensor : made) {
-      if (tensor.defined()) meet(tensor.grad_fn().get());
-    }
-    while (!ahead.empty()) {
-      Node* const node = ahead.back();
-      ahead.pop_back();
-      for (autograd::Edge& edge : node->next_edges()) {
-        const auto at = std::find(border_.top_nodes.begin(), border_.top_nodes.end(), edge.function.get());
-        const std::size_t top = at - border_.top_nodes.begin();
-        const std::shared_ptr<Node> now = top < cut_.tops.size() ? cut_.tops[top].lock() : nullptr;
-        if (now != nullptr) edge.function = now;
-        meet(edge.function.get());
-      }
-    }
-  }
-
   // As the engine does.
   static void look_for_nan(const Node& node, const variable_list& outputs) {
     const at::AutoDispatchBelowADInplaceOrView below;
@@ -195,6 +170,7 @@ class Run {
 
   Cut& cut_;
   OwnedBorder& border_;
+  const EagerNodes eager_;
   std::unordered_map<const Node*, std::size_t> link_of_;
   std::unordered_set<Node*> inner_, wanted_;
   std::unordered_map<Node*, autograd::InputBuffer> buffers_;
@@ -280,8 +256,15 @@ bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept
       for (std::uint32_t i = 0; i < cut->hooks.size(); ++i) cut->take_hooks(i, std::move(cut->hooks[i]));
       cut->hooks.clear();
     }
+    if (cut->splices) {
+      splice(*cut);
+      return true;
+    }
     Run(*cut).run();
-    autograd::Engine::get_default_engine().queue_callback([owner = cut->shared_from_this()] { owner->redirect(); });
+    autograd::Engine::get_default_engine().queue_callback([owner = cut->shared_from_this()] {
+      owner->redirect();
+      owner->number_as_eager();
+    });
     return true;
   } catch (...) {
     cut->failure = std::current_exception();  // as it is, once nobody's frames are in between

@@ -24,17 +24,6 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// The pass that the calling thread works for. What is exported of it is a member of it.
-autograd::GraphTask* current_pass() noexcept {
-  const auto* member = autograd::get_current_graph_task_exec_info();
-  if (member == nullptr) return nullptr;
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Winvalid-offsetof"
-  constexpr std::size_t kOffset = offsetof(autograd::GraphTask, exec_info_);
-#pragma GCC diagnostic pop
-  return reinterpret_cast<autograd::GraphTask*>(const_cast<char*>(reinterpret_cast<const char*>(member)) - kOffset);
-}
-
 // Shared by all hooks of a call: its end is the graph's.
 class Watch {
  public:
@@ -156,8 +145,15 @@ class Watch {
       const std::size_t own = links_.count(address);
       if (node == nullptr) continue;
       if (node->pre_hooks().size() > 1 || node->post_hooks().size() > own) return node->name();
+      if (is_seen_inside(*node)) return node->name();
     }
     return {};
+  }
+
+  // A replay adds up no gradients at a result of which other results were computed.
+  bool is_seen_inside(autograd::Node& node) const {
+    const auto top = static_cast<std::size_t>(std::find(nodes_.begin(), nodes_.end(), &node) - nodes_.begin());
+    return top != nodes_.size() && fed_[top] && is_seen(node, 1);
   }
 
   // Nodes that made kept casts do so where the pass has them.
@@ -294,16 +290,36 @@ std::vector<std::uint32_t> outputs_of(const OwnedBorder& border, std::uint32_t l
 
 }  // namespace
 
+// What PyTorch exports of it is a member of it.
+autograd::GraphTask* current_pass() noexcept {
+  const auto* member = autograd::get_current_graph_task_exec_info();
+  if (member == nullptr) return nullptr;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+  constexpr std::size_t kOffset = offsetof(autograd::GraphTask, exec_info_);
+#pragma GCC diagnostic pop
+  return reinterpret_cast<autograd::GraphTask*>(const_cast<char*>(reinterpret_cast<const char*>(member)) - kOffset);
+}
+
 bool will_run(torch::autograd::Node* node) {
   const auto* chosen = autograd::get_current_graph_task_exec_info();
   if (chosen != nullptr && !chosen->empty()) {
     const auto at = chosen->find(node);
-    return at != chosen->end() && at->second.should_execute();
+    if (at == chosen->end() || !at->second.needed_) return false;  // what is only asked for does not run
   }
   const autograd::GraphTask* const pass = current_pass();
   if (pass == nullptr || pass->nodes_in_graph_.count(node) != 0) return true;
   const auto& roots = pass->graph_roots_;  // the notes leave them out
   return std::find(roots.begin(), roots.end(), node) != roots.end();
+}
+
+bool is_seen(autograd::Node& node, std::size_t hooks) {
+  const auto* const chosen = autograd::get_current_graph_task_exec_info();
+  if (chosen != nullptr) {
+    const auto at = chosen->find(&node);
+    if (at != chosen->end() && at->second.captures_ != nullptr) return true;
+  }
+  return node.pre_hooks().size() > hooks || !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
 }
 
 bool comes_only_by(autograd::Node& node, std::uint32_t edges, std::size_t hooks) {

@@ -47,12 +47,14 @@ std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t f
   to->links.assign(from.links, from.links + from.link_count);  // casts are known by their numbers
   for (bridge::Link& link : to->links) link.name = keep(link.name);
   to->tops.assign(from.tops, from.tops + from.top_count);
-  std::uint32_t reaches = 0;
+  std::uint32_t reaches = 0, fed = 0;
   for (bridge::Top& top : to->tops) {
     top.name = keep(top.name);
     reaches = std::max(reaches, top.first_reach + top.reach_count);
+    fed = std::max(fed, top.first_fed + top.fed_count);
   }
   to->reach.assign(from.reach, from.reach + reaches);
+  to->fed.assign(from.fed, from.fed + fed);
   to->constants = from.constants;
   to->numbers.assign(from.numbers, from.numbers + from.node_count);
   for (const replay::LeftCast& cast : casts) to->casts.push_back(cast.node);
@@ -70,6 +72,7 @@ void point(replay::Border& border) noexcept {
   border.form.links = border.links.data();
   border.form.tops = border.tops.data();
   border.form.reach = border.reach.data();
+  border.form.fed = border.fed.data();
   border.form.slots = border.slots.data();
   border.form.numbers = border.numbers.data();
   border.form.casts = border.casts.data();

@@ -219,7 +219,8 @@ bool Border::same_as(const Border& other) const {
   };
   const auto same_top = [&](const bridge::Top& a, const bridge::Top& b) {
     return a.sequence - form.first_sequence == b.sequence - other.form.first_sequence &&
-           std::strcmp(a.name, b.name) == 0 && a.slot_count == b.slot_count && a.reach_count == b.reach_count;
+           std::strcmp(a.name, b.name) == 0 && a.slot_count == b.slot_count && a.reach_count == b.reach_count &&
+           a.fed_count == b.fed_count;
   };
   const auto same_number = [&](std::uint64_t a, std::uint64_t b) {
     return a - form.first_sequence == b - other.form.first_sequence;
@@ -228,7 +229,7 @@ bool Border::same_as(const Border& other) const {
          std::equal(casts.begin(), casts.end(), other.casts.begin(), other.casts.end(), same_number) &&
          std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
          std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&
-         slots == other.slots && targets == other.targets && leaf_sizes == other.leaf_sizes &&
+         fed == other.fed && slots == other.slots && targets == other.targets && leaf_sizes == other.leaf_sizes &&
          results == other.results && kept == other.kept && saved == other.saved && constants == other.constants;
 }
 

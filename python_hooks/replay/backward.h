@@ -66,7 +66,7 @@ struct Border {
   std::deque<std::string> texts;
   std::vector<bridge::Link> links;
   std::vector<bridge::Top> tops;
-  std::vector<std::uint32_t> reach, slots;
+  std::vector<std::uint32_t> reach, fed, slots;
   std::vector<std::uint64_t> numbers, casts;  // of the inner nodes; of those that made the casts which the call leaves
   std::vector<TensorSource> targets;          // per edge: the tensor to whose gradient it adds
   std::vector<bridge::Leaf> leaves;           // of them those that nobody has any more
