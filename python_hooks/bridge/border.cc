@@ -17,6 +17,7 @@
 #include <string_view>
 #include <typeinfo>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace grape::python::bridge {
@@ -392,22 +393,25 @@ class Walk {
 
   // Results of which other results were computed: their gradients are those from outside and those of inner nodes.
   void find_fed() {
-    for (std::size_t t = 0; t < border_.tops.size(); ++t) {
-      std::set<std::uint32_t> slots;
-      for (std::size_t i = 0; i < border_.inner.size(); ++i) {
-        if ((tops_before_[i][t / 64] >> t % 64 & 1) == 0) continue;
-        for (const auto& edge : border_.inner[i]->next_edges()) {
-          const auto at = std::find(border_.top_nodes.begin(), border_.top_nodes.end(), edge.function.get());
-          if (at == border_.top_nodes.end()) continue;
-          const auto top = static_cast<std::size_t>(at - border_.top_nodes.begin());
-          const std::uint32_t slot = border_.tops[top].first_slot + edge.input_nr;
-          const bool of_result = std::find(border_.slots.begin(), border_.slots.end(), slot) != border_.slots.end();
-          if (of_result) slots.insert(slot);
+    std::unordered_map<const Node*, std::size_t> tops;
+    for (std::size_t t = 0; t < border_.top_nodes.size(); ++t) tops.emplace(border_.top_nodes[t], t);
+    const std::unordered_set<std::uint32_t> of_results(border_.slots.begin(), border_.slots.end());
+    std::vector<std::set<std::uint32_t>> fed(tops.size());
+    for (std::size_t i = 0; i < border_.inner.size(); ++i) {
+      for (const auto& edge : border_.inner[i]->next_edges()) {
+        const auto top = tops.find(edge.function.get());
+        if (top == tops.end()) continue;
+        const std::uint32_t slot = border_.tops[top->second].first_slot + edge.input_nr;
+        if (of_results.count(slot) == 0) continue;
+        for (std::size_t t = 0; t < fed.size(); ++t) {
+          if ((tops_before_[i][t / 64] >> t % 64 & 1) != 0) fed[t].insert(slot);
         }
       }
+    }
+    for (std::size_t t = 0; t < fed.size(); ++t) {
       border_.tops[t].first_fed = static_cast<std::uint32_t>(border_.fed_slots.size());
-      border_.tops[t].fed_count = static_cast<std::uint32_t>(slots.size());
-      border_.fed_slots.insert(border_.fed_slots.end(), slots.begin(), slots.end());
+      border_.tops[t].fed_count = static_cast<std::uint32_t>(fed[t].size());
+      border_.fed_slots.insert(border_.fed_slots.end(), fed[t].begin(), fed[t].end());
     }
   }
 
