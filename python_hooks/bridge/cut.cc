@@ -22,6 +22,9 @@ namespace {
 constexpr const char* kLate =
     "grape: a gradient comes to a result of a replayed call after the call's backward pass has begun, as from another "
     "device. GRAPE_AUTOGRAD=0 runs calls under autograd as always";
+constexpr const char* kDetached =
+    "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
+    "This is not supported, please use out-of-place `.detach()` instead";
 constexpr const char* kHooked =
     "grape: a hook is registered on a node inside of a replayed call. GRAPE_AUTOGRAD=0 runs calls under autograd as "
     "always";
@@ -166,15 +169,31 @@ std::string hint() {
   return {};
 }
 
+// What made it, as PyTorch says it: of a tensor that a node has itself that is what made it last.
+std::string in_words(const Cut::Part& part) {
+  const at::Tensor original = part.original();
+  std::string text = part.text;
+  if (!original.defined()) return text;
+  const std::size_t made_by = text.find(", which is output ");
+  const std::string_view number =
+      made_by != std::string::npos ? std::string_view(text).substr(made_by + 18) : std::string_view("0 ");
+  const std::string output(number.substr(0, number.find(' ')));
+  text = text.substr(0, made_by);
+  const std::shared_ptr<autograd::Node>& node = original.grad_fn();
+  return node == nullptr ? text : text + ", which is output " + output + " of " + node->name() + ",";
+}
+
 [[noreturn]] void say_changed(const Cut::Part& part, std::uint32_t version) {
   std::ostringstream text;
   text << "one of the variables needed for gradient computation has been modified by an inplace operation: "
-       << part.text << " is at version " << version << "; expected version " << part.count << " instead.";
+       << in_words(part) << " is at version " << version << "; expected version " << part.count << " instead.";
   text << hint();
   TORCH_CHECK(false, text.str());
 }
 
 }  // namespace
+
+at::Tensor Cut::Part::original() const { return itself.defined() ? itself : at::Tensor(living.lock()); }
 
 // As eager's own check, of the nodes that have run with this link or since the last one.
 void Cut::check(std::uint32_t link) {
@@ -183,6 +202,8 @@ void Cut::check(std::uint32_t link) {
   for (; next_part < parts.size() && parts[next_part].link >= link; ++next_part) {
     const Part& part = parts[next_part];
     if (part.links == nullptr || !meet(part.tops, from) || !meet(part.links, running)) continue;
+    const at::Tensor original = part.original();
+    TORCH_CHECK(!original.defined() || part.is_leaf || original.grad_fn() != nullptr, kDetached);
     const auto version = autograd::impl::version_counter(part.tensor).current_version();
     if (version != part.count) say_changed(part, version);
   }
@@ -205,13 +226,22 @@ void Cut::release_parts() noexcept {
 
 namespace {
 
+WeakTensor weak(const at::Tensor& tensor) {
+  const auto strong = tensor.defined() ? tensor.getIntrusivePtr() : at::Tensor().getIntrusivePtr();
+  return WeakTensor(strong);
+}
+
 void keep_parts(Cut& made, const CallTensors& tensors) {
   made.parts.reserve(tensors.kept_count);
   for (std::size_t i = 0; i < tensors.kept_count; ++i) {
     const Kept& kept = tensors.kept[i];
     const at::Tensor& tensor = tensor_of(kept.tensor);
-    made.parts.push_back({tensor.tensor_data(), kept.itself ? tensor : at::Tensor(), tensor.storage().data(),
-                          tensor.storage().nbytes(), kept.count, kept.link, kept.links, kept.tops, kept.text});
+    const Tensor* const results = tensors.results + made.form.result_count;
+    const bool result = std::find(tensors.results, results, kept.tensor) != results;
+    const bool leaf = !result && tensor.is_leaf();  // results get their nodes later
+    made.parts.push_back({tensor.tensor_data(), kept.itself && !result ? tensor : at::Tensor(), tensor.storage().data(),
+                          tensor.storage().nbytes(), kept.count, kept.link, kept.links, kept.tops, kept.text,
+                          weak(kept.itself && !leaf ? tensor : at::Tensor()), leaf});
   }
 }
 

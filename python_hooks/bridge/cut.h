@@ -18,6 +18,8 @@ namespace grape::python::bridge {
 namespace autograd = torch::autograd;
 using autograd::variable_list;
 
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
 class CastNode;
 class LinkNode;
 
@@ -33,6 +35,10 @@ struct Cut : std::enable_shared_from_this<Cut> {
     std::uint32_t count, link;
     const std::uint64_t *links, *tops;
     const char* text;
+    // No leaf: the caller's own, where nodes have it, as long as it lives. Results lead to the cut.
+    WeakTensor living;
+    bool is_leaf;  // at the call
+    at::Tensor original() const;
   };
 
   Cut(const Template& like, const Owner& owned_by, void* of) : form(like), owner(owned_by), call(of) {}

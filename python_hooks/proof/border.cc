@@ -125,6 +125,7 @@ bool find_version(const bridge::Saved& saved, const GradientTargets& targets, co
   for (const effects::GradientResult& result : observed.results) {
     if (torch::version_identity(result.tensor) != saved.version) continue;
     kept.tensor = {Of::kResult, result.made};
+    kept.itself = identity_of(handle_of(result.tensor)) == saved.identity;
     return true;
   }
   const replay::TensorSource* const known = targets.find_version(saved.version, saved.identity, kept.itself);

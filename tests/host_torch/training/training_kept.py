@@ -444,3 +444,33 @@ def module_of_each_step(run: Run) -> None:
         for weight, grad in zip(base.parameters(), grads):
             weight.grad = grad
         see_step(run, loss, base, outer, out=out)
+
+
+def add_changed_later(name: str, about: str, change: Callable[[torch.Tensor], Any], of_argument: bool) -> None:
+    """`change` of a tensor that nodes of the call keep, as the program has it: PyTorch's error names what made it last."""
+
+    @program(tags="in_place", name=f"kept_{name}")
+    def changed_later(run: Run) -> None:
+        first, model = run.put(nn.Linear(8, 8)), run.put(Three())
+        both = nn.ModuleList([first, model])
+        optimizer = sgd(both)
+        for step in run.steps():
+            x, y = batch(run)
+            h = first(x)
+            out = model(h)
+            loss = F.mse_loss(out["head0"], y) + out["head1"].mean()
+            if step % 3 == 2:
+                change(h if of_argument else out["features"])
+            with run.expect_error("the pass"):
+                loss.backward()
+            if step % 3 == 2:
+                optimizer.zero_grad()  # the error comes earlier in a replay than in eager
+            see_step(run, loss, both, optimizer, h=h, out=out)
+
+    changed_later.__doc__ = about
+
+
+add_changed_later("argument_multiplied", "An argument is changed in place", lambda x: x.mul_(2.0), True)
+add_changed_later("argument_detached", "detach_() of an argument", lambda x: x.detach_(), True)
+add_changed_later("feature_multiplied", "A feature is changed in place", lambda x: x.mul_(2.0), False)
+add_changed_later("feature_detached", "detach_() of a feature", lambda x: x.detach_(), False)
