@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 6;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 7;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -250,6 +250,13 @@ struct CallNodes {
   const Cut* again;              // of a replay, if this is the same call, made again. Null: it is not
 };
 
+// A pass that a call of this thread is about to run (torch.autograd.grad). Borrowed; none is undefined.
+struct InnerPass {
+  const Tensor* roots;
+  std::size_t root_count;
+  std::uint64_t first_sequence;  // the call's nodes have numbers from here on
+};
+
 struct Bridge {
   std::uint32_t version;
   const char* torch;  // "2.11": the version whose headers it was built with
@@ -294,6 +301,15 @@ struct Bridge {
   // For Owner::run(): memory for the contributions, `addresses[i]` for each that is kMade. False: no memory, and
   // PyTorch's own error is kept.
   bool (*make_contributions)(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
+
+  // May the pass be observed as a part of the call? All nodes behind its roots are the call's, or leaves, so that it
+  // frees nothing of others. They work on the device of the first root, and for no other pass just now.
+  bool (*is_inner_pass)(const InnerPass& pass) noexcept;
+  // Has the thread that runs the nodes of this tensor's device do some work, on behalf of the calling thread, which
+  // waits for it without the GIL. False: it was not done.
+  bool (*do_beside)(Tensor on, void (*work)(void* of) noexcept, void* of) noexcept;
+  // Who waits for the pass that the calling thread works for; null: nobody.
+  const void* (*who_waits)() noexcept;
 };
 
 using Entry = const Bridge* (*)(std::uint32_t version);

@@ -29,6 +29,9 @@ extern "C" __attribute__((visibility("default"))) const grape::python::bridge::B
                                              bridge::run_again,
                                              bridge::was_run_again,
                                              bridge::fail_for_memory,
-                                             bridge::make_contributions};
+                                             bridge::make_contributions,
+                                             bridge::is_inner_pass,
+                                             bridge::do_beside,
+                                             bridge::who_waits};
   return version == bridge::kVersion ? &kBridge : nullptr;
 }

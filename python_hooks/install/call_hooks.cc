@@ -12,6 +12,7 @@
 #include "python_hooks/interpreter/memory_map.h"
 #include "python_hooks/interpreter/named_functions.h"
 #include "python_hooks/interpreter/patterns.h"
+#include "python_hooks/observation/inner_pass.h"
 #include "python_hooks/scopes/scopes.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
@@ -83,7 +84,9 @@ Object* run_backward(Object* engine, Object* arguments, Object* keywords) {
   scopes::open_lasting(*log, g_backward_scope, scope);
   const std::uint64_t region = scope.id != 0 ? static_cast<scopes::PythonThread*>(log->python.data)->region : 0;
   if (region != 0) scopes::backward_begins(region);
-  Object* result = g_run_backward(engine, arguments, keywords);
+  Object* result = observation::works_for_observed_call()
+                       ? observation::run_inner_pass(g_run_backward, engine, arguments, keywords)
+                       : g_run_backward(engine, arguments, keywords);
   if (region != 0) scopes::backward_ends(region);
   scopes::close(scope, result == nullptr);
   return result;

@@ -9,6 +9,7 @@
 #include "python_hooks/interpreter/texts.h"
 #include "python_hooks/observation/executed_code_state.h"
 #include "python_hooks/observation/host_effects.h"
+#include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/walk/instance.h"
 #include "python_hooks/walk/portable.h"
@@ -62,8 +63,9 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
       refuse(state, refusal::calls_generator, effect.name);
       break;
     case EffectKind::kBackward:
-      state.backward = state.backward || !state.refusal;
-      refuse(state, refusal::calls_backward, effect.name);
+      state.refuse_pass();
+      state.pass = refusal::make(refusal::calls_backward, effect.name);
+      state.pass.place = current_place();
       break;
     case EffectKind::kProfile:
       leave_profile();
@@ -177,6 +179,20 @@ void on_draw(const void* place, void* arguments, void* keywords, void* result) n
   }
 }
 
+void State::follow(const std::vector<Object*>& inputs) {
+  differentiated.insert(differentiated.end(), inputs.begin(), inputs.end());
+  if (!followed) followed = std::move(pass);
+  pass = {};
+}
+
+void State::refuse_pass() {
+  if (pass && !refusal) {
+    backward = pass.id == refusal::RefusalId::calls_backward;
+    refusal = std::move(pass);
+  }
+  pass = {};
+}
+
 void State::clear() noexcept {
   for (const CodeKey& code : codes) {
     g_api.Py_DecRef(code.code);
@@ -190,7 +206,8 @@ void State::clear() noexcept {
   code_notes.clear();
   function_notes.clear();
   type_notes.clear();
-  refusal = {};
+  refusal = pass = followed = {};
+  differentiated.clear();
   met = 0;
   backward = lost = false;
 }
@@ -228,6 +245,7 @@ bool ExecutedCode::begin() noexcept {
   if (others_observe() || !find_effects() || !listen()) return false;
   arm_traps();
   state_->draws.begin();
+  state_->first_node = torch::autograd_nodes();
   call_ = grape::observation::CallScope::current();
   if (call_ == nullptr || call_->follow(*this)) return true;
   call_ = nullptr;
@@ -245,6 +263,7 @@ bool ExecutedCode::end() noexcept {
     state_->draws.end();
   }
   try {
+    state_->refuse_pass();
     refusal::Refusal& refusal = state_->refusal;
     if (!undisturbed_ && !refusal) refusal = refusal::make(refusal::compiled_code);
     if (state_->lost && !refusal) refusal = refusal::out_of_memory();
@@ -265,5 +284,8 @@ bool ExecutedCode::makes_weak_references() const noexcept { return state_->has_m
 host_draws::HostDraws* ExecutedCode::unseen_draws() const noexcept { return state_->draws.unseen(); }
 bool ExecutedCode::looks_at_draws() const noexcept { return state_->draws.seen(); }
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
+const refusal::Refusal& ExecutedCode::followed_pass() const noexcept { return state_->followed; }
+const std::vector<const Object*>& ExecutedCode::differentiated() const noexcept { return state_->differentiated; }
+State* ExecutedCode::of_thread() noexcept { return t_state; }
 
 }  // namespace grape::python::observation

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "compressor/cache/cache.h"
 #include "compressor/refusal/refusal.h"
@@ -27,6 +28,10 @@ class ExecutedCode final : grape::observation::CallScope::Follower {
   bool end() noexcept;
   const refusal::Refusal& refusal() const noexcept;
   bool ran_backward() const noexcept;  // it is for a backward pass
+  // Of the first backward pass that ran inside of the call and was followed; none: there was none. `differentiated`: the
+  // tensors that gradients were asked for; identities.
+  const refusal::Refusal& followed_pass() const noexcept;
+  const std::vector<const Object*>& differentiated() const noexcept;
   // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for
   // the caller to keep. Null: somebody did, or that is not known.
   host_draws::HostDraws* unseen_draws() const noexcept;
@@ -39,6 +44,7 @@ class ExecutedCode final : grape::observation::CallScope::Follower {
 
   struct State;  // executed_code_state.h
   const State& state() const noexcept { return *state_; }
+  static State* of_thread() noexcept;  // null: nobody follows its code
 
  private:
   bool listen() noexcept;

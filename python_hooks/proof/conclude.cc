@@ -42,6 +42,29 @@ bool find_writes(const guards::GlobalsGuard& globals, const ObservedCall& observ
   return true;
 }
 
+// Is a gradient asked for of what the call has not made? Hooks of others may be on it.
+bool differentiates_others(const replay::Region& region, const replay::Call& call, const ObservedCall& observed,
+                           const guards::GlobalsGuard& globals) {
+  std::unordered_set<const Object*> others;
+  for (const auto* walked : {&call.walk->tensors(), &region.evidence.guard->tensors()}) {
+    for (const walk::WalkedTensor& tensor : *walked) others.insert(tensor.view.object);
+  }
+  std::vector<walk::TensorVersion> now;
+  globals.take_versions(now);
+  for (const auto* named : {&observed.globals_before, static_cast<const std::vector<walk::TensorVersion>*>(&now)}) {
+    for (const walk::TensorVersion& tensor : *named) others.insert(tensor.tensor);
+  }
+  const std::vector<const Object*>& asked = observed.code.differentiated();
+  return std::any_of(asked.begin(), asked.end(), [&](const Object* tensor) { return others.count(tensor) != 0; });
+}
+
+// It has run a backward pass, and is refused for that.
+bool refuse_for_pass(ObservedCall& observed) {
+  observed.autograd = true;
+  observed.refusal = observed.code.followed_pass();
+  return false;
+}
+
 using Recorded = grape::observation::RegionSink::Result;
 
 // Is what was recorded work that a program can be made of? False: `observed.refusal`.
@@ -102,6 +125,8 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
       effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard, observed.refusal,
                                   &observed.autograd, observed.trains ? &observed.border.results : nullptr);
   if (observation.outcome == nullptr) return false;
+  observation.runs_pass = static_cast<bool>(observed.code.followed_pass());
+  if (observation.runs_pass && !observed.border.results.empty()) return refuse_for_pass(observed);
   left = blocks_without_result(record, *observation.outcome);
   if (!replay::find_left_casts(region, call, record, left, observed.border.casts))
     return observed.refuse(refusal::unknown_casts);
@@ -116,6 +141,8 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   }
   observation.globals = guards::GlobalsGuard::take(observed.code, observed.refusal);
   if (observation.globals == nullptr) return false;
+  if (observation.runs_pass && differentiates_others(region, call, observed, *observation.globals))
+    return refuse_for_pass(observed);
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
   if (observed.border.lasting != nullptr && (!observation.writes.empty() || !observation.draws.empty())) {
     observed.autograd = true;

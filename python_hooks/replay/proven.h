@@ -62,6 +62,7 @@ struct CallFacts {
   std::vector<program::HostWord> host_words;      // that kernels are handed
   std::shared_ptr<Border> border;                 // null: nothing of the call requires grad
   std::uint32_t module_epoch = 0;                 // record::g_module_epoch as it was before the call
+  bool runs_pass = false;                         // a backward pass is a part of the call
 };
 
 // A program that may stand in for the call.

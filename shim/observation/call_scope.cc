@@ -6,10 +6,14 @@ namespace grape::observation {
 namespace {
 
 __thread CallScope* t_call __attribute__((tls_model("initial-exec")));
+// Of an attached thread.
+__thread CallScope::Works t_works __attribute__((tls_model("initial-exec")));
+__thread const void* t_works_of __attribute__((tls_model("initial-exec")));
 
 }  // namespace
 
 CallScope* CallScope::current() noexcept { return t_call; }
+bool CallScope::works_now() noexcept { return t_works == nullptr || t_works(t_works_of); }
 
 CallScope::CallScope() noexcept {
   if (t_call == nullptr) t_call = this;
@@ -19,7 +23,7 @@ CallScope::~CallScope() {
   if (t_call == this) t_call = nullptr;
 }
 
-bool CallScope::attach() noexcept {
+bool CallScope::attach(Works works, const void* of) noexcept {
   if (t_call != nullptr) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   for (int i = 0; i < count_; ++i) {
@@ -29,6 +33,8 @@ bool CallScope::attach() noexcept {
   }
   ++attached_;
   t_call = this;
+  t_works = works;
+  t_works_of = of;
   return true;
 }
 
@@ -37,6 +43,7 @@ void CallScope::detach() noexcept {
   for (int i = count_; i-- > 0;) followers_[i]->detached();
   --attached_;
   t_call = nullptr;
+  t_works = nullptr;
 }
 
 bool CallScope::follow(Follower& follower) noexcept {

@@ -31,10 +31,16 @@ class CallScope {
   CallScope(const CallScope&) = delete;
   CallScope& operator=(const CallScope&) = delete;
 
+  // Where a thread works for others in between: does it work for the call just now?
+  using Works = bool (*)(const void* of) noexcept;
   // The calling thread works for this call, too, until detach(). Where Python code is followed: with the GIL. False: it
-  // works for a call already, or a follower cannot follow; then it stays a stranger.
-  bool attach() noexcept;
+  // works for a call already, or a follower cannot follow; then it stays a stranger. `works`: null: all that it does is
+  // the call's.
+  bool attach(Works works = nullptr, const void* of = nullptr) noexcept;
   void detach() noexcept;  // by a thread that is attached
+  // The thread that makes the call waits for those that are attached, and does nothing itself, or no longer does.
+  void set_waits(bool waits) noexcept { waits_ = waits; }
+  bool waits() const noexcept { return waits_; }  // asked by that thread
 
   // On the thread that makes the call, which is followed already, until unfollow(). False: other threads work for it by
   // now, or there are too many followers.
@@ -43,6 +49,8 @@ class CallScope {
 
   // The call that the calling thread works for; null: none.
   static CallScope* current() noexcept;
+  // Does the calling thread work for that call just now?
+  static bool works_now() noexcept;
 
  private:
   static constexpr int kMostFollowers = 4;
@@ -50,6 +58,7 @@ class CallScope {
   Follower* followers_[kMostFollowers] = {};
   int count_ = 0;
   int attached_ = 0;  // threads
+  bool waits_ = false;
 };
 
 }  // namespace grape::observation

@@ -35,6 +35,11 @@ bool grow_sink(record::EventSink& sink, std::size_t needed) noexcept {
   return true;
 }
 
+// May another work have it where the call's is told apart by its order? It has a place among the rest in any case.
+bool may_stand_between(const trace::EventHeader& event) noexcept {
+  return trace::is_definition(event.kind) || event.kind == trace::EventKind::kBlockFree;
+}
+
 void describe(const record::Function& function, program::FunctionInfo& out) {
   out.handle = reinterpret_cast<std::uint64_t>(function.handle);
   out.name = function.name != nullptr ? function.name : "";
@@ -67,7 +72,7 @@ bool RegionSink::begin(std::uint64_t context) noexcept {
   if (!attached()) return false;
   events_.log = last_log_ = record::t_thread.log;
   sink_.used = noted_ = 0;
-  sink_.lost = outside_ = false;
+  sink_.lost = outside_ = interrupted_ = false;
   still_inside_ = nullptr;
   events_.shared_functions.clear();
   call_ = CallScope::current();
@@ -125,6 +130,7 @@ void RegionSink::take_event(const trace::EventHeader& event) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   note_thread_and_context();
   if (last_log_ == events_.log) {
+    interrupted_ = interrupted_ || (call_ != nullptr && call_->waits() && !may_stand_between(event));
     sink_.append(event);
   } else if (!trace::is_definition(event.kind)) {
     take_of_attached(event);
@@ -148,6 +154,7 @@ void RegionSink::note_thread_and_context() noexcept {
 
 // Its functions are numbered for all threads of the call. Its frames are known to its own thread alone.
 void RegionSink::take_of_attached(const trace::EventHeader& event) noexcept {
+  interrupted_ = interrupted_ || !(may_stand_between(event) || CallScope::works_now());
   sink_.append(event);
   if (sink_.lost) return;
   auto* words = reinterpret_cast<std::uint64_t*>(sink_.data + sink_.used - event.bytes + sizeof event);
@@ -201,6 +208,8 @@ RegionSink::Result RegionSink::end() noexcept {
   try {
     if (!collected) {
       result.refusal = refusal::make(refusal::not_recorded);
+    } else if (interrupted_) {
+      result.refusal = refusal::make(refusal::pass_interrupted);
     } else if (sink_.lost) {
       result.refusal = refusal::make(refusal::too_much_to_record);
     } else if (!complete_ || !memory::LiveBlocks::instance().complete()) {

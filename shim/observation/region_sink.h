@@ -90,6 +90,7 @@ class RegionSink final : CallScope::Follower {
   record::ThreadLog* last_log_ = nullptr;  // of the thread whose event came last
   std::uint64_t last_context_ = 0;         // in which that was
   bool outside_ = false;
+  bool interrupted_ = false;  // an attached thread worked for others, or two threads worked for the call at a time
   bool (*still_inside_)(const void*) = nullptr;
   const void* inside_of_ = nullptr;
   std::size_t noted_ = 0;  // up to here what the host read was kept

@@ -1,0 +1,136 @@
+#include "python_hooks/observation/inner_pass.h"
+
+#include <chrono>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "python_hooks/bridge/loaded.h"
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/observation/executed_code_state.h"
+#include "python_hooks/torch/torch_api.h"
+#include "shim/lifecycle/config.h"
+#include "shim/observation/call_scope.h"
+
+namespace grape::python::observation {
+namespace {
+
+using grape::observation::CallScope;
+
+// What run_backward() is given.
+struct Pass {
+  std::vector<bridge::Tensor> roots;
+  std::vector<Object*> inputs;
+};
+
+Object* argument(Object* arguments, Object* keywords, std::size_t place, const char* name) noexcept {
+  if (place < item_count(arguments)) return tuple_item(arguments, place);
+  return keywords != nullptr ? dict_item(keywords, name) : nullptr;
+}
+
+// Tensors of torch's own kind, or, where that is allowed, None.
+bool read_tensors(Object* tuple, bool may_be_none, std::vector<Object*>& tensors, std::vector<bridge::Tensor>& handles) {
+  if (tuple == nullptr || !is_exactly(tuple, g_api.PyTuple_Type)) return false;
+  for (std::size_t i = 0; i < item_count(tuple); ++i) {
+    Object* const item = tuple_item(tuple, i);
+    if (may_be_none && item == g_api._Py_NoneStruct) continue;
+    torch::TensorView view;
+    if (!torch::is_plain_tensor(item) || !torch::view_tensor(item, view)) return false;
+    tensors.push_back(item);
+    handles.push_back(view.handle);
+  }
+  return true;
+}
+
+// False: gradients are added up in leaves, the pass may be differentiated itself, or its arguments are of another kind.
+bool read_pass(Object* arguments, Object* keywords, Pass& pass) {
+  constexpr std::size_t kRoots = 0, kGradients = 1, kCreateGraph = 3, kInputs = 4, kAccumulate = 6;
+  const auto is_false = [&](std::size_t place, const char* name) {
+    return argument(arguments, keywords, place, name) == g_api._Py_FalseStruct;
+  };
+  if (!is_false(kCreateGraph, "create_graph") || !is_false(kAccumulate, "accumulate_grad")) return false;
+  std::vector<Object*> ignored;
+  std::vector<bridge::Tensor> unused;
+  return read_tensors(argument(arguments, keywords, kRoots, "tensors"), false, ignored, pass.roots) &&
+         read_tensors(argument(arguments, keywords, kGradients, "grad_tensors"), true, ignored, unused) &&
+         read_tensors(argument(arguments, keywords, kInputs, "inputs"), false, pass.inputs, unused) &&
+         !pass.inputs.empty();
+}
+
+struct Attachment {
+  CallScope* call;
+  const std::thread::id caller = std::this_thread::get_id();
+  const void* who_waits = nullptr;
+  bool attached = false;
+};
+
+bool is_for(const void* who) noexcept { return bridge::loaded()->who_waits() == who; }
+
+void attach(void* of) noexcept {
+  auto& attachment = *static_cast<Attachment*>(of);
+  const WithGil gil;
+  attachment.who_waits = bridge::loaded()->who_waits();
+  attachment.attached = attachment.who_waits != nullptr && std::this_thread::get_id() != attachment.caller &&
+                        attachment.call->attach(is_for, attachment.who_waits);
+}
+
+void detach(void* of) noexcept {
+  const WithGil gil;
+  static_cast<Attachment*>(of)->call->detach();
+}
+
+bool do_beside(bridge::Tensor on, void (*work)(void*) noexcept, Attachment& attachment) {
+  ThreadState* const state = g_api.PyEval_SaveThread();
+  const bool done = bridge::loaded()->do_beside(on, work, &attachment);
+  g_api.PyEval_RestoreThread(state);
+  return done;
+}
+
+// Is the pass the call's alone?
+bool can_be_followed(Object* arguments, Object* keywords, std::uint64_t first_node, Pass& pass) {
+  const bridge::Bridge* const bridge = config().autograd ? bridge::loaded() : nullptr;
+  if (bridge == nullptr || bridge->looks_for_anomalies() || !read_pass(arguments, keywords, pass)) return false;
+  return bridge->is_inner_pass({pass.roots.data(), pass.roots.size(), first_node});
+}
+
+bool begin_to_follow(Object* arguments, Object* keywords, Pass& pass, Attachment& attachment) noexcept {
+  const KeepException exception;
+  ExecutedCode::State* const state = ExecutedCode::of_thread();
+  try {
+    if (!can_be_followed(arguments, keywords, state != nullptr ? state->first_node : 0, pass)) return false;
+    do_beside(pass.roots.front(), attach, attachment);
+    if (state == nullptr) return attachment.attached;
+    if (attachment.attached) {
+      state->follow(pass.inputs);
+    } else if (state->pass) {
+      state->pass = refusal::make(refusal::pass_interrupted);
+    }
+  } catch (const std::bad_alloc&) {
+    if (state != nullptr) state->lost = true;
+  }
+  return attachment.attached;
+}
+
+// Until it is done, the thread would go on to work for a call that has ended.
+void stop_following(const Pass& pass, Attachment& attachment) noexcept {
+  constexpr std::chrono::milliseconds kPause{1};
+  const KeepException exception;
+  while (!do_beside(pass.roots.front(), detach, attachment)) std::this_thread::sleep_for(kPause);
+}
+
+}  // namespace
+
+bool works_for_observed_call() noexcept { return CallScope::current() != nullptr; }
+
+Object* run_inner_pass(MethodWithKeywords run, Object* engine, Object* arguments, Object* keywords) {
+  Pass pass;
+  Attachment attachment{CallScope::current()};
+  if (!begin_to_follow(arguments, keywords, pass, attachment)) return run(engine, arguments, keywords);
+  attachment.call->set_waits(true);
+  Object* const result = run(engine, arguments, keywords);
+  attachment.call->set_waits(false);
+  stop_following(pass, attachment);
+  return result;
+}
+
+}  // namespace grape::python::observation
