@@ -84,7 +84,7 @@ Object* run_backward(Object* engine, Object* arguments, Object* keywords) {
   scopes::open_lasting(*log, g_backward_scope, scope);
   const std::uint64_t region = scope.id != 0 ? static_cast<scopes::PythonThread*>(log->python.data)->region : 0;
   if (region != 0) scopes::backward_begins(region);
-  Object* result = observation::works_for_observed_call()
+  Object* result = observation::code_is_followed()
                        ? observation::run_inner_pass(g_run_backward, engine, arguments, keywords)
                        : g_run_backward(engine, arguments, keywords);
   if (region != 0) scopes::backward_ends(region);

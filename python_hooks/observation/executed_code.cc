@@ -34,6 +34,14 @@ void refuse(State& state, refusal::Form<count> form, const Parts&... parts) {
   state.refusal = std::move(refusal);
 }
 
+// Does the thread, which is attached to the call, run another call's backward pass in between?
+bool works_for_others(State& state) {
+  if (grape::observation::CallScope::works_now()) return false;
+  state.refuse_pass();
+  refuse(state, refusal::pass_interrupted);
+  return true;
+}
+
 bool called_by_user() noexcept {
   const Reference frame(g_api.PyThreadState_GetFrame(g_api.PyThreadState_Get()));
   const Reference code(frame ? g_api.PyFrame_GetCode(frame.get()) : nullptr);
@@ -51,7 +59,14 @@ bool hashed_by_address(Object* object) noexcept {
          torch::torch_type(type_of(object)) == torch::TorchType::kTensor;
 }
 
+// Each thread has its own, and guards look at those of the one that makes the call.
+bool is_of_thread(EffectKind kind) noexcept {
+  return kind == EffectKind::kContext || kind == EffectKind::kThread || kind == EffectKind::kHandled;
+}
+
 void take_effect(State& state, const HostEffect& effect, Object* first, Object* second) {
+  if (is_of_thread(effect.kind) && grape::observation::CallScope::is_attached())
+    return refuse(state, effect.attribute ? refusal::reads_hidden : refusal::calls_hidden, effect.name);
   state.met |= State::bit(effect.kind);
   switch (effect.kind) {
     case EffectKind::kRefused:
@@ -141,6 +156,7 @@ void note_frame(void* context, const void* frame) {
   State& state = *static_cast<State*>(context);
   state.draws.frame_began();
   try {
+    if (works_for_others(state)) return;
     const State::Note* found = note_code(state, frame);
     if (found == nullptr) {
       state.lost = true;
@@ -166,7 +182,7 @@ void on_effect(const HostEffect& effect, void* first, void* second) noexcept {
   if (state == nullptr) return;
   const KeepException exception;
   try {
-    take_effect(*state, effect, static_cast<Object*>(first), static_cast<Object*>(second));
+    if (!works_for_others(*state)) take_effect(*state, effect, static_cast<Object*>(first), static_cast<Object*>(second));
   } catch (...) {
     state->lost = true;
   }

@@ -8,6 +8,7 @@
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/observation/executed_code_state.h"
+#include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/torch/torch_api.h"
 #include "shim/lifecycle/config.h"
 #include "shim/observation/call_scope.h"
@@ -62,6 +63,8 @@ struct Attachment {
   const std::thread::id caller = std::this_thread::get_id();
   const void* who_waits = nullptr;
   bool attached = false;
+  std::uint64_t nodes = 0;   // torch::autograd_nodes() of the attached thread
+  bool made_nodes = false;  // it made some, which a replay does not count
 };
 
 bool is_for(const void* who) noexcept { return bridge::loaded()->who_waits() == who; }
@@ -70,13 +73,16 @@ void attach(void* of) noexcept {
   auto& attachment = *static_cast<Attachment*>(of);
   const WithGil gil;
   attachment.who_waits = bridge::loaded()->who_waits();
+  attachment.nodes = torch::autograd_nodes();
   attachment.attached = attachment.who_waits != nullptr && std::this_thread::get_id() != attachment.caller &&
                         attachment.call->attach(is_for, attachment.who_waits);
 }
 
 void detach(void* of) noexcept {
+  auto& attachment = *static_cast<Attachment*>(of);
   const WithGil gil;
-  static_cast<Attachment*>(of)->call->detach();
+  attachment.made_nodes = torch::autograd_nodes() != attachment.nodes;
+  attachment.call->detach();
 }
 
 bool do_beside(bridge::Tensor on, void (*work)(void*) noexcept, Attachment& attachment) {
@@ -95,18 +101,14 @@ bool can_be_followed(Object* arguments, Object* keywords, std::uint64_t first_no
 
 bool begin_to_follow(Object* arguments, Object* keywords, Pass& pass, Attachment& attachment) noexcept {
   const KeepException exception;
-  ExecutedCode::State* const state = ExecutedCode::of_thread();
+  ExecutedCode::State& state = *ExecutedCode::of_thread();
   try {
-    if (!can_be_followed(arguments, keywords, state != nullptr ? state->first_node : 0, pass)) return false;
+    if (!can_be_followed(arguments, keywords, state.first_node, pass)) return false;
+    state.follow(pass.inputs);
     do_beside(pass.roots.front(), attach, attachment);
-    if (state == nullptr) return attachment.attached;
-    if (attachment.attached) {
-      state->follow(pass.inputs);
-    } else if (state->pass) {
-      state->pass = refusal::make(refusal::pass_interrupted);
-    }
+    if (!attachment.attached) state.pass = refusal::make(refusal::pass_interrupted);
   } catch (const std::bad_alloc&) {
-    if (state != nullptr) state->lost = true;
+    state.lost = true;
   }
   return attachment.attached;
 }
@@ -115,12 +117,18 @@ bool begin_to_follow(Object* arguments, Object* keywords, Pass& pass, Attachment
 void stop_following(const Pass& pass, Attachment& attachment) noexcept {
   constexpr std::chrono::milliseconds kPause{1};
   const KeepException exception;
+  ExecutedCode::State& state = *ExecutedCode::of_thread();
   while (!do_beside(pass.roots.front(), detach, attachment)) std::this_thread::sleep_for(kPause);
+  try {
+    if (attachment.made_nodes && !state.pass) state.pass = state.followed;
+  } catch (const std::bad_alloc&) {
+    state.lost = true;
+  }
 }
 
 }  // namespace
 
-bool works_for_observed_call() noexcept { return CallScope::current() != nullptr; }
+bool code_is_followed() noexcept { return ExecutedCode::of_thread() != nullptr; }
 
 Object* run_inner_pass(MethodWithKeywords run, Object* engine, Object* arguments, Object* keywords) {
   Pass pass;

@@ -6,10 +6,10 @@
 
 namespace grape::python::observation {
 
-// Does the calling thread work for an observed call?
-bool works_for_observed_call() noexcept;
+// Is the Python code of the calling thread that of an observed call?
+bool code_is_followed() noexcept;
 
-// Runs the pass with `run`, torch._C's own method. It is followed if all that it does is known to be the call's;
+// On such a thread: runs the pass with `run`, torch._C's own method. It is followed if all that it does is known to be the call's;
 // ExecutedCode refuses the call otherwise. May be unwound.
 Object* run_inner_pass(MethodWithKeywords run, Object* engine, Object* arguments, Object* keywords);
 

@@ -110,6 +110,10 @@ void BackwardWatch::begin(const bridge::Began& pass) {
   passed_ = true;
   thread_ = std::this_thread::get_id();
   ThreadOfNodes& thread = thread_of_nodes(thread_);
+  if (grape::observation::CallScope::current() != nullptr) {  // its thread is recorded for a call with a pass inside
+    passes_->refusal = refusal::make(refusal::backward_interrupted);
+    return;
+  }
   if (thread.recording != nullptr) thread.recording->seal();
   for (auto& left : thread.left) left->cancel();
   thread.left.clear();

@@ -9,10 +9,12 @@ __thread CallScope* t_call __attribute__((tls_model("initial-exec")));
 // Of an attached thread.
 __thread CallScope::Works t_works __attribute__((tls_model("initial-exec")));
 __thread const void* t_works_of __attribute__((tls_model("initial-exec")));
+__thread bool t_attached __attribute__((tls_model("initial-exec")));
 
 }  // namespace
 
 CallScope* CallScope::current() noexcept { return t_call; }
+bool CallScope::is_attached() noexcept { return t_attached; }
 bool CallScope::works_now() noexcept { return t_works == nullptr || t_works(t_works_of); }
 
 CallScope::CallScope() noexcept {
@@ -35,6 +37,7 @@ bool CallScope::attach(Works works, const void* of) noexcept {
   t_call = this;
   t_works = works;
   t_works_of = of;
+  t_attached = true;
   return true;
 }
 
@@ -44,6 +47,7 @@ void CallScope::detach() noexcept {
   --attached_;
   t_call = nullptr;
   t_works = nullptr;
+  t_attached = false;
 }
 
 bool CallScope::follow(Follower& follower) noexcept {

@@ -49,6 +49,8 @@ class CallScope {
 
   // The call that the calling thread works for; null: none.
   static CallScope* current() noexcept;
+  // Is the calling thread attached to it?
+  static bool is_attached() noexcept;
   // Does the calling thread work for that call just now?
   static bool works_now() noexcept;
 
