@@ -1,6 +1,5 @@
 #include <utility>
 
-#include "python_hooks/bridge/loaded.h"
 #include "python_hooks/control/decision.h"
 #include "python_hooks/proof/functions.h"
 #include "python_hooks/proof/observe.h"
@@ -178,10 +177,6 @@ Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lo
   }
   const bool trains = signature->proven != nullptr && signature->proven->border != nullptr;
   if (trains && !settle_backward(region, *signature)) return {Action::kRun, {}};
-  // Each node's gradients are looked at then.
-  const bool looked_at = signature->proven != nullptr && signature->proven->runs_pass &&
-                         bridge::loaded()->looks_for_anomalies();
-  if (looked_at) return {Action::kRun, {}};
   if (signature->stage == replay::Stage::kProven) return {Action::kReplay, {}, signature};
   return decide_unproven(region, *signature, call);
 }

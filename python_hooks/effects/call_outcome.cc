@@ -70,7 +70,13 @@ const std::vector<MadeTensor>& CallOutcome::made() const noexcept { return state
 
 const std::vector<walk::StorageExtent>& CallOutcome::written() const noexcept { return state_->written; }
 
-bool CallOutcome::has_effects() const noexcept { return !state_->effects.empty(); }
+const std::vector<std::uint32_t>& CallOutcome::made_to_require_grad() const noexcept {
+  return state_->made_to_require_grad;
+}
+
+bool CallOutcome::has_effects() const noexcept {
+  return !state_->effects.empty() || !state_->made_to_require_grad.empty();
+}
 
 bool CallOutcome::lets_go() const noexcept { return !state_->dropped.empty(); }
 

@@ -107,6 +107,9 @@ class CallOutcome {
   // The storages of the arguments' and the module's tensors that the observed call wrote to, by their versions.
   const std::vector<walk::StorageExtent>& written() const noexcept;
 
+  // Tensors of the arguments that require grad since the call (requires_grad_()), by their places; leaves.
+  const std::vector<std::uint32_t>& made_to_require_grad() const noexcept;
+
   // Did it change its arguments, but for what tensors hold?
   bool has_effects() const noexcept;
 

@@ -22,7 +22,7 @@ class Repeat {
   Object* run() noexcept {
     const std::size_t effects = state_.effects.size();
     if (!values_.make(state_.nodes.size()) || !targets_.make(effects) || !old_.make(effects)) return nullptr;
-    if (!make_views() || !make() || !fill() || !prepare() || !apply()) return nullptr;
+    if (!make_views() || !make() || !fill() || !prepare() || !require_grad() || !apply()) return nullptr;
     move_versions();
     return new_reference(values_[state_.result]);
   }
@@ -212,13 +212,29 @@ class Repeat {
                                                         : walk::slot_at(target, effect.at));
   }
 
+  bool require_grad() noexcept {
+    for (; switched_ < state_.made_to_require_grad.size(); ++switched_) {
+      if (!set_requires_grad(switched_, g_api._Py_TrueStruct)) return require_no_grad();
+    }
+    return true;
+  }
+  bool require_no_grad() noexcept {
+    g_api.PyErr_Clear();  // no memory
+    while (switched_ > 0) set_requires_grad(--switched_, g_api._Py_FalseStruct);
+    return false;
+  }
+  bool set_requires_grad(std::size_t i, Object* value) noexcept {
+    Object* const tensor = arguments_.objects()[state_.made_to_require_grad[i]];
+    return g_api.PyObject_SetAttrString(tensor, "requires_grad", value) == 0;
+  }
+
   bool apply() noexcept {
     for (std::size_t i = 0; i < state_.effects.size(); ++i) {
       const Effect& effect = state_.effects[i];
       if (apply(effect, targets_[i], effect.node != kNoNode ? values_[effect.node] : nullptr)) continue;
       g_api.PyErr_Clear();  // no memory
       while (i-- > 0) undo(state_.effects[i], targets_[i], old_[i]);
-      return false;
+      return require_no_grad();
     }
     return true;
   }
@@ -256,6 +272,7 @@ class Repeat {
   const walk::Walk& arguments_;
   References values_, targets_, views_;
   References& old_;
+  std::size_t switched_ = 0;  // of made_to_require_grad
 };
 
 bool view_fits(const View& view, const walk::Walk& arguments) noexcept {

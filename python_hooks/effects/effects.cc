@@ -92,6 +92,10 @@ bool EffectFinder::find_in_tensor() {
 bool EffectFinder::find_in_autograd(Object* tensor) {
   const refusal::Form<1> moved = before_.tensors[known().tensor].autograd.moved(tensor);
   if (!moved) return true;
+  if (tensor != nullptr && before_.tensors[known().tensor].autograd.requires_grad_since(tensor)) {
+    out_.made_to_require_grad.push_back(place_);
+    return true;
+  }
   out_.autograd = true;
   return refuse(moved);
 }

@@ -81,6 +81,7 @@ struct Buffer {
   X(1, Object*, PyDict_Copy, (Object*))                                                                   \
   X(1, long, PyLong_AsLong, (Object*))                                                                    \
   X(1, Object*, PyObject_GetAttrString, (Object*, const char*))                                           \
+  X(1, int, PyObject_SetAttrString, (Object*, const char*, Object*))                                      \
   X(1, Object*, PyObject_GenericGetDict, (Object*, void*))                                                \
   X(1, Object*, PyDict_New, ())                                                                           \
   X(1, std::ptrdiff_t, PyDict_Size, (Object*))                                                            \

@@ -182,7 +182,8 @@ void on_effect(const HostEffect& effect, void* first, void* second) noexcept {
   if (state == nullptr) return;
   const KeepException exception;
   try {
-    if (!works_for_others(*state)) take_effect(*state, effect, static_cast<Object*>(first), static_cast<Object*>(second));
+    if (!works_for_others(*state))
+      take_effect(*state, effect, static_cast<Object*>(first), static_cast<Object*>(second));
   } catch (...) {
     state->lost = true;
   }
@@ -197,7 +198,7 @@ void on_draw(const void* place, void* arguments, void* keywords, void* result) n
 
 void State::follow(const std::vector<Object*>& inputs) {
   differentiated.insert(differentiated.end(), inputs.begin(), inputs.end());
-  if (!followed) followed = std::move(pass);
+  if (!followed) followed = pass ? std::move(pass) : refusal::make(refusal::calls_backward, "backward()");
   pass = {};
 }
 

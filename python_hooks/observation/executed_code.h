@@ -28,8 +28,8 @@ class ExecutedCode final : grape::observation::CallScope::Follower {
   bool end() noexcept;
   const refusal::Refusal& refusal() const noexcept;
   bool ran_backward() const noexcept;  // it is for a backward pass
-  // Of the first backward pass that ran inside of the call and was followed; none: there was none. `differentiated`: the
-  // tensors that gradients were asked for; identities.
+  // Of the first backward pass that ran inside of the call and was followed; none: there was none. `differentiated`:
+  // the tensors that gradients were asked for; identities.
   const refusal::Refusal& followed_pass() const noexcept;
   const std::vector<const Object*>& differentiated() const noexcept;
   // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for

@@ -43,19 +43,19 @@ struct ExecutedCode::State {
 
   static constexpr std::uint32_t bit(EffectKind kind) noexcept { return 1U << static_cast<unsigned>(kind); }
   bool has_met(EffectKind kind) const noexcept { return (met & bit(kind)) != 0; }
-  std::uint32_t met = 0;  // the kinds of effects, by bits
-  bool backward = false;  // refused for a backward pass
+  std::uint32_t met = 0;         // the kinds of effects, by bits
+  bool backward = false;         // refused for a backward pass
   std::uint64_t first_node = 0;  // torch::autograd_nodes() at the begin
   refusal::Refusal pass;         // of a backward pass that has begun and is not followed; none: there is none
   refusal::Refusal followed;     // what would have been said of the first one that is followed; none: there is none
   std::vector<const Object*> differentiated;  // for which gradients were asked, by passes that are followed; identities
-  bool lost = false;      // something could not be noted
+  bool lost = false;                          // something could not be noted
   refusal::Refusal refusal;
   host_draws::DrawWatch draws;
 
   void follow(const std::vector<Object*>& inputs);  // the pass that has begun; for these gradients are asked
   void refuse_pass();                               // that is not followed, if there is one
-  void clear() noexcept;  // gives all references up
+  void clear() noexcept;                            // gives all references up
   ~State() { clear(); }
 };
 

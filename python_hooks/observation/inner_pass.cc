@@ -30,7 +30,8 @@ Object* argument(Object* arguments, Object* keywords, std::size_t place, const c
 }
 
 // Tensors of torch's own kind, or, where that is allowed, None.
-bool read_tensors(Object* tuple, bool may_be_none, std::vector<Object*>& tensors, std::vector<bridge::Tensor>& handles) {
+bool read_tensors(Object* tuple, bool may_be_none, std::vector<Object*>& tensors,
+                  std::vector<bridge::Tensor>& handles) {
   if (tuple == nullptr || !is_exactly(tuple, g_api.PyTuple_Type)) return false;
   for (std::size_t i = 0; i < item_count(tuple); ++i) {
     Object* const item = tuple_item(tuple, i);
@@ -63,7 +64,7 @@ struct Attachment {
   const std::thread::id caller = std::this_thread::get_id();
   const void* who_waits = nullptr;
   bool attached = false;
-  std::uint64_t nodes = 0;   // torch::autograd_nodes() of the attached thread
+  std::uint64_t nodes = 0;  // torch::autograd_nodes() of the attached thread
   bool made_nodes = false;  // it made some, which a replay does not count
 };
 

@@ -42,20 +42,26 @@ bool find_writes(const guards::GlobalsGuard& globals, const ObservedCall& observ
   return true;
 }
 
-// Is a gradient asked for of what the call has not made? Hooks of others may be on it.
-bool differentiates_others(const replay::Region& region, const replay::Call& call, const ObservedCall& observed,
-                           const guards::GlobalsGuard& globals) {
-  std::unordered_set<const Object*> others;
-  for (const auto* walked : {&call.walk->tensors(), &region.evidence.guard->tensors()}) {
-    for (const walk::WalkedTensor& tensor : *walked) others.insert(tensor.view.object);
+// Which arguments are gradients asked for? False: of one with hooks, or of what is neither an argument nor made by the
+// call. Others may have hooks on that.
+bool find_differentiated(const replay::Region& region, const replay::Call& call, const ObservedCall& observed,
+                         const guards::GlobalsGuard& globals, std::vector<std::uint32_t>& arguments) {
+  const std::vector<const Object*>& asked = observed.code.differentiated();
+  const std::vector<walk::WalkedTensor>& walked = call.walk->tensors();
+  for (std::uint32_t i = 0; i < walked.size(); ++i) {
+    Object* const tensor = walked[i].view.object;
+    if (std::find(asked.begin(), asked.end(), tensor) == asked.end()) continue;
+    if (torch::has_hooks(tensor)) return false;
+    arguments.push_back(i);
   }
+  std::unordered_set<const Object*> others;
+  for (const walk::WalkedTensor& tensor : region.evidence.guard->tensors()) others.insert(tensor.view.object);
   std::vector<walk::TensorVersion> now;
   globals.take_versions(now);
   for (const auto* named : {&observed.globals_before, static_cast<const std::vector<walk::TensorVersion>*>(&now)}) {
     for (const walk::TensorVersion& tensor : *named) others.insert(tensor.tensor);
   }
-  const std::vector<const Object*>& asked = observed.code.differentiated();
-  return std::any_of(asked.begin(), asked.end(), [&](const Object* tensor) { return others.count(tensor) != 0; });
+  return std::none_of(asked.begin(), asked.end(), [&](const Object* tensor) { return others.count(tensor) != 0; });
 }
 
 // It has run a backward pass, and is refused for that.
@@ -127,6 +133,10 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   if (observation.outcome == nullptr) return false;
   observation.runs_pass = static_cast<bool>(observed.code.followed_pass());
   if (observation.runs_pass && !observed.border.results.empty()) return refuse_for_pass(observed);
+  if (!observation.runs_pass && !observation.outcome->made_to_require_grad().empty()) {
+    observed.autograd = true;
+    return observed.refuse(refusal::moved_requires_grad, std::string("an argument"));
+  }
   left = blocks_without_result(record, *observation.outcome);
   if (!replay::find_left_casts(region, call, record, left, observed.border.casts))
     return observed.refuse(refusal::unknown_casts);
@@ -141,8 +151,10 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   }
   observation.globals = guards::GlobalsGuard::take(observed.code, observed.refusal);
   if (observation.globals == nullptr) return false;
-  if (observation.runs_pass && differentiates_others(region, call, observed, *observation.globals))
+  if (observation.runs_pass &&
+      !find_differentiated(region, call, observed, *observation.globals, observation.differentiated)) {
     return refuse_for_pass(observed);
+  }
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
   if (observed.border.lasting != nullptr && (!observation.writes.empty() || !observation.draws.empty())) {
     observed.autograd = true;

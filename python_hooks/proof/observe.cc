@@ -132,7 +132,8 @@ refusal::Form<0> why_not_as_last(const replay::Observation& last, const replay::
   if (!joins(observation)) return refusal::leaves_work;
   if (!observation.writes_known) return refusal::unknown_writes;
   if (!last.draws.same_as(observation.draws)) return refusal::draws_otherwise;
-  if (last.nodes_made != observation.nodes_made) return refusal::makes_other_nodes;
+  if (last.nodes_made != observation.nodes_made || last.differentiated != observation.differentiated)
+    return refusal::makes_other_nodes;
   const bool borders = last.border != nullptr && observation.border != nullptr;
   if (borders ? !last.border->same_as(*observation.border) : last.border != observation.border) {
     return refusal::other_border;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "python_hooks/bridge/loaded.h"
+#include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/walk/portable.h"
 #include "shim/record/thread_log.h"
 
@@ -71,6 +73,16 @@ bool storages_fit(Proven& proven, const Call& call) noexcept {
 // Objects that the call lets go of end later in a replay.
 bool nobody_sees_ends(Proven& proven, const Call& call) noexcept { return !proven.outcome->end_is_seen(*call.walk); }
 
+bool nobody_looks_for_anomalies(Proven& proven, const Call&) noexcept {
+  return !proven.runs_pass || !bridge::loaded()->looks_for_anomalies();
+}
+
+// Has no argument hooks for which a pass inside of the call gives gradients?
+bool nobody_sees_gradients(Proven& proven, const Call& call) noexcept {
+  return std::none_of(proven.differentiated.begin(), proven.differentiated.end(),
+                      [&](std::uint32_t place) { return torch::has_hooks(call.walk->tensors()[place].view.object); });
+}
+
 template <const refusal::Form<0>& form>
 refusal::Refusal say(const Proven&) {
   return refusal::make(form);
@@ -86,6 +98,8 @@ constexpr Guard kGuards[] = {
     {shares_the_same, Guard::Failure::kOther, say<refusal::argument_is_other_global>, identify_shared},
     {storages_fit, Guard::Failure::kOther, say<refusal::other_storage_size>, nullptr},
     {nobody_sees_ends, Guard::Failure::kOther, say<refusal::end_is_seen>, nullptr},
+    {nobody_looks_for_anomalies, Guard::Failure::kOther, say<refusal::anomalies_looked_for>, nullptr},
+    {nobody_sees_gradients, Guard::Failure::kOther, say<refusal::gradient_is_seen>, nullptr},
 };
 
 }  // namespace

@@ -63,6 +63,7 @@ struct CallFacts {
   std::shared_ptr<Border> border;                 // null: nothing of the call requires grad
   std::uint32_t module_epoch = 0;                 // record::g_module_epoch as it was before the call
   bool runs_pass = false;                         // a backward pass is a part of the call
+  std::vector<std::uint32_t> differentiated;      // by that: the walk's tensors, arguments without hooks
 };
 
 // A program that may stand in for the call.

@@ -35,6 +35,8 @@ struct AutogradMark {
   std::uint64_t rest = 0;   // forward-mode gradients, hooks of C++
 };
 AutogradMark autograd_mark(Object* plain_tensor) noexcept;
+// May anybody have a hook on it?
+bool has_hooks(Object* plain_tensor) noexcept;
 
 // The first difference, as a refusal whose part is the tensor's name; none: they are equal.
 refusal::Form<1> autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept;
@@ -47,6 +49,8 @@ class AutogradNotes {
 
   // The first change since construction, as above. `plain_tensor`: the same tensor; null: it is gone.
   refusal::Form<1> moved(Object* plain_tensor) const noexcept;
+  // Is that it requires grad now all that was moved? It is a leaf, and no view.
+  bool requires_grad_since(Object* plain_tensor) const noexcept;
 
  private:
   AutogradMark own_, of_base_;

@@ -324,6 +324,11 @@ AutogradMark autograd_mark(Object* plain_tensor) noexcept {
   return mark;
 }
 
+bool has_hooks(Object* plain_tensor) noexcept {
+  const AutogradMark mark = autograd_mark(plain_tensor);
+  return mark.hooks != 0 || mark.rest != 0;
+}
+
 refusal::Form<1> autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept {
   const std::uint32_t changed = before.facts ^ after.facts;
   if ((changed & kRequiresGrad) != 0) return refusal::moved_requires_grad;
@@ -356,6 +361,13 @@ refusal::Form<1> AutogradNotes::moved(Object* plain_tensor) const noexcept {
   Object* const base = referent(base_.get());
   if (base == nullptr || !is_tensor_or_subclass(base)) return {};  // it is gone
   return autograd_difference(of_base_, autograd_mark(base)) ? refusal::moved_base : refusal::Form<1>();
+}
+
+bool AutogradNotes::requires_grad_since(Object* plain_tensor) const noexcept {
+  AutogradMark now = autograd_mark(plain_tensor);
+  if (own_.is_view || own_.facts != 0 || now.facts != kRequiresGrad) return false;
+  now.facts = 0;
+  return !autograd_difference(own_, now);
 }
 
 bool same_kind_of_view(Object* view, Object* made_anew) noexcept {

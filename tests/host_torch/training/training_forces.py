@@ -277,16 +277,66 @@ def forces_of_an_argument_with_history(run: Run) -> None:
         run.see(model=model)
 
 
+def switched_on(model: Potential, x: torch.Tensor) -> Any:
+    x.requires_grad_()
+    energy = energy_of(model, x)
+    return energy.detach(), -torch.autograd.grad(energy, x)[0]
+
+
 @program(tags="forces")
 def forces_switched_on_for_the_argument(run: Run) -> None:
-    """The forward calls requires_grad_() on its argument."""
+    """The forward calls requires_grad_() on its argument; at some steps that is a view, requires grad or has a history."""
+    model, seen = run.put(Potential(switched_on)), []
+    dynamics = Dynamics(run)
+    for step in run.steps():
+        if step in (10, 13):
+            dynamics.x = dynamics.x[:]
+        elif step == 11:
+            dynamics.x.requires_grad_().register_hook(lambda gradient: seen.append(float(gradient.sum())))
+        elif step == 12:
+            dynamics.x = dynamics.x.requires_grad_() * 1
+        elif step == 14:
+            dynamics.x.requires_grad_().register_hook(lambda gradient: None)
+            dynamics.x.requires_grad_(False)
+        dynamics.step(model, before=dynamics.x)
+        run.see(model=model, seen=list(seen))
 
-    def forces(model: Potential, x: torch.Tensor) -> Any:
-        x.requires_grad_()
-        energy = energy_of(model, x)
-        return energy.detach(), -torch.autograd.grad(energy, x)[0]
+
+@program(tags="forces")
+def forces_switched_on_and_used(run: Run) -> None:
+    """What the forward made require grad is used by the caller's own graph afterwards."""
+    model = run.put(Potential(switched_on))
+    for _ in run.steps():
+        x = run.randn(5, 3)
+        energy, found = model(x)
+        (x * found).sum().backward()
+        see_tensors(run, energy=energy, forces=found, x=x)
+        run.see(model=model)
+
+
+@program(tags="forces")
+def forces_in_a_dictionary(run: Run) -> None:
+    """As libraries do: positions in a dictionary, to which the forces are added."""
+
+    def forces(model: Potential, data: dict[str, torch.Tensor]) -> Any:
+        data["energy"], data["forces"] = switched_on(model, data["positions"])
+        return data
 
     model = run.put(Potential(forces))
+    for _ in run.steps():
+        data = {"positions": run.randn(5, 3)}
+        see_tensors(run, result=model(data), data=data)
+        run.see(model=model)
+
+
+@program(tags="forces")
+def switched_on_without_a_pass(run: Run) -> None:
+    """requires_grad_() on an argument, and no pass."""
+
+    def forward(model: Potential, x: torch.Tensor) -> Any:
+        return energy_of(model, x.requires_grad_()).detach(), x.detach() * 2
+
+    model = run.put(Potential(forward))
     dynamics = Dynamics(run)
     for _ in run.steps():
         dynamics.step(model, before=dynamics.x)

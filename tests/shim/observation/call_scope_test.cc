@@ -125,6 +125,45 @@ TEST_F(CallScopeTest, WhatCannotBeToldOfAnAttachedThreadIsRefused) {
   }
 }
 
+// A thread of autograd's runs passes of several calling threads.
+TEST_F(CallScopeTest, WhatAnAttachedThreadDoesForOthersInterrupts) {
+  bool works = true;
+  const auto is_true = [](const void* of) noexcept { return *static_cast<const bool*>(of); };
+  for (const bool for_others : {false, true}) {
+    observation::CallScope call;
+    const auto result = observe([&] {
+      in_a_thread([&] {
+        EXPECT_FALSE(observation::CallScope::is_attached());
+        ASSERT_TRUE(call.attach(is_true, &works));
+        EXPECT_TRUE(observation::CallScope::is_attached());
+        const CUdeviceptr x = torch_alloc(1024);
+        ASSERT_CU(run(nothing_, nullptr));
+        works = false;
+        EXPECT_FALSE(observation::CallScope::works_now());
+        torch_free(x, 1024);  // as the engine does between two nodes
+        if (for_others) ASSERT_CU(run(nothing_, nullptr));
+        works = true;
+        call.detach();
+        EXPECT_TRUE(observation::CallScope::works_now());
+      });
+    });
+    EXPECT_EQ(result.record == nullptr, for_others) << result.refusal.text;
+    EXPECT_EQ(result.again, for_others);
+    EXPECT_EQ(result.refusal.id == refusal::RefusalId::pass_interrupted, for_others);
+  }
+}
+
+TEST_F(CallScopeTest, TwoThreadsOfACallDoNotWorkAtATime) {
+  observation::CallScope call;
+  const auto result = observe([&] {
+    call.set_waits(true);
+    ASSERT_CU(run(nothing_, nullptr));
+    call.set_waits(false);
+  });
+  EXPECT_EQ(result.record, nullptr);
+  EXPECT_EQ(result.refusal.id, refusal::RefusalId::pass_interrupted);
+}
+
 TEST_F(CallScopeTest, AThreadWorksForOneCall) {
   observation::CallScope call;
   EXPECT_EQ(observation::CallScope::current(), &call);
