@@ -104,10 +104,13 @@ bool begin_to_follow(Object* arguments, Object* keywords, Pass& pass, Attachment
   const KeepException exception;
   ExecutedCode::State& state = *ExecutedCode::of_thread();
   try {
-    if (!can_be_followed(arguments, keywords, state.first_node, pass)) return false;
-    state.follow(pass.inputs);
-    do_beside(pass.roots.front(), attach, attachment);
-    if (!attachment.attached) state.pass = refusal::make(refusal::pass_interrupted);
+    if (can_be_followed(arguments, keywords, state.first_node, pass)) {
+      state.follow(pass.inputs);
+      do_beside(pass.roots.front(), attach, attachment);
+      if (attachment.attached) return true;
+      state.pass = refusal::make(refusal::pass_interrupted);
+    }
+    state.refuse_pass();
   } catch (const std::bad_alloc&) {
     state.lost = true;
   }
