@@ -16,10 +16,10 @@ namespace {
 
 namespace autograd = torch::autograd;
 
-// Leads nowhere, and does what it was given on the thread of its input's device.
+// Leads nowhere, and does what it was given on the thread of its input's device, ahead of nodes that wait there.
 class Errand final : public autograd::Node {
  public:
-  Errand(void (*work)(void*) noexcept, void* of) : Node(std::uint64_t{0}), work_(work), of_(of) {}
+  Errand(void (*work)(void*) noexcept, void* of) : Node(UINT64_MAX), work_(work), of_(of) {}
   autograd::variable_list apply(autograd::variable_list&& /*gradients*/) override {
     work_(of_);
     done_ = true;
