@@ -129,6 +129,34 @@ def pieces(net, x):
     return torch.cat([net.a, net.b]) * 2
 
 
+def with_slope(net, x):
+    """A pass inside of the call, whose graph is gone when it returns."""
+    with torch.enable_grad():
+        x = x if x.requires_grad else x.detach().requires_grad_()
+        energy = net.linear(x).square().sum()
+        return energy.detach(), torch.autograd.grad(energy, x)[0]
+
+
+def hooked_batch(i):
+    """In the last calls somebody sees the argument's gradient."""
+    (x,) = batch(i)
+    x.requires_grad_()
+    if i > 8:
+        x.register_hook(lambda gradient: gradient * 2)
+    return (x,)
+
+
+def evaluate(model, arguments):
+    return tensors_of(model(*arguments))
+
+
+def look_for_anomalies(model, arguments):
+    """In the last calls."""
+    GLOBAL["calls"] = GLOBAL.get("calls", 0) + 1
+    with torch.no_grad(), torch.autograd.set_detect_anomaly(GLOBAL["calls"] > 8):
+        return evaluate(model, arguments)
+
+
 @dataclasses.dataclass
 class Case:
     forward: typing.Callable
@@ -162,5 +190,7 @@ CASES = {
     ),
     "second_derivative": Case(linear, step=train_by_penalty),
     "sums_mixed": Case(summed_together, parameters=("a",)),
+    "anomalies_looked_for": Case(with_slope, step=look_for_anomalies),
+    "gradient_is_seen": Case(with_slope, hooked_batch, evaluate),
     "backward_interrupted": Case(lambda net, x: torch.tanh(net.linear(x)) * net.a, step=train_in_between, parameters=("a",)),
 }
