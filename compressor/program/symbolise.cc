@@ -262,8 +262,8 @@ class Symboliser {
       if (lower_half(there) >= kMostNumber) return false;
       small_elsewhere = true;
     }
-    const std::uint32_t most = program_.words[word] == 0 ? kMostNumberAtStart : kMostNumberAlone;  // an offset by now
-    return small_elsewhere || (alone && low < most);
+    const bool at_start = program_.words[word] == 0;  // an offset by now
+    return (small_elsewhere && !at_start) || (alone && low < (at_start ? kMostNumberAtStart : kMostNumberAlone));
   }
 
   bool is_address(std::uint32_t word) const {

@@ -283,7 +283,7 @@ bool find_autograd_places(Object* torch) noexcept {
   return asked.found;
 }
 
-std::uint64_t autograd_nodes() noexcept { return g_places.nodes(); }
+std::uint64_t autograd_nodes() noexcept { return g_places.nodes != nullptr ? g_places.nodes() : 0; }
 
 void count_autograd_nodes(std::uint64_t made) noexcept {
   for (; made != 0; --made) g_places.count_node();

@@ -116,6 +116,7 @@ TEST(Symbolise, ANumberBesideAnUpperHalfIsNoSymbol) {
   EXPECT_EQ(strays(kBase + 768, kBase + 0x3000000, true), none) << "addresses in both launches";
   EXPECT_EQ(strays(kBase + 768, kBase + 512, true), (std::vector<std::uint32_t>{1, 5})) << "left behind both numbers";
   EXPECT_EQ(strays(kBase + 0x123456, kBase + 0x123456, true), (std::vector<std::uint32_t>{1, 5}));
+  EXPECT_EQ(strays(kBase, kBase, true), none) << "where a block begins";
   EXPECT_EQ(strays(kBase + 768, 0, true), none) << "null is a pointer";
   EXPECT_EQ(strays(kBase + 0x2000000, 768, true), none) << "too large for a number";
   EXPECT_EQ(strays(kBase + 768, 0, false), the_word);

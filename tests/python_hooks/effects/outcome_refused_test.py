@@ -232,8 +232,6 @@ TORCH_REFUSALS = [
     (lambda x: MODULE.weight.data_ptr(), (x,), "result: a number that is an address"),
     (resize, (x,), "argument Tensor: the call gave the tensor another shape"),
     (exchange, (x,), "argument Tensor: the call gave the tensor another shape or other memory"),
-    (lambda x, h: (h.keys.requires_grad_(), None)[1], (x, lambda: named(keys=x())),
-     "the call changed its requires_grad"),
 ]
 
 
