@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -85,7 +84,8 @@ class Walk {
     const Tensor* const results = call_.results;
     const std::size_t count = call_.result_count;
     find_inner(results, count);
-    order_as_they_run();
+    const Node* const late = order_as_they_run(border_.inner);
+    if (late != nullptr) throw Refused{Unfit::kCustomNode, late->name()};
     for (const auto& node : border_.inner) {
       check(*node);
       border_.numbers.push_back(node->sequence_nr());
@@ -121,45 +121,6 @@ class Walk {
       ahead.pop_back();
       for (const auto& edge : node->next_edges()) meet(edge.function);
     }
-  }
-
-  bool is_known(const torch::autograd::Edge& edge) const {
-    return edge.is_valid() && numbers_.count(edge.function.get()) != 0;
-  }
-
-  // As the engine does: the last one that was made first, of those that nothing is awaited for. A view's node may be
-  // made anew when somebody uses the view, with a number higher than that of what it waits for.
-  void order_as_they_run() {
-    std::unordered_map<const Node*, int> waits;
-    for (const auto& node : border_.inner) {
-      for (const auto& edge : node->next_edges()) {
-        if (is_known(edge)) ++waits[edge.function.get()];
-      }
-    }
-    const auto was_made_before = [](const auto& a, const auto& b) { return a->sequence_nr() < b->sequence_nr(); };
-    std::vector<std::shared_ptr<Node>> ready, all = std::move(border_.inner);
-    std::copy_if(all.begin(), all.end(), std::back_inserter(ready), [&](const auto& e) { return waits[e.get()] == 0; });
-    std::make_heap(ready.begin(), ready.end(), was_made_before);
-    border_.inner.clear();
-    while (!ready.empty()) {
-      std::pop_heap(ready.begin(), ready.end(), was_made_before);
-      const std::shared_ptr<Node>& node = border_.inner.emplace_back(std::move(ready.back()));
-      ready.pop_back();
-      for (const auto& edge : node->next_edges()) {
-        if (!is_known(edge)) continue;
-        if (edge.function->sequence_nr() > node->sequence_nr()) check_late(*edge.function);
-        if (--waits[edge.function.get()] != 0) continue;
-        ready.push_back(edge.function);
-        std::push_heap(ready.begin(), ready.end(), was_made_before);
-      }
-    }
-  }
-
-  // A link in its place would run by its number, too early.
-  void check_late(const Node& node) const {
-    const auto is_outside = [this](const auto& edge) { return edge.is_valid() && !is_known(edge); };
-    if (std::any_of(node.next_edges().begin(), node.next_edges().end(), is_outside))
-      throw Refused{Unfit::kCustomNode, node.name()};
   }
 
   // Could it keep anything?

@@ -40,4 +40,10 @@ struct OwnedBorder {
   static const OwnedBorder* of(const Border* border) noexcept { return of(const_cast<Border*>(border)); }
 };
 
+// Puts a call's nodes in the order in which autograd's engine runs them: the last one that was made first, of those
+// that nothing is awaited for. A view's node may be made anew when somebody uses the view, with a higher number than
+// that of what it waits for. Returns such a node whose edges leave the call: a link in its place would run too early.
+// Null: none.
+const torch::autograd::Node* order_as_they_run(std::vector<std::shared_ptr<torch::autograd::Node>>& nodes);
+
 }  // namespace grape::python::bridge
