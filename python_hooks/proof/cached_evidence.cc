@@ -45,12 +45,12 @@ const char* against_cached(const replay::Observation& observation, const Observe
 
 // Is it the program that an earlier process proved for this call? Then `noise` is what differs nevertheless, and the
 // call counts for what is known of it. False: `why`.
-bool same_as_earlier(const cache::Call& name, const replay::Observation& observation, program::ForeignNoise& noise,
+bool same_as_earlier(const cache::Call& name, replay::Observation& observation, program::ForeignNoise& noise,
                      std::string& why) {
-  const program::Program& own = observation.program;
+  program::Program& own = observation.program;
   const auto earlier = CachedProofs::in_use()->find(name, observation.outcome->digest(), own, why);
   if (earlier == nullptr) return false;
-  const program::Comparison comparison = program::compare(own, *earlier);
+  const program::Comparison comparison = program::compare_and_settle(own, *earlier);
   if (comparison.difference != program::Difference::kNone) {
     why = program::describe(comparison, own, *earlier, readable).text;
     return false;
@@ -99,8 +99,8 @@ std::unique_ptr<replay::Proven> prove_by_cache(replay::Region& region, const rep
   return proven;
 }
 
-void note_cached(const replay::Region& region, const replay::Signature& signature,
-                 const replay::Observation& observation, ObservedCall& observed) {
+void note_cached(const replay::Region& region, const replay::Signature& signature, replay::Observation& observation,
+                 ObservedCall& observed) {
   if (!known_in_cache(region, signature)) return;
   program::ForeignNoise noise;
   std::string ignored;

@@ -23,7 +23,7 @@ std::unique_ptr<replay::Proven> prove_by_cache(replay::Region& region, const rep
                                                std::unique_ptr<replay::PaddingTrial>& trial, ObservedCall& observed);
 // Compares a call, which was compared with one of this process already, with the earlier process's as well, to learn
 // about padding. Throws std::bad_alloc.
-void note_cached(const replay::Region& region, const replay::Signature& signature,
-                 const replay::Observation& observation, ObservedCall& observed);
+void note_cached(const replay::Region& region, const replay::Signature& signature, replay::Observation& observation,
+                 ObservedCall& observed);
 
 }  // namespace grape::python::proof
