@@ -27,9 +27,9 @@ using IsPointer = std::function<bool(const FunctionInfo& function, std::uint32_t
 // Attributes' bytes beyond their value are zeroed: callers leave them as they were on their stack.
 //
 // A word of a struct that looks like a pointer may be a number of four bytes or less, and behind it the upper half of
-// an address that lay there before. If its lower half is a small number, and another launch of the kernel has a number
-// in that place (or all of them have such words there, and no block begins at it, or no other launch tells and it is a very small one), it is a
-// stray, unless `is_pointer` knows better.
+// an address that lay there before. It is a stray if its lower half is a small number, and another launch of the kernel
+// has a number in that place. It is one, too, if all other launches have such words there, and no block begins at it;
+// or if no other launch tells, and it is a very small number. `is_pointer` may know better.
 Program symbolise(RegionRecord record, const IsPointer& is_pointer = nullptr);
 
 }  // namespace grape::program
