@@ -37,7 +37,7 @@ std::uint8_t noise_bytes(const Program& a, const Program& b, std::uint32_t word)
 }
 
 // The references at these words go, and the statics that nothing else refers to.
-void drop_references(Program& program, const std::vector<NoiseWord>& noise) {
+void drop_references_of(Program& program, const std::vector<NoiseWord>& noise) {
   std::vector<Reference> references;
   std::vector<StaticBlock> statics;
   std::vector<std::uint32_t> numbers(program.statics.size(), kNever);
@@ -290,7 +290,7 @@ std::vector<NoiseWord> settle_noise(Program& program, const std::vector<const Pr
     const std::uint8_t bytes = settle(program, donors, each.word, any_unknown ? next_unknown->bytes : 0, harmless);
     if (bytes != 0) tried.push_back({each.word, bytes});
   }
-  drop_references(program, noise);
+  drop_references_of(program, noise);
   return tried;
 }
 

@@ -78,6 +78,9 @@ const Reference* reference_at(const Program& program, std::uint32_t word) noexce
 // The node that has Program::words[word].
 const RecordedNode& node_of(const Program& program, std::uint32_t word) noexcept;
 
+// `gone`: per reference. Takes these out, and what Program::lows has of them.
+void drop_references(Program& program, const std::vector<bool>& gone);
+
 // Nodes [first, first + count), launched as one, and the read by the host that follows (kNever: none).
 struct Segment {
   std::uint32_t first = 0, count = 0;

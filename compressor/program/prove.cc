@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "compressor/program/parameter_types.h"
-#include "compressor/program/symbolise.h"
 
 namespace grape::program {
 namespace {
@@ -287,10 +286,6 @@ class Comparer {
   Comparison result_;
 };
 
-}  // namespace
-
-namespace {
-
 // Of two runs whose nodes are the same. Puts constants back that were taken for offsets; false: there are none.
 bool put_back_constants(Program& run, const Program& other) {
   std::vector<bool> gone(run.references.size(), false);
@@ -304,18 +299,8 @@ bool put_back_constants(Program& run, const Program& other) {
     run.words[run.references[i - 1].word] = run.observed_seed;
     gone[i - 1] = gone[i] = true;
   }
-  const bool any = std::find(gone.begin(), gone.end(), true) != gone.end();
-  if (!any) return false;
-  const bool has_lows = run.lows.size() == run.references.size();
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < gone.size(); ++i) {
-    if (gone[i]) continue;
-    if (has_lows) run.lows[kept] = run.lows[i];
-    run.references[kept++] = run.references[i];
-  }
-  run.references.resize(kept);
-  if (has_lows) run.lows.resize(kept);
-  return true;
+  drop_references(run, gone);
+  return run.references.size() != gone.size();
 }
 
 }  // namespace

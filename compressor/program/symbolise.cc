@@ -222,22 +222,14 @@ class Symboliser {
 
   // The number would move with the block. As a stray it stays, and a shadow replay tells whether it is one.
   void settle_doubts() {
-    std::vector<std::uint32_t> gone;
+    std::vector<bool> gone(program_.references.size(), false);
     for (const auto& [word, raw] : doubtful_) {
       if (!may_be_number(word, static_cast<std::uint32_t>(raw))) continue;
       program_.words[word] = raw;
       program_.strays.push_back(word);
-      gone.push_back(word);
+      gone[static_cast<std::size_t>(reference_at(program_, word) - program_.references.data())] = true;
     }
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < program_.references.size(); ++i) {
-      if (std::find(gone.begin(), gone.end(), program_.references[i].word) != gone.end()) continue;
-      program_.references[kept] = program_.references[i];
-      if (!program_.lows.empty()) program_.lows[kept] = program_.lows[i];
-      ++kept;
-    }
-    program_.references.resize(kept);
-    if (!program_.lows.empty()) program_.lows.resize(kept);
+    drop_references(program_, gone);
   }
 
   // In a struct, and another launch of the kernel has a number in its place, or all that have what looks like an
@@ -355,6 +347,18 @@ const RecordedNode& node_of(const Program& program, std::uint32_t word) noexcept
   const auto next = std::upper_bound(program.nodes.begin(), program.nodes.end(), word,
                                      [](std::uint32_t w, const RecordedNode& node) { return w < node.words_at; });
   return *(next - 1);
+}
+
+void drop_references(Program& program, const std::vector<bool>& gone) {
+  const bool has_lows = program.lows.size() == gone.size();
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < gone.size(); ++i) {
+    if (gone[i]) continue;
+    if (has_lows) program.lows[kept] = program.lows[i];
+    program.references[kept++] = program.references[i];
+  }
+  program.references.resize(kept);
+  if (has_lows) program.lows.resize(kept);
 }
 
 std::vector<Segment> segments(const Program& program) {

@@ -28,8 +28,8 @@ using IsPointer = std::function<bool(const FunctionInfo& function, std::uint32_t
 //
 // A word of a struct that looks like a pointer may be a number of four bytes or less, and behind it the upper half of
 // an address that lay there before. It is a stray if its lower half is a small number, and another launch of the kernel
-// has a number in that place. It is one, too, if all other launches have such words there, and no block begins at it;
-// or if no other launch tells, and it is a very small number. `is_pointer` may know better.
+// has a number in that place. It is one, too, if all other launches have such words there, and no block begins at it.
+// Where no other launch tells, it is one if the number is very small. `is_pointer` may know better.
 Program symbolise(RegionRecord record, const IsPointer& is_pointer = nullptr);
 
 }  // namespace grape::program

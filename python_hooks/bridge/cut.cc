@@ -174,13 +174,14 @@ std::string in_words(const Cut::Part& part) {
   const at::Tensor original = part.original();
   std::string text = part.text;
   if (!original.defined()) return text;
-  const std::size_t made_by = text.find(", which is output ");
+  constexpr std::string_view kMadeBy = ", which is output ";
+  const std::size_t made_by = text.find(kMadeBy);
   const std::string_view number =
-      made_by != std::string::npos ? std::string_view(text).substr(made_by + 18) : std::string_view("0 ");
+      made_by != std::string::npos ? std::string_view(text).substr(made_by + kMadeBy.size()) : std::string_view("0 ");
   const std::string output(number.substr(0, number.find(' ')));
   text = text.substr(0, made_by);
   const std::shared_ptr<autograd::Node>& node = original.grad_fn();
-  return node == nullptr ? text : text + ", which is output " + output + " of " + node->name() + ",";
+  return node == nullptr ? text : text + std::string(kMadeBy) + output + " of " + node->name() + ",";
 }
 
 [[noreturn]] void say_changed(const Cut::Part& part, std::uint32_t version) {
@@ -355,17 +356,19 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
   }
 }
 
-std::vector<std::shared_ptr<const autograd::Node>> link_nodes_of(const Cut& cut) {
-  std::vector<std::shared_ptr<const autograd::Node>> nodes;
-  for (const auto& link : cut.links) nodes.push_back(link.lock());
-  return nodes;
+namespace {
+
+template <class Kind>
+std::vector<std::shared_ptr<const autograd::Node>> living(const std::vector<std::weak_ptr<Kind>>& nodes) {
+  std::vector<std::shared_ptr<const autograd::Node>> all;
+  for (const auto& node : nodes) all.push_back(node.lock());
+  return all;
 }
 
-std::vector<std::shared_ptr<const autograd::Node>> cast_leaves_of(const Cut& cut) {
-  std::vector<std::shared_ptr<const autograd::Node>> nodes;
-  for (const auto& leaf : cut.cast_leaves) nodes.push_back(leaf.lock());
-  return nodes;
-}
+}  // namespace
+
+std::vector<std::shared_ptr<const autograd::Node>> link_nodes_of(const Cut& cut) { return living(cut.links); }
+std::vector<std::shared_ptr<const autograd::Node>> cast_leaves_of(const Cut& cut) { return living(cut.cast_leaves); }
 
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept {
   try {

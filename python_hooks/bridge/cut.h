@@ -79,7 +79,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   void redirect();
   // While no pass has tops in its queue: there they are in the order of their numbers.
   void number_as_eager();
-  // What the engine executes. False: a link would need what was released.
+  // Notes what the engine executes in the pass. False: not all links that are left.
   bool find_running();
   void has_owner_run(Pass& now);
   // Of the slot. Null: its result is gone.

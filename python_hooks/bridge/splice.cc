@@ -176,7 +176,7 @@ void Cut::number_as_eager() {
 void splice(Cut& cut) {
   autograd::GraphTask* const pass = current_pass();
   TORCH_CHECK(pass != nullptr, "grape: no backward pass runs");
-  const std::vector<std::shared_ptr<Node>> inner = cut.again->inner;  // descending
+  const std::vector<std::shared_ptr<Node>> inner = cut.again->inner;  // as they run
   std::unordered_set<const Node*> ours;
   for (const auto& node : inner) ours.insert(node.get());
   std::vector<std::shared_ptr<Node>> tops;

@@ -102,14 +102,12 @@ bool make_saved(const std::vector<OutputRecipe>& recipes, std::int32_t device, s
   return true;
 }
 
-bool is_left(const OutputRecipe& recipe) noexcept { return recipe.cast >= 0 || recipe.saved_bytes != 0; }
-
-// `left`: are casts and what is saved made as well?
-bool make_tensors(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, bool left,
+// All but what only the backward pass needs. `casts`: with those that autocast keeps?
+bool make_tensors(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, bool casts,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept {
   tensors.assign(outcome.made().size(), nullptr);
   for (const OutputRecipe& recipe : recipes) {
-    if (recipe.saved_bytes != 0 || (!left && is_left(recipe))) continue;
+    if (recipe.saved_bytes != 0 || (recipe.cast >= 0 && !casts)) continue;
     std::uint64_t address = 0;
     if (!make_output(outcome, recipe, tensors, address)) return false;
     if (recipe.has_block) addresses[recipe.block] = address;

@@ -43,6 +43,14 @@ def autocast(dtype: torch.dtype = torch.bfloat16, **more: Any) -> Any:
     return torch.autocast("cuda", dtype=dtype, **more)
 
 
+def sgd(model: nn.Module, **more: Any) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.05, **more)
+
+
+def sgd_with_momentum(model: nn.Module) -> torch.optim.Optimizer:
+    return sgd(model, momentum=0.9)
+
+
 def batch(run: Run) -> tuple[torch.Tensor, torch.Tensor]:
     """Inputs and targets in new tensors."""
     return run.randn(6, 8), run.randn(6, 4)

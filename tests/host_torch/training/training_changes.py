@@ -4,11 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from common import F, Run, batch, net, nn, program, see_step, see_tensors, squares
-
-
-def sgd(model: nn.Module, **more: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.05, **more)
+from common import F, Run, batch, net, nn, program, see_step, see_tensors, sgd, squares
 
 
 def add_changed(name: str, about: str, change: Callable[[int, Any, dict[str, Any]], None]) -> None:

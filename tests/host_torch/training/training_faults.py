@@ -6,13 +6,10 @@ from typing import Any, Callable
 
 import torch
 from common import F, Heads, Run, batch, net, nn, program, see_step, see_tensors, squares
+from common import sgd_with_momentum as sgd
 
 LATE = 8  # replays have begun
 Change = Callable[[torch.Tensor], Any]
-
-
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
 def is_late(step: int, every: int = 3) -> bool:

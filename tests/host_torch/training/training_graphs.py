@@ -5,10 +5,7 @@ from typing import Any
 
 import torch
 from common import F, Heads, Run, autocast, batch, fit, net, nn, program, see_step, see_tensors, squares
-
-
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+from common import sgd_with_momentum as sgd
 
 
 def add_two_forwards(first: int) -> None:

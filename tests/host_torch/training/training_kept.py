@@ -9,11 +9,7 @@ from collections import deque
 from typing import Any, Callable
 
 import torch
-from common import F, Heads, Run, batch, fit, net, nn, program, see_step, see_tensors, squares
-
-
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.05)
+from common import F, Heads, Run, batch, fit, net, nn, program, see_step, see_tensors, sgd, squares
 
 
 class Three(nn.Module):

@@ -6,12 +6,8 @@ from collections.abc import Callable
 from typing import Any, Optional
 
 import torch
-from common import F, Heads, Run, batch, fit, net, nn, program, see_step, see_tensors, squares
+from common import F, Heads, Run, batch, fit, net, nn, program, see_step, see_tensors, sgd, squares
 from torch.utils.checkpoint import checkpoint
-
-
-def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.05)
 
 
 class Made(nn.Module):

@@ -5,12 +5,8 @@ import random
 from typing import Any
 
 import torch
-from common import F, Run, batch, fit, net, nn, program, see_step, see_tensors, squares
+from common import F, Run, batch, fit, net, nn, program, see_step, see_tensors, sgd, squares
 from torch.optim.swa_utils import SWALR, AveragedModel, update_bn
-
-
-def sgd(model: nn.Module, **more: Any) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.05, **more)
 
 
 @program(tags="loops")
