@@ -349,6 +349,9 @@ class Walk {
           std::find(border_.top_nodes.begin(), border_.top_nodes.end(), tensor_of(results[i]).grad_fn().get());
       border_.slots.push_back(border_.tops[static_cast<std::size_t>(at - border_.top_nodes.begin())].first_slot +
                               tensor_of(results[i]).output_nr());
+      const auto* const view = torch::autograd::impl::get_view_autograd_meta(tensor_of(results[i]));
+      const bool known = view != nullptr && view->has_bw_view();
+      border_.views.push_back(known ? static_cast<std::uint8_t>(view->get_creation_meta()) : 0);
     }
   }
 
@@ -412,6 +415,7 @@ void OwnedBorder::finish() noexcept {
   border.reach = reach.data();
   border.fed = fed_slots.data();
   border.slots = slots.data();
+  border.views = views.data();
   border.saved = saved.data();
   border.numbers = numbers.data();
   border.node_count = static_cast<std::uint32_t>(inner.size());

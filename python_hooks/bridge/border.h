@@ -22,6 +22,7 @@ struct OwnedBorder {
   std::vector<Leaf> leaves;
   std::vector<Top> tops;
   std::vector<std::uint32_t> reach, slots, fed_slots;
+  std::vector<std::uint8_t> views;
   std::vector<Saved> saved;
   std::deque<std::string> texts;
   std::deque<std::vector<std::uint64_t>> sets;

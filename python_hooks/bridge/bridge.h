@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 7;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 8;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -70,6 +70,7 @@ struct Border {
   const Top* tops;     // ascending by sequence
   const std::uint32_t *reach, *fed;
   const std::uint32_t* slots;    // of each result: which slot its gradient comes to
+  const std::uint8_t* views;     // of each result: how it was made, if it is a view (autograd's CreationMeta)
   const Saved* saved;            // in the order in which the nodes run in a backward pass
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count, cast_count;
@@ -198,6 +199,7 @@ struct Template {
   const Top* tops;
   const std::uint32_t *reach, *fed;
   const std::uint32_t* slots;    // of each result
+  const std::uint8_t* views;     // as in Border
   const std::uint64_t* numbers;  // as in Border
   const std::uint64_t* casts;    // numbers of the nodes that made the casts which the call leaves
   static constexpr std::uint32_t kNoCast = ~0U;

@@ -330,6 +330,9 @@ void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_pt
       }
       const at::Tensor& tensor = tensor_of(results[result]);
       autograd::impl::set_gradient_edge(tensor, {node, node->add_input_metadata(tensor)});
+      if (form.views[result] != 0)
+        autograd::impl::get_view_autograd_meta(tensor)->set_creation_meta(
+            static_cast<autograd::CreationMeta>(form.views[result]));
     }
   }
 }
@@ -361,6 +364,7 @@ namespace {
 template <class Kind>
 std::vector<std::shared_ptr<const autograd::Node>> living(const std::vector<std::weak_ptr<Kind>>& nodes) {
   std::vector<std::shared_ptr<const autograd::Node>> all;
+  all.reserve(nodes.size());
   for (const auto& node : nodes) all.push_back(node.lock());
   return all;
 }

@@ -63,7 +63,7 @@ class Describer {
   bool describe_base(const torch::TensorView& view, View& made);
   bool is_in_memory_of_base(Object* tensor) const;
   bool describe_hidden(const Based& view);
-  bool is_hidden(Object* base, const void* identity);
+  bool is_hidden(Object* base, const void* identity, bool by_node);
   bool share_own_versions();
   void note_faces();
   void append_faces(const std::vector<const Memory*>& faces);

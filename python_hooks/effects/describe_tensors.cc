@@ -52,21 +52,38 @@ bool was_written(const ArgumentSnapshotState& before, const torch::VersionCounte
                      [&](const walk::TensorVersion& tensor) { return moved(tensor.counter, tensor.count); });
 }
 
+// A view like this one, as new_view() makes it here and now; of a base without a node, as in a replay.
+struct AnotherView {
+  AnotherView(const torch::TensorView& view, Object* of)
+      : base(torch::requires_grad(view.object) ? without_node(of) : new_reference(of)),
+        owners_before(torch::owners_of_tensor(base.get())),
+        made(torch::new_view(base.get(), view.dimensions, view.sizes, view.strides, view.offset, view.type)) {}
+  static Object* without_node(Object* tensor) {
+    torch::TensorView view;
+    const bool plain = torch::view_tensor(tensor, view);
+    Object* const alias =
+        plain ? torch::new_alias(tensor, view.dimensions, view.sizes, view.strides, view.offset, view.type) : nullptr;
+    return alias != nullptr ? alias : new_reference(tensor);
+  }
+  const Reference base;
+  const long owners_before;
+  const Reference made;
+};
+
 // Does a view made by new_view(), here and now, pass for this one?
 bool is_made_anew(const torch::TensorView& view, Object* base) {
-  const Reference made(torch::new_view(base, view.dimensions, view.sizes, view.strides, view.offset, view.type));
+  const AnotherView another(view, base);
   torch::TensorView like;
-  return made && torch::view_tensor(made.get(), like) && like.keys == view.keys &&
-         torch::same_kind_of_view(view.object, made.get());
+  return another.made && torch::view_tensor(another.made.get(), like) && like.keys == view.keys &&
+         torch::same_kind_of_view(view.object, another.made.get(), torch::requires_grad(view.object));
 }
 
 // How often a view like this one keeps its base: a view of numbers' parts keeps it twice.
 long owners_of_a_view(Object* tensor, Object* base) {
   torch::TensorView view;
   if (!torch::view_tensor(tensor, view)) return 0;
-  const long before = torch::owners_of_tensor(base);
-  const Reference made(torch::new_view(base, view.dimensions, view.sizes, view.strides, view.offset, view.type));
-  return torch::owners_of_tensor(base) - before;
+  const AnotherView another(view, base);
+  return torch::owners_of_tensor(another.base.get()) - another.owners_before;
 }
 
 Object* tensor_of(const View& view, const ArgumentSnapshotState& before) {
@@ -109,11 +126,10 @@ bool Describer::may_require_grad(Object* tensor) {
   return may;
 }
 
-// It is memory of its own: a view that autograd knows would be made anew by as_strided(), with another grad_fn.
+// It is memory that the call made.
 bool Describer::note_gradients(Object* tensor, std::uint32_t node) {
   const Node& described = out_.nodes[node];
-  const bool own = described.kind == ValueKind::kMade && (based_.empty() || based_.back().tensor != tensor);
-  if (!own) {
+  if (described.kind != ValueKind::kMade) {
     out_.autograd = true;
     return refuse(refusal::view_requires_grad);
   }
@@ -252,6 +268,11 @@ bool Describer::relate_views() {
     const auto index = [&] { return index_in(view.made ? made_tensors_ : view_tensors_, view.base); };
     if (index() < 0 && !describe_hidden(view)) return false;
     (view.made ? out_.made[view.index].view_of : out_.views[view.index].view_of) = index();
+    if (view.made && out_.made[view.index].requires_grad &&
+        !out_.made[static_cast<std::size_t>(index())].requires_grad) {
+      out_.autograd = true;
+      return refuse(refusal::view_requires_grad);
+    }
   }
   note_faces();
   return share_own_versions();
@@ -303,15 +324,18 @@ void Describer::append_faces(const std::vector<const Memory*>& faces) {
 bool Describer::describe_hidden(const Based& view) {
   const Reference base(torch::new_reference_to_base(view.tensor));
   torch::TensorView of;
-  if (!base || !is_hidden(base.get(), view.base) || !torch::view_tensor(base.get(), of)) return false;
-  return describe_in_memory(of) != kNoNode;
+  const bool by_node = torch::requires_grad(view.tensor);
+  if (!base || !is_hidden(base.get(), view.base, by_node) || !torch::view_tensor(base.get(), of)) return false;
+  const std::uint32_t node = describe_in_memory(of);
+  return node != kNoNode && (!by_node || note_gradients(base.get(), node));
 }
 
 // Has nobody but the views described got it, and is there nothing about it that shows?
-bool Describer::is_hidden(Object* base, const void* identity) {
+bool Describer::is_hidden(Object* base, const void* identity, bool by_node) {
   std::vector<walk::Item> attributes;
-  const bool plain = torch::is_plain_tensor(base) && !torch::is_parameter(base) && torch::autograd_facts(base) == 0 &&
-                     !walk::weakly_held(base) && walk::read_attributes(base, attributes) && attributes.empty() &&
+  const bool plain = torch::is_plain_tensor(base) && !torch::is_parameter(base) &&
+                     torch::autograd_facts(base) == (by_node ? torch::kMadeByNode : 0) && !walk::weakly_held(base) &&
+                     walk::read_attributes(base, attributes) && attributes.empty() &&
                      torch::base_of_tensor(base) == nullptr;
   long expected = 1;  // its Python object
   for (const Based& view : based_) {
@@ -322,6 +346,7 @@ bool Describer::is_hidden(Object* base, const void* identity) {
   const auto place = before_.places.find(base);
   const bool known = of_module_.count(base) != 0 || (place != before_.places.end() && before_.alive(place->second));
   if (plain && !known && owners <= expected && reference_count(base) <= references) return true;
+  out_.autograd = out_.autograd || by_node;
   return refuse(refusal::view_of_held);
 }
 

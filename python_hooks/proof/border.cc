@@ -74,6 +74,7 @@ void point(replay::Border& border) noexcept {
   border.form.reach = border.reach.data();
   border.form.fed = border.fed.data();
   border.form.slots = border.slots.data();
+  border.form.views = border.views.data();
   border.form.numbers = border.numbers.data();
   border.form.casts = border.casts.data();
   border.form.edge_casts = border.edge_casts.data();
@@ -122,12 +123,14 @@ bool find_targets(const GradientTargets& targets, ObservedBorder& observed, refu
 // Whose version counter is it? False: that of memory which nobody outside can write to.
 bool find_version(const bridge::Saved& saved, const GradientTargets& targets, const ObservedBorder& observed,
                   replay::KeptTensor& kept) {
+  bool of_result = false;
   for (const effects::GradientResult& result : observed.results) {
-    if (torch::version_identity(result.tensor) != saved.version) continue;
+    if (kept.itself || torch::version_identity(result.tensor) != saved.version) continue;
+    of_result = true;
     kept.tensor = {Of::kResult, result.made};
     kept.itself = identity_of(handle_of(result.tensor)) == saved.identity;
-    return true;
   }
+  if (of_result) return true;
   const replay::TensorSource* const known = targets.find_version(saved.version, saved.identity, kept.itself);
   if (known != nullptr) kept.tensor = *known;
   return known != nullptr;
@@ -218,6 +221,7 @@ bool find_border(GradientTargets& targets, std::uint64_t first_node, ObservedBor
   observed.lasting = copy(*observed.border, first_node, observed.casts);
   replay::Border& lasting = *observed.lasting;
   lasting.slots.assign(observed.border->slots, observed.border->slots + results.size());
+  lasting.views.assign(observed.border->views, observed.border->views + results.size());
   for (const effects::GradientResult& result : observed.results) lasting.results.push_back(result.made);
   if (!find_targets(targets, observed, refusal)) return false;
   for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
@@ -242,10 +246,19 @@ bool can_be_made_again(Object* result, const effects::CallOutcome& outcome, cons
   if (outcome.has_effects() || !walk.add(result, "result")) return refusal::refuse(refusal, refusal::not_made_twice);
   for (const effects::GradientResult& each : observed.results) {
     const auto& tensors = walk.tensors();
-    const auto at = std::find_if(tensors.begin(), tensors.end(),
-                                 [&](const walk::WalkedTensor& tensor) { return tensor.view.object == each.tensor; });
-    if (at == tensors.end()) return refusal::refuse(refusal, refusal::not_made_twice);
-    lasting.result_places.push_back(static_cast<std::uint32_t>(at - tensors.begin()));
+    const auto find = [&](const auto& is) {
+      const auto at = std::find_if(tensors.begin(), tensors.end(), is);
+      return static_cast<std::uint32_t>(at - tensors.begin());
+    };
+    replay::ResultPlace place;
+    place.tensor = find([&](const walk::WalkedTensor& tensor) { return tensor.view.object == each.tensor; });
+    place.base = place.tensor == tensors.size();
+    if (place.base) {
+      const void* const base = torch::identity_of_tensor(each.tensor);
+      place.tensor = find([=](const auto& tensor) { return torch::base_of_tensor(tensor.view.object) == base; });
+    }
+    if (place.tensor == tensors.size()) return refusal::refuse(refusal, refusal::not_made_twice);
+    lasting.result_places.push_back(place);
   }
   for (const walk::StorageExtent& written : outcome.written()) {
     const auto& extents = call.walk->extents();

@@ -229,8 +229,9 @@ bool Border::same_as(const Border& other) const {
          std::equal(casts.begin(), casts.end(), other.casts.begin(), other.casts.end(), same_number) &&
          std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
          std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&
-         fed == other.fed && slots == other.slots && targets == other.targets && leaf_sizes == other.leaf_sizes &&
-         results == other.results && kept == other.kept && saved == other.saved && constants == other.constants;
+         fed == other.fed && slots == other.slots && views == other.views && targets == other.targets &&
+         leaf_sizes == other.leaf_sizes && results == other.results && kept == other.kept && saved == other.saved &&
+         constants == other.constants;
 }
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {

@@ -61,12 +61,19 @@ struct SavedMemory {
   bool operator==(const SavedMemory& o) const noexcept { return of == o.of && index == o.index; }
 };
 
+// Where in a walk of a call's result one of its tensors is.
+struct ResultPlace {
+  std::uint32_t tensor = 0;
+  bool base = false;  // what that one is a view of
+};
+
 // The border of a call in terms that hold for each call of its signature (bridge::Border).
 struct Border {
   std::deque<std::string> texts;
   std::vector<bridge::Link> links;
   std::vector<bridge::Top> tops;
   std::vector<std::uint32_t> reach, fed, slots;
+  std::vector<std::uint8_t> views;
   std::vector<std::uint64_t> numbers, casts;  // of the inner nodes; of those that made the casts which the call leaves
   std::vector<TensorSource> targets;          // per edge: the tensor to whose gradient it adds
   std::vector<bridge::Leaf> leaves;           // of them those that nobody has any more
@@ -83,9 +90,9 @@ struct Border {
   std::vector<std::pair<std::uint32_t, std::uint64_t>> saved_tensors;
   std::vector<std::uint64_t> host_values;  // of each tensor that a node keeps: bridge::Saved::value; 0: it varies, too
   std::uint64_t constants = 0;             // bridge::Border::constants
-  std::vector<std::uint32_t> result_places;  // of `results` among the tensors of a walk of the call's result
-  std::vector<program::Extent> written;      // memory of the module's that the call writes to
-  std::uint64_t saved_bytes = 0;             // of the blocks that only the backward pass needs
+  std::vector<ResultPlace> result_places;  // of `results`
+  std::vector<program::Extent> written;    // memory of the module's that the call writes to
+  std::uint64_t saved_bytes = 0;           // of the blocks that only the backward pass needs
   bridge::Template form = {};
 
   bool same_as(const Border& other) const;

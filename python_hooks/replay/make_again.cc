@@ -115,9 +115,14 @@ Object* living(const Object* weak) noexcept {
 
 // The results that require grad, in their order; owned by `result`. False: it is another one.
 bool find_results(const Border& border, const walk::Walk& walk, std::vector<bridge::Tensor>& results) {
-  for (const std::uint32_t place : border.result_places) {
-    if (place >= walk.tensors().size() || !torch::requires_grad(walk.tensors()[place].view.object)) return false;
-    results.push_back(walk.tensors()[place].view.handle);
+  for (const ResultPlace& place : border.result_places) {
+    if (place.tensor >= walk.tensors().size()) return false;
+    Object* const walked = walk.tensors()[place.tensor].view.object;
+    // A view keeps its base, and that its Python object.
+    const Reference tensor(place.base ? torch::new_reference_to_base(walked) : new_reference(walked));
+    torch::TensorView view;
+    if (!tensor || !torch::requires_grad(tensor.get()) || !torch::view_tensor(tensor.get(), view)) return false;
+    results.push_back(view.handle);
   }
   return true;
 }

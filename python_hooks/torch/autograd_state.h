@@ -21,6 +21,7 @@ enum AutogradFact : std::uint32_t {
   kStaleGradFn = 8,
 };
 std::uint32_t autograd_facts(Object* plain_tensor) noexcept;
+constexpr std::uint32_t kMadeByNode = kRequiresGrad | kHasGradFn;  // and there is nothing else
 
 // All of autograd's state of a tensor, to be compared with a later mark of the same tensor. Leaves out one thing that
 // shows nowhere: the node that adds up a leaf's gradients, which is made when it is first needed.
@@ -58,8 +59,9 @@ class AutogradNotes {
 };
 
 // Is `made_anew`, a view that as_strided() made, of the same kind as `view` to autograd? Errors of later in-place work
-// depend on how a view was made. Asks Python.
-bool same_kind_of_view(Object* view, Object* made_anew) noexcept;
+// depend on how a view was made. `by_node`: a node made `view`, and is to be given to the other one; then that may
+// become one of several views that a node made. Asks Python.
+bool same_kind_of_view(Object* view, Object* made_anew, bool by_node) noexcept;
 
 // Is there a tensor that requires grad in what a call returned? Looks into tuples, lists, dictionaries and the
 // attributes of other objects, a few levels deep, and runs no code. False: none was found.

@@ -370,14 +370,17 @@ bool AutogradNotes::requires_grad_since(Object* plain_tensor) const noexcept {
   return !autograd_difference(own_, now);
 }
 
-bool same_kind_of_view(Object* view, Object* made_anew) noexcept {
-  if (autograd_facts(view) != autograd_facts(made_anew)) return false;
+bool same_kind_of_view(Object* view, Object* made_anew, bool by_node) noexcept {
+  constexpr long kOneOfSeveral = 2, kByItself = 0;  // CreationMeta
+  if (autograd_facts(view) != (autograd_facts(made_anew) | (by_node ? kMadeByNode : 0))) return false;
   const auto kind = [](Object* tensor) -> long {
     const Reference creation(g_api.PyObject_CallFunctionObjArgs(g_places.creation, tensor, nullptr));
     const Reference number(creation ? g_api.PyNumber_Index(creation.get()) : nullptr);
     return number ? g_api.PyLong_AsLong(number.get()) : -1;  // no view of that kind
   };
-  return g_places.creation == nullptr || kind(view) == kind(made_anew);
+  if (g_places.creation == nullptr) return true;
+  const long of_view = kind(view), anew = kind(made_anew);
+  return of_view == anew || (by_node && anew == kByItself && of_view == kOneOfSeveral);
 }
 
 namespace {

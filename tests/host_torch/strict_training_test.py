@@ -18,7 +18,7 @@ STEPS, CHANGED_AT = 24, 9
 ERRORS = {
     "custom_node": r"DoubledBackward: what this node keeps .*\. Modules inside may be replayed",
     "leads_elsewhere": r"MulBackward0: a gradient goes to a tensor that is neither .*\. Make the tensor a parameter",
-    "view_requires_grad": r"result\[0\]: a tensor that requires grad and shares .*\. In training, return a copy",
+    "view_requires_grad": r"result\[1\]: a tensor that requires grad, in memory .*\. In training, return a copy",
     "not_made_twice": r"under autograd, and the call cannot be made again .*\. In training a call that is replayed may",
     "other_border": r"its nodes lead elsewhere than in the call before",
     "backward_not_recorded": r"its backward pass: one call ran \d+ operations on the device, the other \d+",
