@@ -219,6 +219,7 @@ bool make_ready(replay::Region& region, const replay::Call& call, replay::Paddin
   proven.module_epoch = second.module_epoch;
   proven.pool = &region.execs;
   proven.plan = program::plan_arena(whole);
+  proven.is_one_launch = whole.waited_streams.empty() && program::segments(whole).size() == 1;
   program::Bindings& bindings = proven.bindings;
   bindings.inputs.resize(call.walk->extents().size());
   bindings.outputs.resize(whole.outputs.size());

@@ -40,18 +40,6 @@ void free_gone() noexcept {
   while (gone != nullptr) delete std::exchange(gone, gone->next);
 }
 
-bool reserve(ProvenPass& pass, std::int32_t device) noexcept {
-  if (pass.plan.bytes <= pass.arena_bytes) return true;
-  std::uint64_t address = 0;
-  Object* const tensor = new_bytes(pass.plan.bytes, torch::kCudaDevice, device, address);
-  if (tensor == nullptr) return false;
-  if (pass.arena != nullptr) g_api.Py_DecRef(pass.arena);
-  pass.arena = tensor;
-  pass.arena_address = address;
-  pass.arena_bytes = pass.plan.bytes;
-  return true;
-}
-
 // False: no memory.
 bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
   program::Bindings& bindings = pass.bindings;
@@ -65,7 +53,6 @@ bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const b
   const std::uint32_t slots = border.form.slot_count;
   for (std::uint32_t i = 0; i < slots; ++i) bindings.inputs[i] = asked.given[i].storage;
   for (std::size_t i = 0; i < call.saved.size(); ++i) bindings.inputs[slots + i] = call.saved[i];
-  bindings.arena = pass.arena_address;
   bindings.seed = call.seed;
   bindings.offset = call.offset;
   return true;
@@ -73,11 +60,13 @@ bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const b
 
 // kNotNow: nothing was done, and the call may be made again.
 enum class Launched : std::uint8_t { kDone, kFailed, kNoMemory, kNotNow };
-Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
+Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked,
+                std::vector<Object*>& replaced) {
   const NoCollection no_collection;
   const device::ContextScope scope(call.work.context);
   refusal::Refusal refused;
-  if (!scope.entered() || !reserve(pass, call.work.device)) return Launched::kNotNow;
+  if (!scope.entered() || !pass.arena.reserve(call.work, pass.plan.bytes, true, pass.bindings.arena, replaced))
+    return Launched::kNotNow;
   if (!place(call, pass, cut, asked)) return Launched::kNoMemory;
   if (!pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) {
     log_line(LogLevel::kDebug, "a proven backward pass is not replayed: %s", refused.text.c_str());
@@ -144,7 +133,9 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
                                bridge::count_contributions(border.form), asked.keeps_graph);
     for (const auto& pass : passes.proven) {
       if (pass->key != key || !is_usable(*pass)) continue;
-      const Launched launched = launch(call, *pass, cut, asked);
+      std::vector<Object*> replaced;
+      const Launched launched = launch(call, *pass, cut, asked, replaced);
+      drop(replaced);
       if (launched == Launched::kDone) {
         note_replayed(passes, now() - began);
         return nullptr;
@@ -205,10 +196,6 @@ void write_gradient(const bridge::Gradient& gradient, PassKey& key) {
 }
 
 }  // namespace
-
-ProvenPass::~ProvenPass() {
-  if (arena != nullptr && !shutting_down()) g_api.Py_DecRef(arena);
-}
 
 Passes::~Passes() = default;
 

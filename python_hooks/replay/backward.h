@@ -15,6 +15,7 @@
 #include "compressor/store/kept_program.h"
 #include "python_hooks/bridge/bridge.h"
 #include "python_hooks/interpreter/cpython.h"
+#include "python_hooks/replay/arena.h"
 #include "python_hooks/replay/budget.h"
 #include "python_hooks/replay/work_place.h"
 #include "python_hooks/torch/torch_api.h"
@@ -114,7 +115,6 @@ struct MadeContribution {
 
 // A backward pass that may stand in for eager's.
 struct ProvenPass {
-  ~ProvenPass();
   PassKey key;
   store::KeptProgram program;
   program::ArenaPlan plan;
@@ -128,8 +128,7 @@ struct ProvenPass {
   std::vector<program::HostWord> host_words;  // as in CallFacts
   std::uint32_t module_epoch = 0;
   std::uint32_t block_epoch = 0;  // as Proven::block_epoch
-  Object* arena = nullptr;        // owned tensor
-  std::uint64_t arena_address = 0, arena_bytes = 0;
+  ArenaUse arena;
 };
 
 struct ObservedPass;  // proven.h

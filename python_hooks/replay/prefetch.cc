@@ -77,7 +77,7 @@ void Prefetch::get_ready(Region& region, const Proven& ran, Proven& next, const 
   pool_changes_ = observation::pool_changes();
   std::vector<std::uint64_t>& outputs = addresses_->ready;
   outputs.resize(bindings.outputs.size());
-  if (!reserve_arena(region, call.work, next.plan.bytes, bindings.arena) ||
+  if (!reserve_arena(region, next, call.work) ||
       !make_outputs(*next.outcome, next.recipes, call.work.device, tensors_, outputs)) {
     outputs.clear();
     return;

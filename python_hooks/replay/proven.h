@@ -70,6 +70,7 @@ struct CallFacts {
 struct Proven : CallFacts, std::enable_shared_from_this<Proven> {
   store::KeptProgram program;
   program::ArenaPlan plan;
+  bool is_one_launch = false;        // the host neither waits nor reads a value
   graphs::ExecPool* pool = nullptr;  // the region's
   grape::replay::ProgramRun steps;
   memory::BlockReferences references;  // to what the program needs alive, once it may be replayed

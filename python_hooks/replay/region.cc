@@ -63,9 +63,6 @@ void Region::give_up() noexcept {
 
 Region::~Region() {
   drop_proofs();
-  for (const Arena& arena : arenas) {
-    if (arena.tensor != nullptr) g_api.Py_DecRef(arena.tensor);
-  }
   drop(replaced);
   for (Object* reference : {weak_root, weak_self}) {
     if (reference != nullptr) g_api.Py_DecRef(reference);

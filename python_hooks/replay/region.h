@@ -26,14 +26,6 @@
 
 namespace grape::python::replay {
 
-// Memory for temporary blocks, shared by a region's programs on one stream: work on a stream never overlaps.
-struct Arena {
-  std::uint64_t stream = 0;  // CUstream
-  std::int32_t device = 0;
-  Object* tensor = nullptr;  // owned: bytes
-  std::uint64_t address = 0, bytes = 0;
-};
-
 using Signatures = std::unordered_map<std::uint64_t, std::unique_ptr<Signature>>;  // by hash of the bytes
 
 // What was proven in one state of the module (or function), and that state.
@@ -108,7 +100,7 @@ struct alignas(64) Region {
 
   // Of its replays.
   graphs::ExecPool execs;
-  std::vector<Arena> arenas;  // one for each stream that its calls run on
+  ArenaUse arena;
   // Owned tensors that were replaced. The end of a tensor lets other threads run, so it comes when a call is done, and
   // not between guards and launch.
   std::vector<Object*> replaced;

@@ -112,7 +112,7 @@ report::RegionReport report_of(const Region& region) {
   report.eager_interval_ms = times.eager_intervals.median() * 1000;
   report.replay_interval_ms = times.replay_intervals.median() * 1000;
   report.parts = region.latest_parts.median();
-  for (const Arena& arena : region.arenas) report.arena_bytes += arena.bytes;
+  report.arena_bytes = region.arena.bytes();
   report.reasons = region.reasons.all();
   if (region.autograd_again != 0) report.reasons[region.autograd_reason].count += region.autograd_again;
   report.other_reasons = region.reasons.others();

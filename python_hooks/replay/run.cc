@@ -82,7 +82,7 @@ bool place_inputs(Region& region, Proven& proven, const Call& call) noexcept {
   program::Bindings& bindings = proven.bindings;
   const auto& extents = call.walk->extents();
   for (std::size_t i = 0; i < extents.size(); ++i) bindings.inputs[i] = extents[i].address;
-  return reserve_arena(region, call.work, proven.plan.bytes, bindings.arena);
+  return reserve_arena(region, proven, call.work);
 }
 
 // One tensor for all that only the backward pass needs, behind the others.
@@ -249,29 +249,8 @@ bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputR
   return false;
 }
 
-bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, std::uint64_t& address) noexcept {
-  Arena* arena = nullptr;
-  for (Arena& one : region.arenas) {
-    if (one.stream == place.stream && one.device == place.device) arena = &one;
-  }
-  try {
-    if (arena == nullptr) arena = &region.arenas.emplace_back(Arena{place.stream, place.device, nullptr, 0, 0});
-    region.replaced.reserve(region.replaced.size() + 1);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  if (bytes > arena->bytes) {
-    std::uint64_t fresh = 0;
-    Object* tensor = new_bytes(bytes, torch::kCudaDevice, place.device, fresh);
-    if (tensor == nullptr) return false;
-    // The allocator hands the old one's memory to work that comes later in this stream.
-    if (arena->tensor != nullptr) region.replaced.push_back(arena->tensor);
-    arena->tensor = tensor;
-    arena->address = fresh;
-    arena->bytes = bytes;
-  }
-  address = arena->address;
-  return true;
+bool reserve_arena(Region& region, Proven& proven, const WorkPlace& place) noexcept {
+  return region.arena.reserve(place, proven.plan.bytes, proven.is_one_launch, proven.bindings.arena, region.replaced);
 }
 
 bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Call& call,

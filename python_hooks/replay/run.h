@@ -41,7 +41,7 @@ Object* new_bytes(std::uint64_t bytes, std::int32_t device_type, std::int32_t de
 // where the program has no host data. False: `refusal` says why.
 bool place_host_data(Proven& proven, const program::Program& whole, const WorkPlace& place, refusal::Refusal& refusal);
 
-// The region's arena for the call's stream, at least so large. False: no memory.
-bool reserve_arena(Region& region, const WorkPlace& place, std::uint64_t bytes, std::uint64_t& address) noexcept;
+// The arena of the program's bindings, for the region's calls at `place`. False: no memory.
+bool reserve_arena(Region& region, Proven& proven, const WorkPlace& place) noexcept;
 
 }  // namespace grape::python::replay
