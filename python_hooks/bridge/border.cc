@@ -90,11 +90,13 @@ class Walk {
       check(*node);
       border_.numbers.push_back(node->sequence_nr());
     }
+    find_freed();
     find_links();
     find_links_behind();
     find_tops(results, count);
     find_tops_before();
     find_fed();
+    find_open(results, count);
     for (const auto& node : border_.inner) find_saved(node);
     find_leaves();
     add_casts();
@@ -140,6 +142,36 @@ class Walk {
     if (KeptCasts::may_be_kept(node)) throw Refused{Unfit::kUnknownCast, node.name()};
   }
 
+  void find_freed() {
+    for (std::size_t i = 0; i < border_.inner.size(); ++i) {
+      const bool known = call_.freed != nullptr && i < call_.freed_count && call_.freed[i] != 0;
+      try {
+        border_.freed.push_back(known || (call_.ran != nullptr && is_freed(border_.inner[i], *call_.ran)));
+      } catch (const Unknown&) {
+        throw Refused{Unfit::kUnknownSaved, border_.inner[i]->name()};
+      }
+    }
+  }
+
+  // Open nodes are those that gradients get to by nodes which are not freed.
+  void find_open(const Tensor* results, std::size_t count) {
+    std::set<std::pair<const Node*, std::uint32_t>> slots;
+    for (std::size_t i = 0; i < count; ++i)
+      slots.emplace(tensor_of(results[i]).grad_fn().get(), tensor_of(results[i]).output_nr());
+    open_.assign(border_.inner.size(), false);
+    for (const Node* top : border_.top_nodes) open_[numbers_.at(top)] = true;
+    const auto& freed = border_.freed;
+    bool sealed = std::find(freed.begin(), freed.end(), 1) != freed.end();
+    for (std::size_t i = 0; i < border_.inner.size(); ++i) {
+      if (!open_[i] || freed[i] != 0) continue;
+      sealed = sealed && link_of_[i] == OwnedBorder::kNone;
+      for (const auto& edge : border_.inner[i]->next_edges())
+        sealed = sealed && slots.count({edge.function.get(), edge.input_nr}) == 0;
+      for_each_inner_edge(i, [&](std::uint32_t next) { open_[next] = true; });
+    }
+    border_.border.sealed = sealed;
+  }
+
   void find_links() {
     for (std::uint32_t i = 0; i < border_.inner.size(); ++i) numbers_[border_.inner[i].get()] = i;
     link_of_.assign(border_.inner.size(), OwnedBorder::kNone);
@@ -163,7 +195,8 @@ class Walk {
     const void* const identity = leaf.unsafeGetTensorImpl();
     const auto savings = std::count_if(border_.saved.begin(), border_.saved.end(),
                                        [identity](const Saved& saved) { return saved.identity == identity; });
-    const auto nodes = static_cast<std::size_t>(1 + savings);
+    const auto hidden = std::count(hidden_.begin(), hidden_.end(), identity);
+    const auto nodes = static_cast<std::size_t>(1 + savings + hidden);
     const auto& slot = *leaf.unsafeGetTensorImpl()->pyobj_slot();
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 10
     object = slot._unchecked_untagged_pyobj();
@@ -254,20 +287,48 @@ class Walk {
     return OwnedBorder::kNone;
   }
 
+  // Its tensors are gone.
+  void find_freed(const Node& node, std::uint32_t number) {
+    note_constants(node, {}, {});
+    const std::uint32_t link = link_behind(number);
+    if (!open_[number] || link == OwnedBorder::kNone) return;
+    Saved saved = {};
+    saved.link = link;
+    saved.links = border_.sets.emplace_back(links_behind_[number]).data();
+    saved.tops = border_.sets.emplace_back(tops_before_[number]).data();
+    saved.text = "";
+    saved.node = number;
+    saved.freed = true;
+    border_.saved.push_back(saved);
+  }
+
+  // Of a node that no pass gets to.
+  void hide(const at::Tensor& tensor) {
+    hidden_.push_back(tensor.unsafeGetTensorImpl());
+    if (tensor.device().is_cuda() && tensor.has_storage())
+      border_.hidden.push_back(reinterpret_cast<std::uint64_t>(tensor.storage().data()));
+  }
+
   void find_saved(const std::shared_ptr<Node>& node) {
+    const std::uint32_t number = numbers_.at(node.get());
+    if (border_.freed[number] != 0) return find_freed(*node, number);
     compiled::AutogradCompilerCall call(compiled::SizeInput::STATIC);
     compiled::NodeCall node_call(0, node);
     try {
       compiled::CompiledNodeArgs arguments(call, node_call);
       node->compiled_args(arguments);
-      note_constants(*node, arguments.key(), call.all_size_inputs);
+      const compiled::CacheKey key = arguments.key();
+      note_constants(*node, {reinterpret_cast<const char*>(key.key), key.key_size}, call.all_size_inputs);
     } catch (const std::exception&) {
       throw Refused{Unfit::kUnknownSaved, node->name()};
     }
     if (!call.hooks.empty()) throw Refused{Unfit::kSavedHooks, node->name()};
-    const std::uint32_t number = numbers_.at(node.get());
+    const bool hidden = border_.border.sealed && !open_[number];
     const std::uint32_t link = link_behind(number);
-    if (link == OwnedBorder::kNone) return;
+    if (hidden) {
+      for (const at::Tensor& tensor : call.tensor_args.inputs) hide(tensor);
+    }
+    if (hidden || link == OwnedBorder::kNone) return;
     const std::uint64_t* const links = border_.sets.emplace_back(links_behind_[number]).data();
     const std::uint64_t* const tops = border_.sets.emplace_back(tops_before_[number]).data();
     for (const at::Tensor& tensor : call.tensor_args.inputs) {
@@ -278,7 +339,7 @@ class Walk {
                                identity_of(version), tensor.unsafeGetTensorImpl(),
                                version.enabled() ? version.current_version() : 0,
                                static_cast<std::int32_t>(tensor.device().type()), value_of(tensor), link, links, tops,
-                               border_.keep(in_words(tensor))});
+                               border_.keep(in_words(tensor)), number, false});
     }
   }
 
@@ -288,14 +349,15 @@ class Walk {
     return std::hash<std::string_view>()(bytes) | 1;
   }
 
-  void note_constants(const Node& node, const compiled::CacheKey& key, const std::vector<compiled::SizeInput>& sizes) {
+  void note_constants(const Node& node, std::string_view key, const std::vector<compiled::SizeInput>& sizes) {
     std::string& all = border_.constants;
     const auto add = [&all](std::uint64_t number) {
       all.append(reinterpret_cast<const char*>(&number), sizeof number);
     };
     all += node.name();
+    all += border_.freed[numbers_.at(&node)] != 0 ? '-' : '+';
     if (const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node)) all += slices->fn->name();
-    all.append(reinterpret_cast<const char*>(key.key), key.key_size);
+    all += key;
     for (const compiled::SizeInput& size : sizes) add(static_cast<std::uint64_t>(size.value));
     for (const auto& edge : node.next_edges()) {
       const auto inner = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
@@ -391,6 +453,8 @@ class Walk {
   const std::uint64_t thread_;
   std::unordered_map<const Node*, std::uint32_t> numbers_;  // of the inner nodes, in `inner`
   std::vector<std::uint32_t> link_of_;                      // per inner node
+  std::vector<bool> open_;                                  // per inner node
+  std::vector<const void*> hidden_;                         // identities of tensors
   std::vector<Bits> links_behind_, tops_before_;            // per inner node
 };
 
@@ -414,6 +478,9 @@ void OwnedBorder::finish() noexcept {
   border.slots = slots.data();
   border.saved = saved.data();
   border.numbers = numbers.data();
+  border.freed = freed.data();
+  border.hidden = hidden.data();
+  border.hidden_count = static_cast<std::uint32_t>(hidden.size());
   border.node_count = static_cast<std::uint32_t>(inner.size());
   border.cast_count = static_cast<std::uint32_t>(casts.size());
   border.link_count = static_cast<std::uint32_t>(links.size() - casts.size());
