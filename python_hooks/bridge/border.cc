@@ -1,7 +1,6 @@
 // Finds the border of an observed call: a walk over the nodes that the call made, from its results down.
 #include "python_hooks/bridge/border.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
@@ -19,60 +18,17 @@
 #include <unordered_set>
 #include <utility>
 
+#include "python_hooks/bridge/kept_casts.h"
+
 namespace grape::python::bridge {
 namespace {
 
 using torch::autograd::Node;
 namespace compiled = torch::dynamo::autograd;
 
-constexpr std::uint64_t kLeafSequence = std::numeric_limits<std::uint64_t>::max();  // of AccumulateGrad
-
 struct Refused {
   Unfit unfit;
   std::string name;
-};
-
-// The nodes that made casts which autocast keeps. Others than the call may use the casts, so that gradients are added
-// up at them: they are outside.
-class KeptCasts {
- public:
-  explicit KeptCasts(const CallNodes& call) {
-    for (std::size_t i = 0; i < call.cast_count; ++i) nodes_.insert(tensor_of(call.casts[i]).grad_fn().get());
-    if (call.again == nullptr) return;
-    // Nothing was kept of a call that was made again: each use of a weight has a cast of its own.
-    for (const auto& leaf : cast_leaves_of(*call.again)) {
-      if (leaf != nullptr) weights_.insert(leaf.get());
-    }
-    for (const auto& link : link_nodes_of(*call.again)) {
-      if (link == nullptr) continue;
-      for (const auto& edge : link->next_edges()) {
-        const Node* const weight = edge.is_valid() ? cast_weight(*edge.function) : nullptr;
-        if (weight != nullptr) weights_.insert(weight);
-      }
-    }
-  }
-
-  bool has(const Node& node) const {
-    if (nodes_.count(&node) != 0) return true;
-    return !weights_.empty() && weights_.count(cast_weight(node)) != 0;
-  }
-
-  // Does autocast keep what the node made, though nobody said so?
-  static bool may_be_kept(const Node& node) {
-    if (!at::autocast::is_autocast_enabled(at::kCUDA) || !at::autocast::is_autocast_cache_enabled()) return false;
-    const auto* const weight = dynamic_cast<const torch::autograd::AccumulateGrad*>(cast_weight(node));
-    return weight != nullptr && weight->variable.weak_use_count() > 1;  // as the table of kept casts does
-  }
-
- private:
-  // The leaf, if the node casts one. Null: it does not.
-  static const Node* cast_weight(const Node& node) {
-    if (node.num_outputs() != 1 || !node.next_edge(0).is_valid() || node.name() != "ToCopyBackward0") return nullptr;
-    const Node* const leaf = node.next_edge(0).function.get();
-    return leaf->sequence_nr() == kLeafSequence ? leaf : nullptr;
-  }
-
-  std::unordered_set<const Node*> nodes_, weights_;
 };
 
 class Walk {
@@ -242,6 +198,7 @@ class Walk {
     const auto& sizes = border_.shapes.emplace_back(variable.sizes().vec());
     border_.leaves.push_back(
         {edge, object, variable.dim(), sizes.data(), static_cast<std::int32_t>(variable.scalar_type())});
+    if (variable.has_storage()) border_.hidden.push_back(reinterpret_cast<std::uint64_t>(variable.storage().data()));
   }
 
   using Bits = std::vector<std::uint64_t>;
@@ -302,7 +259,7 @@ class Walk {
     border_.saved.push_back(saved);
   }
 
-  // Of a node that no pass gets to.
+  // No pass needs what is in it.
   void hide(const at::Tensor& tensor) {
     hidden_.push_back(tensor.unsafeGetTensorImpl());
     if (tensor.device().is_cuda() && tensor.has_storage())
@@ -490,47 +447,6 @@ void OwnedBorder::finish() noexcept {
   border.saved_count = static_cast<std::uint32_t>(saved.size());
   border.constants = std::hash<std::string>()(constants);
 }
-
-Gradient describe(const at::Tensor& tensor) noexcept {
-  Gradient out;
-  if (!tensor.defined()) return out;
-  out.identity = tensor.unsafeGetTensorImpl();
-  out.plain = tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_nested() &&
-              !tensor.unsafeGetTensorImpl()->is_python_dispatch() && !tensor.is_conj() && !tensor.is_neg() &&
-              !tensor.is_quantized() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-  if (!out.plain) return out;
-  out.plain = !tensor.requires_grad();
-  out.version = tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
-  out.unique = tensor.use_count() == 1 && tensor.storage().use_count() == 1;
-  out.data = reinterpret_cast<std::uint64_t>(tensor.data_ptr());
-  out.storage = reinterpret_cast<std::uint64_t>(tensor.storage().data());
-  out.storage_bytes = tensor.storage().nbytes();
-  out.dimensions = tensor.dim();
-  out.sizes = tensor.sizes().data();
-  out.strides = tensor.strides().data();
-  out.offset = tensor.storage_offset();
-  out.type = static_cast<std::int32_t>(tensor.scalar_type());
-  out.device_type = static_cast<std::int32_t>(tensor.device().type());
-  out.device_index = static_cast<std::uint8_t>(tensor.get_device());  // -1 is the host, whose number is of no interest
-  out.item_bytes = static_cast<std::uint32_t>(tensor.itemsize());
-  return out;
-}
-
-void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept {
-  try {
-    auto held = std::make_unique<std::vector<std::shared_ptr<Node>>>();
-    for (std::size_t i = 0; i < count; ++i) {
-      auto edge = torch::autograd::impl::gradient_edge(tensor_of(tensors[i]));
-      targets[i] = {edge.function.get(), edge.input_nr};
-      held->push_back(std::move(edge.function));
-    }
-    return held.release();
-  } catch (const std::exception&) {
-    return nullptr;
-  }
-}
-
-void release_targets(void* held) noexcept { delete static_cast<std::vector<std::shared_ptr<Node>>*>(held); }
 
 Border* find_border(const CallNodes& call, Unfit* unfit, char* name, std::size_t room) noexcept {
   *unfit = Unfit::kNone;

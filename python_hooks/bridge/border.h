@@ -46,8 +46,8 @@ struct OwnedBorder {
 struct InnerNodes {
   struct Ran {
     std::weak_ptr<torch::autograd::Node> node;
-    bool is_freed;       // what it kept
-    bool is_known;       // it is known what it kept
+    bool is_freed;        // what it kept
+    bool is_known;        // it is known what it kept
     std::string nothing;  // of one that kept no tensor: all the rest. That shows whether something was freed
   };
   std::unordered_map<const torch::autograd::Node*, Ran> ran;

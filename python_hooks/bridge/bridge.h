@@ -57,7 +57,7 @@ struct Saved {
   std::uint32_t link;            // that checks the version: the first to run with or after the node
   // Bits: links that gradients get to from the node, and tops from which they get to it.
   const std::uint64_t *links, *tops;
-  const char* text;  // as PyTorch names it in its error: type, sizes, the node that made it
+  const char* text;    // as PyTorch names it in its error: type, sizes, the node that made it
   std::uint32_t node;  // which of the inner nodes, in the order in which they run
   bool freed;          // no tensor: what the node kept was freed by a pass inside of the call, so that it cannot run
 };
@@ -76,7 +76,8 @@ struct Border {
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count, cast_count;
   std::uint32_t leaf_count;
-  const std::uint8_t* freed;  // of each inner node, in the order in which they run: has a pass inside freed what it kept?
+  const std::uint8_t*
+      freed;  // of each inner node, in the order in which they run: has a pass inside freed what it kept?
   // No gradient gets from a result to an edge, or to another result, but through a freed node: each pass over the call
   // is PyTorch's error. `saved` has no tensors of nodes behind freed ones then.
   bool sealed;

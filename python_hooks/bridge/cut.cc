@@ -291,7 +291,7 @@ autograd::Edge edge_to(const Leaf& leaf, const at::Tensor& like) {
 }
 
 // Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops. A single top
-// runs as eager's node, and is the first of the call's in any case.
+// runs as eager's node, and is the first of the call's in any case. So do tops of a sealed form: no link has work.
 std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
                                                   const at::Tensor& like) {
   std::vector<std::shared_ptr<LinkNode>> links;
@@ -336,7 +336,7 @@ void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_pt
   const std::uint64_t first = cut->number(*std::max_element(form.numbers, form.numbers + form.node_count)) + 1;
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const Top& top = form.tops[i];
-    const std::uint64_t number = form.top_count == 1 ? cut->number(top.sequence) : first + i;
+    const std::uint64_t number = form.top_count == 1 || form.sealed ? cut->number(top.sequence) : first + i;
     auto node = std::make_shared<TopNode>(number, cut, i);
     cut->tops.push_back(node);
     for (std::uint32_t r = 0; r < top.reach_count; ++r)

@@ -1,5 +1,5 @@
-// A call that has returned results whose graph it had freed itself. Each pass over it is an error of PyTorch's, which is
-// raised where eager raises it. Nothing but that is left of the call's nodes.
+// A call that has returned results whose graph it had freed itself. Each pass over it is an error of PyTorch's, which
+// is raised where eager raises it. Nothing but that is left of the call's nodes.
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
@@ -27,7 +27,8 @@ void free_parts(Cut& cut, const std::vector<std::uint64_t>& from, std::size_t fa
 
 void Cut::fail(bool waits) {
   find_running();
-  const bool asks_for_results = std::all_of(running.begin(), running.end(), [](std::uint64_t bits) { return bits == 0; });
+  const bool asks_for_results =
+      std::all_of(running.begin(), running.end(), [](std::uint64_t bits) { return bits == 0; });
   if (asks_for_results) running.assign(running.size(), ~std::uint64_t{0});
   const std::vector<std::uint64_t> from = tops_that_came();
   std::exception_ptr error;

@@ -225,8 +225,14 @@ bool find_border(GradientTargets& targets, const NodesOfCall& nodes_of_call, Obs
   }
   if (!targets.add_casts(observed.casts)) return refusal::refuse(refusal, refusal::no_host_memory);
   const std::vector<std::uint8_t>* const freed = nodes_of_call.freed;
-  const bridge::CallNodes nodes = {results.data(), results.size(), casts.data(),      casts.size(),
-                                   first_node,     nullptr,        nodes_of_call.ran, freed != nullptr ? freed->data() : nullptr,
+  const bridge::CallNodes nodes = {results.data(),
+                                   results.size(),
+                                   casts.data(),
+                                   casts.size(),
+                                   first_node,
+                                   nullptr,
+                                   nodes_of_call.ran,
+                                   freed != nullptr ? freed->data() : nullptr,
                                    freed != nullptr ? freed->size() : 0};
   bridge::Unfit unfit{};
   char name[128] = "";

@@ -60,8 +60,8 @@ struct ObservedBorder {
 
 // What is known of an observed call's nodes, or of those of a checked call.
 struct NodesOfCall {
-  std::uint64_t first = 0;                  // autograd's number as the call began
-  const bridge::InnerNodes* ran = nullptr;  // by passes inside of it; null: none, or they are not known
+  std::uint64_t first = 0;                           // autograd's number as the call began
+  const bridge::InnerNodes* ran = nullptr;           // by passes inside of it; null: none, or they are not known
   const std::vector<std::uint8_t>* freed = nullptr;  // that a call like this one has (Border::freed)
 };
 

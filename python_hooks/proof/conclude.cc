@@ -133,7 +133,7 @@ bool learn_border(const replay::Call& call, Object* result, ObservedCall& observ
     return false;
   if (observed.border.lasting->form.sealed) return observed.border.casts.empty() || refuse_for_pass(observed);
   if (observation.runs_pass) return refuse_for_pass(observed);
-  if (!replay::may_train(call.dispatch)) return observed.refuse(refusal::requires_grad);
+  if (!replay::may_train(call.dispatch)) return observed.refuse(refusal::requires_grad, std::string("a result"));
   return can_be_made_again(result, *observation.outcome, call, observed.border, observed.refusal);
 }
 

@@ -230,8 +230,9 @@ bool Border::same_as(const Border& other) const {
          std::equal(casts.begin(), casts.end(), other.casts.begin(), other.casts.end(), same_number) &&
          std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
          std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&
-         fed == other.fed && freed == other.freed && form.sealed == other.form.sealed && slots == other.slots && targets == other.targets && leaf_sizes == other.leaf_sizes &&
-         results == other.results && kept == other.kept && saved == other.saved && constants == other.constants;
+         fed == other.fed && freed == other.freed && form.sealed == other.form.sealed && slots == other.slots &&
+         targets == other.targets && leaf_sizes == other.leaf_sizes && results == other.results && kept == other.kept &&
+         saved == other.saved && constants == other.constants;
 }
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
@@ -335,8 +336,8 @@ bool attach_backward(const Region& region, const Proven& proven, const Call& cal
   const bool sealed = border.form.sealed;  // no pass needs the call again, nor what it saved
   if (!sealed && !remember(*replayed, region, call)) return false;
   const std::size_t saved_block = sealed ? bridge::CallTensors::kNoBlock : left.saved_block();
-  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(),       kept.data(),
-                                   kept.size(),    left.blocks(),  saved_block,    first_node};
+  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(), kept.data(),
+                                   kept.size(),    left.blocks(),  saved_block,  first_node};
   return bridge::loaded()->cut(&border.form, all, &kOwner, replayed.release()) != nullptr;
 }
 

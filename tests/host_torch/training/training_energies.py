@@ -601,6 +601,27 @@ def energies_with_strain(run: Run) -> None:
         run.see(model=model, seen=str(seen))
 
 
+def two_heads(run: Run, forces: Forces) -> None:
+    model, seen = run.put(Potential(forces)), []
+    dynamics = Dynamics(run)
+    for step in run.steps():
+        found, one, other, *more = model(dynamics.x)
+        dynamics.x = (dynamics.x + 0.01 * found).detach()
+        results = {"one": one, "other": other, **{f"more{i}": result for i, result in enumerate(more)}}
+        see_tensors(run, found=found, **results)
+        for name, result in results.items():
+            result.register_hook(lambda gradient, name=name: seen.append(name))
+        with run.expect_error("all"):
+            sum(result.sum() for result in results.values()).backward(retain_graph=step % 2 == 0)
+        with run.expect_error("two"):
+            (other.sum() * 2 + one.sum()).backward()
+        for name, result in results.items():
+            see_errors(run, result.sum(), model)
+            with run.expect_error(f"between {name}"):
+                run.see(between=torch.autograd.grad(result.sum(), one))
+        run.see(seen=list(seen), model=model)
+
+
 @program(tags="forces hooks")
 def energies_of_two_heads(run: Run) -> None:
     """Which hooks are called before the error hangs on which head was computed last."""
@@ -610,26 +631,25 @@ def energies_of_two_heads(run: Run) -> None:
         body = model.net[0](x)
         one, other = (body * body).sum(1), (body * x.sum()).sum()
         gradient = torch.autograd.grad([one.sum(), other], x)[0]
-        return other, -gradient, one + 1, other + 1
+        return -gradient, one + 1, other
 
-    model, seen = run.put(Potential(forces)), []
-    dynamics = Dynamics(run)
-    for step in run.steps():
-        other, found, one, late = model(dynamics.x)
-        dynamics.x = (dynamics.x + 0.01 * found).detach()
-        results = {"other": other, "one": one, "late": late}
-        see_tensors(run, found=found, **results)
-        for name, result in results.items():
-            result.register_hook(lambda gradient, name=name: seen.append(name))
-        with run.expect_error("all"):
-            (other + one.sum() * 2 + late).backward(retain_graph=step % 2 == 0)
-        with run.expect_error("two"):
-            (other + one.sum() * 2).backward()
-        with run.expect_error("between"):
-            run.see(between=torch.autograd.grad(late, other))
-        for result in results.values():
-            see_errors(run, result.sum(), model)
-        run.see(seen=list(seen), model=model)
+    two_heads(run, forces)
+
+
+@program(tags="forces hooks")
+def energies_of_heads_one_after_the_other(run: Run) -> None:
+    """The first head is finished before the second one begins, or both go on in turns; one of them is made of the other."""
+
+    def forces(model: Any, x: torch.Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        body = model.net[0](x)
+        one = (body * body).sum(1)
+        other = (one * x.sum(1)).sum()
+        late = (body * 2 * one.detach().sum()).sum()
+        gradient = torch.autograd.grad([other, late], x)[0]
+        return -gradient, one, other + 2, late.sum() * 3
+
+    two_heads(run, forces)
 
 
 @program(tags="forces")
@@ -681,3 +701,20 @@ def energies_without_and_with_gradients(run: Run) -> None:
                 energy = dynamics.step(model)
             see_errors(run, energy, model)
             model.zero_grad()
+
+
+@program(tags="forces")
+def energies_of_copied_positions(run: Run) -> None:
+    """The leaf has memory of its own, as the graph has as long as the energy lives."""
+
+    def forces(model: Potential, x: torch.Tensor) -> Any:
+        return freed(model, x.clone())
+
+    def later(model: Potential, x: torch.Tensor) -> Any:
+        offset = torch.zeros_like(x).requires_grad_()
+        energy = energy_of(model, x + offset)
+        return energy, -torch.autograd.grad(energy, offset)[0]
+
+    for kind in (forces, later):
+        model = run.put(Potential(kind))
+        run_energies(run, model, lambda _, energy, model=model: see_errors(run, energy, model))
