@@ -42,11 +42,11 @@ class Walk {
     find_inner(results, count);
     const Node* const late = order_as_they_run(border_.inner);
     if (late != nullptr) throw Refused{Unfit::kCustomNode, late->name()};
-    for (const auto& node : border_.inner) {
-      check(*node);
-      border_.numbers.push_back(node->sequence_nr());
-    }
     find_freed();
+    for (std::size_t i = 0; i < border_.inner.size(); ++i) {
+      check(*border_.inner[i], border_.freed[i] != 0);
+      border_.numbers.push_back(border_.inner[i]->sequence_nr());
+    }
     find_links();
     find_links_behind();
     find_tops(results, count);
@@ -89,8 +89,10 @@ class Walk {
     return type.find("PyNode") != std::string::npos || type.find("7CppNode") != std::string::npos;
   }
 
-  static void check(Node& node) {
-    if (is_custom(node)) throw Refused{Unfit::kCustomNode, node.name()};
+  static bool is_slices(const Node& node) { return dynamic_cast<const torch::autograd::CopySlices*>(&node) != nullptr; }
+
+  static void check(Node& node, bool freed) {
+    if (!(freed && is_slices(node)) && is_custom(node)) throw Refused{Unfit::kCustomNode, node.name()};
     if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
         !node.retains_grad_hooks().empty()) {
       throw Refused{Unfit::kHooks, node.name()};
@@ -247,6 +249,7 @@ class Walk {
   // Its tensors are gone.
   void find_freed(const Node& node, std::uint32_t number) {
     note_constants(node, {}, {});
+    if (open_[number] && is_slices(node)) throw Refused{Unfit::kCustomNode, node.name()};  // may be given no gradient
     const std::uint32_t link = link_behind(number);
     if (!open_[number] || link == OwnedBorder::kNone) return;
     Saved saved = {};
@@ -313,7 +316,8 @@ class Walk {
     };
     all += node.name();
     all += border_.freed[numbers_.at(&node)] != 0 ? '-' : '+';
-    if (const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node)) all += slices->fn->name();
+    const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node);
+    if (slices != nullptr && slices->fn != nullptr) all += slices->fn->name();
     all += key;
     for (const compiled::SizeInput& size : sizes) add(static_cast<std::uint64_t>(size.value));
     for (const auto& edge : node.next_edges()) {

@@ -1,5 +1,5 @@
 // Nodes that a backward pass inside of a call runs. If the graph is not kept, the pass frees what they keep.
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 
@@ -24,6 +24,9 @@ namespace compiled = torch::dynamo::autograd;
 bool is_generated(const Node& node) {
   return std::string_view(typeid(node).name()).find("9generated") != std::string_view::npos;
 }
+
+// Gives up what it works with, whatever that kept.
+bool is_slices(const Node& node) { return dynamic_cast<const torch::autograd::CopySlices*>(&node) != nullptr; }
 
 struct Contents {
   bool is_known = false;
@@ -66,9 +69,11 @@ std::vector<std::shared_ptr<Node>> nodes_behind(const InnerPass& pass) {
 }
 
 void note(const std::shared_ptr<Node>& node, bool keeps_graph, InnerNodes& nodes) {
-  const auto [at, is_new] = nodes.ran.try_emplace(node.get(), InnerNodes::Ran{node, false, true, {}});
-  InnerNodes::Ran& ran = at->second;
+  InnerNodes::Ran& ran = nodes.ran[node.get()];
+  if (ran.node.lock() != node) ran = {node, false, true, {}};  // another node was there
   if (keeps_graph || ran.is_freed) return;
+  ran.is_freed = is_slices(*node);
+  if (ran.is_freed) return;
   const Contents contents = contents_of(node);
   ran.is_freed = contents.has_tensors;
   ran.is_known = contents.is_known && (!ran.is_freed || is_generated(*node));

@@ -517,16 +517,24 @@ def energies_of_a_module_inside(run: Run) -> None:
 
 @program(tags="forces")
 def energies_with_masks_changed_inside(run: Run) -> None:
-    """Work in place inside of the call, before its pass."""
+    """Work in place inside of the call, before its pass; what is worked on is part of a product, or summed alone."""
 
     def energy(model: Potential, x: torch.Tensor) -> torch.Tensor:
         y = model.net(x) * 1
         y[1:3] = 0.5
+        y[3].mul_(x[0, 0])
         y.mul_(2)
         return (y * x).sum()
 
-    model = run.put(Potential(freed, energy))
-    run_energies(run, model, lambda step, energy: see_errors(run, energy, model) if step % 2 else None)
+    def alone(model: Potential, x: torch.Tensor) -> torch.Tensor:
+        y = model.net(x) * 1
+        y[1:3] = 0.5
+        y[3].mul_(x[0, 0])
+        return y.sum()
+
+    for kind in (energy, alone):
+        model = run.put(Potential(freed, kind))
+        run_energies(run, model, lambda step, energy, model=model: see_errors(run, energy, model) if step % 2 else None)
     move(run, model)
 
 
@@ -718,3 +726,36 @@ def energies_of_copied_positions(run: Run) -> None:
     for kind in (forces, later):
         model = run.put(Potential(kind))
         run_energies(run, model, lambda _, energy, model=model: see_errors(run, energy, model))
+
+
+@program(tags="forces")
+def energies_relaxed_inside(run: Run) -> None:
+    """Several graphs of one kind come and go in a call: nodes of one lie where nodes of another lay."""
+
+    class Relaxed(Atoms):
+        def forward(self, x: torch.Tensor, kinds: torch.Tensor, pairs: torch.Tensor) -> Any:
+            for _ in range(3):
+                energy, forces = super().forward(x, kinds, pairs)
+                x = x + 0.01 * forces
+            return energy, forces
+
+    model = run.put(Relaxed())
+    run_energies(run, model, lambda step, energy: see_errors(run, energy, model) if step % 2 else None, *kinds_and_pairs(run))
+
+
+@program(tags="forces")
+def energies_of_the_first_and_the_last(run: Run) -> None:
+    """The graph of the first energy is freed, that of the last one is not."""
+
+    def forces(model: Potential, x: torch.Tensor, free: bool) -> Any:
+        energy, found = freed(model, x)
+        del energy
+        last, again = freed(model, x + found) if free else (energy_of(model, x + found), x * 1)
+        return last, found + again
+
+    model = run.put(Potential(forces))
+    dynamics = Dynamics(run)
+    for step in run.steps(24):
+        energy = dynamics.step(model, step < 14)
+        see_errors(run, energy, model)
+        model.zero_grad()
