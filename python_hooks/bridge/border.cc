@@ -13,7 +13,6 @@
 #include <set>
 #include <sstream>
 #include <string_view>
-#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -83,13 +82,10 @@ class Walk {
 
   // Could it keep anything?
   static bool is_custom(const Node& node) {
-    const std::string type = typeid(node).name();
     if (const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node))
       return slices->view_fn != nullptr || slices->fn == nullptr || is_custom(*slices->fn);
-    return type.find("PyNode") != std::string::npos || type.find("7CppNode") != std::string::npos;
+    return is_function(node);
   }
-
-  static bool is_slices(const Node& node) { return dynamic_cast<const torch::autograd::CopySlices*>(&node) != nullptr; }
 
   static void check(Node& node, bool freed) {
     if (!(freed && is_slices(node)) && is_custom(node)) throw Refused{Unfit::kCustomNode, node.name()};
@@ -104,7 +100,8 @@ class Walk {
     for (std::size_t i = 0; i < border_.inner.size(); ++i) {
       const bool known = call_.freed != nullptr && i < call_.freed_count && call_.freed[i] != 0;
       try {
-        border_.freed.push_back(known || (call_.ran != nullptr && is_freed(border_.inner[i], *call_.ran)));
+        border_.freed.push_back((known && !keeps_tensors(border_.inner[i])) ||
+                                (call_.ran != nullptr && is_freed(border_.inner[i], *call_.ran)));
       } catch (const Unknown&) {
         throw Refused{Unfit::kUnknownSaved, border_.inner[i]->name()};
       }

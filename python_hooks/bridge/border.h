@@ -55,6 +55,11 @@ struct InnerNodes {
 
 // The pass will run these nodes.
 void note_inner_nodes(const InnerPass& pass, InnerNodes& nodes);
+// A custom function, of Python or of C++: it is not known what it keeps.
+bool is_function(const torch::autograd::Node& node);
+// In-place work on a view.
+bool is_slices(const torch::autograd::Node& node);
+bool keeps_tensors(const std::shared_ptr<torch::autograd::Node>& node);
 // Can the node not run any more? Throws `Unknown` if that is not known.
 struct Unknown {};
 bool is_freed(const std::shared_ptr<torch::autograd::Node>& node, const InnerNodes& nodes);

@@ -20,13 +20,12 @@ using torch::autograd::Edge;
 using torch::autograd::Node;
 namespace compiled = torch::dynamo::autograd;
 
-// Such nodes look for what they kept before they do anything else.
-bool is_generated(const Node& node) {
-  return std::string_view(typeid(node).name()).find("9generated") != std::string_view::npos;
+bool is_named(const Node& node, std::string_view part) {
+  return std::string_view(typeid(node).name()).find(part) != std::string_view::npos;
 }
 
-// Gives up what it works with, whatever that kept.
-bool is_slices(const Node& node) { return dynamic_cast<const torch::autograd::CopySlices*>(&node) != nullptr; }
+// Such nodes look for what they kept before they do anything else.
+bool is_generated(const Node& node) { return is_named(node, "9generated"); }
 
 struct Contents {
   bool is_known = false;
@@ -36,6 +35,7 @@ struct Contents {
 
 Contents contents_of(const std::shared_ptr<Node>& node) {
   Contents found;
+  if (is_function(*node)) return found;
   compiled::AutogradCompilerCall call(compiled::SizeInput::STATIC);
   compiled::NodeCall node_call(0, node);
   try {
@@ -72,7 +72,7 @@ void note(const std::shared_ptr<Node>& node, bool keeps_graph, InnerNodes& nodes
   InnerNodes::Ran& ran = nodes.ran[node.get()];
   if (ran.node.lock() != node) ran = {node, false, true, {}};  // another node was there
   if (keeps_graph || ran.is_freed) return;
-  ran.is_freed = is_slices(*node);
+  ran.is_freed = is_slices(*node);  // it gives up the function that it works with
   if (ran.is_freed) return;
   const Contents contents = contents_of(node);
   ran.is_freed = contents.has_tensors;
@@ -81,6 +81,15 @@ void note(const std::shared_ptr<Node>& node, bool keeps_graph, InnerNodes& nodes
 }
 
 }  // namespace
+
+bool is_function(const Node& node) { return is_named(node, "PyNode") || is_named(node, "7CppNode"); }
+
+bool is_slices(const Node& node) { return dynamic_cast<const torch::autograd::CopySlices*>(&node) != nullptr; }
+
+bool keeps_tensors(const std::shared_ptr<Node>& node) {
+  const auto* const slices = dynamic_cast<const torch::autograd::CopySlices*>(node.get());
+  return slices != nullptr ? slices->fn != nullptr : contents_of(node).has_tensors;
+}
 
 void note_inner_nodes(const InnerPass& pass, InnerNodes& nodes) {
   std::unordered_set<const Node*> asked, needed;
