@@ -197,7 +197,8 @@ class Walk {
     const auto& sizes = border_.shapes.emplace_back(variable.sizes().vec());
     border_.leaves.push_back(
         {edge, object, variable.dim(), sizes.data(), static_cast<std::int32_t>(variable.scalar_type())});
-    if (variable.has_storage()) border_.hidden.push_back(reinterpret_cast<std::uint64_t>(variable.storage().data()));
+    const bool own = variable.has_storage() && variable.storage().use_count() == 1;
+    if (own) border_.hidden.push_back(reinterpret_cast<std::uint64_t>(variable.storage().data()));
   }
 
   using Bits = std::vector<std::uint64_t>;

@@ -45,7 +45,8 @@ def run_energies(run: Run, model: nn.Module, use: Callable[[int, Any], Any], *gi
 @program(tags="forces")
 def energies_never_differentiated(run: Run) -> None:
     """As most programs do: the energy is printed, detached and copied."""
-    run_energies(run, run.put(Potential(freed)), lambda _, energy: run.see(number=energy.item(), detached=energy.detach().cpu()))
+    model = run.put(Potential(freed))
+    run_energies(run, model, lambda _, energy: run.see(number=energy.item(), detached=energy.detach().cpu()))
 
 
 @program(tags="forces")
@@ -211,7 +212,8 @@ def kinds_and_pairs(run: Run) -> list[Callable[[], torch.Tensor]]:
 @program(tags="forces")
 def energies_of_pairs(run: Run) -> None:
     model = run.put(Atoms())
-    run_energies(run, model, lambda step, energy: see_errors(run, energy, model) if step % 2 else None, *kinds_and_pairs(run))
+    given = kinds_and_pairs(run)
+    run_energies(run, model, lambda step, energy: see_errors(run, energy, model) if step % 2 else None, *given)
 
 
 @program(tags="forces")
@@ -565,7 +567,7 @@ def energies_computed_after_the_pass(run: Run) -> None:
 
 
 class Strained(nn.Module):
-    """As MACE does: a strain that is made inside, positions that are switched on, and a dictionary with all that there is."""
+    """As MACE does: a strain that is made inside, positions that are switched on, and a dictionary with all results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -740,7 +742,8 @@ def energies_relaxed_inside(run: Run) -> None:
             return energy, forces
 
     model = run.put(Relaxed())
-    run_energies(run, model, lambda step, energy: see_errors(run, energy, model) if step % 2 else None, *kinds_and_pairs(run))
+    given = kinds_and_pairs(run)
+    run_energies(run, model, lambda step, energy: see_errors(run, energy, model) if step % 2 else None, *given)
 
 
 @program(tags="forces")
