@@ -1,7 +1,6 @@
 // Finds the border of an observed call: a walk over the nodes that the call made, from its results down.
 #include "python_hooks/bridge/border.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
@@ -14,10 +13,11 @@
 #include <set>
 #include <sstream>
 #include <string_view>
-#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+
+#include "python_hooks/bridge/kept_casts.h"
 
 namespace grape::python::bridge {
 namespace {
@@ -25,54 +25,9 @@ namespace {
 using torch::autograd::Node;
 namespace compiled = torch::dynamo::autograd;
 
-constexpr std::uint64_t kLeafSequence = std::numeric_limits<std::uint64_t>::max();  // of AccumulateGrad
-
 struct Refused {
   Unfit unfit;
   std::string name;
-};
-
-// The nodes that made casts which autocast keeps. Others than the call may use the casts, so that gradients are added
-// up at them: they are outside.
-class KeptCasts {
- public:
-  explicit KeptCasts(const CallNodes& call) {
-    for (std::size_t i = 0; i < call.cast_count; ++i) nodes_.insert(tensor_of(call.casts[i]).grad_fn().get());
-    if (call.again == nullptr) return;
-    // Nothing was kept of a call that was made again: each use of a weight has a cast of its own.
-    for (const auto& leaf : cast_leaves_of(*call.again)) {
-      if (leaf != nullptr) weights_.insert(leaf.get());
-    }
-    for (const auto& link : link_nodes_of(*call.again)) {
-      if (link == nullptr) continue;
-      for (const auto& edge : link->next_edges()) {
-        const Node* const weight = edge.is_valid() ? cast_weight(*edge.function) : nullptr;
-        if (weight != nullptr) weights_.insert(weight);
-      }
-    }
-  }
-
-  bool has(const Node& node) const {
-    if (nodes_.count(&node) != 0) return true;
-    return !weights_.empty() && weights_.count(cast_weight(node)) != 0;
-  }
-
-  // Does autocast keep what the node made, though nobody said so?
-  static bool may_be_kept(const Node& node) {
-    if (!at::autocast::is_autocast_enabled(at::kCUDA) || !at::autocast::is_autocast_cache_enabled()) return false;
-    const auto* const weight = dynamic_cast<const torch::autograd::AccumulateGrad*>(cast_weight(node));
-    return weight != nullptr && weight->variable.weak_use_count() > 1;  // as the table of kept casts does
-  }
-
- private:
-  // The leaf, if the node casts one. Null: it does not.
-  static const Node* cast_weight(const Node& node) {
-    if (node.num_outputs() != 1 || !node.next_edge(0).is_valid() || node.name() != "ToCopyBackward0") return nullptr;
-    const Node* const leaf = node.next_edge(0).function.get();
-    return leaf->sequence_nr() == kLeafSequence ? leaf : nullptr;
-  }
-
-  std::unordered_set<const Node*> nodes_, weights_;
 };
 
 class Walk {
@@ -86,15 +41,17 @@ class Walk {
     find_inner(results, count);
     const Node* const late = order_as_they_run(border_.inner);
     if (late != nullptr) throw Refused{Unfit::kCustomNode, late->name()};
-    for (const auto& node : border_.inner) {
-      check(*node);
-      border_.numbers.push_back(node->sequence_nr());
+    find_freed();
+    for (std::size_t i = 0; i < border_.inner.size(); ++i) {
+      check(*border_.inner[i], border_.freed[i] != 0);
+      border_.numbers.push_back(border_.inner[i]->sequence_nr());
     }
     find_links();
     find_links_behind();
     find_tops(results, count);
     find_tops_before();
     find_fed();
+    find_open(results, count);
     for (const auto& node : border_.inner) find_saved(node);
     find_leaves();
     add_casts();
@@ -125,19 +82,49 @@ class Walk {
 
   // Could it keep anything?
   static bool is_custom(const Node& node) {
-    const std::string type = typeid(node).name();
     if (const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node))
       return slices->view_fn != nullptr || slices->fn == nullptr || is_custom(*slices->fn);
-    return type.find("PyNode") != std::string::npos || type.find("7CppNode") != std::string::npos;
+    return is_function(node);
   }
 
-  static void check(Node& node) {
-    if (is_custom(node)) throw Refused{Unfit::kCustomNode, node.name()};
+  static void check(Node& node, bool freed) {
+    if (!(freed && is_slices(node)) && is_custom(node)) throw Refused{Unfit::kCustomNode, node.name()};
     if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
         !node.retains_grad_hooks().empty()) {
       throw Refused{Unfit::kHooks, node.name()};
     }
     if (KeptCasts::may_be_kept(node)) throw Refused{Unfit::kUnknownCast, node.name()};
+  }
+
+  void find_freed() {
+    for (std::size_t i = 0; i < border_.inner.size(); ++i) {
+      const bool known = call_.freed != nullptr && i < call_.freed_count && call_.freed[i] != 0;
+      try {
+        border_.freed.push_back((known && !keeps_tensors(border_.inner[i])) ||
+                                (call_.ran != nullptr && is_freed(border_.inner[i], *call_.ran)));
+      } catch (const Unknown&) {
+        throw Refused{Unfit::kUnknownSaved, border_.inner[i]->name()};
+      }
+    }
+  }
+
+  // Open nodes are those that gradients get to by nodes which are not freed.
+  void find_open(const Tensor* results, std::size_t count) {
+    std::set<std::pair<const Node*, std::uint32_t>> slots;
+    for (std::size_t i = 0; i < count; ++i)
+      slots.emplace(tensor_of(results[i]).grad_fn().get(), tensor_of(results[i]).output_nr());
+    open_.assign(border_.inner.size(), false);
+    for (const Node* top : border_.top_nodes) open_[numbers_.at(top)] = true;
+    const auto& freed = border_.freed;
+    bool sealed = std::find(freed.begin(), freed.end(), 1) != freed.end();
+    for (std::size_t i = 0; i < border_.inner.size(); ++i) {
+      if (!open_[i] || freed[i] != 0) continue;
+      sealed = sealed && link_of_[i] == OwnedBorder::kNone;
+      for (const auto& edge : border_.inner[i]->next_edges())
+        sealed = sealed && slots.count({edge.function.get(), edge.input_nr}) == 0;
+      for_each_inner_edge(i, [&](std::uint32_t next) { open_[next] = true; });
+    }
+    border_.border.sealed = sealed;
   }
 
   void find_links() {
@@ -163,7 +150,8 @@ class Walk {
     const void* const identity = leaf.unsafeGetTensorImpl();
     const auto savings = std::count_if(border_.saved.begin(), border_.saved.end(),
                                        [identity](const Saved& saved) { return saved.identity == identity; });
-    const auto nodes = static_cast<std::size_t>(1 + savings);
+    const auto hidden = std::count(hidden_.begin(), hidden_.end(), identity);
+    const auto nodes = static_cast<std::size_t>(1 + savings + hidden);
     const auto& slot = *leaf.unsafeGetTensorImpl()->pyobj_slot();
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 10
     object = slot._unchecked_untagged_pyobj();
@@ -209,6 +197,8 @@ class Walk {
     const auto& sizes = border_.shapes.emplace_back(variable.sizes().vec());
     border_.leaves.push_back(
         {edge, object, variable.dim(), sizes.data(), static_cast<std::int32_t>(variable.scalar_type())});
+    const bool own = variable.has_storage() && variable.storage().use_count() == 1;
+    if (own) border_.hidden.push_back(reinterpret_cast<std::uint64_t>(variable.storage().data()));
   }
 
   using Bits = std::vector<std::uint64_t>;
@@ -254,20 +244,49 @@ class Walk {
     return OwnedBorder::kNone;
   }
 
+  // Its tensors are gone.
+  void find_freed(const Node& node, std::uint32_t number) {
+    note_constants(node, {}, {});
+    if (open_[number] && is_slices(node)) throw Refused{Unfit::kCustomNode, node.name()};  // may be given no gradient
+    const std::uint32_t link = link_behind(number);
+    if (!open_[number] || link == OwnedBorder::kNone) return;
+    Saved saved = {};
+    saved.link = link;
+    saved.links = border_.sets.emplace_back(links_behind_[number]).data();
+    saved.tops = border_.sets.emplace_back(tops_before_[number]).data();
+    saved.text = "";
+    saved.node = number;
+    saved.freed = true;
+    border_.saved.push_back(saved);
+  }
+
+  // No pass needs what is in it.
+  void hide(const at::Tensor& tensor) {
+    hidden_.push_back(tensor.unsafeGetTensorImpl());
+    if (tensor.device().is_cuda() && tensor.has_storage())
+      border_.hidden.push_back(reinterpret_cast<std::uint64_t>(tensor.storage().data()));
+  }
+
   void find_saved(const std::shared_ptr<Node>& node) {
+    const std::uint32_t number = numbers_.at(node.get());
+    if (border_.freed[number] != 0) return find_freed(*node, number);
     compiled::AutogradCompilerCall call(compiled::SizeInput::STATIC);
     compiled::NodeCall node_call(0, node);
     try {
       compiled::CompiledNodeArgs arguments(call, node_call);
       node->compiled_args(arguments);
-      note_constants(*node, arguments.key(), call.all_size_inputs);
+      const compiled::CacheKey key = arguments.key();
+      note_constants(*node, {reinterpret_cast<const char*>(key.key), key.key_size}, call.all_size_inputs);
     } catch (const std::exception&) {
       throw Refused{Unfit::kUnknownSaved, node->name()};
     }
     if (!call.hooks.empty()) throw Refused{Unfit::kSavedHooks, node->name()};
-    const std::uint32_t number = numbers_.at(node.get());
+    const bool hidden = border_.border.sealed && !open_[number];
     const std::uint32_t link = link_behind(number);
-    if (link == OwnedBorder::kNone) return;
+    if (hidden) {
+      for (const at::Tensor& tensor : call.tensor_args.inputs) hide(tensor);
+    }
+    if (hidden || link == OwnedBorder::kNone) return;
     const std::uint64_t* const links = border_.sets.emplace_back(links_behind_[number]).data();
     const std::uint64_t* const tops = border_.sets.emplace_back(tops_before_[number]).data();
     for (const at::Tensor& tensor : call.tensor_args.inputs) {
@@ -278,7 +297,7 @@ class Walk {
                                identity_of(version), tensor.unsafeGetTensorImpl(),
                                version.enabled() ? version.current_version() : 0,
                                static_cast<std::int32_t>(tensor.device().type()), value_of(tensor), link, links, tops,
-                               border_.keep(in_words(tensor))});
+                               border_.keep(in_words(tensor)), number, false});
     }
   }
 
@@ -288,14 +307,16 @@ class Walk {
     return std::hash<std::string_view>()(bytes) | 1;
   }
 
-  void note_constants(const Node& node, const compiled::CacheKey& key, const std::vector<compiled::SizeInput>& sizes) {
+  void note_constants(const Node& node, std::string_view key, const std::vector<compiled::SizeInput>& sizes) {
     std::string& all = border_.constants;
     const auto add = [&all](std::uint64_t number) {
       all.append(reinterpret_cast<const char*>(&number), sizeof number);
     };
     all += node.name();
-    if (const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node)) all += slices->fn->name();
-    all.append(reinterpret_cast<const char*>(key.key), key.key_size);
+    all += border_.freed[numbers_.at(&node)] != 0 ? '-' : '+';
+    const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node);
+    if (slices != nullptr && slices->fn != nullptr) all += slices->fn->name();
+    all += key;
     for (const compiled::SizeInput& size : sizes) add(static_cast<std::uint64_t>(size.value));
     for (const auto& edge : node.next_edges()) {
       const auto inner = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
@@ -394,6 +415,8 @@ class Walk {
   const std::uint64_t thread_;
   std::unordered_map<const Node*, std::uint32_t> numbers_;  // of the inner nodes, in `inner`
   std::vector<std::uint32_t> link_of_;                      // per inner node
+  std::vector<bool> open_;                                  // per inner node
+  std::vector<const void*> hidden_;                         // identities of tensors
   std::vector<Bits> links_behind_, tops_before_;            // per inner node
 };
 
@@ -418,6 +441,9 @@ void OwnedBorder::finish() noexcept {
   border.views = views.data();
   border.saved = saved.data();
   border.numbers = numbers.data();
+  border.freed = freed.data();
+  border.hidden = hidden.data();
+  border.hidden_count = static_cast<std::uint32_t>(hidden.size());
   border.node_count = static_cast<std::uint32_t>(inner.size());
   border.cast_count = static_cast<std::uint32_t>(casts.size());
   border.link_count = static_cast<std::uint32_t>(links.size() - casts.size());
@@ -427,47 +453,6 @@ void OwnedBorder::finish() noexcept {
   border.saved_count = static_cast<std::uint32_t>(saved.size());
   border.constants = std::hash<std::string>()(constants);
 }
-
-Gradient describe(const at::Tensor& tensor) noexcept {
-  Gradient out;
-  if (!tensor.defined()) return out;
-  out.identity = tensor.unsafeGetTensorImpl();
-  out.plain = tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_nested() &&
-              !tensor.unsafeGetTensorImpl()->is_python_dispatch() && !tensor.is_conj() && !tensor.is_neg() &&
-              !tensor.is_quantized() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
-  if (!out.plain) return out;
-  out.plain = !tensor.requires_grad();
-  out.version = tensor.is_inference() ? 0 : tensor.unsafeGetTensorImpl()->version_counter().current_version();
-  out.unique = tensor.use_count() == 1 && tensor.storage().use_count() == 1;
-  out.data = reinterpret_cast<std::uint64_t>(tensor.data_ptr());
-  out.storage = reinterpret_cast<std::uint64_t>(tensor.storage().data());
-  out.storage_bytes = tensor.storage().nbytes();
-  out.dimensions = tensor.dim();
-  out.sizes = tensor.sizes().data();
-  out.strides = tensor.strides().data();
-  out.offset = tensor.storage_offset();
-  out.type = static_cast<std::int32_t>(tensor.scalar_type());
-  out.device_type = static_cast<std::int32_t>(tensor.device().type());
-  out.device_index = static_cast<std::uint8_t>(tensor.get_device());  // -1 is the host, whose number is of no interest
-  out.item_bytes = static_cast<std::uint32_t>(tensor.itemsize());
-  return out;
-}
-
-void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept {
-  try {
-    auto held = std::make_unique<std::vector<std::shared_ptr<Node>>>();
-    for (std::size_t i = 0; i < count; ++i) {
-      auto edge = torch::autograd::impl::gradient_edge(tensor_of(tensors[i]));
-      targets[i] = {edge.function.get(), edge.input_nr};
-      held->push_back(std::move(edge.function));
-    }
-    return held.release();
-  } catch (const std::exception&) {
-    return nullptr;
-  }
-}
-
-void release_targets(void* held) noexcept { delete static_cast<std::vector<std::shared_ptr<Node>>*>(held); }
 
 Border* find_border(const CallNodes& call, Unfit* unfit, char* name, std::size_t room) noexcept {
   *unfit = Unfit::kNone;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct OwnedBorder {
   std::deque<std::vector<std::int64_t>> shapes;               // of leaves
   std::vector<std::shared_ptr<torch::autograd::Node>> inner;  // in the order in which they run
   std::vector<std::uint64_t> numbers;                         // of these
+  std::vector<std::uint8_t> freed;                            // the same
+  std::vector<std::uint64_t> hidden;
   std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links` but for the casts, of `tops`
   std::vector<std::shared_ptr<torch::autograd::Node>> casts;  // that made kept casts
   std::unordered_set<const torch::autograd::Node*> fed;       // inner nodes to which gradients come from inner nodes
@@ -40,6 +43,27 @@ struct OwnedBorder {
   }
   static const OwnedBorder* of(const Border* border) noexcept { return of(const_cast<Border*>(border)); }
 };
+
+struct InnerNodes {
+  struct Ran {
+    std::weak_ptr<torch::autograd::Node> node;
+    bool is_freed;        // what it kept
+    bool is_known;        // it is known what it kept
+    std::string nothing;  // of one that kept no tensor: all the rest. That shows whether something was freed
+  };
+  std::unordered_map<const torch::autograd::Node*, Ran> ran;
+};
+
+// The pass will run these nodes.
+void note_inner_nodes(const InnerPass& pass, InnerNodes& nodes);
+// A custom function, of Python or of C++: it is not known what it keeps.
+bool is_function(const torch::autograd::Node& node);
+// In-place work on a view.
+bool is_slices(const torch::autograd::Node& node);
+bool keeps_tensors(const std::shared_ptr<torch::autograd::Node>& node);
+// Can the node not run any more? Throws `Unknown` if that is not known.
+struct Unknown {};
+bool is_freed(const std::shared_ptr<torch::autograd::Node>& node, const InnerNodes& nodes);
 
 // Puts a call's nodes in the order in which autograd's engine runs them: the last one that was made first, of those
 // that nothing is awaited for. A view's node may be made anew when somebody uses the view, with a higher number than

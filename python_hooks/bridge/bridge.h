@@ -57,7 +57,9 @@ struct Saved {
   std::uint32_t link;            // that checks the version: the first to run with or after the node
   // Bits: links that gradients get to from the node, and tops from which they get to it.
   const std::uint64_t *links, *tops;
-  const char* text;  // as PyTorch names it in its error: type, sizes, the node that made it
+  const char* text;    // as PyTorch names it in its error: type, sizes, the node that made it
+  std::uint32_t node;  // which of the inner nodes, in the order in which they run
+  bool freed;          // no tensor: what the node kept was freed by a pass inside of the call, so that it cannot run
 };
 
 // The border of an observed call. Owned by the bridge until it is freed.
@@ -75,6 +77,13 @@ struct Border {
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count, cast_count;
   std::uint32_t leaf_count;
+  const std::uint8_t*
+      freed;  // of each inner node, in the order in which they run: has a pass inside freed what it kept?
+  // No gradient gets from a result to an edge, or to another result, but through a freed node: each pass over the call
+  // is PyTorch's error. `saved` has no tensors of nodes behind freed ones then.
+  bool sealed;
+  const std::uint64_t* hidden;  // storages on the device that only these nodes keep
+  std::uint32_t hidden_count;
   std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
 };
 
@@ -185,12 +194,14 @@ struct Owner {
 // What a saved tensor that is not the pair's own was at the call. Without `links` it is kept, and not checked.
 // In the order of Border::saved.
 struct Kept {
-  Tensor tensor;        // shares its memory and version counter
+  Tensor tensor;        // shares its memory and version counter; null: one that nobody else has, or a freed node
   bool itself;          // the node has this very tensor, and follows what is assigned to it
   std::uint32_t count;  // of its version, as it is to be
   std::uint32_t link;
   const std::uint64_t *links, *tops;  // as in Saved
   const char* text;                   // outlives the cut, as these do
+  std::uint32_t node;
+  bool freed;
 };
 
 // All that is the same in each replay. Outlives the cuts.
@@ -207,6 +218,7 @@ struct Template {
   const Leaf* leaves;               // ascending by edge
   std::uint32_t link_count, edge_count, top_count, slot_count, result_count, node_count, cast_count;
   std::uint32_t leaf_count;
+  bool sealed;                   // as in Border
   std::uint64_t first_sequence;  // of the observed call's thread as it began: numbers count from there
 };
 
@@ -239,6 +251,9 @@ struct CallTensors {
   std::uint64_t first_sequence;  // of the thread, before the casts were made
 };
 
+// Nodes that passes inside of a call have run, and whether these have freed what the nodes kept.
+struct InnerNodes;
+
 // Why there is no border.
 enum class Unfit : std::uint8_t { kNone, kNoMemory, kCustomNode, kUnknownSaved, kHooks, kSavedHooks, kUnknownCast };
 
@@ -250,12 +265,18 @@ struct CallNodes {
   std::size_t cast_count;
   std::uint64_t first_sequence;  // the call's nodes have numbers from here on
   const Cut* again;              // of a replay, if this is the same call, made again. Null: it is not
+  const InnerNodes* ran;         // by passes inside of the call; null: none, or see `freed`
+  const std::uint8_t* freed;     // of a call that is known: as in Border. Null: none are
+  std::size_t freed_count;
 };
 
 // A pass that a call of this thread is about to run (torch.autograd.grad). Borrowed; none is undefined.
 struct InnerPass {
   const Tensor* roots;
   std::size_t root_count;
+  const Tensor* inputs;  // for which gradients are asked
+  std::size_t input_count;
+  bool keeps_graph;
   std::uint64_t first_sequence;  // the call's nodes have numbers from here on
 };
 
@@ -305,8 +326,11 @@ struct Bridge {
   bool (*make_contributions)(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
 
   // May the pass be observed as a part of the call? All nodes behind its roots are the call's, or leaves, so that it
-  // frees nothing of others. They work on the device of the first root, and for no other pass just now.
-  bool (*is_inner_pass)(const InnerPass& pass) noexcept;
+  // frees nothing of others. They work on the device of the first root, and for no other pass just now. Notes in `ran`
+  // the nodes that it will run.
+  bool (*is_inner_pass)(const InnerPass& pass, InnerNodes* ran) noexcept;
+  InnerNodes* (*make_inner_nodes)() noexcept;  // null: no memory
+  void (*free_inner_nodes)(InnerNodes* nodes) noexcept;
   // Has the thread that runs the nodes of this tensor's device do some work, on behalf of the calling thread, which
   // waits for it without the GIL. False: it was not done.
   bool (*do_beside)(Tensor on, void (*work)(void* of) noexcept, void* of) noexcept;

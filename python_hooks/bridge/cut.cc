@@ -42,6 +42,12 @@ class TopNode final : public autograd::Node, public ReplayedNode {
     if (!post_hooks_.empty()) cut_->take_hooks(index_, std::move(post_hooks_));
     post_hooks_.clear();
     if (!cut_->redirected.empty()) return std::move(gradients);
+    if (cut_->form.sealed) {
+      cut_->begin(autograd::get_current_graph_task_id());
+      cut_->came[index_] = true;
+      cut_->fail(true);
+      return variable_list(num_outputs());
+    }
     if (cut_->begin(autograd::get_current_graph_task_id()) && cut_->is_seen_inside()) {
       cut_->splice();
       return std::move(gradients);
@@ -69,6 +75,7 @@ class LinkNode final : public autograd::Node, public ReplayedNode {
  protected:
   variable_list apply(variable_list&&) override {
     cut_->begin(autograd::get_current_graph_task_id());
+    if (cut_->form.sealed) cut_->fail(false);
     const Link& link = cut_->form.links[index_];
     TORCH_CHECK(!cut_->released[index_] || !link.has_saved, autograd::ERR_BACKWARD_TWICE);
     TORCH_CHECK(pre_hooks().empty() && post_hooks().empty(), kHooked);
@@ -196,17 +203,30 @@ std::string in_words(const Cut::Part& part) {
 
 at::Tensor Cut::Part::original() const { return itself.defined() ? itself : at::Tensor(living.lock()); }
 
-// As eager's own check, of the nodes that have run with this link or since the last one.
-void Cut::check(std::uint32_t link) {
+std::vector<std::uint64_t> Cut::tops_that_came() const {
   std::vector<std::uint64_t> from((form.top_count + 63) / 64, 0);
   for (std::uint32_t i = 0; i < form.top_count; ++i) from[i / 64] |= std::uint64_t{came[i]} << i % 64;
+  return from;
+}
+
+bool Cut::is_used(const Part& part, const std::vector<std::uint64_t>& from) const {
+  return part.links != nullptr && meet(part.tops, from) && meet(part.links, running);
+}
+
+void Cut::check(const Part& part) const {
+  TORCH_CHECK(!part.freed, autograd::ERR_BACKWARD_TWICE);
+  if (!part.tensor.defined()) return;
+  const at::Tensor original = part.original();
+  TORCH_CHECK(!original.defined() || part.is_leaf || original.grad_fn() != nullptr, kDetached);
+  const auto version = autograd::impl::version_counter(part.tensor).current_version();
+  if (version != part.count) say_changed(part, version);
+}
+
+// As eager's own check, of the nodes that have run with this link or since the last one.
+void Cut::check(std::uint32_t link) {
+  const std::vector<std::uint64_t> from = tops_that_came();
   for (; next_part < parts.size() && parts[next_part].link >= link; ++next_part) {
-    const Part& part = parts[next_part];
-    if (part.links == nullptr || !meet(part.tops, from) || !meet(part.links, running)) continue;
-    const at::Tensor original = part.original();
-    TORCH_CHECK(!original.defined() || part.is_leaf || original.grad_fn() != nullptr, kDetached);
-    const auto version = autograd::impl::version_counter(part.tensor).current_version();
-    if (version != part.count) say_changed(part, version);
+    if (is_used(parts[next_part], from)) check(parts[next_part]);
   }
 }
 
@@ -236,13 +256,18 @@ void keep_parts(Cut& made, const CallTensors& tensors) {
   made.parts.reserve(tensors.kept_count);
   for (std::size_t i = 0; i < tensors.kept_count; ++i) {
     const Kept& kept = tensors.kept[i];
+    if (kept.tensor == nullptr) {
+      made.parts.push_back({at::Tensor(), at::Tensor(), nullptr, 0, 0, kept.link, kept.links, kept.tops, kept.text,
+                            weak(at::Tensor()), false, kept.node, kept.freed});
+      continue;
+    }
     const at::Tensor& tensor = tensor_of(kept.tensor);
     const Tensor* const results = tensors.results + made.form.result_count;
     const bool result = std::find(tensors.results, results, kept.tensor) != results;
     const bool leaf = !result && tensor.is_leaf();  // results get their nodes later
     made.parts.push_back({tensor.tensor_data(), kept.itself && !result ? tensor : at::Tensor(), tensor.storage().data(),
                           tensor.storage().nbytes(), kept.count, kept.link, kept.links, kept.tops, kept.text,
-                          weak(kept.itself && !leaf ? tensor : at::Tensor()), leaf});
+                          weak(kept.itself && !leaf ? tensor : at::Tensor()), leaf, kept.node, kept.freed});
   }
 }
 
@@ -266,7 +291,7 @@ autograd::Edge edge_to(const Leaf& leaf, const at::Tensor& like) {
 }
 
 // Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops. A single top
-// runs as eager's node, and is the first of the call's in any case.
+// runs as eager's node, and is the first of the call's in any case. So do tops of a sealed form: no link has work.
 std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
                                                   const at::Tensor& like) {
   std::vector<std::shared_ptr<LinkNode>> links;
@@ -311,7 +336,7 @@ void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_pt
   const std::uint64_t first = cut->number(*std::max_element(form.numbers, form.numbers + form.node_count)) + 1;
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const Top& top = form.tops[i];
-    const std::uint64_t number = form.top_count == 1 ? cut->number(top.sequence) : first + i;
+    const std::uint64_t number = form.top_count == 1 || form.sealed ? cut->number(top.sequence) : first + i;
     auto node = std::make_shared<TopNode>(number, cut, i);
     cut->tops.push_back(node);
     for (std::uint32_t r = 0; r < top.reach_count; ++r)

@@ -38,6 +38,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
     // No leaf: the caller's own, where nodes have it, as long as it lives. Results lead to the cut.
     WeakTensor living;
     bool is_leaf;  // at the call
+    std::uint32_t node;
+    bool freed;
     at::Tensor original() const;
   };
 
@@ -71,6 +73,13 @@ struct Cut : std::enable_shared_from_this<Cut> {
   void take_casts();
   void leave_casts();
   void check(std::uint32_t link);
+  // Is the part used in the pass? `from`: the tops that have run, as bits.
+  bool is_used(const Part& part, const std::vector<std::uint64_t>& from) const;
+  void check(const Part& part) const;
+  std::vector<std::uint64_t> tops_that_came() const;
+  // For a sealed form: raises what eager raises for the tops that have run. `waits`: not before the other tops have run
+  // that eager runs before it raises that.
+  void fail(bool waits);
   // Of a node of this call, by that of the observed call.
   std::uint64_t number(std::uint64_t observed) const noexcept {
     return first_sequence + observed - form.first_sequence;

@@ -31,6 +31,8 @@ extern "C" __attribute__((visibility("default"))) const grape::python::bridge::B
                                              bridge::fail_for_memory,
                                              bridge::make_contributions,
                                              bridge::is_inner_pass,
+                                             bridge::make_inner_nodes,
+                                             bridge::free_inner_nodes,
                                              bridge::do_beside,
                                              bridge::who_waits};
   return version == bridge::kVersion ? &kBridge : nullptr;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "python_hooks/bridge/nodes.h"
+#include "python_hooks/bridge/border.h"
 
 namespace grape::python::bridge {
 namespace {
@@ -69,9 +69,11 @@ bool is_own(const InnerPass& pass) {
 
 }  // namespace
 
-bool is_inner_pass(const InnerPass& pass) noexcept {
+bool is_inner_pass(const InnerPass& pass, InnerNodes* ran) noexcept {
   try {
-    return is_own(pass);
+    if (!is_own(pass)) return false;
+    note_inner_nodes(pass, *ran);
+    return true;
   } catch (const std::exception&) {
     return false;
   }

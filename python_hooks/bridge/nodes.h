@@ -62,7 +62,9 @@ bool was_run_again(const Cut* cut) noexcept;
 void splice(Cut& cut);
 void fail_for_memory(Cut* cut, const char* text) noexcept;
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
-bool is_inner_pass(const InnerPass& pass) noexcept;
+bool is_inner_pass(const InnerPass& pass, InnerNodes* ran) noexcept;
+InnerNodes* make_inner_nodes() noexcept;
+void free_inner_nodes(InnerNodes* nodes) noexcept;
 bool do_beside(Tensor on, void (*work)(void* of) noexcept, void* of) noexcept;
 const void* who_waits() noexcept;
 

@@ -175,7 +175,7 @@ Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lo
     region.give_up();
     return {Action::kGivenUp, refusal::make(refusal::module_never_the_same)};
   }
-  const bool trains = signature->proven != nullptr && signature->proven->border != nullptr;
+  const bool trains = signature->proven != nullptr && signature->proven->passes != nullptr;
   if (trains && !settle_backward(region, *signature)) return {Action::kRun, {}};
   if (signature->stage == replay::Stage::kProven) return {Action::kReplay, {}, signature};
   return decide_unproven(region, *signature, call);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/call_hook.h"
 #include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
@@ -225,6 +226,8 @@ void State::clear() noexcept {
   type_notes.clear();
   refusal = pass = followed = {};
   differentiated.clear();
+  if (ran != nullptr) bridge::loaded()->free_inner_nodes(ran);
+  ran = nullptr;
   met = 0;
   backward = lost = false;
 }
@@ -303,6 +306,7 @@ bool ExecutedCode::looks_at_draws() const noexcept { return state_->draws.seen()
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 const refusal::Refusal& ExecutedCode::followed_pass() const noexcept { return state_->followed; }
 const std::vector<const Object*>& ExecutedCode::differentiated() const noexcept { return state_->differentiated; }
+const bridge::InnerNodes* ExecutedCode::nodes_of_passes() const noexcept { return state_->ran; }
 State* ExecutedCode::of_thread() noexcept { return t_state; }
 
 }  // namespace grape::python::observation

@@ -8,6 +8,7 @@
 
 #include "compressor/cache/cache.h"
 #include "compressor/refusal/refusal.h"
+#include "python_hooks/bridge/bridge.h"
 #include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "shim/observation/call_scope.h"
@@ -32,6 +33,7 @@ class ExecutedCode final : grape::observation::CallScope::Follower {
   // the tensors that gradients were asked for; identities.
   const refusal::Refusal& followed_pass() const noexcept;
   const std::vector<const Object*>& differentiated() const noexcept;
+  const bridge::InnerNodes* nodes_of_passes() const noexcept;  // that these ran; null: none
   // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for
   // the caller to keep. Null: somebody did, or that is not known.
   host_draws::HostDraws* unseen_draws() const noexcept;

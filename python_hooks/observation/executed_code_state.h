@@ -49,6 +49,7 @@ struct ExecutedCode::State {
   refusal::Refusal pass;         // of a backward pass that has begun and is not followed; none: there is none
   refusal::Refusal followed;     // what would have been said of the first one that is followed; none: there is none
   std::vector<const Object*> differentiated;  // for which gradients were asked, by passes that are followed; identities
+  bridge::InnerNodes* ran = nullptr;          // owned: by passes that are followed
   bool lost = false;                          // something could not be noted
   refusal::Refusal refusal;
   host_draws::DrawWatch draws;

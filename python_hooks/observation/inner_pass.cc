@@ -20,8 +20,9 @@ using grape::observation::CallScope;
 
 // What run_backward() is given.
 struct Pass {
-  std::vector<bridge::Tensor> roots;
-  std::vector<Object*> inputs;
+  std::vector<bridge::Tensor> roots, handles;
+  std::vector<Object*> inputs;  // with these handles
+  bool keeps_graph = false;
 };
 
 Object* argument(Object* arguments, Object* keywords, std::size_t place, const char* name) noexcept {
@@ -46,16 +47,18 @@ bool read_tensors(Object* tuple, bool may_be_none, std::vector<Object*>& tensors
 
 // False: gradients are added up in leaves, the pass may be differentiated itself, or its arguments are of another kind.
 bool read_pass(Object* arguments, Object* keywords, Pass& pass) {
-  constexpr std::size_t kRoots = 0, kGradients = 1, kCreateGraph = 3, kInputs = 4, kAccumulate = 6;
+  constexpr std::size_t kRoots = 0, kGradients = 1, kKeepGraph = 2, kCreateGraph = 3, kInputs = 4, kAccumulate = 6;
   const auto is_false = [&](std::size_t place, const char* name) {
     return argument(arguments, keywords, place, name) == g_api._Py_FalseStruct;
   };
+  pass.keeps_graph = argument(arguments, keywords, kKeepGraph, "keep_graph") == g_api._Py_TrueStruct;
+  if (!pass.keeps_graph && !is_false(kKeepGraph, "keep_graph")) return false;
   if (!is_false(kCreateGraph, "create_graph") || !is_false(kAccumulate, "accumulate_grad")) return false;
   std::vector<Object*> ignored;
   std::vector<bridge::Tensor> unused;
   return read_tensors(argument(arguments, keywords, kRoots, "tensors"), false, ignored, pass.roots) &&
          read_tensors(argument(arguments, keywords, kGradients, "grad_tensors"), true, ignored, unused) &&
-         read_tensors(argument(arguments, keywords, kInputs, "inputs"), false, pass.inputs, unused) &&
+         read_tensors(argument(arguments, keywords, kInputs, "inputs"), false, pass.inputs, pass.handles) &&
          !pass.inputs.empty();
 }
 
@@ -94,17 +97,21 @@ bool do_beside(bridge::Tensor on, void (*work)(void*) noexcept, Attachment& atta
 }
 
 // Is the pass the call's alone?
-bool can_be_followed(Object* arguments, Object* keywords, std::uint64_t first_node, Pass& pass) {
+bool can_be_followed(Object* arguments, Object* keywords, ExecutedCode::State& state, Pass& pass) {
   const bridge::Bridge* const bridge = config().autograd ? bridge::loaded() : nullptr;
   if (bridge == nullptr || bridge->looks_for_anomalies() || !read_pass(arguments, keywords, pass)) return false;
-  return bridge->is_inner_pass({pass.roots.data(), pass.roots.size(), first_node});
+  if (state.ran == nullptr) state.ran = bridge->make_inner_nodes();
+  if (state.ran == nullptr) return false;
+  return bridge->is_inner_pass({pass.roots.data(), pass.roots.size(), pass.handles.data(), pass.handles.size(),
+                                pass.keeps_graph, state.first_node},
+                               state.ran);
 }
 
 bool begin_to_follow(Object* arguments, Object* keywords, Pass& pass, Attachment& attachment) noexcept {
   const KeepException exception;
   ExecutedCode::State& state = *ExecutedCode::of_thread();
   try {
-    if (can_be_followed(arguments, keywords, state.first_node, pass)) {
+    if (can_be_followed(arguments, keywords, state, pass)) {
       state.follow(pass.inputs);
       do_beside(pass.roots.front(), attach, attachment);
       if (attachment.attached) return true;
@@ -118,13 +125,13 @@ bool begin_to_follow(Object* arguments, Object* keywords, Pass& pass, Attachment
 }
 
 // Until it is done, the thread would go on to work for a call that has ended.
-void stop_following(const Pass& pass, Attachment& attachment) noexcept {
+void stop_following(const Pass& pass, bool failed, Attachment& attachment) noexcept {
   constexpr std::chrono::milliseconds kPause{1};
   const KeepException exception;
   ExecutedCode::State& state = *ExecutedCode::of_thread();
   while (!do_beside(pass.roots.front(), detach, attachment)) std::this_thread::sleep_for(kPause);
   try {
-    if (attachment.made_nodes && !state.pass) state.pass = state.followed;
+    if ((attachment.made_nodes || failed) && !state.pass) state.pass = state.followed;
   } catch (const std::bad_alloc&) {
     state.lost = true;
   }
@@ -141,7 +148,7 @@ Object* run_inner_pass(MethodWithKeywords run, Object* engine, Object* arguments
   attachment.call->set_waits(true);
   Object* const result = run(engine, arguments, keywords);
   attachment.call->set_waits(false);
-  stop_following(pass, attachment);
+  stop_following(pass, result == nullptr, attachment);
   return result;
 }
 

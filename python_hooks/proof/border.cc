@@ -57,6 +57,8 @@ std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t f
   to->fed.assign(from.fed, from.fed + fed);
   to->constants = from.constants;
   to->numbers.assign(from.numbers, from.numbers + from.node_count);
+  to->freed.assign(from.freed, from.freed + from.node_count);
+  to->form.sealed = from.sealed;
   for (const replay::LeftCast& cast : casts) to->casts.push_back(cast.node);
   to->form.node_count = from.node_count;
   to->form.cast_count = static_cast<std::uint32_t>(casts.size());
@@ -152,6 +154,20 @@ bool GradientTargets::hold(const std::vector<bridge::Tensor>& tensors) {
   return held != nullptr;
 }
 
+bool GradientTargets::add_arguments(const replay::Call& call, const std::vector<std::uint32_t>& places) {
+  std::vector<bridge::Tensor> tensors;
+  const auto& walked = call.walk->tensors();
+  for (const std::uint32_t place : places) {
+    for (std::uint32_t i = 0; i < walked.size(); ++i) {
+      if (walked[i].view.object != call.walk->objects()[place]) continue;
+      tensors.push_back(walked[i].view.handle);
+      sources_.push_back({Of::kArgument, i});
+      break;
+    }
+  }
+  return tensors.empty() || hold(tensors);
+}
+
 bool GradientTargets::add_casts(const std::vector<replay::LeftCast>& casts) {
   std::vector<bridge::Tensor> tensors;
   for (const replay::LeftCast& cast : casts) {
@@ -200,8 +216,9 @@ ObservedBorder::~ObservedBorder() {
   if (border != nullptr) bridge::loaded()->free_border(border);
 }
 
-bool find_border(GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
+bool find_border(GradientTargets& targets, const NodesOfCall& nodes_of_call, ObservedBorder& observed,
                  refusal::Refusal& refusal) {
+  const std::uint64_t first_node = nodes_of_call.first;
   std::vector<bridge::Tensor> results, casts;
   for (const effects::GradientResult& result : observed.results) results.push_back(handle_of(result.tensor));
   for (const replay::LeftCast& cast : observed.casts) {
@@ -210,7 +227,16 @@ bool find_border(GradientTargets& targets, std::uint64_t first_node, ObservedBor
     casts.push_back(handle_of(cast.cast.get()));
   }
   if (!targets.add_casts(observed.casts)) return refusal::refuse(refusal, refusal::no_host_memory);
-  const bridge::CallNodes nodes = {results.data(), results.size(), casts.data(), casts.size(), first_node, nullptr};
+  const std::vector<std::uint8_t>* const freed = nodes_of_call.freed;
+  const bridge::CallNodes nodes = {results.data(),
+                                   results.size(),
+                                   casts.data(),
+                                   casts.size(),
+                                   first_node,
+                                   nullptr,
+                                   nodes_of_call.ran,
+                                   freed != nullptr ? freed->data() : nullptr,
+                                   freed != nullptr ? freed->size() : 0};
   bridge::Unfit unfit{};
   char name[128] = "";
   observed.border = bridge::loaded()->find_border(nodes, &unfit, name, sizeof name);
@@ -227,7 +253,10 @@ bool find_border(GradientTargets& targets, std::uint64_t first_node, ObservedBor
   for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
     const bridge::Saved& saved = observed.border->saved[i];
     replay::KeptTensor kept;
-    if (saved.version == nullptr || !find_version(saved, targets, observed, kept)) continue;
+    kept.known = saved.version != nullptr && find_version(saved, targets, observed, kept);
+    if (!kept.known && !lasting.form.sealed) continue;
+    kept.freed = saved.freed;
+    kept.node = saved.node;
     kept.saved = i;
     kept.link = saved.link;
     kept.links.assign(saved.links, saved.links + (observed.border->link_count + 63) / 64);
@@ -279,6 +308,8 @@ void note_varying_values(const replay::Border& last, replay::Border& now) noexce
 
 bool is_saved(const ObservedBorder& observed, std::uint64_t address) noexcept {
   if (observed.border == nullptr) return false;
+  const std::uint64_t* const hidden = observed.border->hidden + observed.border->hidden_count;
+  if (std::find(observed.border->hidden, hidden, address) != hidden) return true;
   const bridge::Saved* const end = observed.border->saved + observed.border->saved_count;
   return std::any_of(observed.border->saved, end, [address](const bridge::Saved& saved) {
     return saved.device_type == torch::kCudaDevice && saved.storage == address;
@@ -296,7 +327,7 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
     const bridge::Saved& saved = observed.border->saved[i];
     lasting.saved_tensors.emplace_back(replay::Border::kNone, saved.bytes);
     lasting.host_values.push_back(saved.value);
-    if (saved.device_type != torch::kCudaDevice || saved.bytes == 0) continue;
+    if (saved.device_type != torch::kCudaDevice || saved.bytes == 0 || lasting.form.sealed) continue;
     const auto known = std::find_if(observed.saved.begin(), observed.saved.end(),
                                     [&](const program::Extent& extent) { return extent.address == saved.storage; });
     lasting.saved_tensors.back().first = static_cast<std::uint32_t>(known - observed.saved.begin());

@@ -22,7 +22,9 @@ class GradientTargets {
 
   // False: no memory.
   bool take(const replay::Region& region, const replay::Call& call);
-  // After the call: those that it left. False: no memory.
+  // After the call: arguments that require grad since, by their places in the walk. False: no memory.
+  bool add_arguments(const replay::Call& call, const std::vector<std::uint32_t>& places);
+  // The same of the casts that it left.
   bool add_casts(const std::vector<replay::LeftCast>& casts);
   // Null: none of the call's tensors.
   const replay::TensorSource* find(const bridge::Target& target) const noexcept;
@@ -56,8 +58,15 @@ struct ObservedBorder {
   std::vector<replay::LeftCast> casts;  // that the call left, whether there is a border or not
 };
 
-// After the call, while its results are there. `first_node`: autograd's number as it began. False: `refusal`.
-bool find_border(GradientTargets& targets, std::uint64_t first_node, ObservedBorder& observed,
+// What is known of an observed call's nodes, or of those of a checked call.
+struct NodesOfCall {
+  std::uint64_t first = 0;                           // autograd's number as the call began
+  const bridge::InnerNodes* ran = nullptr;           // by passes inside of it; null: none, or they are not known
+  const std::vector<std::uint8_t>* freed = nullptr;  // that a call like this one has (Border::freed)
+};
+
+// After the call, while its results are there. False: `refusal`.
+bool find_border(GradientTargets& targets, const NodesOfCall& nodes_of_call, ObservedBorder& observed,
                  refusal::Refusal& refusal);
 
 // Could the call be made again after a replay, with nobody seeing it? False: `refusal`.

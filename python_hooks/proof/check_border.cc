@@ -36,7 +36,8 @@ void find_saved_blocks(const replay::Proven& proven, const replay::Call& call, c
 bool is_border_of(const replay::Proven& proven, const replay::Call& call, GradientTargets& targets,
                   std::uint64_t first_node, std::vector<std::uint64_t> addresses, ObservedBorder& observed,
                   refusal::Refusal& difference) {
-  if (!find_border(targets, first_node, observed, difference)) {
+  if (!targets.add_arguments(call, proven.outcome->made_to_require_grad())) return false;
+  if (!find_border(targets, {first_node, nullptr, &proven.border->freed}, observed, difference)) {
     if (difference.id == refusal::no_host_memory.id) difference = {};
     return false;
   }

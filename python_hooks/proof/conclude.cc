@@ -123,6 +123,20 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
   return !observed.refusal;
 }
 
+// The call's nodes, where something that it returned or changed requires grad. False: `observed.refusal`.
+bool learn_border(const replay::Call& call, Object* result, ObservedCall& observed,
+                  const replay::Observation& observation) {
+  const bridge::InnerNodes* const ran = observed.code.nodes_of_passes();
+  if (!observed.targets.add_arguments(call, observation.outcome->made_to_require_grad()))
+    return observed.refuse(refusal::no_host_memory);
+  if (!find_border(observed.targets, {observed.nodes_before, ran, nullptr}, observed.border, observed.refusal))
+    return false;
+  if (observed.border.lasting->form.sealed) return observed.border.casts.empty() || refuse_for_pass(observed);
+  if (observation.runs_pass) return refuse_for_pass(observed);
+  if (!replay::may_train(call.dispatch)) return observed.refuse(refusal::requires_grad, std::string("a result"));
+  return can_be_made_again(result, *observation.outcome, call, observed.border, observed.refusal);
+}
+
 // What the call did for Python, and what its code names. `left`: gets the blocks that it left beside its result. False:
 // `observed.refusal`.
 bool learn_facts(replay::Region& region, const replay::Call& call, Object* result, const program::RegionRecord& record,
@@ -132,7 +146,6 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
                                   &observed.autograd, observed.trains ? &observed.border.results : nullptr);
   if (observation.outcome == nullptr) return false;
   observation.runs_pass = static_cast<bool>(observed.code.followed_pass());
-  if (observation.runs_pass && !observed.border.results.empty()) return refuse_for_pass(observed);
   if (!observation.runs_pass && !observation.outcome->made_to_require_grad().empty()) {
     observed.autograd = true;
     return observed.refuse(refusal::moved_requires_grad, std::string("an argument"));
@@ -140,9 +153,7 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   left = blocks_without_result(record, *observation.outcome);
   if (!replay::find_left_casts(region, call, record, left, observed.border.casts))
     return observed.refuse(refusal::unknown_casts);
-  if (!observed.border.results.empty() &&
-      (!find_border(observed.targets, observed.nodes_before, observed.border, observed.refusal) ||
-       !can_be_made_again(result, *observation.outcome, call, observed.border, observed.refusal))) {
+  if (!observed.border.results.empty() && !learn_border(call, result, observed, observation)) {
     observed.autograd = true;
     return false;
   }
@@ -156,7 +167,8 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
     return refuse_for_pass(observed);
   }
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
-  if (observed.border.lasting != nullptr && (!observation.writes.empty() || !observation.draws.empty())) {
+  const bool made_again = observed.border.lasting != nullptr && !observed.border.lasting->form.sealed;
+  if (made_again && (!observation.writes.empty() || !observation.draws.empty())) {
     observed.autograd = true;
     return observed.refuse(refusal::not_made_twice);
   }

@@ -80,7 +80,7 @@ bool prepare(replay::Region& region, replay::Signature& signature, const replay:
   auto& random = observed.random;
   random.known = torch::random_state(call.work.device, random.seed, random.offset_before);
   observed.host_random.take();
-  observed.trains = replay::may_train(call.dispatch);
+  observed.trains = replay::may_return_gradients(call.dispatch);
   if (observed.trains && !observed.targets.take(region, call)) return observed.refuse(refusal::no_host_memory);
   if (!copy_memory(region, signature, call, observed)) return false;
   if (!observed.code.begin()) return observed.refuse(refusal::observed_by_others);
@@ -210,8 +210,9 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   signature.observation = nullptr;
   proven->program.put_away(replay::programs());
   signature.proven = std::move(proven);
-  signature.proven->passes = signature.proven->border != nullptr ? signature.passes : nullptr;
-  signature.stage = signature.proven->border != nullptr ? replay::Stage::kAwaitsBackward : replay::Stage::kProven;
+  const bool awaits = signature.proven->border != nullptr && !signature.proven->border->form.sealed;
+  signature.proven->passes = awaits ? signature.passes : nullptr;
+  signature.stage = awaits ? replay::Stage::kAwaitsBackward : replay::Stage::kProven;
 }
 
 // `again`: for what may not come again.

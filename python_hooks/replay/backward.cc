@@ -113,8 +113,9 @@ const char* follow_memory(ReplayedCall& call, const bridge::Remains* kept, bool&
 
 const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) {
   const double began = now();
-  Passes& passes = *call.passes;
   const Border& border = *call.border;
+  if (border.form.sealed) return "its graph was freed in it";  // its nodes fail before that
+  Passes& passes = *call.passes;
   passes.makes_graph = passes.makes_graph || asked.makes_graph;
   const bool plain = std::all_of(asked.given, asked.given + border.form.slot_count, [](const bridge::Gradient& given) {
     return given.identity == nullptr || given.plain;
@@ -216,9 +217,9 @@ bool Border::same_as(const Border& other) const {
          std::equal(casts.begin(), casts.end(), other.casts.begin(), other.casts.end(), same_number) &&
          std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
          std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&
-         fed == other.fed && slots == other.slots && views == other.views && targets == other.targets &&
-         leaf_sizes == other.leaf_sizes && results == other.results && kept == other.kept && saved == other.saved &&
-         constants == other.constants;
+         fed == other.fed && freed == other.freed && form.sealed == other.form.sealed && slots == other.slots &&
+         views == other.views && targets == other.targets && leaf_sizes == other.leaf_sizes &&
+         results == other.results && kept == other.kept && saved == other.saved && constants == other.constants;
 }
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
@@ -305,11 +306,12 @@ bool attach_backward(const Region& region, const Proven& proven, const Call& cal
   if (!known) return false;
   for (const bridge::KeptCast& cast : left.casts()) casts.push_back(cast.tensor);
   for (const KeptTensor& each : border.kept) {
-    kept.push_back({tensors.handle(each.tensor), each.itself, tensors.version(each.tensor), each.link,
-                    each.links.data(), each.tops.data(), each.text});
+    kept.push_back({each.known ? tensors.handle(each.tensor) : nullptr, each.itself,
+                    each.known ? tensors.version(each.tensor) : 0, each.link, each.links.data(), each.tops.data(),
+                    each.text, each.node, each.freed});
   }
   for (const TensorSource& held : border.held)
-    kept.push_back({tensors.handle(held), false, 0, 0, nullptr, nullptr, nullptr});
+    kept.push_back({tensors.handle(held), false, 0, 0, nullptr, nullptr, nullptr, 0, false});
   auto replayed = std::make_unique<ReplayedCall>();
   replayed->border = proven.border;
   replayed->passes = proven.passes;
@@ -318,14 +320,20 @@ bool attach_backward(const Region& region, const Proven& proven, const Call& cal
   replayed->offset = proven.bindings.offset;
   replayed->saved.reserve(border.saved.size());
   for (const SavedMemory& saved : border.saved) replayed->saved.push_back(address_of(saved, proven, call, left));
-  if (!remember(*replayed, region, call)) return false;
-  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(),       kept.data(),
-                                   kept.size(),    left.blocks(),  left.saved_block(), first_node};
+  const bool sealed = border.form.sealed;  // no pass needs the call again, nor what it saved
+  if (!sealed && !remember(*replayed, region, call)) return false;
+  const std::size_t saved_block = sealed ? bridge::CallTensors::kNoBlock : left.saved_block();
+  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(), kept.data(),
+                                   kept.size(),    left.blocks(),  saved_block,  first_node};
   return bridge::loaded()->cut(&border.form, all, &kOwner, replayed.release()) != nullptr;
 }
 
 bool may_train(const torch::DispatchState& dispatch) noexcept {
-  return config().autograd && dispatch.grad_enabled && bridge::loaded() != nullptr;
+  return dispatch.grad_enabled && may_return_gradients(dispatch);
+}
+
+bool may_return_gradients(const torch::DispatchState& dispatch) noexcept {
+  return config().autograd && !dispatch.inference_mode && bridge::loaded() != nullptr;
 }
 
 }  // namespace grape::python::replay

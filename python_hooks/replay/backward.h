@@ -42,14 +42,17 @@ struct TensorSource {
 // A tensor of a call that a node keeps for the backward pass. Its version is compared then.
 struct KeptTensor {
   TensorSource tensor;
+  bool known = true;        // false: nobody else has the tensor, or there is none
+  bool freed = false;       // bridge::Saved
+  std::uint32_t node = 0;   // the same
   bool itself = false;      // bridge::Kept
   std::uint32_t saved = 0;  // index into Border::saved_tensors
   std::uint32_t link = 0;
   std::vector<std::uint64_t> links, tops;  // as in bridge::Saved
   const char* text = nullptr;              // in Border::texts
   bool operator==(const KeptTensor& o) const noexcept {
-    return tensor == o.tensor && itself == o.itself && saved == o.saved && link == o.link && links == o.links &&
-           tops == o.tops;
+    return tensor == o.tensor && known == o.known && freed == o.freed && node == o.node && itself == o.itself &&
+           saved == o.saved && link == o.link && links == o.links && tops == o.tops;
   }
 };
 
@@ -76,6 +79,7 @@ struct Border {
   std::vector<std::uint32_t> reach, fed, slots;
   std::vector<std::uint8_t> views;
   std::vector<std::uint64_t> numbers, casts;  // of the inner nodes; of those that made the casts which the call leaves
+  std::vector<std::uint8_t> freed;            // of the inner nodes (bridge::Border)
   std::vector<TensorSource> targets;          // per edge: the tensor to whose gradient it adds
   std::vector<bridge::Leaf> leaves;           // of them those that nobody has any more
   std::deque<std::vector<std::int64_t>> leaf_sizes;
@@ -189,6 +193,9 @@ const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::s
 
 // May calls on this thread be replayed under autograd?
 bool may_train(const torch::DispatchState& dispatch) noexcept;
+
+// May what they return require grad? Without gradients, a call may switch them on for itself.
+bool may_return_gradients(const torch::DispatchState& dispatch) noexcept;
 
 // Is this thread in a call that is made again? What is called in it is no region.
 bool makes_again() noexcept;

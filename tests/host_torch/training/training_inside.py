@@ -31,6 +31,23 @@ def leaf_made_inside(run: Run) -> None:
     fit(run, run.put(Encoder()))
 
 
+@program()
+def leaf_made_inside_with_memory(run: Run) -> None:
+    """The leaf is a copy; what is computed of it, nobody saves, or somebody does."""
+
+    class Copying(Encoder):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            shift = torch.zeros_like(x).requires_grad_()
+            return super().forward((x + shift).clone() * shift.exp())
+
+    class Shifting(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + torch.ones(4, device=x.device).requires_grad_()
+
+    fit(run, run.put(Copying(detached=True)))
+    fit(run, run.put(Shifting(8, 4)))
+
+
 @program(tags="autocast")
 def leaf_made_inside_and_cast(run: Run) -> None:
     def loss(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> Any:

@@ -1,0 +1,61 @@
+// Which nodes made casts that autocast keeps.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <limits>
+#include <unordered_set>
+
+#include "python_hooks/bridge/nodes.h"
+
+namespace grape::python::bridge {
+
+constexpr std::uint64_t kLeafSequence = std::numeric_limits<std::uint64_t>::max();  // of AccumulateGrad
+
+// The nodes that made casts which autocast keeps. Others than the call may use the casts, so that gradients are added
+// up at them: they are outside.
+class KeptCasts {
+  using Node = torch::autograd::Node;
+
+ public:
+  explicit KeptCasts(const CallNodes& call) {
+    for (std::size_t i = 0; i < call.cast_count; ++i) nodes_.insert(tensor_of(call.casts[i]).grad_fn().get());
+    if (call.again == nullptr) return;
+    // Nothing was kept of a call that was made again: each use of a weight has a cast of its own.
+    for (const auto& leaf : cast_leaves_of(*call.again)) {
+      if (leaf != nullptr) weights_.insert(leaf.get());
+    }
+    for (const auto& link : link_nodes_of(*call.again)) {
+      if (link == nullptr) continue;
+      for (const auto& edge : link->next_edges()) {
+        const Node* const weight = edge.is_valid() ? cast_weight(*edge.function) : nullptr;
+        if (weight != nullptr) weights_.insert(weight);
+      }
+    }
+  }
+
+  bool has(const Node& node) const {
+    if (nodes_.count(&node) != 0) return true;
+    return !weights_.empty() && weights_.count(cast_weight(node)) != 0;
+  }
+
+  // Does autocast keep what the node made, though nobody said so?
+  static bool may_be_kept(const Node& node) {
+    if (!at::autocast::is_autocast_enabled(at::kCUDA) || !at::autocast::is_autocast_cache_enabled()) return false;
+    const auto* const weight = dynamic_cast<const torch::autograd::AccumulateGrad*>(cast_weight(node));
+    return weight != nullptr && weight->variable.weak_use_count() > 1;  // as the table of kept casts does
+  }
+
+ private:
+  // The leaf, if the node casts one. Null: it does not.
+  static const Node* cast_weight(const Node& node) {
+    if (node.num_outputs() != 1 || !node.next_edge(0).is_valid() || node.name() != "ToCopyBackward0") return nullptr;
+    const Node* const leaf = node.next_edge(0).function.get();
+    return leaf->sequence_nr() == kLeafSequence ? leaf : nullptr;
+  }
+
+  std::unordered_set<const Node*> nodes_, weights_;
+};
+
+}  // namespace grape::python::bridge
