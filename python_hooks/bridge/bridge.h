@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 8;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 9;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
