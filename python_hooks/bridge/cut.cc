@@ -36,6 +36,12 @@ class TopNode final : public autograd::Node, public ReplayedNode {
   TopNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
       : Node(sequence), cut_(std::move(cut)), index_(index) {}
   std::string name() const override { return cut_->form.tops[index_].name; }
+  void complete(const Node& eager) {
+    const std::vector<autograd::InputMetadata> known(input_metadata_.begin(), input_metadata_.end());
+    input_metadata_.clear();  // they cannot be assigned
+    for (std::size_t i = 0; i < known.size(); ++i)
+      input_metadata_.push_back(known[i].was_default_constructed() ? eager.input_metadata(i) : known[i]);
+  }
 
  protected:
   variable_list apply(variable_list&& gradients) override {
@@ -83,6 +89,13 @@ class LinkNode final : public autograd::Node, public ReplayedNode {
   const std::shared_ptr<Cut> cut_;
   const std::uint32_t index_;
 };
+
+void Cut::complete_tops() {
+  for (std::size_t i = 0; i < tops.size(); ++i) {
+    const std::shared_ptr<autograd::Node> top = tops[i].lock();
+    if (top != nullptr) static_cast<TopNode&>(*top).complete(*again->top_nodes[i]);
+  }
+}
 
 bool Cut::find_running() {
   bool all = true;

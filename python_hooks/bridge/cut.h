@@ -75,6 +75,9 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::uint64_t number(std::uint64_t observed) const noexcept {
     return first_sequence + observed - form.first_sequence;
   }
+  // Tops know all results of their nodes, of the call that was made again. A second derivative may lead to some that
+  // the call does not return, as norms have means.
+  void complete_tops();
   // Gradients go to the nodes of the call that was made again, in passes to come.
   void redirect();
   // While no pass has tops in its queue: there they are in the order of their numbers.

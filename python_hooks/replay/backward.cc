@@ -64,7 +64,7 @@ bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const b
   }
   const std::uint32_t slots = border.form.slot_count;
   for (std::uint32_t i = 0; i < slots; ++i) bindings.inputs[i] = asked.given[i].storage;
-  for (std::size_t i = 0; i < call.saved.size(); ++i) bindings.inputs[slots + i] = call.saved[i];
+  for (std::size_t i = 0; i < call.saved.size(); ++i) bindings.inputs[slots + i] = call.saved[i].address;
   bindings.arena = pass.arena_address;
   bindings.seed = call.seed;
   bindings.offset = call.offset;
@@ -117,7 +117,7 @@ const char* follow_memory(ReplayedCall& call, const bridge::Remains* kept, bool&
     good = good && remains.alike && (followed || follow(remains, border.held_saved[i]));
   }
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (now[i] != 0) call.saved[i] = now[i];
+    if (now[i] != 0) call.saved[i].address = now[i];
   }
   return good ? nullptr : "memory that its nodes keep was replaced";
 }
@@ -288,9 +288,11 @@ class Tensors {
   const std::vector<bridge::KeptCast>& casts_;
 };
 
-std::uint64_t address_of(const SavedMemory& saved, const Proven& proven, const Call& call, const LeftBlocks& left) {
-  if (saved.of == SavedMemory::Of::kArgument) return call.walk->extents()[saved.index].address;
-  return saved.of == SavedMemory::Of::kBlock ? proven.bindings.outputs[saved.index] : left.casts()[saved.index].storage;
+program::Extent memory_of(const SavedMemory& saved, const Proven& proven, const Call& call, const LeftBlocks& left) {
+  if (saved.of == SavedMemory::Of::kBlock) return {proven.bindings.outputs[saved.index], 0};
+  if (saved.of == SavedMemory::Of::kCast) return {left.casts()[saved.index].storage, 0};
+  const walk::StorageExtent& extent = call.walk->extents()[saved.index];
+  return {extent.address, extent.bytes};
 }
 
 }  // namespace
@@ -329,7 +331,7 @@ bool attach_backward(const Region& region, const Proven& proven, const Call& cal
   replayed->seed = proven.bindings.seed;
   replayed->offset = proven.bindings.offset;
   replayed->saved.reserve(border.saved.size());
-  for (const SavedMemory& saved : border.saved) replayed->saved.push_back(address_of(saved, proven, call, left));
+  for (const SavedMemory& saved : border.saved) replayed->saved.push_back(memory_of(saved, proven, call, left));
   if (!remember(*replayed, region, call)) return false;
   const bridge::CallTensors all = {targets.data(), results.data(), casts.data(),       kept.data(),
                                    kept.size(),    left.blocks(),  left.saved_block(), first_node};

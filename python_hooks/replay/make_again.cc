@@ -92,10 +92,12 @@ bool left_the_same(const ReplayedCall& call, const bridge::Border& border) {
     const std::uint64_t value = call.border->host_values[i];
     if (value != 0 && border.saved[i].value != value) return false;
     if (place == Border::kNone) continue;
-    if (border.saved[i].bytes != bytes) return false;
-    if (border.saved[i].storage == call.saved[place]) continue;
-    ranges.push_back({border.saved[i].storage, bytes});
-    ranges.push_back({call.saved[place], bytes});
+    const program::Extent& then = call.saved[place];
+    const std::uint64_t size = bytes != Border::kOfTheCall ? bytes : then.bytes;
+    if (border.saved[i].bytes != size) return false;
+    if (border.saved[i].storage == then.address) continue;
+    ranges.push_back({border.saved[i].storage, size});
+    ranges.push_back({then.address, size});
   }
   refusal::Refusal ignored;
   std::vector<std::uint64_t> hashes;
