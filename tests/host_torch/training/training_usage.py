@@ -1,4 +1,4 @@
-"""How programs of others train: weights that are moved by hand, hooks that come and go, libraries that call modules twice."""
+"""How others train: weights moved by hand, hooks that come and go, libraries that call modules twice."""
 
 import itertools
 import random
