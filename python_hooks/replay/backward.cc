@@ -332,6 +332,8 @@ bool attach_backward(const Region& region, const Proven& proven, const Call& cal
   replayed->offset = proven.bindings.offset;
   replayed->saved.reserve(border.saved.size());
   for (const SavedMemory& saved : border.saved) replayed->saved.push_back(memory_of(saved, proven, call, left));
+  if (left.written_before() != nullptr) g_api.Py_IncRef(left.written_before());
+  replayed->written_before = left.written_before();
   if (!remember(*replayed, region, call)) return false;
   const bridge::CallTensors all = {targets.data(), results.data(), casts.data(),       kept.data(),
                                    kept.size(),    left.blocks(),  left.saved_block(), first_node};

@@ -86,6 +86,7 @@ struct Border {
   std::uint64_t constants = 0;             // bridge::Border::constants
   std::vector<std::uint32_t> result_places;  // of `results` among the tensors of a walk of the call's result
   std::vector<program::Extent> written;      // memory of the module's that the call writes to
+  bool depends_on_written = false;           // on what was there before: a call that is made again finds that
   std::uint64_t saved_bytes = 0;             // of the blocks that only the backward pass needs
   bridge::Template form = {};
 
@@ -165,6 +166,7 @@ struct ReplayedCall {
   WorkPlace work;
   std::vector<program::Extent> saved;  // as in Border::saved; sizes of arguments' memory alone
   std::uint64_t seed = 0, offset = 0;
+  Object* written_before = nullptr;  // owned tensor: what was in Border::written, one after the other; null: of no use
   // To make the call again: as it came, all owned but the module, which is held weakly.
   Vectorcall eager = nullptr;
   Object *function = nullptr, *names = nullptr, *weak_root = nullptr;
