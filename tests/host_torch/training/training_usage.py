@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import torch
-from common import F, Run, batch, net, nn, program, see_step, sgd, squares
+from common import F, Heads, Run, autocast, batch, net, nn, program, see_step, sgd, squares
 from torch.nn.utils import parametrizations, parametrize, prune
 
 
@@ -46,6 +46,72 @@ def results_that_are_not_returned(run: Run) -> None:
             loss = loss + 0.1 * slope.square().sum()
         loss.backward()
         see_step(run, loss, model, optimizer, out=out)
+
+
+class Centred(nn.Module):
+    """Subtracts a moving average, which it has just moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 4)
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.mul_(0.9).add_(x.detach().mean(0), alpha=0.1)
+        return self.layer((x - self.mean).tanh())
+
+
+@program(tags="usage")
+def state_that_results_depend_on(run: Run) -> None:
+    """Each call moves an average that its results depend on; passes of older calls, too, are not foreseen."""
+    model = run.put(Centred())
+    optimizer = sgd(model)
+    for step in run.steps():
+        first, out = squares(model, *batch(run))
+        second, _ = squares(model, *batch(run))
+        second.backward(retain_graph=step == 9)
+        first.backward(retain_graph=step in (8, 9, 13))
+        see_step(run, first, model, optimizer, out=out)
+
+
+@program(tags="usage")
+def spectral_norm_and_penalties(run: Run) -> None:
+    """A penalty of the gradients, now and then, through a layer whose forward moves its own vectors."""
+    model = net(run, parametrizations.spectral_norm(nn.Linear(8, 8)), nn.Tanh())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        loss, out = squares(model, x.requires_grad_(), y)
+        if step % 8 == 7:
+            (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+            loss = loss + slope.square().sum()
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
+
+
+def add_dropped(name: str, about: str, found: bool) -> None:
+    @program(tags="usage", name=name)
+    def dropped(run: Run) -> None:
+        model = run.put(Heads())
+        optimizer = sgd(model)
+        for step in run.steps():
+            x, y = batch(run)
+            with autocast():
+                more = [model.other(x)] if found else []
+                one, other = model(x)
+            loss = F.mse_loss(one.float(), y)
+            if step % 8 != 6:
+                loss = loss + sum(part.float().square().mean() for part in (other, *more))
+            del other, more
+            loss.backward(retain_graph=step in (9, 14))
+            see_step(run, loss, model, optimizer, one=one)
+
+    dropped.__doc__ = about
+
+
+add_dropped("casts_that_go_with_a_result", "A result is dropped, and with it the nodes of casts that only it used", False)
+add_dropped("found_casts_that_go_with_a_result", "The same with casts that the call found", True)
 
 
 @program(tags="usage")
