@@ -5,6 +5,7 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -36,6 +37,12 @@ class TopNode final : public autograd::Node, public ReplayedNode {
   TopNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
       : Node(sequence), cut_(std::move(cut)), index_(index) {}
   std::string name() const override { return cut_->form.tops[index_].name; }
+  void complete(const Node& eager) {
+    const std::vector<autograd::InputMetadata> known(input_metadata_.begin(), input_metadata_.end());
+    input_metadata_.clear();  // they cannot be assigned
+    for (std::size_t i = 0; i < known.size(); ++i)
+      input_metadata_.push_back(known[i].was_default_constructed() ? eager.input_metadata(i) : known[i]);
+  }
 
  protected:
   variable_list apply(variable_list&& gradients) override {
@@ -90,6 +97,13 @@ class LinkNode final : public autograd::Node, public ReplayedNode {
   const std::shared_ptr<Cut> cut_;
   const std::uint32_t index_;
 };
+
+void Cut::complete_tops() {
+  for (std::size_t i = 0; i < tops.size(); ++i) {
+    const std::shared_ptr<autograd::Node> top = tops[i].lock();
+    if (top != nullptr) static_cast<TopNode&>(*top).complete(*again->top_nodes[i]);
+  }
+}
 
 bool Cut::find_running() {
   bool all = true;
@@ -290,6 +304,14 @@ autograd::Edge edge_to(const Leaf& leaf, const at::Tensor& like) {
   return {node, node->add_input_metadata(form)};
 }
 
+// The weight, if the node casts one. Null: it does not.
+const void* cast_weight(const autograd::Node* node) {
+  const auto* const cast = dynamic_cast<const autograd::generated::ToCopyBackward0*>(node);
+  if (cast == nullptr || !cast->next_edge(0).is_valid()) return nullptr;
+  const auto* const leaf = dynamic_cast<const autograd::AccumulateGrad*>(cast->next_edge(0).function.get());
+  return leaf != nullptr ? leaf->variable.unsafeGetTensorImpl() : nullptr;
+}
+
 // Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops. A single top
 // runs as eager's node, and is the first of the call's in any case. So do tops of a sealed form: no link has work.
 std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
@@ -306,6 +328,10 @@ std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cu
       node->add_next_edge(target != nullptr ? autograd::impl::gradient_edge(tensor_of(target))
                                             : edge_to(*leaf++, like));
     }
+    for (const autograd::Edge& edge : node->next_edges()) {
+      const void* const weight = cast_weight(edge.function.get());
+      if (weight != nullptr) cut->cast_weights.push_back(weight);
+    }
     node->add_input_metadata(like);  // tells device and stream
     cut->links.push_back(node);
     links.push_back(std::move(node));
@@ -316,13 +342,12 @@ std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cu
 // What is no CastNode was cast by PyTorch itself.
 void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
   cut->casts.reserve(cut->form.cast_count);
-  cut->cast_leaves.reserve(cut->form.cast_count);
   for (std::uint32_t i = 0; i < cut->form.cast_count; ++i) {
     const std::shared_ptr<autograd::Node> node = tensor_of(casts[i]).grad_fn();
     node->set_sequence_nr(cut->number(cut->form.casts[i]));
     const auto cast = std::dynamic_pointer_cast<CastNode>(node);
     cut->casts.push_back(cast);
-    cut->cast_leaves.push_back(node->next_edge(0).function);
+    cut->cast_weights.push_back(cast_weight(node.get()));
     if (cast == nullptr) continue;
     cast->cut = cut;
     cast->index = i;
@@ -384,20 +409,14 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
   }
 }
 
-namespace {
-
-template <class Kind>
-std::vector<std::shared_ptr<const autograd::Node>> living(const std::vector<std::weak_ptr<Kind>>& nodes) {
+std::vector<std::shared_ptr<const autograd::Node>> link_nodes_of(const Cut& cut) {
   std::vector<std::shared_ptr<const autograd::Node>> all;
-  all.reserve(nodes.size());
-  for (const auto& node : nodes) all.push_back(node.lock());
+  all.reserve(cut.links.size());
+  for (const auto& node : cut.links) all.push_back(node.lock());
   return all;
 }
 
-}  // namespace
-
-std::vector<std::shared_ptr<const autograd::Node>> link_nodes_of(const Cut& cut) { return living(cut.links); }
-std::vector<std::shared_ptr<const autograd::Node>> cast_leaves_of(const Cut& cut) { return living(cut.cast_leaves); }
+const std::vector<const void*>& cast_weights_of(const Cut& cut) noexcept { return cut.cast_weights; }
 
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept {
   try {

@@ -84,6 +84,9 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::uint64_t number(std::uint64_t observed) const noexcept {
     return first_sequence + observed - form.first_sequence;
   }
+  // Tops know all results of their nodes, of the call that was made again. A second derivative may lead to some that
+  // the call does not return, as norms have means.
+  void complete_tops();
   // Gradients go to the nodes of the call that was made again, in passes to come.
   void redirect();
   // While no pass has tops in its queue: there they are in the order of their numbers.
@@ -102,8 +105,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::vector<std::weak_ptr<autograd::Node>> tops;
   std::vector<PostHooks> hooks;  // per top, until they are where they belong
   std::vector<std::weak_ptr<CastNode>> casts;
-  std::vector<std::weak_ptr<autograd::Node>> cast_leaves;
-  std::vector<bool> redirected;                  // per top
+  std::vector<const void*> cast_weights;  // of which the call left or found kept casts; tensors by their identity
+  std::vector<bool> redirected;           // per top
   std::vector<at::Tensor> given, contributions;  // per slot, per contribution; of the pass
   std::vector<Part> parts;                       // in the order in which eager's nodes use them
   std::size_t next_part = 0;                     // to be checked, in the pass

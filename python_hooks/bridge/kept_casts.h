@@ -23,39 +23,33 @@ class KeptCasts {
     for (std::size_t i = 0; i < call.cast_count; ++i) nodes_.insert(tensor_of(call.casts[i]).grad_fn().get());
     if (call.again == nullptr) return;
     // Nothing was kept of a call that was made again: each use of a weight has a cast of its own.
-    for (const auto& leaf : cast_leaves_of(*call.again)) {
-      if (leaf != nullptr) weights_.insert(leaf.get());
-    }
-    for (const auto& link : link_nodes_of(*call.again)) {
-      if (link == nullptr) continue;
-      for (const auto& edge : link->next_edges()) {
-        const Node* const weight = edge.is_valid() ? cast_weight(*edge.function) : nullptr;
-        if (weight != nullptr) weights_.insert(weight);
-      }
-    }
+    // Where results were dropped, links and casts are gone by now.
+    const std::vector<const void*>& weights = cast_weights_of(*call.again);
+    weights_.insert(weights.begin(), weights.end());
   }
 
   bool has(const Node& node) const {
     if (nodes_.count(&node) != 0) return true;
-    return !weights_.empty() && weights_.count(cast_weight(node)) != 0;
+    const auto* const weight = weights_.empty() ? nullptr : cast_weight(node);
+    return weight != nullptr && weights_.count(weight->variable.unsafeGetTensorImpl()) != 0;
   }
 
   // Does autocast keep what the node made, though nobody said so?
   static bool may_be_kept(const Node& node) {
     if (!at::autocast::is_autocast_enabled(at::kCUDA) || !at::autocast::is_autocast_cache_enabled()) return false;
-    const auto* const weight = dynamic_cast<const torch::autograd::AccumulateGrad*>(cast_weight(node));
+    const auto* const weight = cast_weight(node);
     return weight != nullptr && weight->variable.weak_use_count() > 1;  // as the table of kept casts does
   }
 
  private:
   // The leaf, if the node casts one. Null: it does not.
-  static const Node* cast_weight(const Node& node) {
+  static const torch::autograd::AccumulateGrad* cast_weight(const Node& node) {
     if (node.num_outputs() != 1 || !node.next_edge(0).is_valid() || node.name() != "ToCopyBackward0") return nullptr;
-    const Node* const leaf = node.next_edge(0).function.get();
-    return leaf->sequence_nr() == kLeafSequence ? leaf : nullptr;
+    return dynamic_cast<const torch::autograd::AccumulateGrad*>(node.next_edge(0).function.get());
   }
 
-  std::unordered_set<const Node*> nodes_, weights_;
+  std::unordered_set<const Node*> nodes_;
+  std::unordered_set<const void*> weights_;
 };
 
 }  // namespace grape::python::bridge

@@ -48,8 +48,8 @@ void keep_casts(Blocks* blocks, const Tensor* weights, std::size_t count, std::i
 Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
 // Null: nothing leads there any more.
 std::vector<std::shared_ptr<const torch::autograd::Node>> link_nodes_of(const Cut& cut);
-// Leaves whose casts the call made.
-std::vector<std::shared_ptr<const torch::autograd::Node>> cast_leaves_of(const Cut& cut);
+// Weights of which the call left or found kept casts, by their identity; they may be gone.
+const std::vector<const void*>& cast_weights_of(const Cut& cut) noexcept;
 bool looks_for_anomalies() noexcept;
 void* take_modes() noexcept;
 void release_modes(void* modes) noexcept;

@@ -253,6 +253,7 @@ bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept
       }
       join(*cut, *owned);
       cut->again = std::move(owned);
+      cut->complete_tops();
       for (std::uint32_t i = 0; i < cut->hooks.size(); ++i) cut->take_hooks(i, std::move(cut->hooks[i]));
       cut->hooks.clear();
     }

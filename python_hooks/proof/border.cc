@@ -363,6 +363,10 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
     }
     observed.saved.push_back({saved.storage, saved.bytes});
   }
+  for (auto& [place, bytes] : lasting.saved_tensors) {
+    if (place != replay::Border::kNone && lasting.saved[place].of == Memory::kArgument)
+      bytes = replay::Border::kOfTheCall;
+  }
   for (const replay::OutputRecipe& recipe : recipes)
     lasting.saved_bytes = std::max(lasting.saved_bytes, recipe.saved_at + recipe.saved_bytes);
 }

@@ -291,11 +291,13 @@ std::unique_ptr<replay::Proven> prove(replay::Region& region, const replay::Call
   refusal::Refusal difference;
   auto found = grape::replay::Shadow::Found::kDifferent;
   observed.shadow.set_elements(output_elements(second.recipes, *second.outcome));
+  if (second.border != nullptr && !second.border->written.empty()) observed.shadow.ask_for_state();
   const bool ran =
       make_ready(region, call, trial, second, std::move(whole), *proven, tensors, observed) &&
       observed.shadow.compare(call.work.driver_stream(), second.others, proven->steps,
                               output_ranges(second.program, proven->bindings.outputs, second.recipes, *second.outcome),
                               before_reads == ArgumentReads::kHidden, found, difference, observed.refusal);
+  if (second.border != nullptr) second.border->depends_on_written = observed.shadow.depends_on_state();
   if (second.border != nullptr && second.border->saved_bytes != 0 && !tensors.empty()) {
     observed.saved_memory = tensors.back();
     tensors.pop_back();

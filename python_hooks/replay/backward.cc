@@ -52,7 +52,7 @@ bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const b
   }
   const std::uint32_t slots = border.form.slot_count;
   for (std::uint32_t i = 0; i < slots; ++i) bindings.inputs[i] = asked.given[i].storage;
-  for (std::size_t i = 0; i < call.saved.size(); ++i) bindings.inputs[slots + i] = call.saved[i];
+  for (std::size_t i = 0; i < call.saved.size(); ++i) bindings.inputs[slots + i] = call.saved[i].address;
   bindings.seed = call.seed;
   bindings.offset = call.offset;
   return true;
@@ -106,7 +106,7 @@ const char* follow_memory(ReplayedCall& call, const bridge::Remains* kept, bool&
     good = good && remains.alike && (followed || follow(remains, border.held_saved[i]));
   }
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (now[i] != 0) call.saved[i] = now[i];
+    if (now[i] != 0) call.saved[i].address = now[i];
   }
   return good ? nullptr : "memory that its nodes keep was replaced";
 }
@@ -277,9 +277,11 @@ class Tensors {
   const std::vector<bridge::KeptCast>& casts_;
 };
 
-std::uint64_t address_of(const SavedMemory& saved, const Proven& proven, const Call& call, const LeftBlocks& left) {
-  if (saved.of == SavedMemory::Of::kArgument) return call.walk->extents()[saved.index].address;
-  return saved.of == SavedMemory::Of::kBlock ? proven.bindings.outputs[saved.index] : left.casts()[saved.index].storage;
+program::Extent memory_of(const SavedMemory& saved, const Proven& proven, const Call& call, const LeftBlocks& left) {
+  if (saved.of == SavedMemory::Of::kBlock) return {proven.bindings.outputs[saved.index], 0};
+  if (saved.of == SavedMemory::Of::kCast) return {left.casts()[saved.index].storage, 0};
+  const walk::StorageExtent& extent = call.walk->extents()[saved.index];
+  return {extent.address, extent.bytes};
 }
 
 }  // namespace
@@ -319,7 +321,9 @@ bool attach_backward(const Region& region, const Proven& proven, const Call& cal
   replayed->seed = proven.bindings.seed;
   replayed->offset = proven.bindings.offset;
   replayed->saved.reserve(border.saved.size());
-  for (const SavedMemory& saved : border.saved) replayed->saved.push_back(address_of(saved, proven, call, left));
+  for (const SavedMemory& saved : border.saved) replayed->saved.push_back(memory_of(saved, proven, call, left));
+  if (left.written_before() != nullptr) g_api.Py_IncRef(left.written_before());
+  replayed->written_before = left.written_before();
   const bool sealed = border.form.sealed;  // no pass needs the call again, nor what it saved
   if (!sealed && !remember(*replayed, region, call)) return false;
   const std::size_t saved_block = sealed ? bridge::CallTensors::kNoBlock : left.saved_block();

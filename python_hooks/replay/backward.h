@@ -90,13 +90,15 @@ struct Border {
   std::vector<TensorSource> held;         // tensors whose memory `saved` is, and which nobody else may keep
   std::vector<std::uint32_t> held_saved;  // of each: index into `saved`
   // What tells whether the call, made again, is the same: of each tensor that a node keeps which of `saved` it lies in
-  // (kNone: in none), and how many bytes.
+  // (kNone: in none), and how many bytes that memory has. Calls of one signature may have arguments in larger memory.
   static constexpr std::uint32_t kNone = ~0U;
+  static constexpr std::uint64_t kOfTheCall = ~std::uint64_t{0};  // an argument's
   std::vector<std::pair<std::uint32_t, std::uint64_t>> saved_tensors;
   std::vector<std::uint64_t> host_values;  // of each tensor that a node keeps: bridge::Saved::value; 0: it varies, too
   std::uint64_t constants = 0;             // bridge::Border::constants
   std::vector<ResultPlace> result_places;  // of `results`
   std::vector<program::Extent> written;    // memory of the module's that the call writes to
+  bool depends_on_written = false;         // on what was there before: a call that is made again finds that
   std::uint64_t saved_bytes = 0;           // of the blocks that only the backward pass needs
   bridge::Template form = {};
 
@@ -172,8 +174,9 @@ struct ReplayedCall {
   std::shared_ptr<Border> border;
   std::shared_ptr<Passes> passes;
   WorkPlace work;
-  std::vector<std::uint64_t> saved;  // addresses, as in Border::saved
+  std::vector<program::Extent> saved;  // as in Border::saved; sizes of arguments' memory alone
   std::uint64_t seed = 0, offset = 0;
+  Object* written_before = nullptr;  // owned tensor: what was in Border::written, one after the other; null: of no use
   // To make the call again: as it came, all owned but the module, which is held weakly.
   Vectorcall eager = nullptr;
   Object *function = nullptr, *names = nullptr, *weak_root = nullptr;

@@ -1,12 +1,14 @@
 #include "python_hooks/replay/casts.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/torch/autocast.h"
 #include "python_hooks/torch/autograd_state.h"
+#include "shim/device/copy_memory.h"
 #include "shim/observation/device_exclusion.h"
 
 namespace grape::python::replay {
@@ -94,6 +96,19 @@ void keep_casts(const Region& region, const Proven& proven, std::vector<Object*>
 
 LeftBlocks::~LeftBlocks() {
   if (blocks_ != nullptr) bridge::loaded()->free_blocks(blocks_);
+  if (written_before_ != nullptr) g_api.Py_DecRef(written_before_);
+}
+
+bool LeftBlocks::keep_written(const Border& border, const WorkPlace& work) {
+  if (!border.depends_on_written) return true;
+  std::uint64_t bytes = 0, to = 0;
+  for (const program::Extent& written : border.written) bytes += written.bytes;
+  written_before_ = new_bytes(bytes, torch::kCudaDevice, work.device, to);
+  if (written_before_ == nullptr) return false;
+  return std::all_of(border.written.begin(), border.written.end(), [&](const program::Extent& written) {
+    return device::copy_on_device(work.driver_stream(), std::exchange(to, to + written.bytes), written.address,
+                                  written.bytes);
+  });
 }
 
 bool LeftBlocks::make(const Proven& proven, std::int32_t device, std::vector<std::uint64_t>& addresses) {

@@ -18,10 +18,12 @@ class Walk;
 
 namespace grape::python::replay {
 
+struct Border;
 struct Call;
 struct OutputRecipe;
 struct Proven;
 struct Region;
+struct WorkPlace;
 
 // A cast that an observed call left.
 struct LeftCast {
@@ -69,15 +71,20 @@ class LeftBlocks {
   // Before the launch: memory on the device, `addresses` per Program::outputs. False: there is none. Throws
   // std::bad_alloc.
   bool make(const Proven& proven, std::int32_t device, std::vector<std::uint64_t>& addresses);
+  // Before the launch as well: keeps what is in memory of the module's that the call writes to, if what the call leaves
+  // depends on it. False: there is no memory, or the driver refuses.
+  bool keep_written(const Border& border, const WorkPlace& work);
   // After it: has PyTorch keep the casts as the graph has made them. False: no memory. Throws std::bad_alloc.
   bool keep_casts(const Region& region, const Proven& proven);
 
   const std::vector<bridge::KeptCast>& casts() const noexcept { return casts_; }
+  Object* written_before() const noexcept { return written_before_; }
   const bridge::Blocks* blocks() const noexcept { return blocks_; }
   std::size_t saved_block() const noexcept { return saved_block_; }  // as in bridge::CallTensors
 
  private:
   bridge::Blocks* blocks_ = nullptr;
+  Object* written_before_ = nullptr;  // owned
   std::vector<bridge::KeptCast> casts_;
   std::size_t saved_block_ = bridge::CallTensors::kNoBlock;
 };

@@ -1,6 +1,7 @@
 // A backward pass came that no graph stands in for. Then the call is made again, as always: its nodes are those that it
 // would have had, and they compute the pass.
 #include <algorithm>
+#include <utility>
 
 #include "python_hooks/bridge/loaded.h"
 #include "python_hooks/interpreter/cpython_objects.h"
@@ -24,6 +25,7 @@ class AsThen {
     good_ = entered_ != nullptr && torch::random_state(call.work.device, seed_, offset_) && seed_ == call.seed &&
             torch::set_random_offset(call.work.device, call.offset);
     for (const program::Extent& written : call.border->written) good_ = good_ && keep(written);
+    good_ = good_ && restore();
     t_makes_again = true;
   }
   ~AsThen() {
@@ -48,6 +50,19 @@ class AsThen {
     owned_.push_back(tensor);
     copies_.push_back(copy);
     return device::copy_on_device(call_.work.driver_stream(), copy, written.address, written.bytes);
+  }
+
+  // What the call found where it writes to.
+  bool restore() {
+    torch::TensorView before;
+    if (call_.written_before == nullptr) return true;
+    if (!torch::view_tensor(call_.written_before, before)) return false;
+    std::uint64_t from = before.storage;
+    const auto& all = call_.border->written;
+    return std::all_of(all.begin(), all.end(), [&](const program::Extent& written) {
+      return device::copy_on_device(call_.work.driver_stream(), written.address,
+                                    std::exchange(from, from + written.bytes), written.bytes);
+    });
   }
 
   ReplayedCall& call_;
@@ -92,10 +107,12 @@ bool left_the_same(const ReplayedCall& call, const bridge::Border& border) {
     const std::uint64_t value = call.border->host_values[i];
     if (value != 0 && border.saved[i].value != value) return false;
     if (place == Border::kNone) continue;
-    if (border.saved[i].bytes != bytes) return false;
-    if (border.saved[i].storage == call.saved[place]) continue;
-    ranges.push_back({border.saved[i].storage, bytes});
-    ranges.push_back({call.saved[place], bytes});
+    const program::Extent& then = call.saved[place];
+    const std::uint64_t size = bytes != Border::kOfTheCall ? bytes : then.bytes;
+    if (border.saved[i].bytes != size) return false;
+    if (border.saved[i].storage == then.address) continue;
+    ranges.push_back({border.saved[i].storage, size});
+    ranges.push_back({then.address, size});
   }
   refusal::Refusal ignored;
   std::vector<std::uint64_t> hashes;
@@ -150,6 +167,7 @@ void forget(ReplayedCall& replayed) noexcept {
   for (const HeldArgument& held : arguments) {
     if (held.object != nullptr) g_api.Py_DecRef(held.object);
   }
+  if (Object* const before = std::exchange(replayed.written_before, nullptr)) g_api.Py_DecRef(before);
 }
 
 ReplayedCall::~ReplayedCall() {

@@ -122,7 +122,7 @@ bool place_training_call(Region& region, Proven& proven, const Call& call, std::
   if (!place_inputs(region, proven, call)) return false;
   try {
     if (make_tensors(*proven.outcome, proven.recipes, false, tensors, bindings.outputs) &&
-        left.make(proven, call.work.device, bindings.outputs)) {
+        left.make(proven, call.work.device, bindings.outputs) && left.keep_written(*proven.border, call.work)) {
       return true;
     }
   } catch (const std::bad_alloc&) {

@@ -279,10 +279,20 @@ bool Shadow::look_whether_random(const Graph& graph, Found& found, Left& last, r
   return true;
 }
 
+// Memory is as eager left it. At the end it is as it was before.
+bool Shadow::look_at_state(const Graph& graph, Left& last, refusal::Refusal& error) {
+  if (!run(graph, last, error)) return false;
+  depends_on_state_ = last.ran != ProgramRun::Result::kDone || last.outputs != output_hashes_;
+  return rewind(graph.stream, last.watched, true, error) && overwrite(graph.stream, graph.outputs, error);
+}
+
 // `last`: what is there at the end, also after an error.
 bool Shadow::compare_runs(const Graph& graph, bool twice, Found& found, refusal::Refusal& difference, Left& last,
                           refusal::Refusal& error) {
-  if (!rewind(graph.stream, after_hashes_, true, error) || !run(graph, last, error)) return false;
+  if (!(asks_for_state_ ? look_at_state(graph, last, error) : rewind(graph.stream, after_hashes_, true, error)))
+    return false;
+  last.watched.clear();
+  if (!run(graph, last, error)) return false;
   difference = where(last, false);
   found = difference ? Found::kDifferent : Found::kSame;
   if (last.ran == ProgramRun::Result::kOtherValue) {

@@ -54,6 +54,9 @@ class Shadow {
   void set_fresh(std::vector<Fresh> fresh) noexcept { fresh_ = std::move(fresh); }
   // What the outputs hold, in their order. Without it, or with kOther among them, no run is within the spread.
   void set_elements(std::vector<device::Element> elements) noexcept { elements_ = std::move(elements); }
+  // Before compare(): it is to find out as well whether a run that starts from what eager left makes other outputs.
+  void ask_for_state() noexcept { asks_for_state_ = true; }
+  bool depends_on_state() const noexcept { return depends_on_state_; }
   const std::vector<Range>& watched() const noexcept { return watched_; }
   bool hidden(std::size_t i) const noexcept { return hidden_[i]; }
   // Did other threads work since before(), or had streams work then? They may have made the difference.
@@ -86,6 +89,7 @@ class Shadow {
   bool put_back(CUstream stream, const std::vector<std::uint64_t>& now, refusal::Refusal& error) noexcept;
   bool compare_runs(const Graph& graph, bool twice, Found& found, refusal::Refusal& difference, Left& last,
                     refusal::Refusal& error);
+  bool look_at_state(const Graph& graph, Left& last, refusal::Refusal& error);
   bool run_again(const Graph& graph, bool hidden_too, Left& last, refusal::Refusal& error);
   bool look_whether_random(const Graph& graph, Found& found, Left& last, refusal::Refusal& error);
   bool differ(const std::vector<Left>& runs) const;
@@ -93,6 +97,7 @@ class Shadow {
   refusal::Refusal where(const Left& left, bool hidden_too) const;
 
   std::optional<observation::Onlooker> onlooker_;
+  bool asks_for_state_ = false, depends_on_state_ = false;
   bool busy_at_first_ = false;  // another thread may have put work on a stream between the wait and before()
   std::vector<Range> watched_;
   std::vector<bool> hidden_;  // per watched range
