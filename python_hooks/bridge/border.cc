@@ -51,7 +51,7 @@ class Walk {
     find_tops(results, count);
     find_tops_before();
     find_fed();
-    find_open(results, count);
+    find_open(results);
     for (const auto& node : border_.inner) find_saved(node);
     find_leaves();
     add_casts();
@@ -109,9 +109,9 @@ class Walk {
   }
 
   // Open nodes are those that gradients get to by nodes which are not freed.
-  void find_open(const Tensor* results, std::size_t count) {
+  void find_open(const Tensor* results) {
     std::set<std::pair<const Node*, std::uint32_t>> slots;
-    for (std::size_t i = 0; i < count; ++i)
+    for (std::size_t i = 0; i < call_.shown_count; ++i)
       slots.emplace(tensor_of(results[i]).grad_fn().get(), tensor_of(results[i]).output_nr());
     open_.assign(border_.inner.size(), false);
     for (const Node* top : border_.top_nodes) open_[numbers_.at(top)] = true;

@@ -259,8 +259,10 @@ enum class Unfit : std::uint8_t { kNone, kNoMemory, kCustomNode, kUnknownSaved, 
 
 // What find_border() is asked. Borrowed.
 struct CallNodes {
-  const Tensor* results;  // that the call has just returned, and that require grad
-  std::size_t result_count;
+  // That the call has just returned, and that require grad; behind `shown_count` of them what some of these are views
+  // of, where nobody has that.
+  const Tensor* results;
+  std::size_t result_count, shown_count;
   const Tensor* casts;  // that autocast made in the call and keeps: their nodes are outside
   std::size_t cast_count;
   std::uint64_t first_sequence;  // the call's nodes have numbers from here on

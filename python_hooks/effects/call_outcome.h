@@ -64,6 +64,7 @@ struct MadeTensor : TensorForm {
 struct GradientResult {
   std::uint32_t made = 0;  // index into CallOutcome::made()
   Object* tensor = nullptr;
+  bool hidden = false;  // nobody has it, but as the base of others; these come last
 };
 
 class CallOutcome {

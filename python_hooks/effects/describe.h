@@ -55,7 +55,7 @@ class Describer {
   std::uint32_t describe_new(Object* object);
   std::uint32_t describe_tensor(Object* tensor);
   bool may_require_grad(Object* tensor);
-  bool note_gradients(Object* tensor, std::uint32_t node);
+  bool note_gradients(Object* tensor, std::uint32_t node, bool hidden);
   bool describe_tensor_attributes(Object* tensor, std::uint32_t node);
   std::uint32_t describe_in_memory(const torch::TensorView& view);
   std::uint32_t describe_made(const torch::TensorView& view);

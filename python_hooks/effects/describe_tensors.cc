@@ -114,7 +114,7 @@ std::uint32_t Describer::describe_tensor(Object* tensor) {
   if (walk::weakly_held(tensor)) return refuse(refusal::tensor_weakly_held);
   const std::uint32_t node = describe_in_memory(view);
   if (node == kNoNode || !describe_tensor_attributes(tensor, node)) return kNoNode;
-  if (gradients && !note_gradients(tensor, node)) return kNoNode;
+  if (gradients && !note_gradients(tensor, node, false)) return kNoNode;
   expect(node, tensor);
   return node;
 }
@@ -127,14 +127,14 @@ bool Describer::may_require_grad(Object* tensor) {
 }
 
 // It is memory that the call made.
-bool Describer::note_gradients(Object* tensor, std::uint32_t node) {
+bool Describer::note_gradients(Object* tensor, std::uint32_t node, bool hidden) {
   const Node& described = out_.nodes[node];
   if (described.kind != ValueKind::kMade) {
     out_.autograd = true;
     return refuse(refusal::view_requires_grad);
   }
   out_.made[described.index].requires_grad = true;
-  out_.gradients->push_back({described.index, tensor});
+  out_.gradients->push_back({described.index, tensor, hidden});
   return true;
 }
 
@@ -327,7 +327,7 @@ bool Describer::describe_hidden(const Based& view) {
   const bool by_node = torch::requires_grad(view.tensor);
   if (!base || !is_hidden(base.get(), view.base, by_node) || !torch::view_tensor(base.get(), of)) return false;
   const std::uint32_t node = describe_in_memory(of);
-  return node != kNoNode && (!by_node || note_gradients(base.get(), node));
+  return node != kNoNode && (!by_node || note_gradients(base.get(), node, true));
 }
 
 // Has nobody but the views described got it, and is there nothing about it that shows?

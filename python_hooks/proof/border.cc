@@ -228,8 +228,11 @@ bool find_border(GradientTargets& targets, const NodesOfCall& nodes_of_call, Obs
   }
   if (!targets.add_casts(observed.casts)) return refusal::refuse(refusal, refusal::no_host_memory);
   const std::vector<std::uint8_t>* const freed = nodes_of_call.freed;
+  const auto shown = std::count_if(observed.results.begin(), observed.results.end(),
+                                   [](const effects::GradientResult& result) { return !result.hidden; });
   const bridge::CallNodes nodes = {results.data(),
                                    results.size(),
+                                   static_cast<std::size_t>(shown),
                                    casts.data(),
                                    casts.size(),
                                    first_node,

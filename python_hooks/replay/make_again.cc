@@ -240,7 +240,8 @@ const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::s
       return "its result is another one";
     bridge::Unfit unfit{};
     char name[64];
-    const bridge::CallNodes nodes = {results.data(), results.size(), nullptr, 0, first, cut, nullptr, nullptr, 0};
+    const bridge::CallNodes nodes = {
+        results.data(), results.size(), results.size(), nullptr, 0, first, cut, nullptr, nullptr, 0};
     border = bridge::loaded()->find_border(nodes, &unfit, name, sizeof name);
     same = border != nullptr && left_the_same(call, *border);
   }

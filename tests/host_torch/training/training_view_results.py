@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from common import F, Run, autocast, batch, nn, program, see_step, see_tensors, sgd
+from potentials import Dynamics, Potential
 
 Make = Callable[[nn.Module, torch.Tensor], Any]
 Use = Callable[[int, Any], Any]
@@ -201,3 +202,40 @@ for label in ("turned_and_cut", "features_and_logits", "written_before", "base_s
         add(f"viewed_{label}_{how}", MAKES[label], USES[how])
 add("viewed_linear_of_rows_autocast", MAKES["linear_of_rows"], only, precise=False)
 add("viewed_features_and_logits_autocast", MAKES["features_and_logits"], only, precise=False)
+
+
+ENERGIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "squeezed": lambda atoms: atoms.sum(0).squeeze(-1),
+    "flat": lambda atoms: atoms.sum(0).view(-1)[:1],
+    "of_a_row": lambda atoms: (atoms.sum(0, keepdim=True) * 2.0)[0],
+}
+
+
+def add_energy(name: str, view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    @program(tags="forces views results", name=f"viewed_energy_{name}")
+    def energies(run: Run) -> None:
+        """An energy that is a view, beside its forces: the pass inside of the call has freed its graph."""
+
+        def forces(model: Potential, x: torch.Tensor) -> Any:
+            x = x.detach().requires_grad_()
+            energy = view(model.net(x) * (x * x).sum(1, keepdim=True))
+            return energy, -torch.autograd.grad(energy.sum(), x)[0]
+
+        model = run.put(Potential(forces))
+        dynamics = Dynamics(run)
+        for step in run.steps():
+            energy = dynamics.step(model)
+            see_tensors(run, energy=energy, base=energy._base)
+            if step % 4 == 3:
+                energy.mul_(2.0)
+            with run.expect_error("backward"):
+                (energy * 3).sum().backward()
+            with run.expect_error("gradients of weights"):
+                run.see(found=torch.autograd.grad(energy.sum(), list(model.parameters()), allow_unused=True))
+            with run.expect_error("of itself"):
+                run.see(itself=torch.autograd.grad((energy * 2).sum(), energy)[0])
+            run.see(model=model, detached=energy.detach(), number=energy.sum().item())
+
+
+for label, each in ENERGIES.items():
+    add_energy(label, each)
