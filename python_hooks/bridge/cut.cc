@@ -5,7 +5,6 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -15,6 +14,8 @@
 #include <memory>
 #include <sstream>
 #include <utility>
+
+#include "python_hooks/bridge/kept_casts.h"
 
 namespace grape::python::bridge {
 
@@ -304,14 +305,6 @@ autograd::Edge edge_to(const Leaf& leaf, const at::Tensor& like) {
   return {node, node->add_input_metadata(form)};
 }
 
-// The weight, if the node casts one. Null: it does not.
-const void* cast_weight(const autograd::Node* node) {
-  const auto* const cast = dynamic_cast<const autograd::generated::ToCopyBackward0*>(node);
-  if (cast == nullptr || !cast->next_edge(0).is_valid()) return nullptr;
-  const auto* const leaf = dynamic_cast<const autograd::AccumulateGrad*>(cast->next_edge(0).function.get());
-  return leaf != nullptr ? leaf->variable.unsafeGetTensorImpl() : nullptr;
-}
-
 // Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops. A single top
 // runs as eager's node, and is the first of the call's in any case. So do tops of a sealed form: no link has work.
 std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
@@ -329,8 +322,8 @@ std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cu
                                             : edge_to(*leaf++, like));
     }
     for (const autograd::Edge& edge : node->next_edges()) {
-      const void* const weight = cast_weight(edge.function.get());
-      if (weight != nullptr) cut->cast_weights.push_back(weight);
+      const auto* const weight = edge.is_valid() ? cast_weight(*edge.function) : nullptr;
+      if (weight != nullptr) cut->cast_weights.push_back(weight->variable.unsafeGetTensorImpl());
     }
     node->add_input_metadata(like);  // tells device and stream
     cut->links.push_back(node);
@@ -347,7 +340,8 @@ void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
     node->set_sequence_nr(cut->number(cut->form.casts[i]));
     const auto cast = std::dynamic_pointer_cast<CastNode>(node);
     cut->casts.push_back(cast);
-    cut->cast_weights.push_back(cast_weight(node.get()));
+    const auto* const weight = cast_weight(*node);
+    if (weight != nullptr) cut->cast_weights.push_back(weight->variable.unsafeGetTensorImpl());
     if (cast == nullptr) continue;
     cast->cut = cut;
     cast->index = i;

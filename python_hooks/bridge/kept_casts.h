@@ -3,6 +3,7 @@
 
 #include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/generated/Functions.h>
 
 #include <limits>
 #include <unordered_set>
@@ -12,6 +13,13 @@
 namespace grape::python::bridge {
 
 constexpr std::uint64_t kLeafSequence = std::numeric_limits<std::uint64_t>::max();  // of AccumulateGrad
+
+// The leaf, if the node casts one. Null: it does not.
+inline const torch::autograd::AccumulateGrad* cast_weight(const torch::autograd::Node& node) {
+  const auto* const cast = dynamic_cast<const torch::autograd::generated::ToCopyBackward0*>(&node);
+  if (cast == nullptr || !cast->next_edge(0).is_valid()) return nullptr;
+  return dynamic_cast<const torch::autograd::AccumulateGrad*>(cast->next_edge(0).function.get());
+}
 
 // The nodes that made casts which autocast keeps. Others than the call may use the casts, so that gradients are added
 // up at them: they are outside.
@@ -42,12 +50,6 @@ class KeptCasts {
   }
 
  private:
-  // The leaf, if the node casts one. Null: it does not.
-  static const torch::autograd::AccumulateGrad* cast_weight(const Node& node) {
-    if (node.num_outputs() != 1 || !node.next_edge(0).is_valid() || node.name() != "ToCopyBackward0") return nullptr;
-    return dynamic_cast<const torch::autograd::AccumulateGrad*>(node.next_edge(0).function.get());
-  }
-
   std::unordered_set<const Node*> nodes_;
   std::unordered_set<const void*> weights_;
 };
