@@ -51,17 +51,22 @@ const Bridge* load() {
   return nullptr;
 }
 
+const Bridge* g_bridge = nullptr;
+
 }  // namespace
 
 const Bridge* loaded() noexcept {
-  static const Bridge* const bridge = []() -> const Bridge* {
+  static const bool tried = [] {
     try {
-      return load();
+      g_bridge = load();
     } catch (const std::bad_alloc&) {
-      return nullptr;
     }
+    return true;
   }();
-  return bridge;
+  static_cast<void>(tried);
+  return g_bridge;
 }
+
+const Bridge* loaded_before() noexcept { return g_bridge; }
 
 }  // namespace grape::python::bridge

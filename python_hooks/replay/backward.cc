@@ -337,7 +337,9 @@ bool may_train(const torch::DispatchState& dispatch) noexcept {
 }
 
 bool may_return_gradients(const torch::DispatchState& dispatch) noexcept {
-  return config().autograd && !dispatch.inference_mode && bridge::loaded() != nullptr;
+  if (!config().autograd || dispatch.inference_mode) return false;
+  // A call that switches gradients on for itself, and runs a pass, has the bridge loaded by that.
+  return (dispatch.grad_enabled ? bridge::loaded() : bridge::loaded_before()) != nullptr;
 }
 
 }  // namespace grape::python::replay
