@@ -271,15 +271,9 @@ class Walk {
     const std::uint32_t number = numbers_.at(node.get());
     if (border_.freed[number] != 0) return find_freed(*node, number);
     compiled::AutogradCompilerCall call(compiled::SizeInput::STATIC);
-    compiled::NodeCall node_call(0, node);
-    try {
-      compiled::CompiledNodeArgs arguments(call, node_call);
-      node->compiled_args(arguments);
-      const compiled::CacheKey key = arguments.key();
-      note_constants(*node, {reinterpret_cast<const char*>(key.key), key.key_size}, call.all_size_inputs);
-    } catch (const std::exception&) {
-      throw Refused{Unfit::kUnknownSaved, node->name()};
-    }
+    std::string others;
+    if (!read_contents(node, call, others)) throw Refused{Unfit::kUnknownSaved, node->name()};
+    note_constants(*node, others, call.all_size_inputs);
     if (!call.hooks.empty()) throw Refused{Unfit::kSavedHooks, node->name()};
     const bool hidden = border_.border.sealed && !open_[number];
     const std::uint32_t link = link_behind(number);

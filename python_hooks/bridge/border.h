@@ -1,6 +1,8 @@
 // The border with what it is kept in, and the nodes that it is the border of.
 #pragma once
 
+#include <torch/csrc/dynamo/compiled_autograd.h>
+
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -61,6 +63,9 @@ bool is_function(const torch::autograd::Node& node);
 // In-place work on a view.
 bool is_slices(const torch::autograd::Node& node);
 bool keeps_tensors(const std::shared_ptr<torch::autograd::Node>& node);
+// What the node keeps: tensors and hooks in `call`, all else in `others`. False: it does not say.
+bool read_contents(const std::shared_ptr<torch::autograd::Node>& node,
+                   torch::dynamo::autograd::AutogradCompilerCall& call, std::string& others);
 // Can the node not run any more? Throws `Unknown` if that is not known.
 struct Unknown {};
 bool is_freed(const std::shared_ptr<torch::autograd::Node>& node, const InnerNodes& nodes);

@@ -77,8 +77,7 @@ struct Border {
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count, cast_count;
   std::uint32_t leaf_count;
-  const std::uint8_t*
-      freed;  // of each inner node, in the order in which they run: has a pass inside freed what it kept?
+  const std::uint8_t* freed;  // as `numbers`: has a pass inside of the call freed what the node kept?
   // No gradient gets from a result to an edge, or to another result, but through a freed node: each pass over the call
   // is PyTorch's error. `saved` has no tensors of nodes behind freed ones then.
   bool sealed;

@@ -1,7 +1,6 @@
 // Nodes that a backward pass inside of a call runs. If the graph is not kept, the pass frees what they keep.
 #include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/csrc/dynamo/compiled_autograd.h>
 
 #include <algorithm>
 #include <string>
@@ -37,15 +36,7 @@ Contents contents_of(const std::shared_ptr<Node>& node) {
   Contents found;
   if (is_function(*node)) return found;
   compiled::AutogradCompilerCall call(compiled::SizeInput::STATIC);
-  compiled::NodeCall node_call(0, node);
-  try {
-    compiled::CompiledNodeArgs arguments(call, node_call);
-    node->compiled_args(arguments);
-    const compiled::CacheKey key = arguments.key();
-    found.others.assign(reinterpret_cast<const char*>(key.key), key.key_size);
-  } catch (const std::exception&) {
-    return found;
-  }
+  if (!read_contents(node, call, found.others)) return found;
   found.has_tensors = !call.tensor_args.inputs.empty();
   found.is_known = call.hooks.empty();
   return found;
@@ -85,6 +76,19 @@ void note(const std::shared_ptr<Node>& node, bool keeps_graph, InnerNodes& nodes
 bool is_function(const Node& node) { return is_named(node, "PyNode") || is_named(node, "7CppNode"); }
 
 bool is_slices(const Node& node) { return dynamic_cast<const torch::autograd::CopySlices*>(&node) != nullptr; }
+
+bool read_contents(const std::shared_ptr<Node>& node, compiled::AutogradCompilerCall& call, std::string& others) {
+  compiled::NodeCall node_call(0, node);
+  try {
+    compiled::CompiledNodeArgs arguments(call, node_call);
+    node->compiled_args(arguments);
+    const compiled::CacheKey key = arguments.key();
+    others.assign(reinterpret_cast<const char*>(key.key), key.key_size);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
 
 bool keeps_tensors(const std::shared_ptr<Node>& node) {
   const auto* const slices = dynamic_cast<const torch::autograd::CopySlices*>(node.get());

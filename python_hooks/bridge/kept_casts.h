@@ -16,6 +16,7 @@ constexpr std::uint64_t kLeafSequence = std::numeric_limits<std::uint64_t>::max(
 
 // The leaf, if the node casts one. Null: it does not.
 inline const torch::autograd::AccumulateGrad* cast_weight(const torch::autograd::Node& node) {
+  if (node.sequence_nr() == kLeafSequence) return nullptr;
   const auto* const cast = dynamic_cast<const torch::autograd::generated::ToCopyBackward0*>(&node);
   if (cast == nullptr || !cast->next_edge(0).is_valid()) return nullptr;
   return dynamic_cast<const torch::autograd::AccumulateGrad*>(cast->next_edge(0).function.get());

@@ -56,15 +56,14 @@ const Bridge* g_bridge = nullptr;
 }  // namespace
 
 const Bridge* loaded() noexcept {
-  static const bool tried = [] {
+  static const Bridge* const bridge = []() -> const Bridge* {
     try {
-      g_bridge = load();
+      return load();
     } catch (const std::bad_alloc&) {
+      return nullptr;
     }
-    return true;
   }();
-  static_cast<void>(tried);
-  return g_bridge;
+  return g_bridge = bridge;
 }
 
 const Bridge* loaded_before() noexcept { return g_bridge; }

@@ -271,7 +271,7 @@ bool Describer::relate_views() {
     if (view.made && out_.made[view.index].requires_grad &&
         !out_.made[static_cast<std::size_t>(index())].requires_grad) {
       out_.autograd = true;
-      return refuse(refusal::view_requires_grad);
+      return refuse(refusal::view_of_other_kind);
     }
   }
   note_faces();

@@ -167,7 +167,7 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
     return refuse_for_pass(observed);
   }
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
-  const bool made_again = observed.border.lasting != nullptr && !observed.border.lasting->form.sealed;
+  const bool made_again = replay::awaits_backward(observed.border.lasting.get());
   if (made_again && (!observation.writes.empty() || !observation.draws.empty())) {
     observed.autograd = true;
     return observed.refuse(refusal::not_made_twice);

@@ -210,7 +210,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   signature.observation = nullptr;
   proven->program.put_away(replay::programs());
   signature.proven = std::move(proven);
-  const bool awaits = signature.proven->border != nullptr && !signature.proven->border->form.sealed;
+  const bool awaits = replay::awaits_backward(signature.proven->border.get());
   signature.proven->passes = awaits ? signature.passes : nullptr;
   signature.stage = awaits ? replay::Stage::kAwaitsBackward : replay::Stage::kProven;
 }

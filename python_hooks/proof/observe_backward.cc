@@ -297,7 +297,7 @@ void watch(const std::shared_ptr<replay::Passes>& passes, AwaitedCall awaited, c
 
 void await_backward(const replay::Region& region, replay::Signature& signature, const replay::Call& call,
                     const replay::Observation& observation, const replay::Proven* proven, ObservedCall& observed) {
-  if (observation.border == nullptr || observation.border->form.sealed) return;
+  if (!replay::awaits_backward(observation.border.get())) return;
   if (signature.passes == nullptr) signature.passes = std::make_shared<replay::Passes>();
   signature.passes->inner = region.inner;
   AwaitedCall awaited = awaited_call(region, call, observed.random, observed.border, observed.saved_memory);

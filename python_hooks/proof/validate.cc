@@ -79,7 +79,7 @@ class Check {
       return Checked::kDiffers;
     }
     const Checked checked = run_in_shadow(other ? nullptr : outcome.get(), difference, error);
-    if (checked == Checked::kEqual && !other && proven_.border != nullptr && !proven_.border->form.sealed)
+    if (checked == Checked::kEqual && !other && replay::awaits_backward(proven_.border.get()))
       check_backward(region_, proven_, call_, {random_known_, seed_, offset_, 0}, border_, saved_memory_);
     if (checked != Checked::kEqual || !other) return checked;
     difference = other;

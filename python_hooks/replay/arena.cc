@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <new>
+#include <set>
 
 #include "python_hooks/replay/run.h"
 
 namespace grape::python::replay {
 
 struct Arena {
-  struct Need {
-    const ArenaUse* use = nullptr;
-    std::uint64_t bytes = 0;
-  };
-
   Arena(const WorkPlace& place, bool for_all) : stream(place.stream), device(place.device), shared(for_all) {}
   ~Arena() { give_back(); }
   Arena(const Arena&) = delete;
@@ -21,16 +17,6 @@ struct Arena {
   bool is_for(const WorkPlace& place, bool for_all) const noexcept {
     return stream == place.stream && device == place.device && shared == for_all;
   }
-  Need* need_of(const ArenaUse* use) noexcept {
-    const auto at = std::find_if(needs.begin(), needs.end(), [use](const Need& need) { return need.use == use; });
-    return at != needs.end() ? &*at : nullptr;
-  }
-  std::uint64_t most() const noexcept {
-    std::uint64_t found = 0;
-    for (const Need& need : needs) found = std::max(found, need.bytes);
-    return found;
-  }
-
   void give_back() noexcept {
     if (tensor != nullptr && !shutting_down()) g_api.Py_DecRef(tensor);
     tensor = nullptr;
@@ -40,8 +26,8 @@ struct Arena {
   const std::uint64_t stream;  // CUstream
   const std::int32_t device;
   const bool shared;
-  std::vector<Need> needs;   // one for each use
-  Object* tensor = nullptr;  // owned: bytes
+  std::multiset<std::uint64_t> needs;  // in bytes, one of each use that has reserved
+  Object* tensor = nullptr;            // owned: bytes
   std::uint64_t address = 0, bytes = 0;
 };
 
@@ -83,23 +69,19 @@ bool grow(Arena& arena, std::uint64_t bytes, std::vector<Object*>& replaced) {
 
 // A large arena is given back with the last one that needed it so large.
 ArenaUse::~ArenaUse() {
-  for (const std::shared_ptr<Arena>& arena : arenas_) {
-    auto& needs = arena->needs;
-    needs.erase(std::remove_if(needs.begin(), needs.end(), [this](const auto& need) { return need.use == this; }),
-                needs.end());
-    if (arena->bytes / 2 > arena->most()) arena->give_back();
+  for (const Part& part : parts_) {
+    auto& needs = part.arena->needs;
+    if (part.bytes != 0) needs.erase(needs.find(part.bytes));
+    const std::uint64_t most = needs.empty() ? 0 : *needs.rbegin();
+    if (part.arena->bytes / 2 > most) part.arena->give_back();
   }
 }
 
-Arena& ArenaUse::find(const WorkPlace& place, bool shared) {
-  for (const std::shared_ptr<Arena>& known : arenas_) {
-    if (known->is_for(place, shared)) return *known;
+ArenaUse::Part& ArenaUse::find(const WorkPlace& place, bool shared) {
+  for (Part& known : parts_) {
+    if (known.arena->is_for(place, shared)) return known;
   }
-  arenas_.reserve(arenas_.size() + 1);
-  auto arena = shared ? find_shared(place) : std::make_shared<Arena>(place, false);
-  arena->needs.push_back({this, 0});
-  arenas_.push_back(std::move(arena));
-  return *arenas_.back();
+  return parts_.emplace_back(Part{shared ? find_shared(place) : std::make_shared<Arena>(place, false)});
 }
 
 bool ArenaUse::reserve(const WorkPlace& place, std::uint64_t bytes, bool shared, std::uint64_t& address,
@@ -107,10 +89,14 @@ bool ArenaUse::reserve(const WorkPlace& place, std::uint64_t bytes, bool shared,
   // Each thread has a default stream of its own, under one handle.
   shared = shared && place.driver_stream() != CU_STREAM_PER_THREAD;
   try {
-    Arena& arena = find(place, shared);
+    Part& part = find(place, shared);
+    Arena& arena = *part.arena;
     if (bytes > arena.bytes && !grow(arena, bytes, replaced)) return false;
-    Arena::Need* const need = arena.need_of(this);
-    need->bytes = std::max(need->bytes, bytes);
+    if (bytes > part.bytes) {
+      arena.needs.insert(bytes);
+      if (part.bytes != 0) arena.needs.erase(arena.needs.find(part.bytes));
+      part.bytes = bytes;
+    }
     address = arena.address;
     return true;
   } catch (const std::bad_alloc&) {
@@ -120,7 +106,7 @@ bool ArenaUse::reserve(const WorkPlace& place, std::uint64_t bytes, bool shared,
 
 std::uint64_t ArenaUse::bytes() const noexcept {
   std::uint64_t bytes = 0;
-  for (const std::shared_ptr<Arena>& arena : arenas_) bytes += arena->need_of(this)->bytes;
+  for (const Part& part : parts_) bytes += part.bytes;
   return bytes;
 }
 

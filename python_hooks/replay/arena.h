@@ -29,8 +29,12 @@ class ArenaUse {
   std::uint64_t bytes() const noexcept;  // that it needs
 
  private:
-  Arena& find(const WorkPlace& place, bool shared);
-  std::vector<std::shared_ptr<Arena>> arenas_;
+  struct Part {
+    std::shared_ptr<Arena> arena;
+    std::uint64_t bytes = 0;  // that it needs
+  };
+  Part& find(const WorkPlace& place, bool shared);
+  std::vector<Part> parts_;  // one for each stream
 };
 
 }  // namespace grape::python::replay

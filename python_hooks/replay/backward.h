@@ -105,6 +105,9 @@ struct Border {
   bool same_as(const Border& other) const;
 };
 
+// May a backward pass over the call come, other than one that fails? Null: nothing of the call requires grad.
+inline bool awaits_backward(const Border* border) noexcept { return border != nullptr && !border->form.sealed; }
+
 // What tells the backward passes of one signature apart, in canonical bytes: how PyTorch works, which gradients came,
 // how they lie, which contributions are asked for, whether the graph is kept.
 using PassKey = std::vector<std::uint8_t>;

@@ -112,3 +112,10 @@ def see_step(run: Run, loss: torch.Tensor, model: nn.Module, optimizer: torch.op
     optimizer.step()
     optimizer.zero_grad()
     run.see(weights=model, optimizer=optimizer)
+
+
+def see_squares(run: Run, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A step on a batch's squared differences, recorded."""
+    loss, out = squares(model, *batch(run))
+    loss.backward()
+    see_step(run, loss, model, optimizer, out=out)

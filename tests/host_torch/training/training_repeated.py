@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import torch
-from common import F, Run, batch, fit, net, nn, program, see_step, see_tensors, sgd, squares
+from common import F, Run, batch, fit, net, nn, program, see_squares, see_step, see_tensors, sgd, squares
 from torch.optim.swa_utils import SWALR, AveragedModel, update_bn
 
 
@@ -248,9 +248,7 @@ def averaged_by_swa(run: Run) -> None:
     optimizer = sgd(model)
     scheduler = SWALR(optimizer, swa_lr=0.01, anneal_epochs=3)
     for step in run.steps():
-        loss, out = squares(model, *batch(run))
-        loss.backward()
-        see_step(run, loss, model, optimizer, out=out)
+        see_squares(run, model, optimizer)
         averaged.update_parameters(model)
         scheduler.step()
         if step % 4 == 3:

@@ -5,7 +5,7 @@ import random
 from typing import Any
 
 import torch
-from common import F, Heads, Run, autocast, batch, net, nn, program, see_step, sgd, squares
+from common import F, Heads, Run, autocast, batch, net, nn, program, see_squares, see_step, sgd, squares
 from torch.nn.utils import parametrizations, parametrize, prune
 
 
@@ -126,9 +126,7 @@ def unfrozen_one_by_one(run: Run) -> None:
     for step in run.steps():
         for number, block in enumerate(model):
             block.requires_grad_(number >= 4 - step // 5 % 5)
-        loss, out = squares(model, *batch(run))
-        loss.backward()
-        see_step(run, loss, model, optimizer, out=out)
+        see_squares(run, model, optimizer)
 
 
 @program(tags="usage")
@@ -140,9 +138,7 @@ def weights_of_one_vector(run: Run) -> None:
         if step % 8 == 5:
             vector = nn.utils.parameters_to_vector(model.parameters())
             nn.utils.vector_to_parameters(vector.detach() * 0.9, model.parameters())
-        loss, out = squares(model, *batch(run))
-        loss.backward()
-        see_step(run, loss, model, optimizer, out=out)
+        see_squares(run, model, optimizer)
 
 
 @program(tags="usage")
@@ -181,9 +177,7 @@ def parametrized_weights(run: Run) -> None:
             with torch.no_grad():
                 run.see(evaluated=model(run.randn(6, 8)))
             model.train()
-        loss, out = squares(model, *batch(run))
-        loss.backward()
-        see_step(run, loss, model, optimizer, out=out)
+        see_squares(run, model, optimizer)
 
 
 @program(tags="usage")
@@ -198,9 +192,7 @@ def pruned_weights(run: Run) -> None:
             prune.random_unstructured(model[0], "weight", amount=0.2)
         if step == 14:
             prune.remove(model[2], "weight")
-        loss, out = squares(model, *batch(run))
-        loss.backward()
-        see_step(run, loss, model, optimizer, out=out)
+        see_squares(run, model, optimizer)
 
 
 class Cell(nn.Module):
@@ -405,9 +397,7 @@ def adapters_merged_and_taken_out(run: Run) -> None:
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05, foreach=False)
     adapted = [layer for layer in model if isinstance(layer, Adapted)]
     for step in run.steps():
-        loss, out = squares(model, *batch(run))
-        loss.backward()
-        see_step(run, loss, model, optimizer, out=out)
+        see_squares(run, model, optimizer)
         if step % 4 != 3:
             continue
         for layer in adapted:
