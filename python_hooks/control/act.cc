@@ -2,11 +2,13 @@
 #include <utility>
 
 #include "python_hooks/control/decision.h"
+#include "python_hooks/discovery/outside.h"
 #include "python_hooks/proof/cached_proofs.h"
 #include "python_hooks/proof/observe.h"
 #include "python_hooks/proof/validate.h"
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/run.h"
+#include "python_hooks/torch/autograd_state.h"
 #include "shim/driver/kernel_content.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -129,7 +131,7 @@ bool run_proven(replay::Region& region, replay::Signature& signature, replay::Ca
   switch (replay::run(region, *signature.proven, call, result, refusal)) {
     case replay::ReplayResult::kReplayed: {
       const double seconds = replay::now() - lookup.began;
-      ++region.statistics.replayed;
+      if (++region.statistics.replayed == 1 && region.inner) replay::Siblings::proven(type_of(call.root));
       region.parts[report::ReplayPart::kGuards] += lookup.guards;
       region.parts[report::ReplayPart::kSignature] = looked_up - lookup.began - lookup.guards;
       region.latest_parts.add(region.parts);
@@ -169,6 +171,13 @@ bool act_on_stale(replay::Region& region, replay::Call& call, const Decision& de
   return act(region, call, decide_unproven(region, *decision.signature, call), lookup, result);
 }
 
+// An eager call's. Without gradients any work is enough.
+void note_work(replay::Region& region, Object* result, std::uint32_t launches) noexcept {
+  if (!torch::gradients_enabled()) return;
+  const bool little = launches < replay::g_look_limits.least_inner_pass && torch::leads_to_gradients(result);
+  region.work = little ? replay::Region::Work::kLittle : replay::Region::Work::kEnough;
+}
+
 }  // namespace
 
 Object* raise_not_replayed(const replay::Region& region, const refusal::Refusal& refusal) noexcept {
@@ -186,7 +195,10 @@ Object* raise_not_replayed(const replay::Region& region, const refusal::Refusal&
 Object* run_eagerly(replay::Region& region, const replay::Call& call) {
   const double begin = replay::now();
   const std::uint64_t loads = driver::code_loads();
+  const std::uint32_t launches = discovery::thread_launches().all;
   Object* result = replay::run_as_it_is(call);
+  if (region.inner && region.work == replay::Region::Work::kNotCounted && result != nullptr)
+    note_work(region, result, discovery::thread_launches().all - launches);
   region.times.eager += replay::now() - begin;
   ++region.times.eager_calls;
   // A call that loads kernels tells nothing of those that follow.

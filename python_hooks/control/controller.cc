@@ -10,7 +10,9 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/regions_table.h"
 #include "python_hooks/replay/run.h"
+#include "python_hooks/torch/autograd_state.h"
 #include "shim/device/copy_memory.h"
+#include "shim/device/warm_up.h"
 #include "shim/driver/captures.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
@@ -48,6 +50,31 @@ bool decide_and_act(replay::Region& region, replay::Call& call, Decision& decisi
   return act(region, call, decision, lookup, result);
 }
 
+// A module inside of others, under autograd, whose calls launch too little to pay for nodes and a pass of their own:
+// its look would only tell so. Its first call tells what it launches.
+bool has_little_work(replay::Region& region, Decision& decision) {
+  using Work = replay::Region::Work;
+  const bool counts = region.inner && replay::g_look_limits.least_inner_pass != 0;
+  if (!counts || region.work == Work::kEnough || !torch::gradients_enabled()) return false;
+  decision = {Action::kPassOn, {}};
+  if (region.work == Work::kNotCounted) {
+    ++region.statistics.first_calls;
+    return true;
+  }
+  decision.refusal = refusal::make(refusal::small_under_autograd);
+  region.work = Work::kNotCounted;  // once more after the rest
+  region.autograd.begin();
+  return true;
+}
+
+// Is it left out as its like were looked at for nothing?
+bool fares_like_its_siblings(replay::Region& region, const replay::Call& call, Decision& decision) {
+  if (!region.inner || region.of_function() || replay::Siblings::worth_a_look(type_of(call.root))) return false;
+  ++region.statistics.put_off;
+  decision = {Action::kPassOn, {}};
+  return true;
+}
+
 // Decides on a call of a module inside of one that is not replayed as a whole, or of a function that nobody named. What
 // that costs beside the call itself is counted, but for modules' replays, which have to pay for themselves.
 bool decide_in_budget(replay::Region& region, replay::Call& call, Decision& decision, Object*& result) {
@@ -65,6 +92,8 @@ bool decide_in_budget(replay::Region& region, replay::Call& call, Decision& deci
     decision = {passes_on ? Action::kPassOn : Action::kRun, {}};
     return act(region, call, decision, {}, result);
   }
+  if (uncertain && (has_little_work(region, decision) || fares_like_its_siblings(region, call, decision)))
+    return act(region, call, decision, {}, result);
   const double eager = region.times.eager, observed = region.times.observed;
   ++region.budget.barren;
   const bool ran = decide_and_act(region, call, decision, result);
@@ -154,6 +183,7 @@ Object* call_region(const replay::PlainCall& call) {
     return replay::run_as_it_is(call);
   }
   if (region->calls == 0) {
+    device::warm_up();
     region->inner = discovery::thread_launches().depth != 0;
     proof::refuse_deferred(*region, call.root);
   }

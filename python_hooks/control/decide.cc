@@ -98,7 +98,7 @@ bool decide_on_guard(replay::Region& region, const replay::Call& call, Decision&
 }
 
 // The call is proven, and its backward passes may be. True: the signature has a stage that tells what comes next.
-bool settle_backward(replay::Region& region, replay::Signature& signature) {
+bool settle_backward(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
   constexpr std::uint32_t kMostAwaited = 8;       // calls at a time
   constexpr std::uint32_t kMostPasses = 16;       // observed for each that is proven
   constexpr std::uint32_t kMostPassFailures = 3;  // in a row
@@ -117,6 +117,7 @@ bool settle_backward(replay::Region& region, replay::Signature& signature) {
     signature.given_up_for = passes.makes_graph ? refusal::make(refusal::second_derivative) : passes.refusal;
     region.reasons.add(signature.given_up_for);
     region.autograd.begin();  // modules inside may be replayed with their own passes
+    if (region.inner) replay::Siblings::refused(type_of(call.root));
     return true;
   }
   if (signature.stage == replay::Stage::kProven) region.reasons.add(refusal::make(refusal::pass_not_foreseen));
@@ -176,7 +177,7 @@ Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lo
     return {Action::kGivenUp, refusal::make(refusal::module_never_the_same)};
   }
   const bool trains = signature->proven != nullptr && signature->proven->passes != nullptr;
-  if (trains && !settle_backward(region, *signature)) return {Action::kRun, {}};
+  if (trains && !settle_backward(region, *signature, call)) return {Action::kRun, {}};
   if (signature->stage == replay::Stage::kProven) return {Action::kReplay, {}, signature};
   return decide_unproven(region, *signature, call);
 }

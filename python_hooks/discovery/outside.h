@@ -32,6 +32,7 @@ inline void note_launch() noexcept {
   record::LaunchCount& mine = thread_launches();
   const bool outside = mine.depth == 0 && driver::g_captures.load(std::memory_order_relaxed) == 0;
   mine.outside += outside ? 1 : 0;
+  ++mine.all;
   if (__builtin_expect(--mine.due <= 0, 0)) look_at_launch(outside);
 }
 

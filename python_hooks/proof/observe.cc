@@ -275,6 +275,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
     region.budget.useful = true;
     signature.failures = region.budget.failures = 0;
   } else if (result != nullptr) {
+    if (region.inner) replay::Siblings::refused(type_of(call.root));
     // With GRAPE_STRICT nothing rests: such calls are given up like others.
     const bool rests = !config().strict || !config().autograd;
     if (rests && call.dispatch.grad_enabled && observed.autograd) {

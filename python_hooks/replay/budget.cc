@@ -1,6 +1,7 @@
 #include "python_hooks/replay/budget.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace grape::python::replay {
 namespace {
@@ -13,6 +14,16 @@ constexpr double kReinvested = 0.8;   // of what their replays save
 constexpr double kOfOthers = 0.2;     // of what those of others do
 
 double g_inner_began = -1, g_inner_spent = 0;  // with the GIL
+
+// With the GIL. Of one class.
+struct Looks {
+  std::uint32_t refused = 0, left_out = 0, next = Siblings::kFirstLeft;
+  bool proven = false;
+};
+Looks& looks_of(const void* type) {
+  static auto& looks = *new std::unordered_map<const void*, Looks>;
+  return looks[type];
+}
 
 }  // namespace
 
@@ -51,6 +62,20 @@ bool Payoff::measured(CallTimes& times, double seconds, double& eager, double& r
   look_after_ = kFirstLook;
   return true;
 }
+
+bool Siblings::worth_a_look(const void* type) {
+  constexpr std::uint32_t kMostLeft = 1u << 20;
+  Looks& looks = looks_of(type);
+  if (looks.proven || looks.refused < kRefused) return true;
+  if (++looks.left_out < looks.next) return false;
+  looks.left_out = 0;
+  looks.next = std::min(looks.next * 2, kMostLeft);
+  return true;
+}
+
+void Siblings::refused(const void* type) { ++looks_of(type).refused; }
+
+void Siblings::proven(const void* type) { looks_of(type).proven = true; }
 
 bool InnerBudget::affords(double now) noexcept {
   if (g_inner_began < 0) g_inner_began = now;

@@ -102,6 +102,21 @@ struct Budget {
   static constexpr std::uint32_t kMostBarrenObserved = 1024;  // the same, if they were observed
 };
 
+// Modules of one class, inside of others, mostly fare alike: the layers of a model. Where several were looked at and
+// none was ever proven, the others are looked at ever more seldom.
+class Siblings {
+ public:
+  // Asked at each call. `type`: the class, never followed. Throws std::bad_alloc.
+  static bool worth_a_look(const void* type);
+  // After a look: was it refused? Throws std::bad_alloc.
+  static void refused(const void* type);
+  static void proven(const void* type);
+
+  static constexpr std::uint32_t kRefused = 4;  // looks of a class, from then on calls are left out
+  static constexpr std::uint32_t kFirstLeft =
+      128;  // calls of all of the class between two looks, twice as many each time
+};
+
 // What the modules inside of one that is not replayed as a whole may cost until they are replayed, and the functions
 // that nobody named: many of them never will be. A small part of the time that has passed since the first call of any,
 // most of what replays of some have saved, and a part of what those of other modules did: what can be replayed pays for

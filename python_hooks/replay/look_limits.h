@@ -26,7 +26,7 @@ struct LookLimits {
   // proof as much as hundreds.
   std::size_t least_work = 8;
   // The same of a module's call inside of another one, with gradients on: its nodes and its backward pass cost, too.
-  std::size_t least_inner_pass = 16;
+  std::size_t least_inner_pass = 8;
 };
 
 // Of this process. Changed at most once, with the GIL, before the first function is looked for.

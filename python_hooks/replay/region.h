@@ -85,6 +85,9 @@ struct alignas(64) Region {
   bool inner = false;              // its first call was inside of a module that is not replayed as a whole
   bool busy = false;               // a thread is inside
   bool free_of_gradients = false;  // a call with gradients on had a result that requires none
+  // Inside of others, under autograd: is what a call launches enough to pay for nodes and a pass of its own?
+  enum class Work : std::uint8_t { kNotCounted, kLittle, kEnough };
+  Work work = Work::kNotCounted;
   report::Times times;
 
   Object *root = nullptr, *self = nullptr;  // never followed: what the two that come next refer to, as long as it lives

@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "compressor/refusal/refusal.h"
 
@@ -26,9 +27,16 @@ struct Distance {
   double all = 0;           // sum of the squares of the first memory's numbers, rounded to float
 };
 
-// Between `bytes` at `one` and at `other`, which hold whole elements at their natural alignment. Enqueues on `stream`
-// and waits. The context is current, and `stream` not under capture. False: `error` is one line. Any thread.
-bool measure(CUstream stream, Element element, std::uint64_t one, std::uint64_t other, std::uint64_t bytes,
-             Distance& out, refusal::Refusal& error) noexcept;
+// Two memories of `bytes`, which hold whole elements at their natural alignment.
+struct Pair {
+  Element element = Element::kOther;
+  std::uint64_t one = 0, other = 0;  // addresses
+  std::uint64_t bytes = 0;
+};
+
+// The distance of each pair, in their order. Enqueues on `stream` and waits, once for some hundred pairs. The context
+// is current, and `stream` not under capture. False: `error` is one line, and `out` empty. Any thread.
+bool measure(CUstream stream, const std::vector<Pair>& pairs, std::vector<Distance>& out,
+             refusal::Refusal& error) noexcept;
 
 }  // namespace grape::device

@@ -21,8 +21,8 @@ constexpr char kFillKernel[] = "grape_fill";  // destination, value, element byt
 constexpr char kHashKernel[] = "grape_hash";  // address of as many HashChunks as there are blocks
 // Adds to a SpreadSums how far two memories of numbers are from each other.
 constexpr char kSpreadKernel[] = "grape_spread";  // one, other, count of numbers, device::Element, address of the sums
-// Threads of a block, of all of them. Copies, fills and spreads do with any grid and block, hashes with powers of two
-// up to this.
+// Threads of a block, of all of them. Copies and fills do with any grid and block; hashes and spreads with blocks that
+// are powers of two up to this.
 constexpr std::uint32_t kOwnKernelBlock = 256;
 
 // What one block hashes, and copies in passing, in device memory.

@@ -1,7 +1,7 @@
 // Copies, fills and spreads stride over their work with all threads of a row of blocks (%d30: this thread's first unit,
-// %d31: the stride). A spread holds numbers as their bits, and each of its threads adds to the results in memory at its
-// end. A hash has a block for each chunk, which loads 16 bytes at a time, four of them under way in each
-// thread, and adds to the sum in memory once. Plain PTX of sm_50, which every driver translates for its device.
+// %d31: the stride). A spread holds numbers as their bits, and each of its blocks adds to the results in memory once. A
+// hash has a block for each chunk, which loads 16 bytes at a time, four of them under way in each thread, and adds to
+// the sum in memory once. Plain PTX of sm_50, which every driver translates for its device.
 #include "shim/device/own_kernels.h"
 
 namespace grape::device {
@@ -330,6 +330,7 @@ DONE:
   .reg .b16 %h<2>;
   .reg .b32 %r<24>;
   .reg .b64 %d<32>;
+  .shared .align 8 .b8 parts[8192];  // of each thread: its four results
   ld.param.u64 %d0, [one];
   ld.param.u64 %d1, [other];
   ld.param.u64 %d2, [count];
@@ -398,6 +399,41 @@ COMPARE:
   bra NEXT;
 
 NUMBERS:
+  mov.u32 %r3, %tid.x;
+  mov.u32 %r4, %ntid.x;
+  mov.u32 %r5, parts;
+  shl.b32 %r6, %r3, 5;
+  add.u32 %r5, %r5, %r6;
+  st.shared.u64 [%r5], %d5;
+  st.shared.u64 [%r5+8], %d6;
+  st.shared.u64 [%r5+16], %d7;
+  st.shared.u64 [%r5+24], %d8;
+HALF:
+  shr.u32 %r4, %r4, 1;
+  bar.sync 0;
+  setp.eq.u32 %p3, %r4, 0;
+  @%p3 bra ADD;
+  setp.ge.u32 %p4, %r3, %r4;
+  @%p4 bra HALF_DONE;
+  shl.b32 %r6, %r4, 5;
+  add.u32 %r6, %r5, %r6;
+  ld.shared.u64 %d9, [%r6];
+  ld.shared.u64 %d10, [%r6+8];
+  ld.shared.u64 %d11, [%r6+16];
+  ld.shared.u64 %d12, [%r6+24];
+  add.u64 %d5, %d5, %d9;
+  max.f64 %d6, %d6, %d10;
+  add.rn.f64 %d7, %d7, %d11;
+  add.rn.f64 %d8, %d8, %d12;
+  st.shared.u64 [%r5], %d5;
+  st.shared.u64 [%r5+8], %d6;
+  st.shared.u64 [%r5+16], %d7;
+  st.shared.u64 [%r5+24], %d8;
+HALF_DONE:
+  bra.uni HALF;
+ADD:
+  setp.ne.u32 %p3, %r3, 0;
+  @%p3 bra DONE;
   setp.eq.u64 %p3, %d8, 0;
   @%p3 bra DIFFERENCES;
   cvt.rn.f32.f64 %r1, %d8;

@@ -22,6 +22,7 @@ class List {
 };
 
 List<ContextListener> g_context_listeners;
+List<LeaveListener> g_leave_listeners;
 List<MemoryKeeper> g_memory_keepers;
 
 }  // namespace
@@ -30,6 +31,12 @@ void add_context_listener(ContextListener listener) noexcept { g_context_listene
 
 void tell_context_gone(CUcontext context) noexcept {
   for (const ContextListener listener : g_context_listeners) listener(context);
+}
+
+void add_leave_listener(LeaveListener listener) noexcept { g_leave_listeners.add(listener); }
+
+void tell_context_goes() noexcept {
+  for (const LeaveListener listener : g_leave_listeners) listener();
 }
 
 void add_memory_keeper(MemoryKeeper keeper) noexcept { g_memory_keepers.add(keeper); }

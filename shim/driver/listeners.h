@@ -1,5 +1,5 @@
-// Events that the wrappers report to other rooms: a context is gone, or device memory is short. Listeners are added
-// while the library is loaded, at most eight of each kind, and stay. Any thread may report.
+// Events that the wrappers report to other rooms: a context goes or is gone, or device memory is short. Listeners are
+// added while the library is loaded, at most eight of each kind, and stay. Any thread may report.
 #pragma once
 
 #include <cuda.h>
@@ -10,6 +10,11 @@ namespace grape::driver {
 using ContextListener = void (*)(CUcontext context) noexcept;
 void add_context_listener(ContextListener listener) noexcept;
 void tell_context_gone(CUcontext context) noexcept;
+
+// Is called before a context goes, or may go: who works in it on a thread of its own ends that first.
+using LeaveListener = void (*)() noexcept;
+void add_leave_listener(LeaveListener listener) noexcept;
+void tell_context_goes() noexcept;
 
 // Gives back device memory that Grape keeps in the current context for later. False: it keeps none.
 using MemoryKeeper = bool (*)() noexcept;

@@ -123,6 +123,10 @@ void succeeded(MemoryEffect effect, const std::uint64_t* words) noexcept {
 
 Forgotten before_memory_call(MemoryEffect effect, const std::uint64_t* words) noexcept {
   Forgotten forgotten;
+  if (effect == MemoryEffect::kReleasePrimary || effect == MemoryEffect::kResetPrimary ||
+      effect == MemoryEffect::kDestroyContext) {
+    driver::tell_context_goes();
+  }
   if (effect == MemoryEffect::kFree) {
     LiveBlocks::instance().remove(BlockSource::kDriver, words[0], &forgotten.device_bytes);
     LiveBlocks::instance().remove(BlockSource::kHost, words[0], &forgotten.host_bytes);

@@ -50,6 +50,7 @@ struct LaunchCount {
   std::uint32_t depth;    // regions' calls that the thread is in
   std::int32_t due;       // launches up to the one that is looked at
   std::uint32_t outside;  // since the last one that was, outside of regions
+  std::uint32_t all;      // of the thread, modulo 2^32
 };
 
 // What the hot path keeps of a thread, in one cache line. A library that is loaded at start has its thread-local

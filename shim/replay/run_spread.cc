@@ -27,26 +27,33 @@ bool RunSpread::begin(CUstream stream, const std::vector<Range>& outputs, refusa
   return true;
 }
 
+bool RunSpread::measure(CUstream stream, const std::vector<Range>& outputs, std::vector<device::Distance>& distances,
+                        refusal::Refusal& error) const {
+  std::vector<device::Pair> pairs;
+  pairs.reserve(outputs.size());
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    pairs.push_back({elements_[i], first_[i], outputs[i].address, outputs[i].bytes});
+  return device::measure(stream, pairs, distances, error);
+}
+
 bool RunSpread::add(CUstream stream, const std::vector<Range>& outputs, refusal::Refusal& error) {
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    device::Distance distance;
-    if (!device::measure(stream, elements_[i], first_[i], outputs[i].address, outputs[i].bytes, distance, error))
-      return false;
+  std::vector<device::Distance> distances;
+  if (!measure(stream, outputs, distances, error)) return false;
+  for (std::size_t i = 0; i < distances.size(); ++i) {
     device::Distance& farthest = farthest_[i];
-    farthest.most = std::max(farthest.most, distance.most);
-    farthest.squares = std::max(farthest.squares, distance.squares);
+    farthest.most = std::max(farthest.most, distances[i].most);
+    farthest.squares = std::max(farthest.squares, distances[i].squares);
   }
   return true;
 }
 
 bool RunSpread::holds(CUstream stream, const std::vector<Range>& outputs, bool& within, refusal::Refusal& error) {
+  std::vector<device::Distance> distances;
+  if (!measure(stream, outputs, distances, error)) return false;
   double varies = 0, all = 0;
   within = true;
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    device::Distance distance;
-    if (!device::measure(stream, elements_[i], first_[i], outputs[i].address, outputs[i].bytes, distance, error))
-      return false;
-    const device::Distance& farthest = farthest_[i];
+  for (std::size_t i = 0; i < distances.size(); ++i) {
+    const device::Distance &distance = distances[i], &farthest = farthest_[i];
     within =
         within && distance.most <= kTimes * farthest.most && distance.squares <= kTimes * kTimes * farthest.squares;
     varies += std::max(distance.squares, farthest.squares);

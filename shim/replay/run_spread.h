@@ -34,6 +34,10 @@ class RunSpread {
   bool holds(CUstream stream, const std::vector<Range>& outputs, bool& within, refusal::Refusal& error);
 
  private:
+  // How far `outputs` are from the first run's.
+  bool measure(CUstream stream, const std::vector<Range>& outputs, std::vector<device::Distance>& distances,
+               refusal::Refusal& error) const;
+
   const std::vector<device::Element>& elements_;  // per output
   std::vector<std::uint64_t> first_;              // addresses of the first run's outputs
   std::vector<device::Distance> farthest_;        // of other runs from the first, each number for itself

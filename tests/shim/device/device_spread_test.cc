@@ -43,11 +43,11 @@ class DeviceSpreadTest : public simcuda_test::Driver {
   Distance between(Element element, const std::vector<T>& one, const std::vector<T>& other) {
     EXPECT_EQ(one.size(), other.size());
     EXPECT_EQ(bytes_of(element), sizeof(T));
-    Distance out;
+    std::vector<Distance> out;
     refusal::Refusal error;
-    EXPECT_TRUE(measure(nullptr, element, memory(one), memory(other), one.size() * sizeof(T), out, error))
+    EXPECT_TRUE(measure(nullptr, {{element, memory(one), memory(other), one.size() * sizeof(T)}}, out, error))
         << error.text;
-    return out;
+    return out.size() == 1 ? out[0] : Distance{};
   }
   Distance between(const std::vector<float>& one, const std::vector<float>& other) {
     return between(Element::kFloat, one, other);
@@ -135,27 +135,50 @@ TEST_F(DeviceSpreadTest, MoreNumbersThanThreads) {
   EXPECT_EQ(simcuda_calls("cuLaunchKernel"), launches + 1);
 }
 
+// A backward pass leaves hundreds of gradients, and each wait costs more than its kernel.
+TEST_F(DeviceSpreadTest, WaitsOnceForHundredsOfPairs) {
+  constexpr std::size_t kPairs = 1000;
+  const CUdeviceptr zero = number(0);
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    const std::vector<float> content = {static_cast<float>(i), 0};
+    pairs.push_back({Element::kFloat, memory(content), zero, i == 7 ? 0u : 8u});
+  }
+  std::vector<Distance> out;
+  refusal::Refusal error;
+  ASSERT_TRUE(measure(nullptr, {}, out, error)) << error.text;  // the kernels are loaded
+  const std::uint64_t waits = simcuda_calls("cuStreamSynchronize");
+  ASSERT_TRUE(measure(nullptr, pairs, out, error)) << error.text;
+  EXPECT_LE(simcuda_calls("cuStreamSynchronize"), waits + 3);
+  ASSERT_EQ(out.size(), kPairs);
+  for (std::size_t i = 0; i < kPairs; ++i) {
+    const double apart = i == 7 ? 0 : static_cast<double>(i);
+    expect(out[i], apart == 0 ? 0 : 1, apart, static_cast<float>(apart * apart), static_cast<float>(apart * apart));
+  }
+}
+
 TEST_F(DeviceSpreadTest, NothingIsAtNoDistanceWithoutALaunch) {
   const std::uint64_t launches = simcuda_calls("cuLaunchKernel");
   for (const Element element : {Element::kFloat, Element::kDouble, Element::kHalf, Element::kBfloat16}) {
-    Distance out{1, 2, 3, 4};
+    std::vector<Distance> out;
     refusal::Refusal error;
-    EXPECT_TRUE(measure(nullptr, element, 0, 0, 0, out, error)) << error.text;
-    expect(out, 0, 0, 0, 0);
+    EXPECT_TRUE(measure(nullptr, {{element, 0, 0, 0}}, out, error)) << error.text;
+    ASSERT_EQ(out.size(), 1u);
+    expect(out[0], 0, 0, 0, 0);
   }
   EXPECT_EQ(simcuda_calls("cuLaunchKernel"), launches);
 }
 
 TEST_F(DeviceSpreadTest, RefusesOtherTypesAndPartsOfNumbers) {
   const CUdeviceptr p = number(0);
-  Distance out;
+  std::vector<Distance> out;
   for (const std::uint64_t bytes : {0, 8}) {
     refusal::Refusal error;
-    EXPECT_FALSE(measure(nullptr, Element::kOther, p, p, bytes, out, error));
+    EXPECT_FALSE(measure(nullptr, {{Element::kFloat, p, p, 4}, {Element::kOther, p, p, bytes}}, out, error));
     EXPECT_EQ(error.text, "measure: CUDA_ERROR_INVALID_VALUE");
   }
   refusal::Refusal error;
-  EXPECT_FALSE(measure(nullptr, Element::kFloat, p, p, 6, out, error));
+  EXPECT_FALSE(measure(nullptr, {{Element::kFloat, p, p, 6}}, out, error));
   EXPECT_EQ(error.text, "measure: CUDA_ERROR_INVALID_VALUE");
 }
 
@@ -164,32 +187,33 @@ TEST_F(DeviceSpreadTest, WaitsForItsStream) {
   const CUstream slow = stream();
   ASSERT_CU(launch("_Z5delayj", slow, 30000u));
   ASSERT_CU(launch("_Z3mixPmmm", slow, p, std::uint64_t{1}, std::uint64_t{0x3F800000}));
-  Distance out;
+  std::vector<Distance> out;
   refusal::Refusal error;
-  ASSERT_TRUE(measure(slow, Element::kFloat, p, number(0), 8, out, error)) << error.text;
-  expect(out, 1, 1, 1, 1);
+  ASSERT_TRUE(measure(slow, {{Element::kFloat, p, number(0), 8}}, out, error)) << error.text;
+  ASSERT_EQ(out.size(), 1u);
+  expect(out[0], 1, 1, 1, 1);
 }
 
 TEST_F(DeviceSpreadTest, AnErrorNamesItsCall) {
   const CUdeviceptr p = number(0), q = number(5);
-  Distance out;
+  std::vector<Distance> out;
   refusal::Refusal error;
-  ASSERT_TRUE(measure(nullptr, Element::kFloat, p, q, 8, out, error)) << error.text;
+  ASSERT_TRUE(measure(nullptr, {{Element::kFloat, p, q, 8}}, out, error)) << error.text;
   for (const char* symbol : {"cuMemsetD8Async", "cuLaunchKernel", "cuMemcpyDtoHAsync_v2", "cuStreamSynchronize"}) {
     ASSERT_EQ(simcuda_set_fault(symbol, 1, CUDA_ERROR_LAUNCH_FAILED), 0);
-    EXPECT_FALSE(measure(nullptr, Element::kFloat, p, q, 8, out, error)) << symbol;
+    EXPECT_FALSE(measure(nullptr, {{Element::kFloat, p, q, 8}}, out, error)) << symbol;
     const std::string name = symbol;
     EXPECT_EQ(error.text, name.substr(0, name.find('_')) + ": CUDA_ERROR_LAUNCH_FAILED");
-    expect(out, 0, 0, 0, 0);
+    EXPECT_TRUE(out.empty());
     simcuda_reset();
   }
 }
 
 TEST_F(DeviceSpreadTest, WithoutAContextIsAnError) {
   ASSERT_CU(cuCtxSetCurrent(nullptr));
-  Distance out;
+  std::vector<Distance> out;
   refusal::Refusal error;
-  EXPECT_FALSE(measure(nullptr, Element::kFloat, 256, 256, 4, out, error));
+  EXPECT_FALSE(measure(nullptr, {{Element::kFloat, 256, 256, 4}}, out, error));
   EXPECT_EQ(error.text, "no context is current");
 }
 

@@ -24,7 +24,7 @@ TEST_F(HarmlessMemoryTest, EachLowerHalfIsAnAddress) {
   EXPECT_EQ(first & 0xffffffff, 0u);
   EXPECT_EQ(harmless_memory(0), first) << "made once";
   ASSERT_EQ(cuMemsetD32(first, 0x12345678, 1), CUDA_SUCCESS);
-  for (const std::uint64_t low : {0x0u, 0x800000u, 0x40000000u, 0xff800000u})
+  for (const std::uint64_t low : {0x0u, 0x2000000u, 0x40000000u, 0xfe000000u})
     EXPECT_EQ(word_at(first + low), 0x12345678u);
   for (const std::uint64_t low : {0x1234u, 0x7ffffcu, 0xfffffffcu}) {
     EXPECT_EQ(cuMemsetD32(first + low, 7, 1), CUDA_SUCCESS);
