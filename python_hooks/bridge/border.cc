@@ -286,6 +286,7 @@ class Walk {
     for (const at::Tensor& tensor : call.tensor_args.inputs) {
       if (!tensor.has_storage()) throw Refused{Unfit::kUnknownSaved, node->name()};
       border_.links[link].has_saved = true;
+      note_place(tensor);
       const auto& version = torch::autograd::impl::version_counter(tensor);
       border_.saved.push_back({reinterpret_cast<std::uint64_t>(tensor.storage().data()), tensor.storage().nbytes(),
                                identity_of(version), tensor.unsafeGetTensorImpl(),
@@ -318,6 +319,22 @@ class Walk {
       add(inner != numbers_.end() ? inner->second : ~std::uint64_t{0});
       add(edge.input_nr);
     }
+  }
+
+  // Where a tensor that is saved next lies in its storage, and which one before it has the same.
+  void note_place(const at::Tensor& tensor) {
+    std::string& all = border_.constants;
+    const auto add = [&all](std::int64_t number) { all.append(reinterpret_cast<const char*>(&number), sizeof number); };
+    add(static_cast<std::int64_t>(tensor.scalar_type()));
+    add(tensor.layout() == at::kStrided ? tensor.storage_offset() : -1);
+    for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+      add(tensor.size(i));
+      if (tensor.layout() == at::kStrided) add(tensor.stride(i));
+    }
+    const auto address = reinterpret_cast<std::uint64_t>(tensor.storage().data());
+    const auto first = std::find_if(border_.saved.begin(), border_.saved.end(),
+                                    [&](const Saved& saved) { return !saved.freed && saved.storage == address; });
+    add(first - border_.saved.begin());
   }
 
   // The counter is the first word of the object that shares it.

@@ -127,13 +127,19 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
   const bool again = bridge::loaded()->was_run_again(cut);
   const char* const gone = again ? nullptr : follow_memory(call, asked.kept, in_place);
   if (gone != nullptr) return gone;
+  const char* why = "it is of another kind, or on another stream";
   if (in_place && plain && !asked.makes_graph && !asked.looks_at_nodes && !again &&
       torch::take_dispatch_state(dispatch, blocked) && torch::current_stream_of(call.work.device, stream) &&
       stream == call.work.stream) {
     const PassKey key = key_of(dispatch, asked.given, border.form.slot_count, asked.runs,
                                bridge::count_contributions(border.form), asked.keeps_graph);
+    why = "none that is proven has its gradients";
     for (const auto& pass : passes.proven) {
-      if (pass->key != key || !is_usable(*pass)) continue;
+      if (pass->key != key) continue;
+      if (!is_usable(*pass)) {
+        why = "kernels or memory of its proof are gone";
+        continue;
+      }
       std::vector<Object*> replaced;
       const Launched launched = launch(call, *pass, cut, asked, replaced);
       drop(replaced);
@@ -143,11 +149,13 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
       }
       if (launched == Launched::kNoMemory) return "";  // the bridge has the error
       if (launched == Launched::kFailed) return "its graph does not run";
+      why = "its graph cannot be made ready";
       break;
     }
   }
   passes.streak = 0;
-  return make_again(call, cut, error, room);
+  log_line(LogLevel::kDebug, "a backward pass is computed by its nodes: %s", why);
+  return make_again(call, asked.kept, cut, error, room);
 }
 
 bool run(void* owner, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) noexcept {

@@ -195,7 +195,8 @@ bool remember(ReplayedCall& replayed, const Region& region, const Call& call);
 void forget(ReplayedCall& replayed) noexcept;
 // Makes the call again as it was, and has its own nodes compute the contributions. Null: they have. Else why not, or ""
 // where the bridge keeps the error.
-const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::size_t room);
+const char* make_again(ReplayedCall& call, const bridge::Remains* kept, bridge::Cut* cut, char* error,
+                       std::size_t room);
 
 // May calls on this thread be replayed under autograd?
 bool may_train(const torch::DispatchState& dispatch) noexcept;

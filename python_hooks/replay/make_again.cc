@@ -97,31 +97,93 @@ class Versions {
   std::vector<std::uint32_t> counts_;
 };
 
-// Is what its nodes keep what the replayed call left? Byte by byte.
-bool left_the_same(const ReplayedCall& call, const bridge::Border& border) {
+// Memory that a node of the new call keeps, and the same of the replayed one.
+struct KeptPair {
+  program::Extent made, then;
+  bool own = false;  // the call made it
+};
+
+// Is what node `saved` keeps, which is not the call's, what the replayed call's node keeps? `kept`: as Border::kept.
+bool keeps_the_same(const ReplayedCall& call, const bridge::Remains* kept, std::uint32_t saved, std::uint64_t storage) {
+  const std::vector<KeptTensor>& known = call.border->kept;
+  const auto at = std::find_if(known.begin(), known.end(), [saved](const KeptTensor& one) {
+    return one.known && !one.freed && one.saved == saved;
+  });
+  return at != known.end() && kept[at - known.begin()].storage == storage;
+}
+
+// In the order of the nodes; not what lies in the same place. `sure`: that is so for all that is not the call's own.
+// False: they keep other things.
+bool pair_kept(const ReplayedCall& call, const bridge::Remains* kept, const bridge::Border& border,
+               std::vector<KeptPair>& pairs, bool& sure) {
   const auto& tensors = call.border->saved_tensors;
   if (border.saved_count != tensors.size() || border.constants != call.border->constants) return false;
-  std::vector<device::DeviceHash::Range> ranges;
   for (std::uint32_t i = 0; i < border.saved_count; ++i) {
     const auto [place, bytes] = tensors[i];
     const std::uint64_t value = call.border->host_values[i];
     if (value != 0 && border.saved[i].value != value) return false;
-    if (place == Border::kNone) continue;
+    if (place == Border::kNone) {
+      sure = sure && (value != 0 || keeps_the_same(call, kept, i, border.saved[i].storage));
+      continue;
+    }
     const program::Extent& then = call.saved[place];
     const std::uint64_t size = bytes != Border::kOfTheCall ? bytes : then.bytes;
     if (border.saved[i].bytes != size) return false;
     if (border.saved[i].storage == then.address) continue;
-    ranges.push_back({border.saved[i].storage, size});
-    ranges.push_back({then.address, size});
+    const bool own = call.border->saved[place].of == SavedMemory::Of::kBlock;
+    pairs.push_back({{border.saved[i].storage, size}, {then.address, size}, own});
+  }
+  return true;
+}
+
+// Leaves the pairs whose bytes differ. False: the driver does not tell.
+bool keep_different(const ReplayedCall& call, std::vector<KeptPair>& pairs) {
+  std::vector<device::DeviceHash::Range> ranges;
+  for (const KeptPair& pair : pairs) {
+    ranges.push_back({pair.made.address, pair.made.bytes});
+    ranges.push_back({pair.then.address, pair.then.bytes});
   }
   refusal::Refusal ignored;
   std::vector<std::uint64_t> hashes;
   device::DeviceHash* const hash = device::DeviceHash::of_current_context(ignored);
   if (hash == nullptr || hash->hash(call.work.driver_stream(), ranges, hashes) != CUDA_SUCCESS) return false;
-  for (std::size_t i = 0; i + 1 < hashes.size(); i += 2) {
-    if (hashes[i] != hashes[i + 1]) return false;
+  std::vector<KeptPair> different;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    if (hashes[2 * i] != hashes[2 * i + 1]) different.push_back(pairs[i]);
   }
+  pairs = std::move(different);
   return true;
+}
+
+// Does any of it belong to an argument, or to the module?
+bool touches(const std::vector<KeptPair>& pairs, const std::vector<Object*>& arguments, Object* root) {
+  walk::Walk walk(true);
+  bool known = walk.add(root, "module");
+  for (Object* const argument : arguments) known = known && (argument == root || walk.add(argument, "argument"));
+  return !known || std::any_of(pairs.begin(), pairs.end(), [&](const KeptPair& pair) {
+    return std::any_of(walk.extents().begin(), walk.extents().end(), [&](const walk::StorageExtent& extent) {
+      return pair.made.address < extent.address + extent.bytes && extent.address < pair.made.address + pair.made.bytes;
+    });
+  });
+}
+
+// The nodes are the same, and keep what the replayed call left: what is the call's own, and has other bytes, gets
+// those. Memory that no kernel writes has others each time (the random state of an attention without dropout), and an
+// argument that no node keeps may have been worked on since. What is not the call's own must be the same memory: a call
+// that takes another way may have the same nodes, of other weights. False: they cannot.
+bool keep_what_was_left(const ReplayedCall& call, const bridge::Remains* kept, const bridge::Border& border,
+                        const std::vector<Object*>& arguments, Object* root) {
+  std::vector<KeptPair> pairs;
+  bool sure = true;
+  if (!pair_kept(call, kept, border, pairs, sure)) return false;
+  const bool own = std::all_of(pairs.begin(), pairs.end(), [](const KeptPair& pair) { return pair.own; });
+  if (!keep_different(call, pairs)) return false;
+  if (pairs.empty()) return true;
+  return sure && own && !touches(pairs, arguments, root) &&
+         std::all_of(pairs.begin(), pairs.end(), [&](const KeptPair& pair) {
+           return device::copy_on_device(call.work.driver_stream(), pair.made.address, pair.then.address,
+                                         pair.made.bytes);
+         });
 }
 
 // Null: it is gone.
@@ -210,7 +272,8 @@ bool remember(ReplayedCall& replayed, const Region& region, const Call& call) {
   return replayed.modes != nullptr;
 }
 
-const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::size_t room) {
+const char* make_again(ReplayedCall& call, const bridge::Remains* kept, bridge::Cut* cut, char* error,
+                       std::size_t room) {
   const device::ContextScope scope(call.work.context);
   if (!scope.entered()) return "there is no context";
   if (bridge::loaded()->was_run_again(cut))
@@ -243,7 +306,7 @@ const char* make_again(ReplayedCall& call, bridge::Cut* cut, char* error, std::s
     const bridge::CallNodes nodes = {
         results.data(), results.size(), results.size(), nullptr, 0, first, cut, nullptr, nullptr, 0};
     border = bridge::loaded()->find_border(nodes, &unfit, name, sizeof name);
-    same = border != nullptr && left_the_same(call, *border);
+    same = border != nullptr && keep_what_was_left(call, kept, *border, arguments, root);
   }
   if (border == nullptr) return "its nodes are other ones";
   if (!same) {

@@ -1,0 +1,108 @@
+"""Calls that are made again for a backward pass that was not seen, while what they worked on has changed since."""
+
+from typing import Any, Callable, Optional
+
+import torch
+from common import F, Run, batch, nn, program, see_step, sgd
+
+Change = Callable[[nn.Module, torch.Tensor, torch.Tensor], Any]  # of the model, its argument, its result
+
+
+class Unwritten(nn.Module):
+    """A node keeps memory that no kernel writes, as attention without dropout keeps a random state; its gradient counts nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 4)
+        self.register_buffer("all", torch.ones(8, dtype=torch.bool))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.one(x).tanh()
+        return self.other(torch.where(self.all, h, h * torch.empty_like(h)))
+
+
+class Shifted(nn.Module):
+    """Its argument is kept by no node, and its result by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(8))
+        self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.other(self.one(self.bias + x).tanh()).tanh()
+
+
+def pass_twice(run: Run, model: nn.Module, change: Optional[Change] = None, error: str = "") -> None:
+    """Each pass keeps its graph from step 13 on, and comes twice; in between, `change` from step 12 on."""
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        for number in range(step % 4):  # memory that comes again has other bytes in it
+            torch.full((6, 8), step * 8.0 + number, device=x.device)
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        if change is not None and step >= 12:
+            change(model, x, out)
+        if error and step >= 12:
+            with run.expect_error(error):
+                loss.backward(retain_graph=step >= 13)
+            optimizer.zero_grad()
+            continue
+        if step >= 13:
+            loss.backward(retain_graph=True)
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
+
+
+@program(tags="again")
+def again_with_unwritten_memory(run: Run) -> None:
+    """Nodes keep memory that nobody writes: its bytes are other ones the second time."""
+    pass_twice(run, run.put(Unwritten()))
+
+
+@program(tags="again")
+def again_after_work_on_the_argument(run: Run) -> None:
+    """The argument, which no node keeps, is worked on between call and pass."""
+    pass_twice(run, run.put(Shifted()), lambda model, x, out: x.add_(1))
+
+
+@program(tags="again")
+def again_after_data_of_the_argument(run: Run) -> None:
+    """The same behind autograd's back."""
+    pass_twice(run, run.put(Shifted()), lambda model, x, out: x.data.mul_(3))
+
+
+@program(tags="again")
+def again_after_data_of_the_result(run: Run) -> None:
+    """The result, which a node keeps, is changed behind autograd's back: the pass reads the new numbers."""
+    pass_twice(run, run.put(Shifted()), lambda model, x, out: out.data.mul_(0.5))
+
+
+@program(tags="again")
+def again_after_work_on_the_result(run: Run) -> None:
+    """The result is worked on, and a node keeps it: PyTorch's error."""
+    pass_twice(run, run.put(Shifted()), lambda model, x, out: out.add_(1), "a kept result")
+
+
+@program(tags="again")
+def again_after_data_of_a_weight(run: Run) -> None:
+    """A weight that nodes keep is changed behind autograd's back."""
+    pass_twice(run, run.put(Shifted()), lambda model, x, out: model.other.weight.data.mul_(1.5))
+
+
+@program(tags="again")
+def again_after_data_of_a_bias(run: Run) -> None:
+    """A weight that no node keeps is changed behind autograd's back."""
+    pass_twice(run, run.put(Shifted()), lambda model, x, out: model.bias.data.add_(1))
+
+
+@program(tags="again")
+def again_after_work_on_a_weight(run: Run) -> None:
+    """A weight that nodes keep is worked on: PyTorch's error."""
+
+    def change(model: nn.Module, x: torch.Tensor, out: torch.Tensor) -> None:
+        with torch.no_grad():
+            model.other.weight.mul_(0.9)
+
+    pass_twice(run, run.put(Shifted()), change, "a kept weight")
