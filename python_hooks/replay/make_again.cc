@@ -169,16 +169,16 @@ bool touches(const std::vector<KeptPair>& pairs, const std::vector<Object*>& arg
 
 // The nodes are the same, and keep what the replayed call left: what is the call's own, and has other bytes, gets
 // those. Memory that no kernel writes has others each time (the random state of an attention without dropout), and an
-// argument that no node keeps may have been worked on since. What is not the call's own must be the same memory: a call
-// that takes another way may have the same nodes, of other weights. False: they cannot.
+// argument that no node keeps may have been worked on since. What is not the call's own must be the same memory, or
+// have the same bytes: a call that takes another way may have the same nodes, of other weights. False: they cannot.
 bool keep_what_was_left(const ReplayedCall& call, const bridge::Remains* kept, const bridge::Border& border,
                         const std::vector<Object*>& arguments, Object* root) {
   std::vector<KeptPair> pairs;
   bool sure = true;
   if (!pair_kept(call, kept, border, pairs, sure)) return false;
-  const bool own = std::all_of(pairs.begin(), pairs.end(), [](const KeptPair& pair) { return pair.own; });
   if (!keep_different(call, pairs)) return false;
   if (pairs.empty()) return true;
+  const bool own = std::all_of(pairs.begin(), pairs.end(), [](const KeptPair& pair) { return pair.own; });
   return sure && own && !touches(pairs, arguments, root) &&
          std::all_of(pairs.begin(), pairs.end(), [&](const KeptPair& pair) {
            return device::copy_on_device(call.work.driver_stream(), pair.made.address, pair.then.address,

@@ -33,15 +33,16 @@ class Shifted(nn.Module):
         return self.other(self.one(self.bias + x).tanh()).tanh()
 
 
-def pass_twice(run: Run, model: nn.Module, change: Optional[Change] = None, error: str = "") -> None:
-    """Each pass keeps its graph from step 13 on, and comes twice; in between, `change` from step 12 on."""
+def pass_twice(run: Run, model: nn.Module, change: Optional[Change] = None, error: str = "", amp: bool = False) -> None:
+    """Each pass keeps its graph from step 13 on, and comes twice; in between, `change` from step 12 on. `amp`: under autocast."""
     optimizer = sgd(model)
     for step in run.steps():
         x, y = batch(run)
         for number in range(step % 4):  # memory that comes again has other bytes in it
             torch.full((6, 8), step * 8.0 + number, device=x.device)
-        out = model(x)
-        loss = F.mse_loss(out, y)
+        with torch.autocast(x.device.type, torch.bfloat16, enabled=amp):
+            out = model(x)
+        loss = F.mse_loss(out.float(), y)
         if change is not None and step >= 12:
             change(model, x, out)
         if error and step >= 12:
@@ -77,6 +78,18 @@ def again_after_data_of_the_argument(run: Run) -> None:
 def again_after_data_of_the_result(run: Run) -> None:
     """The result, which a node keeps, is changed behind autograd's back: the pass reads the new numbers."""
     pass_twice(run, run.put(Shifted()), lambda model, x, out: out.data.mul_(0.5))
+
+
+@program(tags="again")
+def again_under_autocast_with_unwritten_memory(run: Run) -> None:
+    """The same while casts of weights lie elsewhere, with the same bytes."""
+    pass_twice(run, run.put(Unwritten()), amp=True)
+
+
+@program(tags="again")
+def again_under_autocast_after_work_on_the_argument(run: Run) -> None:
+    """The argument, of which nodes keep a cast, is worked on between call and pass."""
+    pass_twice(run, run.put(nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))), lambda model, x, out: x.mul_(2), amp=True)
 
 
 @program(tags="again")
