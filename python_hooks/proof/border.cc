@@ -330,6 +330,7 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
     const bridge::Saved& saved = observed.border->saved[i];
     lasting.saved_tensors.emplace_back(replay::Border::kNone, saved.bytes);
     lasting.host_values.push_back(saved.value);
+    lasting.fixed_storages.push_back(0);
     if (saved.device_type != torch::kCudaDevice || saved.bytes == 0 || lasting.form.sealed) continue;
     const auto known = std::find_if(observed.saved.begin(), observed.saved.end(),
                                     [&](const program::Extent& extent) { return extent.address == saved.storage; });
@@ -362,6 +363,7 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
       if (tensor != tensors.end()) hold({Of::kArgument, static_cast<std::uint32_t>(tensor - tensors.begin())});
     } else {
       lasting.saved_tensors.back().first = replay::Border::kNone;
+      lasting.fixed_storages.back() = saved.storage;
       continue;  // the module's, or a global's: it lies where it lay
     }
     observed.saved.push_back({saved.storage, saved.bytes});

@@ -95,11 +95,12 @@ struct Border {
   static constexpr std::uint64_t kOfTheCall = ~std::uint64_t{0};  // an argument's
   std::vector<std::pair<std::uint32_t, std::uint64_t>> saved_tensors;
   std::vector<std::uint64_t> host_values;  // of each tensor that a node keeps: bridge::Saved::value; 0: it varies, too
-  std::uint64_t constants = 0;             // bridge::Border::constants
-  std::vector<ResultPlace> result_places;  // of `results`
-  std::vector<program::Extent> written;    // memory of the module's that the call writes to
-  bool depends_on_written = false;         // on what was there before: a call that is made again finds that
-  std::uint64_t saved_bytes = 0;           // of the blocks that only the backward pass needs
+  std::vector<std::uint64_t> fixed_storages;  // of each: where the module's or a global's memory lies; 0: neither's
+  std::uint64_t constants = 0;                // bridge::Border::constants
+  std::vector<ResultPlace> result_places;     // of `results`
+  std::vector<program::Extent> written;       // memory of the module's that the call writes to
+  bool depends_on_written = false;            // on what was there before: a call that is made again finds that
+  std::uint64_t saved_bytes = 0;              // of the blocks that only the backward pass needs
   bridge::Template form = {};
 
   bool same_as(const Border& other) const;

@@ -103,8 +103,11 @@ struct KeptPair {
   bool own = false;  // the call made it
 };
 
-// Is what node `saved` keeps, which is not the call's, what the replayed call's node keeps? `kept`: as Border::kept.
+// Is memory of the module's, or a global's, that the replayed call's node keeps, what the new one keeps? It lies where
+// it lay, or where `kept` (as Border::kept) says that its tensor has it now.
 bool keeps_the_same(const ReplayedCall& call, const bridge::Remains* kept, std::uint32_t saved, std::uint64_t storage) {
+  const std::uint64_t then = call.border->fixed_storages[saved];
+  if (then == 0 || then == storage) return true;
   const std::vector<KeptTensor>& known = call.border->kept;
   const auto at = std::find_if(known.begin(), known.end(), [saved](const KeptTensor& one) {
     return one.known && !one.freed && one.saved == saved;
@@ -112,20 +115,17 @@ bool keeps_the_same(const ReplayedCall& call, const bridge::Remains* kept, std::
   return at != known.end() && kept[at - known.begin()].storage == storage;
 }
 
-// In the order of the nodes; not what lies in the same place. `sure`: that is so for all that is not the call's own.
-// False: they keep other things.
+// In the order of the nodes; not what lies in the same place. False: they keep other things.
 bool pair_kept(const ReplayedCall& call, const bridge::Remains* kept, const bridge::Border& border,
-               std::vector<KeptPair>& pairs, bool& sure) {
+               std::vector<KeptPair>& pairs) {
   const auto& tensors = call.border->saved_tensors;
   if (border.saved_count != tensors.size() || border.constants != call.border->constants) return false;
   for (std::uint32_t i = 0; i < border.saved_count; ++i) {
     const auto [place, bytes] = tensors[i];
     const std::uint64_t value = call.border->host_values[i];
     if (value != 0 && border.saved[i].value != value) return false;
-    if (place == Border::kNone) {
-      sure = sure && (value != 0 || keeps_the_same(call, kept, i, border.saved[i].storage));
-      continue;
-    }
+    if (!keeps_the_same(call, kept, i, border.saved[i].storage)) return false;
+    if (place == Border::kNone) continue;
     const program::Extent& then = call.saved[place];
     const std::uint64_t size = bytes != Border::kOfTheCall ? bytes : then.bytes;
     if (border.saved[i].bytes != size) return false;
@@ -174,13 +174,11 @@ bool touches(const std::vector<KeptPair>& pairs, const std::vector<Object*>& arg
 bool keep_what_was_left(const ReplayedCall& call, const bridge::Remains* kept, const bridge::Border& border,
                         const std::vector<Object*>& arguments, Object* root) {
   std::vector<KeptPair> pairs;
-  bool sure = true;
-  if (!pair_kept(call, kept, border, pairs, sure)) return false;
+  if (!pair_kept(call, kept, border, pairs)) return false;
   if (!keep_different(call, pairs)) return false;
   if (pairs.empty()) return true;
   const bool own = std::all_of(pairs.begin(), pairs.end(), [](const KeptPair& pair) { return pair.own; });
-  return sure && own && !touches(pairs, arguments, root) &&
-         std::all_of(pairs.begin(), pairs.end(), [&](const KeptPair& pair) {
+  return own && !touches(pairs, arguments, root) && std::all_of(pairs.begin(), pairs.end(), [&](const KeptPair& pair) {
            return device::copy_on_device(call.work.driver_stream(), pair.made.address, pair.then.address,
                                          pair.made.bytes);
          });
