@@ -15,9 +15,8 @@ std::size_t birth_at(const std::vector<BlockEvent>& events, std::uint64_t addres
 }
 
 bool lies_in_older(const RegionRecord& record, const BlockEvent& birth) {
-  return std::any_of(record.before.begin(), record.before.end(), [&birth](const LiveBlock& block) {
-    return block.address < birth.address + birth.bytes && birth.address < block.address + block.bytes;
-  });
+  return std::any_of(record.before.begin(), record.before.end(),
+                     [&birth](const LiveBlock& block) { return overlap(block, birth); });
 }
 
 }  // namespace

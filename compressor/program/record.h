@@ -83,6 +83,12 @@ struct Extent {
   std::uint64_t address = 0, bytes = 0;
 };
 
+// Have two ranges of memory (address, bytes) bytes in common?
+template <class A, class B>
+bool overlap(const A& a, const B& b) noexcept {
+  return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
+}
+
 // An event or a stream of the driver's. Handles are reused, serials are not.
 struct LiveHandle {
   std::uint64_t handle = 0;

@@ -302,39 +302,39 @@ class Walk {
     return std::hash<std::string_view>()(bytes) | 1;
   }
 
+  void note_number(std::uint64_t number) {
+    border_.constants.append(reinterpret_cast<const char*>(&number), sizeof number);
+  }
+
   void note_constants(const Node& node, std::string_view key, const std::vector<compiled::SizeInput>& sizes) {
     std::string& all = border_.constants;
-    const auto add = [&all](std::uint64_t number) {
-      all.append(reinterpret_cast<const char*>(&number), sizeof number);
-    };
     all += node.name();
     all += border_.freed[numbers_.at(&node)] != 0 ? '-' : '+';
     const auto* slices = dynamic_cast<const torch::autograd::CopySlices*>(&node);
     if (slices != nullptr && slices->fn != nullptr) all += slices->fn->name();
     all += key;
-    for (const compiled::SizeInput& size : sizes) add(static_cast<std::uint64_t>(size.value));
+    for (const compiled::SizeInput& size : sizes) note_number(static_cast<std::uint64_t>(size.value));
     for (const auto& edge : node.next_edges()) {
       const auto inner = edge.is_valid() ? numbers_.find(edge.function.get()) : numbers_.end();
-      add(edge.is_valid() ? 1 : 0);
-      add(inner != numbers_.end() ? inner->second : ~std::uint64_t{0});
-      add(edge.input_nr);
+      note_number(edge.is_valid() ? 1 : 0);
+      note_number(inner != numbers_.end() ? inner->second : ~std::uint64_t{0});
+      note_number(edge.input_nr);
     }
   }
 
   // Where a tensor that is saved next lies in its storage, and which one before it has the same.
   void note_place(const at::Tensor& tensor) {
-    std::string& all = border_.constants;
-    const auto add = [&all](std::int64_t number) { all.append(reinterpret_cast<const char*>(&number), sizeof number); };
-    add(static_cast<std::int64_t>(tensor.scalar_type()));
-    add(tensor.layout() == at::kStrided ? tensor.storage_offset() : -1);
+    const bool strided = tensor.layout() == at::kStrided;
+    note_number(static_cast<std::uint64_t>(tensor.scalar_type()));
+    note_number(strided ? static_cast<std::uint64_t>(tensor.storage_offset()) : ~std::uint64_t{0});
     for (std::int64_t i = 0; i < tensor.dim(); ++i) {
-      add(tensor.size(i));
-      if (tensor.layout() == at::kStrided) add(tensor.stride(i));
+      note_number(static_cast<std::uint64_t>(tensor.size(i)));
+      if (strided) note_number(static_cast<std::uint64_t>(tensor.stride(i)));
     }
     const auto address = reinterpret_cast<std::uint64_t>(tensor.storage().data());
     const auto first = std::find_if(border_.saved.begin(), border_.saved.end(),
                                     [&](const Saved& saved) { return !saved.freed && saved.storage == address; });
-    add(first - border_.saved.begin());
+    note_number(static_cast<std::uint64_t>(first - border_.saved.begin()));
   }
 
   // The counter is the first word of the object that shares it.

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 
 #include "python_hooks/control/controller.h"
 #include "python_hooks/interpreter/code_deaths.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/scopes/frames.h"
+#include "shim/lifecycle/blocked_signals.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
@@ -145,17 +145,13 @@ bool is_main_thread() noexcept { return syscall(SYS_gettid) == getpid(); }
 
 void start_thread() noexcept {
   g_thread_runs.store(true);
-  // The application's signals are for its own threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const BlockedSignals blocked;
   pthread_t thread;
   if (pthread_create(&thread, nullptr, install_in_a_thread, nullptr) == 0) {
     pthread_detach(thread);
   } else {
     g_thread_runs.store(false);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void request(std::int64_t time) noexcept {

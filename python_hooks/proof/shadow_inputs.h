@@ -10,11 +10,7 @@
 
 namespace grape::python::proof {
 
-// Have two ranges of memory (address, bytes) bytes in common?
-template <class A, class B>
-bool overlap(const A& a, const B& b) noexcept {
-  return a.address < b.address + b.bytes && b.address < a.address + a.bytes;
-}
+using program::overlap;
 
 // All that the call can reach and that stays alive: arguments, the module's and the globals' tensors, and what the
 // program's kernels are given besides. Disjoint, ascending. `globals` may be null.

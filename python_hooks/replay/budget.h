@@ -102,8 +102,8 @@ struct Budget {
   static constexpr std::uint32_t kMostBarrenObserved = 1024;  // the same, if they were observed
 };
 
-// Modules of one class, inside of others, mostly fare alike: the layers of a model. Where several were looked at and
-// none was ever proven, the others are looked at ever more seldom.
+// Modules of one class, inside of others, mostly fare alike: the layers of a model. Several looks without a proof make
+// looks at the others ever more seldom.
 class Siblings {
  public:
   // Asked at each call. `type`: the class, never followed. Throws std::bad_alloc.

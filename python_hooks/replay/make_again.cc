@@ -161,9 +161,8 @@ bool touches(const std::vector<KeptPair>& pairs, const std::vector<Object*>& arg
   bool known = walk.add(root, "module");
   for (Object* const argument : arguments) known = known && (argument == root || walk.add(argument, "argument"));
   return !known || std::any_of(pairs.begin(), pairs.end(), [&](const KeptPair& pair) {
-    return std::any_of(walk.extents().begin(), walk.extents().end(), [&](const walk::StorageExtent& extent) {
-      return pair.made.address < extent.address + extent.bytes && extent.address < pair.made.address + pair.made.bytes;
-    });
+    return std::any_of(walk.extents().begin(), walk.extents().end(),
+                       [&](const walk::StorageExtent& extent) { return program::overlap(pair.made, extent); });
   });
 }
 

@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 
 #include "python_hooks/interpreter/cpython_objects.h"
@@ -11,6 +10,7 @@
 #include "python_hooks/torch/autograd_state.h"
 #include "python_hooks/torch/torch_api.h"
 #include "python_hooks/torch/torch_symbols.h"
+#include "shim/lifecycle/blocked_signals.h"
 
 namespace grape::python::torch {
 namespace {
@@ -270,13 +270,11 @@ void* search(void* argument) noexcept {
 
 bool find_autograd_places(Object* torch) noexcept {
   Search asked{torch, false};
-  sigset_t all, before;
-  sigfillset(&all);
-  if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0) return false;
   pthread_t thread;
-  const bool started = pthread_create(&thread, nullptr, search, &asked) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (!started) return false;
+  {
+    const BlockedSignals signals;
+    if (!signals.blocked() || pthread_create(&thread, nullptr, search, &asked) != 0) return false;
+  }
   ThreadState* const state = g_api.PyEval_SaveThread();
   pthread_join(thread, nullptr);
   g_api.PyEval_RestoreThread(state);

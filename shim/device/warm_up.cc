@@ -1,7 +1,6 @@
 #include "shim/device/warm_up.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +12,7 @@
 #include "shim/driver/current_context.h"
 #include "shim/driver/listeners.h"
 #include "shim/driver/real_driver.h"
+#include "shim/lifecycle/blocked_signals.h"
 #include "shim/lifecycle/lifecycle.h"
 
 namespace grape::device {
@@ -34,15 +34,11 @@ void* make_all(void*) noexcept {
   return nullptr;
 }
 
-// The application's signals are for its own threads.
 bool start() noexcept {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const bool started = pthread_create(&g_thread, nullptr, make_all, nullptr) == 0;
-  if (started) pthread_setname_np(g_thread, "grape-warm-up");
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
+  const BlockedSignals blocked;
+  if (pthread_create(&g_thread, nullptr, make_all, nullptr) != 0) return false;
+  pthread_setname_np(g_thread, "grape-warm-up");
+  return true;
 }
 
 }  // namespace

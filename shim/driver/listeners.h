@@ -11,7 +11,7 @@ using ContextListener = void (*)(CUcontext context) noexcept;
 void add_context_listener(ContextListener listener) noexcept;
 void tell_context_gone(CUcontext context) noexcept;
 
-// Is called before a context goes, or may go: who works in it on a thread of its own ends that first.
+// Is called before a context goes, or may go. Threads of Grape's that work in it are to end in the call.
 using LeaveListener = void (*)() noexcept;
 void add_leave_listener(LeaveListener listener) noexcept;
 void tell_context_goes() noexcept;

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <new>
 #include <type_traits>
 
+#include "shim/lifecycle/blocked_signals.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -63,16 +63,15 @@ bool Recorder::start() noexcept {
   Started expected = started_.load(std::memory_order_acquire);
   if (expected == Started::kYes) return true;
   lifecycle::begin();
-  // The application's signal handlers must not run on a thread that it does not know, and none may jump out of here.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   expected = Started::kNo;
-  const bool first = started_.compare_exchange_strong(expected, Started::kStarting);
-  const bool ok = first && open() && (!writes_trace(config()) || start_writer());
-  if (first) started_.store(ok ? Started::kYes : Started::kFailed, std::memory_order_release);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (first) return ok;
+  {
+    const BlockedSignals blocked;  // nor may a handler jump out of here
+    if (started_.compare_exchange_strong(expected, Started::kStarting)) {
+      const bool ok = open() && (!writes_trace(config()) || start_writer());
+      started_.store(ok ? Started::kYes : Started::kFailed, std::memory_order_release);
+      return ok;
+    }
+  }
   // Another thread is starting the writer: it does not wait for anything, so neither do we for long.
   while ((expected = started_.load(std::memory_order_acquire)) == Started::kStarting) sched_yield();
   return expected == Started::kYes;

@@ -16,16 +16,6 @@ def train():
     import torch
     from torch import nn
 
-    class Refused(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.lin = nn.Linear(8, 8)
-
-        def forward(self, x):
-            for _ in range(10):
-                x = torch.tanh(self.lin(x) * 0.9)
-            return x + 1 if torch.rand(()).item() < 2 else x
-
     class Block(nn.Module):
         def __init__(self):
             super().__init__()
@@ -35,6 +25,11 @@ def train():
             for _ in range(6):
                 x = torch.tanh(self.lin(x) * 0.9)
             return x
+
+    class Refused(Block):
+        def forward(self, x):
+            x = super().forward(x)
+            return x + 1 if torch.rand(()).item() < 2 else x
 
     class Model(nn.Module):
         def __init__(self):
