@@ -3,10 +3,6 @@
 # the simulated driver (tests/host_torch/README.md). What takes too long for each run is cut into parts, and the date
 # says which part runs.
 simulated_python="$PWD/build/release/lib/host_torch/python"
-day="$(($(date -u -d "$test_date" +%s) / 86400))"
-
-# Which of N parts runs on that day: 1 to N.
-part_of() { printf '%d' "$((day % $1 + 1))"; }
 
 # Whether the file is there; else a line says that the check did not run: has NAME FILE
 has() {

@@ -64,6 +64,7 @@ def failure(run: dict[str, Any], who: str, name: str) -> Optional[Outcome]:
 
 
 def judge(name: str, plain: list[dict[str, Any]], grape: list[dict[str, Any]]) -> Outcome:
+    """Of one plain run, or of two where the first differs from those under Grape."""
     for who, runs in (("plain", plain), ("under Grape", grape)):
         for run in runs:
             failed = failure(run, who, name)
@@ -71,7 +72,7 @@ def judge(name: str, plain: list[dict[str, Any]], grape: list[dict[str, Any]]) -
                 return failed
     if plain[0]["error"]:
         return Outcome(name, "error", plain[0]["error"], plain[0]["log"])
-    unsteady = first_difference(plain[0]["records"], plain[1]["records"])
+    unsteady = first_difference(plain[0]["records"], plain[-1]["records"])
     found = [difference(plain[0], run, steady=unsteady is None) for run in grape]
     differing = [number for number, words in enumerate(found) if words]
     if differing:
