@@ -1,15 +1,20 @@
-// Does an observed call look at the random numbers that it draws?
+// What becomes of the random numbers that an observed call draws?
 #include <algorithm>
-#include <bitset>
+#include <array>
+#include <iterator>
+#include <string_view>
 
 #include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython_objects.h"
-#include "python_hooks/interpreter/local_uses.h"
 #include "python_hooks/interpreter/monitoring.h"
+#include "python_hooks/interpreter/stack_steps.h"
 #include "python_hooks/torch/torch_api.h"
+#include "python_hooks/walk/instance.h"
 
 namespace grape::python::host_draws {
 namespace {
+
+using Kind = StackStep::Kind;
 
 constexpr std::size_t kMostCodes = 64;  // of one observed call
 // What is drawn is kept alive to its end: so much at most, and nothing once somebody has looked.
@@ -26,34 +31,74 @@ bool names_a_draw(Object* code) noexcept {
   return std::find_first_of(begin, end, std::begin(texts), std::end(texts)) != end;
 }
 
+// What a value on the stack, or of a local variable, is to the watch.
+struct Value {
+  enum class Is : std::uint8_t { kOther, kNumber, kOutcome };
+  Is is = Is::kOther;
+  std::uint32_t index = 0;  // of the draw, or of the outcome
+  bool followed() const noexcept { return is != Is::kOther; }
+};
+
 struct Watched {
   Strong code, instructions;  // instructions: co_code
-  std::bitset<256> held;      // local variables that hold, or held, what was drawn
+  // Local variables that hold, or held in some frame, what is followed: the last of it.
+  std::array<Value, 256> locals = {};
 };
 
 struct Place {
   Object* code = nullptr;
   std::size_t offset = 0;
-  bool operator==(const Place& other) const noexcept { return code == other.code && offset == other.offset; }
 };
+
+// A comparison of a number that was drawn.
+struct Outcome {
+  std::uint32_t draw = 0;
+  Strong tensor;  // none: it has not been made yet
+  Decision decision;
+};
+
+// What an instruction that has begun must have PyTorch do.
+enum class Awaits : std::uint8_t { kNothing, kComparison, kComparisonAndTruth, kTruth };
+
+// `name`: as users read it, "Tensor.__lt__()". -1: none that is followed.
+int comparison_of(const char* name) noexcept {
+  const std::string_view text(name);
+  const std::string_view kNames[] = {"__lt__", "__le__", "", "", "__gt__", "__ge__"};  // as Python numbers them
+  const auto at =
+      std::find(std::begin(kNames), std::end(kNames), text.substr(std::min(text.find("__"), text.size()), 6));
+  return at != std::end(kNames) ? static_cast<int>(at - std::begin(kNames)) : -1;
+}
 
 }  // namespace
 
 struct DrawWatch::State {
   std::vector<Watched> watched;
   std::vector<Strong> drawn;
+  std::vector<Outcome> outcomes;
   HostDraws draws;
   std::uint64_t frames = 0, bytes = 0;  // bytes: of what was drawn
-  bool unseen = true;
-  bool drew_any = false;     // on the host, by a function that is known
-  Place call;                // under way in the code that is watched
-  Object* called = nullptr;  // borrowed, and alive meanwhile
+  bool known = true;                    // what became of all that was drawn
+  bool drew_any = false;                // on the host, by a function that is known
+  Place call;                           // under way in the code that is watched
+  Object* called = nullptr;             // borrowed, and alive meanwhile
   std::uint64_t frames_at_call = 0;
-  Place taken;  // where the number drawn last must be taken up
+  // The stack of the frame that runs, from the lowest value that is followed up to its top; empty: there is none.
+  std::vector<Value> stack;
+  Object* running = nullptr;         // that frame's code
+  std::size_t next = 0, target = 0;  // where it must go on
+  Awaits awaits = Awaits::kNothing;
+  std::uint32_t outcome = 0;  // that is awaited, or whose truth is
 
   Watched* find(Object* code) noexcept;
   bool watch(Object* code) noexcept;
-  void take_up(Watched& by, const Place& place, const LocalUse& use) noexcept;
+  void lose() noexcept;  // from now on nothing is known
+  void push(Value value);
+  Value pop() noexcept;
+  void settle(const Place& place) noexcept;
+  void take(Watched& by, const StackStep& step);
+  void use_locals(Watched& by, const StackStep& step);
+  void compare(const StackStep& step);
+  void ask(Value value) noexcept;
 
   // Told by the interpreter on the thread that runs the code, before the instruction or the call is done.
   void on_instruction(const Place& place, Object* const* rest) noexcept;
@@ -93,7 +138,7 @@ bool DrawWatch::State::watch(Object* code) noexcept {
     g_watching = this;
   }
   const Reference instructions(g_api.PyObject_GetAttrString(code, "co_code"));
-  if (watched.size() == kMostCodes || !instructions || !local_uses_known()) return false;
+  if (watched.size() == kMostCodes || !instructions || !stack_steps_known()) return false;
   try {
     watched.push_back({Strong(code), Strong(instructions.get()), {}});
   } catch (...) {
@@ -102,26 +147,121 @@ bool DrawWatch::State::watch(Object* code) noexcept {
   return monitor(code, true);
 }
 
-// What was drawn is on top of the stack: it must go into a variable, or be given up.
-void DrawWatch::State::take_up(Watched& by, const Place& place, const LocalUse& use) noexcept {
-  const bool here = taken == place, kept = here && use.sets < by.held.size();
-  if (kept) by.held.set(use.sets);
-  unseen = unseen && (kept || (here && use.drops));
-  taken = {};
+void DrawWatch::State::lose() noexcept {
+  known = false;
+  stack.clear();
+  awaits = Awaits::kNothing;
+}
+
+void DrawWatch::State::push(Value value) {
+  if (value.followed() || !stack.empty()) stack.push_back(value);
+}
+
+Value DrawWatch::State::pop() noexcept {
+  if (stack.empty()) return {};
+  const Value value = stack.back();
+  stack.pop_back();
+  return value;
+}
+
+// The last instruction is done, and the next one begins.
+void DrawWatch::State::settle(const Place& place) noexcept {
+  const bool goes_on = place.code == running && (place.offset == next || place.offset == target);
+  if (awaits != Awaits::kNothing || (!stack.empty() && !goes_on)) lose();
+  stack.erase(stack.begin(), std::find_if(stack.begin(), stack.end(), [](Value value) { return value.followed(); }));
+}
+
+void DrawWatch::State::use_locals(Watched& by, const StackStep& step) {
+  using Use = StackStep::Local::Use;
+  for (const StackStep::Local& local : step.locals) {
+    Value* const held = local.variable < by.locals.size() ? &by.locals[local.variable] : nullptr;
+    if (local.use == Use::kReads) push(held != nullptr ? *held : Value());
+    if (local.use != Use::kSets) continue;
+    const Value value = pop();
+    if (!value.followed()) continue;  // in another frame it may still hold what it held
+    if (held == nullptr) return lose();
+    *held = value;
+  }
+}
+
+// Takes two values: a number that was drawn, and one that is plain.
+void DrawWatch::State::compare(const StackStep& step) {
+  const Value second = pop(), first = pop();
+  if (!first.followed() && !second.followed()) return push({});
+  const Value number = first.followed() ? first : second;
+  if (number.is != Value::Is::kNumber || (first.followed() && second.followed())) return lose();
+  outcome = static_cast<std::uint32_t>(outcomes.size());
+  outcomes.push_back({number.index, {}, {}});
+  awaits = step.asks ? Awaits::kComparisonAndTruth : Awaits::kComparison;
+  push(step.asks ? Value() : Value{Value::Is::kOutcome, outcome});
+}
+
+void DrawWatch::State::ask(Value value) noexcept {
+  if (!value.followed()) return;
+  if (value.is != Value::Is::kOutcome) return lose();
+  outcome = value.index;
+  awaits = Awaits::kTruth;
+}
+
+void DrawWatch::State::take(Watched& by, const StackStep& step) {
+  const bool any = std::any_of(by.locals.begin(), by.locals.end(), [](Value value) { return value.followed(); });
+  switch (step.kind) {
+    case Kind::kAnyLocal:
+      if (any || !stack.empty()) lose();
+      break;
+    case Kind::kUnknown:
+      if (!stack.empty()) lose();
+      break;
+    case Kind::kLocals:
+      use_locals(by, step);
+      break;
+    case Kind::kMoves:
+      for (std::uint32_t i = 0; i < step.pops; ++i) {
+        if (pop().followed()) return lose();
+      }
+      for (std::uint32_t i = 0; i < step.pushes; ++i) push({});
+      break;
+    case Kind::kCopy:
+      push(step.depth <= stack.size() ? stack[stack.size() - step.depth] : Value());
+      break;
+    case Kind::kSwap:
+      if (stack.empty()) break;
+      if (step.depth > stack.size()) stack.insert(stack.begin(), step.depth - stack.size(), Value());
+      std::swap(stack.back(), stack[stack.size() - step.depth]);
+      break;
+    case Kind::kDrop:
+      pop();
+      break;
+    case Kind::kCompare:
+      compare(step);
+      break;
+    case Kind::kTruth:
+      ask(pop());
+      if (known) push({});
+      break;
+    case Kind::kBranch:
+      ask(pop());
+      break;
+  }
 }
 
 void DrawWatch::State::on_instruction(const Place& place, Object* const*) noexcept {
   call = {};
-  Watched* by = find(place.code);
+  Watched* const by = find(place.code);
+  StackStep step;
   if (by == nullptr) {
-    unseen = unseen && taken.code == nullptr;
+    if (!stack.empty()) lose();
     return;
   }
-  const LocalUse use = local_use_at(by->instructions.get(), place.offset);
-  if (taken.code != nullptr) take_up(*by, place, use);
-  for (const std::uint16_t read : use.reads) {
-    const bool any = read == LocalUse::kAny;
-    if (any ? by->held.any() : read < by->held.size() && by->held.test(read)) unseen = false;
+  if (!known || !stack_step_at(by->instructions.get(), place.offset, step)) return;
+  settle(place);
+  running = place.code;
+  next = step.next;
+  target = step.kind == Kind::kBranch ? step.target : step.next;
+  try {
+    if (known) take(*by, step);
+  } catch (...) {  // no memory
+    lose();
   }
 }
 
@@ -141,9 +281,9 @@ DrawWatch::~DrawWatch() {
 void DrawWatch::begin() noexcept {
   state_->draws.clear();
   state_->frames = state_->bytes = 0;
-  state_->unseen = true;
+  state_->known = true;
   state_->drew_any = false;
-  state_->call = state_->taken = {};
+  state_->call = {};
   state_->called = nullptr;
   t_watch = state_.get();
 }
@@ -154,9 +294,9 @@ void DrawWatch::meet(Object* code) noexcept {
 }
 
 void DrawWatch::frame_began() noexcept { ++state_->frames; }
-void DrawWatch::locals_seen() noexcept { state_->unseen = false; }
-bool DrawWatch::seen() const noexcept { return state_->drew_any && !state_->unseen; }
-HostDraws* DrawWatch::unseen() noexcept { return state_->unseen ? &state_->draws : nullptr; }
+void DrawWatch::locals_seen() noexcept { state_->lose(); }
+bool DrawWatch::seen() const noexcept { return state_->drew_any && !state_->known; }
+HostDraws* DrawWatch::followed() noexcept { return state_->known ? &state_->draws : nullptr; }
 
 void DrawWatch::drew(const void* place, Object* arguments, Object* keywords, Object* result) noexcept {
   const KeepException keep;
@@ -166,37 +306,76 @@ void DrawWatch::drew(const void* place, Object* arguments, Object* keywords, Obj
   const bool tensor = torch::is_plain_tensor(result) && torch::view_tensor(result, view);
   if (tensor && view.device_type != 0) return;  // from another generator
   state.drew_any = true;
-  if (!state.unseen) return state.drawn.clear();
+  if (!state.known) {
+    state.outcomes.clear();
+    return state.drawn.clear();
+  }
   const MethodDefinition* definition = state.call.code != nullptr ? definition_of(state.called) : nullptr;
   const bool straight = definition != nullptr && &definition->method == place && state.frames == state.frames_at_call;
   const Watched* watched = straight ? state.find(state.call.code) : nullptr;
+  StackStep step;
   state.bytes += tensor ? view.storage_bytes : 0;
-  state.unseen = tensor && watched != nullptr && state.taken.code == nullptr && state.bytes <= kMostBytes &&
-                 state.draws.add(state.called, arguments, keywords);
-  if (!state.unseen) return;
+  if (!tensor || watched == nullptr || !state.stack.empty() || state.bytes > kMostBytes ||
+      !stack_step_at(watched->instructions.get(), state.call.offset, step) ||
+      !state.draws.add(state.called, arguments, keywords))
+    return state.lose();
   try {
     state.drawn.emplace_back(result);
+    state.push({Value::Is::kNumber, static_cast<std::uint32_t>(state.drawn.size() - 1)});
   } catch (...) {
-    state.unseen = false;
+    return state.lose();
   }
-  state.taken = {state.call.code, next_instruction(watched->instructions.get(), state.call.offset)};
+  state.running = state.call.code;
+  state.next = state.target = step.next;
   state.call = {};
+}
+
+void DrawWatch::compared(const char* name, Object* tensor, Object* arguments, Object* result) noexcept {
+  const KeepException keep;
+  State& state = *state_;
+  if (state.awaits != Awaits::kComparison && state.awaits != Awaits::kComparisonAndTruth) return;
+  Outcome& outcome = state.outcomes[state.outcome];
+  if (tensor != state.drawn[outcome.draw].get() || result == nullptr || !torch::is_plain_tensor(result) ||
+      item_count(arguments) != 1 || !walk::is_plain_value(tuple_data(arguments)[0])) {
+    return;
+  }
+  outcome.tensor = Strong(result);
+  outcome.decision = {comparison_of(name), Strong(tuple_data(arguments)[0]), false};
+  const bool asks = state.awaits == Awaits::kComparisonAndTruth;
+  state.awaits = asks ? Awaits::kTruth : Awaits::kNothing;
+  if (outcome.decision.comparison < 0) state.lose();
+}
+
+void DrawWatch::asked(Object* tensor, Object* result) noexcept {
+  const KeepException keep;
+  State& state = *state_;
+  if (state.awaits != Awaits::kTruth || tensor != state.outcomes[state.outcome].tensor.get()) return;
+  Outcome& outcome = state.outcomes[state.outcome];
+  outcome.decision.truth = result == g_api._Py_TrueStruct;
+  if (!outcome.decision.truth && result != g_api._Py_FalseStruct) return;  // it raised
+  state.awaits = Awaits::kNothing;
+  if (!state.draws.decide(outcome.draw, outcome.decision)) state.lose();
 }
 
 void DrawWatch::end() noexcept {
   State& state = *state_;
   if (t_watch == &state) t_watch = nullptr;
-  if (state.taken.code != nullptr) state.unseen = false;
-  state.taken = state.call = {};
+  if (!state.stack.empty() || state.awaits != Awaits::kNothing) state.lose();
+  state.call = {};
   for (const Watched& watched : state.watched) monitor(watched.code.get(), false);
   if (g_watching == &state) {
     end_monitoring();
     g_watching = nullptr;
   }
-  for (const Strong& tensor : state.drawn) {
-    if (reference_count(tensor.get()) != 1) state.unseen = false;  // it outlives the call
-  }
+  const auto outlives = [](const Strong& tensor) {
+    return tensor.get() != nullptr && reference_count(tensor.get()) != 1;
+  };
+  if (std::any_of(state.drawn.begin(), state.drawn.end(), outlives) ||
+      std::any_of(state.outcomes.begin(), state.outcomes.end(),
+                  [&](const Outcome& outcome) { return outlives(outcome.tensor); }))
+    state.known = false;
   state.drawn.clear();
+  state.outcomes.clear();
   state.watched.clear();
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <new>
+#include <numeric>
 
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/torch/torch_api.h"
@@ -55,6 +56,21 @@ bool same_value(const Strong& a, const Strong& b) noexcept {
   return first.add(a.get(), "argument") && second.add(b.get(), "argument") && first.bytes() == second.bytes();
 }
 
+bool same_decisions(const std::vector<Decision>& all, const std::vector<Decision>& others) noexcept {
+  return std::equal(all.begin(), all.end(), others.begin(), others.end(), [](const Decision& a, const Decision& b) {
+    return a.comparison == b.comparison && a.truth == b.truth && same_value(a.number, b.number);
+  });
+}
+
+// One of its own that stands there, a new reference; null: there is none.
+Object* generator_at(Object* state) noexcept {
+  Object* type = module_member("torch._C", "Generator");
+  const Reference generator(type != nullptr ? g_api.PyObject_CallObject(type, nullptr) : nullptr);
+  if (!generator) return nullptr;
+  const Reference set(g_api.PyObject_CallMethod(generator.get(), "set_state", "O", state));
+  return set ? new_reference(generator.get()) : nullptr;
+}
+
 }  // namespace
 
 bool HostDraws::add(Object* function, Object* arguments, Object* keywords) noexcept {
@@ -63,7 +79,21 @@ bool HostDraws::add(Object* function, Object* arguments, Object* keywords) noexc
   const Reference named(keywords != nullptr ? copy_of_keywords(keywords) : nullptr);
   if (!positional || (keywords != nullptr && !named)) return false;
   try {
-    draws_.push_back({Strong(function), Strong(positional.get()), Strong(named.get())});
+    draws_.push_back({Strong(function), Strong(positional.get()), Strong(named.get()), {}});
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+std::size_t HostDraws::decisions() const noexcept {
+  return std::accumulate(draws_.begin(), draws_.end(), std::size_t{0},
+                         [](std::size_t sum, const Draw& draw) { return sum + draw.decisions.size(); });
+}
+
+bool HostDraws::decide(std::size_t index, const Decision& decision) noexcept {
+  try {
+    draws_[index].decisions.push_back(decision);
     return true;
   } catch (const std::bad_alloc&) {
     return false;
@@ -74,7 +104,7 @@ bool HostDraws::same_as(const HostDraws& other) const noexcept {
   return std::equal(draws_.begin(), draws_.end(), other.draws_.begin(), other.draws_.end(),
                     [](const Draw& a, const Draw& b) {
                       return a.function.get() == b.function.get() && same_value(a.arguments, b.arguments) &&
-                             same_value(a.keywords, b.keywords);
+                             same_value(a.keywords, b.keywords) && same_decisions(a.decisions, b.decisions);
                     });
 }
 
@@ -87,20 +117,36 @@ bool HostDraws::repeat() const noexcept {
   return true;
 }
 
+// It was called without one.
+Object* HostDraws::Draw::from(Object* generator) const noexcept {
+  Object* given = keywords.get();
+  const Reference all(given != nullptr ? g_api.PyDict_Copy(given) : g_api.PyDict_New());
+  if (!all || g_api.PyDict_SetItemString(all.get(), "generator", generator) != 0) return nullptr;
+  return g_api.PyObject_Call(function.get(), arguments.get(), all.get());
+}
+
+bool HostDraws::decide_the_same() const noexcept {
+  const auto last =
+      std::find_if(draws_.rbegin(), draws_.rend(), [](const Draw& draw) { return !draw.decisions.empty(); });
+  if (last == draws_.rend()) return true;
+  const KeepException keep;
+  const Reference state(generator_state());
+  const Reference generator(state ? generator_at(state.get()) : nullptr);
+  return generator && std::all_of(draws_.begin(), last.base(), [&](const Draw& draw) {
+           const Reference drawn(draw.from(generator.get()));
+           return drawn && std::all_of(draw.decisions.begin(), draw.decisions.end(), [&](const Decision& decision) {
+                    return g_api.PyObject_RichCompareBool(drawn.get(), decision.number.get(), decision.comparison) ==
+                           static_cast<int>(decision.truth);
+                  });
+         });
+}
+
 Object* HostDraws::state_behind(Object* state) const noexcept {
-  Object* type = module_member("torch._C", "Generator");
-  const Reference generator(type != nullptr ? g_api.PyObject_CallObject(type, nullptr) : nullptr);
-  if (!generator) return nullptr;
-  const Reference set(g_api.PyObject_CallMethod(generator.get(), "set_state", "O", state));
-  bool good = static_cast<bool>(set);
-  for (const Draw& draw : draws_) {  // none of them was called with a generator
-    Object* given = draw.keywords.get();
-    const Reference keywords(given != nullptr ? g_api.PyDict_Copy(given) : g_api.PyDict_New());
-    good = good && keywords && g_api.PyDict_SetItemString(keywords.get(), "generator", generator.get()) == 0;
-    const Reference drawn(good ? g_api.PyObject_Call(draw.function.get(), draw.arguments.get(), keywords.get())
-                               : nullptr);
-    good = good && drawn;
-  }
+  const Reference generator(generator_at(state));
+  const bool good = generator && std::all_of(draws_.begin(), draws_.end(), [&](const Draw& draw) {
+                      const Reference drawn(draw.from(generator.get()));
+                      return static_cast<bool>(drawn);
+                    });
   return good ? g_api.PyObject_CallMethod(generator.get(), "get_state", nullptr) : nullptr;
 }
 

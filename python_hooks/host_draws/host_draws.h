@@ -1,8 +1,8 @@
-// Random numbers that a call draws from PyTorch's CPU generator and never looks at (layer drop outside of training:
-// `p = torch.rand([])`, and then `self.training and p < ...`). Such a call does the same whatever was drawn. Its
-// replays draw as well, so that the next draw of the program gives the number that it would have given. The
-// interpreter's reports of single instructions (sys.monitoring, from Python 3.12) tell whether a number is looked at.
-// With the GIL.
+// Random numbers that a call draws from PyTorch's CPU generator, and does no more with than to compare them with plain
+// numbers (layer drop: `p = torch.rand([])`, and then `if self.training and p < 0.1:`). Such a call does the same
+// whenever the comparisons have the same outcomes. Its replays draw as well, so that the next draw of the program gives
+// the number that it would have given. The interpreter's reports of single instructions (sys.monitoring, from Python
+// 3.12) tell what becomes of a number. With the GIL.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,36 @@ inline constexpr char kDrawingFunctions[] =
     "_VariableFunctionsClass.rand _VariableFunctionsClass.randn _VariableFunctionsClass.randint "
     "_VariableFunctionsClass.randperm";
 
-// What a call drew, in order.
+// Methods that compare a tensor (as above).
+inline constexpr char kComparisons[] = "TensorBase.__lt__ TensorBase.__le__ TensorBase.__gt__ TensorBase.__ge__";
+
+// Of PyTorch's CPU generator, as of get_state(): a new reference; null: PyTorch is not there, or an exception is set.
+Object* generator_state() noexcept;
+// False: an exception may be set.
+bool set_generator_state(Object* state) noexcept;
+
+// Whether a number that was drawn compares so with a plain one.
+struct Decision {
+  int comparison = 0;  // as of PyObject_RichCompare()
+  Strong number;
+  bool truth = false;
+};
+
+// What a call drew, in order, and what it decided by that.
 class HostDraws {
  public:
   bool empty() const noexcept { return draws_.empty(); }
   std::size_t count() const noexcept { return draws_.size(); }
+  std::size_t decisions() const noexcept;
   // A copy of the arguments is kept; `keywords` may be null. False: they are no plain values, or there is no memory.
   bool add(Object* function, Object* arguments, Object* keywords) noexcept;
-  // The same functions with the same arguments, in the same order? False as well without memory.
+  // Of the draw of that index. False: no memory.
+  bool decide(std::size_t index, const Decision& decision) noexcept;
+  // The same functions with the same arguments, in the same order, with the same decisions? False as well without
+  // memory.
   bool same_as(const HostDraws& other) const noexcept;
+  // Would the numbers that come next decide the same? Moves no generator. May let other threads run.
+  bool decide_the_same() const noexcept;
   // Draws all of them, from the generator that the program uses. False: one raised, and its exception is set.
   bool repeat() const noexcept;
   void clear() noexcept { draws_.clear(); }
@@ -39,6 +60,8 @@ class HostDraws {
     Strong function;   // torch.rand or one like it
     Strong arguments;  // a tuple of plain values that nobody else can change
     Strong keywords;   // such a dictionary, or none
+    std::vector<Decision> decisions;
+    Object* from(Object* generator) const noexcept;  // a new reference; null: it raised
   };
   // The state that these lead to from `state` (both as of Generator.get_state()), a new reference; null: not known.
   // Moves no generator that anybody else knows.
@@ -59,9 +82,10 @@ class HostRandom {
   Strong torch_;              // Generator.get_state(); none: PyTorch is not there
 };
 
-// Watches an observed call: what it draws, and whether anybody looks at it. A number that goes from the call of
-// torch.rand() straight into a local variable which no instruction reads from then on, and that is gone by the end, was
-// seen by nobody.
+// Watches an observed call: what it draws, and what becomes of it. From the call of torch.rand() on, a number is
+// followed through local variables and the stack of the code that drew it, to where it is given up or compared with a
+// plain number; and the outcome to where somebody asks whether it is true. Whatever else an instruction does with one
+// of these, and what is not gone by the end, counts as a look.
 class DrawWatch {
  public:
   DrawWatch();
@@ -76,11 +100,15 @@ class DrawWatch {
   void frame_began() noexcept;
   // A function of PyTorch's that draws was called, by the definition at `place`, and has returned (null: raised).
   void drew(const void* place, Object* arguments, Object* keywords, Object* result) noexcept;
+  // A tensor was compared, by the method of that name (as users read it) with these arguments.
+  void compared(const char* name, Object* tensor, Object* arguments, Object* result) noexcept;
+  // Somebody asked whether a tensor is true.
+  void asked(Object* tensor, Object* result) noexcept;
   // Somebody looks at the local variables of a frame.
   void locals_seen() noexcept;
   void end() noexcept;
-  // After end(): all that was drawn by such functions, if it is known that nobody looked at it; else null.
-  HostDraws* unseen() noexcept;
+  // After end(): all that was drawn by such functions, if it is known what became of it; else null.
+  HostDraws* followed() noexcept;
   // The same: did it draw by such functions, with somebody who looked at it, for all that is known?
   bool seen() const noexcept;
 

@@ -72,12 +72,6 @@ std::uint64_t hash_of_others() noexcept {
   return hash.get();
 }
 
-// Of PyTorch's CPU generator, a new reference; null: PyTorch is not there.
-Object* torch_state() noexcept {
-  Object* generator = module_member("torch._C", "default_generator");
-  return generator != nullptr ? g_api.PyObject_CallMethod(generator, "get_state", nullptr) : nullptr;
-}
-
 bool equal_bytes(Object* one, Object* other) noexcept {
   torch::TensorView a, b;
   if (!torch::is_plain_tensor(one) || !torch::is_plain_tensor(other) || !torch::view_tensor(one, a) ||
@@ -90,17 +84,29 @@ bool equal_bytes(Object* one, Object* other) noexcept {
 
 }  // namespace
 
+Object* generator_state() noexcept {
+  Object* generator = module_member("torch._C", "default_generator");
+  return generator != nullptr ? g_api.PyObject_CallMethod(generator, "get_state", nullptr) : nullptr;
+}
+
+bool set_generator_state(Object* state) noexcept {
+  Object* generator = module_member("torch._C", "default_generator");
+  if (generator == nullptr || state == nullptr) return false;
+  const Reference set(g_api.PyObject_CallMethod(generator, "set_state", "O", state));
+  return static_cast<bool>(set);
+}
+
 void HostRandom::take() noexcept {
   const KeepException keep;
   others_ = hash_of_others();
-  const Reference state(torch_state());
+  const Reference state(generator_state());
   torch_ = Strong(state.get());
 }
 
 bool HostRandom::moved_by(const HostDraws& draws) const noexcept {
   const KeepException keep;
   if (hash_of_others() != others_) return false;
-  const Reference now(torch_state());
+  const Reference now(generator_state());
   if (!now || torch_.get() == nullptr) return !now && torch_.get() == nullptr;
   if (draws.empty()) return equal_bytes(torch_.get(), now.get());
   const Reference expected(draws.state_behind(torch_.get()));

@@ -109,7 +109,7 @@ void take_effect(State& state, const HostEffect& effect, Object* first, Object* 
     case EffectKind::kLogger:
       if (first != nullptr && state.loggers.size() < State::kMostLoggers) keep(state.loggers, first);
       break;
-    default:  // that it was met is enough; kDraws: see on_draw()
+    default:  // that it was met is enough; for the last three see on_result()
       break;
   }
 }
@@ -190,11 +190,18 @@ void on_effect(const HostEffect& effect, void* first, void* second) noexcept {
   }
 }
 
-void on_draw(const void* place, void* arguments, void* keywords, void* result) noexcept {
-  if (State* state = t_state) {
-    state->draws.drew(place, static_cast<Object*>(arguments), static_cast<Object*>(keywords),
-                      static_cast<Object*>(result));
-  }
+void on_result(const HostEffect& effect, const void* place, void* first, void* second, void* third,
+               void* result) noexcept {
+  State* const state = t_state;
+  if (state == nullptr) return;
+  auto *const object = static_cast<Object*>(first), *const arguments = static_cast<Object*>(second),
+              *const given = static_cast<Object*>(result);
+  if (effect.kind == EffectKind::kDraws)
+    state->draws.drew(place, arguments, static_cast<Object*>(third), given);
+  else if (effect.kind == EffectKind::kCompares)
+    state->draws.compared(effect.name, object, arguments, given);
+  else
+    state->draws.asked(object, given);
 }
 
 void State::follow(const std::vector<Object*>& inputs) {
@@ -301,7 +308,7 @@ cache::Digest ExecutedCode::digest() const {
 
 const refusal::Refusal& ExecutedCode::refusal() const noexcept { return state_->refusal; }
 bool ExecutedCode::makes_weak_references() const noexcept { return state_->has_met(EffectKind::kWeak); }
-host_draws::HostDraws* ExecutedCode::unseen_draws() const noexcept { return state_->draws.unseen(); }
+host_draws::HostDraws* ExecutedCode::followed_draws() const noexcept { return state_->draws.followed(); }
 bool ExecutedCode::looks_at_draws() const noexcept { return state_->draws.seen(); }
 bool ExecutedCode::ran_backward() const noexcept { return state_->backward; }
 const refusal::Refusal& ExecutedCode::followed_pass() const noexcept { return state_->followed; }

@@ -36,7 +36,7 @@ class ExecutedCode final : grape::observation::CallScope::Follower {
   const bridge::InnerNodes* nodes_of_passes() const noexcept;  // that these ran; null: none
   // What it drew from PyTorch's CPU generator, by functions that are known, where nobody looked at what was drawn; for
   // the caller to keep. Null: somebody did, or that is not known.
-  host_draws::HostDraws* unseen_draws() const noexcept;
+  host_draws::HostDraws* followed_draws() const noexcept;
   bool looks_at_draws() const noexcept;  // it drew, and it is not known that nobody looked
   bool makes_weak_references() const noexcept;
   cache::Digest digest() const;  // of the code that ran (portable.h); throws std::bad_alloc

@@ -140,9 +140,10 @@ class Finder {
     }
     MethodDefinition* definition = definition_of(callable);
     if (definition == nullptr) return;
-    // What was drawn is asked for its arguments as such functions get them.
-    const bool usual = (definition->flags & kMethodFlags) == kVarargsAndKeywords;
-    if (row_.kind != EffectKind::kDraws || usual) add_place(&definition->method, owner, name);
+    // These are asked for their arguments as such functions get them.
+    const bool asked = row_.kind == EffectKind::kDraws || row_.kind == EffectKind::kCompares;
+    if (!asked || (definition->flags & kMethodFlags) == kVarargsAndKeywords)
+      add_place(&definition->method, owner, name);
   }
 
   void add_named(Object* holder, std::string_view owner, std::string_view name) {

@@ -35,6 +35,10 @@ FlatMap<AddressKey, std::uint32_t>& known_places() {
   return *places;
 }
 
+bool tells_result(EffectKind kind) noexcept {
+  return kind == EffectKind::kDraws || kind == EffectKind::kCompares || kind == EffectKind::kAsks;
+}
+
 template <std::size_t index>
 void* tell_and_call(void* a, void* b, void* c, void* d, void* e, void* f) {
   const Trap& trap = g_traps[index];
@@ -44,12 +48,12 @@ void* tell_and_call(void* a, void* b, void* c, void* d, void* e, void* f) {
     ++t_setting_changes;
   }
   if (!t_observing) return trap.function(a, b, c, d, e, f);
-  if (trap.effect.kind != EffectKind::kDraws) {
+  if (!tells_result(trap.effect.kind)) {
     on_effect(trap.effect, a, b);
     return trap.function(a, b, c, d, e, f);
   }
   void* result = trap.function(a, b, c, d, e, f);
-  on_draw(trap.place, b, c, result);
+  on_result(trap.effect, trap.place, a, b, c, result);
   return result;
 }
 

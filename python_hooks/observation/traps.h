@@ -27,7 +27,9 @@ enum class EffectKind : std::uint8_t {
   kWeak,         // makes a weak reference, which tells when an object ends
   kHandled,      // asks which exception is handled, which may be the caller's
   kLocals,       // sees local variables of frames
-  kDraws,        // draws random numbers: see on_draw()
+  kDraws,        // draws random numbers: see on_result(), as for the next two
+  kCompares,     // compares a tensor
+  kAsks,         // asks whether a tensor is true
 };
 
 struct HostEffect {
@@ -42,9 +44,10 @@ extern __thread bool t_observing;
 // the object comes first; for a module's function the module, then the argument if the function takes just one.
 void on_effect(const HostEffect& effect, void* first, void* second) noexcept;
 
-// Called on such a thread after a call of kind kDraws. place: its trap's. keywords: may be null. result: null if the
-// call raised.
-void on_draw(const void* place, void* arguments, void* keywords, void* result) noexcept;
+// Called on such a thread after a call of one of the last three kinds. place: its trap's. first, second, third: its own
+// arguments. result: null if the call raised.
+void on_result(const HostEffect& effect, const void* place, void* first, void* second, void* third,
+               void* result) noexcept;
 
 // Reports calls of the function behind `*place` from now on, as `effect`. A place that is known already keeps its first
 // effect. False: there is no room. `place`: writable as long as the process lives.

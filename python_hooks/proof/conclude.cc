@@ -105,7 +105,7 @@ bool leaves_state(replay::Region& region, const replay::Signature& signature, co
                   host_draws::HostDraws& draws, ObservedCall& observed) {
   program::RandomState& random = observed.random;
   if (random.known && !torch::random_state(call.work.device, random.seed, random.offset_after)) return false;
-  if (host_draws::HostDraws* unseen = observed.code.unseen_draws()) draws = std::move(*unseen);
+  if (host_draws::HostDraws* followed = observed.code.followed_draws()) draws = std::move(*followed);
   if (!observed.host_random.moved_by(draws)) {
     // Maybe one of these did.
     observed.again = observed.again || (!region.inner && !observed.code.looks_at_draws() && other_threads());
@@ -168,7 +168,7 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   }
   observation.writes_known = find_writes(*observation.globals, observed, observation.writes);
   const bool made_again = replay::awaits_backward(observed.border.lasting.get());
-  if (made_again && (!observation.writes.empty() || !observation.draws.empty())) {
+  if (made_again && !observation.writes.empty()) {
     observed.autograd = true;
     return observed.refuse(refusal::not_made_twice);
   }

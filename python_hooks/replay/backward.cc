@@ -334,6 +334,10 @@ bool attach_backward(const Region& region, const Proven& proven, const Call& cal
   replayed->written_before = left.written_before();
   const bool sealed = border.form.sealed;  // no pass needs the call again, nor what it saved
   if (!sealed && !remember(*replayed, region, call)) return false;
+  if (!sealed && !proven.draws.empty()) {
+    replayed->host_random = host_draws::generator_state();
+    if (replayed->host_random == nullptr) return false;
+  }
   const std::size_t saved_block = sealed ? bridge::CallTensors::kNoBlock : left.saved_block();
   const bridge::CallTensors all = {targets.data(), results.data(), casts.data(), kept.data(),
                                    kept.size(),    left.blocks(),  saved_block,  first_node};

@@ -181,6 +181,7 @@ struct ReplayedCall {
   std::vector<program::Extent> saved;  // as in Border::saved; sizes of arguments' memory alone
   std::uint64_t seed = 0, offset = 0;
   Object* written_before = nullptr;  // owned tensor: what was in Border::written, one after the other; null: of no use
+  Object* host_random = nullptr;     // owned: host_draws::generator_state() at the call; null: it draws nothing there
   // To make the call again: as it came, all owned but the module, which is held weakly.
   Vectorcall eager = nullptr;
   Object *function = nullptr, *names = nullptr, *weak_root = nullptr;

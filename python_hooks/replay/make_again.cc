@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "python_hooks/bridge/loaded.h"
+#include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/texts.h"
 #include "python_hooks/replay/run.h"
@@ -24,6 +25,10 @@ class AsThen {
     entered_ = bridge::loaded()->enter_modes(call.modes);
     good_ = entered_ != nullptr && torch::random_state(call.work.device, seed_, offset_) && seed_ == call.seed &&
             torch::set_random_offset(call.work.device, call.offset);
+    if (call.host_random != nullptr && good_) {
+      host_now_ = host_draws::generator_state();
+      good_ = host_now_ != nullptr && host_draws::set_generator_state(call.host_random);
+    }
     for (const program::Extent& written : call.border->written) good_ = good_ && keep(written);
     good_ = good_ && restore();
     t_makes_again = true;
@@ -36,6 +41,11 @@ class AsThen {
     }
     for (Object* tensor : owned_) g_api.Py_DecRef(tensor);
     if (good_) torch::set_random_offset(call_.work.device, offset_);
+    if (host_now_ != nullptr) {
+      const KeepException exception;
+      host_draws::set_generator_state(host_now_);
+      g_api.Py_DecRef(host_now_);
+    }
     if (entered_ != nullptr) bridge::loaded()->leave_modes(entered_);
   }
   AsThen(const AsThen&) = delete;
@@ -68,6 +78,7 @@ class AsThen {
   ReplayedCall& call_;
   void* entered_ = nullptr;
   std::uint64_t seed_ = 0, offset_ = 0;
+  Object* host_now_ = nullptr;  // owned
   std::vector<Object*> owned_;
   std::vector<std::uint64_t> copies_;
   bool good_ = false;
@@ -226,7 +237,9 @@ void forget(ReplayedCall& replayed) noexcept {
   for (const HeldArgument& held : arguments) {
     if (held.object != nullptr) g_api.Py_DecRef(held.object);
   }
-  if (Object* const before = std::exchange(replayed.written_before, nullptr)) g_api.Py_DecRef(before);
+  for (Object** const owned : {&replayed.written_before, &replayed.host_random}) {
+    if (Object* const before = std::exchange(*owned, nullptr)) g_api.Py_DecRef(before);
+  }
 }
 
 ReplayedCall::~ReplayedCall() {

@@ -56,7 +56,7 @@ struct CallFacts {
   std::vector<std::uint64_t> shared;              // what the arguments share with the globals
   std::vector<std::uint64_t> shared_addresses;    // the same by addresses
   std::vector<walk::GlobalWrite> writes;          // to tensors of the globals
-  host_draws::HostDraws draws;                    // random numbers of the host that nobody looks at
+  host_draws::HostDraws draws;                    // random numbers of the host, as far as anybody looks
   std::vector<CUstream> others;                   // streams besides the current one that work was put on
   std::uint64_t nodes_made = 0;                   // of autograd's graph; without a border, all of them end in the call
   std::vector<program::HostWord> host_words;      // that kernels are handed

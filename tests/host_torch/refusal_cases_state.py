@@ -79,6 +79,19 @@ def with_draws(net, x):
     return net.linear(x)
 
 
+def with_layer_drop(net, x):
+    number = torch.rand([])
+    if number < 0.5:
+        return x * 2
+    return net.linear(x)
+
+
+def seeded(x, i):
+    """The first number is 0.83 at first, and 0.004 later."""
+    torch.default_generator.manual_seed(5 if i < CHANGED_FROM else 3)
+    return (x,)
+
+
 def with_nodes(net, x):
     with torch.enable_grad():
         for _ in range(hidden()):
@@ -115,6 +128,7 @@ CASES = {
     "returns_older_memory": (with_memory_of_global, with_kept),
     "other_tensor_device": (with_empty_on_either_device, alternating),
     "draws_otherwise": (with_draws, alternating),
+    "draws_decide_otherwise": (with_layer_drop, seeded),
     "makes_other_nodes": (with_nodes, alternating),
 }
 # With each replay checked.

@@ -1,7 +1,7 @@
 """training_programs_test.py --python INTERPRETER --grape LIBRARY: all that training programs see is the same under Grape.
 
-Each program of this folder runs twice plain and once under Grape, in a process of its own, and every step's record is
-compared: losses, gradients, weights, buffers, autograd's state of tensors, versions, errors, hooks' order, random numbers.
+Each program of this folder runs plain and under Grape, in processes of their own (plain once more where they differ), and
+every step's record is compared: losses, gradients, weights, buffers, autograd's state of tensors, versions, errors, hooks' order, random numbers.
 Prints for each program whether the records are equal, and how many calls were replayed. GRAPE_... variables of the
 environment hold for the runs under Grape. Exit status: 0 all are equal that can run with this PyTorch, 1 not.
 
@@ -25,7 +25,7 @@ MODULES = ("training_loops", "training_graphs", "training_results", "training_mo
            "training_view_results", "training_inside",
            "training_kept", "training_changes", "training_repeated", "training_outside", "training_stops",
            "training_seen", "training_forces", "training_energies", "training_energy_graphs",
-           "training_passes", "training_again", "training_libraries",
+           "training_passes", "training_again", "training_layer_drop", "training_libraries",
            "training_usage")  # fmt: skip
 SETTINGS = {"GRAPE_MODE": "replay", "GRAPE_EARLY_REGIONS": "1"}
 

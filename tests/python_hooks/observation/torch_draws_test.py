@@ -1,5 +1,5 @@
-"""Random numbers drawn on the host that nobody looks at: which are told apart from those that somebody does, and drawing them
-again. The interpreter tells of single instructions from Python 3.12 on; before, every number counts as looked at."""
+"""Random numbers drawn on the host that nobody looks at, or only compares: which are told apart from those that somebody does
+look at, and drawing them again. The interpreter tells of single instructions from Python 3.12 on; before, every number counts as looked at."""
 import functools
 import gc
 import random
@@ -72,6 +72,10 @@ def consumed():
     return sum(generator())
 
 
+def in_two_places():
+    p = q = torch.rand([])
+
+
 UNSEEN = [
     ("nothing is drawn", lambda: 1, 0),
     ("layer drop", lambda: layers(12), 12),
@@ -81,6 +85,100 @@ UNSEEN = [
     ("in a function that is called by another one", in_a_lambda, 2),
     ("in itself", lambda: nested(3), 4),
     ("in a generator", consumed, 3),
+    ("in two variables", in_two_places, 1),
+]
+
+
+class Holder:
+    def __init__(self, drop=0.1, training=True):
+        self.drop, self.training, self.settings = drop, training, self
+
+    def limit(self, factor=1):
+        return self.drop * factor
+
+
+def dropping(self):
+    """As in transformers' OPT and BART."""
+    done = 0
+    for _ in range(4):
+        if self.training:
+            p = torch.rand([])
+            if p < self.drop:
+                continue
+        done += 1
+    return done
+
+
+def dropping_by_a_flag(self):
+    done = 0
+    for _ in range(3):
+        drop = False
+        p = torch.rand(1)
+        if self.training and p <= self.settings.drop:
+            drop = True
+        if not drop:
+            done += 1
+    return done
+
+
+def kept_truth(self):
+    p = torch.rand([])
+    skip = not p > self.drop
+    return skip
+
+
+def reversed_sides(self):
+    p = torch.rand([])
+    return 1 if self.drop >= p and self.training else 2
+
+
+def at_once(self):
+    if torch.rand([]) < self.drop or torch.rand(()) >= 1 - self.drop:
+        return 1
+    return 2
+
+
+def by_a_method(self):
+    p = torch.rand([])
+    return 1 if p < self.limit(2) * 0.5 else 2
+
+
+def asked_twice(self):
+    q = p = torch.rand([])
+    low = q < self.drop
+    if low:
+        return 1
+    return 2 if not low and p < 1 else 3
+
+
+def moved_between_variables(self):
+    p = torch.rand([])
+    q, r = p, 3
+    return 1 if q < self.drop else r
+
+
+def in_a_chain(self):
+    p = torch.rand([])
+    return 1 if self.drop < p < 0.7 else 2
+
+
+exec(
+    "def many_names(self):\n p = torch.rand([])\n if p < self.drop:\n" + "  x = self\n" * 400 + " return 2"
+)  # past the reach of a single instruction
+
+# name, function, the numbers drawn by a call that drops nothing, and decisions
+COMPARED = [
+    ("dropping", dropping, 4, 4),
+    ("layers", lambda self: layers(12, self.training), 12, 12),
+    ("by a flag", dropping_by_a_flag, 3, 3),
+    ("kept truth", kept_truth, 1, 1),
+    ("reversed", reversed_sides, 1, 1),
+    ("at once", at_once, 2, 2),
+    ("by a method", by_a_method, 1, 1),
+    ("asked twice", asked_twice, 1, 3),
+    ("moved", moved_between_variables, 1, 1),
+    ("in a chain", in_a_chain, 1, 2),
+    ("far jumps", many_names, 1, 1),
 ]
 
 
@@ -91,6 +189,75 @@ def identified():
 def compared():
     p = torch.rand([])
     return p < 0.1
+
+
+def outcome_in_a_list():
+    p = torch.rand([])
+    return [p < 0.1]
+
+
+def outcome_told():
+    p = torch.rand([])
+    low = p < 0.1
+    return low.item()
+
+
+def outcome_passed_on():
+    p = torch.rand([])
+    return bool(p < 0.1)
+
+
+def compared_with_a_number_drawn():
+    p = torch.rand([])
+    q = torch.rand([])
+    return 1 if p < q else 2
+
+
+def compared_with_a_tensor():
+    p = torch.rand([])
+    limit = torch.zeros(())
+    return 1 if p < limit else 2
+
+
+def compared_for_equality():
+    p = torch.rand([])
+    return 1 if p == 0.5 else 2
+
+
+def truth_of_the_number():
+    p = torch.rand([])
+    return 1 if p else 2
+
+
+def compared_and_computed():
+    p = torch.rand([])
+    if p < 2:
+        return (p * 2).item()
+
+
+def many_compared():
+    p = torch.rand(3)
+    try:
+        return 1 if p < 0.5 else 2
+    except RuntimeError:
+        return 3
+
+
+def outcomes_combined():
+    p = torch.rand([])
+    return 1 if (p > 0.1) & (p < 0.2) else 2
+
+
+def kept_outcome():
+    p = torch.rand([])
+    KEPT.append(p < 0.1)
+
+
+def compared_in_itself(depth=3):
+    p = torch.rand([])
+    if depth:
+        compared_in_itself(depth - 1)
+    return 1 if p < 0.1 else 2
 
 
 def told():
@@ -184,10 +351,6 @@ def by_partial():
     p = functools.partial(torch.rand, ())()
 
 
-def in_two_places():
-    p = q = torch.rand([])
-
-
 def unpacked():
     p, q = torch.rand(2)
 
@@ -229,8 +392,10 @@ def read_later():
 
 
 SEEN = [
-    identified, compared, told, passed_on, returned, returned_from_a_variable, in_a_list, kept, kept_in_an_attribute, kept_in_a_global,
-    in_a_cell, by_locals, by_vars, by_eval, by_a_frame, kept_alive, by_map, by_max, by_next, by_partial, in_two_places, unpacked, in_place,
+    compared, outcome_in_a_list, outcome_told, outcome_passed_on, compared_with_a_number_drawn, compared_with_a_tensor,
+    compared_for_equality, truth_of_the_number, compared_and_computed, many_compared, outcomes_combined, kept_outcome,
+    compared_in_itself, identified, told, passed_on, returned, returned_from_a_variable, in_a_list, kept, kept_in_an_attribute, kept_in_a_global,
+    in_a_cell, by_locals, by_vars, by_eval, by_a_frame, kept_alive, by_map, by_max, by_next, by_partial, unpacked, in_place,
     from_a_generator, of_another_type, read_later, used_after_deletion,
 ]  # fmt: skip
 # What draws is not known: it shows in the generator's state.
@@ -243,7 +408,7 @@ class Watched:
     def __init__(self, function, *arguments):
         self.random, self.observation = executed.host_random_new(), Observation()
         self.result = self.observation.run(function, *arguments)
-        self.unseen = executed.code_unseen_draws(self.observation.handle)
+        self.unseen = executed.code_followed_draws(self.observation.handle)
         self.explained = self.unseen >= 0 and bool(executed.host_random_moved_by(self.random, self.observation.handle))
 
     def __del__(self):
@@ -280,7 +445,37 @@ class Draws(unittest.TestCase):
 
         self.assertFalse(Watched(both).explained)
         self.assertFalse(Watched(lambda: (layers(2), random.random())).explained)
-        self.assertFalse(Watched(layers, 2, True).explained)
+
+    @unittest.skipUnless(TELLS, "before 3.12")
+    def test_compared(self):
+        for name, function, count, decisions in COMPARED:
+            with self.subTest(name):
+                for drop in (-1, 0.5, 2):
+                    watched = Watched(function, Holder(drop))
+                    self.assertTrue(watched.explained)
+                    if drop == -1:
+                        self.assertEqual(watched.unseen, count)
+                        self.assertEqual(executed.code_decisions(watched.observation.handle), decisions)
+
+    @unittest.skipUnless(TELLS, "before 3.12")
+    def test_decides_the_same(self):
+        """A call that would take another way is told, for each number that it may draw, and nothing moves."""
+        for name, function, _, _ in COMPARED:
+            with self.subTest(name):
+                holder, ways = Holder(0.5), set()
+                watched = Watched(function, holder)
+                for seed in range(40):
+                    torch.manual_seed(seed)
+                    before = torch.get_rng_state()
+                    same = bool(executed.code_decide_the_same(watched.observation.handle))
+                    self.assertTrue(torch.equal(torch.get_rng_state(), before))
+                    result = function(holder)
+                    ways.add(same)
+                    if same:
+                        self.assertEqual(result, watched.result)
+                    elif name in ("kept truth", "reversed", "by a method", "moved"):
+                        self.assertNotEqual(result, watched.result)
+                self.assertEqual(ways, {False, True} if name != "layers" else {False})
 
     @unittest.skipUnless(TELLS, "before 3.12")
     def test_repeated(self):

@@ -36,14 +36,16 @@ PROBE const char* code_reason(ExecutedCode* code) {
 }
 
 // How many numbers of PyTorch's were drawn and not looked at; -1: somebody did, or it is not known.
-PROBE int code_unseen_draws(ExecutedCode* code) {
-  const auto* draws = code->unseen_draws();
+PROBE int code_followed_draws(ExecutedCode* code) {
+  const auto* draws = code->followed_draws();
   return draws != nullptr ? static_cast<int>(draws->count()) : -1;
 }
 PROBE int code_same_draws(ExecutedCode* code, ExecutedCode* other) {
-  return code->unseen_draws()->same_as(*other->unseen_draws()) ? 1 : 0;
+  return code->followed_draws()->same_as(*other->followed_draws()) ? 1 : 0;
 }
-PROBE int code_repeat_draws(ExecutedCode* code) { return code->unseen_draws()->repeat() ? 1 : 0; }
+PROBE int code_decisions(ExecutedCode* code) { return static_cast<int>(code->followed_draws()->decisions()); }
+PROBE int code_decide_the_same(ExecutedCode* code) { return code->followed_draws()->decide_the_same() ? 1 : 0; }
+PROBE int code_repeat_draws(ExecutedCode* code) { return code->followed_draws()->repeat() ? 1 : 0; }
 PROBE HostRandom* host_random_new() {
   auto* random = new HostRandom;
   random->take();
@@ -51,7 +53,7 @@ PROBE HostRandom* host_random_new() {
 }
 PROBE void host_random_delete(HostRandom* random) { delete random; }
 PROBE int host_random_moved_by(HostRandom* random, ExecutedCode* code) {
-  return random->moved_by(*code->unseen_draws()) ? 1 : 0;
+  return random->moved_by(*code->followed_draws()) ? 1 : 0;
 }
 
 PROBE std::uint64_t code_digest(ExecutedCode* code) { return code->digest().low; }

@@ -1,0 +1,163 @@
+"""Layers that are left out by a random number of the host's, as transformers' encoders and decoders do it in training."""
+
+from typing import Any, Callable, Optional
+
+import torch
+from common import F, Run, batch, nn, program, see_step, sgd
+from training_again import pass_twice
+
+
+class Layer(nn.Module):
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.inner, self.outer, self.dropout = nn.Linear(8, 16), nn.Linear(16, 8), dropout
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + F.dropout(self.outer(self.inner(x).tanh()), self.dropout, self.training)
+
+
+class Decoder(nn.Module):
+    """As OPT's and BART's: drawn in training only, and compared at once."""
+
+    def __init__(self, drop: float = 0.0, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.drop = drop
+        self.layers, self.head = nn.ModuleList(Layer(dropout) for _ in range(3)), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            if self.training:
+                probability = torch.rand([])
+                if probability < self.drop:
+                    continue
+            x = layer(x)
+        return self.head(x)
+
+
+class Encoder(Decoder):
+    """As Wav2Vec2's: drawn each time, and the outcome kept in a variable."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            probability = torch.rand([])
+            skip = self.training and probability < self.drop
+            if not skip:
+                x = layer(x)
+        return self.head(x)
+
+
+class Told(Decoder):
+    """As torchaudio's: by the number's value."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            if not (self.training and torch.rand(1).item() <= self.drop):
+                x = layer(x)
+        return self.head(x)
+
+
+Before = Callable[[int, nn.Module], Any]  # each step, of that number
+
+
+def train(run: Run, model: nn.Module, before: Optional[Before] = None) -> None:
+    optimizer = sgd(model)
+    for step in run.steps():
+        if before is not None:
+            before(step, model)
+        x, y = batch(run)
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
+
+
+@program(tags="layer_drop")
+def layer_drop_of_nothing(run: Run) -> None:
+    """The default of most models: numbers are drawn, and no layer is ever left out."""
+    train(run, run.put(Decoder()))
+
+
+@program(tags="layer_drop")
+def layer_drop_now_and_then(run: Run) -> None:
+    """Each layer is left out in one step of eight."""
+    train(run, run.put(Decoder(0.125)))
+
+
+@program(tags="layer_drop")
+def layer_drop_often(run: Run) -> None:
+    """Each layer is left out in half of the steps; the outcome is kept in a variable."""
+    train(run, run.put(Encoder(0.5)))
+
+
+@program(tags="layer_drop")
+def layer_drop_of_all(run: Run) -> None:
+    """All layers are left out, so that they have no gradients."""
+    train(run, run.put(Encoder(2.0)))
+
+
+@program(tags="layer_drop")
+def layer_drop_with_dropout(run: Run) -> None:
+    """The GPU's generator draws as well."""
+    train(run, run.put(Encoder(0.1, 0.2)))
+
+
+@program(tags="layer_drop")
+def layer_drop_by_value(run: Run) -> None:
+    """The number is read, which cannot be followed."""
+    train(run, run.put(Told(0.1)))
+
+
+@program(tags="layer_drop")
+def layer_drop_that_begins(run: Run) -> None:
+    """The limit changes when calls are replayed, and goes back."""
+
+    def before(step: int, model: Any) -> None:
+        model.drop = 0.5 if step in (12, 13, 15) else 0.0
+
+    train(run, run.put(Decoder()), before)
+
+
+@program(tags="layer_drop")
+def layer_drop_by_the_seed(run: Run) -> None:
+    """The program sets the generator before each step: most steps leave nothing out, some do."""
+
+    def before(step: int, model: Any) -> None:
+        torch.random.default_generator.manual_seed(step if step > 11 else 2)
+
+    train(run, run.put(Decoder(0.3)), before)
+
+
+@program(tags="layer_drop")
+def layer_drop_and_evaluation(run: Run) -> None:
+    """Evaluated without gradients in between, where the decoder draws nothing and the encoder does."""
+
+    def before(step: int, model: Any) -> None:
+        model.eval()
+        with torch.no_grad():
+            run.see(evaluated=model(torch.ones(6, 8, device=run.device)))
+        model.train()
+
+    train(run, run.put(Encoder(0.05)), before)
+
+
+@program(tags="layer_drop again")
+def layer_drop_made_again(run: Run) -> None:
+    """A pass that was not seen: the call is made again with the numbers that it drew, and the generator stays where it is."""
+
+    def draw(model: nn.Module, x: torch.Tensor, out: torch.Tensor) -> None:
+        torch.rand(3), torch.randperm(5)
+
+    pass_twice(run, run.put(Encoder(0.05, 0.2)), draw)
+
+
+@program(tags="layer_drop again")
+def layer_drop_made_again_otherwise(run: Run) -> None:
+    """The same, where the numbers that come next would leave all layers out."""
+
+    def draw(model: nn.Module, x: torch.Tensor, out: torch.Tensor) -> None:
+        while not bool((torch.rand(3) < 0.3).all()):
+            pass
+        state = torch.get_rng_state()
+        torch.set_rng_state(state)
+
+    pass_twice(run, run.put(Decoder(0.05)), draw)
