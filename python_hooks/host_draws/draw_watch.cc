@@ -87,7 +87,8 @@ struct DrawWatch::State {
   Object* running = nullptr;         // that frame's code
   std::size_t next = 0, target = 0;  // where it must go on
   Awaits awaits = Awaits::kNothing;
-  std::uint32_t outcome = 0;  // that is awaited, or whose truth is
+  std::uint32_t outcome = 0;          // that is awaited, or whose truth is
+  std::uint64_t frames_at_await = 0;  // PyTorch answers itself: Python code in between would see the tensor
 
   Watched* find(Object* code) noexcept;
   bool watch(Object* code) noexcept;
@@ -204,10 +205,11 @@ void DrawWatch::State::ask(Value value) noexcept {
 }
 
 void DrawWatch::State::take(Watched& by, const StackStep& step) {
-  const bool any = std::any_of(by.locals.begin(), by.locals.end(), [](Value value) { return value.followed(); });
   switch (step.kind) {
     case Kind::kAnyLocal:
-      if (any || !stack.empty()) lose();
+      if (!stack.empty() ||
+          std::any_of(by.locals.begin(), by.locals.end(), [](Value value) { return value.followed(); }))
+        lose();
       break;
     case Kind::kUnknown:
       if (!stack.empty()) lose();
@@ -260,6 +262,7 @@ void DrawWatch::State::on_instruction(const Place& place, Object* const*) noexce
   target = step.kind == Kind::kBranch ? step.target : step.next;
   try {
     if (known) take(*by, step);
+    frames_at_await = frames;
   } catch (...) {  // no memory
     lose();
   }
@@ -334,6 +337,7 @@ void DrawWatch::compared(const char* name, Object* tensor, Object* arguments, Ob
   const KeepException keep;
   State& state = *state_;
   if (state.awaits != Awaits::kComparison && state.awaits != Awaits::kComparisonAndTruth) return;
+  if (state.frames != state.frames_at_await) return;
   Outcome& outcome = state.outcomes[state.outcome];
   if (tensor != state.drawn[outcome.draw].get() || result == nullptr || !torch::is_plain_tensor(result) ||
       item_count(arguments) != 1 || !walk::is_plain_value(tuple_data(arguments)[0])) {
@@ -349,7 +353,9 @@ void DrawWatch::compared(const char* name, Object* tensor, Object* arguments, Ob
 void DrawWatch::asked(Object* tensor, Object* result) noexcept {
   const KeepException keep;
   State& state = *state_;
-  if (state.awaits != Awaits::kTruth || tensor != state.outcomes[state.outcome].tensor.get()) return;
+  if (state.awaits != Awaits::kTruth || tensor != state.outcomes[state.outcome].tensor.get() ||
+      state.frames != state.frames_at_await)
+    return;
   Outcome& outcome = state.outcomes[state.outcome];
   outcome.decision.truth = result == g_api._Py_TrueStruct;
   if (!outcome.decision.truth && result != g_api._Py_FalseStruct) return;  // it raised

@@ -39,6 +39,8 @@ class Check {
 
   // False: it cannot be checked; `error` says why, or a guard does not hold.
   bool begin(refusal::Refusal& error) {
+    refusal::Refusal ignored;
+    if (!replay::decides_the_same(region_, proven_, call_, ignored)) return false;
     if (replay::broken_guard(proven_, call_) != nullptr) return false;
     before_ = effects::ArgumentSnapshot::take(*call_.walk, *region_.evidence.guard, lasting_argument(region_), error);
     proven_.globals->take_versions(globals_before_);

@@ -18,7 +18,7 @@ GilRelease::GilRelease(Region& region, Proven* proven, const Call& call, bool ke
                        device::ContextScope* scope) noexcept
     : region_(region), proven_(proven), call_(call), keep_(keep), scope_(scope) {}
 
-bool GilRelease::begin() {
+bool GilRelease::expect() noexcept {
   if (keep_ && kept_.empty()) {
     try {
       kept_ = call_.walk->objects();
@@ -28,6 +28,11 @@ bool GilRelease::begin() {
     for (Object* object : kept_) g_api.Py_IncRef(object);
   }
   asked_ = false;
+  return true;
+}
+
+bool GilRelease::begin() {
+  if (!expect()) return false;
   thread_ = g_api.PyEval_SaveThread();
   return true;
 }

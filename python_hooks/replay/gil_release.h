@@ -24,6 +24,8 @@ class GilRelease final : public grape::replay::Pause {
              device::ContextScope* scope = nullptr) noexcept;
   GilRelease(const GilRelease&) = delete;
   GilRelease& operator=(const GilRelease&) = delete;
+  // What is called next may give the GIL up for a while: keeps what begin() keeps. False: no memory.
+  bool expect() noexcept;
   bool begin() override;
   void end() override;
   bool unchanged() override;

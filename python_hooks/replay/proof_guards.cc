@@ -25,9 +25,6 @@ bool memory_is_alive(const program::Program& program, std::uint32_t& block_epoch
 
 namespace {
 
-// Runs code of PyTorch's that lets other threads run: what is asked behind it holds until the launch.
-bool draws_decide_the_same(Proven& proven, const Call&) noexcept { return proven.draws.decide_the_same(); }
-
 bool kernels_of_proof_are_loaded(Proven& proven, const Call&) noexcept {
   return kernels_are_loaded(proven.module_epoch);
 }
@@ -93,7 +90,6 @@ refusal::Refusal say(const Proven&) {
 
 // In the order in which they are asked: what the arguments share is known while the names hold.
 constexpr Guard kGuards[] = {
-    {draws_decide_the_same, Guard::Failure::kOther, say<refusal::draws_decide_otherwise>, nullptr},
     {kernels_of_proof_are_loaded, Guard::Failure::kStale, say<refusal::kernels_unloaded>, nullptr},
     {memory_of_proof_is_alive, Guard::Failure::kStale, say<refusal::memory_replaced>, nullptr},
     {memory_of_libraries_holds, Guard::Failure::kOther, say<refusal::library_memory_changed>, nullptr},

@@ -266,8 +266,20 @@ refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven) {
   return refusal;
 }
 
+bool decides_the_same(Region& region, Proven& proven, const Call& call, refusal::Refusal& why) noexcept {
+  if (proven.draws.decisions() == 0) return true;
+  GilRelease pause(region, nullptr, call);
+  const bool kept = pause.expect();
+  const bool same = kept && proven.draws.decide_the_same();
+  const bool unchanged = same && pause.unchanged();
+  pause.release();
+  if (!unchanged) why = refusal::make(same ? refusal::changed_in_the_wait : refusal::draws_decide_otherwise);
+  return unchanged;
+}
+
 ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& why) {
   Laps laps(now());
+  if (!decides_the_same(region, proven, call, why)) return ReplayResult::kOther;
   // From the guards to the launch no other thread runs, so that what holds at first holds to the end.
   std::optional<NoCollection> no_collection(std::in_place);
   if (const Guard* const broken = broken_guard(proven, call)) {

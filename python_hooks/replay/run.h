@@ -14,6 +14,10 @@ enum class ReplayResult : std::uint8_t {
   kFailed,    // the driver refused the launch: nothing was done, the program is of no use
 };
 
+// Do the random numbers that the call draws next decide as they did in the proof? False: `why`. Other threads may run
+// within; then the call must be what it was. Comes before all that holds until the launch.
+bool decides_the_same(Region& region, Proven& proven, const Call& call, refusal::Refusal& why) noexcept;
+
 // The region's module guard holds. `why`: for all but kReplayed. Other threads may run within, and this one be ended.
 ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& result, refusal::Refusal& why);
 // The same refusal at the place where the host reads a value.

@@ -5,6 +5,7 @@ from typing import Any, Callable, Optional
 import torch
 from common import F, Run, batch, nn, program, see_step, sgd
 from training_again import pass_twice
+from training_libraries import add_model, language
 
 
 class Layer(nn.Module):
@@ -129,9 +130,11 @@ def layer_drop_by_the_seed(run: Run) -> None:
 
 @program(tags="layer_drop")
 def layer_drop_and_evaluation(run: Run) -> None:
-    """Evaluated without gradients in between, where the decoder draws nothing and the encoder does."""
+    """Evaluated without gradients now and then, where numbers are drawn and not compared."""
 
     def before(step: int, model: Any) -> None:
+        if step % 9 != 8:
+            return
         model.eval()
         with torch.no_grad():
             run.see(evaluated=model(torch.ones(6, 8, device=run.device)))
@@ -161,3 +164,41 @@ def layer_drop_made_again_otherwise(run: Run) -> None:
         torch.set_rng_state(state)
 
     pass_twice(run, run.put(Decoder(0.05)), draw)
+
+
+def mean_square(step: int, out: Any, given: Any) -> Any:
+    return out.last_hidden_state.square().mean()
+
+
+def sound(run: Run, step: int) -> Any:
+    return {"input_values": run.randn(2, 200)}
+
+
+def speech_and_text(run: Run, step: int) -> Any:
+    return {"input_features": run.randn(2, 8, 64), "decoder_input_ids": run.randint(32, 2, 6)}
+
+
+def text(run: Run, step: int) -> Any:
+    return {"input_ids": run.randint(32, 2, 6)}
+
+
+TWO_SIDES = {"d_model": 8, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16,
+             "encoder_attention_heads": 2, "decoder_attention_heads": 2, "vocab_size": 32, "pad_token_id": 0,
+             "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}  # fmt: skip
+OPT = {"hidden_size": 8, "num_hidden_layers": 3, "ffn_dim": 16, "num_attention_heads": 2, "word_embed_proj_dim": 8,
+       "vocab_size": 32, "max_position_embeddings": 16, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
+SPEECH = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16, "conv_dim": (8, 8),
+          "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2, "num_conv_pos_embeddings": 4,
+          "num_conv_pos_embedding_groups": 2, "apply_spec_augment": False}  # fmt: skip
+for drop in (0.0, 0.1):
+    both = {"encoder_layerdrop": drop, "decoder_layerdrop": drop, **TWO_SIDES}
+    ending, often = ("", "none left out") if drop == 0 else ("_dropped", "layers left out at times")
+    add_model(f"layer_drop_opt{ending}", f"OPT, {often}", "transformers",
+              language("OPTConfig", "OPTModel", layerdrop=drop, **OPT), text, mean_square)  # fmt: skip
+    add_model(f"layer_drop_bart{ending}", f"BART, {often}", "transformers",
+              language("BartConfig", "BartModel", max_position_embeddings=16, **both), text, mean_square)  # fmt: skip
+    add_model(f"layer_drop_whisper{ending}", f"Whisper, {often}", "transformers",
+              language("WhisperConfig", "WhisperModel", num_mel_bins=8, max_source_positions=32,
+                       max_target_positions=16, **both), speech_and_text, mean_square)  # fmt: skip
+    add_model(f"layer_drop_wav2vec2{ending}", f"Wav2Vec2, {often}", "transformers",
+              language("Wav2Vec2Config", "Wav2Vec2Model", layerdrop=drop, **SPEECH), sound, mean_square)  # fmt: skip

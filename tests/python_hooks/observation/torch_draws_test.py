@@ -606,6 +606,42 @@ class Draws(unittest.TestCase):
         with Looking():
             self.assertEqual(Watched(layers, 2).unseen, -1)
 
+        class Comparing(torch.overrides.TorchFunctionMode):
+            def __torch_function__(self, function, types, arguments=(), keywords=None):
+                KEPT.append(float(arguments[0]))
+                return function(*arguments, **(keywords or {}))
+
+        def in_between():
+            p = torch.rand([])
+            with Comparing():
+                return 1 if p < 0.5 else 2
+
+        def within(self):
+            p = torch.rand([])
+            self.__enter__()
+            low = p < 0.5
+            self.__exit__(None, None, None)
+            return 1 if low else 2
+
+        self.assertEqual(Watched(in_between).unseen, -1)
+        self.assertEqual(Watched(within, Comparing()).unseen, -1)
+
+    @unittest.skipUnless(TELLS, "before 3.12")
+    def test_replaced_comparison(self):
+        """A class's comparison in Python sees the number, even where it calls PyTorch's."""
+        compare = torch.Tensor.__lt__
+
+        def looking(tensor, other):
+            KEPT.append(tensor.item())
+            return compare(tensor, other)
+
+        torch.Tensor.__lt__ = looking
+        try:
+            self.assertEqual(Watched(dropping, Holder()).unseen, -1)
+        finally:
+            del torch.Tensor.__lt__
+        self.assertEqual(Watched(dropping, Holder(-1)).unseen, 4)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,9 +1,13 @@
 // Lets Python scripts observe calls, and guard what their code names: called by ctypes with the GIL held.
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <string>
 
 #include "python_hooks/guards/globals_guard.h"
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/stack_steps.h"
 #include "python_hooks/observation/executed_code.h"
 #include "python_hooks/torch/torch_api.h"
 #include "tests/python_hooks/probes/cold_time.h"
@@ -35,7 +39,28 @@ PROBE const char* code_reason(ExecutedCode* code) {
   return g_words.c_str();
 }
 
-// How many numbers of PyTorch's were drawn and not looked at; -1: somebody did, or it is not known.
+// What an instruction of a co_code does, as the words of a StackStep. 0: a prefix; -1: not known for this interpreter.
+PROBE int code_stack_step(grape::python::Object* instructions, std::size_t offset, std::int64_t* words) {
+  grape::python::StackStep step;
+  if (!grape::python::stack_steps_known()) return -1;
+  if (!grape::python::stack_step_at(instructions, offset, step)) return 0;
+  const auto word = [](auto value) { return static_cast<std::int64_t>(value); };
+  const std::int64_t all[] = {word(step.kind),
+                              word(step.asks),
+                              word(step.pops),
+                              word(step.pushes),
+                              word(step.depth),
+                              word(step.locals[0].use),
+                              word(step.locals[0].variable),
+                              word(step.locals[1].use),
+                              word(step.locals[1].variable),
+                              word(step.next),
+                              word(step.target)};
+  std::copy(std::begin(all), std::end(all), words);
+  return 1;
+}
+
+// How many numbers of PyTorch's were drawn, if it is known what became of them; -1: it is not.
 PROBE int code_followed_draws(ExecutedCode* code) {
   const auto* draws = code->followed_draws();
   return draws != nullptr ? static_cast<int>(draws->count()) : -1;
