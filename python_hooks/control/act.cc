@@ -19,12 +19,23 @@ namespace {
 constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
 constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none of whose calls is proven
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
+constexpr std::uint32_t kMostOtherwise = 3;       // calls that decide otherwise, whatever came between
 
 // The call is not replayed, although the region was, or no call like it will be: as always, or an error.
 Object* fall_back(replay::Region& region, const replay::Call& call, const refusal::Refusal& refusal) {
   region.reasons.add(refusal);
   ++region.fell_back;
   return config().strict ? raise_not_replayed(region, refusal) : run_eagerly(region, call);
+}
+
+// Where random numbers decide otherwise in one call of five or more, replays of what is inside gain more than those of
+// the whole.
+void judge_decisions(replay::Region& region) noexcept {
+  const std::uint64_t otherwise = region.budget.otherwise;
+  if (region.given_up || otherwise < kMostOtherwise || otherwise * 4 <= region.statistics.replayed) return;
+  region.give_up();
+  log_line(LogLevel::kDebug, "%s: not replayed as a whole: its random numbers decide otherwise too often",
+           region.name.c_str());
 }
 
 // After an observation. True: the signature, or the region, is given up by it.
@@ -145,6 +156,8 @@ bool run_proven(replay::Region& region, replay::Signature& signature, replay::Ca
     case replay::ReplayResult::kOther:
     case replay::ReplayResult::kNotNow:
       result = fall_back(region, call, refusal);
+      if (refusal.id == refusal::RefusalId::draws_decide_otherwise) ++region.budget.otherwise;
+      judge_decisions(region);
       return true;
     case replay::ReplayResult::kFailed:
       signature.stage = replay::Stage::kGivenUp;
@@ -234,6 +247,7 @@ bool act(replay::Region& region, replay::Call& call, const Decision& decision, c
     case Action::kObserve:
       result = proof::observe(region, *decision.signature, call);
       if (judge(region, *decision.signature) && config().strict && region.on_gpu) result = end_strictly(region, result);
+      judge_decisions(region);
       return true;
     case Action::kPassOn:
       if (decision.refusal) region.reasons.add(decision.refusal);

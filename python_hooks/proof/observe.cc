@@ -131,7 +131,6 @@ refusal::Form<0> why_not_as_last(const replay::Observation& last, const replay::
   if (last.shared_addresses != observation.shared_addresses) return refusal::argument_is_global_once;
   if (!joins(observation)) return refusal::leaves_work;
   if (!observation.writes_known) return refusal::unknown_writes;
-  if (!last.draws.same_as(observation.draws)) return refusal::draws_otherwise;
   if (last.nodes_made != observation.nodes_made || last.differentiated != observation.differentiated)
     return refusal::makes_other_nodes;
   const bool borders = last.border != nullptr && observation.border != nullptr;
@@ -145,6 +144,7 @@ refusal::Form<0> why_not_as_last(const replay::Observation& last, const replay::
 std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const replay::Call& call,
                                               replay::Observation& last, replay::Observation& observation,
                                               std::unique_ptr<replay::PaddingTrial>& trial, ObservedCall& observed) {
+  if (!last.draws.same_as(observation.draws)) return observed.refuse(refusal::draws_otherwise);
   const program::Comparison comparison = program::compare_and_settle(last.program, observation.program);
   if (comparison.difference != program::Difference::kNone) {
     observed.refusal = program::describe(comparison, last.program, observation.program, readable);
@@ -276,6 +276,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
     signature.failures = region.budget.failures = 0;
   } else if (result != nullptr) {
     if (region.inner) replay::Siblings::refused(type_of(call.root));
+    if (observed.refusal.id == refusal::RefusalId::draws_otherwise) ++region.budget.otherwise;
     // With GRAPE_STRICT nothing rests: such calls are given up like others.
     const bool rests = !config().strict || !config().autograd;
     if (rests && call.dispatch.grad_enabled && observed.autograd) {
