@@ -28,8 +28,7 @@ Object* fall_back(replay::Region& region, const replay::Call& call, const refusa
   return config().strict ? raise_not_replayed(region, refusal) : run_eagerly(region, call);
 }
 
-// Where random numbers decide otherwise in one call of five or more, replays of what is inside gain more than those of
-// the whole.
+// Where random numbers decide otherwise in more than one call of five, replays of what is inside gain more.
 void judge_decisions(replay::Region& region) noexcept {
   const std::uint64_t otherwise = region.budget.otherwise;
   if (region.given_up || otherwise < kMostOtherwise || otherwise * 4 <= region.statistics.replayed) return;

@@ -1,5 +1,5 @@
-// Random numbers that a call draws from PyTorch's CPU generator, and does no more with than to compare them with plain
-// numbers (layer drop: `p = torch.rand([])`, and then `if self.training and p < 0.1:`). Such a call does the same
+// Random numbers that a call draws from PyTorch's CPU generator and at most compares with plain numbers. This is layer
+// drop: `p = torch.rand([])`, and then `if self.training and p < 0.1:`. Such a call does the same
 // whenever the comparisons have the same outcomes. Its replays draw as well, so that the next draw of the program gives
 // the number that it would have given. The interpreter's reports of single instructions (sys.monitoring, from Python
 // 3.12) tell what becomes of a number. With the GIL.
@@ -82,10 +82,10 @@ class HostRandom {
   Strong torch_;              // Generator.get_state(); none: PyTorch is not there
 };
 
-// Watches an observed call: what it draws, and what becomes of it. From the call of torch.rand() on, a number is
-// followed through local variables and the stack of the code that drew it, to where it is given up or compared with a
-// plain number; and the outcome to where somebody asks whether it is true. Whatever else an instruction does with one
-// of these, and what is not gone by the end, counts as a look.
+// Watches an observed call: what it draws, and what becomes of it. A number is followed from the call of torch.rand()
+// on, through local variables and the stack of that code. It may be given up, or compared with a plain number. The
+// outcome is followed likewise, to where somebody asks whether it is true. All else that instructions do with them is a
+// look, and so is what is not gone by the end.
 class DrawWatch {
  public:
   DrawWatch();

@@ -1,5 +1,6 @@
 """Layers that are left out by a random number of the host's, as transformers' encoders and decoders do it in training."""
 
+import threading
 from typing import Any, Callable, Optional
 
 import torch
@@ -202,3 +203,72 @@ for drop in (0.0, 0.1):
                        max_target_positions=16, **both), speech_and_text, mean_square)  # fmt: skip
     add_model(f"layer_drop_wav2vec2{ending}", f"Wav2Vec2, {often}", "transformers",
               language("Wav2Vec2Config", "Wav2Vec2Model", layerdrop=drop, **SPEECH), sound, mean_square)  # fmt: skip
+
+
+@program(tags="layer_drop")
+def layer_drop_under_autocast(run: Run) -> None:
+    """Casts are made in the layers that run alone, and kept where none did before."""
+    model = run.put(Encoder(0.1))
+    optimizer = sgd(model)
+    for _ in run.steps():
+        x, y = batch(run)
+        with torch.autocast(x.device.type, torch.bfloat16):
+            out = model(x)
+        loss = F.mse_loss(out.float(), y)
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
+
+
+@program(tags="layer_drop")
+def layer_drop_in_layers(run: Run) -> None:
+    """A layer inside of the model decides as well, and the model is called twice before one pass."""
+    inner = Decoder(0.05)
+    model = run.put(nn.Sequential(Encoder(0.05), nn.Linear(4, 8), inner))
+    optimizer = sgd(model)
+    for _ in run.steps():
+        x, y = batch(run)
+        first, second = model(x), model(x * 2)
+        loss = F.mse_loss(first, y) + F.mse_loss(second, y)
+        loss.backward()
+        see_step(run, loss, model, optimizer, first=first, second=second)
+
+
+@program(tags="layer_drop")
+def layer_drop_with_a_penalty(run: Run) -> None:
+    """Second derivatives, from some step on, after more numbers were drawn."""
+    model = run.put(Decoder(0.02, 0.1))
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        x.requires_grad_()
+        out = model(x)
+        torch.rand(step)
+        loss = F.mse_loss(out, y)
+        if step > 9:
+            (slope,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+            loss = loss + slope.square().mean()
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
+
+
+@program(tags="layer_drop")
+def layer_drop_without_gradients(run: Run) -> None:
+    """In training mode without gradients, as Monte Carlo dropout does, beside a thread that runs Python code all the time."""
+    model = run.put(Encoder(0.1))
+    over = threading.Event()
+
+    def spin() -> None:
+        while not over.wait(0.001):
+            sum(range(100))
+
+    thread = threading.Thread(target=spin)
+    thread.start()
+    try:
+        for step in run.steps():
+            x, _ = batch(run)
+            with torch.no_grad():
+                outs = [model(x) for _ in range(3)]
+            run.see(step=torch.tensor(step), first=outs[0], second=outs[1], third=outs[2], drawn=torch.rand(2))
+    finally:
+        over.set()
+        thread.join()
