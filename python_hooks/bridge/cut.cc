@@ -1,5 +1,5 @@
-// The nodes of a replayed call. A top keeps the gradient that comes to a result; a link stands for an inner node whose
-// edges leave the call. The first link that runs has the backward pass launched.
+// The tops of a replayed call, which keep the gradients that come to its results, and the call's backward pass, which the
+// first link that runs has launched.
 #include "python_hooks/bridge/cut.h"
 
 #include <ATen/ops/empty.h>
@@ -10,12 +10,13 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <limits>
 #include <memory>
 #include <sstream>
+#include <unordered_set>
 #include <utility>
 
 #include "python_hooks/bridge/kept_casts.h"
+#include "python_hooks/bridge/links.h"
 
 namespace grape::python::bridge {
 
@@ -27,9 +28,6 @@ constexpr const char* kLate =
 constexpr const char* kDetached =
     "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
     "This is not supported, please use out-of-place `.detach()` instead";
-constexpr const char* kHooked =
-    "grape: a hook is registered on a node inside of a replayed call. GRAPE_AUTOGRAD=0 runs calls under autograd as "
-    "always";
 
 }  // namespace
 
@@ -56,7 +54,7 @@ class TopNode final : public autograd::Node, public ReplayedNode {
       cut_->fail(true);
       return variable_list(num_outputs());
     }
-    if (cut_->begin(autograd::get_current_graph_task_id()) && cut_->is_seen_inside()) {
+    if (cut_->begin(autograd::get_current_graph_task_id()) && (cut_->is_seen_inside() || has_late_hooks(*cut_))) {
       cut_->splice();
       return std::move(gradients);
     }
@@ -66,32 +64,6 @@ class TopNode final : public autograd::Node, public ReplayedNode {
     for (std::uint32_t i = 0; i < top.slot_count && i < gradients.size(); ++i)
       cut_->given[top.first_slot + i] = std::move(gradients[i]);
     return variable_list(num_outputs());
-  }
-
- private:
-  const std::shared_ptr<Cut> cut_;
-  const std::uint32_t index_;
-};
-
-class LinkNode final : public autograd::Node, public ReplayedNode {
- public:
-  LinkNode(std::uint64_t sequence, std::shared_ptr<Cut> cut, std::uint32_t index)
-      : Node(sequence), cut_(std::move(cut)), index_(index) {}
-  std::string name() const override { return cut_->form.links[index_].name; }
-  void release_variables() override { cut_->released[index_] = true; }
-
- protected:
-  variable_list apply(variable_list&&) override {
-    cut_->begin(autograd::get_current_graph_task_id());
-    if (cut_->form.sealed) cut_->fail(false);
-    const Link& link = cut_->form.links[index_];
-    TORCH_CHECK(!cut_->released[index_] || !link.has_saved, autograd::ERR_BACKWARD_TWICE);
-    TORCH_CHECK(pre_hooks().empty() && post_hooks().empty(), kHooked);
-    if (!cut_->ran) cut_->run();
-    cut_->check(index_);
-    if (cut_->releases && index_ == cut_->last_link) cut_->release_parts();
-    const auto begin = cut_->contributions.begin() + link.first_edge;
-    return {std::make_move_iterator(begin), std::make_move_iterator(begin + link.edge_count)};
   }
 
  private:
@@ -112,15 +84,20 @@ bool Cut::find_running() {
   running.assign((form.link_count + 63) / 64, 0);
   last_link = form.link_count;
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
-    const std::shared_ptr<LinkNode> link = links[i].lock();
-    if (link == nullptr) continue;
-    const bool asked = will_run(link.get());
+    const std::shared_ptr<autograd::Node> node = links[i].node.lock();
+    if (node == nullptr) continue;
+    bool asked = will_run(node.get());
+    bool any = false;
+    for (std::uint32_t e = 0; e < form.links[i].edge_count && asked; ++e) {
+      const bool runs_here = node->task_should_compute_output(links[i].first_edge + e);
+      runs[form.links[i].first_edge + e] = runs_here ? 1 : 0;
+      any = any || runs_here;
+    }
+    asked = asked && (any || node->num_outputs() == form.links[i].edge_count);
     all = all && asked;
     if (!asked) continue;
     last_link = std::min(last_link, i);  // the engine descends
     running[i / 64] |= std::uint64_t{1} << i % 64;
-    for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e)
-      runs[form.links[i].first_edge + e] = link->task_should_compute_output(e) ? 1 : 0;
   }
   return all;
 }
@@ -286,52 +263,8 @@ void keep_parts(Cut& made, const CallTensors& tensors) {
   }
 }
 
-// Stands for the AccumulateGrad of a leaf whose gradient nobody sees.
-class LeafNode final : public autograd::Node {
- public:
-  LeafNode() : Node(std::numeric_limits<std::uint64_t>::max()) {}
-  std::string name() const override { return "torch::autograd::AccumulateGrad"; }
-
- protected:
-  variable_list apply(variable_list&&) override { return {}; }
-};
-
-autograd::Edge edge_to(const Leaf& leaf, const at::Tensor& like) {
-  const auto type = c10::scalarTypeToTypeMeta(static_cast<at::ScalarType>(leaf.type));
-  const auto form = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(like.storage()), like.key_set(), type);
-  const auto dimensions = static_cast<std::size_t>(leaf.dimensions);
-  form.unsafeGetTensorImpl()->set_sizes_and_strides({leaf.sizes, dimensions}, std::vector<std::int64_t>(dimensions, 0));
-  const auto node = std::make_shared<LeafNode>();
-  return {node, node->add_input_metadata(form)};
-}
-
 // Numbers tell the engine what runs first: links and casts as eager's nodes, and before them the tops. A single top
 // runs as eager's node, and is the first of the call's in any case. So do tops of a sealed form: no link has work.
-std::vector<std::shared_ptr<LinkNode>> make_links(const std::shared_ptr<Cut>& cut, const Tensor* targets,
-                                                  const at::Tensor& like) {
-  std::vector<std::shared_ptr<LinkNode>> links;
-  const Template& form = cut->form;
-  const Leaf* leaf = form.leaves;
-  links.reserve(form.link_count);
-  cut->links.reserve(form.link_count);
-  for (std::uint32_t i = 0; i < form.link_count; ++i) {
-    auto node = std::make_shared<LinkNode>(cut->number(form.links[i].sequence), cut, i);
-    for (std::uint32_t e = 0; e < form.links[i].edge_count; ++e) {
-      const Tensor target = targets[form.links[i].first_edge + e];
-      node->add_next_edge(target != nullptr ? autograd::impl::gradient_edge(tensor_of(target))
-                                            : edge_to(*leaf++, like));
-    }
-    for (const autograd::Edge& edge : node->next_edges()) {
-      const auto* const weight = edge.is_valid() ? cast_weight(*edge.function) : nullptr;
-      if (weight != nullptr) cut->cast_weights.push_back(weight->variable.unsafeGetTensorImpl());
-    }
-    node->add_input_metadata(like);  // tells device and stream
-    cut->links.push_back(node);
-    links.push_back(std::move(node));
-  }
-  return links;
-}
-
 // What is no CastNode was cast by PyTorch itself.
 void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
   cut->casts.reserve(cut->form.cast_count);
@@ -348,7 +281,7 @@ void join_casts(const std::shared_ptr<Cut>& cut, const Tensor* casts) {
   }
 }
 
-void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_ptr<LinkNode>>& links,
+void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_ptr<autograd::Node>>& links,
                const Tensor* results) {
   const Template& form = cut->form;
   cut->tops.reserve(form.top_count);
@@ -358,8 +291,11 @@ void make_tops(const std::shared_ptr<Cut>& cut, const std::vector<std::shared_pt
     const std::uint64_t number = form.top_count == 1 || form.sealed ? cut->number(top.sequence) : first + i;
     auto node = std::make_shared<TopNode>(number, cut, i);
     cut->tops.push_back(node);
-    for (std::uint32_t r = 0; r < top.reach_count; ++r)
-      node->add_next_edge({links[form.reach[top.first_reach + r]], 0});
+    std::unordered_set<const autograd::Node*> reached;
+    for (std::uint32_t r = 0; r < top.reach_count; ++r) {
+      const auto& link = links[form.reach[top.first_reach + r]];
+      if (reached.insert(link.get()).second) node->add_next_edge({link, 0});
+    }
     for (std::uint32_t f = 0; f < top.fed_count; ++f) {
       std::uint32_t input = 0;
       auto fed = cut->top_of(form.fed[top.first_fed + f], input);
@@ -401,13 +337,6 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
   } catch (const std::exception&) {
     return nullptr;
   }
-}
-
-std::vector<std::shared_ptr<const autograd::Node>> link_nodes_of(const Cut& cut) {
-  std::vector<std::shared_ptr<const autograd::Node>> all;
-  all.reserve(cut.links.size());
-  for (const auto& node : cut.links) all.push_back(node.lock());
-  return all;
 }
 
 const std::vector<const void*>& cast_weights_of(const Cut& cut) noexcept { return cut.cast_weights; }

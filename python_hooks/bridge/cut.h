@@ -21,7 +21,6 @@ using autograd::variable_list;
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 class CastNode;
-class LinkNode;
 
 // What the nodes of one call share: its end is theirs.
 struct Cut : std::enable_shared_from_this<Cut> {
@@ -41,6 +40,12 @@ struct Cut : std::enable_shared_from_this<Cut> {
     std::uint32_t node;
     bool freed;
     at::Tensor original() const;
+  };
+
+  // A link: the node that runs it, gone where results that lead there were dropped, and where its edges begin there.
+  struct LinkPlace {
+    std::weak_ptr<autograd::Node> node;
+    std::uint32_t first_edge = 0;
   };
 
   Cut(const Template& like, const Owner& owned_by, void* of) : form(like), owner(owned_by), call(of) {}
@@ -101,7 +106,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   const Owner owner;
   void* const call;
   std::uint64_t first_sequence = 0;            // number at which the call's nodes begin
-  std::vector<std::weak_ptr<LinkNode>> links;  // gone where results that lead there were dropped
+  std::vector<LinkPlace> links;
   std::vector<std::weak_ptr<autograd::Node>> tops;
   std::vector<PostHooks> hooks;  // per top, until they are where they belong
   std::vector<std::weak_ptr<CastNode>> casts;

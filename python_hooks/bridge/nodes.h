@@ -46,8 +46,6 @@ Blocks* make_blocks(const std::uint64_t* bytes, std::size_t count, std::int32_t 
 void free_blocks(Blocks* blocks) noexcept;
 void keep_casts(Blocks* blocks, const Tensor* weights, std::size_t count, std::int32_t type, KeptCast* casts) noexcept;
 Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, void* call) noexcept;
-// Null: nothing leads there any more.
-std::vector<std::shared_ptr<const torch::autograd::Node>> link_nodes_of(const Cut& cut);
 // Weights of which the call left or found kept casts, by their identity; they may be gone.
 const std::vector<const void*>& cast_weights_of(const Cut& cut) noexcept;
 bool looks_for_anomalies() noexcept;

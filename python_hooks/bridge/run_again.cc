@@ -18,7 +18,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "python_hooks/bridge/cut.h"
+#include "python_hooks/bridge/links.h"
 
 namespace grape::python::bridge {
 namespace {
@@ -200,12 +200,12 @@ void join(const Cut& cut, OwnedBorder& border) {
     border.inner[i]->set_sequence_nr(cut.number(cut.form.numbers[i]));
     inner.insert(border.inner[i].get());
   }
-  const std::vector<std::shared_ptr<const Node>> links = link_nodes_of(cut);
+  const std::vector<autograd::edge_list> links = edges_of_links(cut);
   for (std::size_t i = 0; i < links.size(); ++i) {
-    if (links[i] == nullptr) continue;
+    if (links[i].empty()) continue;
     std::size_t outside = 0;
     for (autograd::Edge& edge : border.link_nodes[i]->next_edges()) {
-      if (edge.is_valid() && inner.count(edge.function.get()) == 0) edge = links[i]->next_edge(outside++);
+      if (edge.is_valid() && inner.count(edge.function.get()) == 0) edge = links[i][outside++];
     }
   }
 }
