@@ -32,6 +32,11 @@ torch_programs() {
     env GRAPE_EARLY_REGIONS="$early" GRAPE_AUTOGRAD=1 SWEEP_GRAPH_DEPTH=0 python3 tests/sweep/sweep.py \
     --python "$simulated_python" --grape "$grape" --jobs "$jobs" --runs 1 --part "$part/4"
 
+  name="training programs, GRAPE_AUTOGRAD=0"
+  check "$name, part $part of 4" env GRAPE_AUTOGRAD=0 GRAPE_EARLY_REGIONS=1 \
+    python3 tests/host_torch/training/training_programs_test.py --python "$simulated_python" --grape "$grape" \
+    --jobs "$jobs" --part "$part/4"
+
   local fuzzer=(python3 tests/autograd_fuzzer/random_autograd.py --python "$simulated_python" --grape "$grape" --jobs "$jobs"
     --set GRAPE_EARLY_REGIONS=1 --out "$logs/random-autograd")
   name="random programs of autograd"

@@ -256,6 +256,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
     return replay::run_as_it_is(call);
   }
   ++region.statistics.observed;
+  const bool compares = signature.stage == replay::Stage::kObserved;
   const double called = replay::now();
   Object* result = replay::run_as_it_is(call);
   const KeepException keep;
@@ -273,7 +274,9 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
            region.name.c_str(), (called - started) * 1e3, (replay::now() - begin) * 1e3, (begin - called) * 1e3);
   if (!observed.refusal) {
     region.budget.useful = true;
-    signature.failures = region.budget.failures = 0;
+    signature.failures = 0;
+    // A first look at other arguments tells nothing of what keeps the region from being replayed.
+    if (compares || signature.stage == replay::Stage::kProven) region.budget.failures = 0;
   } else if (result != nullptr) {
     if (region.inner) replay::Siblings::refused(type_of(call.root));
     if (observed.refusal.id == refusal::RefusalId::draws_otherwise) ++region.budget.otherwise;

@@ -76,7 +76,7 @@ struct Budget {
   Payoff payoff;
   Rest refusals;                      // from calls with arguments that cannot be looked through
   bool useful = false;                // an observation of one of its calls was of use
-  std::uint32_t failures = 0;         // observations in a row that were of no use
+  std::uint32_t failures = 0;         // observations in a row that were of no use, first ones of a signature aside
   std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
   std::uint32_t guard_refusals = 0;   // calls in a row whose module could not be guarded
   std::uint32_t self_changes = 0;     // observed calls that changed the module
