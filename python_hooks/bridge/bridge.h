@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 9;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 10;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -298,8 +298,9 @@ struct Bridge {
   // From now on; the border may be freed before. False: no memory, and nobody watches.
   bool (*watch)(const Border* border, const Watcher* watcher, void* call) noexcept;
 
-  // On the device's current stream: `addresses[i]` for a block of `bytes[i]`. Null: no memory.
-  Blocks* (*make_blocks)(const std::uint64_t* bytes, std::size_t count, std::int32_t device,
+  // On the device's current stream: `addresses[i]` for a block of `bytes[i]`. The first `joined` ones are parts of one
+  // allocation, which lives as long as any of them. Null: no memory.
+  Blocks* (*make_blocks)(const std::uint64_t* bytes, std::size_t count, std::size_t joined, std::int32_t device,
                          std::uint64_t* addresses) noexcept;
   void (*free_blocks)(Blocks* blocks) noexcept;
   // Has autocast keep casts of `count` weights that a replay has made. The first blocks hold them, with the weights'

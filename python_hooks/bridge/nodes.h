@@ -41,7 +41,7 @@ bool at_node(const void* node) noexcept;
 void* hold_targets(const Tensor* tensors, std::size_t count, Target* targets) noexcept;
 void release_targets(void* held) noexcept;
 
-Blocks* make_blocks(const std::uint64_t* bytes, std::size_t count, std::int32_t device,
+Blocks* make_blocks(const std::uint64_t* bytes, std::size_t count, std::size_t joined, std::int32_t device,
                     std::uint64_t* addresses) noexcept;
 void free_blocks(Blocks* blocks) noexcept;
 void keep_casts(Blocks* blocks, const Tensor* weights, std::size_t count, std::int32_t type, KeptCast* casts) noexcept;

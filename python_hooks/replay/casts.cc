@@ -123,7 +123,7 @@ bool LeftBlocks::make(const Proven& proven, std::int32_t device, std::vector<std
   if (saved != 0) bytes.push_back(saved);
   if (bytes.empty()) return true;
   std::vector<std::uint64_t> made(bytes.size());
-  blocks_ = bridge::loaded()->make_blocks(bytes.data(), bytes.size(), device, made.data());
+  blocks_ = bridge::loaded()->make_blocks(bytes.data(), bytes.size(), casts_.size(), device, made.data());
   if (blocks_ == nullptr) return false;
   std::size_t cast = 0;
   for (const OutputRecipe& recipe : proven.recipes) {
