@@ -1,5 +1,5 @@
-// The tops of a replayed call, which keep the gradients that come to its results, and the call's backward pass, which the
-// first link that runs has launched.
+// The tops of a replayed call, which keep the gradients that come to its results, and the call's backward pass, which
+// the first link that runs has launched.
 #include "python_hooks/bridge/cut.h"
 
 #include <ATen/ops/empty.h>

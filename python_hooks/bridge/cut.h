@@ -105,7 +105,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   const Template& form;
   const Owner owner;
   void* const call;
-  std::uint64_t first_sequence = 0;            // number at which the call's nodes begin
+  std::uint64_t first_sequence = 0;  // number at which the call's nodes begin
   std::vector<LinkPlace> links;
   std::vector<std::weak_ptr<autograd::Node>> tops;
   std::vector<PostHooks> hooks;  // per top, until they are where they belong

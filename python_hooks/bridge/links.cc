@@ -1,5 +1,5 @@
-// Links run in eager's order. Those that follow each other and lead to leaves alone are one node, which gives the leaves
-// their gradients by itself: the engine takes microseconds for each node that it runs.
+// Links run in eager's order. Those that follow each other and lead to leaves alone are one node, which gives the
+// leaves their gradients by itself: the engine takes microseconds for each node that it runs.
 #include "python_hooks/bridge/links.h"
 
 #include <ATen/core/NamedTensor.h>
@@ -160,8 +160,8 @@ class LinkNode final : public Node, public ReplayedNode {
     }
   }
 
-  // Per edge: is it the only one that leads there in the pass, and is it run on this stream? `fails`: the engine will run
-  // nothing more.
+  // Per edge: is it the only one that leads there in the pass, and is it run on this stream? `fails`: the engine will
+  // run nothing more.
   std::vector<bool> delivered_here(bool fails) {
     std::vector<bool> here(num_outputs(), false);
     autograd::GraphTask* const pass = current_pass();

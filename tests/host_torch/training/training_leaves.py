@@ -270,3 +270,29 @@ def leaves_of_two_calls(run: Run) -> None:
             handle.remove()
         run.see(notes=notes.take())
         see_step(run, loss, model, optimizer)
+
+
+def leaves_behind(result: torch.Tensor, weights: dict[str, nn.Parameter]) -> str:
+    """The weights to which the result's graph leads, as DistributedDataParallel looks for those that are not used."""
+    ahead, seen, found = [result.grad_fn], set(), set()
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        found |= {name for name, weight in weights.items() if getattr(node, "variable", None) is weight}
+        ahead += [following for following, _ in node.next_functions]
+    return " ".join(sorted(found))
+
+
+@program(tags="leaves")
+def leaves_behind_results(run: Run) -> None:
+    model = run.put(Heads())
+    optimizer, weights = sgd(model), dict(model.named_parameters())
+    for _ in run.steps():
+        x, y = batch(run)
+        out = model(x)
+        run.see(leaves=[leaves_behind(result, weights) for result in out])
+        loss = F.mse_loss(out[0], y) + out[1].square().mean()
+        loss.backward()
+        see_step(run, loss, model, optimizer, out=out)
