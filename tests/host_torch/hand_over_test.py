@@ -1,19 +1,22 @@
-"""hand_over_test.py --python INTERPRETER --grape LIBRARY: a call that draws on the host hands over to its children soon.
+"""hand_over_test.py --python INTERPRETER --grape LIBRARY: a call that is never replayed hands over to its children soon.
 
 A model with layer drop trains on batches of many sizes, while threads of autograd's are there. In one program it reads what it
-draws, so it is not another thread that drew. In the other one it compares, with another outcome in most calls. After a few
-calls, of whatever sizes, its layers are regions, and replayed.
+draws, so it is not another thread that drew. In another one it compares, with another outcome in most calls. In the third one
+it reads a value from the GPU, and sizes come in any order. After a few calls, of whatever sizes, its layers are regions, and
+replayed.
 """
 
+import random
 import sys
 
 import replayed
 
 STEPS, SIZES, MOST_REFUSED = 60, 10, 4
-REFUSALS = {"read": ("draws_on_host",), "compared": ("draws_otherwise", "draws_decide_otherwise")}
+REFUSALS = {"read": ("draws_on_host",), "compared": ("draws_otherwise", "draws_decide_otherwise"),
+            "value": ("other_read_value",)}  # fmt: skip
 
 
-def program(read):
+def program(what):
     import torch
     from torch import nn
 
@@ -27,17 +30,21 @@ def program(read):
             self.layers, self.last = nn.ModuleList(layers), nn.Linear(8, 4)
 
         def forward(self, x):
+            if what == "value":
+                x = x * x.sum().item()
             for layer in self.layers:
                 number = torch.rand([])
-                if not (number.item() if read else number) < 0.2:
+                if what == "value" or not (number.item() if what == "read" else number) < 0.2:
                     x = x + layer(x)
             return self.last(x)
 
     torch.manual_seed(0)
     model = Dropping().cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    order = random.Random(0)
     for i in range(STEPS):
-        loss = model(torch.rand(2 + i % SIZES, 8, device="cuda")).square().mean()
+        size = order.randrange(SIZES) if what == "value" else i % SIZES
+        loss = model(torch.rand(2 + size, 8, device="cuda")).square().mean()
         loss.backward()
         gradients = [p.grad.double().sum().item() for p in model.last.parameters()]
         print(i, loss.item(), *gradients, torch.rand(()).item(), flush=True)
@@ -47,9 +54,9 @@ def program(read):
 
 def main():
     if sys.argv[1:2] == ["--program"]:
-        return program(sys.argv[2] == "read")
+        return program(sys.argv[2])
     given = replayed.options(__doc__)
-    for what in ("read", "compared"):
+    for what in REFUSALS:
         _, regions = replayed.compare(given, __file__, ["--program", what], GRAPE_AUTOGRAD="1", GRAPE_EARLY_REGIONS="1")
         whole = next(one for one in regions if one["region"].endswith("Dropping"))
         refused = sum(reason["count"] for reason in whole["reasons"] if reason["id"] in REFUSALS[what])
