@@ -11,8 +11,8 @@
 namespace grape::program {
 namespace {
 
-constexpr std::uint32_t kMostNumber = 1u << 24;         // lower halves of addresses that are taken for numbers,
-constexpr std::uint32_t kMostNumberAlone = 1u << 20;    // where nothing else tells,
+constexpr std::uint32_t kMostNumber = 1u << 26;         // lower halves of addresses that are taken for numbers,
+constexpr std::uint32_t kMostNumberAlone = 1u << 24;    // where nothing else tells,
 constexpr std::uint32_t kMostNumberAtStart = 1u << 16;  // and a block begins there
 constexpr std::size_t kRandomWords = 3;                 // of at::PhiloxCudaState that are looked at
 constexpr std::uint64_t kNotCapturedMask = (std::uint64_t{1} << 40) - 1;
@@ -223,6 +223,10 @@ class Symboliser {
   // The number would move with the block. As a stray it stays, and a shadow replay tells whether it is one.
   void settle_doubts() {
     std::vector<bool> gone(program_.references.size(), false);
+    launches_.resize(program_.functions.size());
+    for (const RecordedNode& node : program_.nodes) {
+      if (node.kind == NodeKind::kKernel) launches_[node.function].push_back(&node);
+    }
     for (const auto& [word, raw] : doubtful_) {
       if (!may_be_number(word, static_cast<std::uint32_t>(raw))) continue;
       program_.words[word] = raw;
@@ -243,18 +247,17 @@ class Symboliser {
       return p.bytes > kMostWithoutPadding && p.offset <= place * 8 && place * 8 < p.offset + p.bytes;
     });
     if (!in_struct || (is_pointer_ && is_pointer_(program_.functions[node.function], place))) return false;
-    bool alone = true, small_elsewhere = false;
-    for (const RecordedNode& other : program_.nodes) {
-      if (&other == &node || other.kind != NodeKind::kKernel || other.function != node.function) continue;
-      alone = false;
-      if (place >= other.word_count) continue;
-      const std::uint32_t there = other.words_at + place;
+    const std::vector<const RecordedNode*>& launches = launches_[node.function];
+    bool small_elsewhere = false, large = false;
+    for (const RecordedNode* other : launches) {
+      if (other == &node || place >= other->word_count) continue;
+      const std::uint32_t there = other->words_at + place;
       if (is_number(there)) return true;
       if (!is_address(there)) continue;
-      if (lower_half(there) >= kMostNumber) return false;
-      small_elsewhere = true;
+      (lower_half(there) < kMostNumber ? small_elsewhere : large) = true;
     }
-    const bool at_start = program_.words[word] == 0;  // an offset by now
+    if (large) return false;
+    const bool at_start = program_.words[word] == 0, alone = launches.size() == 1;  // words are offsets by now
     return (small_elsewhere && !at_start) || (alone && low < (at_start ? kMostNumberAtStart : kMostNumberAlone));
   }
 
@@ -332,6 +335,7 @@ class Symboliser {
   Program program_;
   std::vector<std::uint32_t> static_of_;                           // by block of RegionRecord::before
   std::vector<std::pair<std::uint32_t, std::uint64_t>> doubtful_;  // symbols, and what the words were
+  std::vector<std::vector<const RecordedNode*>> launches_;         // by function
   bool draws_ = false;
 };
 

@@ -91,7 +91,7 @@ TEST(Compare, AddressesOfMemoryThatIsNobodysAreNoise) {
 // The upper half of an address, left behind a number, makes an address where memory lies at it: no symbol, if another
 // launch has a number there, or no other launch tells.
 TEST(Symbolise, ANumberBesideAnUpperHalfIsNoSymbol) {
-  constexpr std::uint64_t kBase = 0x7fe400000000, kBytes = 1 << 26;
+  constexpr std::uint64_t kBase = 0x7fe400000000, kBytes = 1 << 28;
   std::uint32_t known = 0;
   const auto strays = [&](std::uint64_t word, std::uint64_t elsewhere, bool twice, std::uint32_t bytes = 24) {
     RecordBuilder r;
@@ -113,15 +113,19 @@ TEST(Symbolise, ANumberBesideAnUpperHalfIsNoSymbol) {
   const std::vector<std::uint32_t> none, the_word = {1};
   EXPECT_EQ(strays(kBase + 768, 768, true), the_word);
   EXPECT_EQ(strays(kBase + 0x123456, 0x7ffe00000000 | 768, true), the_word);
-  EXPECT_EQ(strays(kBase + 768, kBase + 0x3000000, true), none) << "addresses in both launches";
+  EXPECT_EQ(strays(kBase + 768, kBase + 0x4000000, true), none) << "addresses in both launches";
   EXPECT_EQ(strays(kBase + 768, kBase + 512, true), (std::vector<std::uint32_t>{1, 5})) << "left behind both numbers";
   EXPECT_EQ(strays(kBase + 0x123456, kBase + 0x123456, true), (std::vector<std::uint32_t>{1, 5}));
   EXPECT_EQ(strays(kBase, kBase, true), none) << "where a block begins";
   EXPECT_EQ(strays(kBase + 768, 0, true), none) << "null is a pointer";
-  EXPECT_EQ(strays(kBase + 0x2000000, 768, true), none) << "too large for a number";
+  EXPECT_EQ(strays(kBase + 0x2000000, 768, true), the_word) << "a stride of 32 MB";
+  EXPECT_EQ(strays(kBase + 0x1220000, kBase + 0x910000, true), (std::vector<std::uint32_t>{1, 5}))
+      << "strides of 19 and 9.5 MB";
+  EXPECT_EQ(strays(kBase + 0x4000000, 768, true), none) << "too large for a number";
   EXPECT_EQ(strays(kBase + 768, 0, false), the_word);
   EXPECT_EQ(strays(kBase + 0x23456, 0, false), the_word);
-  EXPECT_EQ(strays(kBase + 0x123456, 0, false), none);
+  EXPECT_EQ(strays(kBase + 0x123456, 0, false), the_word);
+  EXPECT_EQ(strays(kBase + 0x1234560, 0, false), none);
   EXPECT_EQ(strays(kBase + 768, 768, true, 8), none) << "a pointer, and no struct";
   known = 1;
   EXPECT_EQ(strays(kBase + 768, 768, true), none) << "known to be a pointer";
