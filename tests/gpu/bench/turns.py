@@ -27,7 +27,10 @@ class Player:
 
     def last_words(self) -> str:
         self.stderr.seek(0)
-        return self.stderr.read().decode(errors="replace").strip()[-600:]
+        said = self.stderr.read().decode(errors="replace").strip()
+        # A stack of C++ frames may be all that the end has.
+        errors = [line[:300] for line in said[:-600].splitlines() if "rror" in line][:4]
+        return "\n".join([*errors, said[-600:]])
 
 
 def start_player(kind: str, command: list[str], env: dict[str, str]) -> Player:
