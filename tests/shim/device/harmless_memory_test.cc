@@ -26,7 +26,8 @@ TEST_F(HarmlessMemoryTest, EachLowerHalfIsAnAddress) {
   ASSERT_EQ(cuMemsetD32(first, 0x12345678, 1), CUDA_SUCCESS);
   for (const std::uint64_t low : {0x0u, 0x2000000u, 0x40000000u, 0xfe000000u})
     EXPECT_EQ(word_at(first + low), 0x12345678u);
-  for (const std::uint64_t low : {0x1234u, 0x7ffffcu, 0xfffffffcu}) {
+  const std::uint64_t last = 0xfffffffc, behind = std::uint64_t{1} << 30;  // an array's begin, and its most bytes
+  for (const std::uint64_t low : {std::uint64_t{0x1234}, std::uint64_t{0x7ffffc}, last, last + behind}) {
     EXPECT_EQ(cuMemsetD32(first + low, 7, 1), CUDA_SUCCESS);
     EXPECT_EQ(word_at(first + low), 7u);
   }
