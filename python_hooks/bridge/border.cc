@@ -89,10 +89,7 @@ class Walk {
 
   static void check(Node& node, bool freed) {
     if (!(freed && is_slices(node)) && is_custom(node)) throw Refused{Unfit::kCustomNode, node.name()};
-    if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
-        !node.retains_grad_hooks().empty()) {
-      throw Refused{Unfit::kHooks, node.name()};
-    }
+    if (has_hooks(node)) throw Refused{Unfit::kHooks, node.name()};
     if (KeptCasts::may_be_kept(node)) throw Refused{Unfit::kUnknownCast, node.name()};
   }
 
@@ -171,9 +168,7 @@ class Walk {
     const bool plain = variable.layout() == at::kStrided && !variable.is_nested() &&
                        !variable.unsafeGetTensorImpl()->is_python_dispatch() &&
                        variable.device() == tensor_of(call_.results[0]).device();
-    return plain && variable.weak_use_count() == 1 && !variable.grad().defined() && node->pre_hooks().empty() &&
-           node->post_hooks().empty() && node->tensor_pre_hooks().empty() && node->retains_grad_hooks().empty() &&
-           node->tensor_post_acc_grad_hooks() == nullptr;
+    return plain && variable.weak_use_count() == 1 && !variable.grad().defined() && !has_hooks(*node);
   }
 
   void find_leaves() {

@@ -12,7 +12,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <mutex>
 #include <typeinfo>
 #include <unordered_set>
 #include <utility>
@@ -47,11 +46,6 @@ Edge edge_to(const Leaf& leaf, const at::Tensor& like) {
   form.unsafeGetTensorImpl()->set_sizes_and_strides({leaf.sizes, dimensions}, std::vector<std::int64_t>(dimensions, 0));
   const auto node = std::make_shared<LeafNode>();
   return {node, node->add_input_metadata(form)};
-}
-
-bool has_hooks(Node& node) {
-  return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
-         !node.retains_grad_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
 }
 
 // The node that adds up the gradient of a leaf. Null: the node is none.
@@ -167,11 +161,8 @@ class LinkNode final : public Node, public ReplayedNode {
     autograd::GraphTask* const pass = current_pass();
     if (pass == nullptr || at::GradMode::is_enabled() || !(fails || pass->exec_info_.empty())) return here;
     const auto stream = this->stream();
-    const std::lock_guard<std::mutex> lock(pass->mutex_);
     const auto is_alone = [&](Node* node) {
-      const auto left = pass->dependencies_.find(node);
-      return left != pass->dependencies_.end() && left->second == 1 && pass->not_ready_.count(node) == 0 &&
-             !has_hooks(*node) && node->stream() == stream && (!fails || will_run(node));
+      return comes_only_by(*node, 1, 0) && !has_hooks(*node) && node->stream() == stream && (!fails || will_run(node));
     };
     for (std::size_t i = 0; i < here.size(); ++i) {
       const Edge& edge = next_edge(i);

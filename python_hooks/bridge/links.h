@@ -16,8 +16,7 @@ std::vector<std::shared_ptr<autograd::Node>> make_links(const std::shared_ptr<Cu
 // Per link: its edges. Empty: nothing leads there any more.
 std::vector<autograd::edge_list> edges_of_links(const Cut& cut);
 
-// Is there a hook on a leaf that was not there at the call, and so is it of one node's leaves, among others? The engine
-// would run it in another order than eager's.
+// Was a hook added behind the call, on one of several leaves of a node? The engine would call it in another order.
 bool has_late_hooks(const Cut& cut);
 
 }  // namespace grape::python::bridge

@@ -30,6 +30,11 @@ bool will_run(torch::autograd::Node* node);
 // Does somebody see gradients that come to the node in that pass: by hooks before it runs, or because they were asked
 // for? `hooks`: how many it has of ours.
 bool is_seen(torch::autograd::Node& node, std::size_t hooks);
+// Are there any on it, on the tensor whose gradient comes to it, or behind it?
+inline bool has_hooks(torch::autograd::Node& node) {
+  return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
+         !node.retains_grad_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;
+}
 // In that pass: are these edges the only ones that lead to the node, and none of them has brought a gradient yet?
 // `hooks`: how many it has of ours; others could see the gradient.
 bool comes_only_by(torch::autograd::Node& node, std::uint32_t edges, std::size_t hooks);

@@ -193,6 +193,24 @@ def shared_memory(step: int, model: nn.Module, x: torch.Tensor, loss: torch.Tens
     notes.lines += sorted(" ".join(names) for names in owners.values())
 
 
+def in_one_thread(step: int, model: nn.Module, x: torch.Tensor, loss: torch.Tensor, notes: Notes) -> None:
+    with torch.autograd.set_multithreading_enabled(False):
+        loss.backward()
+
+
+def on_another_stream(step: int, model: nn.Module, x: torch.Tensor, loss: torch.Tensor, notes: Notes) -> None:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        loss.backward()
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def late_hook_of_several(step: int, model: nn.Module, x: torch.Tensor, loss: torch.Tensor, notes: Notes) -> Any:
+    weights = list(model.parameters())[1:4]
+    return [torch.autograd.graph.register_multi_grad_hook(weights, lambda gradients: notes.note("several"))]
+
+
 def hooks_of_reducer(model: nn.Module, notes: Notes) -> None:
     """As DistributedDataParallel has them."""
     notes.nodes = []
@@ -218,6 +236,7 @@ KINDS: dict[str, Around] = {
     "frozen_later": frozen_later, "gradients_there": gradients_there, "shared_outside": shared_outside,
     "shared_with_hooks": shared_with_hooks, "profiler": under_profiler, "anomalies": with_anomalies,
     "second_derivatives": second_derivatives, "shared_memory": shared_memory,
+    "one_thread": in_one_thread, "pass_elsewhere": on_another_stream, "late_hook_of_several": late_hook_of_several,
 }  # fmt: skip
 for kind, runs_pass in KINDS.items():
     add_leaves(kind, runs_pass, odd=3)
