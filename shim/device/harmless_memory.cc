@@ -6,6 +6,7 @@
 
 #include "shim/device/own_kernels.h"
 #include "shim/driver/real_driver.h"
+#include "shim/driver/wanted_address.h"
 
 namespace grape::device {
 namespace {
@@ -47,7 +48,8 @@ std::uint64_t make(int device) noexcept {
   CUmemGenericAllocationHandle memory = 0;
   if (create(&memory, kPhysical, &properties, 0) != CUDA_SUCCESS) return 0;
   CUdeviceptr first = 0;
-  bool made = reserve(&first, kAddresses, kLowerHalves, 0, 0) == CUDA_SUCCESS;
+  const std::uint64_t wanted = driver::wanted_address(kAddresses, kLowerHalves);
+  bool made = reserve(&first, kAddresses, kLowerHalves, wanted, 0) == CUDA_SUCCESS;
   if (made && (first % kLowerHalves != 0 || !map(first, memory, properties.location))) {
     real::get_cuMemAddressFree()(first, kAddresses);
     made = false;

@@ -14,6 +14,7 @@ enum class MemoryEffect : std::uint8_t {
   kAllocUnsized,    // (address:o): the driver knows its size
   kAllocHost,       // (address:o, bytes): the host writes to it as well
   kRegisterHost,    // (address, bytes)
+  kReserve,         // (address:o, bytes, alignment, wanted, flags): addresses without memory
   kCreate,          // (handle:o, bytes): memory without an address yet
   kMap,             // (address, bytes)
   kFree,            // (address)

@@ -11,6 +11,7 @@
 #include "python_hooks/discovery/outside.h"
 #include "python_hooks/install/install.h"
 #include "shim/driver/code_content.h"
+#include "shim/driver/wanted_address.h"
 #include "shim/interpose/memory_tracking.h"
 #include "shim/interpose/recording.h"
 #include "shim/interpose/rows.h"
@@ -305,13 +306,26 @@ struct Wrapper<Row, CUresult (*)(A...)> {
                                                          std::index_sequence<I...>) {
     const std::uint64_t before[] = {Captured::template word<I>(arguments, false)...};
     const Forgotten forgotten = before_memory_call(Effect, before);
-    CUresult result = call_door(real, std::get<I>(arguments)...);
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    if constexpr (Effect == MemoryEffect::kReserve) {
+      result = reserve_far_up(real, std::get<I>(arguments)...);
+    } else {
+      result = call_door(real, std::get<I>(arguments)...);
+    }
     if constexpr (takes_device_memory(Effect)) {
       if (result == CUDA_ERROR_OUT_OF_MEMORY && make_room()) result = real(std::get<I>(arguments)...);
     }
     const std::uint64_t after[] = {Captured::template word<I>(arguments, result == CUDA_SUCCESS)...};
     after_memory_call(Effect, after, result, forgotten);
     return result;
+  }
+
+  // Where the program has no wish.
+  static CUresult reserve_far_up(Real real, CUdeviceptr* address, std::size_t bytes, std::size_t alignment,
+                                 CUdeviceptr wanted, unsigned long long flags) {
+    const std::uint64_t far_up = wanted == 0 ? driver::wanted_address(bytes, alignment) : 0;
+    if (far_up != 0 && real(address, bytes, alignment, far_up, flags) == CUDA_SUCCESS) return CUDA_SUCCESS;
+    return real(address, bytes, alignment, wanted, flags);
   }
 
   static void count_captures(CUresult result) noexcept {

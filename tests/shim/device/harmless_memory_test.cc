@@ -22,6 +22,7 @@ TEST_F(HarmlessMemoryTest, EachLowerHalfIsAnAddress) {
   const std::uint64_t first = harmless_memory(0);
   ASSERT_NE(first, 0u);
   EXPECT_EQ(first & 0xffffffff, 0u);
+  EXPECT_GE(first >> 32, 0x5a5du) << "no shift or count, of which a word may be made with another number";
   EXPECT_EQ(harmless_memory(0), first) << "made once";
   ASSERT_EQ(cuMemsetD32(first, 0x12345678, 1), CUDA_SUCCESS);
   for (const std::uint64_t low : {0x0u, 0x2000000u, 0x40000000u, 0xfe000000u})

@@ -122,6 +122,33 @@ TEST_F(MemoryTest, MappedAddresses) {
   ASSERT_CU(cuMemAddressFree(range, 2 * kPage));
 }
 
+// The simulated driver reserves from 0x5a5c00000000 on here (CMakeLists.txt), as a real one does from 0x302000000 on.
+TEST_F(MemoryTest, AddressesAreReservedFarUpWhereTheProgramHasNoWish) {
+  constexpr std::size_t kPage = std::size_t{2} << 20;
+  constexpr CUdeviceptr kFarUp = CUdeviceptr{0x5a5d} << 32;
+  CUdeviceptr first = 0, second = 0, wished = 0;
+  ASSERT_CU(cuMemAddressReserve(&first, kPage, 0, 0, 0));
+  EXPECT_GE(first, kFarUp);
+  EXPECT_EQ(first % (CUdeviceptr{1} << 32), 0u);
+  ASSERT_CU(cuMemAddressReserve(&second, kPage, kPage, 0, 0));
+  EXPECT_GT(second, first);
+  const CUdeviceptr wish = first + 4 * kPage;
+  ASSERT_CU(cuMemAddressReserve(&wished, kPage, 0, wish, 0));
+  EXPECT_EQ(wished, wish);
+  for (const CUdeviceptr each : {first, second, wished}) ASSERT_CU(cuMemAddressFree(each, kPage));
+}
+
+TEST_F(MemoryTest, AddressesThatCannotBeFarUpAreReservedAsAskedFor) {
+  constexpr std::size_t kPage = std::size_t{2} << 20;
+  CUdeviceptr range = 0;
+  simcuda_set_fault("cuMemAddressReserve", 1, CUDA_ERROR_OUT_OF_MEMORY);
+  ASSERT_CU(cuMemAddressReserve(&range, kPage, 0, 0, 0));
+  EXPECT_LT(range, CUdeviceptr{0x5a5d} << 32);
+  ASSERT_CU(cuMemAddressFree(range, kPage));
+  EXPECT_EQ(cuMemAddressReserve(&range, kPage + 1, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemAddressReserve(nullptr, kPage, 0, 0, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
 // What is kept for the next proof is not missing to the program.
 TEST_F(MemoryTest, WhatIsKeptForProofsGivesWay) {
   constexpr std::size_t kBig = std::size_t{64} << 20;
