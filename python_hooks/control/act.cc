@@ -19,7 +19,6 @@ namespace {
 constexpr std::uint32_t kMostFailures = 3;        // observations of one signature in a row
 constexpr std::uint32_t kMostRegionFailures = 3;  // the same of a region none of whose calls is proven
 constexpr std::uint32_t kMostInnerFailures = 2;   // the same inside of a region that was given up
-constexpr std::uint32_t kMostOtherwise = 3;       // calls that decide otherwise, whatever came between
 
 // The call is not replayed, although the region was, or no call like it will be: as always, or an error.
 Object* fall_back(replay::Region& region, const replay::Call& call, const refusal::Refusal& refusal) {
@@ -28,11 +27,10 @@ Object* fall_back(replay::Region& region, const replay::Call& call, const refusa
   return config().strict ? raise_not_replayed(region, refusal) : run_eagerly(region, call);
 }
 
-// Where random numbers decide otherwise in more than one call of five, replays of what is inside gain more.
 void judge_decisions(replay::Region& region) noexcept {
-  const std::uint64_t otherwise = region.budget.otherwise;
-  if (region.given_up || otherwise < kMostOtherwise || otherwise * 4 <= region.statistics.replayed) return;
+  if (region.given_up || !region.budget.decided.differ(region.statistics.replayed)) return;
   region.give_up();
+  region.reasons.add(refusal::make(refusal::draws_otherwise));
   log_line(LogLevel::kDebug, "%s: not replayed as a whole: its random numbers decide otherwise too often",
            region.name.c_str());
 }
@@ -155,7 +153,7 @@ bool run_proven(replay::Region& region, replay::Signature& signature, replay::Ca
     case replay::ReplayResult::kOther:
     case replay::ReplayResult::kNotNow:
       result = fall_back(region, call, refusal);
-      if (refusal.id == refusal::RefusalId::draws_decide_otherwise) ++region.budget.otherwise;
+      if (refusal.id == refusal::RefusalId::draws_decide_otherwise) region.budget.decided.decided_otherwise();
       judge_decisions(region);
       return true;
     case replay::ReplayResult::kFailed:

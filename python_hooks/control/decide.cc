@@ -111,6 +111,7 @@ bool settle_backward(replay::Region& region, replay::Signature& signature, const
   if (passes.unused >= kMostUnused) passes.refusal = refusal::make(refusal::no_backward);
   const bool hopeless = passes.failures >= kMostPassFailures || passes.unused >= kMostUnused ||
                         passes.observed > kMostPasses * (passes.proven.size() + 1);
+  if (hopeless && !passes.refusal) passes.refusal = refusal::make(refusal::pass_not_foreseen);
   if (passes.makes_graph || hopeless) {
     signature.stage = replay::Stage::kGivenUp;
     signature.proven = nullptr;

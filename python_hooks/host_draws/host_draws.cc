@@ -91,6 +91,14 @@ std::size_t HostDraws::decisions() const noexcept {
                          [](std::size_t sum, const Draw& draw) { return sum + draw.decisions.size(); });
 }
 
+std::vector<bool> HostDraws::outcomes() const {
+  std::vector<bool> all;
+  for (const Draw& draw : draws_) {
+    for (const Decision& decision : draw.decisions) all.push_back(decision.truth);
+  }
+  return all;
+}
+
 bool HostDraws::decide(std::size_t index, const Decision& decision) noexcept {
   try {
     draws_[index].decisions.push_back(decision);

@@ -41,6 +41,8 @@ class HostDraws {
   bool empty() const noexcept { return draws_.empty(); }
   std::size_t count() const noexcept { return draws_.size(); }
   std::size_t decisions() const noexcept;
+  // Theirs, in order. Throws std::bad_alloc.
+  std::vector<bool> outcomes() const;
   // A copy of the arguments is kept; `keywords` may be null. False: they are no plain values, or there is no memory.
   bool add(Object* function, Object* arguments, Object* keywords) noexcept;
   // Of the draw of that index. False: no memory.

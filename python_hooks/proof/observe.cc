@@ -266,6 +266,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
   ++region.times.observed_calls;
   try {
     std::unique_ptr<replay::Observation> observation = conclude(region, signature, call, result, observed);
+    if (observation != nullptr) region.budget.decided.observed(observation->draws.outcomes());
     if (observation != nullptr) advance(region, signature, call, std::move(observation), observed);
   } catch (const std::bad_alloc&) {
     observed.refusal = refusal::make(refusal::no_host_memory);
@@ -278,15 +279,15 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
     // A first look at other arguments tells nothing of what keeps the region from being replayed.
     if (compares || signature.stage == replay::Stage::kProven) region.budget.failures = 0;
   } else if (result != nullptr) {
-    if (region.inner) replay::Siblings::refused(type_of(call.root));
-    if (observed.refusal.id == refusal::RefusalId::draws_otherwise) ++region.budget.otherwise;
+    const bool passing = observed.again || refusal::is_passing(observed.refusal.id);
+    if (region.inner && !passing) replay::Siblings::refused(type_of(call.root));
     // With GRAPE_STRICT nothing rests: such calls are given up like others.
     const bool rests = !config().strict || !config().autograd;
     if (rests && call.dispatch.grad_enabled && observed.autograd) {
       region.autograd.begin();
       region.free_of_gradients = false;
     } else {
-      note_useless(region, signature, observed.again || refusal::is_passing(observed.refusal.id));
+      note_useless(region, signature, passing);
     }
     region.reasons.add(observed.refusal);
     log_line(LogLevel::kDebug, "%s: not replayed: %s%s%s", region.name.c_str(), observed.refusal.text.c_str(),

@@ -111,6 +111,18 @@ const char* follow_memory(ReplayedCall& call, const bridge::Remains* kept, bool&
   return good ? nullptr : "memory that its nodes keep was replaced";
 }
 
+// Of what the proof stands on.
+const char* what_is_gone(const ProvenPass& pass) noexcept {
+  if (!kernels_are_loaded(pass.module_epoch)) return "a kernel of its proof is gone";
+  for (const program::StaticBlock& block : pass.program.head().statics) {
+    if (memory::LiveBlocks::instance().alive(block.address, block.serial)) continue;
+    log_line(LogLevel::kDebug, "%llu bytes that a backward pass works on are gone",
+             static_cast<unsigned long long>(block.bytes));
+    return "memory of its proof is gone";
+  }
+  return "a stream, an event or a library's memory of its proof is not as it was";
+}
+
 const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& asked, char* error, std::size_t room) {
   const double began = now();
   const Border& border = *call.border;
@@ -137,7 +149,7 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
     for (const auto& pass : passes.proven) {
       if (pass->key != key) continue;
       if (!is_usable(*pass)) {
-        why = "kernels or memory of its proof are gone";
+        why = what_is_gone(*pass);
         continue;
       }
       std::vector<Object*> replaced;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "python_hooks/replay/look_limits.h"
 
@@ -71,9 +73,32 @@ class Rest {
   std::uint32_t left_ = 0, next_ = 0;               // next_: 0: it never began
 };
 
+// What a region's calls decide by random numbers. Calls with other arguments mostly draw the same numbers of numbers: that
+// their outcomes differ is known before any signature came twice.
+class Decided {
+ public:
+  // An observed call's, of any signature.
+  void observed(std::vector<bool> outcomes) noexcept {
+    if (outcomes.size() == last_.size() && !outcomes.empty()) ++(outcomes == last_ ? alike_ : otherwise_);
+    last_ = std::move(outcomes);
+  }
+  // A call of a proven signature was no replay for it.
+  void decided_otherwise() noexcept { ++otherwise_; }
+  // Do they in more than one call of five? Then replays of what is inside gain more.
+  bool differ(std::uint64_t replayed) const noexcept {
+    return otherwise_ >= kMostOtherwise && otherwise_ * 4 > replayed + alike_;
+  }
+
+ private:
+  static constexpr std::uint64_t kMostOtherwise = 3;
+  std::vector<bool> last_;
+  std::uint64_t otherwise_ = 0, alike_ = 0;
+};
+
 // One region's.
 struct Budget {
   Payoff payoff;
+  Decided decided;
   Rest refusals;                      // from calls with arguments that cannot be looked through
   bool useful = false;                // an observation of one of its calls was of use
   std::uint32_t failures = 0;         // observations in a row that were of no use, first ones of a signature aside
@@ -82,7 +107,6 @@ struct Budget {
   std::uint32_t self_changes = 0;     // observed calls that changed the module
   std::uint32_t states = 0;           // calls in a row whose module, which is an argument, was a new one
   std::uint32_t since_validated = 0;  // replays since the last check
-  std::uint32_t otherwise = 0;        // calls whose random numbers decided otherwise than those of other calls
   std::uint32_t disturbed = 0;        // checks in a row of no use, as other threads worked meanwhile
   std::uint32_t barren = 0;           // calls in a row that were looked at, and by which nothing was gained
   std::uint64_t gained_at = 0;        // observed calls when something was gained last
