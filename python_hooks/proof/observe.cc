@@ -280,7 +280,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
     if (compares || signature.stage == replay::Stage::kProven) region.budget.failures = 0;
   } else if (result != nullptr) {
     const bool passing = observed.again || refusal::is_passing(observed.refusal.id);
-    if (region.inner && !passing) replay::Siblings::refused(type_of(call.root));
+    if (region.inner) replay::Siblings::refused(type_of(call.root), passing);
     // With GRAPE_STRICT nothing rests: such calls are given up like others.
     const bool rests = !config().strict || !config().autograd;
     if (rests && call.dispatch.grad_enabled && observed.autograd) {

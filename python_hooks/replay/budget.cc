@@ -17,7 +17,8 @@ double g_inner_began = -1, g_inner_spent = 0;  // with the GIL
 
 // With the GIL. Of one class.
 struct Looks {
-  std::uint32_t refused = 0, left_out = 0, next = Siblings::kFirstLeft;
+  std::uint32_t refused = 0;  // in passing; one that lasts counts as kPassing of these
+  std::uint32_t left_out = 0, next = Siblings::kFirstLeft;
   bool proven = false;
 };
 Looks& looks_of(const void* type) {
@@ -66,14 +67,14 @@ bool Payoff::measured(CallTimes& times, double seconds, double& eager, double& r
 bool Siblings::worth_a_look(const void* type) {
   constexpr std::uint32_t kMostLeft = 1u << 20;
   Looks& looks = looks_of(type);
-  if (looks.proven || looks.refused < kRefused) return true;
+  if (looks.proven || looks.refused < kRefused * kPassing) return true;
   if (++looks.left_out < looks.next) return false;
   looks.left_out = 0;
   looks.next = std::min(looks.next * 2, kMostLeft);
   return true;
 }
 
-void Siblings::refused(const void* type) { ++looks_of(type).refused; }
+void Siblings::refused(const void* type, bool passing) { looks_of(type).refused += passing ? 1 : kPassing; }
 
 void Siblings::proven(const void* type) { looks_of(type).proven = true; }
 

@@ -73,8 +73,8 @@ class Rest {
   std::uint32_t left_ = 0, next_ = 0;               // next_: 0: it never began
 };
 
-// What a region's calls decide by random numbers. Calls with other arguments mostly draw the same numbers of numbers: that
-// their outcomes differ is known before any signature came twice.
+// What a region's calls decide by random numbers. Calls with other arguments mostly draw the same numbers of numbers:
+// that their outcomes differ is known before any signature came twice.
 class Decided {
  public:
   // An observed call's, of any signature.
@@ -133,11 +133,12 @@ class Siblings {
  public:
   // Asked at each call. `type`: the class, never followed. Throws std::bad_alloc.
   static bool worth_a_look(const void* type);
-  // After a look: was it refused? Throws std::bad_alloc.
-  static void refused(const void* type);
+  // After a look that was refused. `passing`: the next one may not be (refusal::is_passing). Throws std::bad_alloc.
+  static void refused(const void* type, bool passing = false);
   static void proven(const void* type);
 
-  static constexpr std::uint32_t kRefused = 4;  // looks of a class, from then on calls are left out
+  static constexpr std::uint32_t kRefused = 4;   // looks of a class, from then on calls are left out
+  static constexpr std::uint32_t kPassing = 16;  // refusals in passing are worth one that lasts
   static constexpr std::uint32_t kFirstLeft =
       128;  // calls of all of the class between two looks, twice as many each time
 };

@@ -20,6 +20,15 @@ TEST(SiblingsTest, AClassIsLookedAtUntilSomeWereRefused) {
   EXPECT_FALSE(Siblings::worth_a_look(&type));
 }
 
+TEST(SiblingsTest, RefusalsInPassingSayLittle) {
+  static const int type = 0;  // of no other test
+  for (std::uint32_t i = 0; i < Siblings::kRefused * Siblings::kPassing; ++i) {
+    EXPECT_TRUE(Siblings::worth_a_look(&type)) << i;
+    Siblings::refused(&type, true);
+  }
+  EXPECT_FALSE(Siblings::worth_a_look(&type)) << "they do not pass";
+}
+
 TEST(SiblingsTest, TheOthersAreLookedAtEverMoreSeldom) {
   static const int type = 0;  // of no other test
   for (std::uint32_t i = 0; i < Siblings::kRefused; ++i) Siblings::refused(&type);
