@@ -9,12 +9,18 @@ namespace {
 
 constexpr std::uint32_t kLastingCalls = 2;  // of a state of the module, for it to be kept
 constexpr std::size_t kMostParked = 3;      // states of a region's module besides the present one
+// Each state that is parked is walked to find the one that holds. A program that calls train() and eval() in each step
+// has two, of a call each. A module that counts its calls has a new one in each: there it is tried now and then.
+constexpr std::uint32_t kMostUnknown = 16, kTriedAgain = 64, kTries = 4;
 
-// Worth keeping: a module that is another one in each call leaves one call in each of its states.
 bool lasted(const Signatures& signatures) {
   std::uint32_t calls = 0;
   for (const auto& entry : signatures) calls += entry.second->calls;
   return calls >= kLastingCalls;
+}
+
+bool may_come_again(std::uint32_t unknown_states) {
+  return unknown_states < kMostUnknown || unknown_states % kTriedAgain < kTries;
 }
 
 }  // namespace
@@ -31,14 +37,18 @@ void ProvenState::count(report::StageCounts& counts) const noexcept {
 }
 
 bool Evidence::change_state() {
-  if (guard != nullptr && lasted(signatures)) {
+  if (guard != nullptr && (may_come_again(unknown_states) || lasted(signatures))) {
     parked.insert(parked.begin(), std::move(static_cast<ProvenState&>(*this)));
     if (parked.size() > kMostParked) parked.pop_back();
   }
   static_cast<ProvenState&>(*this) = {};
   const auto holding =
       std::find_if(parked.begin(), parked.end(), [](const ProvenState& state) { return state.guard->holds(); });
-  if (holding == parked.end()) return false;
+  if (holding == parked.end()) {
+    ++unknown_states;
+    return false;
+  }
+  unknown_states = 0;
   static_cast<ProvenState&>(*this) = std::move(*holding);
   parked.erase(holding);
   return true;

@@ -43,11 +43,12 @@ struct ProvenState {
 // (eval() after train(), a setting and back again).
 struct Evidence : ProvenState {
   std::vector<ProvenState> parked;    // the latest first
+  std::uint32_t unknown_states = 0;   // changes in a row to a state that was not among these
   std::vector<std::uint64_t> shared;  // what a call's arguments share with the module; reused
   bool self_is_argument = false;  // the module, or the one that is a function's first argument, is none of the guard's
 
-  // The guard does not hold. Parks what was proven, if that lasted, and takes the state that holds now. False: none is
-  // known, and there is no guard.
+  // The guard does not hold. Parks what was proven, and takes the state that holds now. False: none is known, and there
+  // is no guard. Where states never come again, only those are parked that lasted.
   bool change_state();
   // Of all states.
   void count(report::StageCounts& counts) const noexcept;
