@@ -266,8 +266,10 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
   ++region.times.observed_calls;
   try {
     std::unique_ptr<replay::Observation> observation = conclude(region, signature, call, result, observed);
-    if (observation != nullptr) region.budget.decided.observed(observation->draws.outcomes());
-    if (observation != nullptr) advance(region, signature, call, std::move(observation), observed);
+    if (observation != nullptr) {
+      region.budget.decided.observed(observation->draws.outcomes());
+      advance(region, signature, call, std::move(observation), observed);
+    }
   } catch (const std::bad_alloc&) {
     observed.refusal = refusal::make(refusal::no_host_memory);
   }

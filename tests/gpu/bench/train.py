@@ -4,7 +4,7 @@
 For each program of train_programs.py, processes that take turns: plain PyTorch; Grape with the caller's GRAPE_... variables;
 torch.cuda.make_graphed_callables, where it can be used; torch.compile(mode="reduce-overhead"), with the time that compiling
 took; and the GPU's own time, by the profiler, in a plain process when all turns are done. A turn is a block of steps
-between two synchronisations. Each step's batch is in new tensors.
+between two synchronisations. Each step's batch is in new tensors. "memory": Grape's peak in such a turn, of plain's.
 
 train.py [--only NAME]... [--columns plain,grape,busy,graph,compile] [--out FOLDER]
 train.py --check [--steps 300]     two plain processes and one under Grape, deterministic: are losses and gradients of each
@@ -117,6 +117,12 @@ class TrainBench(Measurement):
         more = sum(player.summary["blocks_ms"][:warm]) - warm * statistics.median(player.times)
         return more * self.options.block / 1000
 
+    @staticmethod
+    def peak(turns: Turns, kind: str, warm: int) -> Optional[float]:
+        """The most memory that PyTorch had in use in a turn that counts."""
+        peaks = [peak for player in turns.of(kind) if player.summary for peak in player.summary["peaks_mib"][warm:]]
+        return max(peaks, default=None)
+
     def measure(self, program: str) -> list[str]:
         kinds = [kind for kind in COLUMNS if kind in self.options.columns and kind != "busy"]
         kinds = [kind for kind in kinds if kind != "graph" or program not in NOT_BY_HAND]
@@ -142,7 +148,9 @@ class TrainBench(Measurement):
         }  # fmt: skip
         replayed = self.replayed(f"{program}-0") if "grape" in kinds else ("", "")
         cells = [show(medians[kind], 2) for kind in COLUMNS]
-        return [program, *cells, show(compiled, 0), show(ratio(medians["plain"], medians["grape"]), 2), *replayed]
+        memory = ratio(self.peak(turns, "grape", warm), self.peak(turns, "plain", warm))
+        gain = ratio(medians["plain"], medians["grape"])
+        return [program, *cells, show(compiled, 0), show(gain, 2), show(memory, 2), *replayed]
 
     # Are the bits the same?
 
@@ -212,7 +220,7 @@ class TrainBench(Measurement):
             steps = f"ms, steps 1 to {self.options.first}"
             chosen.append((self.first, [steps, "plain", "Grape", "ratio", "ratio without step 1", "slowest later step"]))
         titles = [TITLES[kind] for kind in COLUMNS]
-        speed = ["ms a step", *titles, "compile s", "gain", "replayed", "most frequent reason"]
+        speed = ["ms a step", *titles, "compile s", "gain", "memory", "replayed", "most frequent reason"]
         return chosen or [(self.measure, speed)]
 
     def text(self) -> str:

@@ -34,17 +34,18 @@ def serve(options: argparse.Namespace) -> dict[str, Any]:
         losses = [program.step() for _ in range(options.steps)]
         return [] if options.how == "compile" else losses
 
-    times = []
+    times, peaks = [], []
     for _ in sys.stdin:
         torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
         begin = time.perf_counter()
         block()
         torch.cuda.synchronize()
         times.append((time.perf_counter() - begin) * 1000 / options.steps)
+        peaks.append(torch.cuda.max_memory_allocated() / 2**20)
         print(times[-1], flush=True)
     busy = {"busy_ms": busy_or_none(block, options.steps)} if options.busy else {}
-    peak = torch.cuda.max_memory_allocated() >> 20
-    return {"built_s": built, "blocks_ms": times, "peak_mib": peak, **device_memory(), **busy}
+    return {"built_s": built, "blocks_ms": times, "peaks_mib": peaks, **device_memory(), **busy}
 
 
 def drawn_afterwards() -> dict[str, torch.Tensor]:
