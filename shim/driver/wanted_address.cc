@@ -15,10 +15,10 @@ std::uint64_t wanted_address(std::uint64_t bytes, std::uint64_t alignment) noexc
   if (alignment > kStep || bytes > kEnd - kFirst) return 0;
   std::uint64_t first = next.load(std::memory_order_relaxed);
   const std::uint64_t whole = (bytes + kStep - 1) / kStep * kStep;
-  while (first <= kEnd - whole) {
-    if (next.compare_exchange_weak(first, first + whole, std::memory_order_relaxed)) return first;
+  for (;;) {
+    const std::uint64_t wanted = first <= kEnd - whole ? first : kFirst;
+    if (next.compare_exchange_weak(first, wanted + whole, std::memory_order_relaxed)) return wanted;
   }
-  return 0;
 }
 
 }  // namespace grape::driver
