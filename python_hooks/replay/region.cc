@@ -37,21 +37,21 @@ void ProvenState::count(report::StageCounts& counts) const noexcept {
 }
 
 bool Evidence::change_state() {
+  const auto holding =
+      std::find_if(parked.begin(), parked.end(), [](const ProvenState& state) { return state.guard->holds(); });
+  const bool known = holding != parked.end();
+  ProvenState now;
+  if (known) {
+    now = std::move(*holding);
+    parked.erase(holding);
+  }
   if (guard != nullptr && (may_come_again(unknown_states) || lasted(signatures))) {
     parked.insert(parked.begin(), std::move(static_cast<ProvenState&>(*this)));
     if (parked.size() > kMostParked) parked.pop_back();
   }
-  static_cast<ProvenState&>(*this) = {};
-  const auto holding =
-      std::find_if(parked.begin(), parked.end(), [](const ProvenState& state) { return state.guard->holds(); });
-  if (holding == parked.end()) {
-    ++unknown_states;
-    return false;
-  }
-  unknown_states = 0;
-  static_cast<ProvenState&>(*this) = std::move(*holding);
-  parked.erase(holding);
-  return true;
+  static_cast<ProvenState&>(*this) = std::move(now);
+  unknown_states = known ? 0 : unknown_states + 1;
+  return known;
 }
 
 void Evidence::count(report::StageCounts& counts) const noexcept {

@@ -11,7 +11,7 @@ import sys
 import replayed
 
 STEPS = 60
-LEAST = {"modes": 100, "modes_in_one_graph": 100, "three_modes": 40, "frozen": 100, "weights": 50, "rate": 50, "hook": 20,
+LEAST = {"modes": 100, "modes_in_one_graph": 100, "three_modes": 40, "four_states": 80, "frozen": 100, "weights": 50, "rate": 50, "hook": 20,
          "layer": 30, "modes_later": 150, "never_again": 0, "new_weight": 0}  # fmt: skip
 
 
@@ -58,6 +58,10 @@ def program(name):
                 reached = given.grad.sum()
         return loss + reached
 
+    def four_states(x, i):
+        model[0].weight.requires_grad_(i % 2 == 0)
+        return modes(x, i)
+
     def averaged(x, i):
         use(others if i % 2 else own)
         return loss_of(x)
@@ -90,7 +94,7 @@ def program(name):
         model[4].bias = nn.Parameter(torch.full((16,), 0.1, device="cuda"))
         return loss_of(x)
 
-    steps = {"modes": modes, "modes_in_one_graph": lambda x, i: modes(x, i, True), "three_modes": three_modes, "frozen": frozen,
+    steps = {"modes": modes, "modes_in_one_graph": lambda x, i: modes(x, i, True), "three_modes": three_modes, "four_states": four_states, "frozen": frozen,
              "weights": averaged, "rate": rate, "hook": hook, "layer": layer, "modes_later": modes_later,
              "never_again": never_again, "new_weight": new_weight}  # fmt: skip
     for i in range(3 * STEPS if name == "modes_later" else STEPS):
