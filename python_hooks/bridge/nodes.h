@@ -30,7 +30,7 @@ bool will_run(torch::autograd::Node* node);
 // Does somebody see gradients that come to the node in that pass: by hooks before it runs, or because they were asked
 // for? `hooks`: how many it has of ours.
 bool is_seen(torch::autograd::Node& node, std::size_t hooks);
-// Are there any on it, on the tensor whose gradient comes to it, or behind it?
+// Has somebody hooks on the node, or on the tensor whose gradient comes to it?
 inline bool has_hooks(torch::autograd::Node& node) {
   return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
          !node.retains_grad_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr;

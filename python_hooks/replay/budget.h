@@ -73,11 +73,11 @@ class Rest {
   std::uint32_t left_ = 0, next_ = 0;               // next_: 0: it never began
 };
 
-// What a region's calls decide by random numbers. Calls with other arguments mostly draw the same numbers of numbers:
-// that their outcomes differ is known before any signature came twice.
+// What a region's calls decide by random numbers. Calls with other arguments mostly decide as often. So it is known
+// before any signature came twice that their outcomes differ.
 class Decided {
  public:
-  // An observed call's, of any signature.
+  // Of an observed call of any signature.
   void observed(std::vector<bool> outcomes) noexcept {
     if (outcomes.size() == last_.size() && !outcomes.empty()) ++(outcomes == last_ ? alike_ : otherwise_);
     last_ = std::move(outcomes);
@@ -133,7 +133,7 @@ class Siblings {
  public:
   // Asked at each call. `type`: the class, never followed. Throws std::bad_alloc.
   static bool worth_a_look(const void* type);
-  // After a look that was refused. `passing`: the next one may not be (refusal::is_passing). Throws std::bad_alloc.
+  // A look was refused. `passing`: the next one may not be (refusal::is_passing). Throws std::bad_alloc.
   static void refused(const void* type, bool passing = false);
   static void proven(const void* type);
 

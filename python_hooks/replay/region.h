@@ -48,7 +48,7 @@ struct Evidence : ProvenState {
   bool self_is_argument = false;  // the module, or the one that is a function's first argument, is none of the guard's
 
   // The guard does not hold. Parks what was proven, and takes the state that holds now. False: none is known, and there
-  // is no guard. Where states never come again, only those are parked that lasted.
+  // is no guard. If states never come again, those that lasted are parked.
   bool change_state();
   // Of all states.
   void count(report::StageCounts& counts) const noexcept;
