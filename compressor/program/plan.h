@@ -15,18 +15,33 @@ constexpr std::uint64_t aligned(std::uint64_t bytes) {
 
 struct ArenaPlan {
   std::vector<std::uint64_t> offsets;  // per temp, bytes from the arena's begin; multiples of kArenaAlignment
-  std::uint64_t bytes = 0;
+  std::vector<std::uint8_t> lent;      // per temp: 1: from the begin of lent memory instead. Empty: none lies there
+  std::uint64_t bytes = 0;             // of the arena
+
+  bool in_lent(std::uint32_t temp) const { return !lent.empty() && lent[temp] != 0; }
+};
+
+// Memory of some inputs and outputs that lie side by side. An input's bytes are temps' once the last node that uses it
+// has run, and are not restored; an output's bytes are temps' until the first node that uses it runs.
+struct LentMemory {
+  struct Block {
+    Role role = Role::kInput;  // or kOutput
+    std::uint32_t block = 0;
+    std::uint64_t at = 0;  // bytes from the memory's begin, a multiple of kArenaAlignment
+  };
+  std::vector<Block> blocks;  // none overlaps another one
 };
 
 // Two temps share bytes only if one is dead before the other is born and every node that uses the later one comes after
-// (by edges) every node that uses the earlier one. Best fit; never more than the sum of all, and the same for the same
-// program. A temp that no word refers to takes no room and lies at 0. O(temps^2), and O(nodes * chains) where the nodes
-// make that many chains: one for a single stream.
-ArenaPlan plan_arena(const Program& program);
+// (by edges) every node that uses the earlier one; a temp shares bytes with a lent block on the same condition. What
+// fits nowhere in lent memory lies in the arena. Best fit; never more than the sum of all, and the same for the same
+// arguments. A temp that no word refers to takes no room and lies at 0. O(temps^2), and O(nodes * chains) where the
+// nodes make that many chains: one for a single stream.
+ArenaPlan plan_arena(const Program& program, const LentMemory& lent = {});
 
 // Addresses for one run. Vectors are per block of the role, as long as the program's lists.
 struct Bindings {
-  std::uint64_t arena = 0;  // a multiple of kArenaAlignment
+  std::uint64_t arena = 0, lent = 0;  // multiples of kArenaAlignment
   std::vector<std::uint64_t> inputs, outputs;
   std::uint64_t host_data = 0;         // where Program::host_data lies; a multiple of 16
   std::uint64_t seed = 0, offset = 0;  // random state before the call
@@ -41,7 +56,7 @@ inline std::uint64_t base_of(const Program& program, const ArenaPlan& plan, cons
     case Role::kInput:
       return bindings.inputs[reference.block];
     case Role::kTemp:
-      return bindings.arena + plan.offsets[reference.block];
+      return (plan.in_lent(reference.block) ? bindings.lent : bindings.arena) + plan.offsets[reference.block];
     case Role::kOutput:
       return bindings.outputs[reference.block];
     case Role::kHostData:

@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 10;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 11;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -174,6 +174,7 @@ struct Pass {
   const Gradient* given;     // per slot; undefined: none, or the top did not run
   const std::uint8_t* runs;  // per contribution (count_contributions): is it asked for?
   bool whole = false;        // is all asked for that there is?
+  bool all_run = false;      // do all nodes? Then what the call saved is freed behind it, unless the graph is kept
   bool keeps_graph = false, makes_graph = false;
   bool looks_at_nodes = false;  // torch.autograd.detect_anomaly, or a hook on a node: each one's outputs are looked at
   const Remains* kept = nullptr;

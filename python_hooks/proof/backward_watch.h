@@ -69,6 +69,8 @@ class BackwardWatch {
   refusal::Refusal difference(const replay::ObservedPass& last, const replay::ObservedPass& observed,
                               const program::Comparison& comparison) const;
   std::unique_ptr<replay::ProvenPass> prove_by(replay::ObservedPass& last, replay::ObservedPass& observed);
+  program::LentMemory lent_memory() const;
+  void plan(const program::Program& whole, replay::ProvenPass& pass) const;
   bool place(const program::Program& whole, replay::ProvenPass& pass, std::vector<grape::replay::Shadow::Fresh>& fresh);
   std::vector<grape::replay::Shadow::Watched> watched_by(const program::Program& whole) const;
   bool run_in_shadow(replay::ProvenPass& pass, const std::vector<grape::replay::Shadow::Watched>& watched,

@@ -283,7 +283,9 @@ void note_shadowed(const replay::Proven& proven, const replay::CallFacts& facts,
     const auto recipe = std::find_if(facts.recipes.begin(), facts.recipes.end(), [&](const auto& each) {
       return each.saved_bytes != 0 && saved.of == replay::SavedMemory::Of::kBlock && each.block == saved.index;
     });
-    awaited.shadowed.push_back(recipe != facts.recipes.end() ? proven.bindings.outputs[saved.index] : 0);
+    const bool found = recipe != facts.recipes.end();
+    awaited.shadowed.push_back(found ? proven.bindings.outputs[saved.index] : 0);
+    awaited.saved_at.push_back(found ? recipe->saved_at : 0);
   }
 }
 

@@ -20,10 +20,9 @@ struct AwaitedCall {
   std::vector<program::Extent> saved;    // as in Border::saved, where this call has them
   std::vector<program::Extent> guarded;  // the module's tensors
   // Memory of what is saved as a replay of this call in the shadow left it; owned. Null: none ran. `shadowed`: per
-  // saved, the address there; 0: in the call's own memory alone.
+  // saved, the address there; 0: in the call's own memory alone. `saved_at`: of those that are, OutputRecipe::saved_at.
   Object* shadow = nullptr;
-  std::vector<std::uint64_t> shadowed;
-  std::uint64_t shadow_address = 0, shadow_bytes = 0;
+  std::vector<std::uint64_t> shadowed, saved_at;
   bool proves = false;  // the call is proven: so its backward pass may be
   bool checks = false;  // it runs in place of a replay: its passes are compared with what is proven
 };

@@ -212,13 +212,22 @@ bool note_written(const grape::replay::Shadow& shadow, const replay::Call& call,
   return true;
 }
 
+// What only the backward pass needs is not there yet while the call's first kernels run.
+program::LentMemory saved_memory(const std::vector<replay::OutputRecipe>& recipes) {
+  program::LentMemory saved;
+  for (const replay::OutputRecipe& recipe : recipes) {
+    if (recipe.saved_bytes != 0) saved.blocks.push_back({program::Role::kOutput, recipe.block, recipe.saved_at});
+  }
+  return saved;
+}
+
 // Memory for the graph, and its executable graphs. False: `observed.refusal`; `tensors` are the caller's to drop.
 bool make_ready(replay::Region& region, const replay::Call& call, replay::PaddingTrial& trial,
                 const replay::Observation& second, program::Program&& whole, replay::Proven& proven,
                 std::vector<Object*>& tensors, ObservedCall& observed) {
   proven.module_epoch = second.module_epoch;
   proven.pool = &region.execs;
-  proven.plan = program::plan_arena(whole);
+  proven.plan = program::plan_arena(whole, saved_memory(second.recipes));
   proven.is_one_launch = whole.waited_streams.empty() && program::segments(whole).size() == 1;
   program::Bindings& bindings = proven.bindings;
   bindings.inputs.resize(call.walk->extents().size());

@@ -229,6 +229,32 @@ std::vector<Range> BackwardWatch::replayed_ranges(const replay::ProvenPass& pass
   return ranges;
 }
 
+// What only the backward pass needs, and frees.
+program::LentMemory BackwardWatch::lent_memory() const {
+  program::LentMemory lent;
+  for (std::size_t i = 0; i < pass_.saved.size() && i < call_.shadowed.size(); ++i) {
+    if (call_.shadowed[i] == 0 || pass_.saved[i].bytes == 0) continue;
+    const auto input = static_cast<std::uint32_t>(pass_.given.size() + i);
+    lent.blocks.push_back({program::Role::kInput, input, call_.saved_at[i]});
+  }
+  return lent;
+}
+
+// Where the graph is kept, another pass finds all that the call saved.
+void BackwardWatch::plan(const program::Program& whole, replay::ProvenPass& pass) const {
+  program::LentMemory lent;
+  if (!pass_.keeps_graph && !passes_->saved_lasts) lent = lent_memory();
+  pass.plan = program::plan_arena(whole, lent);
+  const auto temps = std::count(pass.plan.lent.begin(), pass.plan.lent.end(), 1);
+  if (temps == 0) return;
+  log_line(LogLevel::kDebug, "%s: %d of %zu temporary blocks of a backward pass lie in what the call saved",
+           call_.name.c_str(), static_cast<int>(temps), whole.temps.size());
+  for (const program::LentMemory::Block& block : lent.blocks) {
+    const auto saved = static_cast<std::uint32_t>(block.block - pass_.given.size());
+    pass.lent.push_back({saved, block.at});
+  }
+}
+
 // Memory for a run of the pass in the shadow: its inputs, each time as they came, its outputs, its arena.
 bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pass,
                           std::vector<grape::replay::Shadow::Fresh>& fresh) {
@@ -248,11 +274,30 @@ bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pas
     if (tensor != nullptr) owned_.push_back(tensor);
     placed = placed && tensor != nullptr;
   };
+  // Side by side, as a replay has them.
+  const auto lend = [&] {
+    std::uint64_t bytes = 0;
+    for (const replay::ProvenPass::Lent& lent : pass.lent)
+      bytes = std::max(bytes, lent.at + program::aligned(pass_.saved[lent.saved].bytes));
+    room(bytes, bindings.lent);
+    for (const replay::ProvenPass::Lent& lent : pass.lent) {
+      if (!placed) return;
+      const std::uint64_t to = bindings.lent + lent.at, from = pass_.saved_copies[lent.saved];
+      bindings.inputs[pass_.given.size() + lent.saved] = to;
+      fresh.push_back({to, from, pass_.saved[lent.saved].bytes});
+      placed = device::copy_on_device(call_.work.driver_stream(), to, from, fresh.back().bytes);
+    }
+  };
   for (const SeenGradient& given : pass_.given) {
     const bool came = given.as.identity != nullptr;
     input(came ? given.copy : 0, came ? given.bytes : 0);
   }
-  for (std::size_t i = 0; i < pass_.saved.size(); ++i) input(pass_.saved_copies[i], pass_.saved[i].bytes);
+  for (std::size_t i = 0; i < pass_.saved.size(); ++i) {
+    const bool lent =
+        std::any_of(pass.lent.begin(), pass.lent.end(), [i](const auto& each) { return each.saved == i; });
+    input(lent ? 0 : pass_.saved_copies[i], lent ? 0 : pass_.saved[i].bytes);
+  }
+  lend();
   bindings.outputs.assign(whole.outputs.size(), 0);
   for (std::size_t i = 0; i < whole.outputs.size(); ++i) room(whole.outputs[i].bytes, bindings.outputs[i]);
   room(pass.plan.bytes, bindings.arena);
@@ -319,7 +364,7 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
   pass->others = observed.others;
   pass->host_words = observed.host_words;
   pass->module_epoch = observed.module_epoch;
-  pass->plan = program::plan_arena(whole);
+  plan(whole, *pass);
   std::vector<grape::replay::Shadow::Fresh> fresh;
   if (!place(whole, *pass, fresh)) return refuse(refusal::no_device_memory);
   const auto watched = watched_by(whole);

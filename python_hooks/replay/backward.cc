@@ -40,6 +40,12 @@ void free_gone() noexcept {
   while (gone != nullptr) delete std::exchange(gone, gone->next);
 }
 
+constexpr char kSavedLasts[] = "what its call saved is needed behind it";
+
+std::uint64_t lent_address(const ReplayedCall& call, const ProvenPass::Lent& lent) noexcept {
+  return call.saved[lent.saved].address - lent.at;
+}
+
 // False: no memory.
 bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
   program::Bindings& bindings = pass.bindings;
@@ -53,9 +59,28 @@ bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const b
   const std::uint32_t slots = border.form.slot_count;
   for (std::uint32_t i = 0; i < slots; ++i) bindings.inputs[i] = asked.given[i].storage;
   for (std::size_t i = 0; i < call.saved.size(); ++i) bindings.inputs[slots + i] = call.saved[i].address;
+  if (!pass.lent.empty()) bindings.lent = lent_address(call, pass.lent.front());
   bindings.seed = call.seed;
   bindings.offset = call.offset;
   return true;
+}
+
+// May temps of the pass lie in what the call saved? Null, or why not. Nobody needs it behind a pass of all nodes that
+// keeps no graph.
+const char* why_not_lent(const ReplayedCall& call, const ProvenPass& pass, const bridge::Pass& asked) noexcept {
+  if (pass.lent.empty()) return nullptr;
+  if (!asked.all_run || asked.keeps_graph) return kSavedLasts;
+  const std::uint64_t lent = lent_address(call, pass.lent.front());
+  const bool together = std::all_of(pass.lent.begin(), pass.lent.end(),
+                                    [&](const ProvenPass::Lent& each) { return lent_address(call, each) == lent; });
+  return together ? nullptr : "what its call saved lies elsewhere";
+}
+
+// They are proven anew, with temps elsewhere.
+void drop_borrowers(Passes& passes) noexcept {
+  auto& proven = passes.proven;
+  const auto borrows = [](const std::unique_ptr<ProvenPass>& pass) { return !pass->lent.empty(); };
+  proven.erase(std::remove_if(proven.begin(), proven.end(), borrows), proven.end());
 }
 
 // kNotNow: nothing was done, and the call may be made again.
@@ -152,6 +177,11 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
         why = what_is_gone(*pass);
         continue;
       }
+      if (const char* const lasts = why_not_lent(call, *pass, asked)) {
+        passes.saved_lasts = passes.saved_lasts || lasts == kSavedLasts;
+        why = lasts;
+        continue;
+      }
       std::vector<Object*> replaced;
       const Launched launched = launch(call, *pass, cut, asked, replaced);
       drop(replaced);
@@ -166,6 +196,7 @@ const char* run_pass(ReplayedCall& call, bridge::Cut* cut, const bridge::Pass& a
     }
   }
   passes.streak = 0;
+  if (passes.saved_lasts) drop_borrowers(passes);
   log_line(LogLevel::kDebug, "a backward pass is computed by its nodes: %s", why);
   return make_again(call, asked.kept, cut, error, room);
 }

@@ -139,6 +139,13 @@ struct ProvenPass {
   std::uint32_t module_epoch = 0;
   std::uint32_t block_epoch = 0;  // as Proven::block_epoch
   ArenaUse arena;
+  // What the call saved and the pass frees, if temps lie there: of each its index into Border::saved, and how many
+  // bytes behind the begin of lent memory it lies.
+  struct Lent {
+    std::uint32_t saved = 0;
+    std::uint64_t at = 0;
+  };
+  std::vector<Lent> lent;
 };
 
 struct ObservedPass;  // proven.h
@@ -159,6 +166,7 @@ struct Passes {
   CallTimes times;             // what they take: observed, and as replays
   bool inner = false;          // of calls inside of a module that is not replayed as a whole
   bool makes_graph = false;    // one was differentiated itself
+  bool saved_lasts = false;    // one left what the call saved to others: no temps lie there
   refusal::Refusal differs;    // how the pass of a checked call was another one than a replay's (GRAPE_VALIDATE)
 };
 

@@ -117,7 +117,7 @@ bool LeftBlocks::make(const Proven& proven, std::int32_t device, std::vector<std
   for (const OutputRecipe& recipe : proven.recipes) {
     if (recipe.cast >= 0 && recipe.cast_device != device) return false;
     if (recipe.cast >= 0) bytes.push_back(recipe.cast_bytes);
-    if (recipe.saved_bytes != 0) saved = std::max(saved, recipe.saved_at + recipe.saved_bytes);
+    if (recipe.saved_bytes != 0) saved = std::max(saved, recipe.saved_at + program::aligned(recipe.saved_bytes));
   }
   casts_.resize(bytes.size());
   if (saved != 0) bytes.push_back(saved);

@@ -48,6 +48,15 @@ inline std::uint64_t bytes_of(const OutputRecipe& recipe, const effects::CallOut
   return recipe.cast >= 0 ? recipe.cast_bytes : outcome.made()[recipe.made.front()].storage_bytes;
 }
 
+// Where the memory of what is saved begins, with `outputs` per block; 0: nothing is saved.
+inline std::uint64_t saved_address(const std::vector<OutputRecipe>& recipes,
+                                   const std::vector<std::uint64_t>& outputs) noexcept {
+  for (const OutputRecipe& recipe : recipes) {
+    if (recipe.saved_bytes != 0) return outputs[recipe.block] - recipe.saved_at;
+  }
+  return 0;
+}
+
 // What an observed call was besides its program: its proof stands on this, and a replay does the same for Python.
 struct CallFacts {
   std::unique_ptr<effects::CallOutcome> outcome;

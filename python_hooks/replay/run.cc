@@ -90,7 +90,7 @@ bool make_saved(const std::vector<OutputRecipe>& recipes, std::int32_t device, s
                 std::vector<std::uint64_t>& addresses) noexcept {
   std::uint64_t bytes = 0, begin = 0;
   for (const OutputRecipe& recipe : recipes) {
-    if (recipe.saved_bytes != 0) bytes = std::max(bytes, recipe.saved_at + recipe.saved_bytes);
+    if (recipe.saved_bytes != 0) bytes = std::max(bytes, recipe.saved_at + program::aligned(recipe.saved_bytes));
   }
   if (bytes == 0) return true;
   Object* const memory = new_bytes(bytes, torch::kCudaDevice, device, begin);
@@ -123,6 +123,7 @@ bool place_training_call(Region& region, Proven& proven, const Call& call, std::
   try {
     if (make_tensors(*proven.outcome, proven.recipes, false, tensors, bindings.outputs) &&
         left.make(proven, call.work.device, bindings.outputs) && left.keep_written(*proven.border, call.work)) {
+      bindings.lent = saved_address(proven.recipes, bindings.outputs);
       return true;
     }
   } catch (const std::bad_alloc&) {
@@ -255,9 +256,12 @@ bool reserve_arena(Region& region, Proven& proven, const WorkPlace& place) noexc
 
 bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Call& call,
                 std::vector<Object*>& tensors) noexcept {
-  return place_inputs(region, proven, call) &&
-         (!tensors.empty() ||
-          make_outputs(*facts.outcome, facts.recipes, call.work.device, tensors, proven.bindings.outputs));
+  program::Bindings& bindings = proven.bindings;
+  const bool placed =
+      place_inputs(region, proven, call) &&
+      (!tensors.empty() || make_outputs(*facts.outcome, facts.recipes, call.work.device, tensors, bindings.outputs));
+  if (placed) bindings.lent = saved_address(facts.recipes, bindings.outputs);
+  return placed;
 }
 
 refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven) {

@@ -294,10 +294,11 @@ struct GraphExec::State {
       while (node < end && reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
       if (node < end) moving.push_back({reference, node});
     }
-    // Temporary blocks have one base in common, the arena.
-    const auto base = [](const MovingWord& word) {
+    // Temporary blocks have two bases in common, the arena and lent memory.
+    const auto base = [this](const MovingWord& word) {
       const program::Reference& reference = word.reference;
-      return std::make_pair(reference.role, reference.role == program::Role::kTemp ? 0 : reference.block);
+      const bool is_temp = reference.role == program::Role::kTemp;
+      return std::make_pair(reference.role, is_temp ? std::uint32_t{plan->in_lent(reference.block)} : reference.block);
     };
     std::stable_sort(moving.begin(), moving.end(), [&](const auto& a, const auto& b) { return base(a) < base(b); });
     bases.clear();

@@ -1,0 +1,152 @@
+"""Passes whose temporary memory may lie in what their call saved, and passes that leave it to others."""
+
+import torch
+from common import F, Run, batch, nn, program, see_step, see_tensors, sgd
+
+
+class Deep(nn.Module):
+    """Eight layers, each of which saves several tensors: the first ones' gradients come when most of it is dead."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.into = nn.Linear(8, width)
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(8))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(8))
+        self.out = nn.Linear(width, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.into(x)
+        for layer, norm in zip(self.layers, self.norms):
+            h = h + torch.sigmoid(layer(norm(h))) * h.tanh()
+        return self.out(h)
+
+
+def deep(run: Run) -> tuple[Deep, torch.optim.Optimizer]:
+    model = run.put(Deep())
+    return model, sgd(model)
+
+
+def fit_by(run: Run, gradients) -> None:
+    """`gradients(step, loss, parameters)`: has all of them in the parameters' `grad` at the end."""
+    model, optimizer = deep(run)
+    for step in run.steps():
+        x, y = batch(run)
+        out = model(x)
+        loss = F.mse_loss(out, y)
+        gradients(step, loss, list(model.parameters()))
+        see_step(run, loss, model, optimizer, out=out)
+
+
+def leave(parameters, found) -> None:
+    for parameter, gradient in zip(parameters, found):
+        parameter.grad = gradient
+
+
+@program(tags="kept")
+def lent_to_whole_passes(run: Run) -> None:
+    fit_by(run, lambda step, loss, parameters: loss.backward())
+
+
+@program(tags="kept")
+def lent_to_no_partial_pass(run: Run) -> None:
+    """Each step asks for the last layers' gradients alone, and frees their part of the graph; the rest fails or is not asked for."""
+
+    def some(step: int, loss: torch.Tensor, parameters: list[nn.Parameter]) -> None:
+        leave(parameters[-6:], torch.autograd.grad(loss, parameters[-6:]))
+
+    fit_by(run, some)
+
+
+@program(tags="kept")
+def lent_until_a_pass_is_partial(run: Run) -> None:
+    """Whole passes; from the tenth step on, the first layers' gradients and the last ones' come by two passes."""
+
+    def gradients(step: int, loss: torch.Tensor, parameters: list[nn.Parameter]) -> None:
+        if step < 10 or step % 3 != 0:
+            loss.backward()
+            return
+        first, last = parameters[:4], parameters[4:]
+        leave(first, torch.autograd.grad(loss, first, retain_graph=True))
+        leave(last, torch.autograd.grad(loss, last))
+
+    fit_by(run, gradients)
+
+
+@program(tags="kept")
+def lent_to_the_last_pass_alone(run: Run) -> None:
+    """Each graph is kept, and differentiated twice; a third pass over the freed one fails."""
+
+    def gradients(step: int, loss: torch.Tensor, parameters: list[nn.Parameter]) -> None:
+        loss.backward(retain_graph=True)
+        loss.backward()
+        with run.expect_error("again"):
+            loss.backward()
+
+    fit_by(run, gradients)
+
+
+@program(tags="kept")
+def lent_and_then_kept(run: Run) -> None:
+    """Passes free their graphs; from the tenth step on every other one is kept, and differentiated again."""
+
+    def gradients(step: int, loss: torch.Tensor, parameters: list[nn.Parameter]) -> None:
+        kept = step >= 10 and step % 2 == 1
+        loss.backward(retain_graph=kept)
+        if kept:
+            loss.backward()
+
+    fit_by(run, gradients)
+
+
+@program(tags="kept")
+def lent_with_many_in_flight(run: Run) -> None:
+    """Three calls before their passes, in turns forwards and backwards; results and inputs are read behind them."""
+    model, optimizer = deep(run)
+    for step in run.steps():
+        batches = [batch(run) for _ in range(3)]
+        xs = [x.requires_grad_() for x, _ in batches]
+        outs = [model(x) for x in xs]
+        losses = [F.mse_loss(out, y) for out, (_, y) in zip(outs, batches)]
+        for loss in losses[:: 1 if step % 2 == 0 else -1]:
+            loss.backward()
+        see_tensors(run, xs=[x.grad for x in xs], outs=outs, read=xs)
+        see_step(run, losses[0], model, optimizer)
+
+
+@program(tags="kept")
+def lent_where_gradients_accumulate(run: Run) -> None:
+    """Four passes add up their gradients before each step, at the first of which there are none."""
+    model, optimizer = deep(run)
+    for _ in run.steps():
+        for _ in range(3):
+            x, y = batch(run)
+            (F.mse_loss(model(x), y) / 4).backward()
+        x, y = batch(run)
+        loss = F.mse_loss(model(x), y) / 4
+        loss.backward()
+        see_step(run, loss, model, optimizer)
+
+
+class Branches(nn.Module):
+    """Two deep nets that share nothing but their input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = Deep(), Deep()
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.one(x), self.other(x)
+
+
+@program(tags="kept")
+def lent_by_neither_branch(run: Run) -> None:
+    """One call, two passes, each of which frees the nodes of its own branch and leaves the other one's."""
+    model = run.put(Branches())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        outs = model(x)
+        losses = [F.mse_loss(out, y) for out in outs]
+        for loss in losses[:: 1 if step % 2 == 0 else -1]:
+            loss.backward()
+        see_step(run, losses[0], model, optimizer, outs=outs)
