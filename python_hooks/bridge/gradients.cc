@@ -37,7 +37,7 @@ void describe_base(const at::Tensor& tensor, Gradient& out) {
 
 }  // namespace
 
-Gradient describe(const at::Tensor& tensor) noexcept {
+Gradient describe(const at::Tensor& tensor) {
   Gradient out;
   if (!tensor.defined()) return out;
   out.identity = tensor.unsafeGetTensorImpl();

@@ -23,7 +23,7 @@ class ReplayedNode {
 };
 
 // Borrows sizes and strides from the tensor.
-Gradient describe(const at::Tensor& tensor) noexcept;
+Gradient describe(const at::Tensor& tensor);
 
 // Is it the other one, or a view of that?
 bool keeps(const at::Tensor& tensor, const at::Tensor& other);
