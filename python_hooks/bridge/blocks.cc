@@ -57,8 +57,9 @@ Blocks* make_blocks(const std::uint64_t* bytes, std::size_t count, std::size_t j
 }
 
 at::Tensor make_tensor(const Contribution& like, c10::DeviceIndex current) {
-  const at::IntArrayRef sizes(like.sizes, static_cast<std::size_t>(like.dimensions));
-  const at::IntArrayRef strides(like.strides, static_cast<std::size_t>(like.dimensions));
+  const Shape shape = like.is_view ? like.of_base : Shape{like.dimensions, like.sizes, like.strides};
+  const at::IntArrayRef sizes(shape.sizes, static_cast<std::size_t>(shape.dimensions));
+  const at::IntArrayRef strides(shape.strides, static_cast<std::size_t>(shape.dimensions));
   const auto type = static_cast<at::ScalarType>(like.type);
   const c10::Device device(static_cast<at::DeviceType>(like.device_type),
                            static_cast<c10::DeviceIndex>(like.device_index));

@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 11;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 12;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -86,6 +86,12 @@ struct Border {
   std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
 };
 
+// Sizes and strides of a tensor whose storage begins with its first element. Borrowed.
+struct Shape {
+  std::int64_t dimensions = 0;
+  const std::int64_t *sizes = nullptr, *strides = nullptr;
+};
+
 // A gradient as it is at this moment. Borrowed.
 struct Gradient {
   const void* identity = nullptr;  // of the tensor; null: undefined
@@ -95,9 +101,14 @@ struct Gradient {
   std::int64_t offset = 0;  // elements
   std::int32_t type = 0, device_type = 0, device_index = 0;
   std::uint32_t item_bytes = 0;
-  std::uint32_t version = 0;  // how often it was written to
-  bool plain = false;         // strided, no subclass, requires no grad
-  bool unique = false;        // nobody else has the tensor or its storage: then it may be written to
+  std::uint32_t version = 0;   // how often it was written to
+  bool plain = false;          // strided, no subclass, requires no grad
+  bool unique = false;         // nobody else has the tensor or its storage: then it may be written to
+  const void* base = nullptr;  // identity of the tensor that autograd knows it as a view of; null: it is no view
+  bool by_strides = false;     // as_strided() of the base, called in a pass, makes such a view
+  bool whole_base = false;     // the base's storage begins with its first element
+  Shape of_base;               // where `by_strides`
+  bool goes_inside = false;    // of a node's outputs: an inner node gets the tensor, too, or a view of it
 };
 
 // What a node's run goes on with when it has given its contributions: the engine adds those for which another one is
@@ -146,19 +157,21 @@ struct Contribution {
     kUndefined,
     kGiven,      // the very tensor that came to slot `of`
     kAnother,    // the very tensor of contribution `of`, which comes before
-    kOfGiven,    // in the memory of the tensor of slot `of`
-    kOfAnother,  // in the memory of contribution `of`
-    kMade,       // in memory of its own, `bytes` long
+    kOfGiven,    // a view of the tensor of slot `of`, or of what that is a view of
+    kOfAnother,  // a view of contribution `of`, or of what that is a view of
+    kBase,       // the very tensor that contribution `of` is a view of
+    kMade,       // in memory of its own
   };
   Kind kind = Kind::kUndefined;
   std::uint32_t of = 0;
   std::int64_t dimensions = 0;
   const std::int64_t *sizes = nullptr, *strides = nullptr;
   std::int64_t offset = 0;  // elements, from the storage's begin
-  std::uint64_t bytes = 0;
   std::int32_t type = 0, device_type = 0, device_index = 0;
   std::uint32_t writes = 0;  // by nodes of the pass that autograd was told of: versions
-  bool unique = false;       // kMade: nobody else has its storage, so that the engine may add to it in place
+  bool is_view = false;      // kMade: of a tensor that nobody else has
+  Shape of_base;             // of that tensor
+  bool goes_inside = false;  // an inner node has the tensor when it gets to where it goes: nobody may take it for good
 };
 
 // What has become of a kept tensor, in the order of CallTensors::kept.

@@ -344,7 +344,7 @@ const std::vector<const void*>& cast_weights_of(const Cut& cut) noexcept { retur
 
 bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept {
   try {
-    const auto alias = [](const at::Tensor& of, const Contribution& like) {
+    const auto view = [](const at::Tensor& of, const Contribution& like) {
       return of.as_strided({like.sizes, static_cast<std::size_t>(like.dimensions)},
                            {like.strides, static_cast<std::size_t>(like.dimensions)}, like.offset);
     };
@@ -358,15 +358,18 @@ bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64
       } else if (like.kind == Kind::kAnother) {
         made = cut->contributions[like.of];
       } else if (like.kind == Kind::kOfGiven) {
-        made = alias(cut->given[like.of], like);
+        made = view(cut->given[like.of], like);
       } else if (like.kind == Kind::kOfAnother) {
-        made = alias(cut->contributions[like.of], like);
+        made = view(cut->contributions[like.of], like);
+      } else if (like.kind == Kind::kBase) {
+        made = autograd::impl::get_view_autograd_meta(cut->contributions[like.of])->get_backward_view().base_;
       } else if (like.kind == Kind::kMade) {
         made = make_tensor(like, current);
         addresses[i] = reinterpret_cast<std::uint64_t>(made.data_ptr());
-        if (!like.unique) made = made.view_as(made);  // which keeps the other one
+        if (like.is_view) made = view(made, like);  // which keeps the other one
       }
       for (std::uint32_t w = 0; w < like.writes; ++w) autograd::impl::bump_version(made);
+      if (i < cut->form.edge_count) cut->go_inside[i] = like.goes_inside ? 1 : 0;
     }
     return true;
   } catch (const std::exception&) {

@@ -18,8 +18,6 @@ namespace grape::python::bridge {
 namespace autograd = torch::autograd;
 using autograd::variable_list;
 
-using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-
 class CastNode;
 
 // What the nodes of one call share: its end is theirs.
@@ -67,6 +65,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
     came.assign(form.top_count, false);
     given.assign(form.slot_count, at::Tensor());
     contributions.assign(count_contributions(form), at::Tensor());
+    go_inside.assign(form.edge_count, 0);
+    held_inside.clear();
     return true;
   }
   void run();
@@ -113,6 +113,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::vector<const void*> cast_weights;  // of which the call left or found kept casts; tensors by their identity
   std::vector<bool> redirected;           // per top
   std::vector<at::Tensor> given, contributions;  // per slot, per contribution; of the pass
+  std::vector<std::uint8_t> go_inside;           // per edge, in the pass: Contribution::goes_inside
+  variable_list held_inside;                     // of these; LinkNode::hold_inside()
   std::vector<Part> parts;                       // in the order in which eager's nodes use them
   std::size_t next_part = 0;                     // to be checked, in the pass
   c10::Storage memory;                           // CallTensors::saved_block
@@ -140,7 +142,7 @@ struct Blocks {
 
 // PyTorch's allocator of device memory.
 c10::Allocator* device_allocator();
-// A tensor of its own memory, on the current device if that is the contribution's.
+// What is kMade, or what that is a view of.
 at::Tensor make_tensor(const Contribution& like, c10::DeviceIndex current);
 
 // The nodes of a call that was made again, and the tops that stand before those of results.

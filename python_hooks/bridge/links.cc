@@ -90,6 +90,7 @@ class LinkNode final : public Node, public ReplayedNode {
   variable_list apply(variable_list&&) override {
     cut_->begin(autograd::get_current_graph_task_id());
     if (cut_->form.sealed) cut_->fail(false);
+    cut_->held_inside.clear();
     TORCH_CHECK(pre_hooks().empty() && post_hooks().size() == (delivers_ ? 1 : 0), kHooked);
     variable_list outputs;
     outputs.reserve(num_outputs());
@@ -131,8 +132,17 @@ class LinkNode final : public Node, public ReplayedNode {
     if (!cut_->ran) cut_->run();
     cut_->check(number);
     if (cut_->releases && number == cut_->last_link) cut_->release_parts();
-    const auto begin = cut_->contributions.begin() + link.first_edge;
-    std::move(begin, begin + link.edge_count, std::back_inserter(outputs));
+    for (std::uint32_t edge = link.first_edge; edge < link.first_edge + link.edge_count; ++edge) {
+      if (cut_->go_inside[edge] != 0) hold_inside(cut_->contributions[edge]);
+      outputs.push_back(std::move(cut_->contributions[edge]));
+    }
+  }
+
+  // As eager's inner node holds it, until another link runs, or the pass ends.
+  void hold_inside(const at::Tensor& contribution) {
+    if (cut_->held_inside.empty())
+      autograd::Engine::get_default_engine().queue_callback([cut = cut_] { cut->held_inside.clear(); });
+    cut_->held_inside.push_back(contribution);
   }
 
   // Gives leaves their gradients, as the engine would. Left is what it has to give on; none: there is nothing left.

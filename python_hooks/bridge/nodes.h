@@ -14,6 +14,8 @@ namespace grape::python::bridge {
 
 inline const at::Tensor& tensor_of(Tensor handle) noexcept { return *static_cast<const at::Tensor*>(handle); }
 
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
 // A node of a replayed call is one of these, too.
 class ReplayedNode {
  public:
@@ -21,7 +23,10 @@ class ReplayedNode {
 };
 
 // Borrows sizes and strides from the tensor.
-Gradient describe(const at::Tensor& tensor) noexcept;
+Gradient describe(const at::Tensor& tensor);
+
+// Is it the other one, or a view of that?
+bool keeps(const at::Tensor& tensor, const at::Tensor& other);
 
 // The pass that the calling thread works for. Null: none.
 torch::autograd::GraphTask* current_pass() noexcept;

@@ -133,8 +133,8 @@ class Run {
   }
 
   void run(Node& node, variable_list inputs) {
-    const bool keeps = autograd::get_current_graph_task_keep_graph();
-    if (!keeps) node.will_release_variables();
+    const bool keeps_graph = autograd::get_current_graph_task_keep_graph();
+    if (!keeps_graph) node.will_release_variables();
     const bool hooked = !node.post_hooks().empty();
     const variable_list inputs_then = hooked ? inputs : variable_list();
     const std::uint64_t first = at::sequence_number::peek();
@@ -142,20 +142,33 @@ class Run {
     if (at::GradMode::is_enabled()) lead_to_tops(outputs, first, eager_);
     autograd::validate_outputs(node.next_edges(), outputs,
                                [&](const std::string& text) { return node.name() + ": " + text; });
-    if (!keeps) node.release_variables();
+    if (!keeps_graph) node.release_variables();
     for (const auto& hook : node.post_hooks()) outputs = (*hook)(outputs, inputs_then);
     if (looks_for_anomalies() && autograd::AnomalyMode::should_check_nan()) look_for_nan(node, outputs);
     const auto link = link_of_.find(&node);
     std::uint32_t edge = link != link_of_.end() ? cut_.form.links[link->second].first_edge : 0;
+    const std::vector<bool> inside = go_inside(node, outputs);
     for (std::size_t i = 0; i < outputs.size() && i < node.next_edges().size(); ++i) {
       const autograd::Edge& next = node.next_edge(i);
       if (!next.is_valid()) continue;
       if (inner_.count(next.function.get()) == 0) {
+        cut_.go_inside[edge] = inside[i] ? 1 : 0;
         cut_.contributions[edge++] = std::move(outputs[i]);
       } else {
         add(next.function.get(), next.input_nr, std::move(outputs[i]));
       }
     }
+  }
+
+  // Per output: Contribution::goes_inside.
+  std::vector<bool> go_inside(const Node& node, const variable_list& outputs) const {
+    std::vector<bool> inside(outputs.size(), false);
+    for (std::size_t i = 0; i < outputs.size() && i < node.next_edges().size(); ++i) {
+      if (wanted_.count(node.next_edge(i).function.get()) == 0) continue;
+      for (std::size_t other = 0; other < outputs.size(); ++other)
+        inside[other] = inside[other] || keeps(outputs[i], outputs[other]);
+    }
+    return inside;
   }
 
   // As the engine does.

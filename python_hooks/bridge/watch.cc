@@ -49,6 +49,7 @@ class Watch {
     if (pass != pass_) {
       pass_ = pass;
       forget_the_dead();
+      met_.clear();
       has_casts_ = leads_to_casts_alone();
       remaining_ = nodes_to_run();
       const at::NoNamesGuard as_in_nodes;
@@ -75,8 +76,10 @@ class Watch {
     for (const std::uint32_t output : outputs) {
       const bool inside = is_inside(node.next_edge(output).function.get());
       asked[described.size()] = !inside && node.task_should_compute_output(output);
-      described.push_back(!inside && output < gradients.size() ? describe(gradients[output]) : Gradient());
-      if (described.back().plain) described.back().unique = nobody_else_has(gradients[output], gradients);
+      described.push_back(!inside && output < gradients.size() ? meet(gradients[output]) : Gradient());
+      if (!described.back().plain) continue;
+      described.back().unique = nobody_else_has(gradients[output], gradients);
+      described.back().goes_inside = goes_inside(node, gradients, gradients[output]);
     }
     const Leaving how = leaving(node, gradients);
     const std::vector<std::uint64_t> ended = how == Leaving::kDone ? only_here(inputs) : std::vector<std::uint64_t>();
@@ -85,6 +88,25 @@ class Watch {
 
  private:
   using Nodes = std::unordered_map<autograd::Node*, std::weak_ptr<autograd::Node>>;
+
+  // No other tensor is where one was that is gone: its identity is its own in the pass.
+  Gradient meet(const at::Tensor& tensor) {
+    const Gradient met = describe(tensor);
+    if (met.identity != nullptr) met_.emplace_back(tensor.getIntrusivePtr());
+    if (met.base != nullptr)
+      met_.emplace_back(autograd::impl::get_view_autograd_meta(tensor)->get_backward_view().base_.getIntrusivePtr());
+    return met;
+  }
+
+  // Gradient::goes_inside.
+  bool goes_inside(const autograd::Node& node, const autograd::variable_list& gradients,
+                   const at::Tensor& tensor) const {
+    for (std::size_t i = 0; i < gradients.size() && i < node.next_edges().size(); ++i) {
+      const bool inside = is_inside(node.next_edge(i).function.get()) && node.task_should_compute_output(i);
+      if (inside && keeps(gradients[i], tensor)) return true;
+    }
+    return false;
+  }
 
   // Storages of tensors that nobody else has.
   static std::vector<std::uint64_t> only_here(const autograd::variable_list& tensors) {
@@ -231,7 +253,7 @@ class Watch {
 
   void give(std::uint32_t top, const autograd::variable_list& gradients) {
     for (std::uint32_t i = 0; i < tops_[top].slot_count && i < gradients.size(); ++i) {
-      if (gradients[i].defined()) watcher_.given(call_, tops_[top].first_slot + i, describe(gradients[i]));
+      if (gradients[i].defined()) watcher_.given(call_, tops_[top].first_slot + i, meet(gradients[i]));
     }
   }
 
@@ -243,6 +265,7 @@ class Watch {
   Nodes inner_, casts_;
   std::map<std::pair<autograd::Node*, autograd::Node*>, int> edges_from_;  // inner nodes', to any: how many
   std::unordered_set<const autograd::Node*> links_;                        // of these
+  std::vector<WeakTensor> met_;                                            // in the pass
   std::string hooked_;                                                     // hooked_node(), in the pass
   std::size_t remaining_ = 0;                                              // of these, in the pass
   bool has_casts_ = false;                                                 // are the casts' nodes the pass's?

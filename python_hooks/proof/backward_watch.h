@@ -13,15 +13,23 @@ namespace grape::python::proof {
 struct SeenGradient {
   bridge::Gradient as;  // its sizes and strides are in the vectors
   std::vector<std::int64_t> sizes, strides;
+  std::vector<std::int64_t> base_sizes, base_strides;
   std::uint64_t serial = 0;           // of its block; 0: not known
   std::uint64_t copy = 0, bytes = 0;  // of its storage (given) or of its elements (contribution); 0: none was made
 
   // From the first to behind the last element, in bytes.
-  std::uint64_t span() const noexcept {
+  std::uint64_t span() const noexcept { return span_of(sizes, strides); }
+  std::uint64_t span_of_base() const noexcept { return span_of(base_sizes, base_strides); }
+  // What autograd knows it as a view of, or itself.
+  const void* root() const noexcept { return as.base != nullptr ? as.base : as.identity; }
+
+ private:
+  std::uint64_t span_of(const std::vector<std::int64_t>& sizes_of,
+                        const std::vector<std::int64_t>& strides_of) const noexcept {
     std::int64_t last = 0;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] == 0) return 0;
-      last += (sizes[i] - 1) * strides[i];
+    for (std::size_t i = 0; i < sizes_of.size(); ++i) {
+      if (sizes_of[i] == 0) return 0;
+      last += (sizes_of[i] - 1) * strides_of[i];
     }
     return (static_cast<std::uint64_t>(last) + 1) * as.item_bytes;
   }
@@ -64,6 +72,8 @@ class BackwardWatch {
   std::uint64_t copy(std::uint64_t address, std::uint64_t bytes);
   std::unique_ptr<replay::ObservedPass> symbolise();
   bool find_contributions(const program::RegionRecord& record, replay::ObservedPass& observed);
+  bool relate(std::uint32_t edge, bridge::Contribution& form) const;
+  bool may_be_made(std::uint32_t edge) const;
   replay::MadeContribution contribution(std::uint32_t edge, const std::vector<program::BlockEvent>& outputs);
   void compare(std::unique_ptr<replay::ObservedPass> observed);
   refusal::Refusal difference(const replay::ObservedPass& last, const replay::ObservedPass& observed,

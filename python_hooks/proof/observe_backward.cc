@@ -100,6 +100,9 @@ SeenGradient BackwardWatch::seen(const bridge::Gradient& gradient) const {
   if (gradient.plain) {
     seen.sizes.assign(gradient.sizes, gradient.sizes + gradient.dimensions);
     seen.strides.assign(gradient.strides, gradient.strides + gradient.dimensions);
+    const bridge::Shape& base = gradient.of_base;
+    seen.base_sizes.assign(base.sizes, base.sizes + base.dimensions);
+    seen.base_strides.assign(base.strides, base.strides + base.dimensions);
   }
   seen.serial = serial_of(gradient.storage);
   return seen;

@@ -22,12 +22,22 @@ using Range = grape::replay::Shadow::Range;
 constexpr std::size_t kMostWaiting = 4;
 constexpr std::uint32_t kMostShadows = 5;
 
+// Neither do two empty ones have memory in common.
 bool same_memory(const SeenGradient& a, const SeenGradient& b) noexcept {
-  return a.as.identity != nullptr && b.as.identity != nullptr && a.as.storage == b.as.storage && a.serial == b.serial;
+  return a.as.identity != nullptr && b.as.identity != nullptr && a.as.storage == b.as.storage && a.serial == b.serial &&
+         a.as.storage_bytes != 0;
 }
 
 bool same_tensor(const SeenGradient& a, const SeenGradient& b) noexcept {
-  return same_memory(a, b) && a.as.identity == b.as.identity;
+  return a.as.identity != nullptr && a.as.identity == b.as.identity;
+}
+
+bool same_root(const SeenGradient& a, const SeenGradient& b) noexcept {
+  return a.as.identity != nullptr && a.as.by_strides && a.root() == b.root();
+}
+
+bool is_base(const SeenGradient& a, const SeenGradient& b) noexcept {
+  return a.as.identity != nullptr && b.as.by_strides && a.as.identity == b.as.base;
 }
 
 bool any_overlap(std::vector<program::Extent> extents) {
@@ -38,6 +48,37 @@ bool any_overlap(std::vector<program::Extent> extents) {
 }
 
 }  // namespace
+
+// To a gradient that came, or to a contribution before it. False: to none.
+bool BackwardWatch::relate(std::uint32_t edge, bridge::Contribution& form) const {
+  const SeenGradient& seen = pass_.contributions[edge];
+  const auto search = [&](const std::vector<SeenGradient>& among, std::size_t count, auto related, Kind kind) {
+    for (std::uint32_t i = 0; i < count && form.kind == Kind::kUndefined; ++i) {
+      if (!related(seen, among[i])) continue;
+      form.kind = kind;
+      form.of = i;
+    }
+  };
+  search(pass_.given, pass_.given.size(), same_tensor, Kind::kGiven);
+  search(pass_.contributions, edge, same_tensor, Kind::kAnother);
+  search(pass_.given, pass_.given.size(), same_root, Kind::kOfGiven);
+  search(pass_.contributions, edge, same_root, Kind::kOfAnother);
+  search(pass_.contributions, edge, is_base, Kind::kBase);
+  return form.kind != Kind::kUndefined;
+}
+
+// In memory of its own, as a tensor or a view of one that nobody else has? What else lies in the memory is a later
+// contribution, which is related to this one.
+bool BackwardWatch::may_be_made(std::uint32_t edge) const {
+  const SeenGradient& seen = pass_.contributions[edge];
+  const auto shares = [&seen](const SeenGradient& other) { return same_memory(other, seen); };
+  const auto& others = pass_.contributions;
+  const auto own = others.begin() + static_cast<std::ptrdiff_t>(edge);
+  if (std::any_of(pass_.given.begin(), pass_.given.end(), shares) || std::any_of(others.begin(), own, shares))
+    return false;
+  if (seen.as.base == nullptr) return seen.as.unique || std::any_of(own + 1, others.end(), shares);
+  return seen.as.by_strides && seen.as.whole_base && seen.span_of_base() == seen.as.storage_bytes;
+}
 
 replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge,
                                                      const std::vector<program::BlockEvent>& outputs) {
@@ -51,31 +92,27 @@ replay::MadeContribution BackwardWatch::contribution(std::uint32_t edge,
   form.type = seen.as.type;
   form.device_type = seen.as.device_type;
   form.device_index = seen.as.device_index;
+  form.goes_inside = seen.as.goes_inside;
   if (seen.as.identity == nullptr) return made;
-  const auto search = [&](const std::vector<SeenGradient>& among, std::size_t count, Kind same, Kind within) {
-    for (std::uint32_t i = 0; i < count && form.kind == Kind::kUndefined; ++i) {
-      if (!same_memory(among[i], seen)) continue;
-      form.kind = same_tensor(among[i], seen) ? same : within;
-      form.of = i;
-    }
-  };
-  search(pass_.given, pass_.given.size(), Kind::kGiven, Kind::kOfGiven);
-  search(pass_.contributions, edge, Kind::kAnother, Kind::kOfAnother);
-  if (form.kind == Kind::kGiven) form.writes = seen.as.version - pass_.given[form.of].as.version;
-  if (form.kind != Kind::kUndefined) return made;
-  const auto output = std::find_if(outputs.begin(), outputs.end(),
-                                   [&seen](const program::BlockEvent& block) { return block.serial == seen.serial; });
-  if (seen.as.storage_bytes != 0 && output == outputs.end()) {
-    pass_.refusal = refusal::make(refusal::gradient_elsewhere);
+  if (relate(edge, form)) {
+    if (form.kind == Kind::kGiven) form.writes = seen.as.version - pass_.given[form.of].as.version;
     return made;
   }
+  const auto output = std::find_if(outputs.begin(), outputs.end(),
+                                   [&seen](const program::BlockEvent& block) { return block.serial == seen.serial; });
   form.kind = Kind::kMade;
-  form.bytes = seen.as.storage_bytes;
-  form.unique = seen.as.unique;
   form.writes = seen.as.version;
+  form.is_view = seen.as.base != nullptr;
+  made.base_sizes = seen.base_sizes;
+  made.base_strides = seen.base_strides;
+  form.of_base.dimensions = static_cast<std::int64_t>(seen.base_sizes.size());
   if (output != outputs.end()) made.block = static_cast<std::uint32_t>(output - outputs.begin());
-  if (form.offset != 0 || seen.span() != seen.as.storage_bytes)
+  const bool whole = form.offset == 0 && seen.span() == seen.as.storage_bytes;
+  if ((output == outputs.end() && seen.as.storage_bytes != 0) || !whole) {
     pass_.refusal = refusal::make(refusal::gradient_elsewhere);
+  } else if (!may_be_made(edge)) {
+    pass_.refusal = refusal::make(refusal::gradient_of_other_kind);
+  }
   return made;
 }
 
@@ -219,7 +256,8 @@ std::vector<Range> BackwardWatch::replayed_ranges(const replay::ProvenPass& pass
     if (made.form.kind == Kind::kUndefined) continue;
     if (made.form.kind == Kind::kMade && made.block != replay::MadeContribution::kNoBlock) {
       storages[i] = pass.bindings.outputs[made.block];
-    } else if (made.form.kind == Kind::kAnother || made.form.kind == Kind::kOfAnother) {
+    } else if (made.form.kind == Kind::kAnother || made.form.kind == Kind::kOfAnother ||
+               made.form.kind == Kind::kBase) {
       storages[i] = storages[made.form.of];
     } else if (made.form.kind == Kind::kGiven || made.form.kind == Kind::kOfGiven) {
       storages[i] = pass.bindings.inputs[made.form.of];
@@ -360,6 +398,8 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
     pass->forms.push_back(made.form);
     pass->forms.back().sizes = made.sizes.data();
     pass->forms.back().strides = made.strides.data();
+    pass->forms.back().of_base.sizes = made.base_sizes.data();
+    pass->forms.back().of_base.strides = made.base_strides.data();
   }
   pass->others = observed.others;
   pass->host_words = observed.host_words;

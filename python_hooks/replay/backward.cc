@@ -275,8 +275,9 @@ bool Border::same_as(const Border& other) const {
 
 bool MadeContribution::operator==(const MadeContribution& o) const noexcept {
   return form.kind == o.form.kind && form.of == o.form.of && sizes == o.sizes && strides == o.strides &&
-         form.offset == o.form.offset && form.bytes == o.form.bytes && form.unique == o.form.unique &&
-         form.writes == o.form.writes && form.type == o.form.type && block == o.block;
+         base_sizes == o.base_sizes && base_strides == o.base_strides && form.offset == o.form.offset &&
+         form.is_view == o.form.is_view && form.goes_inside == o.form.goes_inside && form.writes == o.form.writes &&
+         form.type == o.form.type && block == o.block;
 }
 
 PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* given, std::uint32_t slots,

@@ -116,7 +116,7 @@ using PassKey = std::vector<std::uint8_t>;
 // A contribution as a pass makes it; bridge::Contribution points into it.
 struct MadeContribution {
   bridge::Contribution form;
-  std::vector<std::int64_t> sizes, strides;
+  std::vector<std::int64_t> sizes, strides, base_sizes, base_strides;
   static constexpr std::uint32_t kNoBlock = ~0U;
   std::uint32_t block = kNoBlock;  // kMade: of Program::outputs; kNoBlock: no kernel writes to it
 

@@ -34,11 +34,17 @@ constexpr char kSamples[] =
     "      base.add_(1)\n"
     "      return view\n"
     "    versions = [3, 70, 23]\n"
+    "    tracks = getattr(torch._C, '_set_view_replay_enabled', lambda on: None)\n"
+    "    def turned(tracked):\n"  // a view that knows by which operator it was made, or does not
+    "      tracks(tracked)\n"
+    "      try: return (zeros(True) * 2).t()\n"
+    "      finally: tracks(False)\n"
+    "    tracked = [False, True, True, False, True]\n"
     "    node = lambda x: (x.grad_fn, x.grad_fn._sequence_nr()) if x.grad_fn is not None else None\n"
     "    facts = lambda x: (node(x), x.grad if x is graded else None, x.is_leaf and x.requires_grad, x.retains_grad,\n"
     "                       x._is_view(), x.output_nr)\n"
     "    return tensors, [facts(x) for x in tensors], hooked, hooked._backward_hooks, \\\n"
-    "      [stale(one) for one in versions], versions\n"
+    "      [stale(one) for one in versions], versions, [turned(one) for one in tracked], tracked\n"
     "samples = make()\n"
     "keep = lambda x: x\n";
 
@@ -56,11 +62,13 @@ struct Places {
   std::size_t grad = 0, grad_fn = 0, flags = 0;  // in autograd's notes of a tensor; flags: three bytes
   std::size_t output_number = 0;
   std::size_t view_version = 0;              // of a view: the version that its grad_fn was made for
+  std::size_t view_function = 0;             // of a view: what makes it anew; 0: no view has that
   std::size_t sequence = 0;                  // in a node
   std::size_t hooks = 0;                     // in a tensor's Python object
   std::uint64_t no_grad = 0;                 // what stands where there is no gradient
   const std::uint8_t* (*modes)() = nullptr;  // c10::AutogradState::get_tls_state()
   std::size_t mode_byte = 0;
+  std::uint8_t tracks_views = 0;  // its bit: each view knows by which operator it was made; 0: there is no such mode
   const char* (*saved_hooks)() = nullptr;  // at::SavedTensorDefaultHooks::get_tls_state(): a stack comes first
   bool (*saved_hooks_allowed)() = nullptr;
   std::uint64_t (*nodes)() = nullptr;       // at::sequence_number::peek()
@@ -137,6 +145,19 @@ bool find_view_version(Object* views, Object* versions) noexcept {
   return g_places.view_version != 0;
 }
 
+// Nothing else comes before it that such views have, and no others.
+void find_view_function(Object* views, Object* tracked) noexcept {
+  const std::size_t first = (g_places.output_number + sizeof(void*)) / sizeof(void*) * sizeof(void*);
+  for (std::size_t place = first; place < g_places.view_version && g_places.view_function == 0;
+       place += sizeof(void*)) {
+    const bool right = for_all(views, [&](Object* view, std::size_t i) {
+      const bool has = field<const void*>(notes_of(view), place) != nullptr;
+      return has == (list_data(tracked)[i] == g_api._Py_TrueStruct);
+    });
+    if (right) g_places.view_function = place;
+  }
+}
+
 // Where a node keeps its number.
 bool find_sequence(Object* facts) noexcept {
   constexpr std::size_t kNodeBytes = 64;
@@ -183,6 +204,20 @@ bool find_modes() noexcept {
     return on[i] == (off[i] | 1U);
   }
   return false;
+}
+
+// The bit that torch.autograd._force_original_view_tracking sets.
+bool find_tracking() noexcept {
+  Object* const set = module_member("torch._C", "_set_view_replay_enabled");
+  if (set == nullptr) {
+    g_api.PyErr_Clear();
+    return true;
+  }
+  const std::uint8_t before = autograd_modes();
+  const Reference on(g_api.PyObject_CallFunctionObjArgs(set, g_api._Py_TrueStruct, nullptr));
+  g_places.tracks_views = autograd_modes() ^ before;
+  const Reference off(g_api.PyObject_CallFunctionObjArgs(set, g_api._Py_FalseStruct, nullptr));
+  return on && off && g_places.tracks_views != 0 && autograd_modes() == before;
 }
 
 // Their stack is seen to be longer while there are hooks.
@@ -245,8 +280,10 @@ bool find_places(Object* torch) noexcept {
       notes_are_readable(tensors, kNotesBytes) && find_notes(tensors, facts) &&
       notes_are_readable(tuple_item(samples, 4), kViewBytes) &&
       find_view_version(tuple_item(samples, 4), tuple_item(samples, 5)) && find_sequence(facts) &&
-      find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) && find_modes() &&
+      find_hooks(tuple_item(samples, 2), tuple_item(samples, 3)) && find_modes() && find_tracking() &&
       find_saved_hooks(dict_item(globals.get(), "keep"));
+  if (found && notes_are_readable(tuple_item(samples, 6), kViewBytes))
+    find_view_function(tuple_item(samples, 6), tuple_item(samples, 7));
   g_places.creation = new_reference(module_member("torch._C._autograd", "_get_creation_meta"));
   g_api.PyDict_Clear(globals.get());
   return found;
@@ -368,8 +405,21 @@ bool AutogradNotes::requires_grad_since(Object* plain_tensor) const noexcept {
   return !autograd_difference(own_, now);
 }
 
+namespace {
+
+// Does the view know by which operator it was made? Autograd asks that for a new grad_fn.
+bool has_view_function(Object* view) noexcept {
+  const char* const notes = g_places.view_function != 0 ? notes_of(view) : nullptr;
+  return notes != nullptr && notes[g_places.flags + 2] != 0 &&
+         field<const void*>(notes, g_places.view_function) != nullptr;
+}
+
+}  // namespace
+
 bool same_kind_of_view(Object* view, Object* made_anew, bool by_node) noexcept {
   constexpr long kOneOfSeveral = 2, kByItself = 0;  // CreationMeta
+  if ((autograd_modes() & g_places.tracks_views) != 0 || has_view_function(view) != has_view_function(made_anew))
+    return false;
   if (autograd_facts(view) != (autograd_facts(made_anew) | (by_node ? kMadeByNode : 0))) return false;
   const auto kind = [](Object* tensor) -> long {
     const Reference creation(g_api.PyObject_CallFunctionObjArgs(g_places.creation, tensor, nullptr));

@@ -46,6 +46,15 @@ def train(model, arguments):
     return [*results, loss]
 
 
+def train_with_tracked_views(model, arguments):
+    """The gradient of the bias knows by which operator it is a view."""
+    results = tensors_of(model(*arguments))
+    loss = loss_of(results)
+    with torch.autograd._force_original_view_tracking(True):
+        loss.backward()
+    return [*results, loss]
+
+
 def train_by_penalty(model, arguments):
     """The loss has the gradients in it."""
     results = tensors_of(model(*arguments))
@@ -185,6 +194,7 @@ CASES = {
     ),
     "gradient_elsewhere": Case(pieces, parameters=("a", "b")),
     "gradients_overlap": Case(linear, step=train_by_argument),
+    "gradient_of_other_kind": Case(linear, step=train_with_tracked_views),
     "gradient_comes_late": Case(
         lambda net, x: (net.linear(x) * net.a, net.linear(x) + 1.0), step=train_by_way_of_the_cpu, parameters=("a",)
     ),

@@ -24,6 +24,7 @@ ERRORS = {
     "backward_not_recorded": r"its backward pass: one call ran \d+ operations on the device, the other \d+",
     "gradient_not_plain": r"its backward pass: a gradient that is not dense",
     "gradient_elsewhere": r"its backward pass: a gradient in memory that is neither its own nor",
+    "gradient_of_other_kind": r"its backward pass: a gradient that is a view of a tensor which cannot be made again",
     "gradients_overlap": r"its backward pass: a gradient that came shares memory with what was saved",
     "gradient_comes_late": r"its backward pass: a gradient comes to a result after the pass has begun",
     "second_derivative": r"its backward pass is differentiated itself",

@@ -8,6 +8,10 @@ from outcome_shapes import MODULE, x
 NO_GRAD, GRAD, INFERENCE = torch.no_grad, torch.enable_grad, torch.inference_mode
 
 
+def TRACKING():
+    return torch.autograd._force_original_view_tracking(True)
+
+
 def leaf():
     return x().requires_grad_()
 
@@ -106,9 +110,10 @@ REFUSALS = [
     (written_and_viewed, NO_GRAD, [view_with_grad],
      "result: a view of a tensor that requires grad and that the call wrote to: whether it was made before or after "
      "that shows"),
-    *((function, mode, [x], "result: a view that was made in another grad mode, or by an operator that makes several "
-       "(unbind, chunk, split)")
-      for function, mode in ((in_mode(GRAD, lambda own: own[1:]), NO_GRAD), (lambda own: own.unbind()[1], GRAD))),
+    *((function, mode, [x], "result: a view that was made in another grad mode, by an operator that makes several "
+       "(unbind, chunk, split), or while autograd tracks views (torch.autograd._force_original_view_tracking)")
+      for function, mode in ((in_mode(GRAD, lambda own: own[1:]), NO_GRAD), (lambda own: own.unbind()[1], GRAD),
+                             (in_mode(TRACKING, lambda own: own[1:]), GRAD), (lambda own: own[1:], TRACKING))),
     *((function, mode, [x], "result: a view of another inference mode than the tensor that it is of")
       for function, mode in ((in_mode(INFERENCE, same_memory), NO_GRAD), (same_memory, INFERENCE))),
 ]
