@@ -84,11 +84,12 @@ class AsThen {
   bool good_ = false;
 };
 
-// Versions of the module's tensors, which the call moves once more.
+// Versions of tensors of modules, which the call moves once more: its own, and the one that a function was called with.
 class Versions {
  public:
-  explicit Versions(Object* root) : walk_(true) {
-    if (root == nullptr || !walk_.add(root, "module")) return;
+  Versions(Object* root, const std::vector<Object*>& arguments) : walk_(true) {
+    static_cast<void>(walk_.add(root, "module"));
+    for (Object* const argument : arguments) static_cast<void>(walk_.add(argument, "argument"));
     for (const walk::WalkedTensor& tensor : walk_.tensors()) {
       const torch::VersionCounter* const counter = torch::version_counter(tensor.view.object);
       counts_.push_back(counter != nullptr ? counter->load() : 0);
@@ -295,13 +296,13 @@ const char* make_again(ReplayedCall& call, const bridge::Remains* kept, bridge::
   bool same = false;
   {
     const Strong keeps(root);
-    const Versions versions(root);
-    const AsThen then(call);
-    if (!then.good()) return "its random numbers are not known any more";
     std::vector<Object*> arguments;
     for (const HeldArgument& held : call.arguments)
       arguments.push_back(held.object == nullptr ? root : held.weak ? living(held.object) : held.object);
     if (std::find(arguments.begin(), arguments.end(), nullptr) != arguments.end()) return "an argument is gone";
+    const Versions versions(root, arguments);
+    const AsThen then(call);
+    if (!then.good()) return "its random numbers are not known any more";
     const std::uint64_t first = torch::autograd_nodes();
     Object* const made = call.eager(call.function != nullptr ? call.function : root, arguments.data(),
                                     positional_count(call.count), call.names);
