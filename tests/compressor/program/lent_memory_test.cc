@@ -7,6 +7,7 @@
 
 #include "compressor/program/plan.h"
 #include "compressor/program/symbolise.h"
+#include "tests/compressor/program/random_programs.h"
 #include "tests/compressor/program/record_builder.h"
 
 namespace grape::program {
@@ -74,11 +75,6 @@ std::vector<Place> places_of(const Program& program, const LentMemory& lent, con
   return ::testing::AssertionSuccess();
 }
 
-std::vector<std::uint32_t> edges_of(const Program& program, std::uint32_t node) {
-  const auto begin = program.after.begin() + program.nodes[node].after_at;
-  return {begin, begin + program.nodes[node].after_count};
-}
-
 // One of the orders that the edges allow.
 std::vector<std::uint32_t> some_order(const Program& program, std::mt19937& random) {
   std::vector<std::uint32_t> order;
@@ -92,51 +88,6 @@ std::vector<std::uint32_t> some_order(const Program& program, std::mt19937& rand
     order.push_back(node);
   }
   return order;
-}
-
-// Inputs that are there from the begin; temps that live for some nodes; outputs that come in between and stay.
-Program random_program(std::mt19937& random, std::uint32_t nodes, std::uint32_t streams) {
-  const auto below = [&](std::uint32_t end) { return static_cast<std::uint32_t>(random() % end); };
-  RecordBuilder r;
-  struct Alive {
-    std::uint64_t address;
-    std::uint32_t until;
-  };
-  std::vector<Alive> alive;
-  std::uint64_t next = kTop;
-  for (std::uint32_t i = 1 + below(6); i > 0; --i, next += kApart) {
-    const std::uint64_t bytes = 1 + below(8000);
-    r.before(next, bytes).input(next, bytes);
-    alive.push_back({next, below(nodes)});
-  }
-  const std::uint64_t inputs = next;
-  std::vector<std::uint32_t> last(streams, kNever);
-  for (std::uint32_t i = 0; i < nodes; ++i) {
-    for (std::size_t k = alive.size(); k-- > 0;) {
-      if (alive[k].until > i) continue;
-      if (alive[k].address >= inputs) r.free(alive[k].address);
-      alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(k));
-    }
-    for (std::uint32_t k = below(3); k > 0; --k, next += kApart) {
-      alive.push_back({next, below(4) == 0 ? kNever : i + 1 + below(3)});
-      r.alloc(next, 1 + below(below(2) == 0 ? 600 : 8000));
-    }
-    std::vector<std::uint64_t> words;
-    for (const Alive& block : alive) {
-      if (below(2) == 0) words.push_back(block.address);
-    }
-    const std::uint32_t stream = below(streams);
-    std::vector<std::uint32_t> after;
-    for (std::uint32_t other = 0; other < streams; ++other) {
-      if (last[other] != kNever && (other == stream || below(4) == 0)) after.push_back(last[other]);
-    }
-    r.launch(plain_kernel(10 + words.size(), static_cast<std::uint32_t>(words.size())), words).on(stream, after);
-    last[stream] = i;
-  }
-  for (const Alive& block : alive) {
-    if (block.address >= inputs && block.until != kNever) r.free(block.address);
-  }
-  return symbolise(r.record());
 }
 
 // Some of its inputs, or outputs, side by side; at times with room in between that is not lent.
@@ -172,7 +123,7 @@ TEST(LentMemory, NoTempMeetsABlockThatIsInUseInAnyOrderThatTheEdgesAllow) {
   std::mt19937 random(1);
   std::size_t lent_temps = 0, larger_than_one = 0;
   for (int round = 0; round < 4000; ++round) {
-    const Program program = random_program(random, 3 + random() % 12, 1 + random() % 3);
+    const Program program = random_program(random, 3 + random() % 12, 1 + random() % 3, {6, true});
     const LentMemory lent = lent_of(program, round % 2 == 0 ? Role::kInput : Role::kOutput, random);
     const ArenaPlan plan = plan_arena(program, lent);
     const std::vector<Place> places = places_of(program, lent, plan);

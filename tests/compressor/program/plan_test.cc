@@ -8,6 +8,7 @@
 #include <random>
 
 #include "compressor/program/symbolise.h"
+#include "tests/compressor/program/random_programs.h"
 #include "tests/compressor/program/record_builder.h"
 
 namespace grape::program {
@@ -61,11 +62,6 @@ bool overlap(const Program& program, const ArenaPlan& plan, std::size_t a, std::
   return ::testing::AssertionSuccess();
 }
 
-std::vector<std::uint32_t> edges_of(const Program& program, std::uint32_t node) {
-  const auto begin = program.after.begin() + program.nodes[node].after_at;
-  return {begin, begin + program.nodes[node].after_count};
-}
-
 // All orders that the edges allow.
 template <typename Check>
 bool every_order(const Program& program, std::vector<std::uint32_t>& order, std::vector<bool>& done, Check check) {
@@ -81,45 +77,6 @@ bool every_order(const Program& program, std::vector<std::uint32_t>& order, std:
     if (!good) return false;
   }
   return true;
-}
-
-// Streams with forks and joins at random; temps of all sizes, alive for some nodes, used by some of these.
-Program random_program(std::mt19937& random, std::uint32_t nodes, std::uint32_t streams) {
-  const auto below = [&](std::uint32_t end) { return static_cast<std::uint32_t>(random() % end); };
-  RecordBuilder r;
-  struct Alive {
-    std::uint64_t address;
-    std::uint32_t until;
-  };
-  std::vector<Alive> alive;
-  std::vector<std::uint32_t> last(streams, kNever);
-  std::uint64_t next = kTop;
-  for (std::uint32_t i = 0; i < nodes; ++i) {
-    for (std::size_t k = alive.size(); k-- > 0;) {
-      if (alive[k].until > i) continue;
-      r.free(alive[k].address);
-      alive.erase(alive.begin() + static_cast<std::ptrdiff_t>(k));
-    }
-    for (std::uint32_t k = below(3); k > 0; --k) {
-      const std::uint64_t bytes = 1 + below(below(2) == 0 ? 600 : 8000);
-      alive.push_back({next, i + below(4)});
-      r.alloc(next, bytes);
-      next += 16384;
-    }
-    std::vector<std::uint64_t> words;
-    for (const Alive& block : alive) {
-      if (below(2) == 0) words.push_back(block.address);
-    }
-    const std::uint32_t stream = below(streams);
-    std::vector<std::uint32_t> after;
-    for (std::uint32_t other = 0; other < streams; ++other) {
-      if (last[other] != kNever && (other == stream || below(4) == 0)) after.push_back(last[other]);
-    }
-    r.launch(plain_kernel(10 + words.size(), static_cast<std::uint32_t>(words.size())), words).on(stream, after);
-    last[stream] = i;
-  }
-  for (const Alive& block : alive) r.free(block.address);
-  return symbolise(r.record());
 }
 
 void expect_sound(const Program& program, const ArenaPlan& plan) {
