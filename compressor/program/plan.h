@@ -21,8 +21,8 @@ struct ArenaPlan {
   bool in_lent(std::uint32_t temp) const { return !lent.empty() && lent[temp] != 0; }
 };
 
-// Memory of some inputs and outputs that lie side by side. An input's bytes are temps' once the last node that uses it
-// has run, and are not restored; an output's bytes are temps' until the first node that uses it runs.
+// Memory of some inputs and outputs that lie side by side. Temps have an input's bytes once the last node that uses it
+// has run; they are not restored. Temps have an output's bytes until the first node that uses it runs.
 struct LentMemory {
   struct Block {
     Role role = Role::kInput;  // or kOutput

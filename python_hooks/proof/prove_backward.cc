@@ -289,7 +289,7 @@ void BackwardWatch::plan(const program::Program& whole, replay::ProvenPass& pass
            call_.name.c_str(), static_cast<int>(temps), whole.temps.size());
   for (const program::LentMemory::Block& block : lent.blocks) {
     const auto saved = static_cast<std::uint32_t>(block.block - pass_.given.size());
-    pass.lent.push_back({saved, block.at});
+    pass.lent.push_back({saved, block.at, pass_.saved[saved].bytes});
   }
 }
 
@@ -312,18 +312,18 @@ bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pas
     if (tensor != nullptr) owned_.push_back(tensor);
     placed = placed && tensor != nullptr;
   };
-  // Side by side, as a replay has them.
+  // Side by side, as a replay has them. Of a checked call some may be gone, with results that were dropped.
   const auto lend = [&] {
-    std::uint64_t bytes = 0;
-    for (const replay::ProvenPass::Lent& lent : pass.lent)
-      bytes = std::max(bytes, lent.at + program::aligned(pass_.saved[lent.saved].bytes));
-    room(bytes, bindings.lent);
+    std::uint64_t end = 0;
+    for (const replay::ProvenPass::Lent& lent : pass.lent) end = std::max(end, lent.at + program::aligned(lent.bytes));
+    room(end, bindings.lent);
     for (const replay::ProvenPass::Lent& lent : pass.lent) {
-      if (!placed) return;
       const std::uint64_t to = bindings.lent + lent.at, from = pass_.saved_copies[lent.saved];
+      const std::uint64_t bytes = pass_.saved[lent.saved].bytes;
+      if (!placed || bytes == 0) continue;
       bindings.inputs[pass_.given.size() + lent.saved] = to;
-      fresh.push_back({to, from, pass_.saved[lent.saved].bytes});
-      placed = device::copy_on_device(call_.work.driver_stream(), to, from, fresh.back().bytes);
+      fresh.push_back({to, from, bytes});
+      placed = device::copy_on_device(call_.work.driver_stream(), to, from, bytes);
     }
   };
   for (const SeenGradient& given : pass_.given) {
@@ -333,7 +333,8 @@ bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pas
   for (std::size_t i = 0; i < pass_.saved.size(); ++i) {
     const bool lent =
         std::any_of(pass.lent.begin(), pass.lent.end(), [i](const auto& each) { return each.saved == i; });
-    input(lent ? 0 : pass_.saved_copies[i], lent ? 0 : pass_.saved[i].bytes);
+    if (lent) bindings.inputs.push_back(0);
+    if (!lent) input(pass_.saved_copies[i], pass_.saved[i].bytes);
   }
   lend();
   bindings.outputs.assign(whole.outputs.size(), 0);

@@ -139,11 +139,11 @@ struct ProvenPass {
   std::uint32_t module_epoch = 0;
   std::uint32_t block_epoch = 0;  // as Proven::block_epoch
   ArenaUse arena;
-  // What the call saved and the pass frees, if temps lie there: of each its index into Border::saved, and how many
-  // bytes behind the begin of lent memory it lies.
+  // What the call saved and the pass frees, if temps lie there: of each its index into Border::saved, how many bytes
+  // behind the begin of lent memory it lies, and how many it has.
   struct Lent {
     std::uint32_t saved = 0;
-    std::uint64_t at = 0;
+    std::uint64_t at = 0, bytes = 0;
   };
   std::vector<Lent> lent;
 };

@@ -150,3 +150,20 @@ def lent_by_neither_branch(run: Run) -> None:
         for loss in losses[:: 1 if step % 2 == 0 else -1]:
             loss.backward()
         see_step(run, losses[0], model, optimizer, outs=outs)
+
+
+@program(tags="kept")
+def lent_by_a_branch_that_is_dropped(run: Run) -> None:
+    """One branch's result is unused, and from the sixth step on dropped before each other pass; tensors lie all around."""
+    model = run.put(Branches())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        out, other = model(x)
+        if step >= 6 and step % 2 == 1:
+            del other
+        around = [torch.full((count,), step, device=x.device) for count in (128, 2048, 8192, 16384) * 8]
+        del around[::3]
+        loss = F.mse_loss(out, y)
+        loss.backward()
+        see_step(run, loss, model, optimizer, around=around)
