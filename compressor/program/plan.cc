@@ -136,6 +136,39 @@ ArenaPlan plan_arena(const Program& program, const LentMemory& lent) {
   return best;
 }
 
+Parts find_parts(const Program& program, const LentMemory& lent, const ArenaPlan& plan) {
+  Parts parts;
+  std::vector<std::uint32_t> lent_input(program.input_bytes.size(), kNever), last, first(program.outputs.size(), 0);
+  for (const LentMemory::Block& block : lent.blocks) {
+    lent_input[block.block] = piece_of(block.at);
+    last.resize(std::max<std::size_t>(last.size(), piece_of(block.at) + 1), 0);  // behind the last node that uses it
+  }
+  std::vector<bool> met(program.outputs.size(), false);
+  std::uint32_t node = 0;
+  for (const Reference& reference : program.references) {
+    while (reference.word >= program.nodes[node].words_at + program.nodes[node].word_count) ++node;
+    std::uint32_t piece = kNever;
+    if (reference.role == Role::kInput) piece = lent_input[reference.block];
+    if (reference.role == Role::kTemp && plan.in_lent(reference.block)) piece = piece_of(plan.offsets[reference.block]);
+    if (piece != kNever) last[piece] = node + 1;
+    if (reference.role != Role::kOutput || met[reference.block]) continue;
+    met[reference.block] = true;
+    first[reference.block] = node;
+  }
+  for (const std::uint32_t end : last) {
+    if (end != 0 && end < program.nodes.size()) parts.cuts.push_back(end);
+  }
+  std::sort(parts.cuts.begin(), parts.cuts.end());
+  parts.cuts.erase(std::unique(parts.cuts.begin(), parts.cuts.end()), parts.cuts.end());
+  const auto part_of = [&](std::uint32_t of) {
+    const auto next = std::upper_bound(parts.cuts.begin(), parts.cuts.end(), of);
+    return static_cast<std::uint32_t>(next - parts.cuts.begin());
+  };
+  for (const std::uint32_t of : first) parts.outputs.push_back(part_of(of));
+  for (const std::uint32_t end : last) parts.pieces.push_back(end == 0 ? 0 : part_of(end - 1));
+  return parts;
+}
+
 void bind(const Program& program, const ArenaPlan& plan, const Bindings& bindings, std::uint64_t* out) {
   if (!program.words.empty()) std::memcpy(out, program.words.data(), program.words.size() * sizeof *out);
   for (const Reference& reference : program.references) {

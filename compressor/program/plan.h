@@ -13,10 +13,21 @@ constexpr std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
 
+// Lent memory comes in pieces, each an allocation of its own. Places in it have their piece in the upper bits.
+constexpr int kPieceShift = 40;
+constexpr std::uint32_t kMostPieces = 6;
+constexpr std::uint64_t place_in(std::uint32_t piece, std::uint64_t offset) {
+  return std::uint64_t{piece} << kPieceShift | offset;
+}
+constexpr std::uint32_t piece_of(std::uint64_t place) { return static_cast<std::uint32_t>(place >> kPieceShift); }
+constexpr std::uint64_t offset_in_piece(std::uint64_t place) { return place & ((std::uint64_t{1} << kPieceShift) - 1); }
+
 struct ArenaPlan {
   std::vector<std::uint64_t> offsets;  // per temp, bytes from the arena's begin; multiples of kArenaAlignment
-  std::vector<std::uint8_t> lent;      // per temp: 1: from the begin of lent memory instead. Empty: none lies there
+  std::vector<std::uint8_t> lent;      // per temp: 1: its offset is a place in lent memory. Empty: none lies there
   std::uint64_t bytes = 0;             // of the arena
+  // Nodes with which another launch begins, so that memory comes and goes in between; ascending. Empty: one launch.
+  std::vector<std::uint32_t> cuts;
 
   bool in_lent(std::uint32_t temp) const { return !lent.empty() && lent[temp] != 0; }
 };
@@ -27,7 +38,7 @@ struct LentMemory {
   struct Block {
     Role role = Role::kInput;  // or kOutput
     std::uint32_t block = 0;
-    std::uint64_t at = 0;  // bytes from the memory's begin, a multiple of kArenaAlignment
+    std::uint64_t at = 0;  // its place; the offset is a multiple of kArenaAlignment
   };
   std::vector<Block> blocks;  // none overlaps another one
 };
@@ -39,13 +50,28 @@ struct LentMemory {
 // nodes make that many chains: one for a single stream.
 ArenaPlan plan_arena(const Program& program, const LentMemory& lent = {});
 
+// When a run needs lent memory, and when its outputs, if it is cut where pieces are of no more use.
+struct Parts {
+  std::vector<std::uint32_t> cuts;     // as ArenaPlan::cuts
+  std::vector<std::uint32_t> outputs;  // per Program::outputs: the part that uses it first
+  std::vector<std::uint32_t> pieces;   // the last part that uses it
+};
+
+// `lent`: of inputs, as `plan` was made with.
+Parts find_parts(const Program& program, const LentMemory& lent, const ArenaPlan& plan);
+
 // Addresses for one run. Vectors are per block of the role, as long as the program's lists.
 struct Bindings {
-  std::uint64_t arena = 0, lent = 0;  // multiples of kArenaAlignment
+  std::uint64_t arena = 0;          // a multiple of kArenaAlignment
+  std::vector<std::uint64_t> lent;  // where each piece begins; the same
   std::vector<std::uint64_t> inputs, outputs;
   std::uint64_t host_data = 0;         // where Program::host_data lies; a multiple of 16
   std::uint64_t seed = 0, offset = 0;  // random state before the call
 };
+
+inline std::uint64_t address_in(const std::vector<std::uint64_t>& pieces, std::uint64_t place) {
+  return pieces[piece_of(place)] + offset_in_piece(place);
+}
 
 // What a reference's word holds: the base address (or random state) of its block.
 inline std::uint64_t base_of(const Program& program, const ArenaPlan& plan, const Bindings& bindings,
@@ -56,7 +82,8 @@ inline std::uint64_t base_of(const Program& program, const ArenaPlan& plan, cons
     case Role::kInput:
       return bindings.inputs[reference.block];
     case Role::kTemp:
-      return (plan.in_lent(reference.block) ? bindings.lent : bindings.arena) + plan.offsets[reference.block];
+      return plan.in_lent(reference.block) ? address_in(bindings.lent, plan.offsets[reference.block])
+                                           : bindings.arena + plan.offsets[reference.block];
     case Role::kOutput:
       return bindings.outputs[reference.block];
     case Role::kHostData:

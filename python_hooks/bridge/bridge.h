@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 12;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 13;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -169,6 +169,7 @@ struct Contribution {
   std::int64_t offset = 0;  // elements, from the storage's begin
   std::int32_t type = 0, device_type = 0, device_index = 0;
   std::uint32_t writes = 0;  // by nodes of the pass that autograd was told of: versions
+  std::uint32_t part = 0;    // kMade: of the pass, which uses it first
   bool is_view = false;      // kMade: of a tensor that nobody else has
   Shape of_base;             // of that tensor
   bool goes_inside = false;  // an inner node has the tensor when it gets to where it goes: nobody may take it for good
@@ -258,10 +259,9 @@ struct CallTensors {
   const Tensor* casts;  // that autocast made and keeps; their nodes get the numbers that they have in eager
   const Kept* kept;
   std::size_t kept_count;
-  static constexpr std::size_t kNoBlock = ~std::size_t{0};
   const Blocks* blocks;
-  std::size_t saved_block;       // of these: the cut keeps it until no pass needs it
-  std::uint64_t first_sequence;  // of the thread, before the casts were made
+  std::size_t pieces, first_piece;  // of these: the cut keeps them until no pass needs them
+  std::uint64_t first_sequence;     // of the thread, before the casts were made
 };
 
 // Nodes that passes inside of a call have run, and whether these have freed what the nodes kept.
@@ -337,9 +337,13 @@ struct Bridge {
   bool (*was_run_again)(const Cut* cut) noexcept;
   // For Owner::run(), which fails: the error that PyTorch raises is torch.OutOfMemoryError with this text.
   void (*fail_for_memory)(Cut* cut, const char* text) noexcept;
-  // For Owner::run(): memory for the contributions, `addresses[i]` for each that is kMade. False: no memory, and
-  // PyTorch's own error is kept.
-  bool (*make_contributions)(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
+  // For Owner::run(): memory for the contributions that are kMade, of one part: `addresses[i]`; and then, once all are
+  // there, the others. False: no memory, and PyTorch's own error is kept.
+  bool (*make_contributions)(Cut* cut, const Contribution* contributions, std::uint32_t part,
+                             std::uint64_t* addresses) noexcept;
+  bool (*relate_contributions)(Cut* cut, const Contribution* contributions) noexcept;
+  // For Owner::run(): no work that is launched from here on needs this piece of what the call saved.
+  void (*give_back)(Cut* cut, std::uint32_t piece) noexcept;
 
   // May the pass be observed as a part of the call? All nodes behind its roots are the call's, or leaves, so that it
   // frees nothing of others. They work on the device of the first root, and for no other pass just now. Notes in `ran`

@@ -141,7 +141,7 @@ void Cut::run() {
   given.assign(form.slot_count, at::Tensor());
   releases = all && !now.keeps_graph;  // as eager's nodes, which release what they keep
   if (!releases) return;
-  memory = c10::Storage();
+  memory.clear();
   for (Part& part : parts) part.itself = at::Tensor();
 }
 
@@ -330,7 +330,8 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
   try {
     made->released.assign(form->link_count, false);
     made->first_sequence = tensors.first_sequence;
-    if (tensors.saved_block != CallTensors::kNoBlock) made->memory = tensors.blocks->storages[tensors.saved_block];
+    for (std::size_t i = 0; i < tensors.pieces; ++i)
+      made->memory.push_back(tensors.blocks->storages[tensors.first_piece + i]);
     keep_parts(*made, tensors);
     join_casts(made, tensors.casts);
     make_tops(made, make_links(made, tensors.targets, tensor_of(tensors.results[0])), tensors.results);
@@ -342,40 +343,76 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
 
 const std::vector<const void*>& cast_weights_of(const Cut& cut) noexcept { return cut.cast_weights; }
 
-bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept {
+namespace {
+
+at::Tensor view(const at::Tensor& of, const Contribution& like) {
+  return of.as_strided({like.sizes, static_cast<std::size_t>(like.dimensions)},
+                       {like.strides, static_cast<std::size_t>(like.dimensions)}, like.offset);
+}
+
+void move_version(const at::Tensor& made, std::uint32_t writes) {
+  for (std::uint32_t w = 0; w < writes; ++w) autograd::impl::bump_version(made);
+}
+
+// In the memory of what came, or of another one.
+at::Tensor relate(const Cut& cut, const Contribution& like) {
+  using Kind = Contribution::Kind;
+  switch (like.kind) {
+    case Kind::kGiven:
+      return cut.given[like.of];
+    case Kind::kAnother:
+      return cut.contributions[like.of];
+    case Kind::kOfGiven:
+      return view(cut.given[like.of], like);
+    case Kind::kOfAnother:
+      return view(cut.contributions[like.of], like);
+    case Kind::kBase:
+      return autograd::impl::get_view_autograd_meta(cut.contributions[like.of])->get_backward_view().base_;
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
+bool make_contributions(Cut* cut, const Contribution* contributions, std::uint32_t part,
+                        std::uint64_t* addresses) noexcept {
   try {
-    const auto view = [](const at::Tensor& of, const Contribution& like) {
-      return of.as_strided({like.sizes, static_cast<std::size_t>(like.dimensions)},
-                           {like.strides, static_cast<std::size_t>(like.dimensions)}, like.offset);
-    };
-    using Kind = Contribution::Kind;
     const c10::DeviceIndex current = c10::impl::VirtualGuardImpl(at::kCUDA).getDevice().index();
     for (std::uint32_t i = 0; i < count_contributions(cut->form); ++i) {
       const Contribution& like = contributions[i];
+      if (like.kind != Contribution::Kind::kMade || like.part != part) continue;
       at::Tensor& made = cut->contributions[i];
-      if (like.kind == Kind::kGiven) {
-        made = cut->given[like.of];
-      } else if (like.kind == Kind::kAnother) {
-        made = cut->contributions[like.of];
-      } else if (like.kind == Kind::kOfGiven) {
-        made = view(cut->given[like.of], like);
-      } else if (like.kind == Kind::kOfAnother) {
-        made = view(cut->contributions[like.of], like);
-      } else if (like.kind == Kind::kBase) {
-        made = autograd::impl::get_view_autograd_meta(cut->contributions[like.of])->get_backward_view().base_;
-      } else if (like.kind == Kind::kMade) {
-        made = make_tensor(like, current);
-        addresses[i] = reinterpret_cast<std::uint64_t>(made.data_ptr());
-        if (like.is_view) made = view(made, like);  // which keeps the other one
-      }
-      for (std::uint32_t w = 0; w < like.writes; ++w) autograd::impl::bump_version(made);
-      if (i < cut->form.edge_count) cut->go_inside[i] = like.goes_inside ? 1 : 0;
+      made = make_tensor(like, current);
+      addresses[i] = reinterpret_cast<std::uint64_t>(made.data_ptr());
+      if (like.is_view) made = view(made, like);  // which keeps the other one
+      move_version(made, like.writes);
     }
     return true;
   } catch (const std::exception&) {
     cut->failure = std::current_exception();
     return false;
   }
+}
+
+bool relate_contributions(Cut* cut, const Contribution* contributions) noexcept {
+  try {
+    for (std::uint32_t i = 0; i < count_contributions(cut->form); ++i) {
+      const Contribution& like = contributions[i];
+      if (i < cut->form.edge_count) cut->go_inside[i] = like.goes_inside ? 1 : 0;
+      if (like.kind == Contribution::Kind::kMade) continue;
+      cut->contributions[i] = relate(*cut, like);
+      if (like.kind != Contribution::Kind::kUndefined) move_version(cut->contributions[i], like.writes);
+    }
+    return true;
+  } catch (const std::exception&) {
+    cut->failure = std::current_exception();
+    return false;
+  }
+}
+
+void give_back(Cut* cut, std::uint32_t piece) noexcept {
+  if (piece < cut->memory.size()) cut->memory[piece] = c10::Storage();
 }
 
 void fail_for_memory(Cut* cut, const char* text) noexcept {

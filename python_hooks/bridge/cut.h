@@ -117,7 +117,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   variable_list held_inside;                     // of these; LinkNode::hold_inside()
   std::vector<Part> parts;                       // in the order in which eager's nodes use them
   std::size_t next_part = 0;                     // to be checked, in the pass
-  c10::Storage memory;                           // CallTensors::saved_block
+  std::vector<c10::Storage> memory;              // pieces of what is saved (CallTensors)
   std::exception_ptr failure;                    // of the pass
   std::unique_ptr<OwnedBorder> again;            // of the call that was made again; null: it was not
   std::vector<bool> came;                        // per top, in the pass: it has run

@@ -30,6 +30,8 @@ extern "C" __attribute__((visibility("default"))) const grape::python::bridge::B
                                              bridge::was_run_again,
                                              bridge::fail_for_memory,
                                              bridge::make_contributions,
+                                             bridge::relate_contributions,
+                                             bridge::give_back,
                                              bridge::is_inner_pass,
                                              bridge::make_inner_nodes,
                                              bridge::free_inner_nodes,

@@ -69,7 +69,10 @@ bool was_run_again(const Cut* cut) noexcept;
 // without.
 void splice(Cut& cut);
 void fail_for_memory(Cut* cut, const char* text) noexcept;
-bool make_contributions(Cut* cut, const Contribution* contributions, std::uint64_t* addresses) noexcept;
+bool make_contributions(Cut* cut, const Contribution* contributions, std::uint32_t part,
+                        std::uint64_t* addresses) noexcept;
+bool relate_contributions(Cut* cut, const Contribution* contributions) noexcept;
+void give_back(Cut* cut, std::uint32_t piece) noexcept;
 bool is_inner_pass(const InnerPass& pass, InnerNodes* ran) noexcept;
 InnerNodes* make_inner_nodes() noexcept;
 void free_inner_nodes(InnerNodes* nodes) noexcept;

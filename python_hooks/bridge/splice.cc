@@ -132,7 +132,7 @@ void Cut::redirect() {
   const auto eager_nodes = std::make_shared<const EagerNodes>(*this);
   const std::unique_ptr<OwnedBorder> border = std::move(again);
   redirected.assign(form.top_count, true);
-  memory = c10::Storage();
+  memory.clear();
   parts.clear();  // its own nodes keep what they need
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const Top& top = form.tops[i];

@@ -372,8 +372,7 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
     if (place != replay::Border::kNone && lasting.saved[place].of == Memory::kArgument)
       bytes = replay::Border::kOfTheCall;
   }
-  for (const replay::OutputRecipe& recipe : recipes)
-    lasting.saved_bytes = std::max(lasting.saved_bytes, recipe.saved_at + recipe.saved_bytes);
+  for (const replay::OutputRecipe& recipe : recipes) lasting.saved_bytes += recipe.saved_bytes;
 }
 
 }  // namespace grape::python::proof

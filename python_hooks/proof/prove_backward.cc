@@ -284,9 +284,12 @@ void BackwardWatch::plan(const program::Program& whole, replay::ProvenPass& pass
   if (!pass_.keeps_graph && !passes_->saved_lasts) lent = lent_memory();
   pass.plan = program::plan_arena(whole, lent);
   const auto temps = std::count(pass.plan.lent.begin(), pass.plan.lent.end(), 1);
-  if (temps == 0) return;
-  log_line(LogLevel::kDebug, "%s: %d of %zu temporary blocks of a backward pass lie in what the call saved",
-           call_.name.c_str(), static_cast<int>(temps), whole.temps.size());
+  const bool one_launch = whole.waited_streams.empty() && program::segments(whole).size() == 1;
+  if (one_launch) pass.parts = program::find_parts(whole, lent, pass.plan);
+  pass.plan.cuts = pass.parts.cuts;
+  if (temps == 0 && pass.plan.cuts.empty()) return;
+  log_line(LogLevel::kDebug, "%s: %d of %zu temporary blocks of a backward pass lie in what the call saved; %zu parts",
+           call_.name.c_str(), static_cast<int>(temps), whole.temps.size(), pass.plan.cuts.size() + 1);
   for (const program::LentMemory::Block& block : lent.blocks) {
     const auto saved = static_cast<std::uint32_t>(block.block - pass_.given.size());
     pass.lent.push_back({saved, block.at, pass_.saved[saved].bytes});
@@ -314,11 +317,15 @@ bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pas
   };
   // Side by side, as a replay has them. Of a checked call some may be gone, with results that were dropped.
   const auto lend = [&] {
-    std::uint64_t end = 0;
-    for (const replay::ProvenPass::Lent& lent : pass.lent) end = std::max(end, lent.at + program::aligned(lent.bytes));
-    room(end, bindings.lent);
+    bindings.lent.assign(pass.lent.empty() ? 0 : program::kMostPieces, 0);
+    std::vector<std::uint64_t> ends(bindings.lent.size(), 0);
     for (const replay::ProvenPass::Lent& lent : pass.lent) {
-      const std::uint64_t to = bindings.lent + lent.at, from = pass_.saved_copies[lent.saved];
+      std::uint64_t& end = ends[program::piece_of(lent.at)];
+      end = std::max(end, program::offset_in_piece(lent.at) + program::aligned(lent.bytes));
+    }
+    for (std::size_t i = 0; i < ends.size(); ++i) room(ends[i], bindings.lent[i]);
+    for (const replay::ProvenPass::Lent& lent : pass.lent) {
+      const std::uint64_t to = program::address_in(bindings.lent, lent.at), from = pass_.saved_copies[lent.saved];
       const std::uint64_t bytes = pass_.saved[lent.saved].bytes;
       if (!placed || bytes == 0) continue;
       bindings.inputs[pass_.given.size() + lent.saved] = to;
@@ -406,6 +413,10 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
   pass->host_words = observed.host_words;
   pass->module_epoch = observed.module_epoch;
   plan(whole, *pass);
+  for (std::size_t i = 0; i < pass->forms.size() && !pass->plan.cuts.empty(); ++i) {
+    const std::uint32_t block = pass->contributions[i].block;
+    if (block != replay::MadeContribution::kNoBlock) pass->forms[i].part = pass->parts.outputs[block];
+  }
   std::vector<grape::replay::Shadow::Fresh> fresh;
   if (!place(whole, *pass, fresh)) return refuse(refusal::no_device_memory);
   const auto watched = watched_by(whole);

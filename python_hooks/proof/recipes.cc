@@ -22,6 +22,26 @@ bool is_whole(const effects::MadeTensor& made) {
   return made.storage_bytes == (last + 1) * item_bytes && elements != 0;
 }
 
+// Pieces of about equal sizes, in the order of birth: backward passes need the last ones first.
+void place_saved(std::vector<replay::OutputRecipe>& recipes, std::size_t first) {
+  constexpr std::uint64_t kLeastPiece = 256 << 10;
+  std::uint64_t all = 0, before = 0, at = 0;
+  for (std::size_t i = first; i < recipes.size(); ++i) all += program::aligned(recipes[i].saved_bytes);
+  const std::uint64_t pieces =
+      std::max<std::uint64_t>(1, std::min<std::uint64_t>(program::kMostPieces, all / kLeastPiece));
+  std::uint32_t piece = 0;
+  for (std::size_t i = first; i < recipes.size(); ++i) {
+    const std::uint64_t bytes = program::aligned(recipes[i].saved_bytes);
+    if (at != 0 && before * pieces >= (piece + 1) * all) {
+      ++piece;
+      at = 0;
+    }
+    recipes[i].saved_at = program::place_in(piece, at);
+    at += bytes;
+    before += bytes;
+  }
+}
+
 }  // namespace
 
 std::vector<program::BlockEvent> surviving_blocks(const program::RegionRecord& record) {
@@ -86,15 +106,14 @@ bool make_recipes(const program::RegionRecord& record, const effects::CallOutcom
     recipe.cast_device = cast.device;
     recipes.push_back(std::move(recipe));
   }
-  std::uint64_t at = 0;
+  const std::size_t others = recipes.size();
   for (const std::uint64_t address : saved) {
     replay::OutputRecipe recipe;
     if (!hold(address, recipe)) continue;
     recipe.saved_bytes = blocks[recipe.block].bytes;
-    recipe.saved_at = at;
-    at += program::aligned(recipe.saved_bytes);
     recipes.push_back(std::move(recipe));
   }
+  place_saved(recipes, others);
   if (std::find(held.begin(), held.end(), false) != held.end()) {
     return refusal::refuse(refusal, torch::autocast_keeps_casts() ? refusal::keeps_casts : refusal::keeps_memory);
   }

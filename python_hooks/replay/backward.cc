@@ -42,24 +42,48 @@ void free_gone() noexcept {
 
 constexpr char kSavedLasts[] = "what its call saved is needed behind it";
 
-std::uint64_t lent_address(const ReplayedCall& call, const ProvenPass::Lent& lent) noexcept {
-  return call.saved[lent.saved].address - lent.at;
+std::uint64_t piece_address(const ReplayedCall& call, const ProvenPass::Lent& lent) noexcept {
+  return call.saved[lent.saved].address - program::offset_in_piece(lent.at);
 }
 
+// The pass's contributions, and what the call saved: part by part.
+class PassSupply final : public grape::replay::Supply {
+ public:
+  PassSupply(const ProvenPass& pass, bridge::Cut* cut) : pass_(pass), cut_(cut), addresses_(pass.forms.size(), 0) {}
+
+  bool before_part(std::size_t part, program::Bindings& bindings) override {
+    for (std::uint32_t i = 0; i < pass_.parts.pieces.size() && part != 0; ++i) {
+      if (pass_.parts.pieces[i] + 1 == part) bridge::loaded()->give_back(cut_, i);
+    }
+    const auto number = static_cast<std::uint32_t>(part);
+    if (!bridge::loaded()->make_contributions(cut_, pass_.forms.data(), number, addresses_.data())) {
+      no_memory_ = true;
+      return false;
+    }
+    for (std::size_t i = 0; i < addresses_.size(); ++i) {
+      const std::uint32_t block = pass_.contributions[i].block;
+      if (block != MadeContribution::kNoBlock) bindings.outputs[block] = addresses_[i];
+    }
+    return true;
+  }
+  bool no_memory() const noexcept { return no_memory_; }
+
+ private:
+  const ProvenPass& pass_;
+  bridge::Cut* cut_;
+  std::vector<std::uint64_t> addresses_;
+  bool no_memory_ = false;
+};
+
 // False: no memory.
-bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const bridge::Pass& asked) {
+bool place(const ReplayedCall& call, ProvenPass& pass, PassSupply& supply, const bridge::Pass& asked) {
   program::Bindings& bindings = pass.bindings;
   const Border& border = *call.border;
-  std::vector<std::uint64_t> addresses(pass.forms.size(), 0);
-  if (!bridge::loaded()->make_contributions(cut, pass.forms.data(), addresses.data())) return false;
-  for (std::size_t i = 0; i < addresses.size(); ++i) {
-    const std::uint32_t block = pass.contributions[i].block;
-    if (block != MadeContribution::kNoBlock) bindings.outputs[block] = addresses[i];
-  }
+  if (!supply.before_part(0, bindings)) return false;
   const std::uint32_t slots = border.form.slot_count;
   for (std::uint32_t i = 0; i < slots; ++i) bindings.inputs[i] = asked.given[i].storage;
   for (std::size_t i = 0; i < call.saved.size(); ++i) bindings.inputs[slots + i] = call.saved[i].address;
-  if (!pass.lent.empty()) bindings.lent = lent_address(call, pass.lent.front());
+  for (const ProvenPass::Lent& lent : pass.lent) bindings.lent[program::piece_of(lent.at)] = piece_address(call, lent);
   bindings.seed = call.seed;
   bindings.offset = call.offset;
   return true;
@@ -70,10 +94,13 @@ bool place(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, const b
 const char* why_not_lent(const ReplayedCall& call, const ProvenPass& pass, const bridge::Pass& asked) noexcept {
   if (pass.lent.empty()) return nullptr;
   if (!asked.all_run || asked.keeps_graph) return kSavedLasts;
-  const std::uint64_t lent = lent_address(call, pass.lent.front());
-  const bool together = std::all_of(pass.lent.begin(), pass.lent.end(),
-                                    [&](const ProvenPass::Lent& each) { return lent_address(call, each) == lent; });
-  return together ? nullptr : "what its call saved lies elsewhere";
+  std::uint64_t pieces[program::kMostPieces] = {};
+  for (const ProvenPass::Lent& each : pass.lent) {
+    std::uint64_t& begin = pieces[program::piece_of(each.at)];
+    if (begin != 0 && begin != piece_address(call, each)) return "what its call saved lies elsewhere";
+    begin = piece_address(call, each);
+  }
+  return nullptr;
 }
 
 // They are proven anew, with temps elsewhere.
@@ -92,14 +119,16 @@ Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, co
   refusal::Refusal refused;
   if (!scope.entered() || !pass.arena.reserve(call.work, pass.plan.bytes, true, pass.bindings.arena, replaced))
     return Launched::kNotNow;
-  if (!place(call, pass, cut, asked)) return Launched::kNoMemory;
+  PassSupply supply(pass, cut);
+  if (!place(call, pass, supply, asked)) return Launched::kNoMemory;
   if (!pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) {
     log_line(LogLevel::kDebug, "a proven backward pass is not replayed: %s", refused.text.c_str());
     return Launched::kNotNow;
   }
   using Result = grape::replay::ProgramRun::Result;
-  const Result ran = pass.steps.run(call.work.driver_stream(), pass.others);
-  return ran == Result::kDone ? Launched::kDone : Launched::kFailed;
+  const Result ran = pass.steps.run(call.work.driver_stream(), pass.others, nullptr, &supply);
+  if (ran != Result::kDone) return supply.no_memory() ? Launched::kNoMemory : Launched::kFailed;
+  return bridge::loaded()->relate_contributions(cut, pass.forms.data()) ? Launched::kDone : Launched::kNoMemory;
 }
 
 // What it saved is spent on proofs of others.
@@ -382,9 +411,9 @@ bool attach_backward(const Region& region, const Proven& proven, const Call& cal
     replayed->host_random = host_draws::generator_state();
     if (replayed->host_random == nullptr) return false;
   }
-  const std::size_t saved_block = sealed ? bridge::CallTensors::kNoBlock : left.saved_block();
-  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(), kept.data(),
-                                   kept.size(),    left.blocks(),  saved_block,  first_node};
+  const std::size_t pieces = sealed ? 0 : left.pieces();
+  const bridge::CallTensors all = {targets.data(), results.data(), casts.data(),        kept.data(), kept.size(),
+                                   left.blocks(),  pieces,         left.casts().size(), first_node};
   return bridge::loaded()->cut(&border.form, all, &kOwner, replayed.release()) != nullptr;
 }
 

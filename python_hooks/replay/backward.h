@@ -139,8 +139,9 @@ struct ProvenPass {
   std::uint32_t module_epoch = 0;
   std::uint32_t block_epoch = 0;  // as Proven::block_epoch
   ArenaUse arena;
-  // What the call saved and the pass frees, if temps lie there: of each its index into Border::saved, how many bytes
-  // behind the begin of lent memory it lies, and how many it has.
+  program::Parts parts;
+  // What the call saved and the pass frees, if temps lie there or it goes before the end: of each its index into
+  // Border::saved, its place, and how many bytes it has.
   struct Lent {
     std::uint32_t saved = 0;
     std::uint64_t at = 0, bytes = 0;

@@ -111,30 +111,31 @@ bool LeftBlocks::keep_written(const Border& border, const WorkPlace& work) {
   });
 }
 
-bool LeftBlocks::make(const Proven& proven, std::int32_t device, std::vector<std::uint64_t>& addresses) {
+bool LeftBlocks::make(const Proven& proven, std::int32_t device, std::vector<std::uint64_t>& addresses,
+                      std::vector<std::uint64_t>& pieces) {
   std::vector<std::uint64_t> bytes;
-  std::uint64_t saved = 0;
   for (const OutputRecipe& recipe : proven.recipes) {
     if (recipe.cast >= 0 && recipe.cast_device != device) return false;
     if (recipe.cast >= 0) bytes.push_back(recipe.cast_bytes);
-    if (recipe.saved_bytes != 0) saved = std::max(saved, recipe.saved_at + program::aligned(recipe.saved_bytes));
   }
   casts_.resize(bytes.size());
-  if (saved != 0) bytes.push_back(saved);
+  pieces = bytes_of_pieces(proven.recipes);
+  bytes.insert(bytes.end(), pieces.begin(), pieces.end());
   if (bytes.empty()) return true;
   std::vector<std::uint64_t> made(bytes.size());
   blocks_ = bridge::loaded()->make_blocks(bytes.data(), bytes.size(), casts_.size(), device, made.data());
   if (blocks_ == nullptr) return false;
+  std::copy(made.begin() + static_cast<std::ptrdiff_t>(casts_.size()), made.end(), pieces.begin());
   std::size_t cast = 0;
   for (const OutputRecipe& recipe : proven.recipes) {
     if (recipe.cast >= 0) {
       if (recipe.has_block) addresses[recipe.block] = made[cast];
       ++cast;
     } else if (recipe.saved_bytes != 0) {
-      addresses[recipe.block] = made.back() + recipe.saved_at;
+      addresses[recipe.block] = program::address_in(pieces, recipe.saved_at);
     }
   }
-  saved_block_ = saved != 0 ? casts_.size() : bridge::CallTensors::kNoBlock;
+  pieces_ = pieces.size();
   return true;
 }
 

@@ -59,8 +59,8 @@ bool depends_on_kept_casts(const Region& region, const Call& call) noexcept;
 bool find_left_casts(Region& region, const Call& call, const program::RegionRecord& record,
                      const std::vector<std::uint64_t>& addresses, std::vector<LeftCast>& casts);
 
-// What a call under autograd leaves beside its result: the casts of weights, in the order of the recipes, and one block
-// for all that only its backward pass needs.
+// What a call under autograd leaves beside its result: the casts of weights, in the order of the recipes, and the
+// pieces of what only its backward pass needs.
 class LeftBlocks {
  public:
   LeftBlocks() = default;
@@ -68,9 +68,10 @@ class LeftBlocks {
   LeftBlocks(const LeftBlocks&) = delete;
   LeftBlocks& operator=(const LeftBlocks&) = delete;
 
-  // Before the launch: memory on the device, `addresses` per Program::outputs. False: there is none. Throws
-  // std::bad_alloc.
-  bool make(const Proven& proven, std::int32_t device, std::vector<std::uint64_t>& addresses);
+  // Before the launch: memory on the device, `addresses` per Program::outputs, and where each of the pieces begins.
+  // False: there is none. Throws std::bad_alloc.
+  bool make(const Proven& proven, std::int32_t device, std::vector<std::uint64_t>& addresses,
+            std::vector<std::uint64_t>& pieces);
   // Before the launch as well: keeps what is in memory of the module's that the call writes to, if what the call leaves
   // depends on it. False: there is no memory, or the driver refuses.
   bool keep_written(const Border& border, const WorkPlace& work);
@@ -80,13 +81,13 @@ class LeftBlocks {
   const std::vector<bridge::KeptCast>& casts() const noexcept { return casts_; }
   Object* written_before() const noexcept { return written_before_; }
   const bridge::Blocks* blocks() const noexcept { return blocks_; }
-  std::size_t saved_block() const noexcept { return saved_block_; }  // as in bridge::CallTensors
+  std::size_t pieces() const noexcept { return pieces_; }  // the blocks behind the casts
 
  private:
   bridge::Blocks* blocks_ = nullptr;
   Object* written_before_ = nullptr;  // owned
   std::vector<bridge::KeptCast> casts_;
-  std::size_t saved_block_ = bridge::CallTensors::kNoBlock;
+  std::size_t pieces_ = 0;
 };
 
 // After a launch without autograd: has PyTorch keep the casts that the call would have left. They stand for `tensors`

@@ -78,7 +78,7 @@ void Prefetch::get_ready(Region& region, const Proven& ran, Proven& next, const 
   std::vector<std::uint64_t>& outputs = addresses_->ready;
   outputs.resize(bindings.outputs.size());
   if (!reserve_arena(region, next, call.work) ||
-      !make_outputs(*next.outcome, next.recipes, call.work.device, tensors_, outputs)) {
+      !make_outputs(*next.outcome, next.recipes, call.work.device, tensors_, outputs, bindings.lent)) {
     outputs.clear();
     return;
   }

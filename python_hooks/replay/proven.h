@@ -39,7 +39,7 @@ struct OutputRecipe {
   std::int32_t cast = -1;
   std::uint64_t cast_bytes = 0;
   std::int32_t cast_device = 0;
-  // No tensor is in it, but the backward pass needs it: so many bytes at `saved_at` in the memory of what is saved.
+  // No tensor is in it, but the backward pass needs it: so many bytes, and their place in the pieces of what is saved.
   std::uint64_t saved_bytes = 0, saved_at = 0;
 };
 
@@ -48,13 +48,17 @@ inline std::uint64_t bytes_of(const OutputRecipe& recipe, const effects::CallOut
   return recipe.cast >= 0 ? recipe.cast_bytes : outcome.made()[recipe.made.front()].storage_bytes;
 }
 
-// Where the memory of what is saved begins, with `outputs` per block; 0: nothing is saved.
-inline std::uint64_t saved_address(const std::vector<OutputRecipe>& recipes,
-                                   const std::vector<std::uint64_t>& outputs) noexcept {
+// The pieces of what is saved: how many bytes each has.
+inline std::vector<std::uint64_t> bytes_of_pieces(const std::vector<OutputRecipe>& recipes) {
+  std::vector<std::uint64_t> pieces;
   for (const OutputRecipe& recipe : recipes) {
-    if (recipe.saved_bytes != 0) return outputs[recipe.block] - recipe.saved_at;
+    if (recipe.saved_bytes == 0) continue;
+    const std::uint32_t piece = program::piece_of(recipe.saved_at);
+    if (piece >= pieces.size()) pieces.resize(piece + 1, 0);
+    const std::uint64_t end = program::offset_in_piece(recipe.saved_at) + program::aligned(recipe.saved_bytes);
+    pieces[piece] = std::max(pieces[piece], end);
   }
-  return 0;
+  return pieces;
 }
 
 // What an observed call was besides its program: its proof stands on this, and a replay does the same for Python.

@@ -85,19 +85,20 @@ bool place_inputs(Region& region, Proven& proven, const Call& call) noexcept {
   return reserve_arena(region, proven, call.work);
 }
 
-// One tensor for all that only the backward pass needs, behind the others.
+// One tensor for all that only the backward pass needs, behind the others: its pieces one after the other. `pieces`:
+// where they begin.
 bool make_saved(const std::vector<OutputRecipe>& recipes, std::int32_t device, std::vector<Object*>& tensors,
-                std::vector<std::uint64_t>& addresses) noexcept {
+                std::vector<std::uint64_t>& addresses, std::vector<std::uint64_t>& pieces) {
   std::uint64_t bytes = 0, begin = 0;
-  for (const OutputRecipe& recipe : recipes) {
-    if (recipe.saved_bytes != 0) bytes = std::max(bytes, recipe.saved_at + program::aligned(recipe.saved_bytes));
-  }
+  pieces = bytes_of_pieces(recipes);
+  for (std::uint64_t& piece : pieces) bytes += std::exchange(piece, bytes);
   if (bytes == 0) return true;
   Object* const memory = new_bytes(bytes, torch::kCudaDevice, device, begin);
   if (memory == nullptr) return false;
   tensors.push_back(memory);
+  for (std::uint64_t& piece : pieces) piece += begin;
   for (const OutputRecipe& recipe : recipes) {
-    if (recipe.saved_bytes != 0) addresses[recipe.block] = begin + recipe.saved_at;
+    if (recipe.saved_bytes != 0) addresses[recipe.block] = program::address_in(pieces, recipe.saved_at);
   }
   return true;
 }
@@ -122,8 +123,8 @@ bool place_training_call(Region& region, Proven& proven, const Call& call, std::
   if (!place_inputs(region, proven, call)) return false;
   try {
     if (make_tensors(*proven.outcome, proven.recipes, false, tensors, bindings.outputs) &&
-        left.make(proven, call.work.device, bindings.outputs) && left.keep_written(*proven.border, call.work)) {
-      bindings.lent = saved_address(proven.recipes, bindings.outputs);
+        left.make(proven, call.work.device, bindings.outputs, bindings.lent) &&
+        left.keep_written(*proven.border, call.work)) {
       return true;
     }
   } catch (const std::bad_alloc&) {
@@ -242,9 +243,14 @@ bool place_host_data(Proven& proven, const program::Program& whole, const WorkPl
 }
 
 bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, std::int32_t device,
-                  std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept {
-  if (make_tensors(outcome, recipes, true, tensors, addresses) && make_saved(recipes, device, tensors, addresses)) {
-    return true;
+                  std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses,
+                  std::vector<std::uint64_t>& pieces) noexcept {
+  try {
+    if (make_tensors(outcome, recipes, true, tensors, addresses) &&
+        make_saved(recipes, device, tensors, addresses, pieces)) {
+      return true;
+    }
+  } catch (const std::bad_alloc&) {
   }
   drop(tensors);
   return false;
@@ -257,11 +263,9 @@ bool reserve_arena(Region& region, Proven& proven, const WorkPlace& place) noexc
 bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Call& call,
                 std::vector<Object*>& tensors) noexcept {
   program::Bindings& bindings = proven.bindings;
-  const bool placed =
-      place_inputs(region, proven, call) &&
-      (!tensors.empty() || make_outputs(*facts.outcome, facts.recipes, call.work.device, tensors, bindings.outputs));
-  if (placed) bindings.lent = saved_address(facts.recipes, bindings.outputs);
-  return placed;
+  return place_inputs(region, proven, call) &&
+         (!tensors.empty() ||
+          make_outputs(*facts.outcome, facts.recipes, call.work.device, tensors, bindings.outputs, bindings.lent));
 }
 
 refusal::Refusal at_read(refusal::Form<0> form, const Proven& proven) {

@@ -32,7 +32,8 @@ bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Ca
 // one for all that only a backward pass needs, on `device`. The caller owns them. `addresses`: per Program::outputs.
 // False: no memory, and no tensors.
 bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, std::int32_t device,
-                  std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses) noexcept;
+                  std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses,
+                  std::vector<std::uint64_t>& pieces) noexcept;
 
 void drop(std::vector<Object*>& tensors) noexcept;
 // All but the first `count`.

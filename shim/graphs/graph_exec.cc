@@ -294,11 +294,12 @@ struct GraphExec::State {
       while (node < end && reference.word >= program->nodes[node].words_at + program->nodes[node].word_count) ++node;
       if (node < end) moving.push_back({reference, node});
     }
-    // Temporary blocks have two bases in common, the arena and lent memory.
+    // Temporary blocks have bases in common, the arena and the pieces of lent memory.
     const auto base = [this](const MovingWord& word) {
       const program::Reference& reference = word.reference;
-      const bool is_temp = reference.role == program::Role::kTemp;
-      return std::make_pair(reference.role, is_temp ? std::uint32_t{plan->in_lent(reference.block)} : reference.block);
+      if (reference.role != program::Role::kTemp) return std::make_pair(reference.role, reference.block);
+      const bool lent = plan->in_lent(reference.block);
+      return std::make_pair(reference.role, lent ? 1 + program::piece_of(plan->offsets[reference.block]) : 0);
     };
     std::stable_sort(moving.begin(), moving.end(), [&](const auto& a, const auto& b) { return base(a) < base(b); });
     bases.clear();

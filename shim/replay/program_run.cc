@@ -43,10 +43,25 @@ bool put_host_data(const program::Program& program, std::uint64_t address, CUstr
          CUDA_SUCCESS;
 }
 
+std::vector<program::Segment> ProgramRun::segments(const program::Program& program) const {
+  std::vector<program::Segment> all;
+  for (program::Segment segment : program::segments(program)) {
+    const std::uint32_t end = segment.first + segment.count;
+    for (const std::uint32_t cut : plan_->cuts) {
+      if (cut <= segment.first || cut >= end) continue;
+      all.push_back({segment.first, cut - segment.first, program::kNever});
+      segment.count -= cut - segment.first;
+      segment.first = cut;
+    }
+    all.push_back(segment);
+  }
+  return all;
+}
+
 // What is the same each time.
 bool ProgramRun::lay_out(const program::Program& program, refusal::Refusal& error) {
   std::vector<Part> parts;
-  for (const program::Segment& segment : program::segments(program)) {
+  for (const program::Segment& segment : segments(program)) {
     Part part;
     part.segment = segment;
     if (segment.read != program::kNever) {
@@ -166,7 +181,7 @@ bool ProgramRun::record_events(CUstream stream) const noexcept {
   return good || real::call_cuStreamSynchronize(stream) == CUDA_SUCCESS;
 }
 
-ProgramRun::Result ProgramRun::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause) {
+ProgramRun::Result ProgramRun::run(CUstream stream, const std::vector<CUstream>& others, Pause* pause, Supply* supply) {
   refusal::Refusal error;
   waited_ = 0;
   if (!wait_for_streams(pause)) return Result::kFailed;
@@ -181,8 +196,9 @@ ProgramRun::Result ProgramRun::run(CUstream stream, const std::vector<CUstream>&
     if (part.read) {
       const Result ran = read(i, stream, pause, error);
       if (ran != Result::kDone) return ran;
-    } else if (i + 1 != parts_.size() && !bind(parts_[i + 1], error)) {
-      return Result::kFailed;
+    } else if (i + 1 != parts_.size()) {
+      if (supply != nullptr && !supply->before_part(i + 1, bindings_)) return Result::kFailed;
+      if (!bind(parts_[i + 1], error)) return Result::kFailed;
     }
   }
   return record_events(stream) ? Result::kDone : Result::kFailed;

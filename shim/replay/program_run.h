@@ -27,6 +27,16 @@ class Pause {
   ~Pause() = default;
 };
 
+// Memory for the parts of a program that is cut (ArenaPlan::cuts), each just before it is bound.
+class Supply {
+ public:
+  // Into the bindings. False: there is none; nothing more is launched.
+  virtual bool before_part(std::size_t part, program::Bindings& bindings) = 0;
+
+ protected:
+  ~Supply() = default;
+};
+
 // In seconds: most waits are shorter. After a pause everything has to be checked again. Python itself lets a thread run
 // for 5 ms before it switches.
 constexpr double kShortWait = 1e-3;
@@ -50,7 +60,8 @@ class ProgramRun {
   // are recorded on `stream` at the end, unless it is gone. `pause`: may be null. Within one other threads may do
   // anything, so long as the program and the plan, its context, the pool and its execs live on; unchanged() must tell
   // of all else that the program needs.
-  Result run(CUstream stream, const std::vector<CUstream>& others, Pause* pause = nullptr);
+  // `supply`: may be null; is asked for all parts but the first.
+  Result run(CUstream stream, const std::vector<CUstream>& others, Pause* pause = nullptr, Supply* supply = nullptr);
   bool launched() const noexcept { return launched_; }
   double waited() const noexcept { return waited_; }  // seconds, in the last run(), for the device
   bool reads() const noexcept { return reads_; }      // does the host read values in between? Once it was prepared
@@ -65,6 +76,7 @@ class ProgramRun {
     std::uint64_t source_offset = 0, source = 0, bytes = 0;
     std::vector<std::uint64_t> value;  // that it must have
   };
+  std::vector<program::Segment> segments(const program::Program& program) const;
   bool lay_out(const program::Program& program, refusal::Refusal& error);
   bool bind(Part& part, refusal::Refusal& error);
   template <typename Wait>
