@@ -143,6 +143,41 @@ TEST(LentMemory, NoTempMeetsABlockThatIsInUseInAnyOrderThatTheEdgesAllow) {
   EXPECT_GT(larger_than_one, 100u);
 }
 
+// The nodes of a part come behind those of the part before it.
+std::uint32_t part_of(const Parts& parts, std::uint32_t node) {
+  return static_cast<std::uint32_t>(
+      std::count_if(parts.cuts.begin(), parts.cuts.end(), [node](std::uint32_t cut) { return cut <= node; }));
+}
+
+TEST(LentMemory, PartsUseNoPieceBehindItsLastOneAndNoOutputBeforeItsFirst) {
+  std::mt19937 random(2);
+  std::size_t cuts = 0, late_outputs = 0;
+  for (int round = 0; round < 1000; ++round) {
+    const Program program = random_program(random, 3 + random() % 12, 1 + random() % 3, {6, true});
+    LentMemory lent = lent_of(program, Role::kInput, random);
+    for (LentMemory::Block& block : lent.blocks) block.at = place_in(random() % 3, block.at);
+    const ArenaPlan plan = plan_arena(program, lent);
+    const Parts parts = find_parts(program, lent, plan);
+    ASSERT_EQ(parts.outputs.size(), program.outputs.size());
+    EXPECT_TRUE(std::is_sorted(parts.cuts.begin(), parts.cuts.end()));
+    cuts += parts.cuts.size();
+    for (const std::uint32_t cut : parts.cuts) EXPECT_TRUE(cut != 0 && cut < program.nodes.size());
+    for (std::uint32_t i = 0; i < program.outputs.size(); ++i) {
+      late_outputs += parts.outputs[i] != 0;
+      for (const std::uint32_t user : users_of(program, Role::kOutput, i))
+        EXPECT_GE(part_of(parts, user), parts.outputs[i]);
+    }
+    const std::vector<Place> places = places_of(program, lent, plan);
+    for (const Place& place : places) {
+      if (!place.lent || place.users.empty()) continue;
+      const std::uint32_t last = *std::max_element(place.users.begin(), place.users.end());
+      EXPECT_LE(part_of(parts, last), parts.pieces[piece_of(place.begin)]) << "in round " << round;
+    }
+  }
+  EXPECT_GT(cuts, 300u);  // or there was nothing to check
+  EXPECT_GT(late_outputs, 100u);
+}
+
 TEST(LentMemory, ATempLiesInInputsThatAreReadNoMore) {
   RecordBuilder r;
   const FunctionInfo kernel = plain_kernel(1, 2);
@@ -157,7 +192,7 @@ TEST(LentMemory, ATempLiesInInputsThatAreReadNoMore) {
   EXPECT_EQ(plan.bytes, 0u);
   Bindings bindings;
   bindings.arena = 0x10000;
-  bindings.lent = 0x20000;
+  bindings.lent = {0x20000};
   bindings.inputs = {0x20000, 0x20400};
   std::vector<std::uint64_t> words(program.words.size());
   bind(program, plan, bindings, words.data());
