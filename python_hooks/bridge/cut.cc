@@ -123,7 +123,7 @@ void Cut::has_owner_run(Pass& now) {
 
 // Asks for what the engine will execute, and has it computed.
 void Cut::run() {
-  TORCH_CHECK(!parts_released, autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(!parts_released && !is_spent(), autograd::ERR_BACKWARD_TWICE);
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const std::shared_ptr<autograd::Node> top = tops[i].lock();
     TORCH_CHECK(came[i] || top == nullptr || !will_run(top.get()), kLate);
@@ -231,6 +231,10 @@ Remains Cut::remains_of(const Part& part) const noexcept {
                      now.scalar_type() == part.tensor.scalar_type() && now.sizes() == part.tensor.sizes() &&
                      now.strides() == part.tensor.strides() && now.storage_offset() == part.tensor.storage_offset();
   return {reinterpret_cast<std::uint64_t>(address), address != part.memory, replaced, alike};
+}
+
+bool Cut::is_spent() const noexcept {
+  return std::any_of(memory.begin(), memory.end(), [](const c10::Storage& piece) { return !piece; });
 }
 
 void Cut::release_parts() noexcept {

@@ -52,6 +52,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
   Cut& operator=(const Cut&) = delete;
 
   void release_parts() noexcept;
+  // Did a pass give back what the call saved, and fail then?
+  bool is_spent() const noexcept;
   Remains remains_of(const Part& part) const noexcept;
   // A hook on a top is one on the node that eager has there.
   void take_hooks(std::uint32_t top, PostHooks&& hooks);

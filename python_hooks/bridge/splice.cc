@@ -93,7 +93,7 @@ bool Cut::is_seen_inside() const {
 }
 
 void Cut::splice() {
-  TORCH_CHECK(!parts_released, autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(!parts_released && !is_spent(), autograd::ERR_BACKWARD_TWICE);
   find_running();
   for (std::uint32_t i = 0; i < form.link_count; ++i) {
     const bool in_pass = (running[i / 64] >> i % 64 & 1) != 0;

@@ -67,6 +67,10 @@ class PassSupply final : public grape::replay::Supply {
     return true;
   }
   bool no_memory() const noexcept { return no_memory_; }
+  // The pass ends here, and may have written to what the call saved: no other one may begin.
+  void spend() noexcept {
+    for (const ProvenPass::Lent& lent : pass_.lent) bridge::loaded()->give_back(cut_, program::piece_of(lent.at));
+  }
 
  private:
   const ProvenPass& pass_;
@@ -127,7 +131,10 @@ Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, co
   }
   using Result = grape::replay::ProgramRun::Result;
   const Result ran = pass.steps.run(call.work.driver_stream(), pass.others, nullptr, &supply);
-  if (ran != Result::kDone) return supply.no_memory() ? Launched::kNoMemory : Launched::kFailed;
+  if (ran != Result::kDone) {
+    if (pass.steps.launched()) supply.spend();
+    return supply.no_memory() ? Launched::kNoMemory : Launched::kFailed;
+  }
   return bridge::loaded()->relate_contributions(cut, pass.forms.data()) ? Launched::kDone : Launched::kNoMemory;
 }
 

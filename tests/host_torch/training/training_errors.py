@@ -223,6 +223,29 @@ add_no_memory("before")
 add_no_memory("between")
 
 
+@program(tags="errors row34 memory")
+def memory_runs_out_in_the_pass(run: Run) -> None:
+    """There is no memory for the gradient that comes last, as work of the pass is under way; then the pass comes again."""
+    wide = nn.Linear(2048, 2048, bias=False)  # its gradient has 16 MiB
+    model = run.put(nn.Sequential(wide, nn.Tanh(), nn.Linear(2048, 512), nn.Tanh(), nn.Linear(512, 512), nn.Tanh()))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    for step in run.steps():
+        x, grad = run.randn(256, 2048), torch.ones(256, 512, device=run.device)
+        out, held = model(x), []
+        if step in FAULTS:
+            sizes = (7 << 20, *[1 << 16] * 32)
+            room = [torch.empty(size, device=run.device, dtype=torch.uint8) for size in sizes]
+            held = all_memory(run.device)
+            del room
+        done = attempt(run, lambda: out.backward(grad))
+        held.clear()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        run.see(done=done, again=None if done else attempt(run, lambda: out.backward(grad)))
+        if done:
+            see_step(run, out.sum(), model, optimizer, out=out)
+        optimizer.zero_grad()
+
+
 @program(tags="errors row34 scaler")
 def scaled_with_inf_in_the_backward(run: Run) -> None:
     """A hook makes a gradient infinite: the scaler skips the step, and two in a row."""
