@@ -50,20 +50,27 @@ struct LentMemory {
 // nodes make that many chains: one for a single stream.
 ArenaPlan plan_arena(const Program& program, const LentMemory& lent = {});
 
-// When a run needs lent memory, and when its outputs, if it is cut where pieces are of no more use.
+// What a run that is cut (ArenaPlan::cuts) needs when, by the numbers of its parts.
 struct Parts {
-  std::vector<std::uint32_t> cuts;     // as ArenaPlan::cuts
+  // Memory of the run's own for temps, in the parts from `first` to `last`. It is addressed as lent memory is, as the
+  // pieces behind kMostPieces.
+  struct Room {
+    std::uint32_t first = 0, last = 0;
+    std::uint64_t bytes = 0;
+  };
   std::vector<std::uint32_t> outputs;  // per Program::outputs: the part that uses it first
   std::vector<std::uint32_t> pieces;   // the last part that uses it
+  std::vector<Room> rooms;
 };
 
-// `lent`: of inputs, as `plan` was made with.
-Parts find_parts(const Program& program, const LentMemory& lent, const ArenaPlan& plan);
+// As plan_arena(), for a run that is cut where a piece of `lent`, of inputs, is of no more use: no temp keeps it
+// longer. Where the arena would have more than about `most` bytes, large temps lie in rooms.
+ArenaPlan plan_parts(const Program& program, const LentMemory& lent, std::uint64_t most, Parts& parts);
 
 // Addresses for one run. Vectors are per block of the role, as long as the program's lists.
 struct Bindings {
   std::uint64_t arena = 0;          // a multiple of kArenaAlignment
-  std::vector<std::uint64_t> lent;  // where each piece begins; the same
+  std::vector<std::uint64_t> lent;  // where each piece begins, and each room; the same
   std::vector<std::uint64_t> inputs, outputs;
   std::uint64_t host_data = 0;         // where Program::host_data lies; a multiple of 16
   std::uint64_t seed = 0, offset = 0;  // random state before the call

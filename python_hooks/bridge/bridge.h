@@ -344,6 +344,11 @@ struct Bridge {
   bool (*relate_contributions)(Cut* cut, const Contribution* contributions) noexcept;
   // For Owner::run(): no work that is launched from here on needs this piece of what the call saved.
   void (*give_back)(Cut* cut, std::uint32_t piece) noexcept;
+  // For Owner::run(): memory on the device's current stream, by a number, until drop_room() or the end of the pass.
+  // False: no memory, and PyTorch's own error is kept.
+  bool (*make_room)(Cut* cut, std::uint32_t room, std::uint64_t bytes, std::int32_t device,
+                    std::uint64_t* address) noexcept;
+  void (*drop_room)(Cut* cut, std::uint32_t room) noexcept;
 
   // May the pass be observed as a part of the call? All nodes behind its roots are the call's, or leaves, so that it
   // frees nothing of others. They work on the device of the first root, and for no other pass just now. Notes in `ran`

@@ -116,6 +116,7 @@ void Cut::has_owner_run(Pass& now) {
   now.kept = remains.data();
   char error[1024] = "";
   const bool good = owner.run(call, this, now, error, sizeof error);
+  rooms.clear();
   if (failure != nullptr) std::rethrow_exception(std::exchange(failure, nullptr));
   if (!good) check(0);  // what has changed since is PyTorch's own error
   TORCH_CHECK(good, error);
@@ -418,6 +419,22 @@ bool relate_contributions(Cut* cut, const Contribution* contributions) noexcept 
 void give_back(Cut* cut, std::uint32_t piece) noexcept {
   if (piece < cut->memory.size()) cut->memory[piece] = c10::Storage();
 }
+
+bool make_room(Cut* cut, std::uint32_t room, std::uint64_t bytes, std::int32_t device,
+               std::uint64_t* address) noexcept {
+  try {
+    const c10::DeviceGuard on_device(c10::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device)));
+    if (cut->rooms.size() <= room) cut->rooms.resize(room + 1);
+    cut->rooms[room] = device_allocator()->allocate(static_cast<std::size_t>(bytes));
+    *address = reinterpret_cast<std::uint64_t>(cut->rooms[room].get());
+    return true;
+  } catch (const std::exception&) {
+    cut->failure = std::current_exception();
+    return false;
+  }
+}
+
+void drop_room(Cut* cut, std::uint32_t room) noexcept { cut->rooms[room].clear(); }
 
 void fail_for_memory(Cut* cut, const char* text) noexcept {
   try {

@@ -120,6 +120,7 @@ struct Cut : std::enable_shared_from_this<Cut> {
   std::vector<Part> parts;                       // in the order in which eager's nodes use them
   std::size_t next_part = 0;                     // to be checked, in the pass
   std::vector<c10::Storage> memory;              // pieces of what is saved (CallTensors)
+  std::vector<c10::DataPtr> rooms;               // of the pass
   std::exception_ptr failure;                    // of the pass
   std::unique_ptr<OwnedBorder> again;            // of the call that was made again; null: it was not
   std::vector<bool> came;                        // per top, in the pass: it has run

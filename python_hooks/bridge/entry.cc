@@ -32,6 +32,8 @@ extern "C" __attribute__((visibility("default"))) const grape::python::bridge::B
                                              bridge::make_contributions,
                                              bridge::relate_contributions,
                                              bridge::give_back,
+                                             bridge::make_room,
+                                             bridge::drop_room,
                                              bridge::is_inner_pass,
                                              bridge::make_inner_nodes,
                                              bridge::free_inner_nodes,

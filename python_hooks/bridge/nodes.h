@@ -73,6 +73,8 @@ bool make_contributions(Cut* cut, const Contribution* contributions, std::uint32
                         std::uint64_t* addresses) noexcept;
 bool relate_contributions(Cut* cut, const Contribution* contributions) noexcept;
 void give_back(Cut* cut, std::uint32_t piece) noexcept;
+bool make_room(Cut* cut, std::uint32_t room, std::uint64_t bytes, std::int32_t device, std::uint64_t* address) noexcept;
+void drop_room(Cut* cut, std::uint32_t room) noexcept;
 bool is_inner_pass(const InnerPass& pass, InnerNodes* ran) noexcept;
 InnerNodes* make_inner_nodes() noexcept;
 void free_inner_nodes(InnerNodes* nodes) noexcept;

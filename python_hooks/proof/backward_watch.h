@@ -80,6 +80,7 @@ class BackwardWatch {
                               const program::Comparison& comparison) const;
   std::unique_ptr<replay::ProvenPass> prove_by(replay::ObservedPass& last, replay::ObservedPass& observed);
   program::LentMemory lent_memory() const;
+  std::uint64_t most_arena(const program::Program& whole) const;
   void plan(const program::Program& whole, replay::ProvenPass& pass) const;
   bool place(const program::Program& whole, replay::ProvenPass& pass, std::vector<grape::replay::Shadow::Fresh>& fresh);
   std::vector<grape::replay::Shadow::Watched> watched_by(const program::Program& whole) const;

@@ -278,18 +278,28 @@ program::LentMemory BackwardWatch::lent_memory() const {
   return lent;
 }
 
+// Of temporary memory that is kept from step to step. More than that comes and goes with the pass.
+std::uint64_t BackwardWatch::most_arena(const program::Program& whole) const {
+  constexpr std::uint64_t kLeast = 8 << 20, kShare = 32;
+  std::uint64_t bytes = 0;
+  for (const program::Extent& saved : pass_.saved) bytes += saved.bytes;
+  for (const program::BornBlock& output : whole.outputs) bytes += output.bytes;
+  return std::max(kLeast, bytes / kShare);
+}
+
 // Where the graph is kept, another pass finds all that the call saved.
 void BackwardWatch::plan(const program::Program& whole, replay::ProvenPass& pass) const {
   program::LentMemory lent;
   if (!pass_.keeps_graph && !passes_->saved_lasts) lent = lent_memory();
-  pass.plan = program::plan_arena(whole, lent);
-  const auto temps = std::count(pass.plan.lent.begin(), pass.plan.lent.end(), 1);
   const bool one_launch = whole.waited_streams.empty() && program::segments(whole).size() == 1;
-  if (one_launch) pass.parts = program::find_parts(whole, lent, pass.plan);
-  pass.plan.cuts = pass.parts.cuts;
+  pass.plan =
+      one_launch ? program::plan_parts(whole, lent, most_arena(whole), pass.parts) : program::plan_arena(whole, lent);
+  const auto temps = std::count(pass.plan.lent.begin(), pass.plan.lent.end(), 1);
   if (temps == 0 && pass.plan.cuts.empty()) return;
-  log_line(LogLevel::kDebug, "%s: %d of %zu temporary blocks of a backward pass lie in what the call saved; %zu parts",
-           call_.name.c_str(), static_cast<int>(temps), whole.temps.size(), pass.plan.cuts.size() + 1);
+  log_line(LogLevel::kDebug,
+           "%s: a backward pass in %zu parts: %d of %zu temporary blocks lie in what the call saved, or in %zu rooms",
+           call_.name.c_str(), pass.plan.cuts.size() + 1, static_cast<int>(temps), whole.temps.size(),
+           pass.parts.rooms.size());
   for (const program::LentMemory::Block& block : lent.blocks) {
     const auto saved = static_cast<std::uint32_t>(block.block - pass_.given.size());
     pass.lent.push_back({saved, block.at, pass_.saved[saved].bytes});
@@ -317,8 +327,10 @@ bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pas
   };
   // Side by side, as a replay has them. Of a checked call some may be gone, with results that were dropped.
   const auto lend = [&] {
-    bindings.lent.assign(pass.lent.empty() ? 0 : program::kMostPieces, 0);
+    bindings.lent.assign(pass.lent.empty() ? 0 : program::kMostPieces + pass.parts.rooms.size(), 0);
     std::vector<std::uint64_t> ends(bindings.lent.size(), 0);
+    for (std::size_t i = 0; i < pass.parts.rooms.size(); ++i)
+      ends[program::kMostPieces + i] = pass.parts.rooms[i].bytes;
     for (const replay::ProvenPass::Lent& lent : pass.lent) {
       std::uint64_t& end = ends[program::piece_of(lent.at)];
       end = std::max(end, program::offset_in_piece(lent.at) + program::aligned(lent.bytes));

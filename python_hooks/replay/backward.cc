@@ -46,20 +46,18 @@ std::uint64_t piece_address(const ReplayedCall& call, const ProvenPass::Lent& le
   return call.saved[lent.saved].address - program::offset_in_piece(lent.at);
 }
 
-// The pass's contributions, and what the call saved: part by part.
+// What a pass needs besides what its call saved, and that: part by part.
 class PassSupply final : public grape::replay::Supply {
  public:
-  PassSupply(const ProvenPass& pass, bridge::Cut* cut) : pass_(pass), cut_(cut), addresses_(pass.forms.size(), 0) {}
+  PassSupply(const ProvenPass& pass, bridge::Cut* cut, std::int32_t device)
+      : pass_(pass), cut_(cut), device_(device), addresses_(pass.forms.size(), 0) {}
 
   bool before_part(std::size_t part, program::Bindings& bindings) override {
-    for (std::uint32_t i = 0; i < pass_.parts.pieces.size() && part != 0; ++i) {
-      if (pass_.parts.pieces[i] + 1 == part) bridge::loaded()->give_back(cut_, i);
-    }
     const auto number = static_cast<std::uint32_t>(part);
-    if (!bridge::loaded()->make_contributions(cut_, pass_.forms.data(), number, addresses_.data())) {
-      no_memory_ = true;
-      return false;
-    }
+    if (number != 0) end_part(number - 1);
+    no_memory_ = !bridge::loaded()->make_contributions(cut_, pass_.forms.data(), number, addresses_.data()) ||
+                 !make_rooms(number, bindings);
+    if (no_memory_) return false;
     for (std::size_t i = 0; i < addresses_.size(); ++i) {
       const std::uint32_t block = pass_.contributions[i].block;
       if (block != MadeContribution::kNoBlock) bindings.outputs[block] = addresses_[i];
@@ -73,8 +71,27 @@ class PassSupply final : public grape::replay::Supply {
   }
 
  private:
+  void end_part(std::uint32_t part) noexcept {
+    const program::Parts& parts = pass_.parts;
+    for (std::uint32_t i = 0; i < parts.pieces.size(); ++i) {
+      if (parts.pieces[i] == part) bridge::loaded()->give_back(cut_, i);
+    }
+    for (std::uint32_t i = 0; i < parts.rooms.size(); ++i) {
+      if (parts.rooms[i].last == part) bridge::loaded()->drop_room(cut_, i);
+    }
+  }
+  bool make_rooms(std::uint32_t part, program::Bindings& bindings) noexcept {
+    for (std::uint32_t i = 0; i < pass_.parts.rooms.size(); ++i) {
+      const program::Parts::Room& room = pass_.parts.rooms[i];
+      std::uint64_t& address = bindings.lent[program::kMostPieces + i];
+      if (room.first == part && !bridge::loaded()->make_room(cut_, i, room.bytes, device_, &address)) return false;
+    }
+    return true;
+  }
+
   const ProvenPass& pass_;
   bridge::Cut* cut_;
+  std::int32_t device_;
   std::vector<std::uint64_t> addresses_;
   bool no_memory_ = false;
 };
@@ -123,7 +140,7 @@ Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, co
   refusal::Refusal refused;
   if (!scope.entered() || !pass.arena.reserve(call.work, pass.plan.bytes, true, pass.bindings.arena, replaced))
     return Launched::kNotNow;
-  PassSupply supply(pass, cut);
+  PassSupply supply(pass, cut, call.work.device);
   if (!place(call, pass, supply, asked)) return Launched::kNoMemory;
   if (!pass.steps.prepare(pass.execs, pass.program, pass.plan, pass.bindings, refused)) {
     log_line(LogLevel::kDebug, "a proven backward pass is not replayed: %s", refused.text.c_str());

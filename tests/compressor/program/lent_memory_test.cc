@@ -143,39 +143,87 @@ TEST(LentMemory, NoTempMeetsABlockThatIsInUseInAnyOrderThatTheEdgesAllow) {
   EXPECT_GT(larger_than_one, 100u);
 }
 
-// The nodes of a part come behind those of the part before it.
-std::uint32_t part_of(const Parts& parts, std::uint32_t node) {
+std::uint32_t part_of(const ArenaPlan& plan, std::uint32_t node) {
   return static_cast<std::uint32_t>(
-      std::count_if(parts.cuts.begin(), parts.cuts.end(), [node](std::uint32_t cut) { return cut <= node; }));
+      std::count_if(plan.cuts.begin(), plan.cuts.end(), [node](std::uint32_t cut) { return cut <= node; }));
 }
 
-TEST(LentMemory, PartsUseNoPieceBehindItsLastOneAndNoOutputBeforeItsFirst) {
+// The nodes of a part come behind those of the part before it.
+std::vector<std::uint32_t> some_order_of_parts(const Program& program, const ArenaPlan& plan, std::mt19937& random) {
+  std::vector<std::uint32_t> order = some_order(program, random);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return part_of(plan, a) < part_of(plan, b); });
+  return order;
+}
+
+// In these parts the place's memory is there.
+void expect_there(const Place& place, const ArenaPlan& plan, const Parts& parts) {
+  const std::uint32_t piece = piece_of(place.begin);
+  const auto [first, last] = std::minmax_element(place.users.begin(), place.users.end());
+  if (piece < kMostPieces) {
+    EXPECT_LE(part_of(plan, *last), parts.pieces[piece]);
+    return;
+  }
+  const Parts::Room& room = parts.rooms[piece - kMostPieces];
+  EXPECT_GE(part_of(plan, *first), room.first);
+  EXPECT_LE(part_of(plan, *last), room.last);
+  EXPECT_LE(offset_in_piece(place.end), room.bytes);
+}
+
+TEST(LentMemory, PartsUsePiecesRoomsAndOutputsWhileTheyAreThere) {
   std::mt19937 random(2);
-  std::size_t cuts = 0, late_outputs = 0;
-  for (int round = 0; round < 1000; ++round) {
+  std::size_t cuts = 0, late_outputs = 0, rooms = 0;
+  for (int round = 0; round < 2000; ++round) {
     const Program program = random_program(random, 3 + random() % 12, 1 + random() % 3, {6, true});
     LentMemory lent = lent_of(program, Role::kInput, random);
     for (LentMemory::Block& block : lent.blocks) block.at = place_in(random() % 3, block.at);
-    const ArenaPlan plan = plan_arena(program, lent);
-    const Parts parts = find_parts(program, lent, plan);
+    Parts parts;
+    const std::uint64_t most = random() % 4 * 512;
+    const ArenaPlan plan = plan_parts(program, lent, most, parts);
     ASSERT_EQ(parts.outputs.size(), program.outputs.size());
-    EXPECT_TRUE(std::is_sorted(parts.cuts.begin(), parts.cuts.end()));
-    cuts += parts.cuts.size();
-    for (const std::uint32_t cut : parts.cuts) EXPECT_TRUE(cut != 0 && cut < program.nodes.size());
+    EXPECT_TRUE(std::is_sorted(plan.cuts.begin(), plan.cuts.end()));
+    for (const std::uint32_t cut : plan.cuts) EXPECT_TRUE(cut != 0 && cut < program.nodes.size());
     for (std::uint32_t i = 0; i < program.outputs.size(); ++i) {
       late_outputs += parts.outputs[i] != 0;
       for (const std::uint32_t user : users_of(program, Role::kOutput, i))
-        EXPECT_GE(part_of(parts, user), parts.outputs[i]);
+        EXPECT_GE(part_of(plan, user), parts.outputs[i]);
     }
     const std::vector<Place> places = places_of(program, lent, plan);
     for (const Place& place : places) {
-      if (!place.lent || place.users.empty()) continue;
-      const std::uint32_t last = *std::max_element(place.users.begin(), place.users.end());
-      EXPECT_LE(part_of(parts, last), parts.pieces[piece_of(place.begin)]) << "in round " << round;
+      if (place.lent && !place.users.empty()) expect_there(place, plan, parts);
     }
+    for (int i = 0; i < 10; ++i)
+      EXPECT_TRUE(fits(places, some_order_of_parts(program, plan, random))) << "in round " << round;
+    cuts += plan.cuts.size();
+    rooms += parts.rooms.size();
   }
-  EXPECT_GT(cuts, 300u);  // or there was nothing to check
-  EXPECT_GT(late_outputs, 100u);
+  EXPECT_GT(cuts, 600u);  // or there was nothing to check
+  EXPECT_GT(late_outputs, 200u);
+  EXPECT_GT(rooms, 200u);
+}
+
+TEST(LentMemory, ATempKeepsNoPieceLonger) {
+  RecordBuilder r;
+  const FunctionInfo kernel = plain_kernel(1, 2);
+  r.before(kTop, 1024).input(kTop, 1024);
+  r.launch(kernel, {kTop, 0});
+  for (const std::uint64_t at : {kTop + kApart, kTop + 2 * kApart}) r.alloc(at, 1024).launch(kernel, {at, 0}).free(at);
+  const Program program = symbolise(r.record());
+  const LentMemory lent = {{{Role::kInput, 0, 0}}};
+  EXPECT_TRUE(plan_arena(program, lent).in_lent(0));
+  Parts parts;
+  ArenaPlan plan = plan_parts(program, lent, 1024, parts);
+  EXPECT_EQ(plan.cuts, std::vector<std::uint32_t>{1});
+  EXPECT_FALSE(plan.in_lent(0));
+  EXPECT_EQ(plan.bytes, 1024u);
+  EXPECT_TRUE(parts.rooms.empty());
+  parts = {};
+  plan = plan_parts(program, lent, 512, parts);  // the arena may not have as much
+  EXPECT_EQ(plan.bytes, 0u);
+  ASSERT_EQ(parts.rooms.size(), 1u);
+  EXPECT_EQ(plan.offsets[0], place_in(kMostPieces, 0));
+  EXPECT_EQ(parts.rooms[0].first, 1u);
+  EXPECT_EQ(parts.rooms[0].bytes, 1024u);
 }
 
 TEST(LentMemory, ATempLiesInInputsThatAreReadNoMore) {

@@ -1,7 +1,30 @@
 """Passes whose temporary memory may lie in what their call saved, and passes that leave it to others."""
 
+from typing import Any, Callable
+
 import torch
-from common import F, Run, batch, nn, program, see_step, see_tensors, sgd
+from common import F, Run, nn, program, see_step, see_tensors, sgd
+
+ONE_PIECE, PIECES, ROOMS = 6, 1 << 12, 1 << 16  # rows of a batch
+
+
+def lent(work: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Once where what a call saves is one piece of memory, and once where a pass gives pieces back in between."""
+    for ending, rows in (("", ONE_PIECE), ("_in_parts", PIECES)):
+        add(work, ending, rows)
+    return work
+
+
+def add(work: Callable[[Any], None], ending: str, rows: int) -> None:
+    def run_it(run: Any) -> None:
+        run.rows = rows
+        work(run)
+
+    program(tags="kept", name=work.__name__ + ending)(run_it)
+
+
+def batch(run: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return run.randn(run.rows, 8), run.randn(run.rows, 4)
 
 
 class Deep(nn.Module):
@@ -21,14 +44,14 @@ class Deep(nn.Module):
         return self.out(h)
 
 
-def deep(run: Run) -> tuple[Deep, torch.optim.Optimizer]:
-    model = run.put(Deep())
+def deep(run: Run, width: int = 32) -> tuple[Deep, torch.optim.Optimizer]:
+    model = run.put(Deep(width))
     return model, sgd(model)
 
 
-def fit_by(run: Run, gradients) -> None:
+def fit_by(run: Run, gradients, width: int = 32) -> None:
     """`gradients(step, loss, parameters)`: has all of them in the parameters' `grad` at the end."""
-    model, optimizer = deep(run)
+    model, optimizer = deep(run, width)
     for step in run.steps():
         x, y = batch(run)
         out = model(x)
@@ -42,12 +65,22 @@ def leave(parameters, found) -> None:
         parameter.grad = gradient
 
 
-@program(tags="kept")
+@lent
 def lent_to_whole_passes(run: Run) -> None:
     fit_by(run, lambda step, loss, parameters: loss.backward())
 
 
-@program(tags="kept")
+def lent_to_wide_layers(run: Run) -> None:
+    """Gradients are as large as pieces, and lie where these lay."""
+    fit_by(run, lambda step, loss, parameters: loss.backward(), 520)
+
+
+add(lent_to_wide_layers, "", 256)
+# Temporary memory is so much that the pass has rooms for it.
+add(lent_to_whole_passes, "_with_rooms", ROOMS)
+
+
+@lent
 def lent_to_no_partial_pass(run: Run) -> None:
     """Each step asks for the last layers' gradients alone, and frees their part of the graph; the rest fails or is not asked for."""
 
@@ -57,7 +90,7 @@ def lent_to_no_partial_pass(run: Run) -> None:
     fit_by(run, some)
 
 
-@program(tags="kept")
+@lent
 def lent_until_a_pass_is_partial(run: Run) -> None:
     """Whole passes; from the tenth step on, the first layers' gradients and the last ones' come by two passes."""
 
@@ -72,7 +105,7 @@ def lent_until_a_pass_is_partial(run: Run) -> None:
     fit_by(run, gradients)
 
 
-@program(tags="kept")
+@lent
 def lent_to_the_last_pass_alone(run: Run) -> None:
     """Each graph is kept, and differentiated twice; a third pass over the freed one fails."""
 
@@ -85,7 +118,7 @@ def lent_to_the_last_pass_alone(run: Run) -> None:
     fit_by(run, gradients)
 
 
-@program(tags="kept")
+@lent
 def lent_and_then_kept(run: Run) -> None:
     """Passes free their graphs; from the tenth step on every other one is kept, and differentiated again."""
 
@@ -98,7 +131,7 @@ def lent_and_then_kept(run: Run) -> None:
     fit_by(run, gradients)
 
 
-@program(tags="kept")
+@lent
 def lent_with_many_in_flight(run: Run) -> None:
     """Three calls before their passes, in turns forwards and backwards; results and inputs are read behind them."""
     model, optimizer = deep(run)
@@ -113,7 +146,7 @@ def lent_with_many_in_flight(run: Run) -> None:
         see_step(run, losses[0], model, optimizer)
 
 
-@program(tags="kept")
+@lent
 def lent_where_gradients_accumulate(run: Run) -> None:
     """Four passes add up their gradients before each step, at the first of which there are none."""
     model, optimizer = deep(run)
@@ -138,7 +171,7 @@ class Branches(nn.Module):
         return self.one(x), self.other(x)
 
 
-@program(tags="kept")
+@lent
 def lent_by_neither_branch(run: Run) -> None:
     """One call, two passes, each of which frees the nodes of its own branch and leaves the other one's."""
     model = run.put(Branches())
@@ -152,7 +185,7 @@ def lent_by_neither_branch(run: Run) -> None:
         see_step(run, losses[0], model, optimizer, outs=outs)
 
 
-@program(tags="kept")
+@lent
 def lent_by_a_branch_that_is_dropped(run: Run) -> None:
     """One branch's result is unused, and from the sixth step on dropped before each other pass; tensors lie all around."""
     model = run.put(Branches())
