@@ -18,12 +18,13 @@ import argparse
 import os
 import statistics
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Optional
 
 from paths import HERE
 from gpu_machine import Build, add_options, environment, json_line, run, show, with_build
-from train import OWN, Runs, TrainBench, difference_at_end, ratio
+from train import OWN, Runs, difference_at_end, ratio
+from train_scripts import ScriptBench
 
 LOOP = HERE.parent / "programs" / "loop.py"
 BEGINNING = 1.0  # seconds of plain, within which no moment counts
@@ -46,13 +47,12 @@ def medians(runs: list[list[float]]) -> list[float]:
     return [statistics.median(ends) for ends in zip(*runs)]
 
 
-class ProgramBench(TrainBench):
+class ProgramBench(ScriptBench):
     name = "programs"
     difference = staticmethod(difference)
 
-    def __init__(self, options: argparse.Namespace, build: Build, scratch: Any) -> None:
+    def __init__(self, options: argparse.Namespace, build: Build, scratch: Path) -> None:
         super().__init__(options, build, scratch)
-        self.started: dict[str, Runs] = {}
         listed = run([options.python, str(LOOP), "--list"], environment(), 120)
         self.programs = tuple(line.split()[0] for line in listed.stdout.splitlines() if line.strip())
         self.sums = {kind: 0.0 for kind in OWN}
@@ -105,9 +105,6 @@ class ProgramBench(TrainBench):
             return [program, "", "not here", "not here", "", ""]
         return super().compared(program, runs)
 
-    def check(self, program: str) -> list[str]:
-        return self.compared(program, self.started[program])
-
     def parts(self) -> list[tuple[Any, list[str]]]:
         if self.options.check:
             return super().parts()
@@ -117,12 +114,6 @@ class ProgramBench(TrainBench):
     def text(self) -> str:
         total = ratio(self.sums["grape"], self.sums["plain"])
         return super().text() + (f"all together: {show(total, 3)} of plain's time\n" if total is not None else "")
-
-    def run(self) -> int:
-        with ThreadPoolExecutor(self.options.jobs) as pool:
-            if self.options.check:
-                self.started = {program: self.start_check(pool, program) for program in self.options.only or self.programs}
-            return super().run()
 
 
 def main() -> int:

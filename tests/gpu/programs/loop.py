@@ -52,7 +52,7 @@ def checked(listed: Listed, run: Run, units: int) -> dict[str, Any]:
     program = listed.program(run)
     digests = [digest_of(next(program)) for _ in range(units)]
     drawn = [random.random(), torch.rand(4), torch.rand(4, device=run.device)]
-    return {"losses": digests, "digest": {"random": digest_of(drawn)}, "last_loss": digests[-1]}
+    return {"losses": digests, "digest": {"random": {"numbers": digest_of(drawn)}}, "last_loss": digests[-1]}
 
 
 def main() -> None:
