@@ -118,6 +118,7 @@ struct Buffer {
   X(1, unsigned long long, PyLong_AsUnsignedLongLong, (Object*))                                          \
   X(1, unsigned long long, PyLong_AsUnsignedLongLongMask, (Object*))                                      \
   X(1, Object*, PyLong_FromUnsignedLongLong, (unsigned long long))                                        \
+  X(1, double, PyFloat_AsDouble, (Object*))                                                               \
   X(1, int, PyObject_GetBuffer, (Object*, Buffer*, int))                                                  \
   X(1, void, PyBuffer_Release, (Buffer*))                                                                 \
   X(1, Object*, PyNumber_ToBase, (Object*, int))                                                          \

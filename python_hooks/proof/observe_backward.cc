@@ -307,6 +307,7 @@ void await_backward(const replay::Region& region, replay::Signature& signature, 
   signature.passes->inner = region.inner;
   AwaitedCall awaited = awaited_call(region, call, observed.random, observed.border, observed.saved_memory);
   awaited.module_epoch = observed.module_epoch;
+  awaited.room = std::move(observed.room);
   if (proven != nullptr) note_shadowed(*proven, observation, awaited);
   watch(signature.passes, std::move(awaited), *observed.border.border);
 }

@@ -221,6 +221,20 @@ program::LentMemory saved_memory(const std::vector<replay::OutputRecipe>& recipe
   return saved;
 }
 
+// Of a call with a backward pass: for what is kept until that was seen, for copies of what it reads and of gradients.
+bool claim_room(const replay::Region& region, const replay::Call& call, const replay::Observation& second,
+                const program::ArenaPlan& plan, ObservedCall& observed) {
+  if (!replay::awaits_backward(second.border.get())) return true;
+  std::uint64_t kept = 0, saved = 0, gradients = 0;
+  for (const replay::OutputRecipe& recipe : second.recipes) kept += bytes_of(recipe, *second.outcome);
+  for (const program::Extent& extent : observed.border.saved) saved += extent.bytes;
+  for (const walk::StorageExtent& extent : region.evidence.guard->extents()) gradients += extent.bytes;
+  const std::uint64_t copied = saved - std::min(saved, second.border->saved_bytes);
+  const std::uint64_t held = 2 * (kept + copied) + plan.bytes;
+  if (observed.room.claim(call.work, held, gradients)) return true;
+  return observed.refuse(refusal::little_device_memory, std::to_string((held + gradients) >> 20));
+}
+
 // Memory for the graph, and its executable graphs. False: `observed.refusal`; `tensors` are the caller's to drop.
 bool make_ready(replay::Region& region, const replay::Call& call, replay::PaddingTrial& trial,
                 const replay::Observation& second, program::Program&& whole, replay::Proven& proven,
@@ -234,6 +248,7 @@ bool make_ready(replay::Region& region, const replay::Call& call, replay::Paddin
   bindings.outputs.resize(whole.outputs.size());
   bindings.seed = observed.random.seed;
   bindings.offset = observed.random.offset_before;
+  if (!claim_room(region, call, second, proven.plan, observed)) return false;
   if (!replay::place_call(region, proven, second, call, tensors)) return observed.refuse(refusal::no_device_memory);
   if (!replay::place_host_data(proven, whole, call.work, observed.refusal)) return false;
   proven.program = store::KeptProgram(std::move(whole));

@@ -10,6 +10,7 @@
 #include "compressor/program/padding.h"
 #include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/proof/border.h"
+#include "python_hooks/proof/look_room.h"
 #include "python_hooks/replay/call.h"
 #include "shim/observation/region_sink.h"
 #include "shim/replay/shadow.h"
@@ -43,6 +44,7 @@ struct ObservedCall {
   GradientTargets targets;         // of what requires grad
   ObservedBorder border;           // null: nothing of its results requires grad
   Object* saved_memory = nullptr;  // owned; null: there is none
+  LookRoom room;                   // for that, and for looking at its backward pass
   bool trains = false;             // its results may require grad
   bool shadowed = false;           // what it can reach was copied before it ran
   bool learned = false;            // from that: something that was taken for padding may be a pointer

@@ -38,6 +38,14 @@ bool copy_on_device(CUstream stream, std::uint64_t to, std::uint64_t from, std::
          real::call_cuMemcpyDtoDAsync_v2(to, from, bytes, stream) == CUDA_SUCCESS;
 }
 
+bool device_memory(std::uint64_t& free, std::uint64_t& total) noexcept {
+  std::size_t free_bytes = 0, total_bytes = 0;
+  if (real::call_cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS) return false;
+  free = free_bytes;
+  total = total_bytes;
+  return true;
+}
+
 CopyMemory& CopyMemory::instance() noexcept {
   static CopyMemory memory;
   return memory;

@@ -20,6 +20,9 @@ constexpr std::uint64_t copy_bytes(std::uint64_t bytes) noexcept {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Bytes of the current context's device, and how many of them nobody has. False: the driver does not say.
+bool device_memory(std::uint64_t& free, std::uint64_t& total) noexcept;
+
 // Copies on the device, in the order of `stream`; nobody hears of it.
 bool copy_on_device(CUstream stream, std::uint64_t to, std::uint64_t from, std::uint64_t bytes) noexcept;
 

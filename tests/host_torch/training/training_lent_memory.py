@@ -160,6 +160,30 @@ def lent_where_gradients_accumulate(run: Run) -> None:
         see_step(run, loss, model, optimizer)
 
 
+def add_short_memory(most: int) -> None:
+    @program(tags="kept memory", name=f"memory_is_short_{most}")
+    def short(run: Run) -> None:
+        model, optimizer = deep(run)
+        total = torch.cuda.get_device_properties(run.device).total_memory
+        torch.cuda.set_per_process_memory_fraction((most << 20) / total)
+        for step in run.steps():
+            try:
+                out = model(run.randn(1 << 14, 8))
+                loss = out.square().mean()
+                loss.backward()
+                see_step(run, loss, model, optimizer, out=out)
+            except torch.OutOfMemoryError as error:
+                run.see(raised=type(error).__name__)
+                optimizer.zero_grad()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+    short.__doc__ = f"The process may have {most} MiB, of which it needs some 90; looking must not cost it an error"
+
+
+for _most in (100, 110, 120, 130, 140, 150, 160, 180, 200, 240, 280):
+    add_short_memory(_most)
+
+
 class Branches(nn.Module):
     """Two deep nets that share nothing but their input."""
 
