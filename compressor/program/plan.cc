@@ -191,7 +191,7 @@ ArenaPlan place_in_arena(const Program& program, const Lives& lives, std::vector
 std::vector<std::uint32_t> cuts_behind(const std::vector<Piece>& pieces, std::size_t nodes) {
   std::vector<std::uint32_t> cuts;
   for (const Piece& piece : pieces) {
-    if (piece.last != kNever && piece.last + 1 < nodes) cuts.push_back(piece.last + 1);
+    if (piece.last + 1 < nodes) cuts.push_back(piece.last + 1);
   }
   std::sort(cuts.begin(), cuts.end());
   cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());

@@ -1,6 +1,7 @@
 // Plans where a program's temporary blocks lie in its arena. Throws std::bad_alloc only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -13,7 +14,7 @@ constexpr std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
 }
 
-// Lent memory comes in pieces, each an allocation of its own. Places in it have their piece in the upper bits.
+// Lent memory comes in pieces, each an allocation of its own. The upper bits of a place in it are the piece's number.
 constexpr int kPieceShift = 40;
 constexpr std::uint32_t kMostPieces = 6;
 constexpr std::uint64_t place_in(std::uint32_t piece, std::uint64_t offset) {
@@ -21,6 +22,13 @@ constexpr std::uint64_t place_in(std::uint32_t piece, std::uint64_t offset) {
 }
 constexpr std::uint32_t piece_of(std::uint64_t place) { return static_cast<std::uint32_t>(place >> kPieceShift); }
 constexpr std::uint64_t offset_in_piece(std::uint64_t place) { return place & ((std::uint64_t{1} << kPieceShift) - 1); }
+
+// `bytes` lie at a place: its piece, of `pieces` by their bytes, reaches at least that far.
+inline void reach(std::vector<std::uint64_t>& pieces, std::uint64_t place, std::uint64_t bytes) {
+  if (pieces.size() <= piece_of(place)) pieces.resize(piece_of(place) + 1, 0);
+  std::uint64_t& piece = pieces[piece_of(place)];
+  piece = std::max(piece, offset_in_piece(place) + aligned(bytes));
+}
 
 struct ArenaPlan {
   std::vector<std::uint64_t> offsets;  // per temp, bytes from the arena's begin; multiples of kArenaAlignment
@@ -52,14 +60,14 @@ ArenaPlan plan_arena(const Program& program, const LentMemory& lent = {});
 
 // What a run that is cut (ArenaPlan::cuts) needs when, by the numbers of its parts.
 struct Parts {
-  // Memory of the run's own for temps, in the parts from `first` to `last`. It is addressed as lent memory is, as the
-  // pieces behind kMostPieces.
+  // Memory of the run's own for temps, in the parts from `first` to `last`. Places in it are those of lent memory:
+  // rooms are numbered behind kMostPieces.
   struct Room {
     std::uint32_t first = 0, last = 0;
     std::uint64_t bytes = 0;
   };
   std::vector<std::uint32_t> outputs;  // per Program::outputs: the part that uses it first
-  std::vector<std::uint32_t> pieces;   // the last part that uses it
+  std::vector<std::uint32_t> pieces;   // per piece of lent memory: the last part that uses it
   std::vector<Room> rooms;
 };
 

@@ -12,7 +12,8 @@ namespace {
 constexpr double kOfAll = 0.9;  // the rest is for what lies in pieces
 constexpr std::size_t kMostDevices = 128;
 
-std::uint64_t g_claimed = 0;
+// Per device, bytes.
+std::array<std::uint64_t, kMostDevices> g_claimed{};
 std::array<std::uint64_t, kMostDevices> g_peaks{};  // of the program without looks; 0: not known yet
 
 // Bytes that the allocator may have in all; 0: not known.
@@ -25,7 +26,7 @@ std::uint64_t most_of(const torch::MemoryState& state) noexcept {
 // Before the first look the allocator's own peak; later ones may be of looks.
 std::uint64_t peak_of(std::size_t device, const torch::MemoryState& state) noexcept {
   std::uint64_t& peak = g_peaks[device];
-  const std::uint64_t without_looks = state.allocated - std::min(state.allocated, g_claimed);
+  const std::uint64_t without_looks = state.allocated - std::min(state.allocated, g_claimed[device]);
   peak = peak == 0 ? state.peak : std::max(peak, without_looks);
   return peak;
 }
@@ -40,14 +41,15 @@ bool LookRoom::claim(const replay::WorkPlace& work, std::uint64_t held, std::uin
   if (most == 0) return true;
   const std::uint64_t growth = std::max(gradients, peak - std::min(peak, state.allocated));
   const std::uint64_t wanted = held + gradients;
-  if (static_cast<double>(state.allocated + g_claimed + growth + wanted) > kOfAll * static_cast<double>(most))
-    return false;
+  const std::uint64_t all = state.allocated + g_claimed[device] + growth + wanted;
+  if (static_cast<double>(all) > kOfAll * static_cast<double>(most)) return false;
   give_back();
+  device_ = device;
   bytes_ = wanted;
-  g_claimed += wanted;
+  g_claimed[device] += wanted;
   return true;
 }
 
-void LookRoom::give_back() noexcept { g_claimed -= std::exchange(bytes_, 0); }
+void LookRoom::give_back() noexcept { g_claimed[device_] -= std::exchange(bytes_, 0); }
 
 }  // namespace grape::python::proof

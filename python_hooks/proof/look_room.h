@@ -2,6 +2,7 @@
 // the program itself goes on meanwhile, and must find the memory that it would have without Grape. With the GIL.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -14,8 +15,9 @@ class LookRoom {
  public:
   LookRoom() = default;
   ~LookRoom() { give_back(); }
-  LookRoom(LookRoom&& other) noexcept : bytes_(std::exchange(other.bytes_, 0)) {}
+  LookRoom(LookRoom&& other) noexcept : device_(other.device_), bytes_(std::exchange(other.bytes_, 0)) {}
   LookRoom& operator=(LookRoom&& other) noexcept {
+    std::swap(device_, other.device_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
@@ -26,6 +28,7 @@ class LookRoom {
   void give_back() noexcept;
 
  private:
+  std::size_t device_ = 0;
   std::uint64_t bytes_ = 0;
 };
 

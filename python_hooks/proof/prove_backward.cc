@@ -331,10 +331,7 @@ bool BackwardWatch::place(const program::Program& whole, replay::ProvenPass& pas
     std::vector<std::uint64_t> ends(bindings.lent.size(), 0);
     for (std::size_t i = 0; i < pass.parts.rooms.size(); ++i)
       ends[program::kMostPieces + i] = pass.parts.rooms[i].bytes;
-    for (const replay::ProvenPass::Lent& lent : pass.lent) {
-      std::uint64_t& end = ends[program::piece_of(lent.at)];
-      end = std::max(end, program::offset_in_piece(lent.at) + program::aligned(lent.bytes));
-    }
+    for (const replay::ProvenPass::Lent& lent : pass.lent) program::reach(ends, lent.at, lent.bytes);
     for (std::size_t i = 0; i < ends.size(); ++i) room(ends[i], bindings.lent[i]);
     for (const replay::ProvenPass::Lent& lent : pass.lent) {
       const std::uint64_t to = program::address_in(bindings.lent, lent.at), from = pass_.saved_copies[lent.saved];

@@ -52,11 +52,7 @@ inline std::uint64_t bytes_of(const OutputRecipe& recipe, const effects::CallOut
 inline std::vector<std::uint64_t> bytes_of_pieces(const std::vector<OutputRecipe>& recipes) {
   std::vector<std::uint64_t> pieces;
   for (const OutputRecipe& recipe : recipes) {
-    if (recipe.saved_bytes == 0) continue;
-    const std::uint32_t piece = program::piece_of(recipe.saved_at);
-    if (piece >= pieces.size()) pieces.resize(piece + 1, 0);
-    const std::uint64_t end = program::offset_in_piece(recipe.saved_at) + program::aligned(recipe.saved_bytes);
-    pieces[piece] = std::max(pieces[piece], end);
+    if (recipe.saved_bytes != 0) program::reach(pieces, recipe.saved_at, recipe.saved_bytes);
   }
   return pieces;
 }

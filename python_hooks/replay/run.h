@@ -30,7 +30,7 @@ bool place_call(Region& region, Proven& proven, const CallFacts& facts, const Ca
 
 // Makes tensors for the outputs: `tensors[i]` for made()[i], then memory for the casts that autocast is to keep, then
 // one for all that only a backward pass needs, on `device`. The caller owns them. `addresses`: per Program::outputs.
-// False: no memory, and no tensors.
+// `pieces`: where each piece of what the backward pass needs begins. False: no memory, and no tensors.
 bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputRecipe>& recipes, std::int32_t device,
                   std::vector<Object*>& tensors, std::vector<std::uint64_t>& addresses,
                   std::vector<std::uint64_t>& pieces) noexcept;

@@ -5,14 +5,12 @@
 namespace grape::python::torch {
 namespace {
 
-// What a function of torch._C says of the device; null: there is none, or it raises.
+// What a function of torch._C says of the device; null: there is none, or it has raised.
 Object* ask(const char* function, std::int32_t device) noexcept {
   Object* const dict = imported_dict("torch._C");
   Object* const callable = dict != nullptr ? dict_item(dict, function) : nullptr;
   const Reference number(callable != nullptr ? g_api.PyLong_FromLong(device) : nullptr);
-  Object* const answer = number ? g_api.PyObject_CallFunctionObjArgs(callable, number.get(), nullptr) : nullptr;
-  if (answer == nullptr) g_api.PyErr_Clear();
-  return answer;
+  return number ? g_api.PyObject_CallFunctionObjArgs(callable, number.get(), nullptr) : nullptr;
 }
 
 bool read(Object* stats, const char* kind, const char* which, std::uint64_t& bytes) noexcept {

@@ -69,15 +69,6 @@ class ProgramBench(ScriptBench):
 
     # How long a program takes.
 
-    def once(self, program: str, kind: str, label: str) -> Optional[dict[str, Any]]:
-        """What one process tells; None if it failed."""
-        env = self.grape(label) if kind == "grape" else environment()
-        done = run(self.command(program), env, max(10.0, self.left()))
-        line = json_line(done.stdout) if done.status == 0 else None
-        if line is None:
-            self.failures.append(f"{program}, {kind}: status {done.status}: {done.stderr.strip()[-600:]}")
-        return line
-
     def measure(self, program: str) -> list[str]:
         ends: dict[str, list[list[float]]] = {kind: [] for kind in OWN}
         label = f"{program}-0"

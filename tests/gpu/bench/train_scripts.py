@@ -60,15 +60,15 @@ class ScriptBench(TrainBench):
 
     # How long a step takes.
 
-    def once(self, program: str, kind: str, label: str) -> Optional[dict[str, float]]:
-        """The times of one process; None if it failed."""
+    def once(self, program: str, kind: str, label: str) -> Optional[dict[str, Any]]:
+        """What one process tells, and its seconds; None if it failed."""
         env = self.grape(label) if kind == "grape" else environment()
         done = run(self.command(program), env, max(10.0, self.left()))
         line = json_line(done.stdout) if done.status == 0 else None
         if line is None:
             self.failures.append(f"{program}, {kind}: status {done.status}: {done.stderr.strip()[-600:]}")
             return None
-        return {**{name: line[name] for name in TIMES}, "process_s": done.seconds}
+        return {**line, "process_s": done.seconds}
 
     def measure(self, program: str) -> list[str]:
         times: dict[str, list[dict[str, float]]] = {kind: [] for kind in OWN}
@@ -78,7 +78,7 @@ class ScriptBench(TrainBench):
                 label = f"{program}-{number}"
                 found = self.once(program, kind, label)
                 if found is not None:
-                    times[kind].append(found)
+                    times[kind].append({name: found[name] for name in (*TIMES, "process_s")})
                     reports += [label] if kind == "grape" else []
         self.results[program] = times
         medians = {
