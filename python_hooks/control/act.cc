@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -27,12 +28,15 @@ Object* fall_back(replay::Region& region, const replay::Call& call, const refusa
   return config().strict ? raise_not_replayed(region, refusal) : run_eagerly(region, call);
 }
 
+// Equal values now and then, by chance, do not make a region one whose calls repeat.
 void judge_decisions(replay::Region& region) noexcept {
-  if (region.given_up || !region.budget.decided.differ(region.statistics.replayed)) return;
+  const std::uint64_t replayed = region.statistics.replayed;
+  const bool draws = region.budget.decided.differ(replayed);
+  if (region.given_up || (!draws && !region.budget.read.differs(replayed))) return;
   region.give_up();
-  region.reasons.add(refusal::make(refusal::draws_otherwise));
-  log_line(LogLevel::kDebug, "%s: not replayed as a whole: its random numbers decide otherwise too often",
-           region.name.c_str());
+  if (draws) region.reasons.add(refusal::make(refusal::draws_otherwise));
+  log_line(LogLevel::kDebug, "%s: not replayed as a whole: %s too often", region.name.c_str(),
+           draws ? "its random numbers decide otherwise" : "the host reads other values");
 }
 
 // After an observation. True: the signature, or the region, is given up by it.
@@ -125,7 +129,8 @@ bool run_proven(replay::Region& region, replay::Signature& signature, replay::Ca
   if (proof::validation_due(region)) {
     refusal::Refusal difference;
     const proof::Checked checked = proof::validate(region, *signature.proven, call, result, difference);
-    if (checked != proof::Checked::kNotPossible) {
+    call.checked = checked != proof::Checked::kNotPossible;
+    if (call.checked) {
       result = end_check(region, *signature.proven, checked, difference, result);
       return true;
     }
@@ -146,7 +151,6 @@ bool run_proven(replay::Region& region, replay::Signature& signature, replay::Ca
       region.times.replayed += seconds;
       region.times.kind = report::Times::Kind::kReplay;
       region.budget.payoff.replayed(signature.times, seconds);
-      if (!in_budget(region)) replay::InnerBudget::earn(signature.times, seconds, true);
       call.replayed = &signature.times;
       return true;
     }
@@ -179,6 +183,14 @@ bool act_on_stale(replay::Region& region, replay::Call& call, const Decision& de
   }
   region.reasons.add(stale);
   return act(region, call, decide_unproven(region, *decision.signature, call), lookup, result);
+}
+
+// `signature`: null, or the call's, whose time as always is not known otherwise until it is replayed.
+Object* run_timed(replay::Region& region, replay::Signature* signature, const replay::Call& call) {
+  const double before = region.times.eager;
+  Object* result = run_eagerly(region, call);
+  if (signature != nullptr) signature->times.eager = std::min(signature->times.eager, region.times.eager - before);
+  return result;
 }
 
 // An eager call's. Without gradients any work is enough.
@@ -216,15 +228,11 @@ Object* run_eagerly(replay::Region& region, const replay::Call& call) {
   return result;
 }
 
-bool in_budget(const replay::Region& region) noexcept {
-  return (region.inner || region.is_found()) && !config().strict;
-}
-
 bool act(replay::Region& region, replay::Call& call, const Decision& decision, const Lookup& lookup, Object*& result) {
   using Action = Decision::Action;
   switch (decision.action) {
     case Action::kRun:
-      result = run_eagerly(region, call);
+      result = run_timed(region, decision.signature, call);
       return true;
     case Action::kFallBack:
       result = fall_back(region, call, decision.refusal);

@@ -75,8 +75,33 @@ bool fares_like_its_siblings(replay::Region& region, const replay::Call& call, D
   return true;
 }
 
-// Decides on a call of a module inside of one that is not replayed as a whole, or of a function that nobody named. What
-// that costs beside the call itself is counted, but for modules' replays, which have to pay for themselves.
+// Is it not known whether what is spent on the region will be saved?
+bool is_uncertain(const replay::Region& region) noexcept {
+  return !region.budget.pays() || (region.is_found() && region.budget.gains_little());
+}
+
+// May the call be looked up at all? It always may as long as that takes a small part of what the region's calls take.
+bool affords_lookup(const replay::Region& region, double now) noexcept {
+  constexpr double kSmall = 0.02;
+  const bool small = region.budget.searched <= kSmall * region.times.all;
+  return (small && !region.inner && !region.is_found()) || affords_look(region, 0, now);
+}
+
+// Without the time that the call itself took.
+void settle(replay::Region& region, const replay::Call& call, const Decision& decision, double seconds,
+            double running) {
+  if (call.checked) return;  // which was asked for
+  if (call.replayed != nullptr) {
+    const double saved = replay::LookBudget::earn(*call.replayed, seconds);
+    region.budget.saved += saved;
+    if (saved > 0) region.budget.gained(region.statistics.observed);
+    if (saved > 0 || !region.is_found()) return;  // modules' replays have to pay for themselves
+  }
+  replay::LookBudget::spend(seconds - running);
+  if (decision.action != Action::kObserve) region.budget.searched += seconds - running;
+}
+
+// What a call costs beside itself is counted: the budget is the whole process's.
 bool decide_in_budget(replay::Region& region, replay::Call& call, Decision& decision, Object*& result) {
   const double began = replay::now();
   if (region.is_found() && region.budget.gains_nothing(region.statistics.observed)) {
@@ -84,9 +109,8 @@ bool decide_in_budget(replay::Region& region, replay::Call& call, Decision& deci
     decision = {Action::kGivenUp, refusal::make(refusal::found_without_gain)};
     return act(region, call, decision, {}, result);
   }
-  // Is it not known whether what is spent on the region will be saved?
-  const bool uncertain = region.statistics.replayed == 0 || (region.is_found() && region.budget.gains_little());
-  if (uncertain && !replay::InnerBudget::affords(began)) {
+  const bool uncertain = is_uncertain(region);
+  if (uncertain && !affords_lookup(region, began)) {
     ++region.statistics.put_off;
     const bool passes_on = region.autograd.began() || region.budget.refused >= kMostRefusals;
     decision = {passes_on ? Action::kPassOn : Action::kRun, {}};
@@ -94,15 +118,11 @@ bool decide_in_budget(replay::Region& region, replay::Call& call, Decision& deci
   }
   if (uncertain && (has_little_work(region, decision) || fares_like_its_siblings(region, call, decision)))
     return act(region, call, decision, {}, result);
-  const double eager = region.times.eager, observed = region.times.observed;
+  const auto ran_for = [&region] { return region.times.eager + region.times.observed - region.budget.recording; };
+  const double before = ran_for();
   ++region.budget.barren;
   const bool ran = decide_and_act(region, call, decision, result);
-  const double running = region.times.eager - eager + (region.times.observed - observed) * replay::kOfObserved;
-  if (call.replayed != nullptr && replay::InnerBudget::earn(*call.replayed, replay::now() - began)) {
-    region.budget.gained(region.statistics.observed);
-  } else if (call.replayed == nullptr || region.is_found()) {
-    replay::InnerBudget::spend(replay::now() - began - running);
-  }
+  settle(region, call, decision, replay::now() - began, ran_for() - before);
   return ran;
 }
 
@@ -114,8 +134,8 @@ bool decide_or_rest(replay::Region& region, replay::Call& call, Decision& decisi
     decision.action = Action::kPassOn;
     return false;
   }
-  return in_budget(region) ? decide_in_budget(region, call, decision, result)
-                           : decide_and_act(region, call, decision, result);
+  return config().strict ? decide_and_act(region, call, decision, result)
+                         : decide_in_budget(region, call, decision, result);
 }
 
 // It was given up before: its children may be regions.

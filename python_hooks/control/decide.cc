@@ -128,7 +128,22 @@ bool settle_backward(replay::Region& region, replay::Signature& signature, const
   return true;
 }
 
+// Seconds that a look at the signature's call may cost. A first one alone gains nothing: what comes after it has to be
+// affordable as well, but in a loop.
+double cost_of_look(const replay::Region& region, const replay::Signature& signature) noexcept {
+  const replay::LookCosts* const costs = region.budget.costs.get();
+  if (costs == nullptr) return 0;
+  const double proof = costs->proof + costs->pass, first = costs->first + costs->pass;
+  if (signature.stage == replay::Stage::kObserved) return proof;
+  return region.budget.lent > 0 ? first : first + proof;
+}
+
 }  // namespace
+
+bool affords_look(const replay::Region& region, double cost, double now) noexcept {
+  return config().strict || config().unlimited_looks ||
+         replay::LookBudget::affords(now, cost, region.budget.lent, region.is_found() ? 0.5 : 1);
+}
 
 Decision decide_unproven(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
   if (!worth_observing(region, signature, call)) {
@@ -137,11 +152,12 @@ Decision decide_unproven(replay::Region& region, replay::Signature& signature, c
     } else if (config().strict) {
       return {Action::kRaise, signature.given_up_for};
     }
-    return {Action::kRun, {}};
+    return {Action::kRun, {}, &signature};
   }
-  if (region.is_found() && !replay::InnerBudget::affords(replay::now())) {
+  replay::LookBudget::note_device(!replay::has_work(call.work));
+  if (!affords_look(region, cost_of_look(region, signature), replay::now())) {
     ++region.statistics.put_off;
-    return {Action::kRun, {}};
+    return {Action::kRun, {}, &signature};
   }
   return {Action::kObserve, {}, &signature};
 }
@@ -173,6 +189,8 @@ Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lo
   replay::Signature* signature = replay::find_signature(region, walk.bytes());
   if (signature == nullptr) return {Action::kRun, {}};
   ++signature->calls;
+  signature->rhythm.note(region.calls, lookup.began);
+  region.budget.lent = signature->rhythm.lends(signature->times.as_always());
   if (proof::never_comes_again(region, *signature)) {
     region.give_up();
     return {Action::kGivenUp, refusal::make(refusal::module_never_the_same)};

@@ -20,7 +20,7 @@ struct Decision {
 
   Action action;
   refusal::Refusal refusal;                // why the call is not replayed; none where that is nobody's loss
-  replay::Signature* signature = nullptr;  // of kReplay and kObserve
+  replay::Signature* signature = nullptr;  // of kReplay and kObserve; of kRun, where it is known
 };
 
 // Where the time before a replay went: when the call began, and how long its module's guard took. In seconds.
@@ -47,7 +47,8 @@ Object* raise_not_replayed(const replay::Region& region, const refusal::Refusal&
 // As always, its time counted.
 Object* run_eagerly(replay::Region& region, const replay::Call& call);
 
-// Is there a budget for what is spent on the region's calls?
-bool in_budget(const replay::Region& region) noexcept;
+// May the region's call be looked up, or looked at, for `cost` seconds? Functions that nobody named leave half of the
+// budget to modules.
+bool affords_look(const replay::Region& region, double cost, double now) noexcept;
 
 }  // namespace grape::python::control

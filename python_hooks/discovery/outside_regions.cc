@@ -6,7 +6,6 @@
 
 #include "python_hooks/discovery/outside.h"
 #include "python_hooks/interpreter/cpython.h"
-#include "python_hooks/replay/budget.h"
 #include "python_hooks/replay/regions_table.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -47,7 +46,6 @@ bool name_some() {
     found_names()->swap(names);
     ++g_found;
     any = true;
-    replay::InnerBudget::allow_one_more();
     log_line(LogLevel::kInfo, "replay: %s (%s) is a region from now on: %.0f%% of the launches outside of modules",
              function.region.c_str(), function.place.c_str(), function.share * 100);
   }

@@ -66,6 +66,7 @@ class BackwardWatch {
   void end();
   void conclude();
   void abandon() noexcept;
+  void settle() noexcept;
 
   SeenGradient seen(const bridge::Gradient& gradient) const;
   // Of memory as it is now, in the order of the stream; 0: no memory.
@@ -104,6 +105,8 @@ class BackwardWatch {
   std::unique_ptr<grape::observation::RegionSink> sink_;  // null: its record is closed, or there is none
   grape::observation::RegionSink::Result recorded_;       // of a pass whose record is closed
   double began_ = 0;                                      // that pass
+  std::uint64_t loads_ = 0;                               // driver::code_loads() then
+  double seconds_ = 0;                                    // that were spent on it, beside itself
   std::thread::id thread_;                                // whose sink it is
   SeenPass pass_;
   std::vector<Object*> owned_;  // tensors with the copies of the pass

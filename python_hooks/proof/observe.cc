@@ -16,6 +16,7 @@
 #include "python_hooks/replay/run.h"
 #include "python_hooks/scopes/frame_names.h"
 #include "shim/device/thread_context.h"
+#include "shim/driver/kernel_content.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
 #include "shim/memory/live_blocks.h"
@@ -71,6 +72,7 @@ bool prepare(replay::Region& region, replay::Signature& signature, const replay:
     signature.observation = nullptr;
     signature.stage = replay::Stage::kSeen;
   }
+  if (region.budget.costs == nullptr) region.budget.costs = std::make_shared<replay::LookCosts>();
   observed.before =
       effects::ArgumentSnapshot::take(*call.walk, *region.evidence.guard, lasting_argument(region), observed.refusal);
   if (observed.before == nullptr) return false;
@@ -210,6 +212,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   signature.observation = nullptr;
   proven->program.put_away(replay::programs());
   signature.proven = std::move(proven);
+  region.budget.proven();
   const bool awaits = replay::awaits_backward(signature.proven->border.get());
   signature.proven->passes = awaits ? signature.passes : nullptr;
   signature.stage = awaits ? replay::Stage::kAwaitsBackward : replay::Stage::kProven;
@@ -220,6 +223,36 @@ void note_useless(replay::Region& region, replay::Signature& signature, bool aga
   if (again && ++signature.postponed <= kMostPostponed) return;
   ++signature.failures;
   ++region.budget.failures;
+}
+
+// A call that cannot be observed now. Its time is its own.
+Object* run_unobserved(replay::Region& region, const replay::Call& call) {
+  const double begin = replay::now();
+  Object* result = replay::run_as_it_is(call);
+  region.times.eager += replay::now() - begin;
+  ++region.times.eager_calls;
+  return result;
+}
+
+// What an observed call had in common with the one before, and what it had not.
+void note_reads(replay::Region& region, const refusal::Refusal& refusal) noexcept {
+  const bool otherwise = refusal.id == refusal::RefusalId::other_read_value;
+  if (otherwise || !refusal) region.budget.read.note(!otherwise);
+}
+
+// Seconds that an observed call took longer than it would have. `times`: of its signature. One that loaded kernels
+// tells nothing.
+double recording_of(const replay::CallTimes& times, double seconds, bool loaded) noexcept {
+  if (loaded) return 0;
+  if (times.eager == replay::CallTimes::kNone) return replay::kRecording * seconds;
+  return std::clamp(seconds - times.eager, 0.1 * seconds, (1 - replay::kOfObserved) * seconds);
+}
+
+// `beside`: seconds before and after the call.
+void note_cost(replay::Region& region, bool compares, double beside, double recording) {
+  region.budget.recording += recording;
+  replay::LookCosts& costs = *region.budget.costs;
+  replay::LookCosts::note(compares ? costs.proof : costs.first, beside + recording);
 }
 
 }  // namespace
@@ -246,17 +279,18 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
       note_useless(region, signature, true);
       region.reasons.add(refusal::make(refusal::never_idle));
     }
-    if (settled != replay::Settled::kIdle) return replay::run_as_it_is(call);
+    if (settled != replay::Settled::kIdle) return run_unobserved(region, call);
   }
   const double started = replay::now();
   ObservedCall observed;
   if (!prepare(region, signature, call, observed)) {
     region.reasons.add(observed.refusal);
     note_useless(region, signature, false);
-    return replay::run_as_it_is(call);
+    return run_unobserved(region, call);
   }
   ++region.statistics.observed;
   const bool compares = signature.stage == replay::Stage::kObserved;
+  const std::uint64_t loads = driver::code_loads();
   const double called = replay::now();
   Object* result = replay::run_as_it_is(call);
   const KeepException keep;
@@ -273,6 +307,9 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
   } catch (const std::bad_alloc&) {
     observed.refusal = refusal::make(refusal::no_host_memory);
   }
+  if (compares && result != nullptr) note_reads(region, observed.refusal);
+  note_cost(region, compares, called - started + (replay::now() - begin),
+            recording_of(signature.times, begin - called, driver::code_loads() != loads));
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
            region.name.c_str(), (called - started) * 1e3, (replay::now() - begin) * 1e3, (begin - called) * 1e3);
   if (!observed.refusal) {

@@ -9,6 +9,7 @@
 #include "python_hooks/replay/clock.h"
 #include "python_hooks/replay/run.h"
 #include "shim/device/copy_memory.h"
+#include "shim/driver/kernel_content.h"
 #include "shim/lifecycle/log.h"
 #include "shim/memory/live_blocks.h"
 
@@ -47,6 +48,7 @@ BackwardWatch::BackwardWatch(std::shared_ptr<replay::Passes> passes, AwaitedCall
 
 BackwardWatch::~BackwardWatch() {
   abandon();
+  settle();
   --passes_->awaited;
   passes_->unused = passed_ ? 0 : passes_->unused + 1;
   if (call_.shadow != nullptr) g_api.Py_DecRef(call_.shadow);
@@ -153,6 +155,7 @@ void BackwardWatch::begin(const bridge::Began& pass) {
   sink_ = std::move(sink);
   under_way_ = true;
   thread.recording = this;
+  loads_ = driver::code_loads();
   began_ = replay::now();
 }
 
@@ -205,6 +208,7 @@ void BackwardWatch::leave(const bridge::Left& left) {
   if (left.how != bridge::Leaving::kDone) return;
   const double seconds = replay::now() - began_;
   const WithGil gil;
+  if (driver::code_loads() == loads_) seconds_ += replay::kRecording * std::max(seconds - seconds_, 0.0);
   replay::Payoff::observed(passes_->times, seconds);
   seal();
   note_ended(left);
@@ -212,6 +216,7 @@ void BackwardWatch::leave(const bridge::Left& left) {
 
 void BackwardWatch::end() {
   if (!under_way_) return;
+  const double began = replay::now();
   const WithGil gil;
   const KeepException keep;
   try {
@@ -225,13 +230,25 @@ void BackwardWatch::end() {
              passes_->refusal.text.c_str());
   }
   abandon();
+  seconds_ += replay::now() - began;
+  settle();
+}
+
+// What was spent on the pass, of a call that was looked at.
+void BackwardWatch::settle() noexcept {
+  const double seconds = std::exchange(seconds_, 0);
+  if (call_.costs == nullptr || seconds == 0) return;
+  replay::LookBudget::spend(seconds);
+  replay::LookCosts::note(call_.costs->pass, seconds);
 }
 
 const bridge::Watcher& BackwardWatch::callbacks() noexcept {
   static constexpr auto of = [](void* call) -> BackwardWatch& { return *static_cast<BackwardWatch*>(call); };
   static constexpr auto guarded = [](void* call, auto&& work) noexcept {
+    const double began = replay::now();
     try {
       work(of(call));
+      of(call).seconds_ += replay::now() - began;
     } catch (const std::bad_alloc&) {
       const WithGil gil;
       of(call).abandon();
@@ -307,6 +324,7 @@ void await_backward(const replay::Region& region, replay::Signature& signature, 
   signature.passes->inner = region.inner;
   AwaitedCall awaited = awaited_call(region, call, observed.random, observed.border, observed.saved_memory);
   awaited.module_epoch = observed.module_epoch;
+  awaited.costs = region.budget.costs;
   awaited.room = std::move(observed.room);
   if (proven != nullptr) note_shadowed(*proven, observation, awaited);
   watch(signature.passes, std::move(awaited), *observed.border.border);

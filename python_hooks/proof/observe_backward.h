@@ -23,8 +23,9 @@ struct AwaitedCall {
   // saved, the address there; 0: in the call's own memory alone. `saved_at`: of those that are, OutputRecipe::saved_at.
   Object* shadow = nullptr;
   std::vector<std::uint64_t> shadowed, saved_at;
-  LookRoom room;        // for all that is kept and copied
-  bool proves = false;  // the call is proven: so its backward pass may be
+  std::shared_ptr<replay::LookCosts> costs;  // of looks at calls of the region; null: it is a check
+  LookRoom room;                             // for all that is kept and copied
+  bool proves = false;                       // the call is proven: so its backward pass may be
   bool checks = false;  // it runs in place of a replay: its passes are compared with what is proven
 };
 

@@ -158,7 +158,7 @@ Launched launch(const ReplayedCall& call, ProvenPass& pass, bridge::Cut* cut, co
 // What it saved is spent on proofs of others.
 void note_replayed(Passes& passes, double seconds) noexcept {
   passes.times.replay = std::min(passes.times.replay, seconds);
-  InnerBudget::earn(passes.times, passes.times.replay, !passes.inner);
+  LookBudget::earn(passes.times, passes.times.replay);
 }
 
 // Memory that nodes keep may lie elsewhere by now: `x.data = y`, or a storage that was freed and filled again. Nodes

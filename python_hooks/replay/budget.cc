@@ -8,13 +8,6 @@ namespace {
 
 constexpr double kFaster = 0.95;
 
-constexpr double kInnerShare = 0.04;  // of all time
-constexpr double kInnerMost = 1;      // seconds that may be saved up
-constexpr double kReinvested = 0.8;   // of what their replays save
-constexpr double kOfOthers = 0.2;     // of what those of others do
-
-double g_inner_began = -1, g_inner_spent = 0;  // with the GIL
-
 // With the GIL. Of one class.
 struct Looks {
   std::uint32_t refused = 0;  // in passing; one that lasts counts as kPassing of these
@@ -77,22 +70,5 @@ bool Siblings::worth_a_look(const void* type) {
 void Siblings::refused(const void* type, bool passing) { looks_of(type).refused += passing ? 1 : kPassing; }
 
 void Siblings::proven(const void* type) { looks_of(type).proven = true; }
-
-bool InnerBudget::affords(double now) noexcept {
-  if (g_inner_began < 0) g_inner_began = now;
-  return g_inner_spent <= g_look_limits.inner_at_first + kInnerShare * (now - g_inner_began);
-}
-
-void InnerBudget::spend(double seconds) noexcept { g_inner_spent += seconds; }
-
-void InnerBudget::allow_one_more() noexcept { g_inner_spent -= g_look_limits.inner_at_first; }
-
-bool InnerBudget::earn(const CallTimes& times, double replay_seconds, bool other) noexcept {
-  const double eager = std::min(times.eager, times.observed * kOfObserved);
-  if (eager == CallTimes::kNone || eager <= replay_seconds) return false;
-  const double part = other ? kOfOthers : kReinvested;
-  g_inner_spent = std::max(g_inner_spent - part * (eager - replay_seconds), -kInnerMost);
-  return true;
-}
 
 }  // namespace grape::python::replay

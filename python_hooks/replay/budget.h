@@ -3,24 +3,15 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "python_hooks/replay/call_times.h"
+#include "python_hooks/replay/look_budget.h"
 #include "python_hooks/replay/look_limits.h"
 
 namespace grape::python::replay {
-
-// Of an observed call's time: what the call takes at least unobserved.
-constexpr double kOfObserved = 0.6;
-
-// The shortest calls of one signature, in seconds: what disturbs a call makes it longer, never shorter.
-struct CallTimes {
-  static constexpr double kNone = std::numeric_limits<double>::infinity();
-  double eager = kNone;     // as always
-  double observed = kNone;  // as always, but looked at: somewhat more
-  double replay = kNone;    // all that the replay takes, guards included
-};
 
 // One region's. Replays are taken to pay until they turn out to take most of what an observed call takes; then a few
 // calls run as always and are measured. Where replaying is no faster, all calls run as always for a while, and it is
@@ -73,33 +64,49 @@ class Rest {
   std::uint32_t left_ = 0, next_ = 0;               // next_: 0: it never began
 };
 
+// How often something of a region's calls, on which replays depend, came as the time before, or otherwise.
+class Alike {
+ public:
+  void note(bool alike) noexcept { ++(alike ? alike_ : otherwise_); }
+  // Was it otherwise in more than one call of five? Then replays of what is inside gain more.
+  bool differs(std::uint64_t replayed) const noexcept {
+    return otherwise_ >= kMostOtherwise && otherwise_ * 4 > replayed + alike_;
+  }
+
+ private:
+  static constexpr std::uint64_t kMostOtherwise = 3;
+  std::uint64_t otherwise_ = 0, alike_ = 0;
+};
+
 // What a region's calls decide by random numbers. Calls with other arguments mostly decide as often. So it is known
 // before any signature came twice that their outcomes differ.
 class Decided {
  public:
   // Of an observed call of any signature.
   void observed(std::vector<bool> outcomes) noexcept {
-    if (outcomes.size() == last_.size() && !outcomes.empty()) ++(outcomes == last_ ? alike_ : otherwise_);
+    if (outcomes.size() == last_.size() && !outcomes.empty()) outcomes_.note(outcomes == last_);
     last_ = std::move(outcomes);
   }
   // A call of a proven signature was no replay for it.
-  void decided_otherwise() noexcept { ++otherwise_; }
-  // Do they in more than one call of five? Then replays of what is inside gain more.
-  bool differ(std::uint64_t replayed) const noexcept {
-    return otherwise_ >= kMostOtherwise && otherwise_ * 4 > replayed + alike_;
-  }
+  void decided_otherwise() noexcept { outcomes_.note(false); }
+  bool differ(std::uint64_t replayed) const noexcept { return outcomes_.differs(replayed); }
 
  private:
-  static constexpr std::uint64_t kMostOtherwise = 3;
   std::vector<bool> last_;
-  std::uint64_t otherwise_ = 0, alike_ = 0;
+  Alike outcomes_;
 };
 
 // One region's.
 struct Budget {
   Payoff payoff;
   Decided decided;
+  Alike read;                         // values that the host reads, in observed calls of one signature
   Rest refusals;                      // from calls with arguments that cannot be looked through
+  std::shared_ptr<LookCosts> costs;   // null: no call was looked at. Shared with passes that are observed
+  double lent = 0;                    // seconds that the latest call's rhythm lends (LookBudget)
+  double recording = 0;               // seconds that observed calls took longer than they would have
+  bool promises = false;              // a call was proven
+  double searched = 0, saved = 0;     // seconds: of calls that were looked up for nothing; that replays took less
   bool useful = false;                // an observation of one of its calls was of use
   std::uint32_t failures = 0;         // observations in a row that were of no use, first ones of a signature aside
   std::uint32_t refused = 0;          // calls in a row with arguments that cannot be looked through
@@ -116,6 +123,13 @@ struct Budget {
   bool gains_nothing(std::uint64_t observed) const noexcept {
     return barren >= kMostBarren || observed - gained_at >= kMostBarrenObserved;
   }
+  // A call was proven: it is looked up from now on.
+  void proven() noexcept {
+    promises = true;
+    searched = 0;
+  }
+  // Do its replays pay for looking its other calls up, or may they?
+  bool pays() const noexcept { return promises && saved >= searched; }
   void gained(std::uint64_t observed) noexcept {
     barren = 0;
     gained_at = observed;
@@ -141,20 +155,6 @@ class Siblings {
   static constexpr std::uint32_t kPassing = 16;  // refusals in passing are worth one that lasts
   static constexpr std::uint32_t kFirstLeft =
       128;  // calls of all of the class between two looks, twice as many each time
-};
-
-// What the modules inside of one that is not replayed as a whole may cost until they are replayed, and the functions
-// that nobody named: many of them never will be. A small part of the time that has passed since the first call of any,
-// most of what replays of some have saved, and a part of what those of other modules did: what can be replayed pays for
-// the proofs of the rest.
-class InnerBudget {
- public:
-  static bool affords(double now) noexcept;
-  static void spend(double seconds) noexcept;
-  // For a function that was found: to look at a few of its calls.
-  static void allow_one_more() noexcept;
-  // After a replay that took so long, of one of them or of another module. False: no less than the call itself.
-  static bool earn(const CallTimes& times, double replay_seconds, bool other = false) noexcept;
 };
 
 }  // namespace grape::python::replay

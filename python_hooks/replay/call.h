@@ -30,6 +30,7 @@ struct Call : PlainCall {
   const walk::Walk* walk = nullptr;     // of the arguments without the root
   WorkPlace work;                       // once its arguments were walked
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
+  bool checked = false;                 // a replay of it was compared with the call itself (GRAPE_VALIDATE)
 };
 
 }  // namespace grape::python::replay

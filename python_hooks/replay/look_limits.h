@@ -6,6 +6,9 @@
 
 namespace grape::python::replay {
 
+// Seconds that no process lives to.
+constexpr double kUnlimitedLooks = 1e9;
+
 struct LookLimits {
   // Of launches outside of regions, one in so many is sampled, in the mean half as many; after `samples_at_once` ever
   // more seldom.
@@ -20,7 +23,7 @@ struct LookLimits {
   std::size_t most_chosen = 8;     // at a look
   std::uint64_t least_weight = 4;  // samples: less is chance
   std::uint64_t least_share = 50;  // of the launches outside, one in so many
-  double inner_at_first = 0.004;   // seconds (InnerBudget in budget.h); again for each function that was found
+  double looks_at_first = 0.025;   // seconds (LookBudget in look_budget.h)
   std::uint32_t first_rest = 64;   // calls (Rest in budget.h)
   // Launches, copies and memsets of a function's call: a replay costs the CPU as much as some of these do, and its
   // proof as much as hundreds.
@@ -45,7 +48,7 @@ inline constexpr LookLimits kEarlyLooks = [] {
   early.most_chosen = 256;
   early.least_weight = 1;
   early.least_share = ~std::uint64_t{0} >> 24;
-  early.inner_at_first = 1e9;
+  early.looks_at_first = kUnlimitedLooks;
   early.first_rest = 4;
   early.least_work = 0;
   early.least_inner_pass = 0;

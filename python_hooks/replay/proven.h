@@ -142,6 +142,7 @@ struct Signature {
   bool named = false;
   cache::Digest name;  // once named: what other processes may know it by; zeros: nothing
   CallTimes times;
+  Rhythm rhythm;
 };
 
 }  // namespace grape::python::replay

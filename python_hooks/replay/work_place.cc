@@ -1,6 +1,7 @@
 #include "python_hooks/replay/work_place.h"
 
 #include "python_hooks/replay/call.h"
+#include "shim/observation/device_exclusion.h"
 
 namespace grape::python::replay {
 
@@ -22,6 +23,11 @@ bool find_work_place(const Region& region, Call& call, walk::Walk& walk) {
 bool is_as_it_was(const WorkPlace& place) noexcept {
   std::uint64_t stream = 0;
   return place.context == nullptr || (torch::current_stream_of(place.device, stream) && stream == place.stream);
+}
+
+bool has_work(const WorkPlace& place) noexcept {
+  const device::ContextScope scope(place.context);
+  return scope.entered() && grape::observation::has_work(place.stream);
 }
 
 }  // namespace grape::python::replay

@@ -38,6 +38,9 @@ bool find_work_place(const Region& region, Call& call, walk::Walk& walk);
 // After the call: is its stream still the current one of its device? The dispatch state tells for the current device.
 bool is_as_it_was(const WorkPlace& place) noexcept;
 
+// Does its stream have work that the device has yet to do?
+bool has_work(const WorkPlace& place) noexcept;
+
 // Makes the context of a place current, and keeps garbage collections from running the program's code meanwhile. Must
 // not live across pauses, in which other threads have the GIL.
 class OnWorkDevice {

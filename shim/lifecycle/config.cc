@@ -28,6 +28,7 @@ constexpr Choice<LogLevel> kLevels[] = {{"error", LogLevel::kError},
                                         {"info", LogLevel::kInfo},
                                         {"debug", LogLevel::kDebug}};
 constexpr Choice<bool> kGraphs[] = {{"real", false}, {"virtual", true}};
+constexpr Choice<bool> kLookBudgets[] = {{"limited", false}, {"unlimited", true}};
 constexpr Choice<bool> kSwitch[] = {{"0", false},  {"1", true},   {"false", false}, {"true", true},
                                     {"no", false}, {"yes", true}, {"", false}};
 constexpr Choice<Varying> kVarying[] = {{"0", Varying::kNever},
@@ -163,12 +164,12 @@ void copy_patterns(const char* name, const char* value, char* out, std::size_t r
   out[used] = '\0';
 }
 
-constexpr const char* kNames[] = {"GRAPE_MODE",        "GRAPE_TRACE",         "GRAPE_TRACE_REPLACE",
-                                  "GRAPE_LOG",         "GRAPE_REGIONS",       "GRAPE_EXCLUDE",
-                                  "GRAPE_STACKS",      "GRAPE_REPORT",        "GRAPE_STRICT",
-                                  "GRAPE_VALIDATE",    "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
-                                  "GRAPE_GRAPHS",      "GRAPE_CACHE",         "GRAPE_DISABLE",
-                                  "GRAPE_TRACE_RANGE", "GRAPE_RUN_PID",       "GRAPE_AUTOGRAD"};
+constexpr const char* kNames[] = {
+    "GRAPE_MODE",    "GRAPE_TRACE",    "GRAPE_TRACE_REPLACE", "GRAPE_LOG",
+    "GRAPE_REGIONS", "GRAPE_EXCLUDE",  "GRAPE_STACKS",        "GRAPE_REPORT",
+    "GRAPE_STRICT",  "GRAPE_VALIDATE", "GRAPE_MEMORY_BUDGET", "GRAPE_ALLOW_NONDETERMINISTIC",
+    "GRAPE_GRAPHS",  "GRAPE_CACHE",    "GRAPE_DISABLE",       "GRAPE_TRACE_RANGE",
+    "GRAPE_RUN_PID", "GRAPE_AUTOGRAD", "GRAPE_LOOK_BUDGET"};
 
 // Edit distance, capped: enough to tell a slip of the finger.
 std::size_t distance(const char* a, const char* b) {
@@ -248,6 +249,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.strict = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_EARLY_REGIONS")) {
     out.early_regions = choose(name, value, kSwitch, false, warn);
+  } else if (is("GRAPE_LOOK_BUDGET")) {
+    out.unlimited_looks = choose(name, value, kLookBudgets, false, warn);
   } else if (is("GRAPE_VALIDATE")) {
     out.validate = count_of(name, value, warn);
   } else if (is("GRAPE_RUN_PID")) {

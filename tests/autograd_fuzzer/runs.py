@@ -78,7 +78,8 @@ class Pair:
         self.folder = Path(folder)
         self.calls = self.replayed = self.steps = self.raised = self.broken = 0
         self.error = ""
-        settings = {"LD_PRELOAD": options.grape, "GRAPE_MODE": "replay", "GRAPE_REGIONS": "program_*:region_*"}
+        settings = {"LD_PRELOAD": options.grape, "GRAPE_MODE": "replay", "GRAPE_REGIONS": "program_*:region_*",
+                    "GRAPE_LOOK_BUDGET": "unlimited"}  # fmt: skip
         settings.update(setting.split("=", 1) for setting in options.set)
         self.workers = []
         for how, more in (("plain", {}), ("grape", settings)):

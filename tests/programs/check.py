@@ -21,7 +21,8 @@ from gpu_machine import Build, environment, replaying, run, with_build  # noqa: 
 
 def check(options: argparse.Namespace, more: list[str], build: Build, scratch: Path) -> int:
     regions = {"GRAPE_REGIONS": "auto", "GRAPE_EARLY_REGIONS": "1"} if options.auto else {"GRAPE_REGIONS": REGIONS}
-    settings = {"plain": environment(), "replay": replaying(build, scratch / "report.json", **regions)}
+    under_grape = replaying(build, scratch / "report.json", GRAPE_LOOK_BUDGET="unlimited", **regions)
+    settings = {"plain": environment(), "replay": under_grape}
 
     def start(kind: str):
         command = [options.python, compare.MAIN, "--out", str(scratch / kind), *more]

@@ -16,6 +16,7 @@ def environment(options, *paths, **variables):
         PYTHONDONTWRITEBYTECODE="1",
         LD_LIBRARY_PATH=options.simcuda,
         SIM_TORCH_LIBRARIES=options.sim_torch,
+        GRAPE_LOOK_BUDGET="unlimited",  # how long looks take differs from machine to machine
         SIMCUDA_LATENCY="20000",  # one launch takes less time than several: replaying pays
     )
     taken.update(variables)

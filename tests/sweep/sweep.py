@@ -42,6 +42,7 @@ class Sweep:
         self.options, self.scratch = options, scratch
         settings = {name: value for name, value in os.environ.items() if name.startswith("GRAPE_")}
         settings["GRAPE_REPORT"] = str(scratch / "report-%p.json")
+        settings.setdefault("GRAPE_LOOK_BUDGET", "unlimited")  # the programs are short
         plain, grape = clean_environment(), clean_environment(options.grape, settings)
         plain["PYTHONPATH"] = grape["PYTHONPATH"] = str(options.folder)
         self.plain = Server(options.python, scratch / "plain", plain, options.modules)

@@ -66,7 +66,8 @@ class ReplayCheck:
 
     def replaying(self, folder: Path, **more: str) -> dict[str, str]:
         report = str(folder / "report.json")
-        return preloaded(self.session.build, GRAPE_MODE="replay", GRAPE_REPORT=report, **more)
+        settings = {"GRAPE_MODE": "replay", "GRAPE_REPORT": report, "GRAPE_LOOK_BUDGET": "unlimited", **more}
+        return preloaded(self.session.build, **settings)
 
     def folder(self, label: str) -> Path:
         return self.session.scratch / self.name / label

@@ -92,7 +92,7 @@ def children_of_one_that_cannot_be(run):
 
 
 # Where there is, all that it runs is in the children's replays.
-@case("[epr]{6}", refusals=("put_off",))
+@case("[epr]{6}", refusals=("put_off",), environment={"GRAPE_LOOK_BUDGET": "limited"})
 def more_children_than_there_is_time_for(run):
     class Printing(nn.Module):
         def __init__(self):

@@ -94,37 +94,5 @@ TEST_F(PayoffTest, WhatIsDisturbedNowAndThenIsNotMeasured) {
   }
 }
 
-TEST(InnerBudget, IsAShareOfTheTimeThatPassed) {
-  EXPECT_TRUE(InnerBudget::affords(100.0));
-  InnerBudget::spend(0.05);
-  EXPECT_FALSE(InnerBudget::affords(100.0));
-  EXPECT_FALSE(InnerBudget::affords(100.5));
-  EXPECT_TRUE(InnerBudget::affords(110.0));
-
-  // What replays save may be spent on further proofs; what they do not save may not.
-  InnerBudget::spend(0.5);
-  EXPECT_FALSE(InnerBudget::affords(110.0));
-  CallTimes times;
-  EXPECT_FALSE(InnerBudget::earn(times, 30e-6));
-  times.eager = 20e-6;
-  for (int i = 0; i < 100000; ++i) EXPECT_FALSE(InnerBudget::earn(times, 30e-6));
-  EXPECT_FALSE(InnerBudget::affords(110.0));
-  times.eager = 630e-6;
-  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(InnerBudget::earn(times, 30e-6));
-  EXPECT_TRUE(InnerBudget::affords(110.0));
-  InnerBudget::spend(0.5);
-  EXPECT_FALSE(InnerBudget::affords(110.0));
-
-  // Of what other modules' replays save it is less; and a function that was found may be looked at.
-  for (int i = 0; i < 1000; ++i) EXPECT_TRUE(InnerBudget::earn(times, 30e-6, true));
-  EXPECT_FALSE(InnerBudget::affords(110.0));
-  for (int i = 0; i < 4000; ++i) EXPECT_TRUE(InnerBudget::earn(times, 30e-6, true));
-  EXPECT_TRUE(InnerBudget::affords(110.0));
-  InnerBudget::spend(0.6);
-  EXPECT_FALSE(InnerBudget::affords(110.0));
-  for (int i = 0; i < 200; ++i) InnerBudget::allow_one_more();
-  EXPECT_TRUE(InnerBudget::affords(110.0));
-}
-
 }  // namespace
 }  // namespace grape::python::replay

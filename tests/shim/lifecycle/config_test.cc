@@ -180,6 +180,9 @@ TEST(Config, StrictIsASwitch) {
   EXPECT_FALSE(parse({"GRAPE_STRICT=0"}).strict);
   EXPECT_TRUE(parse({"GRAPE_EARLY_REGIONS=1"}).early_regions);
   EXPECT_FALSE(parse({}).early_regions);
+  EXPECT_TRUE(parse({"GRAPE_LOOK_BUDGET=unlimited"}).unlimited_looks);
+  EXPECT_FALSE(parse({"GRAPE_LOOK_BUDGET=limited"}).unlimited_looks);
+  EXPECT_FALSE(parse({}).unlimited_looks);
   EXPECT_TRUE(g_warnings.empty());
   EXPECT_FALSE(parse({"GRAPE_STRICT=perhaps"}).strict);
   ASSERT_EQ(g_warnings.size(), 1u);
