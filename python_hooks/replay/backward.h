@@ -17,6 +17,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/replay/arena.h"
 #include "python_hooks/replay/budget.h"
+#include "python_hooks/replay/held_argument.h"
 #include "python_hooks/replay/work_place.h"
 #include "python_hooks/torch/torch_api.h"
 #include "shim/graphs/exec_pool.h"
@@ -174,12 +175,6 @@ struct Passes {
 // The whole key. `runs`: per contribution. Two slots with one tensor are told from two tensors.
 PassKey key_of(const torch::DispatchState& dispatch, const bridge::Gradient* given, std::uint32_t slots,
                const std::uint8_t* runs, std::uint32_t contributions, bool keeps_graph);
-
-// An argument of a call that may be made again. Owned; none: the module.
-struct HeldArgument {
-  Object* object = nullptr;
-  bool weak = false;  // a weak reference to it
-};
 
 // A replayed call whose backward pass may come.
 struct ReplayedCall {

@@ -235,9 +235,7 @@ bool makes_again() noexcept { return t_makes_again; }
 void forget(ReplayedCall& replayed) noexcept {
   const std::vector<HeldArgument> arguments = std::move(replayed.arguments);
   replayed.arguments.clear();
-  for (const HeldArgument& held : arguments) {
-    if (held.object != nullptr) g_api.Py_DecRef(held.object);
-  }
+  for (const HeldArgument& held : arguments) release(held);
   for (Object** const owned : {&replayed.written_before, &replayed.host_random}) {
     if (Object* const before = std::exchange(*owned, nullptr)) g_api.Py_DecRef(before);
   }
@@ -251,20 +249,6 @@ ReplayedCall::~ReplayedCall() {
     if (object != nullptr) g_api.Py_DecRef(object);
   }
 }
-
-namespace {
-
-// Objects that can be weakly referred to end when they would without Grape; tensors' memory is kept in any case.
-HeldArgument hold_argument(Object* argument) noexcept {
-  if (argument == nullptr) return {};
-  Object* const weak = torch::is_tensor_or_subclass(argument) ? nullptr : g_api.PyWeakref_NewRef(argument, nullptr);
-  if (weak != nullptr) return {weak, true};
-  g_api.PyErr_Clear();
-  g_api.Py_IncRef(argument);
-  return {argument, false};
-}
-
-}  // namespace
 
 bool remember(ReplayedCall& replayed, const Region& region, const Call& call) {
   replayed.eager = call.eager;
@@ -296,10 +280,13 @@ const char* make_again(ReplayedCall& call, const bridge::Remains* kept, bridge::
   bool same = false;
   {
     const Strong keeps(root);
+    std::vector<Reference> owned;
     std::vector<Object*> arguments;
-    for (const HeldArgument& held : call.arguments)
-      arguments.push_back(held.object == nullptr ? root : held.weak ? living(held.object) : held.object);
-    if (std::find(arguments.begin(), arguments.end(), nullptr) != arguments.end()) return "an argument is gone";
+    for (const HeldArgument& held : call.arguments) {
+      owned.push_back(held.object != nullptr ? argument_again(held) : Reference(new_reference(root)));
+      arguments.push_back(owned.back().get());
+      if (arguments.back() == nullptr) return "an argument is gone";
+    }
     const Versions versions(root, arguments);
     const AsThen then(call);
     if (!then.good()) return "its random numbers are not known any more";

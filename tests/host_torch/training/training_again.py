@@ -1,5 +1,8 @@
 """Calls that are made again for a backward pass that was not seen, while what they worked on has changed since."""
 
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 import torch
@@ -119,3 +122,104 @@ def again_after_work_on_a_weight(run: Run) -> None:
             model.other.weight.mul_(0.9)
 
     pass_twice(run, run.put(Shifted()), change, "a kept weight")
+
+
+class Box:
+    """An argument with a tensor in it."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x, self.scale = x, 0.5
+
+
+@dataclass(frozen=True)
+class FrozenBox:
+    x: torch.Tensor
+    scale: float = 0.5
+
+
+class ItemBox(OrderedDict):
+    """As the outputs of transformers' models: its items are attributes, too."""
+
+    def __init__(self, x: torch.Tensor) -> None:
+        super().__init__(x=x)
+        self.x, self.scale = x, 0.5
+
+
+class Opening(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, box: Any) -> torch.Tensor:
+        return self.other(torch.tanh(self.one(box.x) * box.scale))
+
+
+def gone_argument(run: Run, box: Callable[[torch.Tensor], Any], differentiates: bool = False) -> None:
+    """The argument is made for the call, and gone when a pass comes that was not seen: the second one, or one that makes a graph."""
+    model = run.put(Opening())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        loss = F.mse_loss(model(box(x)), y)
+        if step >= 13 and differentiates:
+            gradients = torch.autograd.grad(loss, list(model.parameters()), create_graph=True)
+            loss = loss + sum(gradient.square().sum() for gradient in gradients)
+        elif step >= 13:
+            loss.backward(retain_graph=True)
+        loss.backward()
+        see_step(run, loss, model, optimizer)
+
+
+@program(tags="again")
+def again_after_the_argument_is_gone(run: Run) -> None:
+    gone_argument(run, Box)
+
+
+@program(tags="again")
+def again_after_a_dataclass_is_gone(run: Run) -> None:
+    gone_argument(run, FrozenBox)
+
+
+@program(tags="again")
+def again_after_an_ordered_dict_is_gone(run: Run) -> None:
+    gone_argument(run, ItemBox)
+
+
+@program(tags="again")
+def again_with_a_graph_after_the_argument_is_gone(run: Run) -> None:
+    gone_argument(run, Box, differentiates=True)
+
+
+@program(tags="again")
+def again_arguments_end_at_once(run: Run) -> None:
+    """An object that was made for the call ends before the pass, and what is weakly held of it is seen to."""
+    model = run.put(Opening())
+    optimizer = sgd(model)
+    for _ in run.steps():
+        x, y = batch(run)
+        box = Box(x)
+        ends = weakref.ref(box)
+        out = model(box)
+        del box
+        run.see(gone=torch.tensor(ends() is None))
+        loss = F.mse_loss(out, y)
+        loss.backward()
+        see_step(run, loss, model, optimizer)
+
+
+@program(tags="again")
+def again_after_attributes_were_set(run: Run) -> None:
+    """The argument has other attributes when a pass comes that was not seen."""
+    model, box = run.put(Opening()), Box(torch.zeros(0))
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        box.x, box.scale = x, 0.5
+        out = model(box)
+        if step >= 13:
+            box.x, box.scale = None, 2
+        loss = F.mse_loss(out, y)
+        if step >= 13:
+            loss.backward(retain_graph=True)
+        loss.backward()
+        see_step(run, loss, model, optimizer)

@@ -1,0 +1,93 @@
+#include "python_hooks/replay/held_argument.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/torch/torch_api.h"
+#include "python_hooks/walk/instance.h"
+
+namespace grape::python::replay {
+namespace {
+
+// Is the object made of parts alone, so that another one of the same parts can stand for it?
+enum class Made : std::uint8_t { kOtherwise, kOfAttributes, kOfItems };
+Made made_of(Object* object, walk::Shape& shape) {
+  std::vector<walk::TypeInfo::Slot> slots;
+  if (!walk::shape_of(type_of(object), shape, slots)) return Made::kOtherwise;
+  if (shape.kind != walk::Kind::kPlain) return Made::kOfItems;
+  return !shape.exact && slots.empty() ? Made::kOfAttributes : Made::kOtherwise;
+}
+
+HeldArgument strongly(Object* argument) noexcept {
+  g_api.Py_IncRef(argument);
+  return {argument, false};
+}
+
+void keep_attributes(Object* argument, HeldArgument& held) noexcept {
+  const Reference attributes(walk::own_dict(argument));
+  held.attributes = attributes ? g_api.PyDict_Copy(attributes.get()) : nullptr;
+  if (held.attributes == nullptr) return g_api.PyErr_Clear();
+  held.type = new_reference(type_of(argument));
+}
+
+// Has the instance the attributes that it had? Both dictionaries are plain ones, in the order of their making.
+bool has_attributes(Object* argument, Object* attributes) {
+  std::vector<walk::Item> now, then;
+  if (!walk::read_attributes(argument, now)) return false;
+  walk::entries_of(attributes, then);
+  return std::equal(
+      now.begin(), now.end(), then.begin(), then.end(),
+      [](const walk::Item& one, const walk::Item& other) { return one.key == other.key && one.value == other.value; });
+}
+
+}  // namespace
+
+HeldArgument hold_argument(Object* argument) {
+  if (argument == nullptr) return {};
+  if (torch::is_tensor_or_subclass(argument)) return strongly(argument);
+  const NoCollection no_collection;
+  walk::Shape shape;
+  const Made made = made_of(argument, shape);
+  Object* const weak = made == Made::kOfItems ? nullptr : g_api.PyWeakref_NewRef(argument, nullptr);
+  if (weak == nullptr) {
+    g_api.PyErr_Clear();
+    return strongly(argument);
+  }
+  HeldArgument held{weak, true};
+  if (made == Made::kOfAttributes) keep_attributes(argument, held);
+  return held;
+}
+
+void release(const HeldArgument& held) noexcept {
+  for (Object* object : {held.object, held.type, held.attributes}) {
+    if (object != nullptr) g_api.Py_DecRef(object);
+  }
+}
+
+Reference argument_again(const HeldArgument& held) {
+  const auto none = [] { return Reference(nullptr); };
+  if (!held.weak) return Reference(new_reference(held.object));
+  const NoCollection no_collection;
+  Object* const living = referent(held.object);
+  const bool is_there = living != g_api._Py_NoneStruct;
+  if (is_there && (held.type == nullptr || has_attributes(living, held.attributes)))
+    return Reference(new_reference(living));
+  if (held.type == nullptr) return none();
+  walk::Shape shape;
+  std::vector<walk::TypeInfo::Slot> slots;
+  if (!walk::shape_of(held.type, shape, slots)) return none();
+  Reference made(walk::new_instance(held.type, shape, 0));
+  const Reference attributes(made ? walk::own_dict(made.get()) : nullptr);
+  if (!attributes) return none();
+  std::vector<walk::Item> items;
+  walk::entries_of(held.attributes, items);
+  for (const walk::Item& item : items) {
+    if (g_api.PyDict_SetItem(attributes.get(), item.key, item.value) == 0) continue;
+    g_api.PyErr_Clear();
+    return none();
+  }
+  return made;
+}
+
+}  // namespace grape::python::replay
