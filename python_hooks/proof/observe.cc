@@ -255,6 +255,31 @@ void note_cost(replay::Region& region, bool compares, double beside, double reco
   replay::LookCosts::note(compares ? costs.proof : costs.first, beside + recording);
 }
 
+// What the look says of the signature and of the region. `returned`: the call raised nothing.
+void note_outcome(replay::Region& region, replay::Signature& signature, const replay::Call& call,
+                  const ObservedCall& observed, bool compares, bool returned) {
+  if (!observed.refusal) {
+    region.budget.useful = true;
+    signature.failures = 0;
+    // A first look at other arguments tells nothing of what keeps the region from being replayed.
+    if (compares || signature.stage == replay::Stage::kProven) region.budget.failures = 0;
+  } else if (returned) {
+    const bool passing = observed.again || refusal::is_passing(observed.refusal.id);
+    if (region.inner) replay::Siblings::refused(type_of(call.root), passing);
+    // With GRAPE_STRICT nothing rests: such calls are given up like others.
+    const bool rests = !config().strict || !config().autograd;
+    if (rests && call.dispatch.grad_enabled && observed.autograd) {
+      region.autograd.begin();
+      region.free_of_gradients = false;
+    } else {
+      note_useless(region, signature, passing);
+    }
+    region.reasons.add(observed.refusal);
+    log_line(LogLevel::kDebug, "%s: not replayed: %s%s%s", region.name.c_str(), observed.refusal.text.c_str(),
+             observed.refusal.place.empty() ? "" : ", at ", observed.refusal.place.c_str());
+  }
+}
+
 }  // namespace
 
 void observe_again(replay::Signature& signature) {
@@ -312,26 +337,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
             recording_of(signature.times, begin - called, driver::code_loads() != loads));
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
            region.name.c_str(), (called - started) * 1e3, (replay::now() - begin) * 1e3, (begin - called) * 1e3);
-  if (!observed.refusal) {
-    region.budget.useful = true;
-    signature.failures = 0;
-    // A first look at other arguments tells nothing of what keeps the region from being replayed.
-    if (compares || signature.stage == replay::Stage::kProven) region.budget.failures = 0;
-  } else if (result != nullptr) {
-    const bool passing = observed.again || refusal::is_passing(observed.refusal.id);
-    if (region.inner) replay::Siblings::refused(type_of(call.root), passing);
-    // With GRAPE_STRICT nothing rests: such calls are given up like others.
-    const bool rests = !config().strict || !config().autograd;
-    if (rests && call.dispatch.grad_enabled && observed.autograd) {
-      region.autograd.begin();
-      region.free_of_gradients = false;
-    } else {
-      note_useless(region, signature, passing);
-    }
-    region.reasons.add(observed.refusal);
-    log_line(LogLevel::kDebug, "%s: not replayed: %s%s%s", region.name.c_str(), observed.refusal.text.c_str(),
-             observed.refusal.place.empty() ? "" : ", at ", observed.refusal.place.c_str());
-  }
+  note_outcome(region, signature, call, observed, compares, result != nullptr);
   return result;
 }
 

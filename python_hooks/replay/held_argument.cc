@@ -1,6 +1,7 @@
 #include "python_hooks/replay/held_argument.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "python_hooks/interpreter/cpython_objects.h"
@@ -12,9 +13,9 @@ namespace {
 
 // Is the object made of parts alone, so that another one of the same parts can stand for it?
 enum class Made : std::uint8_t { kOtherwise, kOfAttributes, kOfItems };
-Made made_of(Object* object, walk::Shape& shape) {
+Made made_of(Object* type, walk::Shape& shape) {
   std::vector<walk::TypeInfo::Slot> slots;
-  if (!walk::shape_of(type_of(object), shape, slots)) return Made::kOtherwise;
+  if (!walk::shape_of(type, shape, slots)) return Made::kOtherwise;
   if (shape.kind != walk::Kind::kPlain) return Made::kOfItems;
   return !shape.exact && slots.empty() ? Made::kOfAttributes : Made::kOtherwise;
 }
@@ -41,6 +42,32 @@ bool has_attributes(Object* argument, Object* attributes) {
       [](const walk::Item& one, const walk::Item& other) { return one.key == other.key && one.value == other.value; });
 }
 
+// An instance with the attributes that `held` had; null: none can be made.
+Reference another(const HeldArgument& held) {
+  walk::Shape shape;
+  if (made_of(held.type, shape) != Made::kOfAttributes) return Reference(nullptr);
+  Reference made(walk::new_instance(held.type, shape, 0));
+  const Reference attributes(made ? walk::own_dict(made.get()) : nullptr);
+  if (!attributes) return Reference(nullptr);
+  std::vector<walk::Item> items;
+  walk::entries_of(held.attributes, items);
+  const bool good = std::all_of(items.begin(), items.end(), [&](const walk::Item& item) {
+    return g_api.PyDict_SetItem(attributes.get(), item.key, item.value) == 0;
+  });
+  return good ? std::move(made) : Reference(nullptr);
+}
+
+// The argument, or one that stands for it; null: it is gone.
+Reference again(const HeldArgument& held) {
+  if (!held.weak) return Reference(new_reference(held.object));
+  const NoCollection no_collection;
+  Object* const living = referent(held.object);
+  const bool is_there = living != g_api._Py_NoneStruct;
+  if (is_there && (held.type == nullptr || has_attributes(living, held.attributes)))
+    return Reference(new_reference(living));
+  return held.type != nullptr ? another(held) : Reference(nullptr);
+}
+
 }  // namespace
 
 HeldArgument hold_argument(Object* argument) {
@@ -48,7 +75,7 @@ HeldArgument hold_argument(Object* argument) {
   if (torch::is_tensor_or_subclass(argument)) return strongly(argument);
   const NoCollection no_collection;
   walk::Shape shape;
-  const Made made = made_of(argument, shape);
+  const Made made = made_of(type_of(argument), shape);
   Object* const weak = made == Made::kOfItems ? nullptr : g_api.PyWeakref_NewRef(argument, nullptr);
   if (weak == nullptr) {
     g_api.PyErr_Clear();
@@ -65,29 +92,18 @@ void release(const HeldArgument& held) noexcept {
   }
 }
 
-Reference argument_again(const HeldArgument& held) {
-  const auto none = [] { return Reference(nullptr); };
-  if (!held.weak) return Reference(new_reference(held.object));
-  const NoCollection no_collection;
-  Object* const living = referent(held.object);
-  const bool is_there = living != g_api._Py_NoneStruct;
-  if (is_there && (held.type == nullptr || has_attributes(living, held.attributes)))
-    return Reference(new_reference(living));
-  if (held.type == nullptr) return none();
-  walk::Shape shape;
-  std::vector<walk::TypeInfo::Slot> slots;
-  if (!walk::shape_of(held.type, shape, slots)) return none();
-  Reference made(walk::new_instance(held.type, shape, 0));
-  const Reference attributes(made ? walk::own_dict(made.get()) : nullptr);
-  if (!attributes) return none();
-  std::vector<walk::Item> items;
-  walk::entries_of(held.attributes, items);
-  for (const walk::Item& item : items) {
-    if (g_api.PyDict_SetItem(attributes.get(), item.key, item.value) == 0) continue;
-    g_api.PyErr_Clear();
-    return none();
+ArgumentsAgain::ArgumentsAgain(const std::vector<HeldArgument>& held, Object* root) {
+  for (const HeldArgument& each : held) {
+    // An object has one weak reference of this kind.
+    const auto first =
+        std::find_if(held.begin(), held.end(), [&](const auto& one) { return one.object == each.object; });
+    const auto index = static_cast<std::size_t>(first - held.begin());
+    Object* const before = index < objects_.size() ? objects_[index] : nullptr;
+    const bool is_root = each.object == nullptr;
+    owned_.push_back(before != nullptr || is_root ? Reference(new_reference(is_root ? root : before)) : again(each));
+    objects_.push_back(owned_.back().get());
+    good_ = good_ && objects_.back() != nullptr;
   }
-  return made;
 }
 
 }  // namespace grape::python::replay

@@ -1,6 +1,8 @@
 // An argument of a replayed call, which may be made again for a backward pass that was not seen. With the GIL.
 #pragma once
 
+#include <vector>
+
 #include "python_hooks/interpreter/cpython.h"
 
 namespace grape::python::replay {
@@ -18,8 +20,20 @@ struct HeldArgument {
 HeldArgument hold_argument(Object* argument);
 void release(const HeldArgument& held) noexcept;
 
-// The argument, or an instance of its class with the attributes that it had, if it is gone or has others now. Null: it
-// is gone, and none can be made. Throws std::bad_alloc.
-Reference argument_again(const HeldArgument& held);
+// The arguments of a call that is made again. Of one that is gone, or has other attributes now, an instance of its
+// class with the attributes that it had; the same one each time that it was passed. Throws std::bad_alloc.
+class ArgumentsAgain {
+ public:
+  // `root`: the module.
+  ArgumentsAgain(const std::vector<HeldArgument>& held, Object* root);
+  // False: one is gone, and no other can be made.
+  bool good() const noexcept { return good_; }
+  const std::vector<Object*>& objects() const noexcept { return objects_; }
+
+ private:
+  std::vector<Reference> owned_;
+  std::vector<Object*> objects_;  // of these
+  bool good_ = true;
+};
 
 }  // namespace grape::python::replay

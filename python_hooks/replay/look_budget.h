@@ -36,7 +36,7 @@ struct LookCosts {
 };
 
 // What was spent, less what replays have gained since, is at most 4.5% of the time that the program would have
-// taken without Grape, or 25 ms (LookLimits). docs/replay/observation.md has the figures.
+// taken without Grape, or 25 ms (LookLimits). docs/replay/observation.md says more.
 class LookBudget {
  public:
   // May a look begin that costs `cost`, as far as is known? `lent`: so much more may be owed, as it is a loop's.

@@ -280,13 +280,9 @@ const char* make_again(ReplayedCall& call, const bridge::Remains* kept, bridge::
   bool same = false;
   {
     const Strong keeps(root);
-    std::vector<Reference> owned;
-    std::vector<Object*> arguments;
-    for (const HeldArgument& held : call.arguments) {
-      owned.push_back(held.object != nullptr ? argument_again(held) : Reference(new_reference(root)));
-      arguments.push_back(owned.back().get());
-      if (arguments.back() == nullptr) return "an argument is gone";
-    }
+    const ArgumentsAgain again(call.arguments, root);
+    if (!again.good()) return "an argument is gone";
+    const std::vector<Object*>& arguments = again.objects();
     const Versions versions(root, arguments);
     const AsThen then(call);
     if (!then.good()) return "its random numbers are not known any more";

@@ -223,3 +223,51 @@ def again_after_attributes_were_set(run: Run) -> None:
             loss.backward(retain_graph=True)
         loss.backward()
         see_step(run, loss, model, optimizer)
+
+
+class Sharing(Opening):
+    """Looks whether two arguments are one."""
+
+    def forward(self, box: Any, other: Any) -> torch.Tensor:
+        out = super().forward(box)
+        return out * 2 if box is other else out
+
+
+class Leaving(Opening):
+    """Leaves something in its argument."""
+
+    def forward(self, box: Any) -> torch.Tensor:
+        out = super().forward(box)
+        box.left, box.calls = out.detach() * 2, getattr(box, "calls", 0) + 1
+        return out
+
+
+@program(tags="again")
+def again_after_one_argument_passed_twice_is_gone(run: Run) -> None:
+    model = run.put(Sharing())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        box = Box(x)
+        loss = F.mse_loss(model(box, box), y)
+        del box
+        if step >= 13:
+            loss.backward(retain_graph=True)
+        loss.backward()
+        see_step(run, loss, model, optimizer)
+
+
+@program(tags="again")
+def again_after_the_call_changed_its_argument(run: Run) -> None:
+    """What the call left in its argument is there once, and stays what it was."""
+    model = run.put(Leaving())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        box = Box(x)
+        loss = F.mse_loss(model(box), y)
+        left = box.left
+        if step >= 13:
+            loss.backward(retain_graph=True)
+        loss.backward()
+        see_step(run, loss, model, optimizer, left=box.left, calls=torch.tensor([box.calls, box.left is left]))
