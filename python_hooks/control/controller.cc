@@ -14,6 +14,7 @@
 #include "shim/device/copy_memory.h"
 #include "shim/device/warm_up.h"
 #include "shim/driver/captures.h"
+#include "shim/driver/kernel_content.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
@@ -104,6 +105,7 @@ void settle(replay::Region& region, const replay::Call& call, const Decision& de
 // What a call costs beside itself is counted: the budget is the whole process's.
 bool decide_in_budget(replay::Region& region, replay::Call& call, Decision& decision, Object*& result) {
   const double began = replay::now();
+  replay::LookBudget::note_time(began, driver::code_loads());
   if (region.is_found() && region.budget.gains_nothing(region.statistics.observed)) {
     region.give_up();
     decision = {Action::kGivenUp, refusal::make(refusal::found_without_gain)};

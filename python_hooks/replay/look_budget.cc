@@ -15,8 +15,10 @@ constexpr double kForgets = 0.9;     // how a worst cost fades, look by look
 
 // With the GIL. In seconds.
 struct Account {
-  double began = -1;             // when the budget was first asked
-  double spent = 0, gained = 0;  // in all
+  double plain = 0;              // what the program would have taken without Grape, up to the last call
+  double noted = -1;             // when that call began
+  std::uint64_t loads = 0;       // of code, until then
+  double spent = 0, gained = 0;  // since then
   double owed = 0;               // what was spent and is not gained yet; negative: the other way round
   double idle = 1, busy = 0;     // calls that found the device so
 };
@@ -40,10 +42,18 @@ double Rhythm::lends(double call) const noexcept {
 
 void LookCosts::note(double& worst, double seconds) noexcept { worst = std::max(seconds, worst * kForgets); }
 
-bool LookBudget::affords(double now, double cost, double lent, double part) noexcept {
+void LookBudget::note_time(double now, std::uint64_t loads) noexcept {
   Account& account = g_account;
-  if (account.began < 0) account.began = now;
-  const double plain = now - account.began - account.spent + account.gained;
+  if (account.noted >= 0 && loads == account.loads)
+    account.plain += now - account.noted - account.spent + account.gained;
+  account.noted = now;
+  account.loads = loads;
+  account.spent = account.gained = 0;
+}
+
+bool LookBudget::affords(double now, double cost, double lent, double part) noexcept {
+  const Account& account = g_account;
+  const double plain = account.plain + now - account.noted - account.spent + account.gained;
   const double budget = part * std::max(g_look_limits.looks_at_first, kShare * plain);
   return account.owed + cost <= budget + lent;
 }

@@ -39,6 +39,9 @@ struct LookCosts {
 // taken without Grape, or 25 ms (LookLimits). docs/replay/observation.md says more.
 class LookBudget {
  public:
+  // Told at each call, before affords(). `loads`: how often the driver has loaded code. The time since the last call
+  // is left out if it has meanwhile: later calls do not take it again.
+  static void note_time(double now, std::uint64_t loads) noexcept;
   // May a look begin that costs `cost`, as far as is known? `lent`: so much more may be owed, as it is a loop's.
   // `part`: of the budget, from 0 to 1.
   static bool affords(double now, double cost = 0, double lent = 0, double part = 1) noexcept;

@@ -63,6 +63,8 @@ class LookBudgetTest : public testing::Test {
 };
 
 TEST_F(LookBudgetTest, IsAShareOfTheTimeWithoutGrape) {
+  LookBudget::note_time(90.0, 1);
+  LookBudget::note_time(100.0, 2);  // ten seconds in which code was loaded
   EXPECT_TRUE(LookBudget::affords(100.0));
   EXPECT_TRUE(LookBudget::affords(100.0, 0.025));
   EXPECT_FALSE(LookBudget::affords(100.0, 0.026));
@@ -72,6 +74,10 @@ TEST_F(LookBudgetTest, IsAShareOfTheTimeWithoutGrape) {
   EXPECT_FALSE(LookBudget::affords(100.05));
   EXPECT_FALSE(LookBudget::affords(101.0));
   EXPECT_TRUE(LookBudget::affords(101.3));  // 1.25 s without what was spent
+  EXPECT_FALSE(LookBudget::affords(101.3, 0.01));
+  LookBudget::note_time(100.8, 2);
+  LookBudget::note_time(101.3, 2);
+  EXPECT_TRUE(LookBudget::affords(101.3));
   EXPECT_FALSE(LookBudget::affords(101.3, 0.01));
 
   // What replays gain may be spent, but for a part. What is no gain may not.
