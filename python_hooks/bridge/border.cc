@@ -137,7 +137,7 @@ class Walk {
       const auto edges = static_cast<std::uint32_t>(border_.edges.size()) - first;
       if (edges == 0) continue;
       link_of_[i] = static_cast<std::uint32_t>(border_.links.size());
-      border_.links.push_back({node.sequence_nr(), border_.keep(node.name()), first, edges, false});
+      border_.links.push_back({node.sequence_nr(), border_.keep(node.name()), first, edges});
       border_.link_nodes.push_back(border_.inner[i].get());
     }
   }
@@ -280,7 +280,6 @@ class Walk {
     const std::uint64_t* const tops = border_.sets.emplace_back(tops_before_[number]).data();
     for (const at::Tensor& tensor : call.tensor_args.inputs) {
       if (!tensor.has_storage()) throw Refused{Unfit::kUnknownSaved, node->name()};
-      border_.links[link].has_saved = true;
       note_place(tensor);
       const auto& version = torch::autograd::impl::version_counter(tensor);
       border_.saved.push_back({reinterpret_cast<std::uint64_t>(tensor.storage().data()), tensor.storage().nbytes(),
@@ -410,7 +409,7 @@ class Walk {
     for (std::size_t i = 0; i < call_.cast_count; ++i) {
       const std::shared_ptr<Node> node = tensor_of(call_.casts[i]).grad_fn();
       const auto edge = static_cast<std::uint32_t>(border_.edges.size() + i);
-      border_.links.push_back({node->sequence_nr(), border_.keep(node->name()), edge, 1, false});
+      border_.links.push_back({node->sequence_nr(), border_.keep(node->name()), edge, 1});
       border_.casts.push_back(node);
     }
   }

@@ -8,7 +8,7 @@
 
 namespace grape::python::bridge {
 
-constexpr std::uint32_t kVersion = 13;  // of this file: a bridge of another one is not used
+constexpr std::uint32_t kVersion = 14;  // of this file: a bridge of another one is not used
 constexpr char kEntry[] = "grape_bridge";
 
 using Tensor = const void*;  // at::Tensor*, borrowed; null: an undefined one
@@ -24,7 +24,11 @@ struct Link {
   std::uint64_t sequence;  // the node's number; numbers of one thread ascend as nodes are made
   const char* name;
   std::uint32_t first_edge, edge_count;  // in Border::edges, in the order of the node's outputs
-  bool has_saved;  // have inner nodes saved tensors, of those that run since the last link and with this one?
+};
+
+// An inner node that keeps tensors. A pass frees it, unless it keeps the graph.
+struct Keeper {
+  std::uint32_t node, link;  // as in Saved
 };
 
 // A leaf that the call made, and that nobody has any more but the call's nodes, and maybe a Python object to which
@@ -230,8 +234,10 @@ struct Template {
   static constexpr std::uint32_t kNoCast = ~0U;
   const std::uint32_t* edge_casts;  // per edge: the cast to which it leads
   const Leaf* leaves;               // ascending by edge
+  const Keeper* keepers;            // in the order in which they run
+  const std::uint64_t* paths;       // per keeper: Saved::links, and behind them Saved::tops
   std::uint32_t link_count, edge_count, top_count, slot_count, result_count, node_count, cast_count;
-  std::uint32_t leaf_count;
+  std::uint32_t leaf_count, keeper_count;
   bool sealed;                   // as in Border
   std::uint64_t first_sequence;  // of the observed call's thread as it began: numbers count from there
 };

@@ -140,6 +140,7 @@ void Cut::run() {
   has_owner_run(now);
   ran = true;
   given.assign(form.slot_count, at::Tensor());
+  if (!now.keeps_graph) freed_by.push_back({tops_that_came(), running});
   releases = all && !now.keeps_graph;  // as eager's nodes, which release what they keep
   if (!releases) return;
   memory.clear();
@@ -147,6 +148,8 @@ void Cut::run() {
 }
 
 namespace {
+
+std::size_t words(std::uint32_t bits) { return (bits + 63) / 64; }
 
 bool meet(const std::uint64_t* bits, const std::vector<std::uint64_t>& others) {
   for (std::size_t i = 0; i < others.size(); ++i) {
@@ -216,12 +219,34 @@ void Cut::check(const Part& part) const {
   if (version != part.count) say_changed(part, version);
 }
 
+bool Cut::is_freed(std::uint32_t keeper) const {
+  const std::size_t link_words = words(form.link_count), top_words = words(form.top_count);
+  const std::uint64_t* const links_behind = form.paths + keeper * (link_words + top_words);
+  return std::any_of(freed_by.begin(), freed_by.begin() + freed_before, [&](const Freeing& pass) {
+    return form.keepers[keeper].link >= pass.down_to && meet(links_behind, pass.links) &&
+           meet(links_behind + link_words, pass.tops);
+  });
+}
+
+void Cut::check_freed(std::uint32_t node, std::uint32_t link, const std::vector<std::uint64_t>& from) {
+  const std::size_t link_words = words(form.link_count), top_words = words(form.top_count);
+  for (; next_keeper < form.keeper_count; ++next_keeper) {
+    const Keeper& keeper = form.keepers[next_keeper];
+    if (keeper.node > node || keeper.link < link) return;
+    const std::uint64_t* const links_behind = form.paths + next_keeper * (link_words + top_words);
+    const bool runs = meet(links_behind, running) && meet(links_behind + link_words, from);
+    TORCH_CHECK(!runs || !is_freed(next_keeper), autograd::ERR_BACKWARD_TWICE);
+  }
+}
+
 // As eager's own check, of the nodes that have run with this link or since the last one.
 void Cut::check(std::uint32_t link) {
   const std::vector<std::uint64_t> from = tops_that_came();
   for (; next_part < parts.size() && parts[next_part].link >= link; ++next_part) {
+    if (freed_before != 0) check_freed(parts[next_part].node, link, from);
     if (is_used(parts[next_part], from)) check(parts[next_part]);
   }
+  if (freed_before != 0) check_freed(form.node_count, link, from);
 }
 
 Remains Cut::remains_of(const Part& part) const noexcept {
@@ -333,7 +358,6 @@ Cut* cut(const Template* form, const CallTensors& tensors, const Owner* owner, v
     return nullptr;
   }
   try {
-    made->released.assign(form->link_count, false);
     made->first_sequence = tensors.first_sequence;
     for (std::size_t i = 0; i < tensors.pieces; ++i)
       made->memory.push_back(tensors.blocks->storages[tensors.first_piece + i]);

@@ -40,6 +40,12 @@ struct Cut : std::enable_shared_from_this<Cut> {
     at::Tensor original() const;
   };
 
+  // A pass that did not keep the graph, as bits: the tops that came, the links that ran. It came down to a link.
+  struct Freeing {
+    std::vector<std::uint64_t> tops, links;
+    std::uint32_t down_to = ~0U;  // none yet
+  };
+
   // A link: the node that runs it, gone where results that lead there were dropped, and where its edges begin there.
   struct LinkPlace {
     std::weak_ptr<autograd::Node> node;
@@ -63,7 +69,9 @@ struct Cut : std::enable_shared_from_this<Cut> {
     if (pass == now) return false;
     pass = now;
     ran = releases = false;
-    next_part = 0;
+    next_part = next_keeper = 0;
+    freed_before = freed_by.size();
+    stopped = nullptr;
     came.assign(form.top_count, false);
     given.assign(form.slot_count, at::Tensor());
     contributions.assign(count_contributions(form), at::Tensor());
@@ -82,6 +90,10 @@ struct Cut : std::enable_shared_from_this<Cut> {
   void check(std::uint32_t link);
   // Is the part used in the pass? `from`: the tops that have run, as bits.
   bool is_used(const Part& part, const std::vector<std::uint64_t>& from) const;
+  // Has an earlier pass freed the node?
+  bool is_freed(std::uint32_t keeper) const;
+  // Raises PyTorch's error if freed nodes run in the pass: those up to `node`, and up to the link.
+  void check_freed(std::uint32_t node, std::uint32_t link, const std::vector<std::uint64_t>& from);
   void check(const Part& part) const;
   std::vector<std::uint64_t> tops_that_came() const;
   // For a sealed form: raises what eager raises for the tops that have run. `waits`: not before the other tops have run
@@ -119,12 +131,17 @@ struct Cut : std::enable_shared_from_this<Cut> {
   variable_list held_inside;                     // of these; LinkNode::hold_inside()
   std::vector<Part> parts;                       // in the order in which eager's nodes use them
   std::size_t next_part = 0;                     // to be checked, in the pass
+  std::uint32_t next_keeper = 0;                 // the same
+  std::vector<Freeing> freed_by;                 // passes, in their order
+  std::size_t freed_before = 0;                  // how many before this pass
   std::vector<c10::Storage> memory;              // pieces of what is saved (CallTensors)
   std::vector<c10::DataPtr> rooms;               // of the pass
   std::exception_ptr failure;                    // of the pass
-  std::unique_ptr<OwnedBorder> again;            // of the call that was made again; null: it was not
-  std::vector<bool> came;                        // per top, in the pass: it has run
-  std::vector<std::uint8_t> runs;                // per contribution, in the pass
+  std::exception_ptr stopped;                    // of a node in the pass: raised at the link, behind those before it
+  std::uint32_t stopped_at = 0;
+  std::unique_ptr<OwnedBorder> again;  // of the call that was made again; null: it was not
+  std::vector<bool> came;              // per top, in the pass: it has run
+  std::vector<std::uint8_t> runs;      // per contribution, in the pass
   std::vector<std::uint8_t> runs_without_casts;
   std::vector<std::uint64_t> running;  // links that run in the pass, as bits
   std::uint32_t last_link = 0;         // of these
@@ -133,9 +150,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
   bool ran = false;
   bool splices = false;  // run_again() leaves the pass to the engine
   bool parts_released = false;
-  bool releases = false;       // the pass: no other one will use what is kept
-  int casts_of = kNoPass;      // take_casts(): in which pass
-  std::vector<bool> released;  // per link
+  bool releases = false;   // the pass: no other one will use what is kept
+  int casts_of = kNoPass;  // take_casts(): in which pass
 };
 
 struct Blocks {

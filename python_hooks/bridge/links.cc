@@ -80,10 +80,6 @@ class LinkNode final : public Node, public ReplayedNode {
     if (delivers_) add_post_hook(std::make_unique<Delivers>(*this));
   }
   std::string name() const override { return cut_->form.links[last_].name; }
-  void release_variables() override {
-    if (cut_->running.empty()) return;  // no pass has come
-    for (std::uint32_t link = first_; link <= last_; ++link) cut_->released[link] = runs(link);
-  }
   bool delivers() const noexcept { return delivers_; }
 
  protected:
@@ -128,9 +124,10 @@ class LinkNode final : public Node, public ReplayedNode {
       outputs.resize(outputs.size() + link.edge_count);
       return;
     }
-    TORCH_CHECK(!cut_->released[number] || !link.has_saved, autograd::ERR_BACKWARD_TWICE);
     if (!cut_->ran) cut_->run();
     cut_->check(number);
+    if (cut_->stopped != nullptr && number <= cut_->stopped_at) std::rethrow_exception(cut_->stopped);
+    if (cut_->freed_by.size() > cut_->freed_before) cut_->freed_by.back().down_to = number;
     if (cut_->releases && number == cut_->last_link) cut_->release_parts();
     for (std::uint32_t edge = link.first_edge; edge < link.first_edge + link.edge_count; ++edge) {
       if (cut_->go_inside[edge] != 0) hold_inside(cut_->contributions[edge]);

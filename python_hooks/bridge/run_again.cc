@@ -98,11 +98,26 @@ class Run {
       if (at == buffers_.end() || wanted_.count(node.get()) == 0) continue;
       autograd::InputBuffer buffer = std::move(at->second);
       buffers_.erase(at);
-      run(*node, std::move(buffer.buffer));
+      try {
+        run(*node, std::move(buffer.buffer));
+      } catch (...) {  // for the link at which eager's engine would have come to it
+        cut_.stopped = std::current_exception();
+        cut_.stopped_at = link_behind(node.get());
+        return;
+      }
     }
   }
 
  private:
+  // The first link to run with the node or after it.
+  std::uint32_t link_behind(const Node* node) const {
+    std::size_t at = 0;
+    while (border_.inner[at].get() != node) ++at;
+    while (at + 1 < border_.inner.size() && link_of_.count(border_.inner[at].get()) == 0) ++at;
+    const auto link = link_of_.find(border_.inner[at].get());
+    return link != link_of_.end() ? static_cast<std::uint32_t>(link->second) : 0;
+  }
+
   // Inner nodes from which a contribution that is asked for can be reached.
   void find_wanted() {
     for (auto node = border_.inner.rbegin(); node != border_.inner.rend(); ++node) {
@@ -205,6 +220,14 @@ bool is_same(const Cut& cut, const OwnedBorder& border) {
                     [](const Leaf& a, const Leaf& b) { return a.edge == b.edge; });
 }
 
+// What earlier passes freed is freed.
+void free_nodes(const Cut& cut, OwnedBorder& border) {
+  if (cut.freed_before == 0) return;
+  for (std::uint32_t i = 0; i < cut.form.keeper_count; ++i) {
+    if (cut.is_freed(i)) border.inner[cut.form.keepers[i].node]->release_variables();
+  }
+}
+
 // Gives the nodes the numbers that eager's would have, and has them lead where the links do: to the casts of the call,
 // not to those of its repetition.
 void join(const Cut& cut, OwnedBorder& border) {
@@ -265,6 +288,7 @@ bool run_again(Cut* cut, Border* border, char* error, std::size_t room) noexcept
         return false;
       }
       join(*cut, *owned);
+      free_nodes(*cut, *owned);
       cut->again = std::move(owned);
       cut->complete_tops();
       for (std::uint32_t i = 0; i < cut->hooks.size(); ++i) cut->take_hooks(i, std::move(cut->hooks[i]));

@@ -95,16 +95,12 @@ bool Cut::is_seen_inside() const {
 void Cut::splice() {
   TORCH_CHECK(!parts_released && !is_spent(), autograd::ERR_BACKWARD_TWICE);
   find_running();
-  for (std::uint32_t i = 0; i < form.link_count; ++i) {
-    const bool in_pass = (running[i / 64] >> i % 64 & 1) != 0;
-    TORCH_CHECK(!in_pass || !released[i] || !form.links[i].has_saved, autograd::ERR_BACKWARD_TWICE);
-  }
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const std::shared_ptr<Node> top = tops[i].lock();
     came[i] = top != nullptr && will_run(top.get());
   }
   check(0);
-  next_part = 0;
+  next_part = next_keeper = 0;
   Pass now;
   now.whole = now.looks_at_nodes = true;
   splices = true;

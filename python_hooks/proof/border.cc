@@ -81,6 +81,9 @@ void point(replay::Border& border) noexcept {
   border.form.casts = border.casts.data();
   border.form.edge_casts = border.edge_casts.data();
   border.form.leaves = border.leaves.data();
+  border.form.keepers = border.keepers.data();
+  border.form.paths = border.paths.data();
+  border.form.keeper_count = static_cast<std::uint32_t>(border.keepers.size());
   border.form.leaf_count = static_cast<std::uint32_t>(border.leaves.size());
   border.form.result_count = static_cast<std::uint32_t>(border.results.size());
 }
@@ -104,6 +107,17 @@ bool add_leaf(const bridge::Border& border, std::uint32_t edge, replay::Border& 
   leaf.sizes = lasting.leaf_sizes.emplace_back(leaf.sizes, leaf.sizes + leaf.dimensions).data();
   lasting.leaves.push_back(leaf);
   return true;
+}
+
+std::uint32_t words(std::uint32_t bits) noexcept { return (bits + 63) / 64; }
+
+void add_keepers(const bridge::Border& from, replay::Border& to) {
+  for (const bridge::Saved* saved = from.saved; saved != from.saved + from.saved_count; ++saved) {
+    if (saved->freed || (!to.keepers.empty() && to.keepers.back().node == saved->node)) continue;
+    to.keepers.push_back({saved->node, saved->link});
+    to.paths.insert(to.paths.end(), saved->links, saved->links + words(from.link_count));
+    to.paths.insert(to.paths.end(), saved->tops, saved->tops + words(from.top_count));
+  }
 }
 
 bool find_targets(const GradientTargets& targets, ObservedBorder& observed, refusal::Refusal& refusal) {
@@ -253,6 +267,7 @@ bool find_border(GradientTargets& targets, const NodesOfCall& nodes_of_call, Obs
   lasting.views.assign(observed.border->views, observed.border->views + results.size());
   for (const effects::GradientResult& result : observed.results) lasting.results.push_back(result.made);
   if (!find_targets(targets, observed, refusal)) return false;
+  add_keepers(*observed.border, lasting);
   for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
     const bridge::Saved& saved = observed.border->saved[i];
     replay::KeptTensor kept;
@@ -262,8 +277,8 @@ bool find_border(GradientTargets& targets, const NodesOfCall& nodes_of_call, Obs
     kept.node = saved.node;
     kept.saved = i;
     kept.link = saved.link;
-    kept.links.assign(saved.links, saved.links + (observed.border->link_count + 63) / 64);
-    kept.tops.assign(saved.tops, saved.tops + (observed.border->top_count + 63) / 64);
+    kept.links.assign(saved.links, saved.links + words(observed.border->link_count));
+    kept.tops.assign(saved.tops, saved.tops + words(observed.border->top_count));
     kept.text = lasting.texts.emplace_back(saved.text).c_str();
     lasting.kept.push_back(kept);
   }

@@ -307,7 +307,7 @@ Passes::~Passes() = default;
 bool Border::same_as(const Border& other) const {
   const auto same_link = [&](const bridge::Link& a, const bridge::Link& b) {
     return a.sequence - form.first_sequence == b.sequence - other.form.first_sequence &&
-           std::strcmp(a.name, b.name) == 0 && a.edge_count == b.edge_count && a.has_saved == b.has_saved;
+           std::strcmp(a.name, b.name) == 0 && a.edge_count == b.edge_count;
   };
   const auto same_top = [&](const bridge::Top& a, const bridge::Top& b) {
     return a.sequence - form.first_sequence == b.sequence - other.form.first_sequence &&
@@ -317,7 +317,12 @@ bool Border::same_as(const Border& other) const {
   const auto same_number = [&](std::uint64_t a, std::uint64_t b) {
     return a - form.first_sequence == b - other.form.first_sequence;
   };
-  return std::equal(numbers.begin(), numbers.end(), other.numbers.begin(), other.numbers.end(), same_number) &&
+  const auto same_keeper = [](const bridge::Keeper& a, const bridge::Keeper& b) {
+    return a.node == b.node && a.link == b.link;
+  };
+  return std::equal(keepers.begin(), keepers.end(), other.keepers.begin(), other.keepers.end(), same_keeper) &&
+         paths == other.paths &&
+         std::equal(numbers.begin(), numbers.end(), other.numbers.begin(), other.numbers.end(), same_number) &&
          std::equal(casts.begin(), casts.end(), other.casts.begin(), other.casts.end(), same_number) &&
          std::equal(links.begin(), links.end(), other.links.begin(), other.links.end(), same_link) &&
          std::equal(tops.begin(), tops.end(), other.tops.begin(), other.tops.end(), same_top) && reach == other.reach &&

@@ -87,6 +87,8 @@ struct Border {
   std::vector<std::uint32_t> edge_casts;  // of them those that are casts (bridge::Template)
   std::vector<std::uint32_t> results;     // that require grad: indices into CallOutcome::made()
   std::vector<KeptTensor> kept;
+  std::vector<bridge::Keeper> keepers;
+  std::vector<std::uint64_t> paths;  // of these (bridge::Template)
   std::vector<SavedMemory> saved;
   std::vector<TensorSource> held;         // tensors whose memory `saved` is, and which nobody else may keep
   std::vector<std::uint32_t> held_saved;  // of each: index into `saved`
