@@ -110,6 +110,9 @@ class Fuzzer:
         broken = runs.mostly_raised(self.raised, self.steps)
         if broken:
             print("most steps raised: these programs try nothing; one of their errors:", self.error)
+        if runs.mostly_broken(self.broken, self.done):
+            print("most programs crashed PyTorch, or took longer than", runs.PLAIN_SECONDS, "s: try fewer --jobs")
+            broken = True
         return 1 if self.different or self.failures or self.replayed == 0 or broken else 0
 
 

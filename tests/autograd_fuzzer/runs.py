@@ -8,12 +8,18 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ENOUGH_STEPS = 200  # to tell whether PyTorch works
+ENOUGH_PROGRAMS = 20
 PLAIN_SECONDS, SECONDS = 6, 120  # for one program: some recurse without end, and a machine may be busy
 
 
 def mostly_raised(raised, steps):
     """Programs raise on purpose now and then, about one step in four: more means that PyTorch does not work here."""
     return raised * 2 > steps
+
+
+def mostly_broken(broken, programs):
+    """Few programs crash PyTorch or do not end: more means that too many of them run at a time, or that PyTorch does not work."""
+    return programs >= ENOUGH_PROGRAMS and broken * 2 > programs
 
 
 class Worker:
@@ -23,6 +29,7 @@ class Worker:
         self.folder, self.number, self.reports = folder, 0, "GRAPE_REPORT" in settings
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GRAPE_")}
         environment.pop("LD_PRELOAD", None)
+        environment.setdefault("OMP_NUM_THREADS", "1")  # many run side by side
         environment.update(settings, PYTHONHASHSEED="0", PYTHONPATH=str(HERE))
         self.process = subprocess.Popen(
             [python, str(HERE / "worker.py")], env=environment, encoding="utf-8", stdin=subprocess.PIPE,
@@ -76,7 +83,7 @@ class Pair:
 
     def __init__(self, options, folder):
         self.folder = Path(folder)
-        self.calls = self.replayed = self.steps = self.raised = self.broken = 0
+        self.calls = self.replayed = self.steps = self.raised = self.broken = self.programs = 0
         self.error = ""
         settings = {"LD_PRELOAD": options.grape, "GRAPE_MODE": "replay", "GRAPE_REGIONS": "program_*:region_*",
                     "GRAPE_LOOK_BUDGET": "unlimited"}  # fmt: skip
@@ -99,6 +106,7 @@ class Pair:
         plain, _, _ = self.workers[0].run(named, PLAIN_SECONDS)
         named = [one for one in named if one[0] in plain]
         under_grape, grape_end, regions = self.workers[1].run(named) if named else ({}, "", [])
+        self.programs += len(programs)
         self.last = sum(region["replayed"] for region in regions)
         self.replayed += self.last
         self.calls += sum(region["calls"] for region in regions)
@@ -120,6 +128,8 @@ class Pair:
         return found
 
     def pytorch_works(self):
+        if mostly_broken(self.broken, self.programs):
+            return False
         return self.steps < ENOUGH_STEPS or not mostly_raised(self.raised, self.steps)
 
     def close(self):
