@@ -32,14 +32,34 @@ void keep_attributes(Object* argument, HeldArgument& held) noexcept {
   held.type = new_reference(type_of(argument));
 }
 
+bool is_list(Object* object) noexcept { return is_exactly(object, g_api.PyList_Type); }
+
+void keep_items(Object* container, HeldArgument& held) noexcept {
+  if (is_list(container)) held.copy = g_api.PyList_GetSlice(container, 0, g_api.PyList_Size(container));
+  if (is_exactly(container, g_api.PyDict_Type)) held.copy = g_api.PyDict_Copy(container);
+  if (held.copy == nullptr) g_api.PyErr_Clear();
+}
+
+bool same_items(const std::vector<walk::Item>& some, const std::vector<walk::Item>& others) {
+  return std::equal(
+      some.begin(), some.end(), others.begin(), others.end(),
+      [](const walk::Item& one, const walk::Item& other) { return one.key == other.key && one.value == other.value; });
+}
+
+// Of the top alone: what a list in a list has now is what it has.
+bool has_items(const HeldArgument& held) {
+  if (held.copy == nullptr) return true;
+  const walk::Kind kind = is_list(held.copy) ? walk::Kind::kList : walk::Kind::kDict;
+  std::vector<walk::Item> now, then;
+  return walk::items_of(held.object, kind, now) && walk::items_of(held.copy, kind, then) && same_items(now, then);
+}
+
 // Has the instance the attributes that it had? Both dictionaries are plain ones, in the order of their making.
 bool has_attributes(Object* argument, Object* attributes) {
   std::vector<walk::Item> now, then;
   if (!walk::read_attributes(argument, now)) return false;
   walk::entries_of(attributes, then);
-  return std::equal(
-      now.begin(), now.end(), then.begin(), then.end(),
-      [](const walk::Item& one, const walk::Item& other) { return one.key == other.key && one.value == other.value; });
+  return same_items(now, then);
 }
 
 // An instance with the attributes that `held` had; null: none can be made.
@@ -59,7 +79,7 @@ Reference another(const HeldArgument& held) {
 
 // The argument, or one that stands for it; null: it is gone.
 Reference again(const HeldArgument& held) {
-  if (!held.weak) return Reference(new_reference(held.object));
+  if (!held.weak) return Reference(new_reference(has_items(held) ? held.object : held.copy));
   const NoCollection no_collection;
   Object* const living = referent(held.object);
   const bool is_there = living != g_api._Py_NoneStruct;
@@ -79,7 +99,9 @@ HeldArgument hold_argument(Object* argument) {
   Object* const weak = made == Made::kOfItems ? nullptr : g_api.PyWeakref_NewRef(argument, nullptr);
   if (weak == nullptr) {
     g_api.PyErr_Clear();
-    return strongly(argument);
+    HeldArgument held = strongly(argument);
+    keep_items(argument, held);
+    return held;
   }
   HeldArgument held{weak, true};
   if (made == Made::kOfAttributes) keep_attributes(argument, held);
@@ -87,7 +109,7 @@ HeldArgument hold_argument(Object* argument) {
 }
 
 void release(const HeldArgument& held) noexcept {
-  for (Object* object : {held.object, held.type, held.attributes}) {
+  for (Object* object : {held.object, held.type, held.attributes, held.copy}) {
     if (object != nullptr) g_api.Py_DecRef(object);
   }
 }

@@ -13,6 +13,7 @@ struct HeldArgument {
   bool weak = false;         // it is a weak reference: the argument ends when it would without Grape
   // Of an instance that has nothing but attributes: its class, and a dictionary of those. Null: it is another one.
   Object *type = nullptr, *attributes = nullptr;
+  Object* copy = nullptr;  // of a list or a dictionary: another one with the items that it had
 };
 
 // `argument`: null for the module. Objects that can be weakly referred to are held weakly, but for containers; what
@@ -20,8 +21,8 @@ struct HeldArgument {
 HeldArgument hold_argument(Object* argument);
 void release(const HeldArgument& held) noexcept;
 
-// The arguments of a call that is made again. Of one that is gone, or has other attributes now, an instance of its
-// class with the attributes that it had; the same one each time that it was passed. Throws std::bad_alloc.
+// The arguments of a call that is made again. Of one that is gone, or has other attributes or items now, another one
+// with those that it had; the same one each time that it was passed. Throws std::bad_alloc.
 class ArgumentsAgain {
  public:
   // `root`: the module.

@@ -271,3 +271,63 @@ def again_after_the_call_changed_its_argument(run: Run) -> None:
             loss.backward(retain_graph=True)
         loss.backward()
         see_step(run, loss, model, optimizer, left=box.left, calls=torch.tensor([box.calls, box.left is left]))
+
+
+class Gathering(Opening):
+    """Its argument is a list or a dictionary of tensors."""
+
+    def forward(self, parts: Any) -> torch.Tensor:
+        first, *others = parts.values() if isinstance(parts, dict) else parts
+        return super().forward(Box(first)) + sum(other.mean() for other in others)
+
+
+def changed_container(run: Run, container: Callable[..., Any], change: Callable[[Any], Any], by_name: bool = False) -> None:
+    """The list or dictionary that the call got has other items when a pass comes that was not seen."""
+    model = run.put(Gathering())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        parts = container(x, x * 0.5)
+        out = model(parts=parts) if by_name else model(parts)
+        if step >= 12:
+            change(parts)
+        loss = F.mse_loss(out, y)
+        if step >= 13:
+            loss.backward(retain_graph=True)
+        loss.backward()
+        see_step(run, loss, model, optimizer, parts=parts)
+
+
+def pair_of(x: torch.Tensor, other: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"x": x, "other": other}
+
+
+@program(tags="again")
+def again_after_an_item_was_replaced(run: Run) -> None:
+    changed_container(run, lambda *parts: list(parts), lambda parts: parts.__setitem__(0, parts[1] * 3))
+
+
+@program(tags="again")
+def again_after_a_list_was_emptied(run: Run) -> None:
+    changed_container(run, lambda *parts: list(parts), lambda parts: parts.clear())
+
+
+@program(tags="again")
+def again_after_a_list_grew(run: Run) -> None:
+    changed_container(run, lambda *parts: list(parts), lambda parts: parts.append(parts[0] * 2), by_name=True)
+
+
+@program(tags="again")
+def again_after_an_entry_was_taken(run: Run) -> None:
+    changed_container(run, pair_of, lambda parts: parts.pop("other"))
+
+
+@program(tags="again")
+def again_after_an_entry_was_replaced(run: Run) -> None:
+    changed_container(run, pair_of, lambda parts: parts.update(x=parts["other"]), by_name=True)
+
+
+@program(tags="again")
+def again_after_a_container_changed_and_came_back(run: Run) -> None:
+    """The dictionary has the same items again, in another order."""
+    changed_container(run, pair_of, lambda parts: parts.update(x=parts.pop("x")))
