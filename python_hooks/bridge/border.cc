@@ -278,6 +278,7 @@ class Walk {
     if (hidden || link == OwnedBorder::kNone) return;
     const std::uint64_t* const links = border_.sets.emplace_back(links_behind_[number]).data();
     const std::uint64_t* const tops = border_.sets.emplace_back(tops_before_[number]).data();
+    if (!call.tensor_args.inputs.empty() || is_slices(*node)) note_keeper(number, link);
     for (const at::Tensor& tensor : call.tensor_args.inputs) {
       if (!tensor.has_storage()) throw Refused{Unfit::kUnknownSaved, node->name()};
       note_place(tensor);
@@ -288,6 +289,14 @@ class Walk {
                                static_cast<std::int32_t>(tensor.device().type()), value_of(tensor), link, links, tops,
                                border_.keep(in_words(tensor)), number, false});
     }
+  }
+
+  void note_keeper(std::uint32_t number, std::uint32_t link) {
+    const Bits &links = links_behind_[number], &tops = tops_before_[number];
+    border_.keepers.push_back({number, link});
+    border_.paths.insert(border_.paths.end(), links.begin(),
+                         links.begin() + static_cast<std::ptrdiff_t>(no_bits(border_.link_nodes.size()).size()));
+    border_.paths.insert(border_.paths.end(), tops.begin(), tops.end());
   }
 
   static std::uint64_t value_of(const at::Tensor& tensor) {
@@ -448,6 +457,9 @@ void OwnedBorder::finish() noexcept {
   border.numbers = numbers.data();
   border.freed = freed.data();
   border.hidden = hidden.data();
+  border.keepers = keepers.data();
+  border.paths = paths.data();
+  border.keeper_count = static_cast<std::uint32_t>(keepers.size());
   border.hidden_count = static_cast<std::uint32_t>(hidden.size());
   border.node_count = static_cast<std::uint32_t>(inner.size());
   border.cast_count = static_cast<std::uint32_t>(casts.size());

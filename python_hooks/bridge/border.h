@@ -34,6 +34,8 @@ struct OwnedBorder {
   std::vector<std::uint64_t> numbers;                         // of these
   std::vector<std::uint8_t> freed;                            // the same
   std::vector<std::uint64_t> hidden;
+  std::vector<Keeper> keepers;
+  std::vector<std::uint64_t> paths;
   std::vector<torch::autograd::Node*> link_nodes, top_nodes;  // of `links` but for the casts, of `tops`
   std::vector<std::shared_ptr<torch::autograd::Node>> casts;  // that made kept casts
   std::unordered_set<const torch::autograd::Node*> fed;       // inner nodes to which gradients come from inner nodes

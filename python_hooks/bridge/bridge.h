@@ -26,7 +26,7 @@ struct Link {
   std::uint32_t first_edge, edge_count;  // in Border::edges, in the order of the node's outputs
 };
 
-// An inner node that keeps tensors. A pass frees it, unless it keeps the graph.
+// An inner node that keeps tensors, or works on a view. A pass frees it, unless it keeps the graph.
 struct Keeper {
   std::uint32_t node, link;  // as in Saved
 };
@@ -78,9 +78,11 @@ struct Border {
   const std::uint32_t* slots;    // of each result: which slot its gradient comes to
   const std::uint8_t* views;     // of each result: how it was made, if it is a view (autograd's CreationMeta)
   const Saved* saved;            // in the order in which the nodes run in a backward pass
+  const Keeper* keepers;         // the same
+  const std::uint64_t* paths;    // per keeper: Saved::links, and behind them Saved::tops
   const std::uint64_t* numbers;  // of all inner nodes, in the order in which they run
   std::uint32_t link_count, edge_count, top_count, slot_count, saved_count, node_count, cast_count;
-  std::uint32_t leaf_count;
+  std::uint32_t leaf_count, keeper_count;
   const std::uint8_t* freed;  // as `numbers`: has a pass inside of the call freed what the node kept?
   // No gradient gets from a result to an edge, or to another result, but through a freed node: each pass over the call
   // is PyTorch's error. `saved` has no tensors of nodes behind freed ones then.
@@ -192,7 +194,7 @@ struct Pass {
   const Gradient* given;     // per slot; undefined: none, or the top did not run
   const std::uint8_t* runs;  // per contribution (count_contributions): is it asked for?
   bool whole = false;        // is all asked for that there is?
-  bool all_run = false;      // do all nodes? Then what the call saved is freed behind it, unless the graph is kept
+  bool all_run = false;      // do all links, and all nodes that keep something? Unless the graph is kept, that is freed
   bool keeps_graph = false, makes_graph = false;
   bool looks_at_nodes = false;  // torch.autograd.detect_anomaly, or a hook on a node: each one's outputs are looked at
   const Remains* kept = nullptr;
@@ -234,8 +236,8 @@ struct Template {
   static constexpr std::uint32_t kNoCast = ~0U;
   const std::uint32_t* edge_casts;  // per edge: the cast to which it leads
   const Leaf* leaves;               // ascending by edge
-  const Keeper* keepers;            // in the order in which they run
-  const std::uint64_t* paths;       // per keeper: Saved::links, and behind them Saved::tops
+  const Keeper* keepers;            // as in Border
+  const std::uint64_t* paths;
   std::uint32_t link_count, edge_count, top_count, slot_count, result_count, node_count, cast_count;
   std::uint32_t leaf_count, keeper_count;
   bool sealed;                   // as in Border

@@ -25,6 +25,10 @@ namespace {
 constexpr const char* kLate =
     "grape: a gradient comes to a result of a replayed call after the call's backward pass has begun, as from another "
     "device. GRAPE_AUTOGRAD=0 runs calls under autograd as always";
+constexpr const char* kGone =
+    "grape: another backward pass over a replayed call comes behind one that did not keep the graph. PyTorch would run "
+    "nodes that keep nothing, or that an error kept from running. retain_graph=True keeps the graph; GRAPE_AUTOGRAD=0 "
+    "runs calls under autograd as always";
 constexpr const char* kDetached =
     "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
     "This is not supported, please use out-of-place `.detach()` instead";
@@ -124,25 +128,28 @@ void Cut::has_owner_run(Pass& now) {
 
 // Asks for what the engine will execute, and has it computed.
 void Cut::run() {
-  TORCH_CHECK(!parts_released && !is_spent(), autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(!is_spent(), autograd::ERR_BACKWARD_TWICE);
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const std::shared_ptr<autograd::Node> top = tops[i].lock();
     TORCH_CHECK(came[i] || top == nullptr || !will_run(top.get()), kLate);
   }
   const bool all = find_running();
+  const std::vector<std::uint64_t> from = tops_that_came();
+  check_there(from);
   const bool whole = std::count(runs.begin(), runs.begin() + form.edge_count, 0) == 0;
   take_casts();
   Pass now;
   now.whole = whole;
-  now.all_run = all;
+  now.all_run = all && uses_all(from);
   const bool hooked = std::any_of(hooks.begin(), hooks.end(), [](const PostHooks& of) { return !of.empty(); });
   now.looks_at_nodes = hooked || looks_for_anomalies();
   has_owner_run(now);
   ran = true;
   given.assign(form.slot_count, at::Tensor());
-  if (!now.keeps_graph) freed_by.push_back({tops_that_came(), running});
-  releases = all && !now.keeps_graph;  // as eager's nodes, which release what they keep
+  if (!now.keeps_graph) freed_by.push_back({from, running});
+  releases = now.all_run && !now.keeps_graph;  // as eager's nodes, which release what they keep
   if (!releases) return;
+  gone = !memory.empty() || !parts.empty();
   memory.clear();
   for (Part& part : parts) part.itself = at::Tensor();
 }
@@ -228,15 +235,31 @@ bool Cut::is_freed(std::uint32_t keeper) const {
   });
 }
 
-void Cut::check_freed(std::uint32_t node, std::uint32_t link, const std::vector<std::uint64_t>& from) {
+bool Cut::will_free(std::uint32_t keeper, const std::vector<std::uint64_t>& from) const {
   const std::size_t link_words = words(form.link_count), top_words = words(form.top_count);
+  const std::uint64_t* const links_behind = form.paths + keeper * (link_words + top_words);
+  return meet(links_behind, running) && meet(links_behind + link_words, from);
+}
+
+bool Cut::uses_all(const std::vector<std::uint64_t>& from) const {
+  for (std::uint32_t keeper = 0; keeper < form.keeper_count; ++keeper) {
+    if (!will_free(keeper, from) && !is_freed(keeper)) return false;
+  }
+  return true;
+}
+
+void Cut::check_freed(std::uint32_t node, std::uint32_t link, const std::vector<std::uint64_t>& from) {
   for (; next_keeper < form.keeper_count; ++next_keeper) {
     const Keeper& keeper = form.keepers[next_keeper];
     if (keeper.node > node || keeper.link < link) return;
-    const std::uint64_t* const links_behind = form.paths + next_keeper * (link_words + top_words);
-    const bool runs = meet(links_behind, running) && meet(links_behind + link_words, from);
-    TORCH_CHECK(!runs || !is_freed(next_keeper), autograd::ERR_BACKWARD_TWICE);
+    TORCH_CHECK(!will_free(next_keeper, from) || !is_freed(next_keeper), autograd::ERR_BACKWARD_TWICE);
   }
+}
+
+void Cut::check_there(const std::vector<std::uint64_t>& from) {
+  if (!gone) return;
+  check_freed(form.node_count, 0, from);
+  TORCH_CHECK(false, kGone);
 }
 
 // As eager's own check, of the nodes that have run with this link or since the last one.
@@ -263,10 +286,7 @@ bool Cut::is_spent() const noexcept {
   return std::any_of(memory.begin(), memory.end(), [](const c10::Storage& piece) { return !piece; });
 }
 
-void Cut::release_parts() noexcept {
-  parts_released = !parts.empty();
-  parts.clear();
-}
+void Cut::release_parts() noexcept { parts.clear(); }
 
 namespace {
 

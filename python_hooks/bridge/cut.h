@@ -90,8 +90,13 @@ struct Cut : std::enable_shared_from_this<Cut> {
   void check(std::uint32_t link);
   // Is the part used in the pass? `from`: the tops that have run, as bits.
   bool is_used(const Part& part, const std::vector<std::uint64_t>& from) const;
-  // Has an earlier pass freed the node?
+  // Has an earlier pass freed the node? Does it run in this one?
   bool is_freed(std::uint32_t keeper) const;
+  bool will_free(std::uint32_t keeper, const std::vector<std::uint64_t>& from) const;
+  // Is nothing left that another pass may use, unless this one keeps the graph?
+  bool uses_all(const std::vector<std::uint64_t>& from) const;
+  // Raises an error if what the call saved was given back: PyTorch's, if freed nodes run in the pass.
+  void check_there(const std::vector<std::uint64_t>& from);
   // Raises PyTorch's error if freed nodes run in the pass: those up to `node`, and up to the link.
   void check_freed(std::uint32_t node, std::uint32_t link, const std::vector<std::uint64_t>& from);
   void check(const Part& part) const;
@@ -148,8 +153,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
   static constexpr int kNoPass = -2;   // -1 is what runs outside of any
   int pass = kNoPass;
   bool ran = false;
-  bool splices = false;  // run_again() leaves the pass to the engine
-  bool parts_released = false;
+  bool splices = false;    // run_again() leaves the pass to the engine
+  bool gone = false;       // what the call saved: a pass began that freed all of it
   bool releases = false;   // the pass: no other one will use what is kept
   int casts_of = kNoPass;  // take_casts(): in which pass
 };

@@ -93,12 +93,13 @@ bool Cut::is_seen_inside() const {
 }
 
 void Cut::splice() {
-  TORCH_CHECK(!parts_released && !is_spent(), autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(!is_spent(), autograd::ERR_BACKWARD_TWICE);
   find_running();
   for (std::uint32_t i = 0; i < form.top_count; ++i) {
     const std::shared_ptr<Node> top = tops[i].lock();
     came[i] = top != nullptr && will_run(top.get());
   }
+  check_there(tops_that_came());
   check(0);
   next_part = next_keeper = 0;
   Pass now;

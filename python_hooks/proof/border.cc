@@ -39,6 +39,8 @@ refusal::Refusal explain(bridge::Unfit unfit, const char* name) {
   return refusal::make(refusal::no_host_memory);
 }
 
+std::uint32_t words(std::uint32_t bits) noexcept { return (bits + 63) / 64; }
+
 // Copies what outlives the call's own nodes.
 std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t first_node,
                                      const std::vector<replay::LeftCast>& casts) {
@@ -58,6 +60,9 @@ std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t f
   to->constants = from.constants;
   to->numbers.assign(from.numbers, from.numbers + from.node_count);
   to->freed.assign(from.freed, from.freed + from.node_count);
+  to->keepers.assign(from.keepers, from.keepers + from.keeper_count);
+  const std::uint32_t path = words(from.link_count) + words(from.top_count);
+  to->paths.assign(from.paths, from.paths + std::size_t{path} * from.keeper_count);
   to->form.sealed = from.sealed;
   for (const replay::LeftCast& cast : casts) to->casts.push_back(cast.node);
   to->form.node_count = from.node_count;
@@ -107,17 +112,6 @@ bool add_leaf(const bridge::Border& border, std::uint32_t edge, replay::Border& 
   leaf.sizes = lasting.leaf_sizes.emplace_back(leaf.sizes, leaf.sizes + leaf.dimensions).data();
   lasting.leaves.push_back(leaf);
   return true;
-}
-
-std::uint32_t words(std::uint32_t bits) noexcept { return (bits + 63) / 64; }
-
-void add_keepers(const bridge::Border& from, replay::Border& to) {
-  for (const bridge::Saved* saved = from.saved; saved != from.saved + from.saved_count; ++saved) {
-    if (saved->freed || (!to.keepers.empty() && to.keepers.back().node == saved->node)) continue;
-    to.keepers.push_back({saved->node, saved->link});
-    to.paths.insert(to.paths.end(), saved->links, saved->links + words(from.link_count));
-    to.paths.insert(to.paths.end(), saved->tops, saved->tops + words(from.top_count));
-  }
 }
 
 bool find_targets(const GradientTargets& targets, ObservedBorder& observed, refusal::Refusal& refusal) {
@@ -267,7 +261,6 @@ bool find_border(GradientTargets& targets, const NodesOfCall& nodes_of_call, Obs
   lasting.views.assign(observed.border->views, observed.border->views + results.size());
   for (const effects::GradientResult& result : observed.results) lasting.results.push_back(result.made);
   if (!find_targets(targets, observed, refusal)) return false;
-  add_keepers(*observed.border, lasting);
   for (std::uint32_t i = 0; i < observed.border->saved_count; ++i) {
     const bridge::Saved& saved = observed.border->saved[i];
     replay::KeptTensor kept;

@@ -264,7 +264,7 @@ bool run(void* owner, bridge::Cut* cut, const bridge::Pass& asked, char* error, 
   } catch (const std::bad_alloc&) {
     why = "there is no memory";
   }
-  if (why == nullptr && asked.whole && !asked.keeps_graph) forget(call);
+  if (why == nullptr && asked.whole && asked.all_run && !asked.keeps_graph) forget(call);
   if (why != nullptr && *why != '\0') {
     std::snprintf(error, room,
                   "grape: the backward pass of a replayed call is not one that was seen, and the call cannot be made "

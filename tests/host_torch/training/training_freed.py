@@ -1,5 +1,6 @@
 """Passes over a part of a call's graph that do not keep it: the nodes that have run are freed, the others are not."""
 
+import contextlib
 from typing import Any, Callable
 
 import torch
@@ -266,3 +267,170 @@ def freed_in_a_checkpoint(run: Run) -> None:
             return self.last(checkpoint(self.block, self.first(x).tanh(), use_reentrant=False))
 
     run_part_first(run, run.put(Checked()), over("block.0.weight"), whole, True)
+
+
+class Stop(Exception):
+    pass
+
+
+def add_stopped(name: str, make: Callable[[], nn.Module], where: str, second: Pass) -> None:
+    """A hook of a weight, of the argument or of the result raises in a whole pass, from step 12 on; then comes `second`."""
+
+    @program(tags="freed", name=f"freed_until_{name}")
+    def stopped(run: Run) -> None:
+        model, now = run.put(make()), {"raises": False}
+        optimizer = sgd(model)
+
+        def hook(gradient: torch.Tensor) -> None:
+            if now["raises"]:
+                raise Stop("enough")
+
+        if where not in ("argument", "result"):
+            model.get_parameter(where).register_hook(hook)
+        for step in run.steps():
+            x, y = batch(run)
+            x.requires_grad_()
+            out = model(x)
+            if where in ("argument", "result"):
+                (x if where == "argument" else out).register_hook(hook)
+            others = [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
+            if step >= 12:
+                now["raises"] = True
+                with run.expect_error("stop"):
+                    F.mse_loss(out, y).backward()
+                now["raises"] = False
+                others += [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
+                run.see(then=model, x=x.grad)
+                with run.expect_error("second"):
+                    second(lambda: F.mse_loss(out, y), model)
+            else:
+                F.mse_loss(out, y).backward()
+            see_step(run, out.sum().detach(), model, optimizer, x=x.grad, others=others)
+
+
+def plain_net() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+
+
+for _where in ("0.weight", "0.bias", "2.weight", "2.bias", "argument", "result"):
+    add_stopped(f"{_where.replace('.', '_')}_then_whole", plain_net, _where, whole)
+    add_stopped(f"{_where.replace('.', '_')}_then_last", plain_net, _where, over("2.bias"))
+add_stopped("own_argument_then_whole", Shifts, "argument", whole)
+add_stopped("own_result_then_whole", Shifts, "result", whole)
+add_stopped("own_result_then_last", Shifts, "result", over("last"))
+
+
+def add_stopped_loudly(where: str, second: Pass) -> None:
+    """Nodes that keep nothing run in the second pass, or nodes that the error kept from running. Plain PyTorch runs them; under
+    Grape there may be an error, but no wrong gradient."""
+
+    @program(tags="freed", name=f"freed_loudly_{where}_{second.__name__}")
+    def stopped(run: Run) -> None:
+        model, now = run.put(Shifts()), {"raises": False}
+
+        def hook(gradient: torch.Tensor) -> None:
+            if now["raises"]:
+                raise Stop("enough")
+
+        model.get_parameter(where).register_hook(hook)
+        for step in run.steps():
+            x, y = batch(run)
+            x.requires_grad_()
+            out = model(x)
+            now["raises"] = step >= 12
+            with run.expect_error("stop"):
+                F.mse_loss(out, y).backward()
+            now["raises"] = False
+            if step >= 12:
+                before = [None if tensor.grad is None else tensor.grad.clone() for tensor in (x, *model.parameters())]
+                others = [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
+                with contextlib.suppress(RuntimeError):
+                    second(lambda: F.mse_loss(out, y), model)
+                run.see(others=others, wrong=gradients_are_wrong(model, x, y, before))
+            model.zero_grad()
+
+
+def gradients_are_wrong(model: nn.Module, x: torch.Tensor, y: torch.Tensor, before: list[Any]) -> bool:
+    """Has a gradient grown by something that is not the gradient?"""
+    copies = [tensor.detach().clone().requires_grad_() for tensor in (x, *model.parameters())]
+    h = (copies[0] + copies[1]).tanh().sigmoid()[:, :4] + copies[2]
+    right = torch.autograd.grad(F.mse_loss(h, y), copies)
+    for tensor, then, wanted in zip((x, *model.parameters()), before, right):
+        now = torch.zeros_like(wanted) if tensor.grad is None else tensor.grad
+        grown = now - (0 if then is None else then)
+        if not (torch.allclose(grown, torch.zeros_like(wanted)) or torch.allclose(grown, wanted, atol=1e-6)):
+            return True
+    return False
+
+
+def last(loss: Loss, model: nn.Module) -> None:
+    loss().backward(inputs=[model.get_parameter("last")])
+
+
+for _where in ("first", "last"):
+    add_stopped_loudly(_where, whole)
+    add_stopped_loudly(_where, last)
+
+
+class Shifted(nn.Module):
+    """Two results behind a node that keeps nothing: each may have a pass of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = x + self.shift
+        return h.sigmoid(), h.tanh()
+
+
+def add_heads(name: str, first: Any, second: Any, from_step: int) -> None:
+    @program(tags="freed", name=f"freed_heads_{name}")
+    def heads(run: Run) -> None:
+        """Each result has its pass; none keeps the graph."""
+        model = run.put(Shifted())
+        optimizer = sgd(model)
+        for step in run.steps():
+            x, _ = batch(run)
+            x.requires_grad_()
+            out = model(x)
+            first(out).backward()
+            others = [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
+            if step >= from_step:
+                with run.expect_error("second"):
+                    second(out).backward()
+            see_step(run, out[0].sum().detach(), model, optimizer, x=x.grad, others=others)
+
+
+for _step in (0, 12):
+    add_heads(f"one_by_one_from_{_step}", lambda out: out[0].square().sum(), lambda out: out[1].square().sum(), _step)
+    add_heads(f"backwards_from_{_step}", lambda out: out[1].square().sum(), lambda out: out[0].square().sum(), _step)
+    add_heads(f"twice_from_{_step}", lambda out: out[0].square().sum(), lambda out: (out[0] + out[1]).square().sum(), _step)
+    add_heads(f"together_from_{_step}", lambda out: (out[0] + out[1]).square().sum(), lambda out: out[1].square().sum(), _step)
+
+
+class Written(nn.Module):
+    """In-place work on a view: its node gives up the function that it works with, and keeps no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = x + 1
+        h[:, :4].add_(self.shift)
+        return h[:, 2:6] + self.shift
+
+
+@program(tags="freed")
+def freed_work_on_a_view(run: Run) -> None:
+    model = run.put(Written())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        out = model(x)
+        F.mse_loss(out, y).backward()
+        if step >= 12:
+            with run.expect_error("freed"):
+                F.mse_loss(out, y).backward()
+        see_step(run, out.sum().detach(), model, optimizer)
