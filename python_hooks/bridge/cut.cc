@@ -242,8 +242,12 @@ bool Cut::will_free(std::uint32_t keeper, const std::vector<std::uint64_t>& from
 }
 
 bool Cut::uses_all(const std::vector<std::uint64_t>& from) const {
+  const std::size_t link_words = words(form.link_count), path = link_words + words(form.top_count);
+  std::vector<std::uint64_t> living(words(form.top_count), 0);  // a result that was dropped takes its nodes with it
+  for (std::uint32_t i = 0; i < form.top_count; ++i) living[i / 64] |= std::uint64_t{!tops[i].expired()} << i % 64;
   for (std::uint32_t keeper = 0; keeper < form.keeper_count; ++keeper) {
-    if (!will_free(keeper, from) && !is_freed(keeper)) return false;
+    const bool lives = meet(form.paths + keeper * path + link_words, living);
+    if (lives && !will_free(keeper, from) && !is_freed(keeper)) return false;
   }
   return true;
 }

@@ -434,3 +434,33 @@ def freed_work_on_a_view(run: Run) -> None:
             with run.expect_error("freed"):
                 F.mse_loss(out, y).backward()
         see_step(run, out.sum().detach(), model, optimizer)
+
+
+class Spoken(nn.Module):
+    """Scores, and their probabilities, which keep what they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        scores = self.net(x)
+        return scores, scores.softmax(1)
+
+
+@program(tags="freed")
+def freed_but_for_a_result(run: Run) -> None:
+    """A result that is in no loss is kept in some steps, and dropped in the others; where it is kept, its pass fails later."""
+    model = run.put(Spoken())
+    optimizer = sgd(model)
+    for step in run.steps():
+        x, y = batch(run)
+        scores, probabilities = model(x)
+        if step % 3 == 0:
+            del probabilities
+        F.mse_loss(scores, y).backward()
+        others = [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
+        if step % 3 == 2:
+            with run.expect_error("freed"):
+                probabilities.square().sum().backward()
+        see_step(run, scores.sum().detach(), model, optimizer, others=others)
