@@ -135,7 +135,7 @@ void Cut::run() {
   }
   const bool all = find_running();
   const std::vector<std::uint64_t> from = tops_that_came();
-  check_there(from);
+  check_there();
   const bool whole = std::count(runs.begin(), runs.begin() + form.edge_count, 0) == 0;
   take_casts();
   Pass now;
@@ -260,9 +260,9 @@ void Cut::check_freed(std::uint32_t node, std::uint32_t link, const std::vector<
   }
 }
 
-void Cut::check_there(const std::vector<std::uint64_t>& from) {
+void Cut::check_there() {
   if (!gone) return;
-  check_freed(form.node_count, 0, from);
+  check(0);
   TORCH_CHECK(false, kGone);
 }
 

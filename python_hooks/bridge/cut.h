@@ -95,8 +95,8 @@ struct Cut : std::enable_shared_from_this<Cut> {
   bool will_free(std::uint32_t keeper, const std::vector<std::uint64_t>& from) const;
   // Is nothing left that another pass may use, unless this one keeps the graph?
   bool uses_all(const std::vector<std::uint64_t>& from) const;
-  // Raises an error if what the call saved was given back: PyTorch's, if freed nodes run in the pass.
-  void check_there(const std::vector<std::uint64_t>& from);
+  // Raises an error if what the call saved was given back: PyTorch's, if a node of the pass would raise one.
+  void check_there();
   // Raises PyTorch's error if freed nodes run in the pass: those up to `node`, and up to the link.
   void check_freed(std::uint32_t node, std::uint32_t link, const std::vector<std::uint64_t>& from);
   void check(const Part& part) const;

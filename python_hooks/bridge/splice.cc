@@ -99,7 +99,7 @@ void Cut::splice() {
     const std::shared_ptr<Node> top = tops[i].lock();
     came[i] = top != nullptr && will_run(top.get());
   }
-  check_there(tops_that_came());
+  check_there();
   check(0);
   next_part = next_keeper = 0;
   Pass now;

@@ -55,6 +55,7 @@ def streams_inside(run: Run) -> None:
             y = model(data(i))
         run.current().wait_stream(fresh)
         run.later(y)
+        fresh.wait_stream(run.current())  # which has to read y before that memory comes again
 
 
 @case("calls on several streams in turn, ordered by events only, with record_stream; outputs read on other streams")
