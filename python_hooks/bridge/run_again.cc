@@ -93,7 +93,8 @@ class Run {
       for (std::uint32_t slot = 0; slot < top.slot_count; ++slot)
         add(border_.top_nodes[i], slot, std::move(cut_.given[top.first_slot + slot]));
     }
-    for (const auto& node : border_.inner) {  // as the engine runs them
+    for (std::size_t i = 0; i < border_.inner.size(); ++i) {  // as the engine runs them
+      const auto& node = border_.inner[i];
       const auto at = buffers_.find(node.get());
       if (at == buffers_.end() || wanted_.count(node.get()) == 0) continue;
       autograd::InputBuffer buffer = std::move(at->second);
@@ -102,20 +103,20 @@ class Run {
         run(*node, std::move(buffer.buffer));
       } catch (...) {  // for the link at which eager's engine would have come to it
         cut_.stopped = std::current_exception();
-        cut_.stopped_at = link_behind(node.get());
+        cut_.stopped_at = link_behind(i);
         return;
       }
     }
   }
 
  private:
-  // The first link to run with the node or after it.
-  std::uint32_t link_behind(const Node* node) const {
-    std::size_t at = 0;
-    while (border_.inner[at].get() != node) ++at;
-    while (at + 1 < border_.inner.size() && link_of_.count(border_.inner[at].get()) == 0) ++at;
-    const auto link = link_of_.find(border_.inner[at].get());
-    return link != link_of_.end() ? static_cast<std::uint32_t>(link->second) : 0;
+  // The first link to run with inner node `i` or after it.
+  std::uint32_t link_behind(std::size_t i) const {
+    for (; i < border_.inner.size(); ++i) {
+      const auto link = link_of_.find(border_.inner[i].get());
+      if (link != link_of_.end()) return static_cast<std::uint32_t>(link->second);
+    }
+    return 0;
   }
 
   // Inner nodes from which a contribution that is asked for can be reached.

@@ -21,8 +21,8 @@ struct HeldArgument {
 HeldArgument hold_argument(Object* argument);
 void release(const HeldArgument& held) noexcept;
 
-// The arguments of a call that is made again. Of one that is gone, or has other attributes or items now, another one
-// with those that it had; the same one each time that it was passed. Throws std::bad_alloc.
+// The arguments of a call that is made again. For one that is gone, or has other attributes or items now, another one
+// stands, with those that it had: the same each time that it was passed. Throws std::bad_alloc.
 class ArgumentsAgain {
  public:
   // `root`: the module.

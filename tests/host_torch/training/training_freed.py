@@ -6,6 +6,7 @@ from typing import Any, Callable
 import torch
 from common import F, Heads, Run, autocast, batch, net, nn, program, see_step, sgd
 from torch.utils.checkpoint import checkpoint
+from training_errors import Stop
 
 Loss = Callable[[], torch.Tensor]  # computed again each time: its own nodes are not freed
 Pass = Callable[[Loss, nn.Module], None]
@@ -22,7 +23,7 @@ class Shifts(nn.Module):
         return (x + self.first).tanh().sigmoid()[:, :4] + self.last
 
 
-def run_part_first(run: Run, model: nn.Module, part: Pass, second: Pass, fails: bool, whole_between: bool = False) -> None:
+def run_part_first(run: Run, model: nn.Module, part: Pass, second: Pass, whole_between: bool = False) -> None:
     """From step 12 on `second` comes behind `part`. `whole_between`: whole passes come before that, too, in every second step."""
     optimizer = sgd(model)
     for step in run.steps():
@@ -36,11 +37,9 @@ def run_part_first(run: Run, model: nn.Module, part: Pass, second: Pass, fails: 
             whole(loss, model)
         else:
             part(loss, model)
-        if step >= 12 and fails:
+        if step >= 12:
             with run.expect_error("freed"):
                 second(loss, model)
-        elif step >= 12:
-            second(loss, model)
         see_step(run, loss().detach(), model, optimizer)
 
 
@@ -67,53 +66,53 @@ def to_a_clone(loss: Loss, model: nn.Module) -> None:
 @program(tags="freed")
 def freed_before_the_whole(run: Run) -> None:
     """A pass to the first weight, then one to all: the later layer's gradients come, then PyTorch's error."""
-    run_part_first(run, net(run), over("0.weight"), whole, True)
+    run_part_first(run, net(run), over("0.weight"), whole)
 
 
 @program(tags="freed")
 def freed_before_the_whole_that_is_known(run: Run) -> None:
     """The same, where whole passes are replayed, too."""
-    run_part_first(run, net(run), over("0.weight"), whole, True, whole_between=True)
+    run_part_first(run, net(run), over("0.weight"), whole, whole_between=True)
 
 
 @program(tags="freed")
 def freed_before_gradients_are_asked_for(run: Run) -> None:
-    run_part_first(run, net(run), over("0.weight"), to_a_clone, True)
+    run_part_first(run, net(run), over("0.weight"), to_a_clone)
 
 
 @program(tags="freed")
 def freed_with_a_later_weight(run: Run) -> None:
     """A pass to the first weight frees the node of the last one."""
-    run_part_first(run, net(run), over("0.weight"), over("2.bias"), True)
+    run_part_first(run, net(run), over("0.weight"), over("2.bias"))
 
 
 @program(tags="freed")
 def freed_behind_what_runs(run: Run) -> None:
     """A pass to the last weight frees its own node; what lies behind that is not freed, but nobody gets there."""
-    run_part_first(run, net(run), over("2.weight"), whole, True)
+    run_part_first(run, net(run), over("2.weight"), whole)
 
 
 @program(tags="freed")
 def freed_own_results(run: Run) -> None:
     """The freed nodes keep nothing but their own results."""
-    run_part_first(run, run.put(Shifts()), over("first"), whole, True)
+    run_part_first(run, run.put(Shifts()), over("first"), whole)
 
 
 @program(tags="freed")
 def freed_own_results_in_a_known_pass(run: Run) -> None:
-    run_part_first(run, run.put(Shifts()), over("first"), whole, True, whole_between=True)
+    run_part_first(run, run.put(Shifts()), over("first"), whole, whole_between=True)
 
 
 @program(tags="freed")
 def freed_is_another_branch(run: Run) -> None:
     """A pass to one head's weight frees nothing of the other head."""
-    run_part_first(run, run.put(Heads()), over("one.weight"), over("other.weight", "other.bias"), False)
+    run_part_first(run, run.put(Heads()), over("one.weight"), over("other.weight", "other.bias"))
 
 
 @program(tags="freed")
 def freed_is_a_branch_of_the_whole(run: Run) -> None:
     """A pass to one head's weight, then one to all: the other head's gradients come."""
-    run_part_first(run, run.put(Heads()), over("one.weight"), whole, True)
+    run_part_first(run, run.put(Heads()), over("one.weight"), whole)
 
 
 @program(tags="freed")
@@ -124,13 +123,13 @@ def freed_by_two_parts(run: Run) -> None:
         over("one.bias")(loss, model)
         over("other.bias")(loss, model)
 
-    run_part_first(run, run.put(Heads()), both, whole, True)
+    run_part_first(run, run.put(Heads()), both, whole)
 
 
 @program(tags="freed")
 def freed_by_no_part_that_keeps(run: Run) -> None:
     """The part keeps the graph, then it is not freed."""
-    run_part_first(run, net(run), over("0.weight", keeps=True), whole, False)
+    run_part_first(run, net(run), over("0.weight", keeps=True), whole)
 
 
 @program(tags="freed")
@@ -141,7 +140,7 @@ def freed_after_a_kept_part_and_another(run: Run) -> None:
         over("0.bias", keeps=True)(loss, model)
         over("0.weight")(loss, model)
 
-    run_part_first(run, net(run), parts, whole, True)
+    run_part_first(run, net(run), parts, whole)
 
 
 @program(tags="freed")
@@ -153,7 +152,7 @@ def freed_after_a_failed_pass(run: Run) -> None:
             whole(loss, model)
         over("other.weight")(loss, model)
 
-    run_part_first(run, run.put(Heads()), over("one.weight"), twice, True)
+    run_part_first(run, run.put(Heads()), over("one.weight"), twice)
 
 
 @program(tags="freed")
@@ -164,7 +163,7 @@ def freed_under_anomaly_detection(run: Run) -> None:
         with torch.autograd.set_detect_anomaly(True, check_nan=False):
             whole(loss, model)
 
-    run_part_first(run, net(run), over("0.weight"), detecting, True)
+    run_part_first(run, net(run), over("0.weight"), detecting)
 
 
 @program(tags="freed")
@@ -172,7 +171,7 @@ def freed_before_a_second_derivative(run: Run) -> None:
     def differentiated(loss: Loss, model: nn.Module) -> None:
         torch.autograd.grad(loss(), list(model.parameters()), create_graph=True)
 
-    run_part_first(run, net(run), over("0.weight"), differentiated, True)
+    run_part_first(run, net(run), over("0.weight"), differentiated)
 
 
 @program(tags="freed")
@@ -188,7 +187,7 @@ def freed_under_autocast(run: Run) -> None:
             with autocast():
                 return self.net(x).float()
 
-    run_part_first(run, run.put(Cast()), over("net.0.weight"), whole, True)
+    run_part_first(run, run.put(Cast()), over("net.0.weight"), whole)
 
 
 @program(tags="freed")
@@ -266,11 +265,15 @@ def freed_in_a_checkpoint(run: Run) -> None:
         def forward(self, x: torch.Tensor) -> Any:
             return self.last(checkpoint(self.block, self.first(x).tanh(), use_reentrant=False))
 
-    run_part_first(run, run.put(Checked()), over("block.0.weight"), whole, True)
+    run_part_first(run, run.put(Checked()), over("block.0.weight"), whole)
 
 
-class Stop(Exception):
-    pass
+class RaisingHook:
+    raises = False
+
+    def __call__(self, gradient: torch.Tensor) -> None:
+        if self.raises:
+            raise Stop("enough")
 
 
 def add_stopped(name: str, make: Callable[[], nn.Module], where: str, second: Pass) -> None:
@@ -278,13 +281,8 @@ def add_stopped(name: str, make: Callable[[], nn.Module], where: str, second: Pa
 
     @program(tags="freed", name=f"freed_until_{name}")
     def stopped(run: Run) -> None:
-        model, now = run.put(make()), {"raises": False}
+        model, hook = run.put(make()), RaisingHook()
         optimizer = sgd(model)
-
-        def hook(gradient: torch.Tensor) -> None:
-            if now["raises"]:
-                raise Stop("enough")
-
         if where not in ("argument", "result"):
             model.get_parameter(where).register_hook(hook)
         for step in run.steps():
@@ -295,10 +293,10 @@ def add_stopped(name: str, make: Callable[[], nn.Module], where: str, second: Pa
                 (x if where == "argument" else out).register_hook(hook)
             others = [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
             if step >= 12:
-                now["raises"] = True
+                hook.raises = True
                 with run.expect_error("stop"):
                     F.mse_loss(out, y).backward()
-                now["raises"] = False
+                hook.raises = False
                 others += [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
                 run.see(then=model, x=x.grad)
                 with run.expect_error("second"):
@@ -320,27 +318,22 @@ add_stopped("own_result_then_whole", Shifts, "result", whole)
 add_stopped("own_result_then_last", Shifts, "result", over("last"))
 
 
-def add_stopped_loudly(where: str, second: Pass) -> None:
+def add_stopped_loudly(where: str, then: str, second: Pass) -> None:
     """Nodes that keep nothing run in the second pass, or nodes that the error kept from running. Plain PyTorch runs them; under
     Grape there may be an error, but no wrong gradient."""
 
-    @program(tags="freed", name=f"freed_loudly_{where}_{second.__name__}")
+    @program(tags="freed", name=f"freed_loudly_{where}_{then}")
     def stopped(run: Run) -> None:
-        model, now = run.put(Shifts()), {"raises": False}
-
-        def hook(gradient: torch.Tensor) -> None:
-            if now["raises"]:
-                raise Stop("enough")
-
+        model, hook = run.put(Shifts()), RaisingHook()
         model.get_parameter(where).register_hook(hook)
         for step in run.steps():
             x, y = batch(run)
             x.requires_grad_()
             out = model(x)
-            now["raises"] = step >= 12
+            hook.raises = step >= 12
             with run.expect_error("stop"):
                 F.mse_loss(out, y).backward()
-            now["raises"] = False
+            hook.raises = False
             if step >= 12:
                 before = [None if tensor.grad is None else tensor.grad.clone() for tensor in (x, *model.parameters())]
                 others = [torch.full((64 * size,), float("nan"), device=x.device) for size in range(1, 5)]
@@ -363,13 +356,9 @@ def gradients_are_wrong(model: nn.Module, x: torch.Tensor, y: torch.Tensor, befo
     return False
 
 
-def last(loss: Loss, model: nn.Module) -> None:
-    loss().backward(inputs=[model.get_parameter("last")])
-
-
 for _where in ("first", "last"):
-    add_stopped_loudly(_where, whole)
-    add_stopped_loudly(_where, last)
+    add_stopped_loudly(_where, "whole", whole)
+    add_stopped_loudly(_where, "last", over("last"))
 
 
 class Shifted(nn.Module):

@@ -207,3 +207,72 @@ def tasks_looking_ahead(run: Run) -> None:
             for ours, theirs in zip(slow, model.parameters()):
                 ours.lerp_(theirs.data, 0.5)
                 theirs.data.copy_(ours)
+
+
+class Staged(nn.Module):
+    """Features, and what comes of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Sequential(nn.Linear(8, 8), nn.Tanh()), nn.Sequential(nn.Linear(8, 8), nn.Sigmoid(), nn.Linear(8, 4))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features = self.first(x)
+        return features, self.last(features)
+
+
+@add("split_pass", Staged, "A pass down to the features, then one from there: none keeps the graph, each frees its own part")
+def split_pass(run: Run, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    x, y = batch(run)
+    features, out = model(x)
+    weights = list(model.last.parameters())
+    gradient, *others = torch.autograd.grad(F.mse_loss(out, y), [features, *weights])
+    for weight, one in zip(weights, others):
+        weight.grad = one
+    features.backward(gradient)
+    with run.expect_error("again"):
+        F.mse_loss(out, y).backward()
+    return {"gradient": gradient}
+
+
+@add("split_late", Staged, "The same from step 12 on; whole passes before that")
+def split_late(run: Run, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    x, y = batch(run)
+    if step >= 12:
+        return split_pass(run, step, model, optimizer)
+    features, out = model(x)
+    (F.mse_loss(out, y) + features.mean()).backward()
+    return None
+
+
+@add("one_by_one", lambda: nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4)), "A pass for each row; the last one does not keep the graph")
+def one_by_one(run: Run, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    x, y = batch(run)
+    out = model(x)
+    rows = list(range(3 + step % 2))
+    for row in rows:
+        F.mse_loss(out[row], y[row]).backward(retain_graph=row != rows[-1])
+    with run.expect_error("one more"):
+        F.mse_loss(out[0], y[0]).backward()
+    return {"out": out}
+
+
+@add("emptied_batch", lambda: Named(), "The batch is emptied between call and pass")
+def emptied_batch(run: Run, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> Any:
+    x, y = batch(run)
+    given = {"x": x, "mask": (x > 0).float()}
+    loss = F.mse_loss(model(given), y)
+    given.clear()
+    loss.backward(retain_graph=step >= 14)
+    if step >= 14:
+        loss.backward()
+    return {"left": len(given)}
+
+
+class Named(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 4))
+
+    def forward(self, given: dict[str, torch.Tensor]) -> torch.Tensor:
+        return self.net(given["x"] * given["mask"])
