@@ -25,10 +25,6 @@ namespace {
 constexpr const char* kLate =
     "grape: a gradient comes to a result of a replayed call after the call's backward pass has begun, as from another "
     "device. GRAPE_AUTOGRAD=0 runs calls under autograd as always";
-constexpr const char* kGone =
-    "grape: another backward pass over a replayed call comes behind one that did not keep the graph. PyTorch would run "
-    "nodes that keep nothing, or that an error kept from running. retain_graph=True keeps the graph; GRAPE_AUTOGRAD=0 "
-    "runs calls under autograd as always";
 constexpr const char* kDetached =
     "Trying to use a saved tensor that has been detached in-place, i.e. with .detach_()."
     "This is not supported, please use out-of-place `.detach()` instead";
@@ -156,15 +152,6 @@ void Cut::run() {
 
 namespace {
 
-std::size_t words(std::uint32_t bits) { return (bits + 63) / 64; }
-
-bool meet(const std::uint64_t* bits, const std::vector<std::uint64_t>& others) {
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    if ((bits[i] & others[i]) != 0) return true;
-  }
-  return false;
-}
-
 // What this PyTorch says behind that, as it says it of a tensor of ours.
 std::string hint() {
   const at::Tensor tensor = at::empty({1}, at::kFloat);
@@ -208,7 +195,7 @@ std::string in_words(const Cut::Part& part) {
 at::Tensor Cut::Part::original() const { return itself.defined() ? itself : at::Tensor(living.lock()); }
 
 std::vector<std::uint64_t> Cut::tops_that_came() const {
-  std::vector<std::uint64_t> from((form.top_count + 63) / 64, 0);
+  std::vector<std::uint64_t> from(words(form.top_count), 0);
   for (std::uint32_t i = 0; i < form.top_count; ++i) from[i / 64] |= std::uint64_t{came[i]} << i % 64;
   return from;
 }
@@ -224,46 +211,6 @@ void Cut::check(const Part& part) const {
   TORCH_CHECK(!original.defined() || part.is_leaf || original.grad_fn() != nullptr, kDetached);
   const auto version = autograd::impl::version_counter(part.tensor).current_version();
   if (version != part.count) say_changed(part, version);
-}
-
-bool Cut::is_freed(std::uint32_t keeper) const {
-  const std::size_t link_words = words(form.link_count), top_words = words(form.top_count);
-  const std::uint64_t* const links_behind = form.paths + keeper * (link_words + top_words);
-  return std::any_of(freed_by.begin(), freed_by.begin() + freed_before, [&](const Freeing& pass) {
-    return form.keepers[keeper].link >= pass.down_to && meet(links_behind, pass.links) &&
-           meet(links_behind + link_words, pass.tops);
-  });
-}
-
-bool Cut::will_free(std::uint32_t keeper, const std::vector<std::uint64_t>& from) const {
-  const std::size_t link_words = words(form.link_count), top_words = words(form.top_count);
-  const std::uint64_t* const links_behind = form.paths + keeper * (link_words + top_words);
-  return meet(links_behind, running) && meet(links_behind + link_words, from);
-}
-
-bool Cut::uses_all(const std::vector<std::uint64_t>& from) const {
-  const std::size_t link_words = words(form.link_count), path = link_words + words(form.top_count);
-  std::vector<std::uint64_t> living(words(form.top_count), 0);  // a result that was dropped takes its nodes with it
-  for (std::uint32_t i = 0; i < form.top_count; ++i) living[i / 64] |= std::uint64_t{!tops[i].expired()} << i % 64;
-  for (std::uint32_t keeper = 0; keeper < form.keeper_count; ++keeper) {
-    const bool lives = meet(form.paths + keeper * path + link_words, living);
-    if (lives && !will_free(keeper, from) && !is_freed(keeper)) return false;
-  }
-  return true;
-}
-
-void Cut::check_freed(std::uint32_t node, std::uint32_t link, const std::vector<std::uint64_t>& from) {
-  for (; next_keeper < form.keeper_count; ++next_keeper) {
-    const Keeper& keeper = form.keepers[next_keeper];
-    if (keeper.node > node || keeper.link < link) return;
-    TORCH_CHECK(!will_free(next_keeper, from) || !is_freed(next_keeper), autograd::ERR_BACKWARD_TWICE);
-  }
-}
-
-void Cut::check_there() {
-  if (!gone) return;
-  check(0);
-  TORCH_CHECK(false, kGone);
 }
 
 // As eager's own check, of the nodes that have run with this link or since the last one.

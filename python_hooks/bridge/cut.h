@@ -20,6 +20,18 @@ using autograd::variable_list;
 
 class CastNode;
 
+// Sets of links or of tops, as bits.
+inline std::size_t words(std::uint32_t bits) noexcept { return (bits + 63) / 64; }
+inline bool has(const std::uint64_t* bits, std::uint32_t which) noexcept {
+  return (bits[which / 64] >> which % 64 & 1) != 0;
+}
+inline bool meet(const std::uint64_t* bits, const std::vector<std::uint64_t>& others) noexcept {
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    if ((bits[i] & others[i]) != 0) return true;
+  }
+  return false;
+}
+
 // What the nodes of one call share: its end is theirs.
 struct Cut : std::enable_shared_from_this<Cut> {
   using PostHooks = std::vector<std::unique_ptr<autograd::FunctionPostHook>>;
@@ -90,10 +102,16 @@ struct Cut : std::enable_shared_from_this<Cut> {
   void check(std::uint32_t link);
   // Is the part used in the pass? `from`: the tops that have run, as bits.
   bool is_used(const Part& part, const std::vector<std::uint64_t>& from) const;
+  // Bits of Template::paths.
+  struct Path {
+    const std::uint64_t *links, *tops;
+  };
+  Path path_of(std::uint32_t keeper) const noexcept;
   // Has an earlier pass freed the node? Does it run in this one?
   bool is_freed(std::uint32_t keeper) const;
   bool will_free(std::uint32_t keeper, const std::vector<std::uint64_t>& from) const;
-  // Is nothing left that another pass may use, unless this one keeps the graph?
+  // Is each pass to come that runs nodes which keep something an error of PyTorch's, unless this one keeps the graph?
+  // Nodes that are left may lead to freed ones alone.
   bool uses_all(const std::vector<std::uint64_t>& from) const;
   // Raises an error if what the call saved was given back: PyTorch's, if a node of the pass would raise one.
   void check_there();

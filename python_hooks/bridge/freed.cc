@@ -1,0 +1,77 @@
+// What passes have freed of a replayed call's nodes, and what another pass over these comes to.
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "python_hooks/bridge/cut.h"
+
+namespace grape::python::bridge {
+namespace {
+
+constexpr const char* kGone =
+    "grape: another backward pass over a replayed call comes behind one that did not keep the graph. PyTorch would run "
+    "nodes that keep nothing, or that an error kept from running. retain_graph=True keeps the graph; GRAPE_AUTOGRAD=0 "
+    "runs calls under autograd as always";
+
+}  // namespace
+
+Cut::Path Cut::path_of(std::uint32_t keeper) const noexcept {
+  const std::size_t link_words = words(form.link_count), all_words = link_words + words(form.top_count);
+  const std::uint64_t* const links_behind = form.paths + keeper * all_words;
+  return {links_behind, links_behind + link_words};
+}
+
+bool Cut::is_freed(std::uint32_t keeper) const {
+  const Path path = path_of(keeper);
+  return std::any_of(freed_by.begin(), freed_by.begin() + freed_before, [&](const Freeing& pass) {
+    return form.keepers[keeper].link >= pass.down_to && meet(path.links, pass.links) && meet(path.tops, pass.tops);
+  });
+}
+
+bool Cut::will_free(std::uint32_t keeper, const std::vector<std::uint64_t>& from) const {
+  const Path path = path_of(keeper);
+  return meet(path.links, running) && meet(path.tops, from);
+}
+
+bool Cut::uses_all(const std::vector<std::uint64_t>& from) const {
+  std::vector<std::uint32_t> left;
+  std::vector<bool> freed(form.keeper_count);
+  for (std::uint32_t keeper = 0; keeper < form.keeper_count; ++keeper) {
+    freed[keeper] = will_free(keeper, from) || is_freed(keeper);
+    if (!freed[keeper]) left.push_back(keeper);
+  }
+  for (std::uint32_t top = 0; top < form.top_count && !left.empty(); ++top) {
+    if (tops[top].expired()) continue;  // a result that was dropped takes its nodes with it
+    std::vector<std::uint64_t> open(words(form.link_count),
+                                    ~std::uint64_t{0});  // links without a freed node before them
+    for (std::uint32_t keeper = 0; keeper < form.keeper_count; ++keeper) {
+      const Path path = path_of(keeper);
+      if (!freed[keeper] || !has(path.tops, top)) continue;
+      for (std::size_t i = 0; i < open.size(); ++i) open[i] &= ~path.links[i];
+    }
+    const bool used = std::any_of(left.begin(), left.end(), [&](std::uint32_t keeper) {
+      const Path path = path_of(keeper);
+      return has(path.tops, top) && meet(path.links, open);
+    });
+    if (used) return false;
+  }
+  return true;
+}
+
+void Cut::check_freed(std::uint32_t node, std::uint32_t link, const std::vector<std::uint64_t>& from) {
+  for (; next_keeper < form.keeper_count; ++next_keeper) {
+    const Keeper& keeper = form.keepers[next_keeper];
+    if (keeper.node > node || keeper.link < link) return;
+    TORCH_CHECK(!will_free(next_keeper, from) || !is_freed(next_keeper), autograd::ERR_BACKWARD_TWICE);
+  }
+}
+
+void Cut::check_there() {
+  if (!gone) return;
+  check(0);
+  TORCH_CHECK(false, kGone);
+}
+
+}  // namespace grape::python::bridge
