@@ -14,9 +14,11 @@
 #include "python_hooks/interpreter/patterns.h"
 #include "python_hooks/observation/inner_pass.h"
 #include "python_hooks/scopes/scopes.h"
+#include "python_hooks/torch/optimizer_functions.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/hot.h"
+#include "shim/lifecycle/lifecycle.h"
 #include "shim/lifecycle/log.h"
 
 namespace grape::python::install {
@@ -31,6 +33,7 @@ GRAPE_HOT Vectorcall g_call_module = nullptr;  // what Module.__call__ ran befor
 MethodWithKeywords g_run_backward = nullptr;
 scopes::ScopeEntry* g_backward_scope = nullptr;
 std::uint32_t g_backward_calls = 0;
+bool g_trains = false;  // a backward pass was asked for
 
 record::ThreadLog* recording_log() noexcept {
   return g_shutdown.load(std::memory_order_relaxed) ? nullptr : record::thread_log();
@@ -70,8 +73,17 @@ Object* call_module(Object* function, Object* const* arguments, std::size_t coun
 }
 
 void hook_optimizers() noexcept;
+void hook_optimizer_functions() noexcept;
+
+// The program trains.
+__attribute__((cold, noinline)) void note_first_backward() noexcept {
+  g_trains = true;
+  const KeepException keep;
+  if (config().auto_regions) hook_optimizer_functions();
+}
 
 Object* run_backward(Object* engine, Object* arguments, Object* keywords) {
+  if (!g_trains) note_first_backward();
   record::ThreadLog* log = recording_log();
   if (log == nullptr) return g_run_backward(engine, arguments, keywords);
   // Optimizers wrap their step when the first one is made: look again, most often at the start.
@@ -245,6 +257,14 @@ bool hook_region(Object* function, const char* name, bool asked) noexcept {
   }
   if (config().mode == Mode::kReplay && call == call_named) count_as_users(function, name);
   return true;
+}
+
+void hook_optimizer_functions() noexcept {
+  if (g_shutdown.load(std::memory_order_relaxed) || !lifecycle::active()) return;
+  try {
+    torch::find_optimizer_functions([](Object* function, const char* name) { hook_region(function, name, false); });
+  } catch (const std::bad_alloc&) {  // then they run as always
+  }
 }
 
 }  // namespace

@@ -94,9 +94,7 @@ bool is_of_use(replay::Region& region, bool raised, bool may_set_up, Recorded& r
     observed.autograd = observed.code.ran_backward();
   }
   if (!clean || recorded.record == nullptr) return false;
-  if (region.is_found() && recorded.record->nodes.size() < replay::g_look_limits.least_work) {
-    region.unfit = refusal::found_small;
-  }
+  if (recorded.record->nodes.size() < region.least_work()) region.unfit = refusal::found_small;
   return !region.of_function() || !recorded.record->nodes.empty() || observed.refuse(refusal::no_gpu_work);
 }
 
@@ -144,7 +142,11 @@ bool learn_facts(replay::Region& region, const replay::Call& call, Object* resul
   observation.outcome =
       effects::CallOutcome::learn(result, *observed.before, *region.evidence.guard, observed.refusal,
                                   &observed.autograd, observed.trains ? &observed.border.results : nullptr);
-  if (observation.outcome == nullptr) return false;
+  if (observation.outcome == nullptr) {
+    const bool counts = observed.refusal.id == refusal::RefusalId::wrote_to_cpu;
+    if (counts && region.kind == replay::RegionKind::kOptimizer) observed.refuse(refusal::steps_on_cpu);
+    return false;
+  }
   observation.runs_pass = static_cast<bool>(observed.code.followed_pass());
   if (!observation.runs_pass && !observation.outcome->made_to_require_grad().empty()) {
     observed.autograd = true;

@@ -46,6 +46,16 @@ program::Program statics_of(const replay::Region& region) {
   return all;
 }
 
+// An optimizer has weights, gradients and its state: nobody asked for copies of all these before the call, and behind it.
+bool has_room(const replay::Region& region, const replay::Call& call,
+              const std::vector<grape::replay::Shadow::Watched>& memory, ObservedCall& observed) {
+  if (region.kind != replay::RegionKind::kOptimizer) return true;
+  std::uint64_t bytes = 0;
+  for (const auto& range : memory) bytes += 2 * range.bytes;
+  return observed.room.claim(call.work, bytes, 0) ||
+         observed.refuse(refusal::little_device_memory, std::to_string(bytes >> 20));
+}
+
 // What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
 // False: `observed.refusal`.
 bool copy_memory(const replay::Region& region, const replay::Signature& signature, const replay::Call& call,
@@ -56,6 +66,7 @@ bool copy_memory(const replay::Region& region, const replay::Signature& signatur
   if (signature.stage == replay::Stage::kObserved) {
     const replay::Observation& first = *signature.observation;
     const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
+    if (!has_room(region, call, memory, observed)) return false;
     observed.shadowed = observed.shadow.before(stream, memory, observed.refusal);
     return observed.shadowed;
   }

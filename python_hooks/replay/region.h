@@ -17,6 +17,7 @@
 #include "python_hooks/interpreter/cpython.h"
 #include "python_hooks/replay/budget.h"
 #include "python_hooks/replay/casts.h"
+#include "python_hooks/replay/look_limits.h"
 #include "python_hooks/replay/prefetch.h"
 #include "python_hooks/replay/proven.h"
 #include "python_hooks/report/reasons.h"
@@ -54,12 +55,13 @@ struct Evidence : ProvenState {
   void count(report::StageCounts& counts) const noexcept;
 };
 
-// What the calls of a region are calls of. Each difference between kinds is a function here. Kinds under autograd
-// (forward, backward, optimizer step) will join these. Compared, and not looked up, since calls that run as always ask.
+// What the calls of a region are calls of. Each difference between kinds is a function here. Compared, and not looked
+// up, since calls that run as always ask.
 enum class RegionKind : std::uint8_t {
   kModule,
   kFunction,       // GRAPE_REGIONS names it
   kFoundFunction,  // nobody named it (discovery/outside_regions.h)
+  kOptimizer,      // nor this one, which is a part of an optimizer's step (torch/optimizer_functions.h)
 };
 
 struct alignas(64) Region {
@@ -70,7 +72,10 @@ struct alignas(64) Region {
   // works on a GPU.
   bool of_function() const noexcept { return kind != RegionKind::kModule; }
   // Nobody asked for it: looking at it has a budget, and it is given up as soon as that gains nothing.
-  bool is_found() const noexcept { return kind == RegionKind::kFoundFunction; }
+  bool is_found() const noexcept { return kind == RegionKind::kFoundFunction || kind == RegionKind::kOptimizer; }
+  // Launches, copies and memsets below which no replay pays. An optimizer's kernels take lists of tensors: one launch
+  // costs the CPU as much as dozens of others, and the time of its calls alone tells.
+  std::size_t least_work() const noexcept { return kind == RegionKind::kFoundFunction ? g_look_limits.least_work : 0; }
 
   // Used by calls that run as always, most of a training's: in one cache line.
   std::uint64_t calls = 0, fell_back = 0;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "python_hooks/interpreter/patterns.h"
+#include "python_hooks/torch/optimizer_functions.h"
 #include "shim/lifecycle/config.h"
 
 namespace grape::python::replay {
@@ -206,7 +207,8 @@ std::unique_ptr<Region> make_region(const Key& key) {
   Object* named = function ? key.root : type_of(key.root);
   region->name = qualified_name(named, name, sizeof name) ? name : function ? "a function" : "a module";
   if (function && config().auto_regions && !matches(config().regions, region->name.c_str())) {
-    region->kind = RegionKind::kFoundFunction;
+    const bool optimizer = torch::is_optimizer_function(region->name.c_str());
+    region->kind = optimizer ? RegionKind::kOptimizer : RegionKind::kFoundFunction;
   }
   if (matches(config().exclude, region->name.c_str())) {
     region->given_up = true;
