@@ -174,6 +174,8 @@ class Describer {
         return "the random seed";
       case Role::kRandomOffset:
         return "the random offset";
+      case Role::kNumber:
+        return "a number of the call";
     }
     return {};
   }

@@ -20,7 +20,7 @@ struct Observed {
 
 Observed observed(const Program& program, std::uint32_t word) {
   const Reference* reference = reference_at(program, word);
-  if (reference == nullptr) {
+  if (reference == nullptr || reference->role == Role::kNumber) {  // beside the number
     const bool stray = std::binary_search(program.strays.begin(), program.strays.end(), word);
     return {stray, true, static_cast<std::uint32_t>(program.words[word])};
   }
@@ -44,7 +44,7 @@ void drop_references_of(Program& program, const std::vector<NoiseWord>& noise) {
   auto gone = noise.begin();
   for (Reference reference : program.references) {
     while (gone != noise.end() && gone->word < reference.word) ++gone;
-    if (gone != noise.end() && gone->word == reference.word) continue;
+    if (gone != noise.end() && gone->word == reference.word && reference.role != Role::kNumber) continue;
     if (reference.role == Role::kStatic) {
       std::uint32_t& number = numbers[reference.block];
       if (number == kNever) {

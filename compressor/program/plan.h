@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "compressor/program/numbers.h"
 #include "compressor/program/program.h"
 
 namespace grape::program {
@@ -82,13 +83,14 @@ struct Bindings {
   std::vector<std::uint64_t> inputs, outputs;
   std::uint64_t host_data = 0;         // where Program::host_data lies; a multiple of 16
   std::uint64_t seed = 0, offset = 0;  // random state before the call
+  Numbers numbers;                     // of the call
 };
 
 inline std::uint64_t address_in(const std::vector<std::uint64_t>& pieces, std::uint64_t place) {
   return pieces[piece_of(place)] + offset_in_piece(place);
 }
 
-// What a reference's word holds: the base address (or random state) of its block.
+// What a reference's word holds beside Program::words: the base address of its block, random state, or numbers.
 inline std::uint64_t base_of(const Program& program, const ArenaPlan& plan, const Bindings& bindings,
                              const Reference& reference) {
   switch (reference.role) {
@@ -107,6 +109,8 @@ inline std::uint64_t base_of(const Program& program, const ArenaPlan& plan, cons
       return bindings.seed;
     case Role::kRandomOffset:
       return bindings.offset;
+    case Role::kNumber:
+      return number_bits(reference.block, bindings.numbers);
   }
   return 0;
 }

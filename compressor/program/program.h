@@ -17,14 +17,15 @@ enum class Role : std::uint8_t {
   kHostData,      // Program::host_data, wherever that lies on the device; one block
   kRandomSeed,    // no memory: the generator's seed
   kRandomOffset,  // no memory: the generator's offset at the region's begin, plus the word's value
+  kNumber,        // no memory: numbers of the call (numbers.h)
 };
 
 // A parameter word that is not a plain value. Program::words[word] holds the offset in the block (the addend for
-// kRandomOffset, 0 for kRandomSeed).
+// kRandomOffset, 0 for kRandomSeed, the word's other bits for kNumber).
 struct Reference {
   std::uint32_t word = 0;  // index into Program::words
   Role role = Role::kStatic;
-  std::uint32_t block = 0;  // index into the role's list of blocks; 0 for host data and the random roles
+  std::uint32_t block = 0;  // index into the role's list of blocks; 0 for host data and the random roles; a NumberForm
   bool operator==(const Reference& o) const { return word == o.word && role == o.role && block == o.block; }
   bool operator!=(const Reference& o) const { return !(*this == o); }
 };

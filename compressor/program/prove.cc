@@ -195,6 +195,11 @@ class Comparer {
     }
     if (symbols && bits == 0 && same_symbol(*a, *b)) return true;
     result_.word = word - a_.nodes[node].words_at;
+    if (symbols && a->role == Role::kNumber && same_symbol(*a, *b)) {  // what is beside the number differs
+      if (!in_padding(a_.nodes[node], word, bits, true)) return differ(Difference::kScalar, node);
+      result_.noise.push_back(word);
+      return true;
+    }
     if (is_random(a) && is_random(b)) return differ(Difference::kRandom, node);
     // Of a pair only the offset tells: equal seeds are no surprise.
     const auto is_constant = [word](const Program& one, const Reference* its, const Program& other,

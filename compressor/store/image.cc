@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "compressor/program/numbers.h"
 #include "compressor/store/parts.h"
 #include "compressor/trace/event.h"
 
@@ -19,7 +20,7 @@ using trace::low;
 using trace::pack;
 
 constexpr std::uint64_t kScalarCells = 4;
-constexpr std::uint64_t kRoles = static_cast<std::uint64_t>(Role::kRandomOffset) + 1;
+constexpr std::uint64_t kRoles = static_cast<std::uint64_t>(Role::kNumber) + 1;
 constexpr std::uint64_t kKinds = static_cast<std::uint64_t>(NodeKind::kHostCopy) + 1;
 
 // What an element of a section has in its cells, for the writer (T is const then) and the reader alike.
@@ -210,6 +211,9 @@ const char* fault_of_reference(const Program& program, const Reference& referenc
     case Role::kRandomSeed:
     case Role::kRandomOffset:
       break;
+    case Role::kNumber:
+      if (!program::is_number_form(reference.block)) return "a reference to a number of an unknown form";
+      return reference.word < program.words.size() ? nullptr : "a reference's word is missing";
     default:
       return "a reference of an unknown role";
   }

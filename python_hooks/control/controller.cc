@@ -91,7 +91,7 @@ bool affords_lookup(const replay::Region& region, double now) noexcept {
 // Without the time that the call itself took.
 void settle(replay::Region& region, const replay::Call& call, const Decision& decision, double seconds,
             double running) {
-  if (call.checked) return;  // which was asked for
+  if (call.check_asked) return;
   if (call.replayed != nullptr) {
     const double saved = replay::LookBudget::earn(*call.replayed, seconds);
     region.budget.saved += saved;

@@ -5,6 +5,7 @@
 #include "python_hooks/proof/observe.h"
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/optimizer_numbers.h"
 #include "python_hooks/replay/signature.h"
 #include "shim/lifecycle/config.h"
 #include "shim/lifecycle/log.h"
@@ -128,6 +129,14 @@ bool settle_backward(replay::Region& region, replay::Signature& signature, const
   return true;
 }
 
+// The call is proven; its numbers may be other ones. True: the signature has a stage that tells what comes next.
+bool settle_numbers(replay::Signature& signature, const replay::Call& call) {
+  const replay::Proven& proven = *signature.proven;
+  const program::NumbersFit fit = program::numbers_fit(proven.numbers, proven.used_numbers, call.numbers);
+  if (fit == program::NumbersFit::kNotSeen) proof::observe_again(signature);
+  return fit != program::NumbersFit::kNotOrdinary;
+}
+
 // Seconds that a look at the signature's call may cost. A first one alone gains nothing: what comes after it has to be
 // affordable as well, but in a loop.
 double cost_of_look(const replay::Region& region, const replay::Signature& signature) noexcept {
@@ -167,6 +176,7 @@ Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lo
   refusal::Form<0> blocked;
   walk.recall(&region.memo);
   call.walk = &walk;
+  replay::take_numbers(region, call);
   const bool known = torch::take_dispatch_state(call.dispatch, blocked);
   if (!known || !replay::write_call(call, walk)) return decide_unwritten(region, call, walk, known, blocked);
   region.budget.refused = 0;
@@ -197,6 +207,8 @@ Decision decide(replay::Region& region, replay::Call& call, walk::Walk& walk, Lo
   }
   const bool trains = signature->proven != nullptr && signature->proven->passes != nullptr;
   if (trains && !settle_backward(region, *signature, call)) return {Action::kRun, {}};
+  if (signature->stage == replay::Stage::kProven && !settle_numbers(*signature, call))
+    return {Action::kRun, {}, signature};
   if (signature->stage == replay::Stage::kProven) return {Action::kReplay, {}, signature};
   return decide_unproven(region, *signature, call);
 }

@@ -189,12 +189,14 @@ bool ArgumentSnapshot::knows(const torch::VersionCounter* counter) const noexcep
 }
 
 std::unique_ptr<ArgumentSnapshot> ArgumentSnapshot::take(const walk::Walk& arguments, const guards::ModuleGuard& module,
-                                                         Object* lasting, refusal::Refusal& refusal) noexcept {
+                                                         Object* lasting, refusal::Refusal& refusal,
+                                                         bool counts) noexcept {
   try {
     const KeepException keep;
     const NoCollection no_collection;
     std::unique_ptr<ArgumentSnapshot> before(new ArgumentSnapshot);
     before->state_ = std::make_unique<ArgumentSnapshotState>();
+    before->state_->counts = counts;
     walk::take_versions(module.tensors(), before->state_->module_versions);
     Taker taker(*before->state_, lasting, refusal);
     return taker.take(arguments.objects()) ? std::move(before) : nullptr;

@@ -62,6 +62,7 @@ struct ArgumentSnapshotState {
   std::vector<TensorSnapshot> tensors;
   std::vector<walk::TensorVersion> module_versions;
   std::unordered_map<const Object*, std::uint32_t> places;
+  bool counts = false;  // tensors of one float on the CPU may have one more behind the call
 
   // Of a finalizable object without a watch only after its parent was found to refer to it as before.
   bool alive(std::uint32_t place) const noexcept {

@@ -75,7 +75,7 @@ const std::vector<std::uint32_t>& CallOutcome::made_to_require_grad() const noex
 }
 
 bool CallOutcome::has_effects() const noexcept {
-  return !state_->effects.empty() || !state_->made_to_require_grad.empty();
+  return !state_->effects.empty() || !state_->made_to_require_grad.empty() || !state_->counted.empty();
 }
 
 bool CallOutcome::lets_go() const noexcept { return !state_->dropped.empty(); }

@@ -26,9 +26,11 @@ struct CallOutcomeState;
 class ArgumentSnapshot {
  public:
   // `arguments` is the walk of the call's arguments, just taken. The guard `module` holds. `lasting` is an argument
-  // that outlives the call (the module whose call it is); null: no such argument is known.
+  // that outlives the call (the module whose call it is); null: no such argument is known. `counts`: floats on the CPU
+  // may have one more behind the call, which is an effect.
   static std::unique_ptr<ArgumentSnapshot> take(const walk::Walk& arguments, const guards::ModuleGuard& module,
-                                                Object* lasting, refusal::Refusal& refusal) noexcept;
+                                                Object* lasting, refusal::Refusal& refusal,
+                                                bool counts = false) noexcept;
   ~ArgumentSnapshot();
 
   // Does the counter belong to a tensor of the arguments or of the module?
@@ -82,7 +84,8 @@ class CallOutcome {
   // Tuples have no identity: a tuple of the arguments may come back as an equal one.
   //
   // Effects are: attributes of the arguments (in __dict__ and __slots__), items of their lists and entries of their
-  // dictionaries that were replaced, added or removed; versions of the tensors of arguments and module (versions.h).
+  // dictionaries that were replaced, added or removed; versions of the tensors of arguments and module (versions.h);
+  // one more in tensors of one float on the CPU, where the snapshot says so.
   //
   // Refused are: the end of an object that a program can see (it has a finalizer, or weak references); a new object
   // that others refer to as well, since a replay would make a second one; all other changes.

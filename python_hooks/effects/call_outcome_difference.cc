@@ -35,6 +35,7 @@ class Comparison {
   }
 
   bool same_writes() {
+    if (a_.counted != b_.counted) return differ(refusal::written_otherwise);
     if (a_.made_to_require_grad != b_.made_to_require_grad) return differ(refusal::other_requires_grad);
     for (std::size_t i = 0; i < a_.writes.size() || i < b_.writes.size(); ++i) {
       if (i < a_.writes.size() && i < b_.writes.size() && same_write(a_.writes[i], b_.writes[i])) continue;

@@ -1,5 +1,6 @@
 // Does what a call did, without the call: on the way of every replayed call.
 #include <algorithm>
+#include <cstring>
 
 #include "python_hooks/effects/call_outcome_state.h"
 
@@ -24,6 +25,7 @@ class Repeat {
     if (!values_.make(state_.nodes.size()) || !targets_.make(effects) || !old_.make(effects)) return nullptr;
     if (!make_views() || !make() || !fill() || !prepare() || !require_grad() || !apply()) return nullptr;
     move_versions();
+    count();
     return new_reference(values_[state_.result]);
   }
 
@@ -104,6 +106,18 @@ class Repeat {
       } else {
         torch::share_version(tensors_[i], tensors_[made.as_first]);
       }
+    }
+  }
+
+  void count() noexcept {
+    for (const std::uint32_t place : state_.counted) {
+      torch::TensorView view;
+      float value = 0;
+      if (!torch::view_tensor(arguments_.objects()[place], view)) continue;  // which counts_fit() has seen
+      auto* const at = reinterpret_cast<void*>(view.data);
+      std::memcpy(&value, at, sizeof value);
+      value += 1;
+      std::memcpy(at, &value, sizeof value);
     }
   }
 
@@ -288,6 +302,13 @@ bool versions_fit(const std::vector<Write>& writes, const walk::Walk& arguments)
   });
 }
 
+bool counts_fit(const std::vector<std::uint32_t>& counted, const walk::Walk& arguments) noexcept {
+  return std::all_of(counted.begin(), counted.end(), [&](std::uint32_t place) {
+    torch::TensorView view;
+    return torch::view_tensor(arguments.objects()[place], view) && torch::is_step_count(view);
+  });
+}
+
 // Can what was a view of the one not be one of the other now?
 bool faces_fit(const std::vector<Face>& faces, const walk::Walk& arguments) noexcept {
   const auto root_of = [&](const Face& face) {
@@ -311,7 +332,8 @@ bool CallOutcome::fits(const walk::Walk& arguments) const noexcept {
   for (const Effect& effect : state.effects) {
     if (type_of(arguments.objects()[effect.place]) != effect.type.get()) return false;
   }
-  return versions_fit(state.writes, arguments) && faces_fit(state.faces, arguments) &&
+  return versions_fit(state.writes, arguments) && counts_fit(state.counted, arguments) &&
+         faces_fit(state.faces, arguments) &&
          std::all_of(state.views.begin(), state.views.end(),
                      [&](const View& view) { return view_fits(view, arguments); });
 }

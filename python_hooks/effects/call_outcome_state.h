@@ -116,6 +116,7 @@ struct CallOutcomeState {
   std::vector<Effect> effects;
   std::vector<Write> writes;
   std::vector<std::uint32_t> made_to_require_grad;  // the arguments' tensors, by place
+  std::vector<std::uint32_t> counted;               // those, on the CPU, that have one more
   std::vector<walk::StorageExtent> written;         // the storages of the tensors that `writes` are of, as observed
   std::vector<std::uint32_t>
       dropped;  // the arguments' objects, by place, that it let go of and that can be weakly held

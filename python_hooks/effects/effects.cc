@@ -103,8 +103,23 @@ bool EffectFinder::find_in_autograd(Object* tensor) {
 bool EffectFinder::find_in_memory() {
   const TensorSnapshot& tensor = before_.tensors[known().tensor];
   torch::TensorView now;
-  const bool same = torch::view_tensor(before_.tensor_at(place_), now) && content_of(now) == tensor.content;
-  return same || refuse(refusal::wrote_to_cpu);
+  const bool there = torch::view_tensor(before_.tensor_at(place_), now);
+  if (there && content_of(now) == tensor.content) return true;
+  if (!there || !has_counted(now, tensor.content)) return refuse(refusal::wrote_to_cpu);
+  out_.counted.push_back(place_);
+  return true;
+}
+
+// Is it a float that was one less? `content`: what it was. Floats in a row are apart by less than one up to 2^24.
+bool EffectFinder::has_counted(const torch::TensorView& now, std::uint64_t content) const {
+  constexpr float kMost = 1 << 23;
+  float value = 0;
+  if (!before_.counts || !torch::is_step_count(now)) return false;
+  std::memcpy(&value, reinterpret_cast<const void*>(now.data), sizeof value);
+  value -= 1;
+  torch::TensorView then = now;
+  then.data = reinterpret_cast<std::uint64_t>(&value);
+  return value >= 0 && value < kMost && content_of(then) == content;
 }
 
 // When its end comes, and what comes of it, is no part of what is repeated.

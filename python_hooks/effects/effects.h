@@ -29,6 +29,7 @@ class EffectFinder {
   bool find_in_tensor();
   bool find_in_autograd(Object* tensor);  // null: it is gone
   bool find_in_memory();                  // of a tensor that is there or gone
+  bool has_counted(const torch::TensorView& now, std::uint64_t content) const;
   bool find_in_attributes();
   void note_parts(std::uint32_t place);
   bool let_go(const Entry& entry, const std::string& label);

@@ -93,6 +93,12 @@ CodeOrigin origin_of(Object* code, Object* globals) noexcept {
   return origin_of_path(file);
 }
 
+bool is_torch_code(Object* code) noexcept {
+  char path[kMostPath];
+  std::string_view below;
+  return is_torch_file(copy_path(field<Object*>(code, g_layout.code_file), path), below);
+}
+
 bool is_torch_file(std::string_view file, std::string_view& below) noexcept {
   const std::string_view folder = folders().torch;
   if (!begins(file, folder)) return false;

@@ -29,6 +29,7 @@ CodeOrigin origin_of(Object* code, Object* globals) noexcept;
 CodeOrigin origin_of_globals(Object* globals) noexcept;
 // Is the file PyTorch's own? `below`: its path in PyTorch's folder.
 bool is_torch_file(std::string_view file, std::string_view& below) noexcept;
+bool is_torch_code(Object* code) noexcept;
 bool is_standard_file(std::string_view file) noexcept;
 // May anybody set the names in this module's dictionary, as settings and counts?
 bool is_users_module(Object* dict) noexcept;

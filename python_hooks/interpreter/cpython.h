@@ -123,6 +123,8 @@ struct Buffer {
   X(1, void, PyBuffer_Release, (Buffer*))                                                                 \
   X(1, Object*, PyNumber_ToBase, (Object*, int))                                                          \
   X(1, Object*, PyNumber_Index, (Object*))                                                                \
+  X(1, Object*, PyNumber_Power, (Object*, Object*, Object*))                                              \
+  X(1, Object*, PyFloat_FromDouble, (double))                                                             \
   X(0, Object**, _PyObject_GetDictPtr, (Object*))                                                         \
   X(0, Object*, _PyType_Lookup, (Object*, Object*))                                                       \
   X(0, int, PyUnstable_Type_AssignVersionTag, (Object*)) /* 3.12 */                                       \

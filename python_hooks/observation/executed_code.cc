@@ -307,6 +307,12 @@ cache::Digest ExecutedCode::digest() const {
 }
 
 const refusal::Refusal& ExecutedCode::refusal() const noexcept { return state_->refusal; }
+bool ExecutedCode::is_librarys() const noexcept {
+  return std::all_of(state_->codes.begin(), state_->codes.end(), [](const CodeKey& key) {
+    return is_torch_code(key.code) || origin_of(key.code, key.globals) == CodeOrigin::kStandard;
+  });
+}
+
 bool ExecutedCode::makes_weak_references() const noexcept { return state_->has_met(EffectKind::kWeak); }
 host_draws::HostDraws* ExecutedCode::followed_draws() const noexcept { return state_->draws.followed(); }
 bool ExecutedCode::looks_at_draws() const noexcept { return state_->draws.seen(); }

@@ -39,7 +39,8 @@ class ExecutedCode final : grape::observation::CallScope::Follower {
   host_draws::HostDraws* followed_draws() const noexcept;
   bool looks_at_draws() const noexcept;  // it drew, and it is not known that nobody looked
   bool makes_weak_references() const noexcept;
-  cache::Digest digest() const;  // of the code that ran (portable.h); throws std::bad_alloc
+  bool is_librarys() const noexcept;  // all code that ran is PyTorch's or the standard library's
+  cache::Digest digest() const;       // of the code that ran (portable.h); throws std::bad_alloc
 
   ExecutedCode();
   ~ExecutedCode();

@@ -97,7 +97,7 @@ CachedProofs* CachedProofs::in_use() noexcept { return g_proofs.load(); }
 
 cache::Digest CachedProofs::name(const replay::Region& region, const replay::Call& call) {
   replay::Call portable = call;
-  if (replay::depends_on_kept_casts(region, call)) return {};
+  if (replay::depends_on_kept_casts(region, call) || !call.numbers.empty()) return {};
   if (!torch::take_portable_dispatch_state(portable.dispatch)) return {};
   const std::vector<std::uint8_t>& state = region.evidence.guard->bytes();
   cache::Digest& module = modules_[XXH3_64bits(state.data(), state.size())];

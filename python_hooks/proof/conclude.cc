@@ -74,8 +74,10 @@ bool refuse_for_pass(ObservedCall& observed) {
 using Recorded = grape::observation::RegionSink::Result;
 
 // Is what was recorded work that a program can be made of? False: `observed.refusal`.
-bool is_of_use(replay::Region& region, bool raised, bool may_set_up, Recorded& recorded, ObservedCall& observed) {
+bool is_of_use(replay::Region& region, const replay::Call& call, bool raised, bool may_set_up, Recorded& recorded,
+               ObservedCall& observed) {
   const bool clean = observed.code.end();
+  if (!call.numbers.empty() && !observed.code.is_librarys()) return observed.refuse(refusal::optimizer_runs_other_code);
   if (raised) return observed.refuse(refusal::raised);
   // A function may find its work in globals; what the driver's calls refuse, a device was asked for.
   region.on_gpu = region.on_gpu || recorded.record == nullptr || !recorded.record->nodes.empty();
@@ -221,11 +223,12 @@ std::unique_ptr<replay::Observation> conclude(replay::Region& region, const repl
   auto observation = std::make_unique<replay::Observation>();
   observation->nodes_made = torch::autograd_nodes() - observed.nodes_before;
   const bool may_set_up = signature.stage != replay::Stage::kObserved && !signature.set_up;
-  if (!is_of_use(region, result == nullptr, may_set_up, recorded, observed) ||
+  if (!is_of_use(region, call, result == nullptr, may_set_up, recorded, observed) ||
       !leaves_state(region, signature, call, observation->draws, observed)) {
     return nullptr;
   }
   observation->module_epoch = observed.module_epoch;
+  observation->numbers.numbers = call.numbers;
   observation->loaded = recorded.loaded;
   observation->set_up = static_cast<bool>(recorded.set_up);
   program::RegionRecord& record = *recorded.record;

@@ -46,16 +46,6 @@ program::Program statics_of(const replay::Region& region) {
   return all;
 }
 
-// An optimizer has weights, gradients and its state: nobody asked for copies of all these before the call, and behind it.
-bool has_room(const replay::Region& region, const replay::Call& call,
-              const std::vector<grape::replay::Shadow::Watched>& memory, ObservedCall& observed) {
-  if (region.kind != replay::RegionKind::kOptimizer) return true;
-  std::uint64_t bytes = 0;
-  for (const auto& range : memory) bytes += 2 * range.bytes;
-  return observed.room.claim(call.work, bytes, 0) ||
-         observed.refuse(refusal::little_device_memory, std::to_string(bytes >> 20));
-}
-
 // What the call can reach is copied where a proof may follow: it was observed before, or an earlier process proved it.
 // False: `observed.refusal`.
 bool copy_memory(const replay::Region& region, const replay::Signature& signature, const replay::Call& call,
@@ -66,7 +56,7 @@ bool copy_memory(const replay::Region& region, const replay::Signature& signatur
   if (signature.stage == replay::Stage::kObserved) {
     const replay::Observation& first = *signature.observation;
     const auto memory = reachable_memory(region, first.waiting.head(), first.globals.get(), call);
-    if (!has_room(region, call, memory, observed)) return false;
+    if (!claim_copies(region, call, memory, observed.room, observed.refusal)) return false;
     observed.shadowed = observed.shadow.before(stream, memory, observed.refusal);
     return observed.shadowed;
   }
@@ -84,8 +74,8 @@ bool prepare(replay::Region& region, replay::Signature& signature, const replay:
     signature.stage = replay::Stage::kSeen;
   }
   if (region.budget.costs == nullptr) region.budget.costs = std::make_shared<replay::LookCosts>();
-  observed.before =
-      effects::ArgumentSnapshot::take(*call.walk, *region.evidence.guard, lasting_argument(region), observed.refusal);
+  observed.before = effects::ArgumentSnapshot::take(*call.walk, *region.evidence.guard, lasting_argument(region),
+                                                    observed.refusal, call.steps_at != replay::Call::kNone);
   if (observed.before == nullptr) return false;
   if (signature.stage == replay::Stage::kObserved)
     signature.observation->globals->take_versions(observed.globals_before);
@@ -158,6 +148,8 @@ std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const repl
                                               replay::Observation& last, replay::Observation& observation,
                                               std::unique_ptr<replay::PaddingTrial>& trial, ObservedCall& observed) {
   if (!last.draws.same_as(observation.draws)) return observed.refuse(refusal::draws_otherwise);
+  const auto settled = program::settle_numbers(last.program, last.numbers, observation.program, observation.numbers);
+  if (settled == program::Settled::kUnlike) return observed.refuse(refusal::numbers_tell_nothing);
   const program::Comparison comparison = program::compare_and_settle(last.program, observation.program);
   if (comparison.difference != program::Difference::kNone) {
     observed.refusal = program::describe(comparison, last.program, observation.program, readable);
@@ -167,6 +159,7 @@ std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const repl
   }
   if (const refusal::Form<0> unlike = why_not_as_last(last, observation)) return observed.refuse(unlike);
   if (!last.outcome->same_as(*observation.outcome, observed.refusal)) return nullptr;
+  if (settled == program::Settled::kLearned) return nullptr;  // without a refusal: the next call is to show it again
   if (observation.border != nullptr) note_varying_values(*last.border, *observation.border);
   trial = trial_of(last, observation, comparison.noise);
   return prove(region, call, *trial, observation, observed);
@@ -187,7 +180,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   }
   if (trial != nullptr) {
     note_cached(region, signature, *observation, observed);
-  } else if (!observation->set_up && observation->nodes_made == 0) {
+  } else if (!observation->set_up && observation->nodes_made == 0 && observation->numbers.numbers.empty()) {
     proven = prove_by_cache(region, signature, call, *observation, trial, observed);
   }
   signature.stage = replay::Stage::kObserved;
@@ -212,7 +205,8 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   if (!holds) {
     return wait_with(signature, std::move(observation));
   }
-  const bool portable = observation->draws.empty() && observation->nodes_made == 0 && observation->host_words.empty();
+  const bool portable = observation->draws.empty() && observation->nodes_made == 0 && observation->host_words.empty() &&
+                        observation->numbers.numbers.empty();
   CachedProofs* proofs = portable ? CachedProofs::in_use() : nullptr;
   if (proofs != nullptr) {
     proofs->add(name_of(region, signature, *observation, observed), observation->outcome->digest(),
@@ -220,6 +214,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   }
   proven->read_place = place_of_read(*program);
   static_cast<replay::CallFacts&>(*proven) = std::move(*observation);
+  proven->used_numbers = program::used_numbers(*program, proven->numbers.numbers.size());
   signature.observation = nullptr;
   proven->program.put_away(replay::programs());
   signature.proven = std::move(proven);

@@ -246,6 +246,7 @@ bool make_ready(replay::Region& region, const replay::Call& call, replay::Paddin
   program::Bindings& bindings = proven.bindings;
   bindings.inputs.resize(call.walk->extents().size());
   bindings.outputs.resize(whole.outputs.size());
+  bindings.numbers = second.numbers.numbers;
   bindings.seed = observed.random.seed;
   bindings.offset = observed.random.offset_before;
   if (!claim_room(region, call, second, proven.plan, observed)) return false;

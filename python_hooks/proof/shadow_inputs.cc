@@ -95,6 +95,15 @@ device::Element element_of(std::int32_t type) noexcept {
   }
 }
 
+bool claim_copies(const replay::Region& region, const replay::Call& call, const std::vector<Watched>& memory,
+                  LookRoom& room, refusal::Refusal& refusal) {
+  if (region.kind != replay::RegionKind::kOptimizer) return true;
+  std::uint64_t bytes = 0;
+  for (const Watched& range : memory) bytes += 2 * range.bytes;
+  return room.claim(call.work, bytes, 0) ||
+         refusal::refuse(refusal, refusal::little_device_memory, std::to_string(bytes >> 20));
+}
+
 std::vector<device::Element> output_elements(const std::vector<replay::OutputRecipe>& recipes,
                                              const effects::CallOutcome& outcome) {
   std::vector<device::Element> elements;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "python_hooks/proof/look_room.h"
 #include "python_hooks/replay/call.h"
 #include "shim/replay/shadow.h"
 
@@ -18,6 +19,11 @@ std::vector<grape::replay::Shadow::Watched> reachable_memory(const replay::Regio
                                                              const program::Program& program,
                                                              const guards::GlobalsGuard* globals,
                                                              const replay::Call& call);
+
+// Claims room for copies of this memory, before the call and behind it. An optimizer's call has weights, gradients and
+// state; true for all others. False: too little is free.
+bool claim_copies(const replay::Region& region, const replay::Call& call,
+                  const std::vector<grape::replay::Shadow::Watched>& memory, LookRoom& room, refusal::Refusal& refusal);
 
 // Did the call change PyTorch's switches, its module, or what its code names? The refusal says which; none: it did not.
 // `globals` may be null.

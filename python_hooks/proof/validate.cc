@@ -42,7 +42,8 @@ class Check {
     refusal::Refusal ignored;
     if (!replay::decides_the_same(region_, proven_, call_, ignored)) return false;
     if (replay::broken_guard(proven_, call_) != nullptr) return false;
-    before_ = effects::ArgumentSnapshot::take(*call_.walk, *region_.evidence.guard, lasting_argument(region_), error);
+    before_ = effects::ArgumentSnapshot::take(*call_.walk, *region_.evidence.guard, lasting_argument(region_), error,
+                                              call_.steps_at != replay::Call::kNone);
     proven_.globals->take_versions(globals_before_);
     random_known_ = torch::random_state(call_.work.device, seed_, offset_);
     host_random_.take();
@@ -54,7 +55,8 @@ class Check {
     others_changes_ = observation::setting_changes_of_others();
     const device::ContextScope scope(call_.work.context);
     if (!scope.entered()) error = refusal::make(refusal::no_context);
-    return scope.entered() && shadow_.before(call_.work.driver_stream(), memory, error);
+    return scope.entered() && claim_copies(region_, call_, memory, room_, error) &&
+           shadow_.before(call_.work.driver_stream(), memory, error);
   }
 
   // After the call has returned `result`.
@@ -130,6 +132,7 @@ class Check {
         !shadow_.after(call_.work.driver_stream(), std::move(eager_outputs), error))
       return Checked::kInconclusive;
     bindings.seed = seed_;
+    bindings.numbers = call_.numbers;
     bindings.offset = offset_;
     std::vector<Object*> tensors;
     if (!replay::place_call(region_, proven_, proven_, call_, tensors)) {
@@ -162,6 +165,7 @@ class Check {
   replay::Proven& proven_;
   const replay::Call& call_;
   Shadow shadow_;
+  LookRoom room_;
   GradientTargets targets_;
   ObservedBorder border_;
   std::vector<std::uint64_t> addresses_;  // of the blocks that the call left, but for what only its nodes keep
@@ -173,8 +177,9 @@ class Check {
   bool random_known_ = false;
 };
 
-void say_unchecked(const replay::Region& region, const refusal::Refusal& error) {
-  if (error) notice("GRAPE_VALIDATE: %s could not be checked: %s", region.name.c_str(), error.text.c_str());
+void say_unchecked(const replay::Region& region, const replay::Call& call, const refusal::Refusal& error) {
+  if (error && call.check_asked)
+    notice("GRAPE_VALIDATE: %s could not be checked: %s", region.name.c_str(), error.text.c_str());
 }
 
 }  // namespace
@@ -189,13 +194,13 @@ Checked validate(replay::Region& region, replay::Proven& proven, const replay::C
   if (call.work.context == nullptr) device::have_context(call.work.device);
   const replay::Settled settled = replay::let_device_finish(region, call);
   if (settled != replay::Settled::kIdle) {
-    if (settled == replay::Settled::kBusy) say_unchecked(region, refusal::make(refusal::never_idle));
+    if (settled == replay::Settled::kBusy) say_unchecked(region, call, refusal::make(refusal::never_idle));
     result = replay::run_as_it_is(call);
     return Checked::kInconclusive;
   }
   Check check(region, proven, call);
   if (!check.begin(error)) {
-    say_unchecked(region, error);
+    say_unchecked(region, call, error);
     return Checked::kNotPossible;
   }
   region.budget.since_validated = 0;
@@ -207,7 +212,7 @@ Checked validate(replay::Region& region, replay::Proven& proven, const replay::C
   Checked checked = Checked::kInconclusive;
   try {
     checked = check.end(result, difference, error);
-    say_unchecked(region, error);
+    say_unchecked(region, call, error);
   } catch (const std::bad_alloc&) {
     checked = Checked::kInconclusive;  // the call has run: nothing may be thrown
   }

@@ -1,6 +1,7 @@
 // A call of a region, as the hook passes it on.
 #pragma once
 
+#include "compressor/program/numbers.h"
 #include "python_hooks/replay/region.h"
 #include "python_hooks/replay/work_place.h"
 #include "python_hooks/torch/torch_api.h"
@@ -30,7 +31,13 @@ struct Call : PlainCall {
   const walk::Walk* walk = nullptr;     // of the arguments without the root
   WorkPlace work;                       // once its arguments were walked
   const CallTimes* replayed = nullptr;  // its signature's, once it was replayed
-  bool checked = false;                 // a replay of it was compared with the call itself (GRAPE_VALIDATE)
+  bool checked = false;                 // a replay of it was compared with the call itself
+  bool check_asked = false;             // by GRAPE_VALIDATE
+  // What its signature leaves out, by number in `arguments`, and the numbers that follow from it
+  // (optimizer_numbers.h): a rate, and tensors on the CPU that count steps. kNone, and no numbers: nothing.
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  std::size_t rate_at = kNone, steps_at = kNone;
+  program::Numbers numbers;
 };
 
 }  // namespace grape::python::replay

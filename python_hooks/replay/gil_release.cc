@@ -6,6 +6,7 @@
 
 #include "python_hooks/replay/casts.h"
 #include "python_hooks/replay/clock.h"
+#include "python_hooks/replay/optimizer_numbers.h"
 #include "python_hooks/replay/proof_guards.h"
 #include "python_hooks/replay/run.h"
 #include "python_hooks/replay/signature.h"
@@ -59,6 +60,8 @@ bool GilRelease::same_call() const {
   walk::Walk walk(false);
   Call call = call_;
   call.walk = &walk;
+  take_numbers(region_, call);
+  if (proven_ != nullptr && call.numbers != call_.numbers) return false;
   refusal::Form<0> blocked;
   if (!torch::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) return false;
   if (!find_work_place(region_, call, walk) || !(call.work == call_.work)) return false;

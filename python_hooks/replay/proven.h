@@ -72,6 +72,7 @@ struct CallFacts {
   std::shared_ptr<Border> border;                 // null: nothing of the call requires grad
   std::uint32_t module_epoch = 0;                 // record::g_module_epoch as it was before the call
   bool runs_pass = false;                         // a backward pass is a part of the call
+  program::NumberEvidence numbers;                // that the signature leaves out
   std::vector<std::uint32_t> differentiated;      // by that: the walk's tensors, arguments without hooks
 };
 
@@ -89,6 +90,8 @@ struct Proven : CallFacts, std::enable_shared_from_this<Proven> {
   std::uint32_t block_epoch = 0;       // LiveBlocks::epoch() when its statics were last seen alive
   Successor successor;
   std::shared_ptr<Passes> passes;  // null: nothing of the call requires grad
+  std::vector<bool> used_numbers;  // per number: it is in a word of the program
+  std::uint32_t numbered = 0;      // calls that came with numbers since it was proven
   std::string read_place;          // where the host reads a value, if it reads one; "": nowhere, or not known
 
   Proven() = default;

@@ -22,6 +22,7 @@
 #include "python_hooks/replay/proven.h"
 #include "python_hooks/report/reasons.h"
 #include "python_hooks/report/statistics.h"
+#include "python_hooks/torch/optimizer_functions.h"
 #include "python_hooks/walk/walk.h"
 #include "python_hooks/walk/walk_memo.h"
 
@@ -100,8 +101,9 @@ struct alignas(64) Region {
   Object* weak_root = nullptr;              // owned weak reference to the module, or to the function
   Object* weak_self = nullptr;              // the same, to the module that is the function's first argument; null: none
   std::string name;                         // "package.module:Class", or the function's
-  refusal::Form<0> unfit;                   // why that function is to be no region any more; none: it may be one
-  report::Reasons reasons;                  // why calls were not replayed
+  torch::KnownOptimizer optimizer = torch::KnownOptimizer::kNone;  // what is known of that function
+  refusal::Form<0> unfit;   // why that function is to be no region any more; none: it may be one
+  report::Reasons reasons;  // why calls were not replayed
 
   Evidence evidence;
   Budget budget;

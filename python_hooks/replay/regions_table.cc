@@ -210,6 +210,7 @@ std::unique_ptr<Region> make_region(const Key& key) {
     const bool optimizer = torch::is_optimizer_function(region->name.c_str());
     region->kind = optimizer ? RegionKind::kOptimizer : RegionKind::kFoundFunction;
   }
+  if (function) region->optimizer = torch::known_optimizer(key.root, region->name.c_str());
   if (matches(config().exclude, region->name.c_str())) {
     region->given_up = true;
     region->reasons.add(refusal::make(refusal::excluded));

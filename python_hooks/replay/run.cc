@@ -256,7 +256,22 @@ bool make_outputs(const effects::CallOutcome& outcome, const std::vector<OutputR
   return false;
 }
 
+// A step of an optimizer has as much temporary memory as there are weights, at a time when little else is in use: it is
+// the call's own, as in eager.
+bool borrow_arena(Region& region, Proven& proven, const WorkPlace& place) noexcept {
+  if (proven.plan.bytes == 0) return true;
+  Object* tensor = nullptr;
+  try {
+    region.replaced.reserve(region.replaced.size() + 1);
+    tensor = new_bytes(proven.plan.bytes, torch::kCudaDevice, place.device, proven.bindings.arena);
+  } catch (const std::bad_alloc&) {
+  }
+  if (tensor != nullptr) region.replaced.push_back(tensor);
+  return tensor != nullptr;
+}
+
 bool reserve_arena(Region& region, Proven& proven, const WorkPlace& place) noexcept {
+  if (region.kind == RegionKind::kOptimizer) return borrow_arena(region, proven, place);
   return region.arena.reserve(place, proven.plan.bytes, proven.is_one_launch, proven.bindings.arena, region.replaced);
 }
 
@@ -301,6 +316,7 @@ ReplayResult run(Region& region, Proven& proven, const Call& call, Object*& resu
   }
   laps.add_to(region.parts[report::ReplayPart::kGuards]);
   program::Bindings& bindings = proven.bindings;
+  bindings.numbers = call.numbers;
   std::vector<Object*> tensors, useless;
   if (proven.program.head().random_increment != 0 &&
       !torch::random_state(call.work.device, bindings.seed, bindings.offset)) {

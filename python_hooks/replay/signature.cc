@@ -29,13 +29,18 @@ bool write_call(const Call& call, walk::Walk& walk) {
   const std::size_t positional = positional_count(call.count);
   walk.add_bytes(call.dispatch.bytes, call.dispatch.byte_count);
   walk.add_bytes(&positional, sizeof positional);
+  walk.add_bytes(&call.rate_at, sizeof call.rate_at);
+  walk.add_bytes(&call.steps_at, sizeof call.steps_at);
   for (std::size_t i = call.first; i < positional; ++i) {
-    if (!walk.add(call.arguments[i], "argument")) return false;
+    const bool counts = i == call.steps_at;
+    if (counts ? !walk.add_without_contents(call.arguments[i], "argument") : !walk.add(call.arguments[i], "argument"))
+      return false;
   }
   if (call.names == nullptr) return walk.extents_are_apart();
   if (!walk.add(call.names, "keywords")) return false;
   const std::ptrdiff_t keywords = field<std::ptrdiff_t>(call.names, 16);
   for (std::ptrdiff_t i = 0; i < keywords; ++i) {
+    if (positional + static_cast<std::size_t>(i) == call.rate_at) continue;
     if (!walk.add(call.arguments[positional + static_cast<std::size_t>(i)], "keyword argument")) return false;
   }
   return walk.extents_are_apart();

@@ -1,5 +1,13 @@
 #include "python_hooks/torch/optimizer_functions.h"
 
+#include <xxhash.h>
+
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "python_hooks/interpreter/code_origin.h"
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/patterns.h"
 #include "python_hooks/interpreter/texts.h"
@@ -12,7 +20,51 @@ constexpr char kNames[] =
     "torch.optim.*:_fused_*,torch.optim.*:_multi_tensor_*,torch.optim.*:_single_tensor_*,"
     "torch.nn.utils.clip_grad:_get_total_norm";
 
+struct KnownSource {
+  std::uint64_t digest;  // XXH3, of the file
+  const char* names;
+  KnownOptimizer kind;
+};
+constexpr char kSgd[] = "torch.optim.sgd:_*_sgd", kFusedAdam[] = "torch.optim.adam:_fused_adam",
+               kAdam[] = "torch.optim.adam:_single_tensor_adam,torch.optim.adam:_multi_tensor_adam";
+constexpr KnownSource kKnown[] = {
+    {0xac1a292f5bbb9694, kSgd, KnownOptimizer::kSgd},              // 2.8
+    {0x32c4fc478768deea, kSgd, KnownOptimizer::kSgd},              // 2.9
+    {0xc0264fadb6a34b6e, kSgd, KnownOptimizer::kSgd},              // 2.10, 2.11
+    {0x430b37a4dfae7fea, kFusedAdam, KnownOptimizer::kFusedAdam},  // 2.8
+    {0x6adc5fa31ae2f7fd, kFusedAdam, KnownOptimizer::kFusedAdam},  // 2.9
+    {0x5c164311a9581b1c, kFusedAdam, KnownOptimizer::kFusedAdam},  // 2.10
+    {0xb1b36e8974c5280e, kFusedAdam, KnownOptimizer::kFusedAdam},  // 2.11
+    {0x430b37a4dfae7fea, kAdam, KnownOptimizer::kAdam},            // 2.8
+    {0x6adc5fa31ae2f7fd, kAdam, KnownOptimizer::kAdam},            // 2.9
+    {0x5c164311a9581b1c, kAdam, KnownOptimizer::kAdam},            // 2.10
+    {0xb1b36e8974c5280e, kAdam, KnownOptimizer::kAdam},            // 2.11
+};
+
+// False: it cannot be read.
+bool digest_of_file(const std::string& path, std::uint64_t& digest) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  digest = XXH3_64bits(text.data(), text.size());
+  return file.good() || file.eof();
+}
+
 }  // namespace
+
+KnownOptimizer known_optimizer(Object* function, const char* name) noexcept {
+  try {
+    if (!is_optimizer_function(name) || !is_function(function)) return KnownOptimizer::kNone;
+    const std::string path = text_or_empty<4096>(field<Object*>(function_parts(function).code, g_layout.code_file));
+    std::string_view below;
+    std::uint64_t digest = 0;
+    if (!is_torch_file(path, below) || !digest_of_file(path, digest)) return KnownOptimizer::kNone;
+    for (const KnownSource& known : kKnown) {
+      if (known.digest == digest && matches(known.names, name)) return known.kind;
+    }
+  } catch (const std::exception&) {  // no memory, or no such file
+  }
+  return KnownOptimizer::kNone;
+}
 
 bool is_optimizer_function(const char* name) noexcept { return matches(kNames, name); }
 

@@ -172,6 +172,13 @@ bool view_tensor(Object* plain_tensor, TensorView& out) noexcept {
           g_torch.aoti_torch_get_device_index(out.handle, &out.device_index)) == 0;
 }
 
+bool is_step_count(const TensorView& view) noexcept {
+  constexpr std::int32_t kFloat = 6;  // c10::ScalarType
+  return !is_on_device(view) && view.device_type == 0 && view.type == kFloat && view.dimensions == 0 &&
+         view.data != 0 &&
+         static_cast<std::uint64_t>(view.offset) * sizeof(float) + sizeof(float) <= view.storage_bytes;
+}
+
 bool is_on_device(const TensorView& view) noexcept {
   return view.device_type == kCudaDevice || (g_cpu_is_device && view.device_type == kCpu);
 }

@@ -61,6 +61,8 @@ bool view_tensor(Object* plain_tensor, TensorView& out) noexcept;
 
 // Where the data of tensors lies that count as being on a GPU: CUDA's. Tests say that the CPU's do, too.
 bool is_on_device(const TensorView& view) noexcept;
+// Is it one float, on the CPU, without dimensions, as optimizers count steps?
+bool is_step_count(const TensorView& view) noexcept;
 void treat_cpu_as_device(bool treat) noexcept;  // tests only
 
 // What a guard compares of a tensor that it knows, in few reads: which memory it uses, and how.

@@ -103,6 +103,13 @@ bool Walk::extents_are_apart() {
 
 bool Walk::add_shallow(Object* root, const char* name) noexcept { return add(root, name, true); }
 
+bool Walk::add_without_contents(Object* root, const char* name) noexcept {
+  contents_ = false;
+  const bool added = add(root, name, false);
+  contents_ = true;
+  return added;
+}
+
 bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
   if (incomplete_) return false;
   if (!check_objects()) {
@@ -115,7 +122,7 @@ bool Walk::add(Object* root, const char* name, bool shallow) noexcept {
   Path path;
   path.text = name;
   try {
-    const bool remembered = memo_ != nullptr && memo_->root_ == root && !shallow;
+    const bool remembered = memo_ != nullptr && memo_->root_ == root && !shallow && contents_;
     const bool recorded = remembered && memo_->records(*this) && !memo_->kept_;
     if (remembered && !memo_->records(*this) && memo_->give(*this)) return true;
     if (recorded) memo_->enter();

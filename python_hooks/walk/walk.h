@@ -98,6 +98,8 @@ class Walk {
   // Not what it refers to by value, but which objects: of a container or an instance that is a library's, the items and
   // attributes, two levels deep; of a library's function what its closure holds. Never refused for what it holds.
   bool add_shallow(Object* root, const char* name) noexcept;
+  // As add(), but for what tensors on the CPU hold: the caller knows it.
+  bool add_without_contents(Object* root, const char* name) noexcept;
   void add_bytes(const void* data, std::size_t size) noexcept;  // without memory the next add() is false
 
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
@@ -160,6 +162,7 @@ class Walk {
   Object* largest_root_ = nullptr;
   WalkMemo* memo_ = nullptr;  // null: none
   bool incomplete_ = false;   // there was no memory: refused from then on
+  bool contents_ = true;      // are contents of tensors on the CPU written?
   Watch* watch_ = nullptr;
   const std::vector<std::uint8_t>* expected_ = nullptr;
   std::size_t compared_ = 0;

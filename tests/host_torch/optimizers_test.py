@@ -69,13 +69,186 @@ def scheduled():
     steps(model, optimizer, 32, after=lambda step: schedule.step())
 
 
-def each_step_scheduled():
+def each_step_scheduled(name, **options):
+    def program():
+        import torch
+
+        model = net()
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1, **options)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+        steps(model, optimizer, after=lambda step: schedule.step())
+
+    return program
+
+
+def weights_rest(name):
+    """The rate begins with 0, and a weight has no gradient but 0 for a while: what its kernels are handed shows in
+    nothing."""
+
+    def program():
+        import torch
+
+        model = net()
+        optimizer = getattr(torch.optim, name)(model.parameters(), 0.1, weight_decay=0.0, foreach=False)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 10)
+
+        def rest(step):
+            if step < 14:
+                model[0].weight.grad.zero_()
+                model[0].bias.grad.zero_()
+
+        steps(model, optimizer, 28, before=rest, after=lambda step: schedule.step())
+
+    return program
+
+
+def warmed_up():
+    """The rate begins with 0, and comes to 1 and 0 again: numbers on which code may branch."""
     import torch
 
     model = net()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=False)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+    optimizer = torch.optim.AdamW(model.parameters(), 1.0, foreach=False)
+    rates = [0, 0, 1e-3, 2e-3, 3e-3, 4e-3, 1, 5e-3, 4e-3, 0, 3e-3, 0, 1e-3, 1e-45, 1e-2, 1e-2, 1e-2, 2e-3, -1e-3, 1e-3]
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: float(rates[min(step, len(rates) - 1)]))
+    steps(model, optimizer, 26, after=lambda step: schedule.step())
+
+
+def rate_moves_late(name):
+    """It is the same in all observed calls, another one later, and again and again the first."""
+
+    def program():
+        import torch
+
+        model = net()
+        optimizer = getattr(torch.optim, name)(model.parameters(), 0.01, weight_decay=0.1, foreach=False)
+
+        def change(step):
+            optimizer.param_groups[0]["lr"] = 0.01 if step % 7 < 4 or step < 8 else 0.02 + step / 1000
+
+        steps(model, optimizer, 40, after=change)
+
+    return program
+
+
+def groups():
+    """Two groups with rates of their own: two calls in each step."""
+    import torch
+
+    model = net()
+    rest = [weight for layer in (model[0], model[3]) for weight in layer.parameters()]
+    optimizer = torch.optim.AdamW(
+        [{"params": model[2].parameters(), "lr": 0.02}, {"params": rest, "weight_decay": 0.0}], lr=0.01, foreach=False)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+    steps(model, optimizer, 30, after=lambda step: schedule.step())
+
+
+def steps_change():
+    """Others write to the tensors that count steps; they count differently for a while; a gradient is missing."""
+    import torch
+
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01, foreach=False)
+
+    def change(step):
+        counts = [state["step"] for state in optimizer.state.values()]
+        if step == 8:
+            for count in counts:
+                count += 5
+        if step == 14:
+            counts[0].fill_(3)
+        if step == 18:
+            for count in counts:
+                count.fill_(100)
+
+    def drop(step):
+        if step == 22:
+            model[0].bias.grad = None
+
+    steps(model, optimizer, 34, before=drop, after=change)
+
+
+def state_of_adam_is_loaded():
+    import copy
+
+    import torch
+
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01, amsgrad=True, foreach=False)
+    kept = []
+
+    def change(step):
+        if step == 5:
+            kept.append(copy.deepcopy(optimizer.state_dict()))
+        if step in (12, 20):
+            optimizer.load_state_dict(copy.deepcopy(kept[0]))
+
+    steps(model, optimizer, 28, after=change)
+    print(sorted((key, float(value)) for state in kept[0]["state"].values() for key, value in state.items() if key == "step"))
+
+
+def replaced_functions():
+    """Code that is not PyTorch's runs inside of the step, and branches on the rate and on the number of steps."""
+    import torch
+    from torch.optim import adam
+
+    real = adam._get_value
+
+    def get_value(step):
+        value = real(step)
+        return value if value < 15 else value + 1
+
+    adam._get_value = get_value
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01, foreach=False)
+    steps(model, optimizer, 24)
+    adam._get_value = real
+    steps(model, optimizer, 10)
+
+
+def rate_is_tensor():
+    import torch
+
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), torch.tensor(0.01), foreach=False)
+
+    def change(step):
+        optimizer.param_groups[0]["lr"].mul_(0.9)
+
+    steps(model, optimizer, after=change)
+
+
+def doubles():
+    import torch
+
+    torch.set_default_dtype(torch.float64)
+    model = net().double()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01, foreach=False)
+    steps(model, optimizer)
+
+
+def betas_move():
+    import torch
+
+    model = net()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01, foreach=False)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=40)
     steps(model, optimizer, after=lambda step: schedule.step())
+
+
+def scaled_adam():
+    import torch
+
+    model, scaler = net(), torch.amp.GradScaler("cuda", init_scale=4.0, growth_interval=5)
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01, foreach=False)
+    x = torch.randn(6, 8, device="cuda")
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(x).square().mean() * (float("inf") if step in (9, 17) else 1)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        print(loss.item(), scaler.get_scale())
+    show(model, optimizer)
 
 
 def two_models():
@@ -202,13 +375,34 @@ PROGRAMS = {
     "sgd_momentum": with_options("SGD", lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, foreach=False),
     "sgd_maximize": with_options("SGD", lr=1e-3, momentum=0.9, maximize=True, foreach=False),
     "adam": with_options("Adam", lr=0.01, foreach=False),
+    "adam_amsgrad": with_options("Adam", lr=0.01, amsgrad=True, weight_decay=0.1, foreach=False),
     "adam_capturable": with_options("Adam", lr=0.01, capturable=True, amsgrad=True, foreach=False),
+    "adamw": with_options("AdamW", lr=0.01, foreach=False),
+    "adamw_maximize": with_options("AdamW", lr=0.01, maximize=True, weight_decay=1, foreach=False),
     "adamw_fused": with_options("AdamW", lr=0.01, fused=True),
     "adamax": with_options("Adamax", lr=0.01, foreach=False),
     "rmsprop": with_options("RMSprop", lr=0.01, momentum=0.9, centered=True, capturable=True, foreach=False),
     "adadelta": with_options("Adadelta", foreach=False, capturable=True),
     "scheduled": scheduled,
-    "each_step_scheduled": each_step_scheduled,
+    "sgd_each_step": each_step_scheduled("SGD", foreach=False),
+    "sgd_momentum_each_step": each_step_scheduled("SGD", momentum=0.9, weight_decay=0.1, foreach=False),
+    "adam_each_step": each_step_scheduled("Adam", foreach=False),
+    "adamw_each_step": each_step_scheduled("AdamW", foreach=False),
+    "fused_each_step": each_step_scheduled("AdamW", fused=True),
+    "capturable_each_step": each_step_scheduled("AdamW", capturable=True, foreach=False),
+    "sgd_weights_rest": weights_rest("SGD"),
+    "adam_weights_rest": weights_rest("Adam"),
+    "warmed_up": warmed_up,
+    "adam_moves_late": rate_moves_late("AdamW"),
+    "sgd_moves_late": rate_moves_late("SGD"),
+    "groups": groups,
+    "steps_change": steps_change,
+    "state_of_adam_is_loaded": state_of_adam_is_loaded,
+    "replaced_functions": replaced_functions,
+    "rate_is_tensor": rate_is_tensor,
+    "doubles": doubles,
+    "betas_move": betas_move,
+    "scaled_adam": scaled_adam,
     "two_models": two_models,
     "clipped": clipped,
     "state_is_loaded": state_is_loaded,
@@ -218,22 +412,25 @@ PROGRAMS = {
     "hooks_and_closures": hooks_and_closures,
 }
 REPLAYED = {
-    "sgd": {SGD + "_single_tensor_sgd": 20},
-    "sgd_momentum": {SGD + "_single_tensor_sgd": 18},
-    "sgd_maximize": {SGD + "_single_tensor_sgd": 18},
-    "adam_capturable": {ADAM + "_single_tensor_adam": 20},
-    "adamw_fused": {ADAM + "_fused_adam": 20},
+    **{program: {SGD + "_single_tensor_sgd": 12} for program in (
+        "sgd", "sgd_momentum", "sgd_maximize", "scheduled", "sgd_each_step", "sgd_momentum_each_step", "sgd_weights_rest",
+        "two_models", "state_is_loaded", "ends_with_error", "hooks_and_closures")},
+    **{program: {ADAM + "_single_tensor_adam": 12} for program in (
+        "adam", "adam_amsgrad", "adam_capturable", "adamw", "adamw_maximize", "adam_each_step", "adamw_each_step",
+        "capturable_each_step", "adam_weights_rest", "state_of_adam_is_loaded", "scaled_adam", "groups")},
+    **{program: {ADAM + "_fused_adam": 12} for program in ("adamw_fused", "fused_each_step", "scaled")},
     "rmsprop": {"torch.optim.rmsprop:_single_tensor_rmsprop": 20},
     "adadelta": {"torch.optim.adadelta:_single_tensor_adadelta": 20},
-    "scheduled": {SGD + "_single_tensor_sgd": 16},
-    "two_models": {SGD + "_single_tensor_sgd": 10},
-    "clipped": {ADAM + "_fused_adam": 20, NORM: 20},
-    "state_is_loaded": {SGD + "_single_tensor_sgd": 8},
-    "scaled": {ADAM + "_fused_adam": 14},
-    "ends_with_error": {SGD + "_single_tensor_sgd": 8},
-    "hooks_and_closures": {SGD + "_single_tensor_sgd": 20},
+    "warmed_up": {ADAM + "_single_tensor_adam": 6},
+    "adam_moves_late": {ADAM + "_single_tensor_adam": 20},
+    "sgd_moves_late": {SGD + "_single_tensor_sgd": 20},
+    "steps_change": {ADAM + "_single_tensor_adam": 8},
+    "clipped": {ADAM + "_fused_adam": 12, NORM: 20},
 }
-REFUSED = {"adam": "steps_on_cpu", "adamax": "steps_on_cpu", "weights_are_added": "steps_on_cpu"}
+CHECKED = ("adam", "fused_each_step", "groups")  # replays of which are checked without being asked for
+REFUSED = {"adamax": "steps_on_cpu", "weights_are_added": "steps_on_cpu", "doubles": "steps_on_cpu", "warmed_up": "numbers_tell_nothing",
+           "replaced_functions": "optimizer_runs_other_code"}
+VALIDATED = ("adam", "sgd_momentum_each_step", "groups")
 # Settings with which none of these functions is a region.
 WITHOUT = ({"GRAPE_REGIONS": "modules"}, {"GRAPE_EXCLUDE": "torch.optim.*:*"})
 
@@ -253,8 +450,13 @@ def main():
         print(program, {name: region["replayed"] for name, region in of.items()})
         for name, least in REPLAYED.get(program, {}).items():
             assert of[name]["replayed"] >= least, (program, name)
+            assert program not in CHECKED or of[name]["validated"] >= 3, (program, name)
         reasons = {reason["id"] for region in of.values() for reason in region["reasons"]}
         assert program not in REFUSED or REFUSED[program] in reasons, (program, reasons)
+        assert "replay_differed" not in reasons, program
+    for program in VALIDATED:
+        (region,) = regions(program, GRAPE_VALIDATE="2").values()
+        assert region["validated"] >= 8 and region["replayed"] >= 6, (program, region)
     for settings in WITHOUT:
         left = {name for name, region in regions("sgd_momentum", **settings).items() if region["replayed"]}
         assert not left, (settings, left)

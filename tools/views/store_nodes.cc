@@ -156,7 +156,8 @@ const char* kind_name(NodeKind kind) {
 }
 
 const char* role_name(Role role) {
-  constexpr const char* kNames[] = {"static", "input", "temp", "output", "host data", "random seed", "random offset"};
+  constexpr const char* kNames[] = {"static",    "input",       "temp",          "output",
+                                    "host data", "random seed", "random offset", "number"};
   return kNames[static_cast<std::size_t>(role)];
 }
 
@@ -223,6 +224,8 @@ std::string value_text(const Program& program, const StoredWord& word) {
   switch (reference.role) {
     case Role::kRandomSeed:
       return role;
+    case Role::kNumber:
+      return fmt::format("{} form {:#x} + {:#x}", role, reference.block, word.value);
     case Role::kRandomOffset:
       return fmt::format("{} + {}", role, word.value);
     case Role::kHostData:

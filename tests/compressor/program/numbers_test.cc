@@ -1,0 +1,182 @@
+// Which words of kernels hold numbers of the call.
+#include "compressor/program/numbers.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "compressor/program/padding.h"
+#include "compressor/program/plan.h"
+#include "compressor/program/prove.h"
+#include "compressor/program/symbolise.h"
+#include "tests/compressor/program/record_builder.h"
+
+namespace grape::program {
+namespace {
+
+constexpr std::uint64_t kWeight = 0x7f0000000000;
+
+std::uint64_t bits_of(double number) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+std::uint64_t bits_of(float number) {
+  std::uint32_t bits = 0;
+  std::memcpy(&bits, &number, sizeof bits);
+  return bits;
+}
+
+std::uint64_t pair(float first, float last) { return bits_of(first) | bits_of(last) << 32; }
+std::uint64_t beside(std::uint32_t first, float last) { return first | bits_of(last) << 32; }
+
+// One launch: a pointer, a struct of two words, a parameter of one word, two of four bytes.
+Program run(std::uint64_t structure, std::uint64_t other, std::uint64_t word, std::uint64_t two = 0) {
+  RecordBuilder r;
+  r.before(kWeight, 512);
+  r.launch(function_with(1, "f", {8, 16, 8, 4, 4}), {kWeight, structure, other, word, two});
+  return symbolise(r.record());
+}
+
+// A run and its numbers.
+struct Observed {
+  Program program;
+  NumberEvidence evidence;
+};
+Observed with(Program program, Numbers numbers) { return {std::move(program), {std::move(numbers), {}, {}, {}}}; }
+
+Settled settle(Observed& a, Observed& b) { return settle_numbers(a.program, a.evidence, b.program, b.evidence); }
+
+// As GraphExec does it.
+std::vector<std::uint64_t> bound(const Observed& run, const Numbers& numbers) {
+  Bindings bindings;
+  bindings.numbers = numbers;
+  std::vector<std::uint64_t> words(run.program.words.size());
+  bind(run.program, plan_arena(run.program), bindings, words.data());
+  return words;
+}
+
+NumbersFit fit(const Observed& run, const Numbers& now) {
+  return numbers_fit(run.evidence, used_numbers(run.program, now.size()), now);
+}
+
+Observed handed(double rate, std::uint32_t garbage = 7) {
+  const auto single = static_cast<float>(rate);
+  return with(run(pair(single, 2.0F), beside(garbage, -single), bits_of(rate), pair(single, 3.0F)), {rate, -rate, 0.5});
+}
+
+TEST(Numbers, AreFoundInFloatsAndDoubles) {
+  Observed a = handed(0.3), b = handed(0.7);
+  EXPECT_EQ(settle(a, b), Settled::kLearned);
+  EXPECT_EQ(compare(a.program, b.program).difference, Difference::kNone);
+  EXPECT_TRUE(compare(a.program, b.program).noise.empty());
+  const Observed c = handed(1.1);
+  EXPECT_EQ(bound(b, c.evidence.numbers), bound(c, {}));
+  EXPECT_EQ(fit(b, {1.1, -1.1, 0.5}), NumbersFit::kYes);
+  Observed next = handed(1.9);
+  EXPECT_EQ(settle(b, next), Settled::kKnown) << "the third run shows them once more";
+  EXPECT_EQ(compare(b.program, next.program).difference, Difference::kNone);
+}
+
+TEST(Numbers, ThatDidNotMoveAreConstants) {
+  Observed a = handed(0.3), b = handed(0.3);
+  EXPECT_EQ(settle(a, b), Settled::kKnown);
+  EXPECT_EQ(fit(b, {0.3, -0.3, 0.5}), NumbersFit::kYes);
+  EXPECT_EQ(fit(b, {0.4, -0.4, 0.5}), NumbersFit::kNotSeen) << "nobody knows where it went";
+  Observed c = handed(0.4);
+  settle(b, c);
+  EXPECT_EQ(fit(c, {0.9, -0.9, 0.5}), NumbersFit::kYes);
+  EXPECT_EQ(fit(c, {0.9, -0.9, 0.6}), NumbersFit::kNotSeen) << "the third one never moved";
+}
+
+TEST(Numbers, ThatMoveLessThanAFloatTellNothingOfFloats) {
+  const double rate = 0.3, near = std::nextafter(0.3, 1.0);
+  Observed a = with(run(pair(0.3F, 0), 0, 0), {rate}), b = with(run(pair(0.3F, 0), 0, 0), {near});
+  EXPECT_EQ(settle(a, b), Settled::kKnown);
+  EXPECT_EQ(fit(b, {std::nextafter(near, 1.0)}), NumbersFit::kYes) << "the same float";
+  EXPECT_EQ(fit(b, {0.4}), NumbersFit::kNotSeen);
+}
+
+// Kernels that divide are handed 1 / number, computed in one type or the other: mostly the same float.
+TEST(Numbers, ThatAreAlikeAreToldApartBeforeTheyDiffer) {
+  const auto of = [](double rate) { return with(run(pair(static_cast<float>(1.0 / rate), 0), 0, 0), {rate}); };
+  const auto differs = [](double rate) { return 1.0F / static_cast<float>(rate) != static_cast<float>(1.0 / rate); };
+  double other = 0.1;
+  while (!differs(other)) other += 0.001;
+  Observed a = of(0.5), b = of(0.25);
+  ASSERT_FALSE(differs(0.5) || differs(0.25));
+  EXPECT_EQ(settle(a, b), Settled::kLearned);
+  EXPECT_EQ(fit(b, {0.125}), NumbersFit::kYes);
+  EXPECT_EQ(fit(b, {other}), NumbersFit::kNotSeen) << "one of two, and they differ";
+  Observed c = of(other);
+  EXPECT_EQ(settle(b, c), Settled::kLearned) << "it was the other one";
+  EXPECT_EQ(compare(b.program, c.program).difference, Difference::kNone);
+  EXPECT_EQ(fit(c, {other + 0.1}), NumbersFit::kYes);
+  EXPECT_EQ(bound(c, {other + 0.1}), bound(of(other + 0.1), {}));
+  EXPECT_EQ(bound(c, {other}), bound(of(other), {}));
+}
+
+TEST(Numbers, ThatAreEqualForAWhileAreToldApart) {
+  const auto of = [](double first, double second) {
+    return with(run(pair(static_cast<float>(second), 0), 0, 0), {first, second});
+  };
+  Observed a = of(0.5, 0.5), b = of(0.25, 0.25);
+  EXPECT_EQ(settle(a, b), Settled::kLearned);
+  EXPECT_EQ(fit(b, {0.1, 0.1}), NumbersFit::kYes);
+  EXPECT_EQ(fit(b, {0.1, 0.2}), NumbersFit::kNotSeen);
+  Observed c = of(0.1, 0.2);
+  EXPECT_EQ(settle(b, c), Settled::kLearned);
+  EXPECT_EQ(bound(c, {0.3, 0.4}), bound(of(0.3, 0.4), {}));
+}
+
+TEST(Numbers, OnWhichCodeMayBranchTellNothing) {
+  for (const double number :
+       {0.0, 1e-45, 1e60, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_FALSE(is_ordinary(number)) << number;
+    Observed a = handed(0.3), b = handed(number), c = handed(number);
+    const Program before = a.program;
+    EXPECT_EQ(settle(a, b), Settled::kUnlike) << number;
+    EXPECT_EQ(a.program.words, before.words);
+    EXPECT_EQ(settle(b, c), Settled::kKnown) << "the same in both: " << number;
+  }
+  Observed a = handed(0.3), b = handed(0.7);
+  settle(a, b);
+  EXPECT_EQ(fit(b, {0, -0.0, 0.5}), NumbersFit::kNotOrdinary);
+}
+
+TEST(Numbers, LeaveOtherDifferencesToCompare) {
+  Observed a = with(run(1, 0, 5), {0.3}), b = with(run(2, 0, 6), {0.7});
+  EXPECT_EQ(settle(a, b), Settled::kKnown);
+  EXPECT_EQ(compare(a.program, b.program).difference, Difference::kScalar);
+}
+
+TEST(Numbers, MayHavePaddingBesideThem) {
+  Observed a = handed(0.3, 1), b = handed(0.7, 1), c = handed(0.9, 2);
+  settle(a, b);
+  EXPECT_EQ(settle(b, c), Settled::kKnown);
+  const Comparison comparison = compare(b.program, c.program);
+  EXPECT_EQ(comparison.difference, Difference::kNone);
+  EXPECT_EQ(comparison.noise, std::vector<std::uint32_t>{2});
+  std::vector<NoiseWord> noise;
+  add_noise(noise, c.program, b.program, comparison.noise);
+  EXPECT_EQ(noise, (std::vector<NoiseWord>{{2, 0b0001}})) << "and no byte of the number";
+  const PaddingKnowledge knowledge;
+  EXPECT_EQ(settle_noise(c.program, {&b.program}, noise, knowledge, 1), noise);
+  EXPECT_EQ(bound(c, {0.5, -0.5, 0.5})[2], beside(1, -0.5F)) << "the number stays one";
+}
+
+TEST(Numbers, HaveFormsThatCanBeRead) {
+  EXPECT_FALSE(is_number_form(0));
+  EXPECT_FALSE(is_number_form(NumberForm{1, 0, 1}.packed()));
+  EXPECT_FALSE(is_number_form(1u << 24));
+  EXPECT_FALSE(is_number_form(0xFF));
+  EXPECT_TRUE(is_number_form(NumberForm{1, 2, 0}.packed()));
+  EXPECT_TRUE(is_number_form(NumberForm{0, 0, 3}.packed()));
+  EXPECT_EQ(number_bits(NumberForm{4, 0, 0}.packed(), {0.5}), 0u) << "a number that is missing";
+}
+
+}  // namespace
+}  // namespace grape::program
