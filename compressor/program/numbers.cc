@@ -68,49 +68,85 @@ bool are_ordinary(const Numbers& in_a, const Numbers& in_b) noexcept {
   return true;
 }
 
-// References that are put into a program's, or taken out.
+constexpr std::uint64_t low_of(std::uint64_t word) noexcept { return word & 0xFFFF'FFFFu; }
+constexpr std::uint64_t high_of(std::uint64_t word) noexcept { return word >> 32; }
+constexpr std::uint64_t joined(std::uint64_t low, std::uint64_t high) noexcept { return low_of(low) | high << 32; }
+
+// What a run had in a word.
+struct Seen {
+  enum class Kind : std::uint8_t { kPlain, kNumber, kAddress } kind = Kind::kPlain;
+  std::uint64_t value = 0;  // of an address the lower half
+  bool known = true;        // that is
+};
+
+// References that are put into a program, or taken out.
 class Change {
  public:
   Change(Program& program, const Numbers& numbers) : program_(program), numbers_(numbers) {}
-  void add(std::uint32_t word, std::uint32_t form) { added_.push_back({word, Role::kNumber, form}); }
-  void take_out(std::uint32_t word) { gone_.push_back(word); }
-  // The word as it was observed.
-  std::uint64_t word(std::uint32_t at, const Reference* reference) const noexcept {
-    return program_.words[at] + (reference != nullptr ? number_bits(reference->block, numbers_) : 0);
+  Seen see(std::uint32_t word, const Reference* reference) const {
+    if (reference == nullptr) return {Seen::Kind::kPlain, program_.words[word], true};
+    if (reference->role == Role::kNumber)
+      return {Seen::Kind::kNumber, program_.words[word] + number_bits(reference->block, numbers_), true};
+    const bool known = program_.lows.size() == program_.references.size();
+    const auto index = static_cast<std::size_t>(reference - program_.references.data());
+    return {Seen::Kind::kAddress, known ? program_.lows[index] : 0, known};
   }
+  // Both in the order of words; what is taken out comes first.
+  void add(std::uint32_t word, std::uint32_t form) { added_.push_back({word, Role::kNumber, form}); }
+  void take_out(std::uint32_t word, std::uint64_t value) { gone_.push_back({word, value}); }
+
   void make() {
-    const bool with_lows = !program_.lows.empty();
+    if (added_.empty() && gone_.empty()) return;
+    take_out_all();
     std::vector<Reference> all;
     std::vector<std::uint32_t> lows;
-    const auto put = [&](const Reference& reference, std::uint32_t low) {
-      all.push_back(reference);
-      if (with_lows) lows.push_back(low);
-    };
+    const bool with_lows = !program_.references.empty() && program_.lows.size() == program_.references.size();
     auto next = added_.begin();
-    const auto put_added = [&](std::uint32_t before) {
-      for (; next != added_.end() && next->word < before; ++next) {
-        std::uint64_t& word = program_.words[next->word];
-        put(*next, static_cast<std::uint32_t>(word));
-        word -= number_bits(next->block, numbers_);
+    const auto put_before = [&](std::uint32_t word) {
+      for (; next != added_.end() && next->word < word; ++next) {
+        std::uint64_t& value = program_.words[next->word];
+        all.push_back(*next);
+        lows.push_back(static_cast<std::uint32_t>(value));
+        value -= number_bits(next->block, numbers_);
       }
     };
     for (std::size_t i = 0; i < program_.references.size(); ++i) {
-      const Reference& known = program_.references[i];
-      const bool goes = std::binary_search(gone_.begin(), gone_.end(), known.word);
-      if (goes) program_.words[known.word] += number_bits(known.block, numbers_);
-      put_added(goes ? known.word : known.word + 1);
-      if (!goes) put(known, with_lows ? program_.lows[i] : 0);
+      put_before(program_.references[i].word);
+      all.push_back(program_.references[i]);
+      lows.push_back(with_lows ? program_.lows[i] : 0);
     }
-    put_added(kNever);
+    put_before(kNever);
     program_.references = std::move(all);
-    program_.lows = std::move(lows);
+    program_.lows = with_lows ? std::move(lows) : std::vector<std::uint32_t>();
   }
 
  private:
+  struct Gone {
+    std::uint32_t word;
+    std::uint64_t value;  // that stays
+  };
+
+  void take_out_all() {
+    std::vector<bool> gone(program_.references.size());
+    auto next = gone_.begin();
+    for (std::size_t i = 0; i < gone.size(); ++i) {
+      while (next != gone_.end() && next->word < program_.references[i].word) ++next;
+      gone[i] = next != gone_.end() && next->word == program_.references[i].word;
+      if (gone[i]) program_.words[next->word] = next->value;
+    }
+    drop_references(program_, gone);
+    if (!gone_.empty()) drop_unused_statics(program_);
+    std::vector<std::uint32_t>& strays = program_.strays;
+    const auto is_added = [this](std::uint32_t word) {
+      return std::any_of(added_.begin(), added_.end(), [word](const Reference& each) { return each.word == word; });
+    };
+    strays.erase(std::remove_if(strays.begin(), strays.end(), is_added), strays.end());
+  }
+
   Program& program_;
   const Numbers& numbers_;
-  std::vector<Reference> added_;     // ascending by word
-  std::vector<std::uint32_t> gone_;  // the same
+  std::vector<Reference> added_;
+  std::vector<Gone> gone_;
 };
 
 // Walks the references in step with the words.
@@ -142,8 +178,11 @@ class Settler {
       if (node.kind != NodeKind::kKernel || other.kind != NodeKind::kKernel) continue;
       if (node.words_at != other.words_at || node.word_count != other.word_count) break;
       for (std::uint32_t word = node.words_at; word < node.words_at + node.word_count; ++word) {
-        const Reference* const known = next_a.of(word);
-        if (next_b.of(word) == nullptr && (known == nullptr || known->role == Role::kNumber)) settle(word, known);
+        const Reference *const in_a = next_a.of(word), *const in_b = next_b.of(word);
+        if (in_a != nullptr && in_b != nullptr && *in_a == *in_b && a_.words[word] == b_.words[word]) continue;
+        const Seen seen_a = change_a_.see(word, in_a), seen_b = change_b_.see(word, in_b);
+        const bool addresses = seen_a.kind == Seen::Kind::kAddress || seen_b.kind == Seen::Kind::kAddress;
+        addresses ? settle_addresses(word, in_a, seen_a, seen_b) : settle(word, in_a, seen_a.value, seen_b.value);
       }
     }
     change_a_.make();
@@ -154,18 +193,39 @@ class Settler {
 
  private:
   // `known`: a number's reference in `a`; null: a plain word.
-  void settle(std::uint32_t word, const Reference* known) {
-    const std::uint64_t a = change_a_.word(word, known), b = b_.words[word];
+  void settle(std::uint32_t word, const Reference* known, std::uint64_t a, std::uint64_t b) {
     if (known != nullptr) {
       const std::uint64_t mask = mask_of(unpacked(known->block));
       if ((b & mask) == number_bits(known->block, of_b_.numbers)) return change_b_.add(word, known->block);
-      change_a_.take_out(word);  // another number that was like it
+      change_a_.take_out(word, a);  // another number that was like it
     }
     const NumberForm form = a == b ? NumberForm() : find_form(a, b);
     if (known != nullptr || form.packed() != 0) learned_ = true;
     if (form.packed() == 0) return;
     change_a_.add(word, form.packed());
     change_b_.add(word, form.packed());
+  }
+
+  // A number, and what the host left behind it, may look like an address, in one run or in both. Then the number is its
+  // lower half. The upper half differs from now on, so that compare() takes it for what it is: padding, to be tried.
+  void settle_addresses(std::uint32_t word, const Reference* known, const Seen& a, const Seen& b) {
+    if (!a.known || !b.known) return;
+    NumberForm form;
+    if (a.kind == Seen::Kind::kNumber) {
+      form = unpacked(known->block);
+      if (form.last != 0 || form.whole != 0 || low_of(b.value) != bits_of(form.first, false, of_b_.numbers)) return;
+    } else {
+      if (low_of(a.value) == low_of(b.value)) return;
+      form.first = find_code(low_of(a.value), low_of(b.value), false);
+      if (form.first == 0) return;
+      learned_ = true;
+      change_a_.add(word, form.packed());
+    }
+    change_b_.add(word, form.packed());
+    const bool in_a = a.kind == Seen::Kind::kAddress, in_b = b.kind == Seen::Kind::kAddress;
+    const std::uint64_t high = in_a ? (in_b ? 0 : ~high_of(b.value)) : high_of(a.value);
+    if (in_a) change_a_.take_out(word, joined(a.value, high));
+    if (in_b) change_b_.take_out(word, joined(b.value, ~high));
   }
 
   // How a word that differs holds numbers in both runs.

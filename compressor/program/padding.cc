@@ -36,27 +36,16 @@ std::uint8_t noise_bytes(const Program& a, const Program& b, std::uint32_t word)
   return static_cast<std::uint8_t>(kUpperHalf | (both ? different_bytes(in_a.low, in_b.low) : 0));
 }
 
-// The references at these words go, and the statics that nothing else refers to.
+// The references at these words go, but for numbers, and the statics that nothing else refers to.
 void drop_references_of(Program& program, const std::vector<NoiseWord>& noise) {
-  std::vector<Reference> references;
-  std::vector<StaticBlock> statics;
-  std::vector<std::uint32_t> numbers(program.statics.size(), kNever);
-  auto gone = noise.begin();
-  for (Reference reference : program.references) {
-    while (gone != noise.end() && gone->word < reference.word) ++gone;
-    if (gone != noise.end() && gone->word == reference.word && reference.role != Role::kNumber) continue;
-    if (reference.role == Role::kStatic) {
-      std::uint32_t& number = numbers[reference.block];
-      if (number == kNever) {
-        number = static_cast<std::uint32_t>(statics.size());
-        statics.push_back(program.statics[reference.block]);
-      }
-      reference.block = number;
-    }
-    references.push_back(reference);
+  std::vector<bool> gone;
+  auto next = noise.begin();
+  for (const Reference& reference : program.references) {
+    while (next != noise.end() && next->word < reference.word) ++next;
+    gone.push_back(next != noise.end() && next->word == reference.word && reference.role != Role::kNumber);
   }
-  program.references = std::move(references);
-  program.statics = std::move(statics);
+  drop_references(program, gone);
+  drop_unused_statics(program);
   program.lows.clear();
 }
 

@@ -81,6 +81,8 @@ const RecordedNode& node_of(const Program& program, std::uint32_t word) noexcept
 
 // `gone`: per reference. Takes these out, and what Program::lows has of them.
 void drop_references(Program& program, const std::vector<bool>& gone);
+// Takes out the statics that no reference refers to.
+void drop_unused_statics(Program& program);
 
 // Nodes [first, first + count), launched as one, and the read by the host that follows (kNever: none).
 struct Segment {

@@ -365,6 +365,21 @@ void drop_references(Program& program, const std::vector<bool>& gone) {
   if (has_lows) program.lows.resize(kept);
 }
 
+void drop_unused_statics(Program& program) {
+  std::vector<StaticBlock> statics;
+  std::vector<std::uint32_t> numbers(program.statics.size(), kNever);
+  for (Reference& reference : program.references) {
+    if (reference.role != Role::kStatic) continue;
+    std::uint32_t& number = numbers[reference.block];
+    if (number == kNever) {
+      number = static_cast<std::uint32_t>(statics.size());
+      statics.push_back(program.statics[reference.block]);
+    }
+    reference.block = number;
+  }
+  program.statics = std::move(statics);
+}
+
 std::vector<Segment> segments(const Program& program) {
   std::vector<Segment> parts(1);
   for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {

@@ -61,7 +61,7 @@ bool GilRelease::same_call() const {
   Call call = call_;
   call.walk = &walk;
   take_numbers(region_, call);
-  if (proven_ != nullptr && call.numbers != call_.numbers) return false;
+  if (call.numbers != call_.numbers) return false;
   refusal::Form<0> blocked;
   if (!torch::take_dispatch_state(call.dispatch, blocked) || !write_call(call, walk)) return false;
   if (!find_work_place(region_, call, walk) || !(call.work == call_.work)) return false;

@@ -168,6 +168,66 @@ TEST(Numbers, MayHavePaddingBesideThem) {
   EXPECT_EQ(bound(c, {0.5, -0.5, 0.5})[2], beside(1, -0.5F)) << "the number stays one";
 }
 
+// Of scalars in a struct the last one may have a part of an old address behind it. Together they look like an address.
+TEST(Numbers, MayLookLikeAddresses) {
+  constexpr std::uint64_t kHigh = kWeight >> 32, kBytes = std::uint64_t{0xFFFF} << 16, kOtherHigh = 0x5500;
+  const auto of = [](double rate, std::uint64_t high, std::uint64_t alive) {
+    RecordBuilder r;
+    r.before(kWeight, alive);
+    const std::uint64_t number = bits_of(static_cast<float>(rate));
+    r.launch(function_with(1, "f", {16, 8}), {number | high << 32, 7, 3});
+    return with(symbolise(r.record()), {rate});
+  };
+  const std::uint64_t highs[] = {kHigh, kOtherHigh};
+  for (const std::uint64_t first : highs) {
+    for (const std::uint64_t second : highs) {
+      Observed a = of(0.3, first, kBytes), b = of(0.7, second, kBytes), c = of(0.9, kHigh, kBytes);
+      EXPECT_EQ(reference_at(a.program, 0) == nullptr, first == kOtherHigh);
+      EXPECT_EQ(settle(a, b), Settled::kLearned);
+      EXPECT_EQ(settle(b, c), Settled::kKnown);
+      const Comparison comparison = compare(b.program, c.program);
+      EXPECT_EQ(comparison.difference, Difference::kNone);
+      EXPECT_EQ(comparison.noise, std::vector<std::uint32_t>{0});
+      std::vector<NoiseWord> noise;
+      add_noise(noise, c.program, b.program, comparison.noise);
+      ASSERT_EQ(noise.size(), 1u);
+      EXPECT_EQ(noise[0].bytes & 0x0F, 0) << "the number is none";
+      settle_noise(c.program, {&b.program}, noise, PaddingKnowledge(), 1);
+      EXPECT_EQ(static_cast<std::uint32_t>(bound(c, {0.5})[0]), bits_of(0.5F));
+      EXPECT_TRUE(c.program.statics.empty()) << "nothing else needs that memory";
+    }
+  }
+}
+
+TEST(Numbers, MayLookLikeAddressesOfNobody) {
+  const auto of = [](double rate) {
+    RecordBuilder r;
+    r.record().segments.push_back({kWeight, std::uint64_t{0xFFFF} << 16});
+    r.launch(function_with(1, "f", {16}), {bits_of(static_cast<float>(rate)) | kWeight, 7});
+    return with(symbolise(r.record()), {rate});
+  };
+  Observed a = of(0.3), b = of(0.7);
+  EXPECT_EQ(a.program.strays.size(), 1u);
+  EXPECT_EQ(settle(a, b), Settled::kLearned);
+  EXPECT_TRUE(a.program.strays.empty() && b.program.strays.empty());
+  EXPECT_TRUE(compare(a.program, b.program).noise.empty());
+  EXPECT_EQ(bound(b, {0.3}), bound(of(0.3), {}));
+}
+
+// An address stays one, whatever its lower half.
+TEST(Numbers, LeaveAddresses) {
+  const auto of = [](std::uint64_t address, double rate) {
+    RecordBuilder r;
+    r.before(kWeight, 512).input(kWeight + 4096, 512).input(address, 512);
+    r.launch(function_with(1, "f", {8, 8}), {address, kWeight});
+    return with(symbolise(r.record()), {rate});
+  };
+  Observed a = of(kWeight + 8192, 0.3), b = of(kWeight + 16384, 0.7);
+  EXPECT_EQ(settle(a, b), Settled::kKnown);
+  EXPECT_EQ(compare(a.program, b.program).difference, Difference::kNone);
+  EXPECT_EQ(symbol_at(b.program, 0), "input 1 + 0");
+}
+
 TEST(Numbers, HaveFormsThatCanBeRead) {
   EXPECT_FALSE(is_number_form(0));
   EXPECT_FALSE(is_number_form(NumberForm{1, 0, 1}.packed()));
