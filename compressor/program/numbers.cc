@@ -194,12 +194,16 @@ class Settler {
  private:
   // `known`: a number's reference in `a`; null: a plain word.
   void settle(std::uint32_t word, const Reference* known, std::uint64_t a, std::uint64_t b) {
+    NumberForm form;
     if (known != nullptr) {
-      const std::uint64_t mask = mask_of(unpacked(known->block));
-      if ((b & mask) == number_bits(known->block, of_b_.numbers)) return change_b_.add(word, known->block);
-      change_a_.take_out(word, a);  // another number that was like it
+      form = unpacked(known->block);
+      const std::uint64_t mask = mask_of(form);
+      const bool fits = (b & mask) == number_bits(known->block, of_b_.numbers);
+      if (fits && !find_other_half(a, b, form)) return change_b_.add(word, known->block);
+      change_a_.take_out(word, a);
+      if (!fits) form = {};  // it is another number that was like it
     }
-    const NumberForm form = a == b ? NumberForm() : find_form(a, b);
+    if (form.packed() == 0 && a != b) form = find_form(a, b);
     if (known != nullptr || form.packed() != 0) learned_ = true;
     if (form.packed() == 0) return;
     change_a_.add(word, form.packed());
@@ -233,13 +237,19 @@ class Settler {
     NumberForm form;
     form.whole = find_code(a, b, true);
     if (form.whole != 0) return form;
-    const auto find_half = [&](int shift) -> std::uint8_t {
-      const auto half_a = static_cast<std::uint32_t>(a >> shift), half_b = static_cast<std::uint32_t>(b >> shift);
-      return half_a == half_b ? std::uint8_t{0} : find_code(half_a, half_b, false);
-    };
-    form.first = find_half(0);
-    form.last = find_half(32);
+    form.first = find_half(low_of(a), low_of(b));
+    form.last = find_half(high_of(a), high_of(b));
     return form;
+  }
+
+  std::uint8_t find_half(std::uint64_t a, std::uint64_t b) { return a == b ? 0 : find_code(a, b, false); }
+
+  // Of a word of which one half is known to hold a number: the other one may have begun to move. True: it is in `form`.
+  bool find_other_half(std::uint64_t a, std::uint64_t b, NumberForm& form) {
+    if (form.whole != 0 || (form.first != 0 && form.last != 0)) return false;
+    std::uint8_t& other = form.first == 0 ? form.first : form.last;
+    other = form.first == 0 ? find_half(low_of(a), low_of(b)) : find_half(high_of(a), high_of(b));
+    return other != 0;
   }
 
   // The first of all codes with these bits in both runs. The others are alike.

@@ -168,6 +168,22 @@ TEST(Numbers, MayHavePaddingBesideThem) {
   EXPECT_EQ(bound(c, {0.5, -0.5, 0.5})[2], beside(1, -0.5F)) << "the number stays one";
 }
 
+TEST(Numbers, MayBeginToMoveBesideAnother) {
+  for (const bool first_moves : {false, true}) {
+    const auto of = [first_moves](double moves, double late) {
+      const auto one = static_cast<float>(moves), other = static_cast<float>(late);
+      return with(run(first_moves ? pair(one, other) : pair(other, one), 0, 0), {moves, late});
+    };
+    Observed a = of(0.3, 0.5), b = of(0.7, 0.5), c = of(0.9, 0.6), d = of(1.1, 0.8);
+    EXPECT_EQ(settle(a, b), Settled::kLearned);
+    EXPECT_EQ(fit(b, {0.9, 0.6}), NumbersFit::kNotSeen);
+    EXPECT_EQ(settle(b, c), Settled::kLearned);
+    EXPECT_TRUE(compare(b.program, c.program).noise.empty()) << "no padding";
+    EXPECT_EQ(settle(c, d), Settled::kKnown);
+    EXPECT_EQ(bound(d, {0.1, 0.2}), bound(of(0.1, 0.2), {}));
+  }
+}
+
 // Of scalars in a struct the last one may have a part of an old address behind it. Together they look like an address.
 TEST(Numbers, MayLookLikeAddresses) {
   constexpr std::uint64_t kHigh = kWeight >> 32, kBytes = std::uint64_t{0xFFFF} << 16, kOtherHigh = 0x5500;
