@@ -33,6 +33,16 @@ bool real_at(const Call& call, std::size_t at, double& number) noexcept {
 
 bool real_at(const Call& call, const char* name, double& number) { return real_at(call, keyword(call, name), number); }
 
+// The same, or an int: both become the same number of a product with a float.
+bool number_at(const Call& call, const char* name, double& number) {
+  const std::size_t at = keyword(call, name);
+  if (at == Call::kNone || !is_exactly(call.arguments[at], g_api.PyLong_Type)) return real_at(call, at, number);
+  number = g_api.PyFloat_AsDouble(call.arguments[at]);
+  const bool fits = g_api.PyErr_Occurred() == nullptr;
+  g_api.PyErr_Clear();
+  return fits;
+}
+
 bool is_false(const Call& call, const char* name) {
   const std::size_t at = keyword(call, name);
   return at != Call::kNone && call.arguments[at] == g_api._Py_FalseStruct;
@@ -89,7 +99,7 @@ bool find_numbers(const Region& region, Call& call) {
   if (!real_at(call, call.rate_at, rate)) return false;
   call.numbers = {rate, -rate};
   if (region.optimizer != KnownOptimizer::kAdam) return true;
-  if (!real_at(call, "weight_decay", decay)) decay = 0;  // an int: what it becomes is in the words, or nowhere
+  if (!number_at(call, "weight_decay", decay)) return false;
   call.numbers.push_back(1 - rate * decay);
   const bool on_device = !is_false(call, "capturable");
   return on_device || (is_false(call, "differentiable") && add_corrections(call, rate));

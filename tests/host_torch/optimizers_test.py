@@ -389,6 +389,7 @@ PROGRAMS = {
     "adam_each_step": each_step_scheduled("Adam", foreach=False),
     "adamw_each_step": each_step_scheduled("AdamW", foreach=False),
     "fused_each_step": each_step_scheduled("AdamW", fused=True),
+    "decay_is_int": each_step_scheduled("AdamW", weight_decay=1, foreach=False),
     "capturable_each_step": each_step_scheduled("AdamW", capturable=True, foreach=False),
     "sgd_weights_rest": weights_rest("SGD"),
     "adam_weights_rest": weights_rest("Adam"),
@@ -416,7 +417,7 @@ REPLAYED = {
         "sgd", "sgd_momentum", "sgd_maximize", "scheduled", "sgd_each_step", "sgd_momentum_each_step", "sgd_weights_rest",
         "two_models", "state_is_loaded", "ends_with_error", "hooks_and_closures")},
     **{program: {ADAM + "_single_tensor_adam": 12} for program in (
-        "adam", "adam_amsgrad", "adam_capturable", "adamw", "adamw_maximize", "adam_each_step", "adamw_each_step",
+        "adam", "adam_amsgrad", "adam_capturable", "adamw", "adamw_maximize", "decay_is_int", "adam_each_step", "adamw_each_step",
         "capturable_each_step", "adam_weights_rest", "state_of_adam_is_loaded", "scaled_adam", "groups")},
     **{program: {ADAM + "_fused_adam": 12} for program in ("adamw_fused", "fused_each_step", "scaled")},
     "rmsprop": {"torch.optim.rmsprop:_single_tensor_rmsprop": 20},
