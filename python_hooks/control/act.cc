@@ -80,14 +80,13 @@ void drop_region(replay::Region& region, const refusal::Refusal& difference) noe
 
 // A checked call has run, and `result` is its own. Throws nothing.
 Object* end_check(replay::Region& region, const replay::Proven& proven, proof::Checked checked,
-                  const refusal::Refusal& difference, Object* result) {
+                  const refusal::Refusal& difference, Object* result, bool asked) {
   if (checked == proof::Checked::kOtherValue) {
     ++region.fell_back;
     region.reasons.add(replay::at_read(refusal::other_value_read, proven));
   } else if (checked == proof::Checked::kDiffers) {
-    log_line(LogLevel::kError,
-             "%s: a check found that a replay differs from the call itself: %s. It runs as always from now on",
-             region.name.c_str(), difference.text.c_str());
+    log_line(LogLevel::kError, "%s: %s: a replay differs from the call itself: %s. It runs as always from now on",
+             region.name.c_str(), asked ? "GRAPE_VALIDATE" : "a check", difference.text.c_str());
     drop_region(region, difference);
   } else {
     return result;
@@ -143,7 +142,7 @@ bool run_proven(replay::Region& region, replay::Signature& signature, replay::Ca
     const proof::Checked checked = proof::validate(region, *signature.proven, call, result, difference);
     call.checked = checked != proof::Checked::kNotPossible;
     if (call.checked) {
-      result = end_check(region, *signature.proven, checked, difference, result);
+      result = end_check(region, *signature.proven, checked, difference, result, call.check_asked);
       return true;
     }
   }
