@@ -42,11 +42,6 @@ NumberForm unpacked(std::uint32_t packed) noexcept {
           static_cast<std::uint8_t>(packed >> 16)};
 }
 
-std::uint64_t mask_of(const NumberForm& form) noexcept {
-  if (form.whole != 0) return ~std::uint64_t{0};
-  return (form.first != 0 ? 0xFFFF'FFFFu : 0) | (form.last != 0 ? 0xFFFF'FFFFull << 32 : 0);
-}
-
 bool same_bits(double a, double b) noexcept { return double_bits(a, kItself) == double_bits(b, kItself); }
 
 bool floats_differ(double a, double b) noexcept {
@@ -194,17 +189,14 @@ class Settler {
  private:
   // `known`: a number's reference in `a`; null: a plain word.
   void settle(std::uint32_t word, const Reference* known, std::uint64_t a, std::uint64_t b) {
-    NumberForm form;
-    if (known != nullptr) {
-      form = unpacked(known->block);
-      const std::uint64_t mask = mask_of(form);
-      const bool fits = (b & mask) == number_bits(known->block, of_b_.numbers);
-      if (fits && !find_other_half(a, b, form)) return change_b_.add(word, known->block);
-      change_a_.take_out(word, a);
-      if (!fits) form = {};  // it is another number that was like it
+    const NumberForm before = known != nullptr ? unpacked(known->block) : NumberForm();
+    const NumberForm form = find_form(a, b, before);
+    if (form.packed() == before.packed()) {
+      if (known != nullptr) change_b_.add(word, known->block);
+      return;
     }
-    if (form.packed() == 0 && a != b) form = find_form(a, b);
-    if (known != nullptr || form.packed() != 0) learned_ = true;
+    learned_ = true;
+    if (known != nullptr) change_a_.take_out(word, a);
     if (form.packed() == 0) return;
     change_a_.add(word, form.packed());
     change_b_.add(word, form.packed());
@@ -214,42 +206,38 @@ class Settler {
   // lower half. The upper half differs from now on, so that compare() takes it for what it is: padding, to be tried.
   void settle_addresses(std::uint32_t word, const Reference* known, const Seen& a, const Seen& b) {
     if (!a.known || !b.known) return;
-    NumberForm form;
-    if (a.kind == Seen::Kind::kNumber) {
-      form = unpacked(known->block);
-      if (form.last != 0 || form.whole != 0 || low_of(b.value) != bits_of(form.first, false, of_b_.numbers)) return;
-    } else {
-      if (low_of(a.value) == low_of(b.value)) return;
-      form.first = find_code(low_of(a.value), low_of(b.value), false);
-      if (form.first == 0) return;
-      learned_ = true;
-      change_a_.add(word, form.packed());
-    }
-    change_b_.add(word, form.packed());
     const bool in_a = a.kind == Seen::Kind::kAddress, in_b = b.kind == Seen::Kind::kAddress;
+    const bool known_number = a.kind == Seen::Kind::kNumber;
+    const NumberForm before = known_number ? unpacked(known->block) : NumberForm();
+    NumberForm form;
+    form.first = find(low_of(a.value), low_of(b.value), false, before.first);
+    if (form.packed() != before.packed()) {
+      learned_ = true;
+      if (known_number) change_a_.take_out(word, a.value);
+      if (form.first != 0) change_a_.add(word, form.packed());
+    }
+    if (form.first == 0) return;
+    change_b_.add(word, form.packed());
     const std::uint64_t high = in_a ? (in_b ? 0 : ~high_of(b.value)) : high_of(a.value);
     if (in_a) change_a_.take_out(word, joined(a.value, high));
     if (in_b) change_b_.take_out(word, joined(b.value, ~high));
   }
 
-  // How a word that differs holds numbers in both runs.
-  NumberForm find_form(std::uint64_t a, std::uint64_t b) {
+  // How a word holds numbers in both runs, as far as they tell. `before`: what is known of it.
+  NumberForm find_form(std::uint64_t a, std::uint64_t b, const NumberForm& before) {
     NumberForm form;
-    form.whole = find_code(a, b, true);
+    const bool halves = before.first != 0 || before.last != 0;
+    if (!halves) form.whole = find(a, b, true, before.whole);
     if (form.whole != 0) return form;
-    form.first = find_half(low_of(a), low_of(b));
-    form.last = find_half(high_of(a), high_of(b));
+    form.first = find(low_of(a), low_of(b), false, before.first);
+    form.last = find(high_of(a), high_of(b), false, before.last);
     return form;
   }
 
-  std::uint8_t find_half(std::uint64_t a, std::uint64_t b) { return a == b ? 0 : find_code(a, b, false); }
-
-  // Of a word of which one half is known to hold a number: the other one may have begun to move. True: it is in `form`.
-  bool find_other_half(std::uint64_t a, std::uint64_t b, NumberForm& form) {
-    if (form.whole != 0 || (form.first != 0 && form.last != 0)) return false;
-    std::uint8_t& other = form.first == 0 ? form.first : form.last;
-    other = form.first == 0 ? find_half(low_of(a), low_of(b)) : find_half(high_of(a), high_of(b));
-    return other != 0;
+  // Where it was known for another number, that one may have been like it: then it is one, though it did not move.
+  std::uint8_t find(std::uint64_t a, std::uint64_t b, bool whole, std::uint8_t before) {
+    if (before != 0 && bits_of(before, whole, of_b_.numbers) == b) return before;
+    return before != 0 || a != b ? find_code(a, b, whole) : 0;
   }
 
   // The first of all codes with these bits in both runs. The others are alike.

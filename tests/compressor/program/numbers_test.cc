@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
 
 #include "compressor/program/padding.h"
 #include "compressor/program/plan.h"
@@ -242,6 +243,112 @@ TEST(Numbers, LeaveAddresses) {
   EXPECT_EQ(settle(a, b), Settled::kKnown);
   EXPECT_EQ(compare(a.program, b.program).difference, Difference::kNone);
   EXPECT_EQ(symbol_at(b.program, 0), "input 1 + 0");
+}
+
+// Kernels that are handed numbers in all ways, at random: what a replay puts there is what the call would.
+class RandomCalls {
+ public:
+  explicit RandomCalls(unsigned seed) : random_(seed) {
+    const std::size_t words = 2 * (1 + pick(4));
+    for (std::size_t i = 0; i < 2 * words; ++i)
+      lanes_.push_back({static_cast<Lane::Kind>(pick(4)), pick(kNumbers), pick(3)});
+    for (std::size_t i = 0; i < words; ++i) whole_.push_back(pick(6) == 0);
+  }
+  Numbers next() {
+    Numbers numbers = last_;
+    for (double& number : numbers) {
+      if (pick(3) == 0) number = number_at_random();
+    }
+    if (pick(4) == 0) numbers[0] = numbers[1];  // alike for a while
+    if (pick(8) == 0) numbers[2] = 0;
+    return last_ = numbers;
+  }
+  // A call: its words as they are, with leftovers at random, and which of their bytes are none.
+  Observed call(const Numbers& numbers, std::vector<std::uint64_t>& real) {
+    std::vector<std::uint64_t> words;
+    real.clear();
+    for (std::size_t i = 0; i < whole_.size(); ++i) {
+      const Lane &first = lanes_[2 * i], &last = lanes_[2 * i + 1];
+      if (whole_[i]) {
+        words.push_back(bits_of(numbers[first.number]));
+        real.push_back(~std::uint64_t{0});
+        continue;
+      }
+      words.push_back(half(first, numbers) | half(last, numbers) << 32);
+      real.push_back((first.kind != Lane::kLeftover ? 0xFFFF'FFFFu : 0) |
+                     (last.kind != Lane::kLeftover ? 0xFFFF'FFFFull << 32 : 0));
+    }
+    RecordBuilder r;
+    r.before(kWeight, std::uint64_t{0xFFFF} << 16);
+    r.launch(function_with(1, "f", {static_cast<std::uint32_t>(8 * words.size())}), words);
+    return with(symbolise(r.record()), numbers);
+  }
+
+ private:
+  static constexpr unsigned kNumbers = 4;
+  struct Lane {
+    enum Kind : std::uint8_t { kConstant, kNumber, kOther, kLeftover } kind;
+    unsigned number, form;
+  };
+
+  unsigned pick(unsigned below) { return static_cast<unsigned>(random_() % below); }
+  double number_at_random() {
+    const double common[] = {0.5, 0.25, 1.0, 2.0, 0.1, 1e-4, 3e-3};
+    return pick(3) == 0 ? common[pick(7)] : static_cast<double>(1 + pick(100'000)) / 65'537;
+  }
+  std::uint64_t half(const Lane& lane, const Numbers& numbers) {
+    const double number = numbers[lane.number];
+    if (lane.kind == Lane::kConstant) return 17 + lane.number;
+    if (lane.kind == Lane::kLeftover) return pick(2) == 0 ? kWeight >> 32 : pick(3);
+    if (lane.form == 0 || lane.kind == Lane::kNumber) return bits_of(static_cast<float>(number));
+    return lane.form == 1 ? bits_of(1.0F / static_cast<float>(number)) : bits_of(static_cast<float>(1.0 / number));
+  }
+
+  std::mt19937 random_;
+  std::vector<Lane> lanes_;
+  std::vector<bool> whole_;
+  Numbers last_ = Numbers(kNumbers, 0.75);
+};
+
+// As the controller does it, but that no shadow refutes what was taken for padding: none of it may be a number.
+TEST(Numbers, AreRightInRandomCalls) {
+  std::size_t replays = 0, wrong = 0, taken_for_padding = 0;
+  for (unsigned seed = 0; seed < 10000; ++seed) {
+    RandomCalls calls(seed);
+    std::vector<std::uint64_t> real;
+    Observed last = calls.call(calls.next(), real);
+    bool proven = false;
+    for (int step = 0; step < 40; ++step) {
+      const Numbers numbers = calls.next();
+      Observed now = calls.call(numbers, real);
+      const std::vector<std::uint64_t> words = bound(now, {});
+      if (proven && fit(last, numbers) == NumbersFit::kYes) {
+        ++replays;
+        const std::vector<std::uint64_t> replayed = bound(last, numbers);
+        for (std::size_t i = 0; i < words.size(); ++i) wrong += ((replayed[i] ^ words[i]) & real[i]) != 0;
+        continue;
+      }
+      const Settled settled = settle(last, now);
+      if (settled == Settled::kUnlike) {
+        proven = false;
+      } else {
+        const Comparison comparison = compare(last.program, now.program);
+        EXPECT_EQ(comparison.difference, Difference::kNone) << seed;
+        for (const std::uint32_t word : comparison.noise) {
+          std::vector<NoiseWord> noise;
+          add_noise(noise, now.program, last.program, {word});
+          std::uint64_t bytes = 0;
+          for (int byte = 0; byte < 8; ++byte) bytes |= (noise[0].bytes >> byte & 1) != 0 ? 0xFFull << 8 * byte : 0;
+          taken_for_padding += (bytes & real[word]) != 0;
+        }
+        proven = settled == Settled::kKnown;
+      }
+      last = std::move(now);
+    }
+  }
+  EXPECT_GT(replays, 20'000u);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(taken_for_padding, 0u);
 }
 
 TEST(Numbers, HaveFormsThatCanBeRead) {
