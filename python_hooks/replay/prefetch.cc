@@ -94,6 +94,8 @@ void Prefetch::get_ready(Region& region, const Proven& ran, Proven& next, const 
 }
 
 void Prefetch::prepare(Region& region, Proven& ran, const Call& call) noexcept {
+  // An optimizer's next call comes a step later: with other numbers, and in memory of its own.
+  if (region.kind == RegionKind::kOptimizer) return;
   try {
     const std::shared_ptr<Proven> now = ran.weak_from_this().lock();
     if (now == nullptr) return;
