@@ -44,15 +44,14 @@ NumberForm unpacked(std::uint32_t packed) noexcept {
 
 bool same_bits(double a, double b) noexcept { return double_bits(a, kItself) == double_bits(b, kItself); }
 
-bool floats_differ(double a, double b) noexcept {
-  return float_bits(a, kItself) != float_bits(b, kItself) && float_bits(a, kInverse) != float_bits(b, kInverse) &&
-         float_bits(a, kInverseOfDouble) != float_bits(b, kInverseOfDouble);
+unsigned equal_floats(double a, double b) noexcept {
+  unsigned equal = 0;
+  for (const Form form : {kItself, kInverse, kInverseOfDouble}) equal += float_bits(a, form) == float_bits(b, form);
+  return equal;
 }
-
-bool same_floats(double a, double b) noexcept {
-  return float_bits(a, kItself) == float_bits(b, kItself) && float_bits(a, kInverse) == float_bits(b, kInverse) &&
-         float_bits(a, kInverseOfDouble) == float_bits(b, kInverseOfDouble);
-}
+// In each form.
+bool floats_differ(double a, double b) noexcept { return equal_floats(a, b) == 0; }
+bool same_floats(double a, double b) noexcept { return equal_floats(a, b) == kForms; }
 
 // Are all numbers that differ such that words tell of them?
 bool are_ordinary(const Numbers& in_a, const Numbers& in_b) noexcept {

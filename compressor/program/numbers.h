@@ -16,8 +16,9 @@ using Numbers = std::vector<double>;
 constexpr std::size_t kMostNumbers = 64;
 
 // How a word holds numbers: Reference::block of Role::kNumber. Its first four bytes are a float, its last four, or all
-// eight are a double. The rest of the word is in Program::words. A code is 0, for none, or 1 + 3 * the number's index,
-// and 1 more for 1 / number in that type, 2 more for 1 / number as a double: kernels that divide are handed either.
+// eight are a double. The rest of the word is in Program::words. A code of 0 means no number. Else it is
+// 1 + 3 * index + form. The forms are the number (0), its inverse computed in the word's type (1), and its inverse
+// computed as a double (2). Kernels that divide are handed one of the inverses.
 struct NumberForm {
   std::uint8_t first = 0, last = 0, whole = 0;
 

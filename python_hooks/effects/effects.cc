@@ -110,16 +110,15 @@ bool EffectFinder::find_in_memory() {
   return true;
 }
 
-// Is it a float that was one less? `content`: what it was. Floats in a row are apart by less than one up to 2^24.
+// Is it a float that was one less? `content`: what it was.
 bool EffectFinder::has_counted(const torch::TensorView& now, std::uint64_t content) const {
-  constexpr float kMost = 1 << 23;
   float value = 0;
   if (!before_.counts || !torch::is_step_count(now)) return false;
   std::memcpy(&value, reinterpret_cast<const void*>(now.data), sizeof value);
   value -= 1;
   torch::TensorView then = now;
   then.data = reinterpret_cast<std::uint64_t>(&value);
-  return value >= 0 && value < kMost && content_of(then) == content;
+  return value >= 0 && value < torch::kMostSteps && content_of(then) == content;
 }
 
 // When its end comes, and what comes of it, is no part of what is repeated.

@@ -48,8 +48,8 @@ bool is_false(const Call& call, const char* name) {
   return at != Call::kNone && call.arguments[at] == g_api._Py_FalseStruct;
 }
 
-// How often the step was made so far, where all tensors of the list have counted the same. False: they have not, or are
-// none of one float each.
+// How often the step was made so far, where all tensors of the list have counted the same. False: they have not, are
+// none of one float each, or have counted further than a float can.
 bool count_of_steps(Object* list, double& count) noexcept {
   if (!is_exactly(list, g_api.PyList_Type) || item_count(list) == 0) return false;
   float first = 0;
@@ -62,7 +62,7 @@ bool count_of_steps(Object* list, double& count) noexcept {
     first = steps;
   }
   count = first;
-  return true;
+  return first >= 0 && first < torch::kMostSteps;
 }
 
 // As Python computes it. False: an error.
@@ -98,7 +98,7 @@ bool find_numbers(const Region& region, Call& call) {
   call.rate_at = keyword(call, "lr");
   if (!real_at(call, call.rate_at, rate)) return false;
   call.numbers = {rate, -rate};
-  if (region.optimizer != KnownOptimizer::kAdam) return true;
+  if (region.optimizer == KnownOptimizer::kByRate) return true;
   if (!number_at(call, "weight_decay", decay)) return false;
   call.numbers.push_back(1 - rate * decay);
   const bool on_device = !is_false(call, "capturable");

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <exception>
 #include <fstream>
 #include <iterator>
@@ -20,25 +21,18 @@ constexpr char kNames[] =
     "torch.optim.*:_fused_*,torch.optim.*:_multi_tensor_*,torch.optim.*:_single_tensor_*,"
     "torch.nn.utils.clip_grad:_get_total_norm";
 
-struct KnownSource {
-  std::uint64_t digest;  // XXH3, of the file
+struct KnownFunctions {
   const char* names;
   KnownOptimizer kind;
+  const std::uint64_t (&files)[4];
 };
-constexpr char kSgd[] = "torch.optim.sgd:_*_sgd", kFusedAdam[] = "torch.optim.adam:_fused_adam",
-               kAdam[] = "torch.optim.adam:_single_tensor_adam,torch.optim.adam:_multi_tensor_adam";
-constexpr KnownSource kKnown[] = {
-    {0xac1a292f5bbb9694, kSgd, KnownOptimizer::kSgd},              // 2.8
-    {0x32c4fc478768deea, kSgd, KnownOptimizer::kSgd},              // 2.9
-    {0xc0264fadb6a34b6e, kSgd, KnownOptimizer::kSgd},              // 2.10, 2.11
-    {0x430b37a4dfae7fea, kFusedAdam, KnownOptimizer::kFusedAdam},  // 2.8
-    {0x6adc5fa31ae2f7fd, kFusedAdam, KnownOptimizer::kFusedAdam},  // 2.9
-    {0x5c164311a9581b1c, kFusedAdam, KnownOptimizer::kFusedAdam},  // 2.10
-    {0xb1b36e8974c5280e, kFusedAdam, KnownOptimizer::kFusedAdam},  // 2.11
-    {0x430b37a4dfae7fea, kAdam, KnownOptimizer::kAdam},            // 2.8
-    {0x6adc5fa31ae2f7fd, kAdam, KnownOptimizer::kAdam},            // 2.9
-    {0x5c164311a9581b1c, kAdam, KnownOptimizer::kAdam},            // 2.10
-    {0xb1b36e8974c5280e, kAdam, KnownOptimizer::kAdam},            // 2.11
+// Digests (XXH3) of their file in PyTorch 2.8 to 2.11.
+constexpr std::uint64_t kAdamFiles[] = {0x430b37a4dfae7fea, 0x6adc5fa31ae2f7fd, 0x5c164311a9581b1c, 0xb1b36e8974c5280e},
+                        kSgdFiles[] = {0xac1a292f5bbb9694, 0x32c4fc478768deea, 0xc0264fadb6a34b6e, 0xc0264fadb6a34b6e};
+constexpr KnownFunctions kKnown[] = {
+    {"torch.optim.sgd:_*_sgd", KnownOptimizer::kByRate, kSgdFiles},
+    {"torch.optim.adam:_fused_adam", KnownOptimizer::kByRate, kAdamFiles},
+    {"torch.optim.adam:_single_tensor_adam,torch.optim.adam:_multi_tensor_adam", KnownOptimizer::kAdam, kAdamFiles},
 };
 
 // False: it cannot be read.
@@ -58,8 +52,10 @@ KnownOptimizer known_optimizer(Object* function, const char* name) noexcept {
     std::string_view below;
     std::uint64_t digest = 0;
     if (!is_torch_file(path, below) || !digest_of_file(path, digest)) return KnownOptimizer::kNone;
-    for (const KnownSource& known : kKnown) {
-      if (known.digest == digest && matches(known.names, name)) return known.kind;
+    for (const KnownFunctions& known : kKnown) {
+      if (matches(known.names, name) &&
+          std::find(std::begin(known.files), std::end(known.files), digest) != std::end(known.files))
+        return known.kind;
     }
   } catch (const std::exception&) {  // no memory, or no such file
   }

@@ -10,13 +10,12 @@ namespace grape::python::torch {
 // Is it one of them? `name`: "package.module:Qualified.name". Any thread.
 bool is_optimizer_function(const char* name) noexcept;
 
-// Functions whose source is known: the rate that they are given, and the number of steps so far, become numbers that
-// they hand to kernels, and nothing branches on either.
+// Functions whose source is known. They hand kernels numbers that follow from their rate, or from the number of steps.
+// Nothing branches on either.
 enum class KnownOptimizer : std::uint8_t {
-  kNone,       // another function, or other source than that of PyTorch 2.8 to 2.11
-  kSgd,        // by the rate
-  kFusedAdam,  // the same
-  kAdam,       // by the rate and the number of steps, which is on the CPU; or by the rate, where it is on a GPU
+  kNone,    // another function, or other source than that of PyTorch 2.8 to 2.11
+  kByRate,  // numbers follow from the rate
+  kAdam,    // from the rate, and from the number of steps where that is on the CPU
 };
 // By the function's name, and by a digest of the file that its code is from. With the GIL. Reads the file.
 KnownOptimizer known_optimizer(Object* function, const char* name) noexcept;

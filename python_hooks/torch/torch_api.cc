@@ -174,7 +174,7 @@ bool view_tensor(Object* plain_tensor, TensorView& out) noexcept {
 
 bool is_step_count(const TensorView& view) noexcept {
   constexpr std::int32_t kFloat = 6;  // c10::ScalarType
-  return !is_on_device(view) && view.device_type == 0 && view.type == kFloat && view.dimensions == 0 &&
+  return !is_on_device(view) && view.device_type == kCpu && view.type == kFloat && view.dimensions == 0 &&
          view.data != 0 &&
          static_cast<std::uint64_t>(view.offset) * sizeof(float) + sizeof(float) <= view.storage_bytes;
 }

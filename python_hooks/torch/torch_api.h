@@ -61,8 +61,10 @@ bool view_tensor(Object* plain_tensor, TensorView& out) noexcept;
 
 // Where the data of tensors lies that count as being on a GPU: CUDA's. Tests say that the CPU's do, too.
 bool is_on_device(const TensorView& view) noexcept;
-// Is it one float, on the CPU, without dimensions, as optimizers count steps?
+// Is it one float, on the CPU, without dimensions, as optimizers count steps? Counts up to kMostSteps are told apart
+// from the ones behind them.
 bool is_step_count(const TensorView& view) noexcept;
+constexpr float kMostSteps = 1 << 23;
 void treat_cpu_as_device(bool treat) noexcept;  // tests only
 
 // What a guard compares of a tensor that it knows, in few reads: which memory it uses, and how.

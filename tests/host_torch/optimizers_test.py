@@ -14,12 +14,12 @@ STEPS = 24
 ADAM, SGD, NORM = "torch.optim.adam:", "torch.optim.sgd:", "torch.nn.utils.clip_grad:_get_total_norm"
 
 
-def net(seed=0, inputs=8):
+def net(seed=0):
     import torch
     from torch import nn
 
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(inputs, 16), nn.GELU(), nn.Linear(16, 4), nn.LayerNorm(4)).cuda()
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4), nn.LayerNorm(4)).cuda()
 
 
 def show(model, optimizer):
@@ -32,10 +32,10 @@ def show(model, optimizer):
         print(weight.double().sum().item(), weight._version, values, versions, weight.grad is None)
 
 
-def steps(model, optimizer, count=STEPS, before=None, after=None, inputs=8):
+def steps(model, optimizer, count=STEPS, before=None, after=None):
     import torch
 
-    x = torch.randn(6, inputs, device="cuda")
+    x = torch.randn(6, 8, device="cuda")
     for step in range(count):
         optimizer.zero_grad()
         loss = model(x).square().mean()
@@ -49,12 +49,20 @@ def steps(model, optimizer, count=STEPS, before=None, after=None, inputs=8):
     show(model, optimizer)
 
 
-def with_options(name, **options):
+def falling(step):
+    return 1 / (1 + step)
+
+
+def with_options(name, rate=None, **options):
+    """`rate`: of each step, a factor."""
+
     def program():
         import torch
 
         model = net()
-        steps(model, getattr(torch.optim, name)(model.parameters(), **options))
+        optimizer = getattr(torch.optim, name)(model.parameters(), **options)
+        schedule = rate and torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+        steps(model, optimizer, after=schedule and (lambda step: schedule.step()))
 
     return program
 
@@ -67,18 +75,6 @@ def scheduled():
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, foreach=False)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 8)
     steps(model, optimizer, 32, after=lambda step: schedule.step())
-
-
-def each_step_scheduled(name, **options):
-    def program():
-        import torch
-
-        model = net()
-        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1, **options)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (1 + step))
-        steps(model, optimizer, after=lambda step: schedule.step())
-
-    return program
 
 
 def weights_rest(name):
@@ -235,20 +231,53 @@ def betas_move():
     steps(model, optimizer, after=lambda step: schedule.step())
 
 
-def scaled_adam():
+def far_counts():
+    """Corrections become 1, and counts come to where a float does not tell them apart."""
     import torch
 
-    model, scaler = net(), torch.amp.GradScaler("cuda", init_scale=4.0, growth_interval=5)
+    model = net()
     optimizer = torch.optim.AdamW(model.parameters(), 0.01, foreach=False)
-    x = torch.randn(6, 8, device="cuda")
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        loss = model(x).square().mean() * (float("inf") if step in (9, 17) else 1)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        print(loss.item(), scaler.get_scale())
-    show(model, optimizer)
+    for count in (0, 400, 17_000, 50_000, (1 << 23) - 3, (1 << 24) - 2):
+        for state in optimizer.state.values():
+            state["step"].fill_(count)
+        steps(model, optimizer, 8)
+
+
+def weights_at_zero():
+    """Weights of 0 show nothing of what their kernels are handed, until gradients come; some lie in strides."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    weights = [nn.Parameter(torch.zeros(shape, device="cuda").t()) for shape in ((4, 6), (3, 5), (0, 2))]
+    for name in ("AdamW", "SGD"):
+        optimizer = getattr(torch.optim, name)(weights, 0.05, weight_decay=0.2, foreach=False)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 7)
+        for step in range(30):
+            optimizer.zero_grad()
+            sum(weight.sum() * float(step > 15 + i) for i, weight in enumerate(weights)).backward()
+            optimizer.step()
+            schedule.step()
+        show(nn.ParameterList(weights), optimizer)
+
+
+def counts_of_all_kinds():
+    """Counts in one memory, or one for all, or new ones each time: by the functional form, whose lists are the caller's."""
+    import torch
+    from torch.optim.adam import adam
+
+    torch.manual_seed(0)
+    torch.ones(2, device="cuda", requires_grad=True).sum().backward()
+    weights = [torch.randn(5, 3, device="cuda"), torch.randn(7, device="cuda")]
+    first, second = ([torch.zeros_like(weight) for weight in weights] for _ in range(2))
+    own, views, one = [torch.tensor(0.0), torch.tensor(0.0)], list(torch.full((2,), 10.0).unbind()), torch.tensor(20.0)
+    for step in range(36):
+        counts = own if step < 10 else views if step < 20 else [one, one] if step < 26 else None
+        counts = counts or [torch.tensor(float(step)), torch.tensor(float(step))]
+        gradients = [torch.randn_like(weight) for weight in weights]
+        adam(weights, gradients, first, second, [], counts, foreach=False, amsgrad=False, beta1=0.9, beta2=0.99, lr=0.01,
+             weight_decay=0.0, eps=1e-8, maximize=False)
+        print([(count.item(), count._version) for count in counts], [weight.sum().item() for weight in weights])
 
 
 def two_models():
@@ -311,20 +340,23 @@ def weights_are_added():
     steps(both, optimizer, 14)
 
 
-def scaled():
-    import torch
+def scaled(**options):
+    def program():
+        import torch
 
-    model, scaler = net(), torch.amp.GradScaler("cuda", init_scale=4.0, growth_interval=5)
-    optimizer = torch.optim.AdamW(model.parameters(), 0.01, fused=True)
-    x = torch.randn(6, 8, device="cuda")
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        loss = model(x).square().mean() * (float("inf") if step in (9, 17) else 1)
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-        print(loss.item(), scaler.get_scale())
-    show(model, optimizer)
+        model, scaler = net(), torch.amp.GradScaler("cuda", init_scale=4.0, growth_interval=5)
+        optimizer = torch.optim.AdamW(model.parameters(), 0.01, **options)
+        x = torch.randn(6, 8, device="cuda")
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            loss = model(x).square().mean() * (float("inf") if step in (9, 17) else 1)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            print(loss.item(), scaler.get_scale())
+        show(model, optimizer)
+
+    return program
 
 
 def ends_with_error():
@@ -384,13 +416,13 @@ PROGRAMS = {
     "rmsprop": with_options("RMSprop", lr=0.01, momentum=0.9, centered=True, capturable=True, foreach=False),
     "adadelta": with_options("Adadelta", foreach=False, capturable=True),
     "scheduled": scheduled,
-    "sgd_each_step": each_step_scheduled("SGD", foreach=False),
-    "sgd_momentum_each_step": each_step_scheduled("SGD", momentum=0.9, weight_decay=0.1, foreach=False),
-    "adam_each_step": each_step_scheduled("Adam", foreach=False),
-    "adamw_each_step": each_step_scheduled("AdamW", foreach=False),
-    "fused_each_step": each_step_scheduled("AdamW", fused=True),
-    "decay_is_int": each_step_scheduled("AdamW", weight_decay=1, foreach=False),
-    "capturable_each_step": each_step_scheduled("AdamW", capturable=True, foreach=False),
+    "sgd_each_step": with_options("SGD", falling, lr=0.1, foreach=False),
+    "sgd_momentum_each_step": with_options("SGD", falling, lr=0.1, momentum=0.9, weight_decay=0.1, foreach=False),
+    "adam_each_step": with_options("Adam", falling, lr=0.1, foreach=False),
+    "adamw_each_step": with_options("AdamW", falling, lr=0.1, foreach=False),
+    "fused_each_step": with_options("AdamW", falling, lr=0.1, fused=True),
+    "decay_is_int": with_options("AdamW", falling, lr=0.1, weight_decay=1, foreach=False),
+    "capturable_each_step": with_options("AdamW", falling, lr=0.1, capturable=True, foreach=False),
     "sgd_weights_rest": weights_rest("SGD"),
     "adam_weights_rest": weights_rest("Adam"),
     "warmed_up": warmed_up,
@@ -403,12 +435,15 @@ PROGRAMS = {
     "rate_is_tensor": rate_is_tensor,
     "doubles": doubles,
     "betas_move": betas_move,
-    "scaled_adam": scaled_adam,
+    "far_counts": far_counts,
+    "weights_at_zero": weights_at_zero,
+    "counts_of_all_kinds": counts_of_all_kinds,
+    "scaled_adam": scaled(foreach=False),
     "two_models": two_models,
     "clipped": clipped,
     "state_is_loaded": state_is_loaded,
     "weights_are_added": weights_are_added,
-    "scaled": scaled,
+    "scaled": scaled(fused=True),
     "ends_with_error": ends_with_error,
     "hooks_and_closures": hooks_and_closures,
 }
@@ -418,7 +453,8 @@ REPLAYED = {
         "two_models", "state_is_loaded", "ends_with_error", "hooks_and_closures")},
     **{program: {ADAM + "_single_tensor_adam": 12} for program in (
         "adam", "adam_amsgrad", "adam_capturable", "adamw", "adamw_maximize", "decay_is_int", "adam_each_step", "adamw_each_step",
-        "capturable_each_step", "adam_weights_rest", "state_of_adam_is_loaded", "scaled_adam", "groups")},
+        "capturable_each_step", "adam_weights_rest", "state_of_adam_is_loaded", "scaled_adam", "groups", "far_counts",
+        "weights_at_zero", "counts_of_all_kinds")},
     **{program: {ADAM + "_fused_adam": 12} for program in ("adamw_fused", "fused_each_step", "scaled")},
     "rmsprop": {"torch.optim.rmsprop:_single_tensor_rmsprop": 20},
     "adadelta": {"torch.optim.adadelta:_single_tensor_adadelta": 20},

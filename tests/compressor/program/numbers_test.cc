@@ -60,6 +60,15 @@ std::vector<std::uint64_t> bound(const Observed& run, const Numbers& numbers) {
   return words;
 }
 
+// What compare() takes for padding in the later run.
+std::vector<NoiseWord> noise_of(const Observed& last, const Observed& now) {
+  const Comparison comparison = compare(last.program, now.program);
+  EXPECT_EQ(comparison.difference, Difference::kNone);
+  std::vector<NoiseWord> noise;
+  add_noise(noise, now.program, last.program, comparison.noise);
+  return noise;
+}
+
 NumbersFit fit(const Observed& run, const Numbers& now) {
   return numbers_fit(run.evidence, used_numbers(run.program, now.size()), now);
 }
@@ -158,11 +167,7 @@ TEST(Numbers, MayHavePaddingBesideThem) {
   Observed a = handed(0.3, 1), b = handed(0.7, 1), c = handed(0.9, 2);
   settle(a, b);
   EXPECT_EQ(settle(b, c), Settled::kKnown);
-  const Comparison comparison = compare(b.program, c.program);
-  EXPECT_EQ(comparison.difference, Difference::kNone);
-  EXPECT_EQ(comparison.noise, std::vector<std::uint32_t>{2});
-  std::vector<NoiseWord> noise;
-  add_noise(noise, c.program, b.program, comparison.noise);
+  const std::vector<NoiseWord> noise = noise_of(b, c);
   EXPECT_EQ(noise, (std::vector<NoiseWord>{{2, 0b0001}})) << "and no byte of the number";
   const PaddingKnowledge knowledge;
   EXPECT_EQ(settle_noise(c.program, {&b.program}, noise, knowledge, 1), noise);
@@ -202,12 +207,9 @@ TEST(Numbers, MayLookLikeAddresses) {
       EXPECT_EQ(reference_at(a.program, 0) == nullptr, first == kOtherHigh);
       EXPECT_EQ(settle(a, b), Settled::kLearned);
       EXPECT_EQ(settle(b, c), Settled::kKnown);
-      const Comparison comparison = compare(b.program, c.program);
-      EXPECT_EQ(comparison.difference, Difference::kNone);
-      EXPECT_EQ(comparison.noise, std::vector<std::uint32_t>{0});
-      std::vector<NoiseWord> noise;
-      add_noise(noise, c.program, b.program, comparison.noise);
+      const std::vector<NoiseWord> noise = noise_of(b, c);
       ASSERT_EQ(noise.size(), 1u);
+      EXPECT_EQ(noise[0].word, 0u);
       EXPECT_EQ(noise[0].bytes & 0x0F, 0) << "the number is none";
       settle_noise(c.program, {&b.program}, noise, PaddingKnowledge(), 1);
       EXPECT_EQ(static_cast<std::uint32_t>(bound(c, {0.5})[0]), bits_of(0.5F));
@@ -332,14 +334,10 @@ TEST(Numbers, AreRightInRandomCalls) {
       if (settled == Settled::kUnlike) {
         proven = false;
       } else {
-        const Comparison comparison = compare(last.program, now.program);
-        EXPECT_EQ(comparison.difference, Difference::kNone) << seed;
-        for (const std::uint32_t word : comparison.noise) {
-          std::vector<NoiseWord> noise;
-          add_noise(noise, now.program, last.program, {word});
+        for (const NoiseWord& noise : noise_of(last, now)) {
           std::uint64_t bytes = 0;
-          for (int byte = 0; byte < 8; ++byte) bytes |= (noise[0].bytes >> byte & 1) != 0 ? 0xFFull << 8 * byte : 0;
-          taken_for_padding += (bytes & real[word]) != 0;
+          for (int byte = 0; byte < 8; ++byte) bytes |= (noise.bytes >> byte & 1) != 0 ? 0xFFull << 8 * byte : 0;
+          taken_for_padding += (bytes & real[noise.word]) != 0;
         }
         proven = settled == Settled::kKnown;
       }
