@@ -220,6 +220,45 @@ std::vector<NoiseWord> PaddingKnowledge::unsettled(const Program& own, const For
   return result;
 }
 
+std::set<std::pair<PaddingKnowledge::Kernel*, std::uint32_t>> PaddingKnowledge::stray_places(
+    const Program& program) const {
+  std::set<std::pair<Kernel*, std::uint32_t>> places;
+  for (const std::uint32_t word : program.strays) {
+    const RecordedNode& node = node_of(program, word);
+    if (node.kind == NodeKind::kKernel)
+      places.emplace(&kernel_of(program.functions[node.function]), word - node.words_at);
+  }
+  return places;
+}
+
+bool PaddingKnowledge::note_pointers(const Program& a, const Program& b) {
+  const auto has_lows = [](const Program& program) { return program.lows.size() == program.references.size(); };
+  if (!has_lows(a) || !has_lows(b)) return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::set<std::pair<Kernel*, std::uint32_t>> places = stray_places(a);
+  places.merge(stray_places(b));
+  if (places.empty()) return false;
+  bool learned = false;
+  auto other = b.references.begin();
+  for (std::size_t i = 0; i < a.references.size(); ++i) {
+    const Reference& reference = a.references[i];
+    while (other != b.references.end() && other->word < reference.word) ++other;
+    const bool is_memory = reference.role == Role::kInput || reference.role == Role::kTemp ||
+                           reference.role == Role::kOutput;
+    if (!is_memory || other == b.references.end() || *other != reference ||
+        a.words[reference.word] != b.words[reference.word] ||
+        a.lows[i] == b.lows[static_cast<std::size_t>(other - b.references.begin())]) {
+      continue;
+    }
+    const RecordedNode& node = node_of(a, reference.word);
+    if (node.kind != NodeKind::kKernel) continue;
+    Kernel& kernel = kernel_of(a.functions[node.function]);
+    const std::uint32_t place = reference.word - node.words_at;
+    learned = (places.count({&kernel, place}) != 0 && kernel.pointers.insert(place).second) || learned;
+  }
+  return learned;
+}
+
 bool PaddingKnowledge::may_be_pointer(const FunctionInfo& function, std::uint32_t word) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return kernel_of(function).pointers.count(word) != 0;

@@ -92,7 +92,11 @@ class PaddingKnowledge {
   std::vector<NoiseWord> unsettled(const Program& own, const ForeignNoise& foreign) const;
   // Those of `foreign.plain` but for each process's own.
   std::vector<NoiseWord> not_own(const Program& own, const ForeignNoise& foreign) const;
-  // Was it taken for a stray when a shadow replay was not equal? Then symbolise() is not to doubt it again.
+  // Two runs of one program, with their lower halves. Where a word follows a block that moved, it is a pointer, and so
+  // are the words in its place in other launches of the kernel. True: one of these was taken for a stray.
+  bool note_pointers(const Program& a, const Program& b);
+  // Did it follow a block that moved, or was it taken for a stray when a shadow replay was not equal? Then symbolise()
+  // is not to doubt it again.
   bool may_be_pointer(const FunctionInfo& function, std::uint32_t word) const;
 
  private:
@@ -105,6 +109,8 @@ class PaddingKnowledge {
 
   std::uint8_t unknown_bytes(const Program& program, const NoiseWord& noise, std::uint8_t enough) const;
   std::array<std::uint8_t, 8>& counts_of(const Program& program, std::uint32_t word);
+  // Those in which a launch of it has a stray.
+  std::set<std::pair<Kernel*, std::uint32_t>> stray_places(const Program& program) const;
   std::uint8_t own_bytes(const Program& program, std::uint32_t word) const;
   Kernel& kernel_of(const FunctionInfo& function) const;
 

@@ -102,6 +102,7 @@ class BackwardWatch {
   bool passed_ = false;                                   // there was a pass
   bool made_again_ = false;                               // a replay would have been, for a pass that was before
   bool under_way_ = false;                                // a pass, which is observed
+  bool learned_ = false;                                  // as ObservedCall::learned
   std::unique_ptr<grape::observation::RegionSink> sink_;  // null: its record is closed, or there is none
   grape::observation::RegionSink::Result recorded_;       // of a pass whose record is closed
   double began_ = 0;                                      // that pass

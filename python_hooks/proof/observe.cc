@@ -160,6 +160,9 @@ std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const repl
   if (const refusal::Form<0> unlike = why_not_as_last(last, observation)) return observed.refuse(unlike);
   if (!last.outcome->same_as(*observation.outcome, observed.refusal)) return nullptr;
   if (settled == program::Settled::kLearned) return nullptr;  // without a refusal: the next call is to show it again
+  padding().set_module_epoch(observed.module_epoch);
+  observed.learned = padding().note_pointers(last.program, observation.program);
+  if (observed.learned) return nullptr;
   if (observation.border != nullptr) note_varying_values(*last.border, *observation.border);
   trial = trial_of(last, observation, comparison.noise);
   return prove(region, call, *trial, observation, observed);

@@ -47,7 +47,7 @@ struct ObservedCall {
   LookRoom room;                   // for that, and for looking at its backward pass
   bool trains = false;             // its results may require grad
   bool shadowed = false;           // what it can reach was copied before it ran
-  bool learned = false;            // from that: something that was taken for padding may be a pointer
+  bool learned = false;            // something that was taken for padding may be a pointer, by that or by how it moved
   bool differed = false;           // a graph of the same work left other bytes
   bool autograd = false;           // of no use because autograd is at work
   bool again = false;              // of no use this time, but maybe next time: a first call, ...

@@ -211,6 +211,12 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove_by(replay::ObservedPass
   const program::Comparison comparison = program::compare_and_settle(last.program, observed.program, host);
   passes_->refusal = difference(last, observed, comparison);
   if (passes_->refusal) return nullptr;
+  padding().set_module_epoch(observed.module_epoch);
+  learned_ = padding().note_pointers(last.program, observed.program);
+  if (learned_) {
+    passes_->refusal = refusal::make(refusal::no_backward);
+    return nullptr;
+  }
   std::unique_ptr<replay::PaddingTrial> trial = trial_of(last, observed, comparison.noise, host);
   std::unique_ptr<replay::ProvenPass> proven = prove(observed, *trial);
   if (proven == nullptr || unknown_padding(*trial, *proven->program.whole()).empty() || trial->shadows >= kMostShadows)
@@ -239,7 +245,11 @@ void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
   }
   passes_->streak = 0;
   if (last != waiting.end()) {
-    *last = std::move(observed);
+    if (learned_) {  // the next two passes are told apart anew
+      waiting.erase(last);
+    } else {
+      *last = std::move(observed);
+    }
     return;
   }
   passes_->refusal = refusal::make(refusal::no_backward);
@@ -437,7 +447,7 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove(replay::ObservedPass& o
     if (!is_good(found)) return refuse(refusal::other_bytes_each_time, difference.text);
     note_varying(found, *pass->program.whole(), tried, trial);
   } else if (found != Found::kSame) {
-    padding().refute(observed.program, tried);
+    learned_ = padding().refute(observed.program, tried);
     return refuse(refusal::left_other_bytes, difference.text);
   } else {
     padding().confirm(*pass->program.whole(), tried);

@@ -289,6 +289,47 @@ TEST(Padding, AStrayThatWasToBlameMayBeAPointer) {
   EXPECT_FALSE(knowledge.may_be_pointer(function, 2));
 }
 
+// A list of pointers in a struct: launches with shorter lists have what the host left there, so that a pointer with a
+// small lower half looks like a number. Where another launch's pointer follows a block that moves, it is none.
+TEST(Padding, AWordThatFollowsABlockThatMovesIsAPointer) {
+  constexpr std::uint64_t kBase = 0x7fe400000000, kBlock = 0x240000, kLeftThere = 0x1e8e;
+  const auto list = [&](std::uint64_t gradient, std::uint64_t first, std::uint64_t second, std::uint32_t bytes) {
+    RecordBuilder r;
+    r.alloc(kBase + 0x900000, kBlock).alloc(gradient, kBlock);
+    r.launch(function_with(2, "list", {8, bytes}), {kBase + 0x900000, kBase + 0x900000, 1, 0});
+    r.launch(function_with(2, "list", {8, bytes}), {kBase + 0x900000, first, 2, 0});
+    r.launch(function_with(2, "list", {8, bytes}), {kBase + 0x900000, second, 3, 0});
+    r.free(kBase + 0x900000).free(gradient);
+    return r;
+  };
+  const auto learns = [&](std::uint64_t before, std::uint64_t after, std::uint64_t elsewhere, std::uint32_t bytes) {
+    PaddingKnowledge knowledge;
+    auto first = list(before, before, elsewhere, bytes), last = list(after, after, elsewhere, bytes);
+    const Program a = symbolise(first.record()), b = symbolise(last.record());
+    const bool learned = knowledge.note_pointers(a, b);
+    EXPECT_EQ(knowledge.may_be_pointer(b.functions.front(), 1), learned);
+    EXPECT_FALSE(knowledge.may_be_pointer(b.functions.front(), 0)) << "no launch has a stray there";
+    EXPECT_FALSE(knowledge.note_pointers(a, b)) << "known since";
+    return learned;
+  };
+  constexpr std::uint64_t kThere = kBase + 0x20000000, kElsewhere = kBase + 0x30000000, kSmall = kBase + 0xfc0000;
+  EXPECT_TRUE(learns(kThere, kElsewhere, kLeftThere, 24));
+  EXPECT_FALSE(learns(kThere, kThere, kLeftThere, 24)) << "nothing moves";
+  EXPECT_FALSE(learns(kThere, kThere + 0x100000000, kLeftThere, 24)) << "a number does not change with the upper half";
+  EXPECT_FALSE(learns(kThere, kElsewhere, kLeftThere, 8)) << "nothing is doubted";
+  EXPECT_FALSE(learns(kSmall, kElsewhere, kLeftThere, 24)) << "doubted itself";
+}
+
+TEST(Padding, WhereLowerHalvesAreNotKnownNothingIsLearned) {
+  PaddingKnowledge knowledge;
+  Program a = run({kOther, 2, 3}), b = run({kOther, 2, 3});
+  a.strays = b.strays = {1};
+  b.lows.front() += 512;
+  EXPECT_FALSE(knowledge.note_pointers(a, b)) << "statics do not move";
+  b.lows.clear();
+  EXPECT_FALSE(knowledge.note_pointers(a, b));
+}
+
 TEST(SettleNoise, StaticsKeepTheirWords) {
   PaddingKnowledge knowledge;
   RecordBuilder a, b;
