@@ -243,8 +243,8 @@ bool PaddingKnowledge::note_pointers(const Program& a, const Program& b) {
   for (std::size_t i = 0; i < a.references.size(); ++i) {
     const Reference& reference = a.references[i];
     while (other != b.references.end() && other->word < reference.word) ++other;
-    const bool is_memory = reference.role == Role::kInput || reference.role == Role::kTemp ||
-                           reference.role == Role::kOutput;
+    const bool is_memory =
+        reference.role == Role::kInput || reference.role == Role::kTemp || reference.role == Role::kOutput;
     if (!is_memory || other == b.references.end() || *other != reference ||
         a.words[reference.word] != b.words[reference.word] ||
         a.lows[i] == b.lows[static_cast<std::size_t>(other - b.references.begin())]) {

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "shim/driver/unhandled.h"
 #include "shim/interpose/recording.h"
@@ -67,8 +68,9 @@ void* by_version(void* real, AskDriver ask, std::uint32_t row) noexcept {
 void exchange_proc_address(void* real, AskDriver ask, const char* name, void** function) noexcept {
   if (!is_driver_function_name(name) || !in_driver(*function)) return;
   std::uint32_t match = kRowCount;
+  const std::string_view asked(name);
   for (std::uint32_t row = 0; row < kRowCount; ++row) {
-    if (!has_base(row, name) && std::strcmp(kRows[row].symbol, name) != 0) continue;
+    if (!is_named(row, asked)) continue;
     if (match != kRowCount && kRows[match].version <= kRows[row].version) continue;
     if (by_version(real, ask, row) == *function) match = row;
   }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <link.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -28,6 +29,19 @@ const record::ApiRow kRows[kRowCount] = {
 std::atomic<void*> g_real[kRowCount];
 
 namespace {
+
+// Libraries ask for thousands of functions as they are loaded: lengths rule out nearly all rows.
+struct Lengths {
+  std::uint8_t symbol, base;  // `base`: without version and stream suffixes
+};
+constexpr Lengths lengths_of(std::string_view symbol) {
+  return {static_cast<std::uint8_t>(symbol.size()),
+          static_cast<std::uint8_t>(std::min(symbol.find('_'), symbol.size()))};
+}
+constexpr Lengths kLengths[kRowCount] = {
+#define GRAPE_HOOK(base, symbol, ...) lengths_of(#symbol),
+#include "shim/driver/hooks.def"
+};
 
 // With a comma behind each, and a blank between.
 constexpr std::string_view kQueries =
@@ -100,15 +114,16 @@ bool is_export(const void* address) noexcept {
 }
 
 std::uint32_t find_symbol(const char* symbol) noexcept {
+  const std::string_view name(symbol);
   for (std::uint32_t row = 0; row < kRowCount; ++row) {
-    if (std::strcmp(kRows[row].symbol, symbol) == 0) return row;
+    if (kLengths[row].symbol == name.size() && std::memcmp(kRows[row].symbol, symbol, name.size()) == 0) return row;
   }
   return kRowCount;
 }
 
-bool has_base(std::uint32_t row, const char* base) noexcept {
-  const std::size_t length = std::strcspn(kRows[row].symbol, "_");
-  return std::strncmp(kRows[row].symbol, base, length) == 0 && base[length] == '\0';
+bool is_named(std::uint32_t row, std::string_view name) noexcept {
+  const bool fits = kLengths[row].symbol == name.size() || kLengths[row].base == name.size();
+  return fits && std::memcmp(kRows[row].symbol, name.data(), name.size()) == 0;
 }
 
 bool is_query(const char* name) noexcept {

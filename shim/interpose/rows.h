@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 #include "shim/record/thread_log.h"
 
@@ -45,8 +46,8 @@ constexpr std::uint32_t api_id(std::uint32_t row) { return row + 1; }
 // The row with exactly this symbol; kRowCount: none.
 std::uint32_t find_symbol(const char* symbol) noexcept;
 
-// Has the row this name without version and stream suffixes?
-bool has_base(std::uint32_t row, const char* base) noexcept;
+// Has the row this name, with its version and stream suffixes or without?
+bool is_named(std::uint32_t row, std::string_view name) noexcept;
 
 // Is the name, without its version and stream suffixes, one of GRAPE_QUERIES (unwrapped.def)?
 bool is_query(const char* name) noexcept;
