@@ -1,0 +1,69 @@
+// Members of a family with one list of kernels, and what they foretell of others. The members' values are kept once for
+// each sequence of them: of 22,000 lanes of a decoding step seven differ (docs/FAMILIES.md).
+// Core: no CUDA, no Python. Not shared between threads. Throws std::bad_alloc only.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "compressor/families/formula.h"
+#include "compressor/families/slots.h"
+#include "compressor/program/program.h"
+
+namespace grape::families {
+
+class Regime {
+ public:
+  // With its first member.
+  Regime(const program::Program& first, Numbers numbers, KernelIdentity identity = nullptr);
+
+  // Is it a program of this regime?
+  bool holds(const program::Program& program, const Numbers& numbers) const;
+
+  // `program` is one that it holds. Formulas that were wrong about it are looked for anew.
+  void add(const program::Program& program, Numbers numbers);
+
+  // Kernels' handles are the first member's. `unknown`: slots whose values are not foretold: no formula, or none for
+  // these numbers. They, and words that are noise(), have the first member's values.
+  struct Foretold {
+    program::Program program;
+    std::vector<Slot> unknown;
+  };
+  Foretold foretell(const Numbers& numbers) const;
+
+  // Where the program that was observed is not the one that is foretold. Slots without a formula are
+  // among them. Empty: all of it was foretold.
+  std::vector<Slot> differences(const program::Program& program, const Numbers& numbers) const;
+
+  std::size_t member_count() const { return members_.size(); }
+  const std::vector<Numbers>& members() const { return members_; }
+  // Words in which members refer to different memory, or some to none: padding, or they are no family. Ascending.
+  const std::vector<std::uint32_t>& noise() const { return noise_; }
+  // Different sequences of values, and those of them that have a formula.
+  std::size_t sequence_count() const { return sequences_.size(); }
+  std::size_t formula_count() const;
+
+ private:
+  // Values that some slots have in common in all members.
+  struct Sequence {
+    std::vector<std::int64_t> values;  // per member
+    std::optional<Formula> formula;
+  };
+  static constexpr std::uint32_t kConstant = ~0U, kNoise = ~0U - 1;
+
+  void add_noise(const std::vector<std::uint32_t>& words);
+  void split(const program::Program& program);
+  void learn();
+  std::optional<std::int64_t> foretold(std::size_t slot, const Numbers& numbers) const;
+
+  KernelIdentity identity_;
+  program::Program base_;  // the first member
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> sequence_of_;  // per slot; kConstant: as in `base_`
+  std::vector<std::uint32_t> noise_;
+  std::vector<Sequence> sequences_;
+  std::vector<Numbers> members_;
+};
+
+}  // namespace grape::families

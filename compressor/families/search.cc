@@ -1,0 +1,278 @@
+#include "compressor/families/search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+namespace grape::families {
+namespace {
+
+using Values = std::vector<std::int64_t>;
+
+constexpr std::size_t kMostVarying = 24;                    // numbers of which products are made
+constexpr std::int64_t kMostValue = std::int64_t{1} << 50;  // products of it and a divisor do not overflow 128 bits
+
+bool all_same(const Values& values) {
+  return std::all_of(values.begin(), values.end(), [&](std::int64_t each) { return each == values.front(); });
+}
+
+bool in_range(const Values& values) {
+  return std::all_of(values.begin(), values.end(),
+                     [](std::int64_t each) { return each > -kMostValue && each < kMostValue; });
+}
+
+std::size_t count_different(Values values) {
+  std::sort(values.begin(), values.end());
+  return static_cast<std::size_t>(std::unique(values.begin(), values.end()) - values.begin());
+}
+
+// Sizes of tiles, vectors and blocks.
+const Values& divisors() {
+  static const Values all = [] {
+    Values made;
+    for (std::int64_t d = 2; d <= 64; ++d) made.push_back(d);
+    for (std::int64_t d = 128; d <= 1 << 20; d *= 2) made.push_back(d);
+    for (std::int64_t d = 96; d <= 3 << 16; d *= 2) made.push_back(d);
+    std::sort(made.begin(), made.end());
+    return made;
+  }();
+  return all;
+}
+
+// A formula without factors as (term, values) show it, by the number of constants that they had to show.
+struct Fit {
+  Formula formula;
+  unsigned constants = 0;
+};
+
+std::optional<Fit> fit_linear(const Values& term, const Values& values) {
+  const auto other =
+      std::find_if(term.begin(), term.end(), [&](std::int64_t each) { return each != term.front(); }) - term.begin();
+  if (other == static_cast<std::ptrdiff_t>(term.size())) return std::nullopt;
+  const auto at = static_cast<std::size_t>(other);
+  const std::int64_t run = term[at] - term[0], rise = values[at] - values[0];
+  if (rise == 0 || rise % run != 0) return std::nullopt;
+  Fit fit;
+  fit.formula.slope = rise / run;
+  const __int128 offset = values[0] - static_cast<__int128>(fit.formula.slope) * term[0];
+  if (offset <= -kMostValue || offset >= kMostValue) return std::nullopt;
+  fit.formula.offset = static_cast<std::int64_t>(offset);
+  for (std::size_t i = 0; i < term.size(); ++i) {
+    if (static_cast<__int128>(fit.formula.slope) * term[i] + offset != values[i]) return std::nullopt;
+  }
+  fit.constants = (fit.formula.slope != 1 ? 1U : 0U) + (offset != 0 ? 1U : 0U);
+  return fit;
+}
+
+// floor((slope * t + offset) / divisor), for that slope and divisor. The offset is the one of a floor or a ceiling, or
+// the members leave no choice.
+std::optional<Fit> fit_offset(const Values& term, const Values& values, std::int64_t slope, std::int64_t divisor) {
+  __int128 low = -static_cast<__int128>(kMostValue) * divisor, high = -low;
+  for (std::size_t i = 0; i < term.size(); ++i) {
+    const __int128 least = static_cast<__int128>(values[i]) * divisor - static_cast<__int128>(slope) * term[i];
+    low = std::max(low, least);
+    high = std::min(high, least + divisor - 1);
+  }
+  if (low > high) return std::nullopt;
+  Fit fit;
+  fit.formula.slope = slope;
+  fit.formula.divisor = divisor;
+  fit.constants = 1U + (slope != 1 ? 1U : 0U);
+  for (const std::int64_t usual : {std::int64_t{0}, divisor - 1, divisor - slope, -slope, divisor}) {
+    if (usual < low || usual > high) continue;
+    fit.formula.offset = usual;
+    return fit;
+  }
+  if (low != high) return std::nullopt;
+  fit.formula.offset = static_cast<std::int64_t>(low);
+  ++fit.constants;
+  return fit;
+}
+
+std::optional<Fit> fit_quotient(const Values& term, const Values& values) {
+  const auto [least, most] = std::minmax_element(term.begin(), term.end());
+  const __int128 run = *most - *least;
+  const __int128 rise =
+      values[static_cast<std::size_t>(most - term.begin())] - values[static_cast<std::size_t>(least - term.begin())];
+  if (run == 0 || rise == 0) return std::nullopt;
+  std::optional<Fit> best;
+  for (const std::int64_t divisor : divisors()) {
+    const __int128 about = rise * divisor / run;
+    for (__int128 slope = about - 1; slope <= about + 1; ++slope) {
+      if (slope == 0 || slope <= -kMostValue || slope >= kMostValue) continue;
+      const auto by = static_cast<std::int64_t>(slope);
+      if (std::gcd(by, divisor) != 1) continue;
+      const std::optional<Fit> fit = fit_offset(term, values, by, divisor);
+      if (fit && (!best || fit->constants < best->constants)) best = fit;
+    }
+  }
+  return best;
+}
+
+// The same of values that rise by multiples of a step.
+std::optional<Fit> fit_steps(const Values& term, const Values& values) {
+  std::int64_t step = 0;
+  for (const std::int64_t each : values) step = std::gcd(step, each - values.front());
+  if (step <= 1) return std::nullopt;
+  Values counts;
+  const std::int64_t plus = (values.front() % step + step) % step;
+  for (const std::int64_t each : values) counts.push_back((each - plus) / step);
+  std::optional<Fit> fit = fit_quotient(term, counts);
+  if (!fit) return std::nullopt;
+  fit->formula.scale = step;
+  fit->formula.plus = plus;
+  fit->constants += 1U + (plus != 0 ? 1U : 0U);
+  return fit;
+}
+
+std::optional<Fit> fit(const Values& term, const Values& values) {
+  const std::size_t different = count_different(term);
+  const auto enough = [different](const std::optional<Fit>& found) {
+    return found && different >= found->constants + 2;
+  };
+  if (const auto linear = fit_linear(term, values); enough(linear)) return linear;
+  if (different < 3) return std::nullopt;
+  if (const auto quotient = fit_quotient(term, values); enough(quotient)) return quotient;
+  if (const auto steps = fit_steps(term, values); enough(steps)) return steps;
+  return std::nullopt;
+}
+
+// The values that have these forms; nothing where one has none.
+std::optional<Values> values_in(Form form, const Values& forms) {
+  Values values;
+  for (const std::int64_t each : forms) {
+    if (each < 0 || each > UINT32_MAX) return std::nullopt;
+    const auto bits = static_cast<std::uint32_t>(each);
+    float number = 0;
+    std::memcpy(&number, &bits, sizeof number);
+    const double value = std::nearbyint(form == Form::kInverse ? 1.0 / static_cast<double>(number) : number);
+    if (!(std::fabs(value) < static_cast<double>(kMostValue))) return std::nullopt;
+    values.push_back(static_cast<std::int64_t>(value));
+    if (in_form(form, values.back()) != each) return std::nullopt;
+  }
+  return values;
+}
+
+}  // namespace
+
+Search::Search(const std::vector<Numbers>& members) : members_(members) {
+  for (std::size_t i = 0; !members.empty() && i < members.front().size() && i < Formula::kNone; ++i) {
+    Term term;
+    term.factors[0] = static_cast<std::uint16_t>(i);
+    for (const Numbers& member : members) term.values.push_back(member[i]);
+    if (terms_.size() < kMostVarying) add_term(term);
+  }
+  add_products();
+}
+
+// But for those that are constant, or the same as one before.
+void Search::add_term(const Term& term) {
+  if (all_same(term.values) || !in_range(term.values)) return;
+  const auto same = [&](const Term& other) { return other.values == term.values; };
+  if (std::none_of(terms_.begin(), terms_.end(), same)) terms_.push_back(term);
+}
+
+void Search::add_products() {
+  const std::size_t singles = terms_.size();
+  std::size_t begin = 0, end = singles;
+  for (std::size_t factor = 1; factor < 3; ++factor) {
+    for (std::size_t i = begin; i < end; ++i) {
+      for (std::size_t k = 0; k < singles; ++k) {
+        if (terms_[k].factors[0] < terms_[i].factors[factor - 1]) continue;  // each product once
+        Term product = terms_[i];
+        product.factors[factor] = terms_[k].factors[0];
+        bool fits = true;
+        for (std::size_t m = 0; m < product.values.size(); ++m) {
+          fits = !__builtin_mul_overflow(product.values[m], terms_[k].values[m], &product.values[m]) && fits;
+        }
+        if (fits) add_term(product);
+      }
+    }
+    begin = end;
+    end = terms_.size();
+  }
+}
+
+std::optional<Search::Found> Search::find_integer(const Values& values) const {
+  std::optional<Found> best;
+  for (const Term& term : terms_) {
+    std::optional<Fit> found = fit(term.values, values);
+    if (!found || (best && found->constants >= best->constants)) continue;
+    found->formula.factors = term.factors;
+    best = Found{found->formula, found->constants};
+    if (best->constants == 0) break;
+  }
+  return best;
+}
+
+// min(most, ...): at least two members have the most, and the others show the rest.
+std::optional<Search::Found> Search::find_bounded(const Values& values) const {
+  const std::int64_t most = *std::max_element(values.begin(), values.end());
+  if (std::count(values.begin(), values.end(), most) < 2) return std::nullopt;
+  std::vector<Numbers> below;
+  Values rest;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == most) continue;
+    below.push_back(members_[i]);
+    rest.push_back(values[i]);
+  }
+  if (rest.size() < 2 || all_same(rest)) return std::nullopt;
+  std::optional<Found> found = Search(below).find_integer(rest);
+  if (!found) return std::nullopt;
+  found->formula.most = most;
+  ++found->constants;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (evaluate(found->formula, members_[i]) != values[i]) return std::nullopt;
+  }
+  return found;
+}
+
+std::optional<Search::Found> Search::find_in_form(Form form, const Values& forms) const {
+  const std::optional<Values> values = values_in(form, forms);
+  if (!values || all_same(*values)) return std::nullopt;
+  std::optional<Found> found = find_integer(*values);
+  if (found) found->formula.form = form;
+  return found;
+}
+
+// Multipliers and shifts: of a formula that was found, or of a product. Which of them counts as a constant.
+std::optional<Search::Found> Search::find_divider(const Values& values) const {
+  if (count_different(values) < 3) return std::nullopt;
+  constexpr Form kForms[] = {Form::kAtenMultiplier, Form::kAtenShift, Form::kCutlassMultiplier, Form::kCutlassShift};
+  std::vector<Formula> divided = known_;
+  for (const Term& term : terms_) {
+    Formula plain;
+    plain.factors = term.factors;
+    divided.push_back(plain);
+  }
+  for (const Form form : kForms) {
+    for (Formula each : divided) {
+      each.form = form;
+      bool same = true;
+      for (std::size_t i = 0; same && i < values.size(); ++i) same = evaluate(each, members_[i]) == values[i];
+      if (same) return Found{each, 1};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Formula> Search::find(const Values& values) {
+  if (values.size() != members_.size() || values.empty() || all_same(values) || !in_range(values)) return std::nullopt;
+  std::optional<Found> best = find_integer(values);
+  if (!best) best = find_bounded(values);
+  const auto consider = [&best](const std::optional<Found>& found) {
+    if (found && (!best || found->constants < best->constants)) best = found;
+  };
+  // The bits of floats rise in steps, as integers may.
+  if (!best || best->constants != 0) {
+    for (const Form form : {Form::kFloat, Form::kInverse}) consider(find_in_form(form, values));
+    consider(find_divider(values));
+  }
+  if (!best) return std::nullopt;
+  if (best->formula.form == Form::kInteger) known_.push_back(best->formula);
+  return best->formula;
+}
+
+}  // namespace grape::families

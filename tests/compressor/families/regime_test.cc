@@ -1,0 +1,103 @@
+#include "compressor/families/regime.h"
+
+#include <gtest/gtest.h>
+
+#include "compressor/program/symbolise.h"
+#include "tests/compressor/program/record_builder.h"
+
+namespace grape::families {
+namespace {
+
+using program::Program;
+using program::RecordBuilder;
+
+constexpr std::uint64_t kWeight = 0x7f0000000000, kTemp = 0x7f0010000000;
+
+// A kernel over `length` elements of a block of that size, and a copy of what it left.
+Program step(std::uint64_t length, std::uint64_t factor = 8, std::uint32_t kernels = 1,
+             std::uint64_t weight = kWeight) {
+  RecordBuilder r;
+  r.before(weight, 4096).alloc(kTemp, length * 512);
+  for (std::uint32_t i = 0; i < kernels; ++i) {
+    r.launch(program::function_with(1, "f", {8, 8, 8}),
+             {weight + length * 4, kTemp, length * factor | (8 * length + 8) << 32});
+    r.record().nodes.back().grid.x = static_cast<std::uint32_t>((length + 3) / 4);
+  }
+  r.copy(kTemp, weight, length * 2).free(kTemp);
+  return program::symbolise(r.record());
+}
+
+Regime regime_of(const std::vector<std::int64_t>& lengths) {
+  const auto length_of = [](std::int64_t length) { return static_cast<std::uint64_t>(length); };
+  Regime regime(step(length_of(lengths.front())), {lengths.front()});
+  for (std::size_t i = 1; i < lengths.size(); ++i) regime.add(step(length_of(lengths[i])), {lengths[i]});
+  return regime;
+}
+
+TEST(Regime, FourMembersForetellTheOthers) {
+  const Regime regime = regime_of({5, 6, 9, 12});
+  for (std::int64_t length = 1; length < 1000; ++length) {
+    const Program program = step(static_cast<std::uint64_t>(length));
+    EXPECT_TRUE(regime.holds(program, {length}));
+    const Regime::Foretold foretold = regime.foretell({length});
+    EXPECT_TRUE(foretold.unknown.empty());
+    EXPECT_EQ(foretold.program.words, program.words);
+    EXPECT_EQ(foretold.program.nodes.front().grid.x, program.nodes.front().grid.x);
+    EXPECT_EQ(foretold.program.temps.front().bytes, program.temps.front().bytes);
+    EXPECT_TRUE(regime.differences(program, {length}).empty());
+  }
+  EXPECT_EQ(regime.formula_count(), regime.sequence_count());
+}
+
+TEST(Regime, ThreeDoNot) {
+  const Regime regime = regime_of({5, 6, 9});
+  EXPECT_FALSE(regime.foretell({7}).unknown.empty());
+  EXPECT_FALSE(regime.differences(step(7), {7}).empty());
+}
+
+TEST(Regime, SlotsThatHadTheSameValuesPartWays) {
+  Regime regime(step(5, 8), {5, 8});
+  for (const std::int64_t length : {6, 9, 12, 13}) regime.add(step(static_cast<std::uint64_t>(length), 8), {length, 8});
+  const std::size_t sequences = regime.sequence_count();
+  EXPECT_FALSE(regime.differences(step(10, 4), {10, 4}).empty()) << "the factor was a constant";
+  regime.add(step(10, 4), {10, 4});
+  EXPECT_GE(regime.sequence_count(), sequences);
+  EXPECT_TRUE(regime.differences(step(20, 16), {20, 16}).empty()) << "a product since";
+}
+
+TEST(Regime, WhatDiffersIsNamed) {
+  const Regime regime = regime_of({5, 6, 9, 12});
+  Program other = step(20);
+  ++other.words[other.nodes.front().words_at + 2];
+  const std::vector<Slot> different = regime.differences(other, {20});
+  ASSERT_EQ(different.size(), 1u);
+  EXPECT_EQ(different.front().kind, Slot::Kind::kLane);
+  EXPECT_EQ(different.front().index, 2 * (other.nodes.front().words_at + 2));
+}
+
+TEST(Regime, OtherSkeletonsAreOtherRegimes) {
+  const Regime regime = regime_of({5});
+  EXPECT_TRUE(regime.holds(step(7), {7}));
+  EXPECT_FALSE(regime.holds(step(7, 8, 2), {7})) << "another list of kernels";
+  EXPECT_FALSE(regime.holds(step(7, 8, 1, kWeight + 0x100000), {7})) << "another weight";
+  EXPECT_FALSE(regime.holds(step(7), {7, 8})) << "another number of numbers";
+  Program other = step(7);
+  other.temps.front().died = 1;
+  EXPECT_FALSE(regime.holds(other, {7})) << "another life";
+  other = step(7);
+  other.references.front().block = 1;
+  EXPECT_FALSE(regime.holds(other, {7})) << "another block";
+}
+
+// A counter of calls is in no signature, so no formula holds it.
+TEST(Regime, ACounterIsNotForetold) {
+  Regime regime(step(5, 100), {5});
+  std::uint64_t count = 100;
+  for (const std::int64_t length : {9, 6, 12, 7, 30})
+    regime.add(step(static_cast<std::uint64_t>(length), ++count), {length});
+  EXPECT_LT(regime.formula_count(), regime.sequence_count());
+  EXPECT_FALSE(regime.differences(step(8, ++count), {8}).empty());
+}
+
+}  // namespace
+}  // namespace grape::families
