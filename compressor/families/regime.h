@@ -1,5 +1,5 @@
 // Members of a family with one list of kernels, and what they foretell of others. The members' values are kept once for
-// each sequence of them: of 22,000 lanes of a decoding step seven differ (docs/FAMILIES.md).
+// each sequence of them: 42,000 lanes of a decoding step have 48 (docs/FAMILIES.md).
 // Core: no CUDA, no Python. Not shared between threads. Throws std::bad_alloc only.
 #pragma once
 
@@ -32,8 +32,8 @@ class Regime {
   };
   Foretold foretell(const Numbers& numbers) const;
 
-  // Where the program that was observed is not the one that is foretold. Slots without a formula are
-  // among them. Empty: all of it was foretold.
+  // Where the program that was observed is not the one that is foretold. Slots without a formula are among them. Empty:
+  // all of it was foretold.
   std::vector<Slot> differences(const program::Program& program, const Numbers& numbers) const;
 
   std::size_t member_count() const { return members_.size(); }

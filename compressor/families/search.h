@@ -13,7 +13,8 @@ namespace grape::families {
 // The numbers of a family's members, prepared for a search. Not shared between threads.
 class Search {
  public:
-  // All with as many numbers. Numbers that are the same in all members are constants, and in no formula.
+  // All with as many numbers; they outlive the search. Numbers that are the same in all members are constants, and in
+  // no formula.
   explicit Search(const std::vector<Numbers>& members);
 
   // `values`: one per member; not all the same. A formula with k constants that the members had to show needs k + 2
