@@ -120,16 +120,27 @@ Regime::Foretold Regime::foretell(const Numbers& numbers) const {
   return result;
 }
 
-std::vector<Slot> Regime::differences(const program::Program& program, const Numbers& numbers) const {
+template <typename ValueOf>
+std::vector<Slot> Regime::slots_unlike(const program::Program& program, ValueOf value_of) const {
   std::vector<std::uint32_t> noise;
   same_skeleton(base_, program, identity_, &noise);
   std::vector<Slot> different;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (sequence_of_[i] == kNoise) continue;
-    if (is_noise(slots_[i], noise) || foretold(i, numbers) != value_at(program, slots_[i]))
-      different.push_back(slots_[i]);
+    if (is_noise(slots_[i], noise) || value_of(i) != value_at(program, slots_[i])) different.push_back(slots_[i]);
   }
   return different;
+}
+
+std::vector<Slot> Regime::differences(const program::Program& program, const Numbers& numbers) const {
+  return slots_unlike(program, [&](std::size_t slot) { return foretold(slot, numbers); });
+}
+
+std::vector<Slot> Regime::differences_from(std::size_t member, const program::Program& program) const {
+  return slots_unlike(program, [&](std::size_t slot) {
+    const std::uint32_t sequence = sequence_of_[slot];
+    return sequence == kConstant ? value_at(base_, slots_[slot]) : sequences_[sequence].values[member];
+  });
 }
 
 std::size_t Regime::formula_count() const {

@@ -36,6 +36,9 @@ class Regime {
   // all of it was foretold.
   std::vector<Slot> differences(const program::Program& program, const Numbers& numbers) const;
 
+  // The same against a member's own values, by its number in the order of adding.
+  std::vector<Slot> differences_from(std::size_t member, const program::Program& program) const;
+
   std::size_t member_count() const { return members_.size(); }
   const std::vector<Numbers>& members() const { return members_; }
   // Words in which members refer to different memory, or some to none: padding, or they are no family. Ascending.
@@ -55,6 +58,9 @@ class Regime {
   void add_noise(const std::vector<std::uint32_t>& words);
   void split(const program::Program& program);
   void learn();
+  // Of the slots with other values than `value_of(slot)` says, by index; and those that are noise since.
+  template <typename ValueOf>
+  std::vector<Slot> slots_unlike(const program::Program& program, ValueOf value_of) const;
   std::optional<std::int64_t> foretold(std::size_t slot, const Numbers& numbers) const;
 
   KernelIdentity identity_;

@@ -1,0 +1,75 @@
+// The programs of one skeleton of signatures, and whether a call that was observed once is proven by being what the
+// others foretell. Each rule was found by an attack on simpler ones (docs/FAMILIES.md):
+//
+//   - The first member of a regime proves nothing. Each slot of the call's program is constant, has a formula, or is
+//   known
+//     to be padding.
+//   - In the regime two signatures came again, with other calls between, and were the same. Else a counter of calls,
+//     or of requests, looks like a function of a length.
+//   - A signature that came again and was another program ends the family's right for good.
+//   - The first members of a regime need a shadow run as well, and later one of sixteen.
+//
+// Core: no CUDA, no Python. Not shared between threads. Throws std::bad_alloc only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "compressor/families/regime.h"
+
+namespace grape::families {
+
+// Is the slot of the program known to be padding, from shadow runs?
+using IsPadding = std::function<bool(const program::Program& program, const Slot& slot)>;
+
+class Family {
+ public:
+  static constexpr std::size_t kRepetitions = 2, kShadowed = 4, kSampled = 16;
+
+  explicit Family(KernelIdentity identity = nullptr) : identity_(std::move(identity)) {}
+
+  struct Answer {
+    bool repeats = false;           // its signature was observed before
+    bool foretold = false;          // the regime's other members foretell this program
+    bool proves = false;            // and that stands for a second call,
+    bool needs_shadow = true;       // together with a shadow run
+    std::vector<Slot> differences;  // where it is not what was foretold, or not what it was before; no padding
+  };
+  // A call was observed as this program. In the order of the calls.
+  Answer observe(const program::Program& program, const Numbers& numbers, const IsPadding& is_padding);
+  // A call with these numbers was replayed, or ran as always.
+  void pass(const Numbers& numbers) { last_ = numbers; }
+
+  bool is_lost() const { return lost_; }  // its right to prove
+  std::size_t regime_count() const { return states_.size(); }
+  // Programs that were foretold, and others where the regime had a value for each slot.
+  std::uint64_t right_count() const { return right_; }
+  std::uint64_t wrong_count() const { return wrong_; }
+
+ private:
+  struct State {
+    Regime regime;
+    std::size_t repetitions = 0;  // signatures that came again
+    std::size_t proved = 0;
+  };
+  struct Member {
+    std::size_t state = 0, number = 0;  // in its regime
+    bool repeated = false;
+  };
+
+  std::size_t state_of(const program::Program& program, const Numbers& numbers) const;  // states_.size(): none
+  void observe_again(const program::Program& program, Member& member, const IsPadding& is_padding, Answer& answer);
+
+  KernelIdentity identity_;
+  std::deque<State> states_;
+  std::map<Numbers, Member> members_;
+  Numbers last_;
+  bool lost_ = false;
+  std::uint64_t right_ = 0, wrong_ = 0;
+};
+
+}  // namespace grape::families

@@ -1,0 +1,221 @@
+// Requests of a `generate`, and hidden state that looks like a function of their lengths.
+#include "compressor/families/family.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <random>
+#include <string>
+
+namespace grape::families {
+namespace {
+
+using program::Program;
+
+bool no_padding(const Program&, const Slot&) { return false; }
+
+// One kernel that is handed a function of the length, and something else.
+Program step(std::int64_t length, std::int64_t hidden, std::uint64_t left_there = 0) {
+  Program program;
+  program.functions.push_back({1, "f", {{0, 8}, {8, 8}, {16, 16}}, true});
+  program::RecordedNode node;
+  node.word_count = 4;
+  node.parameter_bytes = 32;
+  node.grid.x = static_cast<std::uint32_t>(length + 1);
+  program.nodes.push_back(node);
+  program.words = {static_cast<std::uint64_t>(64 * length + 64), static_cast<std::uint64_t>(hidden), 7, left_there};
+  return program;
+}
+
+struct Hidden {
+  const char* name;
+  std::int64_t (*value)(std::int64_t call, std::int64_t request, std::int64_t most, std::int64_t length);
+  bool old_rule_is_right;
+};
+void PrintTo(const Hidden& hidden, std::ostream* out) { *out << hidden.name; }
+
+class HiddenState : public testing::TestWithParam<Hidden> {};
+
+struct Counts {
+  std::size_t by_two_calls = 0, wrong_by_two_calls = 0, by_family = 0, wrong_by_family = 0;
+};
+
+// Calls of 400 requests. A signature is proven by two observed calls that are the same, or by its family.
+class Replayed {
+ public:
+  void call(std::int64_t length, const Program& truth, bool with_family) {
+    const auto proven = proven_.find(length);
+    if (proven != proven_.end()) {
+      family_.pass({length});
+      const bool wrong = proven->second.program.words != truth.words;
+      const bool predicted = proven->second.predicted;
+      (predicted ? counts.by_family : counts.by_two_calls) += 1;
+      (predicted ? counts.wrong_by_family : counts.wrong_by_two_calls) += wrong ? 1 : 0;
+      if (!predicted || !family_.is_lost()) return;
+      proven_.erase(proven);
+    }
+    const Family::Answer answer = family_.observe(truth, {length}, no_padding);
+    const auto before = seen_.find(length);
+    const bool same = before != seen_.end() && before->second.words == truth.words;
+    if (same) proven_[length] = {truth, false};
+    if (!same && with_family && answer.proves) proven_[length] = {truth, true};
+    seen_[length] = truth;
+  }
+  Counts counts;
+
+ private:
+  struct Proven {
+    Program program;
+    bool predicted;
+  };
+  Family family_;
+  std::map<std::int64_t, Proven> proven_;
+  std::map<std::int64_t, Program> seen_;
+};
+
+Counts run(const Hidden& hidden, bool with_family, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  Replayed replayed;
+  std::int64_t calls = 0, most = 0;
+  for (std::int64_t request = 0; request < 400; ++request) {
+    const auto prompt = static_cast<std::int64_t>(10 + random() % 90);
+    const auto answers = static_cast<std::int64_t>(1 + random() % 40);
+    for (std::int64_t length = prompt; length < prompt + answers; ++length, ++calls) {
+      most = std::max(most, length);
+      replayed.call(length, step(length, hidden.value(calls, request, most, length)), with_family);
+    }
+  }
+  return replayed.counts;
+}
+
+TEST_P(HiddenState, IsNotProvenByItsFamilyWhereTwoCallsAreRight) {
+  std::size_t by_family = 0, by_two_calls = 0;
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    const Counts old = run(GetParam(), false, seed), with = run(GetParam(), true, seed);
+    EXPECT_EQ(old.by_family, 0U);
+    if (GetParam().old_rule_is_right) {
+      EXPECT_EQ(old.wrong_by_two_calls, 0U);
+      EXPECT_EQ(with.wrong_by_family + with.wrong_by_two_calls, 0U);
+    }
+    by_family += with.by_family;
+    by_two_calls += old.by_two_calls;
+  }
+  if (std::string(GetParam().name) == "none") {
+    EXPECT_GT(by_family, by_two_calls / 2) << "most lengths replay from their second call on";
+  }
+  EXPECT_EQ(by_two_calls == 0, GetParam().old_rule_is_right && by_family == 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, HiddenState,
+    testing::Values(
+        Hidden{"none", [](std::int64_t, std::int64_t, std::int64_t, std::int64_t n) { return 8 * n; }, true},
+        Hidden{"calls", [](std::int64_t c, std::int64_t, std::int64_t, std::int64_t) { return c; }, true},
+        Hidden{"requests", [](std::int64_t, std::int64_t r, std::int64_t, std::int64_t) { return r; }, true},
+        Hidden{"most", [](std::int64_t, std::int64_t, std::int64_t m, std::int64_t) { return m; }, false},
+        Hidden{"mode",
+               [](std::int64_t c, std::int64_t, std::int64_t, std::int64_t) { return std::int64_t{c < 2000 ? 1 : 2}; },
+               false},
+        Hidden{"turns", [](std::int64_t c, std::int64_t, std::int64_t, std::int64_t) { return c % 2; }, false}),
+    [](const auto& kind) { return kind.param.name; });
+
+class Lengths {
+ public:
+  Family::Answer see(std::int64_t length, std::uint64_t left_there = 0) {
+    const Program program = step(length, 3, left_there);
+    return family_.observe(program, {length}, [](const Program&, const Slot& slot) {
+      return slot.kind == Slot::Kind::kLane && slot.index / 2 == 3;
+    });
+  }
+  Family& family() { return family_; }
+
+ private:
+  Family family_;
+};
+
+TEST(Family, TwoSignaturesHaveToComeAgain) {
+  Lengths lengths;
+  for (const std::int64_t length : {5, 6, 9, 12}) EXPECT_FALSE(lengths.see(length).proves);
+  EXPECT_TRUE(lengths.see(20).foretold);
+  EXPECT_TRUE(lengths.see(6).repeats);
+  EXPECT_FALSE(lengths.see(21).proves) << "one came again";
+  EXPECT_TRUE(lengths.see(6).repeats);
+  EXPECT_FALSE(lengths.see(22).proves) << "the same one";
+  lengths.see(9);
+  EXPECT_TRUE(lengths.see(23).proves);
+  EXPECT_FALSE(lengths.see(23).proves) << "two calls are another proof";
+}
+
+TEST(Family, ASignatureTwiceInARowIsNoRepetition) {
+  Lengths lengths;
+  for (const std::int64_t length : {5, 6, 9, 12, 12, 13, 13, 14, 14}) lengths.see(length);
+  EXPECT_FALSE(lengths.see(20).proves);
+  lengths.family().pass({5});
+  lengths.see(20);
+  lengths.see(5);
+  EXPECT_TRUE(lengths.see(21).proves) << "another call was between";
+}
+
+TEST(Family, WhatDiffersOnceEndsItsRight) {
+  Lengths lengths;
+  for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);
+  EXPECT_TRUE(lengths.see(20).proves);
+  EXPECT_FALSE(lengths.family().observe(step(5, 4), {5}, no_padding).differences.empty());
+  EXPECT_TRUE(lengths.family().is_lost());
+  const Family::Answer answer = lengths.see(21);
+  EXPECT_TRUE(answer.foretold && !answer.proves);
+}
+
+TEST(Family, AnotherListOfKernelsForOneSignatureEndsItsRight) {
+  Lengths lengths;
+  for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);
+  Program other = step(6, 3);
+  other.functions.front().name = "g";
+  lengths.family().observe(other, {6}, no_padding);
+  EXPECT_TRUE(lengths.family().is_lost());
+}
+
+TEST(Family, EachRegimeLearnsForItself) {
+  Lengths lengths;
+  for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);
+  Program other = step(33, 3);
+  other.functions.front().name = "g";
+  EXPECT_FALSE(lengths.family().observe(other, {33}, no_padding).foretold) << "the first of its regime";
+  EXPECT_EQ(lengths.family().regime_count(), 2U);
+  other = step(34, 3);
+  other.functions.front().name = "g";
+  EXPECT_FALSE(lengths.family().observe(other, {34}, no_padding).proves);
+  EXPECT_TRUE(lengths.see(20).proves);
+}
+
+TEST(Family, PaddingThatIsKnownIsNoDifference) {
+  Lengths lengths;
+  std::uint64_t left = 0x7f1234560000;
+  for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length, left += 0x1230);
+  EXPECT_FALSE(lengths.family().is_lost());
+  EXPECT_TRUE(lengths.see(20, left + 5).proves);
+  const Family::Answer answer = lengths.family().observe(step(21, 3, left + 9), {21}, no_padding);
+  EXPECT_FALSE(answer.foretold) << "nobody knows it for padding";
+  ASSERT_FALSE(answer.differences.empty());
+  EXPECT_EQ(answer.differences.front().index / 2, 3U);
+}
+
+TEST(Family, ShadowsShowTheFirstMembersAndOneOfSixteen) {
+  Lengths lengths;
+  for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);
+  std::vector<bool> needed;
+  for (std::int64_t length = 20; length < 20 + 40; ++length) {
+    const Family::Answer answer = lengths.see(length);
+    ASSERT_TRUE(answer.proves);
+    needed.push_back(answer.needs_shadow);
+  }
+  for (std::size_t i = 0; i < needed.size(); ++i) {
+    EXPECT_EQ(needed[i], i < Family::kShadowed || i % Family::kSampled == 0) << i;
+  }
+  EXPECT_EQ(lengths.family().right_count(), 40U);
+}
+
+}  // namespace
+}  // namespace grape::families
