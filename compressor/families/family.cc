@@ -20,51 +20,56 @@ void add_noise(const Regime& regime, const program::Program& program, std::vecto
 
 }  // namespace
 
-std::size_t Family::state_of(const program::Program& program, const Numbers& numbers) const {
-  const auto holds = [&](const State& each) { return each.regime.holds(program, numbers); };
+bool Family::may_prove() const {
+  return !lost_ && std::any_of(states_.begin(), states_.end(),
+                               [](const State& each) { return each.repetitions >= kRepetitions; });
+}
+
+std::size_t Family::state_of(const Observed& observed, const Numbers& numbers) const {
+  const auto holds = [&](const State& each) { return each.regime.holds(observed, numbers); };
   return static_cast<std::size_t>(std::find_if(states_.begin(), states_.end(), holds) - states_.begin());
 }
 
 // Two observed calls with one signature: the rule of all proofs.
-void Family::observe_again(const program::Program& program, Member& member, const IsPadding& is_padding,
+void Family::observe_again(const Observed& observed, std::uint64_t call, Member& member, const IsPadding& is_padding,
                            Answer& answer) {
   answer.repeats = true;
+  const bool others_between = call > member.call + 1;
+  member.call = call;
   State& state = states_[member.state];
-  const Numbers& numbers = state.regime.members()[member.number];
-  if (!state.regime.holds(program, numbers)) {
+  if (!state.regime.holds(observed, state.regime.members()[member.number])) {
     lost_ = true;
     return;
   }
-  answer.differences = state.regime.differences_from(member.number, program);
-  add_noise(state.regime, program, answer.differences);
-  drop_padding(program, is_padding, answer.differences);
+  answer.differences = state.regime.differences_from(member.number, observed);
+  add_noise(state.regime, observed.program, answer.differences);
+  drop_padding(observed.program, is_padding, answer.differences);
   if (!answer.differences.empty()) {
     lost_ = true;
-  } else if (!member.repeated && last_ != numbers) {
+  } else if (!member.repeated && others_between) {
     member.repeated = true;
     ++state.repetitions;
   }
 }
 
-Family::Answer Family::observe(const program::Program& program, const Numbers& numbers, const IsPadding& is_padding) {
+Family::Answer Family::observe(const Observed& observed, const Numbers& numbers, std::uint64_t call,
+                               const IsPadding& is_padding) {
   Answer answer;
   const auto known = members_.find(numbers);
   if (known != members_.end()) {
-    observe_again(program, known->second, is_padding, answer);
-    last_ = numbers;
+    observe_again(observed, call, known->second, is_padding, answer);
     return answer;
   }
-  last_ = numbers;
-  const std::size_t at = state_of(program, numbers);
+  const std::size_t at = state_of(observed, numbers);
   if (at == states_.size()) {
-    members_[numbers] = {at, 0, false};
-    states_.push_back({Regime(program, numbers, identity_), 0, 0});
+    members_[numbers] = {at, 0, call, false};
+    states_.push_back({Regime(observed, numbers, identity_), 0, 0});
     return answer;
   }
   State& state = states_[at];
-  answer.differences = state.regime.differences(program, numbers);
-  add_noise(state.regime, program, answer.differences);
-  drop_padding(program, is_padding, answer.differences);
+  answer.differences = state.regime.differences(observed, numbers);
+  add_noise(state.regime, observed.program, answer.differences);
+  drop_padding(observed.program, is_padding, answer.differences);
   answer.foretold = answer.differences.empty();
   const bool complete = answer.foretold || state.regime.foretell(numbers).unknown.empty();
   right_ += answer.foretold ? 1 : 0;
@@ -74,8 +79,8 @@ Family::Answer Family::observe(const program::Program& program, const Numbers& n
     answer.needs_shadow = state.proved < kShadowed || state.proved % kSampled == 0;
     ++state.proved;
   }
-  members_[numbers] = {at, state.regime.member_count(), false};
-  state.regime.add(program, numbers);
+  members_[numbers] = {at, state.regime.member_count(), call, false};
+  state.regime.add(observed, numbers);
   return answer;
 }
 

@@ -39,10 +39,10 @@ class Family {
     bool needs_shadow = true;       // together with a shadow run
     std::vector<Slot> differences;  // where it is not what was foretold, or not what it was before; no padding
   };
-  // A call was observed as this program. In the order of the calls.
-  Answer observe(const program::Program& program, const Numbers& numbers, const IsPadding& is_padding);
-  // A call with these numbers was replayed, or ran as always.
-  void pass(const Numbers& numbers) { last_ = numbers; }
+  // `call`: its number among all calls, those that were replayed or not looked at as well. Ascending.
+  Answer observe(const Observed& observed, const Numbers& numbers, std::uint64_t call, const IsPadding& is_padding);
+  // May the next call be proven? Else nothing has to be copied for it.
+  bool may_prove() const;
 
   bool is_lost() const { return lost_; }  // its right to prove
   std::size_t regime_count() const { return states_.size(); }
@@ -58,16 +58,17 @@ class Family {
   };
   struct Member {
     std::size_t state = 0, number = 0;  // in its regime
+    std::uint64_t call = 0;             // in which it was observed last
     bool repeated = false;
   };
 
-  std::size_t state_of(const program::Program& program, const Numbers& numbers) const;  // states_.size(): none
-  void observe_again(const program::Program& program, Member& member, const IsPadding& is_padding, Answer& answer);
+  std::size_t state_of(const Observed& observed, const Numbers& numbers) const;  // states_.size(): none
+  void observe_again(const Observed& observed, std::uint64_t call, Member& member, const IsPadding& is_padding,
+                     Answer& answer);
 
   KernelIdentity identity_;
   std::deque<State> states_;
   std::map<Numbers, Member> members_;
-  Numbers last_;
   bool lost_ = false;
   std::uint64_t right_ = 0, wrong_ = 0;
 };

@@ -20,15 +20,18 @@ bool is_noise(const Slot& slot, const std::vector<std::uint32_t>& noise) {
 
 }  // namespace
 
-Regime::Regime(const program::Program& first, Numbers numbers, KernelIdentity identity)
+Regime::Regime(const Observed& first, Numbers numbers, KernelIdentity identity)
     : identity_(std::move(identity)),
-      base_(first),
+      base_(first.program),
+      beside_(first.beside),
+      outside_(first.outside),
       slots_(slots_of(first)),
       sequence_of_(slots_.size(), kConstant),
       members_{std::move(numbers)} {}
 
-bool Regime::holds(const program::Program& program, const Numbers& numbers) const {
-  return numbers.size() == members_.front().size() && same_skeleton(base_, program, identity_);
+bool Regime::holds(const Observed& observed, const Numbers& numbers) const {
+  return numbers.size() == members_.front().size() && observed.outside == outside_ &&
+         observed.beside.size() == beside_.size() && same_skeleton(base_, observed.program, identity_);
 }
 
 void Regime::add_noise(const std::vector<std::uint32_t>& words) {
@@ -42,7 +45,7 @@ void Regime::add_noise(const std::vector<std::uint32_t>& words) {
 }
 
 // Slots that had the same values so far and do not any more part ways.
-void Regime::split(const program::Program& program) {
+void Regime::split(const Observed& observed) {
   struct Key {
     std::uint32_t sequence;
     std::int64_t base, value;  // `base`: of a slot that was constant; else 0
@@ -55,8 +58,8 @@ void Regime::split(const program::Program& program) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     const std::uint32_t before = sequence_of_[i];
     if (before == kNoise) continue;
-    const std::int64_t value = value_at(program, slots_[i]);
-    const std::int64_t base = before == kConstant ? value_at(base_, slots_[i]) : 0;
+    const std::int64_t value = value_at(observed, slots_[i]);
+    const std::int64_t base = before == kConstant ? value_at(first(), slots_[i]) : 0;
     if (before == kConstant && value == base) continue;
     const auto [place, added] =
         numbers.try_emplace(Key{before, base, value}, static_cast<std::uint32_t>(sequences.size()));
@@ -85,11 +88,11 @@ void Regime::learn() {
   }
 }
 
-void Regime::add(const program::Program& program, Numbers numbers) {
+void Regime::add(const Observed& observed, Numbers numbers) {
   std::vector<std::uint32_t> noise;
-  same_skeleton(base_, program, identity_, &noise);
+  same_skeleton(base_, observed.program, identity_, &noise);
   add_noise(noise);
-  split(program);
+  split(observed);
   members_.push_back(std::move(numbers));
   bool unknown = false;
   for (Sequence& sequence : sequences_) {
@@ -102,16 +105,17 @@ void Regime::add(const program::Program& program, Numbers numbers) {
 
 std::optional<std::int64_t> Regime::foretold(std::size_t slot, const Numbers& numbers) const {
   const std::uint32_t sequence = sequence_of_[slot];
-  if (sequence == kConstant) return value_at(base_, slots_[slot]);
+  if (sequence == kConstant) return value_at(first(), slots_[slot]);
   const std::optional<Formula>& formula = sequences_[sequence].formula;
   return formula ? evaluate(*formula, numbers) : std::nullopt;
 }
 
 Regime::Foretold Regime::foretell(const Numbers& numbers) const {
-  Foretold result{base_, {}};
+  Foretold result{base_, beside_, {}};
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (sequence_of_[i] == kConstant || sequence_of_[i] == kNoise) continue;
     if (const auto value = foretold(i, numbers)) {
+      if (slots_[i].kind == Slot::Kind::kBeside) result.beside[slots_[i].index] = *value;
       set_value(result.program, slots_[i], *value);
     } else {
       result.unknown.push_back(slots_[i]);
@@ -121,25 +125,25 @@ Regime::Foretold Regime::foretell(const Numbers& numbers) const {
 }
 
 template <typename ValueOf>
-std::vector<Slot> Regime::slots_unlike(const program::Program& program, ValueOf value_of) const {
+std::vector<Slot> Regime::slots_unlike(const Observed& observed, ValueOf value_of) const {
   std::vector<std::uint32_t> noise;
-  same_skeleton(base_, program, identity_, &noise);
+  same_skeleton(base_, observed.program, identity_, &noise);
   std::vector<Slot> different;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (sequence_of_[i] == kNoise) continue;
-    if (is_noise(slots_[i], noise) || value_of(i) != value_at(program, slots_[i])) different.push_back(slots_[i]);
+    if (is_noise(slots_[i], noise) || value_of(i) != value_at(observed, slots_[i])) different.push_back(slots_[i]);
   }
   return different;
 }
 
-std::vector<Slot> Regime::differences(const program::Program& program, const Numbers& numbers) const {
-  return slots_unlike(program, [&](std::size_t slot) { return foretold(slot, numbers); });
+std::vector<Slot> Regime::differences(const Observed& observed, const Numbers& numbers) const {
+  return slots_unlike(observed, [&](std::size_t slot) { return foretold(slot, numbers); });
 }
 
-std::vector<Slot> Regime::differences_from(std::size_t member, const program::Program& program) const {
-  return slots_unlike(program, [&](std::size_t slot) {
+std::vector<Slot> Regime::differences_from(std::size_t member, const Observed& observed) const {
+  return slots_unlike(observed, [&](std::size_t slot) {
     const std::uint32_t sequence = sequence_of_[slot];
-    return sequence == kConstant ? value_at(base_, slots_[slot]) : sequences_[sequence].values[member];
+    return sequence == kConstant ? value_at(first(), slots_[slot]) : sequences_[sequence].values[member];
   });
 }
 

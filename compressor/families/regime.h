@@ -16,28 +16,29 @@ namespace grape::families {
 class Regime {
  public:
   // With its first member.
-  Regime(const program::Program& first, Numbers numbers, KernelIdentity identity = nullptr);
+  Regime(const Observed& first, Numbers numbers, KernelIdentity identity = nullptr);
 
-  // Is it a program of this regime?
-  bool holds(const program::Program& program, const Numbers& numbers) const;
+  // Is it a call of this regime?
+  bool holds(const Observed& observed, const Numbers& numbers) const;
 
-  // `program` is one that it holds. Formulas that were wrong about it are looked for anew.
-  void add(const program::Program& program, Numbers numbers);
+  // `observed` is one that it holds. Formulas that were wrong about it are looked for anew.
+  void add(const Observed& observed, Numbers numbers);
 
   // Kernels' handles are the first member's. `unknown`: slots whose values are not foretold: no formula, or none for
   // these numbers. They, and words that are noise(), have the first member's values.
   struct Foretold {
     program::Program program;
+    std::vector<std::int64_t> beside;
     std::vector<Slot> unknown;
   };
   Foretold foretell(const Numbers& numbers) const;
 
-  // Where the program that was observed is not the one that is foretold. Slots without a formula are among them. Empty:
+  // Where the call that was observed is not the one that is foretold. Slots without a formula are among them. Empty:
   // all of it was foretold.
-  std::vector<Slot> differences(const program::Program& program, const Numbers& numbers) const;
+  std::vector<Slot> differences(const Observed& observed, const Numbers& numbers) const;
 
   // The same against a member's own values, by its number in the order of adding.
-  std::vector<Slot> differences_from(std::size_t member, const program::Program& program) const;
+  std::vector<Slot> differences_from(std::size_t member, const Observed& observed) const;
 
   std::size_t member_count() const { return members_.size(); }
   const std::vector<Numbers>& members() const { return members_; }
@@ -56,15 +57,18 @@ class Regime {
   static constexpr std::uint32_t kConstant = ~0U, kNoise = ~0U - 1;
 
   void add_noise(const std::vector<std::uint32_t>& words);
-  void split(const program::Program& program);
+  void split(const Observed& observed);
+  Observed first() const { return {base_, beside_, outside_}; }
   void learn();
   // Of the slots with other values than `value_of(slot)` says, by index; and those that are noise since.
   template <typename ValueOf>
-  std::vector<Slot> slots_unlike(const program::Program& program, ValueOf value_of) const;
+  std::vector<Slot> slots_unlike(const Observed& observed, ValueOf value_of) const;
   std::optional<std::int64_t> foretold(std::size_t slot, const Numbers& numbers) const;
 
   KernelIdentity identity_;
-  program::Program base_;  // the first member
+  program::Program base_;  // the first member's
+  std::vector<std::int64_t> beside_;
+  std::uint64_t outside_ = 0;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> sequence_of_;  // per slot; kConstant: as in `base_`
   std::vector<std::uint32_t> noise_;

@@ -86,7 +86,13 @@ bool may_be_padding(const Program& program, std::uint32_t word) {
   });
 }
 
-std::vector<Slot> slots_of(const Program& program) {
+const std::vector<std::int64_t>& Observed::nothing() {
+  static const std::vector<std::int64_t> none;
+  return none;
+}
+
+std::vector<Slot> slots_of(const Observed& observed) {
+  const Program& program = observed.program;
   std::vector<Slot> slots;
   auto reference = program.references.begin();
   for (std::uint32_t i = 0; i < program.nodes.size(); ++i) {
@@ -111,10 +117,12 @@ std::vector<Slot> slots_of(const Program& program) {
   add(Slot::Kind::kOutput, program.outputs.size());
   add(Slot::Kind::kInput, program.input_bytes.size());
   add(Slot::Kind::kIncrement, 1);
+  add(Slot::Kind::kBeside, observed.beside.size());
   return slots;
 }
 
-std::int64_t value_at(const Program& program, const Slot& slot) noexcept {
+std::int64_t value_at(const Observed& observed, const Slot& slot) noexcept {
+  const Program& program = observed.program;
   const auto is = [](std::uint64_t value) { return static_cast<std::int64_t>(value); };
   switch (slot.kind) {
     case Slot::Kind::kLaunch:
@@ -129,6 +137,8 @@ std::int64_t value_at(const Program& program, const Slot& slot) noexcept {
       return is(program.outputs[slot.index].bytes);
     case Slot::Kind::kInput:
       return is(program.input_bytes[slot.index]);
+    case Slot::Kind::kBeside:
+      return observed.beside[slot.index];
     case Slot::Kind::kIncrement:
       break;
   }
@@ -161,6 +171,9 @@ void set_value(Program& program, const Slot& slot, std::int64_t value) noexcept 
       return;
     case Slot::Kind::kIncrement:
       program.random_increment = bits;
+      return;
+    case Slot::Kind::kBeside:
+      return;
   }
 }
 

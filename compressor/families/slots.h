@@ -10,7 +10,19 @@
 
 namespace grape::families {
 
-// Where a number of a program stands.
+// One observed call: borrowed, for the time of a call.
+struct Observed {
+  Observed(const program::Program& its_program, const std::vector<std::int64_t>& its_beside = nothing(),
+           std::uint64_t its_outside = 0)
+      : program(its_program), beside(its_beside), outside(its_outside) {}
+  static const std::vector<std::int64_t>& nothing();
+
+  const program::Program& program;
+  const std::vector<std::int64_t>& beside;  // numbers that are in no program: sizes of results
+  std::uint64_t outside = 0;                // hash of all else that members of a regime have in common
+};
+
+// Where a number of a call stands.
 struct Slot {
   enum class Kind : std::uint8_t {
     kLaunch,     // of a node: 0 to 2 the grid, 3 to 5 the block, 6 the shared bytes
@@ -20,17 +32,18 @@ struct Slot {
     kOutput,     // the same of one that is alive after
     kInput,      // bytes of an argument's memory
     kIncrement,  // of the generator's offset
+    kBeside,     // Observed::beside
   };
   Kind kind = Kind::kLane;
   std::uint32_t node = 0;   // kLaunch, kLane, kWord; else 0
   std::uint32_t index = 0;  // which: see there; of a word in Program::words, of a block in its list
 };
 
-// Of one program. They are places in all programs with the same skeleton.
-std::vector<Slot> slots_of(const program::Program& program);
+// Of one call. They are places in all calls with the same skeleton.
+std::vector<Slot> slots_of(const Observed& observed);
 
-std::int64_t value_at(const program::Program& program, const Slot& slot) noexcept;
-void set_value(program::Program& program, const Slot& slot, std::int64_t value) noexcept;
+std::int64_t value_at(const Observed& observed, const Slot& slot) noexcept;
+void set_value(program::Program& program, const Slot& slot, std::int64_t value) noexcept;  // not of kBeside
 
 // Kernels with the same number are the same code. cuDNN loads a kernel anew for each shape, with another handle.
 using KernelIdentity = std::function<std::uint64_t(const program::FunctionInfo&)>;

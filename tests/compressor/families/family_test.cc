@@ -46,9 +46,9 @@ struct Counts {
 class Replayed {
  public:
   void call(std::int64_t length, const Program& truth, bool with_family) {
+    ++calls_;
     const auto proven = proven_.find(length);
     if (proven != proven_.end()) {
-      family_.pass({length});
       const bool wrong = proven->second.program.words != truth.words;
       const bool predicted = proven->second.predicted;
       (predicted ? counts.by_family : counts.by_two_calls) += 1;
@@ -56,7 +56,7 @@ class Replayed {
       if (!predicted || !family_.is_lost()) return;
       proven_.erase(proven);
     }
-    const Family::Answer answer = family_.observe(truth, {length}, no_padding);
+    const Family::Answer answer = family_.observe(truth, {length}, calls_, no_padding);
     const auto before = seen_.find(length);
     const bool same = before != seen_.end() && before->second.words == truth.words;
     if (same) proven_[length] = {truth, false};
@@ -71,6 +71,7 @@ class Replayed {
     bool predicted;
   };
   Family family_;
+  std::uint64_t calls_ = 0;
   std::map<std::int64_t, Proven> proven_;
   std::map<std::int64_t, Program> seen_;
 };
@@ -125,14 +126,20 @@ class Lengths {
  public:
   Family::Answer see(std::int64_t length, std::uint64_t left_there = 0) {
     const Program program = step(length, 3, left_there);
-    return family_.observe(program, {length}, [](const Program&, const Slot& slot) {
+    const IsPadding is_padding = [](const Program&, const Slot& slot) {
       return slot.kind == Slot::Kind::kLane && slot.index / 2 == 3;
-    });
+    };
+    return see(length, program, is_padding);
   }
+  Family::Answer see(std::int64_t length, const Program& program, const IsPadding& is_padding = no_padding) {
+    return family_.observe(program, {length}, ++calls_, is_padding);
+  }
+  void pass() { ++calls_; }
   Family& family() { return family_; }
 
  private:
   Family family_;
+  std::uint64_t calls_ = 0;
 };
 
 TEST(Family, TwoSignaturesHaveToComeAgain) {
@@ -152,7 +159,7 @@ TEST(Family, ASignatureTwiceInARowIsNoRepetition) {
   Lengths lengths;
   for (const std::int64_t length : {5, 6, 9, 12, 12, 13, 13, 14, 14}) lengths.see(length);
   EXPECT_FALSE(lengths.see(20).proves);
-  lengths.family().pass({5});
+  lengths.pass();
   lengths.see(20);
   lengths.see(5);
   EXPECT_TRUE(lengths.see(21).proves) << "another call was between";
@@ -162,7 +169,7 @@ TEST(Family, WhatDiffersOnceEndsItsRight) {
   Lengths lengths;
   for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);
   EXPECT_TRUE(lengths.see(20).proves);
-  EXPECT_FALSE(lengths.family().observe(step(5, 4), {5}, no_padding).differences.empty());
+  EXPECT_FALSE(lengths.see(5, step(5, 4)).differences.empty());
   EXPECT_TRUE(lengths.family().is_lost());
   const Family::Answer answer = lengths.see(21);
   EXPECT_TRUE(answer.foretold && !answer.proves);
@@ -173,7 +180,7 @@ TEST(Family, AnotherListOfKernelsForOneSignatureEndsItsRight) {
   for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);
   Program other = step(6, 3);
   other.functions.front().name = "g";
-  lengths.family().observe(other, {6}, no_padding);
+  lengths.see(6, other);
   EXPECT_TRUE(lengths.family().is_lost());
 }
 
@@ -182,11 +189,11 @@ TEST(Family, EachRegimeLearnsForItself) {
   for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length);
   Program other = step(33, 3);
   other.functions.front().name = "g";
-  EXPECT_FALSE(lengths.family().observe(other, {33}, no_padding).foretold) << "the first of its regime";
+  EXPECT_FALSE(lengths.see(33, other).foretold) << "the first of its regime";
   EXPECT_EQ(lengths.family().regime_count(), 2U);
   other = step(34, 3);
   other.functions.front().name = "g";
-  EXPECT_FALSE(lengths.family().observe(other, {34}, no_padding).proves);
+  EXPECT_FALSE(lengths.see(34, other).proves);
   EXPECT_TRUE(lengths.see(20).proves);
 }
 
@@ -196,10 +203,27 @@ TEST(Family, PaddingThatIsKnownIsNoDifference) {
   for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) lengths.see(length, left += 0x1230);
   EXPECT_FALSE(lengths.family().is_lost());
   EXPECT_TRUE(lengths.see(20, left + 5).proves);
-  const Family::Answer answer = lengths.family().observe(step(21, 3, left + 9), {21}, no_padding);
+  const Family::Answer answer = lengths.see(21, step(21, 3, left + 9));
   EXPECT_FALSE(answer.foretold) << "nobody knows it for padding";
   ASSERT_FALSE(answer.differences.empty());
   EXPECT_EQ(answer.differences.front().index / 2, 3U);
+}
+
+// Sizes of results are in no program.
+TEST(Family, NumbersBesideTheProgramAreForetoldAsWell) {
+  Family family;
+  std::uint64_t calls = 0;
+  const auto see = [&](std::int64_t length, std::int64_t size, std::uint64_t outside = 1) {
+    const std::vector<std::int64_t> beside = {size};
+    const Program program = step(length, 3);
+    return family.observe({program, beside, outside}, {length}, ++calls, no_padding);
+  };
+  for (const std::int64_t length : {5, 6, 9, 12, 6, 9}) see(length, 2 * length);
+  EXPECT_TRUE(see(20, 40).proves);
+  EXPECT_FALSE(see(21, 43).foretold);
+  EXPECT_FALSE(see(22, 44, 2).foretold) << "another kind of result";
+  see(5, 11);
+  EXPECT_TRUE(family.is_lost());
 }
 
 TEST(Family, ShadowsShowTheFirstMembersAndOneOfSixteen) {
