@@ -57,8 +57,9 @@ std::string term_of(const Formula& formula) {
 }  // namespace
 
 bool Formula::operator==(const Formula& other) const {
-  return factors == other.factors && form == other.form && slope == other.slope && offset == other.offset &&
-         divisor == other.divisor && scale == other.scale && plus == other.plus && most == other.most;
+  return factors == other.factors && second == other.second && form == other.form && slope == other.slope &&
+         second_slope == other.second_slope && offset == other.offset && divisor == other.divisor &&
+         scale == other.scale && plus == other.plus && most == other.most;
 }
 
 std::optional<std::int64_t> in_form(Form form, std::int64_t value) noexcept {
@@ -95,7 +96,12 @@ std::optional<std::int64_t> evaluate(const Formula& formula, const Numbers& numb
     if (!product) return std::nullopt;
     term = *product;
   }
-  const auto inner = narrow(formula.slope * term + formula.offset);
+  Wide added = formula.offset;
+  if (formula.second != Formula::kNone) {
+    if (formula.second >= numbers.size()) return std::nullopt;
+    added += static_cast<Wide>(formula.second_slope) * numbers[formula.second];
+  }
+  const auto inner = narrow(formula.slope * term + added);
   if (!inner) return std::nullopt;
   const auto value = narrow(formula.plus + formula.scale * floor_divide(*inner, formula.divisor));
   return value ? in_form(formula.form, std::min(*value, formula.most)) : std::nullopt;
@@ -107,6 +113,12 @@ std::string describe(const Formula& formula) {
     if (plus != 0) text += (plus < 0 ? " - " : " + ") + std::to_string(plus < 0 ? -plus : plus);
   };
   if (formula.slope != 1) text = std::to_string(formula.slope) + " * " + text;
+  if (formula.second != Formula::kNone) {
+    const std::int64_t slope = formula.second_slope;
+    text += slope < 0 ? " - " : " + ";
+    if (slope != 1 && slope != -1) text += std::to_string(slope < 0 ? -slope : slope) + " * ";
+    text += "n" + std::to_string(formula.second);
+  }
   with(formula.offset);
   if (formula.divisor != 1) text = "floor((" + text + ") / " + std::to_string(formula.divisor) + ")";
   if (formula.scale != 1) text = std::to_string(formula.scale) + " * " + text;

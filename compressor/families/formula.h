@@ -26,14 +26,16 @@ enum class Form : std::uint8_t {
   kCutlassShift,
 };
 
-// form(min(most, plus + scale * floor((slope * t + offset) / divisor))), with t the product of one to three numbers.
+// form(min(most, plus + scale * floor((slope * t + second_slope * u + offset) / divisor))), with t the product of one
+// to three numbers, and u another number, if there is one.
 struct Formula {
   static constexpr std::uint16_t kNone = 0xffff;
   static constexpr std::int64_t kUnbounded = INT64_MAX;
 
   std::array<std::uint16_t, 3> factors = {kNone, kNone, kNone};  // indices of numbers; at least the first
+  std::uint16_t second = kNone;
   Form form = Form::kInteger;
-  std::int64_t slope = 1, offset = 0, divisor = 1;  // divisor > 0
+  std::int64_t slope = 1, second_slope = 0, offset = 0, divisor = 1;  // divisor > 0
   std::int64_t scale = 1, plus = 0, most = kUnbounded;
 
   bool operator==(const Formula& other) const;

@@ -67,7 +67,8 @@ std::optional<Fit> fit_linear(const Values& term, const Values& values) {
 }
 
 // floor((slope * t + offset) / divisor), for that slope and divisor. The offset is the one of a floor or a ceiling, or
-// the members leave no choice.
+// the members leave no choice. There are many divisors, slopes and offsets, and some always fit a few members: divisors
+// that are no powers of two count twice, and so do slopes over large divisors and offsets that are not usual.
 std::optional<Fit> fit_offset(const Values& term, const Values& values, std::int64_t slope, std::int64_t divisor) {
   __int128 low = -static_cast<__int128>(kMostValue) * divisor, high = -low;
   for (std::size_t i = 0; i < term.size(); ++i) {
@@ -79,16 +80,22 @@ std::optional<Fit> fit_offset(const Values& term, const Values& values, std::int
   Fit fit;
   fit.formula.slope = slope;
   fit.formula.divisor = divisor;
-  fit.constants = 1U + (slope != 1 ? 1U : 0U);
-  for (const std::int64_t usual : {std::int64_t{0}, divisor - 1, divisor - slope, -slope, divisor}) {
-    if (usual < low || usual > high) continue;
-    fit.formula.offset = usual;
+  const bool power = (divisor & (divisor - 1)) == 0;
+  const unsigned of_slope = divisor <= 8 ? 1 : 2;
+  fit.constants = (power ? 1U : 2U) + (slope != 1 ? of_slope : 0U);
+  const auto with = [&](__int128 offset, unsigned constants) {
+    fit.formula.offset = static_cast<std::int64_t>(offset);
+    fit.constants += constants;
     return fit;
+  };
+  for (const std::int64_t usual : {std::int64_t{0}, divisor - 1}) {
+    if (usual >= low && usual <= high) return with(usual, 0);
+  }
+  for (const std::int64_t seldom : {divisor - slope, -slope, divisor}) {
+    if (seldom >= low && seldom <= high) return with(seldom, 1);
   }
   if (low != high) return std::nullopt;
-  fit.formula.offset = static_cast<std::int64_t>(low);
-  ++fit.constants;
-  return fit;
+  return with(low, 2);
 }
 
 std::optional<Fit> fit_quotient(const Values& term, const Values& values) {
@@ -136,6 +143,33 @@ std::optional<Fit> fit(const Values& term, const Values& values) {
   if (different < 3) return std::nullopt;
   if (const auto quotient = fit_quotient(term, values); enough(quotient)) return quotient;
   if (const auto steps = fit_steps(term, values); enough(steps)) return steps;
+  return std::nullopt;
+}
+
+// slope * t + second_slope * u + offset. Both differ, and not together.
+std::optional<Fit> fit_sum(const Values& term, const Values& other, const Values& values) {
+  const auto minus_first = [](const Values& all, std::size_t i) { return static_cast<__int128>(all[i]) - all.front(); };
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    for (std::size_t k = i + 1; k < values.size(); ++k) {
+      const __int128 t1 = minus_first(term, i), t2 = minus_first(term, k), u1 = minus_first(other, i),
+                     u2 = minus_first(other, k), v1 = minus_first(values, i), v2 = minus_first(values, k);
+      const __int128 determinant = t1 * u2 - t2 * u1;
+      if (determinant == 0) continue;
+      const __int128 slope = (v1 * u2 - v2 * u1) / determinant, second_slope = (t1 * v2 - t2 * v1) / determinant;
+      const __int128 offset = values.front() - slope * term.front() - second_slope * other.front();
+      if (slope == 0 || second_slope == 0) return std::nullopt;
+      for (std::size_t m = 0; m < values.size(); ++m) {
+        if (slope * term[m] + second_slope * other[m] + offset != values[m]) return std::nullopt;
+      }
+      Fit fit;
+      fit.formula.slope = static_cast<std::int64_t>(slope);
+      fit.formula.second_slope = static_cast<std::int64_t>(second_slope);
+      fit.formula.offset = static_cast<std::int64_t>(offset);
+      const bool one_scale = slope == second_slope || slope == -second_slope;
+      fit.constants = 1U + (one_scale ? 0U : 1U) + (slope != 1 ? 1U : 0U) + (offset != 0 ? 1U : 0U);
+      return fit;
+    }
+  }
   return std::nullopt;
 }
 
@@ -207,6 +241,24 @@ std::optional<Search::Found> Search::find_integer(const Values& values) const {
   return best;
 }
 
+// A sum or a difference of two numbers: where a slice begins.
+std::optional<Search::Found> Search::find_sum(const Values& values) const {
+  std::optional<Found> best;
+  for (const Term& term : terms_) {
+    for (const Term& other : terms_) {
+      const bool single = term.factors[1] == Formula::kNone && other.factors[1] == Formula::kNone;
+      if (!single || other.factors[0] == term.factors[0]) continue;
+      std::optional<Fit> found = fit_sum(term.values, other.values, values);
+      if (!found || values.size() < found->constants + 3 || (best && found->constants >= best->constants)) continue;
+      if (found->formula.slope < 0 && found->formula.second_slope > 0) continue;  // the other way round it reads better
+      found->formula.factors = term.factors;
+      found->formula.second = other.factors[0];
+      best = Found{found->formula, found->constants};
+    }
+  }
+  return best;
+}
+
 // min(most, ...): at least two members have the most, and the others show the rest.
 std::optional<Search::Found> Search::find_bounded(const Values& values) const {
   const std::int64_t most = *std::max_element(values.begin(), values.end());
@@ -261,6 +313,7 @@ std::optional<Search::Found> Search::find_divider(const Values& values) const {
 std::optional<Formula> Search::find(const Values& values) {
   if (values.size() != members_.size() || values.empty() || all_same(values) || !in_range(values)) return std::nullopt;
   std::optional<Found> best = find_integer(values);
+  if (!best) best = find_sum(values);
   if (!best) best = find_bounded(values);
   const auto consider = [&best](const std::optional<Found>& found) {
     if (found && (!best || found->constants < best->constants)) best = found;

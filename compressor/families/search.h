@@ -36,6 +36,7 @@ class Search {
   void add_products();
   void add_term(const Term& term);
   std::optional<Found> find_integer(const std::vector<std::int64_t>& values) const;
+  std::optional<Found> find_sum(const std::vector<std::int64_t>& values) const;
   std::optional<Found> find_bounded(const std::vector<std::int64_t>& values) const;
   std::optional<Found> find_in_form(Form form, const std::vector<std::int64_t>& values) const;
   std::optional<Found> find_divider(const std::vector<std::int64_t>& values) const;

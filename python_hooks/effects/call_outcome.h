@@ -103,6 +103,9 @@ class CallOutcome {
 
   // The same of calls in different processes (portable.h). Throws std::bad_alloc.
   cache::Digest digest() const;
+  // The same without its numbers, which are added to `numbers`: sizes, strides and offsets of tensors, bytes of their
+  // storages, ints.
+  cache::Digest digest_without(std::vector<std::int64_t>& numbers) const;
 
   // The tensors that the call made, each once: those of effects, then those of the result, then tensors that are seen
   // only as the `_base` of others.

@@ -11,6 +11,17 @@ class Digester {
   explicit Digester(const CallOutcomeState& state) : state_(state) {}
 
   cache::Digest run() {
+    write();
+    return walk::digest_of(walk_.bytes());
+  }
+  cache::Digest run_without(std::vector<std::int64_t>& numbers) {
+    walk_.note_numbers();
+    write();
+    return walk::digest_of(walk_.without_numbers(numbers));
+  }
+
+ private:
+  void write() {
     put(state_.effects.size(), state_.nodes.size(), state_.result, state_.made.size(), state_.writes.size());
     for (const Write& write : state_.writes) {
       put(write.module_tensor != nullptr, write.place, write.times, write.as_first);
@@ -28,19 +39,18 @@ class Digester {
     for (const View& view : state_.views) add(view);
     for (const Face& face : state_.faces) put(face.place, face.as_version, face.as_root);
     for (const MadeTensor& made : state_.made) add(made);
-    return walk::digest_of(walk_.bytes());
   }
 
- private:
   template <typename... T>
   void put(const T&... numbers) {
     (walk_.add_bytes(&numbers, sizeof numbers), ...);
   }
   void put(const TensorForm& form) {
-    put(form.offset, form.type);
+    walk_.add_numbers(&form.offset, 1);
+    put(form.type);
     for (const auto* list : {&form.sizes, &form.strides}) {
       put(list->size());
-      walk_.add_bytes(list->data(), list->size() * sizeof(std::int64_t));
+      walk_.add_numbers(list->data(), list->size());
     }
   }
   void name(Object* object) { put(object != nullptr ? walk::portable_name(object) : std::uint64_t{0}); }
@@ -67,7 +77,9 @@ class Digester {
   }
 
   void add(const MadeTensor& made) {
-    put(made.storage_bytes, made.device_type, made.item_bytes, made.group, made.version, made.as_first, made.view_of);
+    const auto bytes = static_cast<std::int64_t>(made.storage_bytes);
+    walk_.add_numbers(&bytes, 1);
+    put(made.device_type, made.item_bytes, made.group, made.version, made.as_first, made.view_of);
     put(static_cast<const TensorForm&>(made));
   }
 
@@ -78,5 +90,9 @@ class Digester {
 }  // namespace
 
 cache::Digest CallOutcome::digest() const { return Digester(*state_).run(); }
+
+cache::Digest CallOutcome::digest_without(std::vector<std::int64_t>& numbers) const {
+  return Digester(*state_).run_without(numbers);
+}
 
 }  // namespace grape::python::effects

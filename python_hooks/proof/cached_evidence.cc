@@ -33,16 +33,6 @@ bool copied(const replay::Observation& observation, const grape::replay::Shadow&
   return true;
 }
 
-// Could what an earlier process knows serve as the other observed run? Null: it could; else why not.
-const char* against_cached(const replay::Observation& observation, const ObservedCall& observed) {
-  if (!observed.shadowed) return "memory could not be copied before it";
-  if (!observation.writes_known) return "its code names a tensor that it did not name before";
-  if (!observation.draws.empty()) return "it draws random numbers on the host";
-  // They may have been at work as memory was copied.
-  if (!observation.others.empty() || !joins(observation)) return "it works on several streams";
-  return copied(observation, observed.shadow) ? nullptr : "it reaches memory that was not known before it";
-}
-
 // Is it the program that an earlier process proved for this call? Then `noise` is what differs nevertheless, and the
 // call counts for what is known of it. False: `why`.
 bool same_as_earlier(const cache::Call& name, replay::Observation& observation, program::ForeignNoise& noise,
@@ -62,6 +52,15 @@ bool same_as_earlier(const cache::Call& name, replay::Observation& observation, 
 }
 
 }  // namespace
+
+const char* why_not_alone(const replay::Observation& observation, const ObservedCall& observed) {
+  if (!observed.shadowed) return "memory could not be copied before it";
+  if (!observation.writes_known) return "its code names a tensor that it did not name before";
+  if (!observation.draws.empty()) return "it draws random numbers on the host";
+  // They may have been at work as memory was copied.
+  if (!observation.others.empty() || !joins(observation)) return "it works on several streams";
+  return copied(observation, observed.shadow) ? nullptr : "it reaches memory that was not known before it";
+}
 
 bool known_in_cache(const replay::Region& region, const replay::Signature& signature) {
   const CachedProofs* proofs = CachedProofs::in_use();
@@ -84,7 +83,7 @@ std::unique_ptr<replay::Proven> prove_by_cache(replay::Region& region, const rep
   std::string why;
   program::ForeignNoise noise;
   const bool same = same_as_earlier(name_of(region, signature, observation, observed), observation, noise, why);
-  const char* const against = same ? against_cached(observation, observed) : why.c_str();
+  const char* const against = same ? why_not_alone(observation, observed) : why.c_str();
   if (against != nullptr) {
     log_line(LogLevel::kDebug, "%s: not as in an earlier process: %s", region.name.c_str(), against);
     return nullptr;

@@ -12,6 +12,9 @@ namespace grape::python::proof {
 // Did an earlier process prove such a call? After proven_in_cache().
 bool known_in_cache(const replay::Region& region, const replay::Signature& signature);
 
+// Could one observed call be proven, had it evidence from elsewhere? Null: it could; else why not.
+const char* why_not_alone(const replay::Observation& observation, const ObservedCall& observed);
+
 // The name by which other processes know the call; asked once for each `observed`.
 const cache::Call& name_of(const replay::Region& region, const replay::Signature& signature,
                            const replay::Observation& observation, ObservedCall& observed);

@@ -9,6 +9,7 @@
 #include "python_hooks/proof/conclude.h"
 #include "python_hooks/proof/functions.h"
 #include "python_hooks/proof/observe_backward.h"
+#include "python_hooks/proof/predicted.h"
 #include "python_hooks/proof/proof.h"
 #include "python_hooks/proof/shadow_inputs.h"
 #include "python_hooks/replay/clock.h"
@@ -60,7 +61,8 @@ bool copy_memory(const replay::Region& region, const replay::Signature& signatur
     observed.shadowed = observed.shadow.before(stream, memory, observed.refusal);
     return observed.shadowed;
   }
-  if (!known_in_cache(region, signature)) return true;
+  const bool predicts = observed.member.family != nullptr && observed.member.family->may_prove();
+  if (!predicts && !known_in_cache(region, signature)) return true;
   refusal::Refusal ignored;
   observed.shadowed =
       observed.shadow.before(stream, reachable_memory(region, statics_of(region), nullptr, call), ignored);
@@ -172,6 +174,7 @@ std::unique_ptr<replay::Proven> prove_by_last(replay::Region& region, const repl
 void advance(replay::Region& region, replay::Signature& signature, const replay::Call& call,
              std::unique_ptr<replay::Observation> observation, ObservedCall& observed) {
   const auto before = signature.stage == replay::Stage::kObserved ? signature.observation->waiting.whole() : nullptr;
+  const bool foretold = note_member(region, *observation, observed);
   std::unique_ptr<replay::PaddingTrial> trial;
   std::unique_ptr<replay::Proven> proven;
   if (before != nullptr) {
@@ -185,6 +188,10 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
     note_cached(region, signature, *observation, observed);
   } else if (!observation->set_up && observation->nodes_made == 0 && observation->numbers.numbers.empty()) {
     proven = prove_by_cache(region, signature, call, *observation, trial, observed);
+  }
+  if (foretold && trial == nullptr && before == nullptr) {
+    proven = prove_by_family(region, call, *observation, trial, observed);
+    signature.foretold = proven != nullptr;
   }
   signature.stage = replay::Stage::kObserved;
   signature.set_up = signature.set_up || observation->set_up;
@@ -307,7 +314,9 @@ void observe_again(replay::Signature& signature) {
 Object* observe(replay::Region& region, replay::Signature& signature, const replay::Call& call) {
   // As the call's first work would: what comes before needs one. Where there is none, that is refused, with a reason.
   if (region.on_gpu && call.work.context == nullptr) device::have_context(call.work.device);
-  if (signature.stage == replay::Stage::kObserved || proven_in_cache(region, signature, call)) {
+  MemberCall member = find_family(region, call);
+  const bool predicts = member.family != nullptr && member.family->may_prove();
+  if (signature.stage == replay::Stage::kObserved || predicts || proven_in_cache(region, signature, call)) {
     const replay::Settled settled = replay::let_device_finish(region, call);
     if (settled == replay::Settled::kBusy) {
       note_useless(region, signature, true);
@@ -317,6 +326,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
   }
   const double started = replay::now();
   ObservedCall observed;
+  observed.member = std::move(member);
   if (!prepare(region, signature, call, observed)) {
     region.reasons.add(observed.refusal);
     note_useless(region, signature, false);

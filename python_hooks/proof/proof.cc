@@ -113,13 +113,15 @@ void write_cache() noexcept {
   if (CachedProofs* proofs = CachedProofs::in_use()) proofs->write();
 }
 
+std::uint64_t kernel_identity(const program::FunctionInfo& function) {
+  cache::Digest digest;
+  return kernel_digest(function, digest) ? cache::handle_of(digest) : function.handle;
+}
+
 program::PaddingKnowledge& padding() {
   static auto& knowledge = *[] {
     auto* made = new program::PaddingKnowledge;
-    made->set_identity([](const program::FunctionInfo& function) {
-      cache::Digest digest;
-      return kernel_digest(function, digest) ? cache::handle_of(digest) : function.handle;
-    });
+    made->set_identity(kernel_identity);
     if (CachedProofs* proofs = CachedProofs::instance()) {
       made->set_source([proofs](const program::FunctionInfo& function) { return proofs->padding_of(function); });
     }

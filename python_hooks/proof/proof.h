@@ -11,6 +11,7 @@
 #include "python_hooks/host_draws/host_draws.h"
 #include "python_hooks/proof/border.h"
 #include "python_hooks/proof/look_room.h"
+#include "python_hooks/proof/member_call.h"
 #include "python_hooks/replay/call.h"
 #include "shim/observation/region_sink.h"
 #include "shim/replay/shadow.h"
@@ -52,8 +53,12 @@ struct ObservedCall {
   bool autograd = false;           // of no use because autograd is at work
   bool again = false;              // of no use this time, but maybe next time: a first call, ...
   cache::Call name;                // what other processes can know of it; no region: not asked yet
-  refusal::Refusal refusal;        // why it is of no use, or did not come to a proof
+  MemberCall member;
+  refusal::Refusal refusal;  // why it is of no use, or did not come to a proof
 };
+
+// Kernels with the same number are the same code, as far as it is known; else each handle has another one.
+std::uint64_t kernel_identity(const program::FunctionInfo& function);
 
 // Which bytes of kernels' parameters are known to be padding, in all regions. Never destroyed.
 program::PaddingKnowledge& padding();

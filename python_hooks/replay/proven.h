@@ -137,6 +137,7 @@ struct Signature {
   std::uint32_t calls = 0;
   std::uint32_t failures = 0;   // observations in a row that were of no use
   std::uint32_t postponed = 0;  // observations that were of no use for what may not come again
+  bool foretold = false;        // proven by its family, and not by two calls
   bool set_up = false;          // one counted though things were made in it that stay: no other one does
   std::unique_ptr<Observation> observation;
   std::shared_ptr<Proven> proven;

@@ -7,11 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "compressor/cache/cache.h"
+#include "compressor/families/family.h"
 #include "compressor/store/store.h"
 #include "python_hooks/guards/module_guard.h"
 #include "python_hooks/interpreter/cpython.h"
@@ -36,6 +39,7 @@ struct ProvenState {
   // Casts of which its calls were seen to leave or use (casts.h). Borrowed: they are the guard's.
   std::vector<Object*> cast_weights;
   Signatures signatures;
+  std::map<cache::Digest, families::Family> families;  // by what is no number in a signature
 
   bool has_proofs() const;
   void count(report::StageCounts& counts) const noexcept;

@@ -155,6 +155,27 @@ void Walk::add_bytes(const void* data, std::size_t size) noexcept {
   }
 }
 
+void Walk::add_numbers(const std::int64_t* numbers, std::size_t count) noexcept {
+  try {
+    for (std::size_t i = 0; notes_numbers_ && i < count; ++i)
+      number_places_.push_back(bytes_.size() + i * sizeof *numbers);
+  } catch (const std::bad_alloc&) {
+    incomplete_ = true;
+  }
+  add_bytes(numbers, count * sizeof *numbers);
+}
+
+std::vector<std::uint8_t> Walk::without_numbers(std::vector<std::int64_t>& numbers) const {
+  std::vector<std::uint8_t> rest = bytes_;
+  for (const std::size_t place : number_places_) {
+    std::int64_t number = 0;
+    std::memcpy(&number, rest.data() + place, sizeof number);
+    numbers.push_back(number);
+    std::memset(rest.data() + place, 0, sizeof number);
+  }
+  return rest;
+}
+
 void Walk::clear() noexcept {
   number_ = ++g_walks;
   bytes_.clear();
@@ -172,7 +193,8 @@ void Walk::clear() noexcept {
   touched_.clear();
   values_ = largest_values_ = 0;
   largest_root_ = nullptr;
-  incomplete_ = false;
+  incomplete_ = notes_numbers_ = false;
+  number_places_.clear();
   compared_ = 0;
   difference_.clear();
 }
@@ -181,6 +203,13 @@ void Walker::put_much(const void* data, std::size_t size) {
   flush();
   const auto* bytes = static_cast<const std::uint8_t*>(data);
   walk_.bytes_.insert(walk_.bytes_.end(), bytes, bytes + size);
+}
+
+void Walker::put_numbers(const std::int64_t* numbers, std::size_t count) {
+  for (std::size_t i = 0; walk_.notes_numbers_ && i < count; ++i) {
+    walk_.number_places_.push_back(walk_.bytes_.size() + ready_bytes_ + i * sizeof *numbers);
+  }
+  put(numbers, count * sizeof *numbers);
 }
 
 void Walker::put_identity(Object* object) { put(walk_.portable_ ? portable_name(object) : identity_of(object)); }
@@ -320,7 +349,8 @@ bool Walker::integer(Object* number, Kind, const Path&) {
   put(left_out || overflow != 0);
   if (left_out) return true;
   if (overflow == 0) {
-    put(value);
+    const std::int64_t plain = value;
+    put_numbers(&plain, 1);
     return true;
   }
   const Reference digits(g_api.PyNumber_ToBase(number, 16));

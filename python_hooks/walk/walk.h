@@ -101,6 +101,14 @@ class Walk {
   // As add(), but for what tensors on the CPU hold: the caller knows it.
   bool add_without_contents(Object* root, const char* name) noexcept;
   void add_bytes(const void* data, std::size_t size) noexcept;  // without memory the next add() is false
+  // From now on the places of plain numbers are noted: sizes, strides and offsets of tensors, ints of up to 64 bits.
+  // For walks without a memo; clear() ends it.
+  void note_numbers() noexcept { notes_numbers_ = true; }
+  // Each of them is eight bytes of bytes(), which begin there. Ascending.
+  const std::vector<std::size_t>& number_places() const { return number_places_; }
+  void add_numbers(const std::int64_t* numbers, std::size_t count) noexcept;  // as add_bytes()
+  // The bytes with zeros in these places; adds the numbers to `numbers`. Throws std::bad_alloc.
+  std::vector<std::uint8_t> without_numbers(std::vector<std::int64_t>& numbers) const;
 
   const std::vector<std::uint8_t>& bytes() const { return bytes_; }
   const std::vector<WalkedTensor>& tensors() const { return tensors_; }
@@ -163,6 +171,8 @@ class Walk {
   WalkMemo* memo_ = nullptr;  // null: none
   bool incomplete_ = false;   // there was no memory: refused from then on
   bool contents_ = true;      // are contents of tensors on the CPU written?
+  bool notes_numbers_ = false;
+  std::vector<std::size_t> number_places_;
   Watch* watch_ = nullptr;
   const std::vector<std::uint8_t>* expected_ = nullptr;
   std::size_t compared_ = 0;

@@ -27,12 +27,12 @@ bool Walker::tensor(Object* tensor, Kind, const Path& path) {
     std::int32_t type, device_type, device_index;
     std::uint32_t autograd;
     std::uint64_t keys;
-    std::int64_t dimensions, offset;
-  } facts = {view.type, view.device_type, view.device_index, torch::autograd_facts(tensor),
-             view.keys, view.dimensions,  view.offset};
+    std::int64_t dimensions;
+  } facts = {view.type, view.device_type, view.device_index, torch::autograd_facts(tensor), view.keys, view.dimensions};
   put(facts);
-  put(view.sizes, static_cast<std::size_t>(view.dimensions) * sizeof *view.sizes);
-  put(view.strides, static_cast<std::size_t>(view.dimensions) * sizeof *view.strides);
+  put_numbers(&view.offset, 1);
+  put_numbers(view.sizes, static_cast<std::size_t>(view.dimensions));
+  put_numbers(view.strides, static_cast<std::size_t>(view.dimensions));
 
   bool added = true;
   // Without memory there is nothing to share.

@@ -249,6 +249,8 @@ void apply(const char* name, const char* value, Config& out, Warn warn) {
     out.strict = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_EARLY_REGIONS")) {
     out.early_regions = choose(name, value, kSwitch, false, warn);
+  } else if (is("GRAPE_FAMILIES")) {
+    out.families = choose(name, value, kSwitch, false, warn);
   } else if (is("GRAPE_LOOK_BUDGET")) {
     out.unlimited_looks = choose(name, value, kLookBudgets, false, warn);
   } else if (is("GRAPE_VALIDATE")) {

@@ -31,6 +31,7 @@ struct Config {
   Varying varying = Varying::kWithinSpread;  // GRAPE_ALLOW_NONDETERMINISTIC
   bool strict = false;                       // GRAPE_STRICT: what falls back to eager is an error
   bool early_regions = false;                // GRAPE_EARLY_REGIONS: for tests, functions are found at once
+  bool families = false;                     // GRAPE_FAMILIES: for tests, similar calls prove each other
   bool unlimited_looks = false;              // GRAPE_LOOK_BUDGET: calls are looked at, whatever that costs
   std::uint32_t validate = 0;                // GRAPE_VALIDATE: every so many replays one is checked; 0: none
   std::uint32_t run_pid = 0;                 // GRAPE_RUN_PID: the process that `grape run` became; 0: none

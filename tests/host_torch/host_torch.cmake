@@ -49,6 +49,7 @@ function(grape_add_host_torch python suffix)
 
   add_library(host_cudart${suffix} SHARED ${source}/cudart.cc ${source}/cudart_unused.cc ${source}/driver.cc)
   target_link_libraries(host_cudart${suffix} PRIVATE host_torch_headers${suffix} ${CMAKE_DL_LIBS})
+  target_compile_definitions(host_cudart${suffix} PRIVATE HOST_TORCH_CUDA=${HOST_TORCH_CUDA})
   target_link_options(host_cudart${suffix} PRIVATE -Wl,--version-script=${HOST_TORCH_FOLDER}/cudart.map)
   set_target_properties(host_cudart${suffix} PROPERTIES
     CXX_VISIBILITY_PRESET default OUTPUT_NAME cudart VERSION ${HOST_TORCH_CUDA} SOVERSION ${HOST_TORCH_CUDA}

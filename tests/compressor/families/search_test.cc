@@ -62,6 +62,17 @@ TEST(Search, ProductsOfNumbers) {
   EXPECT_EQ(found(members, [](const Numbers& n) { return (n[0] * n[1] + 7) / 8; }), "floor((n0 * n1 + 7) / 8)");
 }
 
+TEST(Search, SumsAndDifferencesOfTwoNumbers) {
+  const std::vector<Numbers> members = {{17, 5}, {13, 2}, {12, 1}, {16, 5}, {19, 3}};
+  EXPECT_EQ(found(members, [](const Numbers& n) { return 128 * (n[0] - n[1]); }), "128 * n0 - 128 * n1");
+  EXPECT_EQ(found(members, [](const Numbers& n) { return n[0] + n[1]; }), "n0 + n1");
+  const std::vector<Numbers> few(members.begin(), members.begin() + 4);
+  EXPECT_EQ(found(few, [](const Numbers& n) { return 128 * (n[0] - n[1]); }), "") << "two constants, two numbers";
+  EXPECT_EQ(found(few, [](const Numbers& n) { return n[0] - n[1]; }), "n0 - n1");
+  EXPECT_EQ(found(lengths({5, 6, 8, 11, 17}), [](const Numbers& n) { return n[0] * n[0] + n[0]; }), "")
+      << "numbers that move together";
+}
+
 TEST(Search, AGridIsBoundedByTheDevice) {
   const std::vector<Numbers> members = lengths({100, 3000, 9000, 20000, 200000, 300000});
   const auto grid = [](const Numbers& n) { return std::min<std::int64_t>((n[0] + 127) / 128, 528); };

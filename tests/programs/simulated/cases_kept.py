@@ -57,7 +57,7 @@ def what_a_module_keeps_is_changed_by_others(run):
 @case("e{4}r{11}[er]*r{6}")
 def weights_of_a_module_that_keeps(run):
     model = net(Keeping)
-    for i in range(24):
+    for i in range(32):
         if i == 9:
             model.first.weight.data = model.first.weight.data * 2
         if i == 12:

@@ -31,6 +31,8 @@ walk_object = declare("walk_object", OBJECT, POINTER, SIZE)
 walk_tensors = declare("walk_tensors", SIZE, POINTER)
 walk_extent_of = declare("walk_extent_of", ctypes.c_uint32, POINTER, SIZE)
 walk_extents = declare("walk_extents", SIZE, POINTER, ctypes.POINTER(ctypes.c_uint64), SIZE)
+walk_note_numbers = declare("walk_note_numbers", None, ctypes.c_void_p)
+walk_numbers = declare("walk_numbers", SIZE, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64), SIZE)
 walk_time = declare("walk_time", ctypes.c_double, OBJECT, ctypes.c_int, SIZE)
 memo_new = declare("memo_new", POINTER)
 memo_delete = declare("memo_delete", None, POINTER)
@@ -73,8 +75,10 @@ def read(function, handle):
 
 
 class Walk:
-    def __init__(self, *roots, addresses=False, portable=False):
+    def __init__(self, *roots, addresses=False, portable=False, numbers=False):
         self.handle = walk_new_portable() if portable else walk_new(int(addresses))
+        if numbers:
+            walk_note_numbers(self.handle)
         for root in roots:
             self.add(root)
 
@@ -88,6 +92,18 @@ class Walk:
     @property
     def bytes(self):
         return read(walk_bytes, self.handle)
+
+    @property
+    def numbers(self):
+        """What is at the places of numbers, and the rest of the bytes."""
+        count, data = walk_numbers(self.handle, None, 0), bytearray(self.bytes)
+        places = (ctypes.c_uint64 * max(count, 1))()
+        walk_numbers(self.handle, places, count)
+        numbers = []
+        for place in places[:count]:
+            numbers.append(int.from_bytes(data[place : place + 8], "little", signed=True))
+            data[place : place + 8] = bytes(8)
+        return numbers, bytes(data)
 
     @property
     def objects(self):

@@ -54,6 +54,11 @@ PROBE const void* walk_bytes(Walk* walk, std::size_t* size) {
   *size = walk->bytes().size();
   return walk->bytes().data();
 }
+PROBE void walk_note_numbers(Walk* walk) { walk->note_numbers(); }
+PROBE std::size_t walk_numbers(Walk* walk, std::uint64_t* places, std::size_t room) {
+  for (std::size_t i = 0; i < walk->number_places().size() && i < room; ++i) places[i] = walk->number_places()[i];
+  return walk->number_places().size();
+}
 PROBE const char* walk_reason(Walk* walk) { return walk->refusal().text.c_str(); }
 PROBE std::size_t walk_objects(Walk* walk) { return walk->objects().size(); }
 PROBE Object* walk_object(Walk* walk, std::size_t index) {

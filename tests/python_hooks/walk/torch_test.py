@@ -22,6 +22,15 @@ assert state.load_torch(), "this PyTorch is not understood"
 state.cpu_is_device(1)
 
 
+def test_numbers_of_tensors():
+    numbers, rest = Walk(torch.zeros(3, 16)[1:], numbers=True).numbers
+    assert numbers == [16, 2, 16, 16, 1], "offset, sizes, strides"
+    others, same = Walk(torch.zeros(4, 32)[2:], numbers=True).numbers
+    assert others == [64, 2, 32, 32, 1] and same == rest
+    assert Walk(torch.zeros(64)[16:], numbers=True).numbers[1] != rest
+    assert Walk(torch.zeros(3, 32, dtype=torch.half)[1:], numbers=True).numbers[1] != rest
+
+
 def test_equal_models():
     one, two = net(), net()
     assert form(one) == form(two)

@@ -37,6 +37,21 @@ def test_values():
         assert len(forms) == len(MAKERS)
 
 
+def test_numbers():
+    numbers, rest = Walk([3, "x", (4, True)], {"k": -5, "f": 1.5}, numbers=True).numbers
+    assert numbers == [3, 4, -5]
+    others, same = Walk([7, "x", (8, True)], {"k": 9, "f": 1.5}, numbers=True).numbers
+    assert others == [7, 8, 9] and same == rest
+    for other in ([3, "y", (4, True)], [3, "x", (4, False)], [3, "x", (4.0, True)], [3, "x", (1 << 70, True)]):
+        assert Walk(other, {"k": -5, "f": 1.5}, numbers=True).numbers[1] != rest
+    assert Walk([1] * 5000, numbers=True).numbers[0] == [1] * 5000
+    assert Walk([3]).numbers == ([], Walk([3]).bytes)
+    assert Walk([3]).bytes == Walk([3], numbers=True).bytes
+    walk = Walk([3], numbers=True)
+    state.walk_clear(walk.handle)
+    assert walk.numbers == ([], b"")
+
+
 def test_several_roots():
     a, b = [1], [1]
     assert form(a, b) == form(b, a) != form(a, a)
