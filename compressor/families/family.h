@@ -45,6 +45,7 @@ class Family {
   bool may_prove() const;
 
   bool is_lost() const { return lost_; }  // its right to prove
+  void end_right() { lost_ = true; }      // one of its calls did what no program tells
   std::size_t regime_count() const { return states_.size(); }
   // Programs that were foretold, and others where the regime had a value for each slot.
   std::uint64_t right_count() const { return right_; }

@@ -12,6 +12,7 @@ namespace grape::families {
 
 // One observed call: borrowed, for the time of a call.
 struct Observed {
+  // NOLINTNEXTLINE(google-explicit-constructor): a program is what most calls are
   Observed(const program::Program& its_program, const std::vector<std::int64_t>& its_beside = nothing(),
            std::uint64_t its_outside = 0)
       : program(its_program), beside(its_beside), outside(its_outside) {}

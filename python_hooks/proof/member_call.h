@@ -2,15 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "compressor/families/family.h"
 
 namespace grape::python::proof {
 
 struct MemberCall {
-  families::Family* family = nullptr;  // the region's; null: it is of none
-  families::Numbers numbers;           // of its signature
-  std::uint64_t call = 0;              // its number among the region's
+  bool may_be_proven() const { return family != nullptr && family->may_prove(); }
+
+  std::shared_ptr<families::Family> family;  // the region's as well; null: it is of none
+  families::Numbers numbers;                 // of its signature
+  std::uint64_t call = 0;                    // its number among the region's
 };
 
 }  // namespace grape::python::proof

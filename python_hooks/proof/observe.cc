@@ -61,8 +61,7 @@ bool copy_memory(const replay::Region& region, const replay::Signature& signatur
     observed.shadowed = observed.shadow.before(stream, memory, observed.refusal);
     return observed.shadowed;
   }
-  const bool predicts = observed.member.family != nullptr && observed.member.family->may_prove();
-  if (!predicts && !known_in_cache(region, signature)) return true;
+  if (!observed.member.may_be_proven() && !known_in_cache(region, signature)) return true;
   refusal::Refusal ignored;
   observed.shadowed =
       observed.shadow.before(stream, reachable_memory(region, statics_of(region), nullptr, call), ignored);
@@ -175,6 +174,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
              std::unique_ptr<replay::Observation> observation, ObservedCall& observed) {
   const auto before = signature.stage == replay::Stage::kObserved ? signature.observation->waiting.whole() : nullptr;
   const bool foretold = note_member(region, *observation, observed);
+  signature.foretold = false;
   std::unique_ptr<replay::PaddingTrial> trial;
   std::unique_ptr<replay::Proven> proven;
   if (before != nullptr) {
@@ -315,8 +315,8 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
   // As the call's first work would: what comes before needs one. Where there is none, that is refused, with a reason.
   if (region.on_gpu && call.work.context == nullptr) device::have_context(call.work.device);
   MemberCall member = find_family(region, call);
-  const bool predicts = member.family != nullptr && member.family->may_prove();
-  if (signature.stage == replay::Stage::kObserved || predicts || proven_in_cache(region, signature, call)) {
+  if (signature.stage == replay::Stage::kObserved || member.may_be_proven() ||
+      proven_in_cache(region, signature, call)) {
     const replay::Settled settled = replay::let_device_finish(region, call);
     if (settled == replay::Settled::kBusy) {
       note_useless(region, signature, true);

@@ -26,7 +26,7 @@ bool is_plain(const replay::Observation& observation) {
   return observation.nodes_made == 0 && observation.border == nullptr && observation.numbers.numbers.empty() &&
          observation.draws.empty() && observation.host_words.empty() && observation.writes_known &&
          observation.writes.empty() && observation.differentiated.empty() && !observation.runs_pass &&
-         !observation.loaded && !observation.set_up && observation.program.random_increment == 0 &&
+         observation.program.random_increment == 0 &&
          std::none_of(observation.recipes.begin(), observation.recipes.end(), casts);
 }
 
@@ -100,18 +100,25 @@ MemberCall find_family(replay::Region& region, const replay::Call& call) {
   auto& known = region.evidence.families;
   if (member.numbers.empty() || member.numbers.size() > kMostNumbers) return member;
   if (known.size() >= kMostFamilies && known.count(key) == 0) return member;
-  member.family = &known.try_emplace(key, kernel_identity).first->second;
+  std::shared_ptr<families::Family>& family = known[key];
+  if (family == nullptr) family = std::make_shared<families::Family>(kernel_identity);
+  member.family = family;
   member.call = region.calls;
   return member;
 }
 
 bool note_member(replay::Region& region, const replay::Observation& observation, ObservedCall& observed) {
   const MemberCall& member = observed.member;
-  if (member.family == nullptr || !is_plain(observation)) return false;
+  if (member.family == nullptr || observation.loaded || observation.set_up) return false;
+  const bool was_lost = member.family->is_lost();
+  if (!is_plain(observation)) {
+    member.family->end_right();
+    if (!was_lost) take_back(region);
+    return false;
+  }
   std::vector<std::int64_t> beside;
   const std::uint64_t outside = outside_of(observation, beside);
   padding().set_module_epoch(observation.module_epoch);
-  const bool was_lost = member.family->is_lost();
   const families::Family::Answer answer =
       member.family->observe({observation.program, beside, outside}, member.numbers, member.call, is_padding);
   log_line(LogLevel::kDebug, "%s: in its family, of %zu lists of kernels: %s%s, %zu differences", region.name.c_str(),

@@ -62,6 +62,7 @@ void Evidence::count(report::StageCounts& counts) const noexcept {
 void Region::drop_proofs() noexcept {
   prefetch.clear();
   evidence.signatures.clear();
+  evidence.families.clear();
   evidence.parked.clear();
 }
 

@@ -39,7 +39,7 @@ struct ProvenState {
   // Casts of which its calls were seen to leave or use (casts.h). Borrowed: they are the guard's.
   std::vector<Object*> cast_weights;
   Signatures signatures;
-  std::map<cache::Digest, families::Family> families;  // by what is no number in a signature
+  std::map<cache::Digest, std::shared_ptr<families::Family>> families;  // by what is no number in a signature
 
   bool has_proofs() const;
   void count(report::StageCounts& counts) const noexcept;

@@ -139,15 +139,17 @@ def main():
         return 0
     given = replayed.options(__doc__)
 
-    def replays(program, **settings):
+    def counts(program, **settings):
         found = replayed.compare(given, __file__, ["--program", program], **settings)[1]
-        return sum(region["replayed"] for region in found)
+        return [sum(region[count] for region in found) for count in ("observed", "replayed", "validated")]
 
     for program in PROGRAMS:
-        without, with_families = replays(program), replays(program, GRAPE_FAMILIES="1")
-        checked = replays(program, GRAPE_FAMILIES="1", GRAPE_VALIDATE="1")
-        print(f"{program}: {without} calls replayed, {with_families} with families, {checked} of these are checked", flush=True)
-        assert with_families > without if program in GAIN else with_families >= without // 2, program
+        without, with_families = counts(program), counts(program, GRAPE_FAMILIES="1")
+        checked = counts(program, GRAPE_FAMILIES="1", GRAPE_VALIDATE="1")
+        print(f"{program}: observed and replayed {without[:2]}, with families {with_families[:2]}, checked {checked[2]}", flush=True)
+        # How many calls are replayed depends on the machine as well: they are timed now and then.
+        assert with_families[0] < without[0] if program in GAIN else with_families[0] <= without[0], program
+        assert checked[2] > 0 or program == "slices", program
     return 0
 
 
