@@ -146,6 +146,9 @@ bool find_version(const bridge::Saved& saved, const GradientTargets& targets, co
   return known != nullptr;
 }
 
+// Whoever asks for such a view's node has it made, and in-place operators on the view are allowed from then on.
+bool is_stale_view(Object* tensor) noexcept { return (torch::autograd_facts(tensor) & torch::kStaleGradFn) != 0; }
+
 }  // namespace
 
 GradientTargets::~GradientTargets() {
@@ -185,20 +188,23 @@ bool GradientTargets::add_casts(const std::vector<replay::LeftCast>& casts) {
   return hold(tensors);
 }
 
-bool GradientTargets::take(const replay::Region& region, const replay::Call& call) {
+bool GradientTargets::take(const replay::Region& region, const replay::Call& call, refusal::Refusal& refusal) {
   std::vector<bridge::Tensor> tensors;
+  bool stale = false;
   const auto add = [&](const std::vector<walk::WalkedTensor>& walked, Of of) {
     for (std::uint32_t i = 0; i < walked.size(); ++i) {
       const torch::TensorView& view = walked[i].view;
       versions_.push_back({torch::version_identity(view.object), identity_of(view.handle), {of, i}});
       if (!torch::requires_grad(walked[i].view.object)) continue;
+      stale = stale || is_stale_view(walked[i].view.object);
       tensors.push_back(walked[i].view.handle);
       sources_.push_back({of, i});
     }
   };
   add(call.walk->tensors(), Of::kArgument);
   add(region.evidence.guard->tensors(), Of::kModule);
-  return hold(tensors);
+  if (stale) return refusal::refuse(refusal, refusal::stale_view, std::string("an argument, or the module's"));
+  return hold(tensors) || refusal::refuse(refusal, refusal::no_host_memory);
 }
 
 const replay::TensorSource* GradientTargets::find(const bridge::Target& target) const noexcept {
@@ -228,7 +234,10 @@ bool find_border(GradientTargets& targets, const NodesOfCall& nodes_of_call, Obs
                  refusal::Refusal& refusal) {
   const std::uint64_t first_node = nodes_of_call.first;
   std::vector<bridge::Tensor> results, casts;
-  for (const effects::GradientResult& result : observed.results) results.push_back(handle_of(result.tensor));
+  for (const effects::GradientResult& result : observed.results) {
+    if (is_stale_view(result.tensor)) return refusal::refuse(refusal, refusal::stale_view, std::string("a result"));
+    results.push_back(handle_of(result.tensor));
+  }
   for (const replay::LeftCast& cast : observed.casts) {
     // Of a block without gradients inside, say: one that a replay leaves would have another history.
     if (cast.node < first_node) return refusal::refuse(refusal, refusal::keeps_casts);

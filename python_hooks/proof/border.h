@@ -20,8 +20,8 @@ class GradientTargets {
   GradientTargets(const GradientTargets&) = delete;
   GradientTargets& operator=(const GradientTargets&) = delete;
 
-  // False: no memory.
-  bool take(const replay::Region& region, const replay::Call& call);
+  // False: `refusal`.
+  bool take(const replay::Region& region, const replay::Call& call, refusal::Refusal& refusal);
   // After the call: arguments that require grad since, by their places in the walk. False: no memory.
   bool add_arguments(const replay::Call& call, const std::vector<std::uint32_t>& places);
   // The same of the casts that it left.

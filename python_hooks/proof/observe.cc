@@ -85,7 +85,7 @@ bool prepare(replay::Region& region, replay::Signature& signature, const replay:
   random.known = torch::random_state(call.work.device, random.seed, random.offset_before);
   observed.host_random.take();
   observed.trains = replay::may_return_gradients(call.dispatch);
-  if (observed.trains && !observed.targets.take(region, call)) return observed.refuse(refusal::no_host_memory);
+  if (observed.trains && !observed.targets.take(region, call, observed.refusal)) return false;
   if (!copy_memory(region, signature, call, observed)) return false;
   if (!observed.code.begin()) return observed.refuse(refusal::observed_by_others);
   observed.nodes_before = torch::autograd_nodes();

@@ -47,8 +47,7 @@ class Check {
     proven_.globals->take_versions(globals_before_);
     random_known_ = torch::random_state(call_.work.device, seed_, offset_);
     host_random_.take();
-    if (proven_.border != nullptr && !targets_.take(region_, call_))
-      return refusal::refuse(error, refusal::no_host_memory);
+    if (proven_.border != nullptr && !targets_.take(region_, call_, error)) return false;
     if (before_ == nullptr || (proven_.program.head().random_increment != 0 && !random_known_)) return false;
     const auto memory = reachable_memory(region_, proven_.program.head(), proven_.globals.get(), call_);
     nodes_before_ = torch::autograd_nodes();

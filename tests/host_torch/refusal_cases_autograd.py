@@ -18,6 +18,14 @@ def batch(i):
     return (torch.full((4, 8), 0.25 + i / 8, device="cuda"),)
 
 
+def stale_view(i):
+    """Its base was changed in place, so that its node is made when somebody asks for it."""
+    (x,) = batch(i)
+    x = x.view(32)[:32].view(4, 8)
+    x[:, :4].copy_(GLOBAL["leaf"][:4])
+    return (x,)
+
+
 def hidden_batch(i):
     """What the forward does depends on what Grape does not know of, and alternates."""
     refusal_cases_state.set_hidden(i % 2)
@@ -185,6 +193,7 @@ CASES = {
     "leads_elsewhere": Case(lambda net, x: net.linear(x) * GLOBAL["leaf"]),
     "not_made_twice": Case(with_list, lambda i: (*batch(i), [])),
     "other_border": Case(bias_in_alternate_calls, hidden_batch),
+    "stale_view": Case(linear, stale_view),
     "no_backward": Case(linear, step=train_in_alternate_steps),
     "backward_not_recorded": Case(lambda net, x: (net.linear(x) * x).prod(), with_zeros),
     "gradient_not_plain": Case(

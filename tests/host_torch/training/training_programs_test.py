@@ -22,7 +22,7 @@ from sweep import chosen, run_all, summary  # noqa: E402
 
 MODULES = ("training_loops", "training_graphs", "training_results", "training_modes", "training_casts",
            "training_state", "training_faults", "training_errors", "training_weights", "training_views",
-           "training_view_results", "training_gradient_views", "training_tracked_views", "training_inside",
+           "training_view_results", "training_gradient_views", "training_tracked_views", "training_stale_views", "training_inside",
            "training_kept", "training_lent_memory", "training_changes", "training_repeated", "training_outside", "training_stops",
            "training_seen", "training_forces", "training_energies", "training_energy_graphs",
            "training_passes", "training_again", "training_freed", "training_tasks", "training_layer_drop", "training_leaves", "training_libraries",

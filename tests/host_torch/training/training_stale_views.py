@@ -1,0 +1,84 @@
+"""Views whose base was changed in place, so that their nodes are made when somebody asks. Until then PyTorch takes them for leaves,
+and refuses in-place operators on them: whoever looks must not ask."""
+
+import torch
+from common import Run, nn, program, sgd
+
+STEPS = 16
+
+
+class Written(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor, writes: bool = False) -> torch.Tensor:
+        r = self.lin(x.detach()).relu() * 2.0
+        if writes:
+            x[...] = 0.5
+        return r
+
+
+class Returned(nn.Module):
+    """What it returns is a view of what it changes behind it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        whole = self.lin(x.detach()) * 1.0
+        part = whole[:2]
+        whole[:, 1:].mul_(2.0)
+        return whole, part
+
+
+def changed_view(run: Run, number: int, weight: torch.Tensor) -> torch.Tensor:
+    """A view that requires grad as its base does, and whose node nobody has asked for."""
+    view = (torch.arange(16.0, device=run.device) + number)[:16].view(4, 4)
+    view[:, :2].copy_(weight[:, 2:])
+    return view
+
+
+@program(tags="views errors")
+def stale_view_is_an_argument(run: Run) -> None:
+    model, other = run.put(Written()), run.put(nn.Linear(4, 4))
+    optimizer = sgd(model)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        x = changed_view(run, step, other.weight)
+        with run.expect_error("call"):
+            model(x, writes=step % 4 == 3)
+        with run.expect_error("behind"):
+            x.mul_(1.0)
+        model(torch.ones(4, 4, device=run.device)).sum().backward()
+        run.see(weight=model.lin.weight.grad, x=x)
+        optimizer.step()
+
+
+@program(tags="views errors")
+def stale_view_is_written_behind_a_call(run: Run) -> None:
+    model, other = run.put(Written()), run.put(nn.Linear(4, 4))
+    for step in range(STEPS):
+        x = changed_view(run, step, other.weight)
+        r = model(x)
+        with run.expect_error("behind"):
+            x.t_()
+        r.sum().backward()
+        run.see(r=r, x=x, leaf=x.is_leaf, node=type(x.grad_fn).__name__)
+
+
+@program(tags="views errors")
+def stale_view_is_a_result(run: Run) -> None:
+    model = run.put(Returned())
+    optimizer = sgd(model)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        whole, part = model(torch.ones(4, 4, device=run.device) + step)
+        with run.expect_error("behind"):
+            if step % 2 == 1:
+                part.mul_(3.0)
+        run.see(part=part, node=type(part.grad_fn).__name__)
+        (whole.sum() + part.sum()).backward()
+        run.see(weight=model.lin.weight.grad)
+        optimizer.step()
