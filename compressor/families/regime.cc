@@ -83,8 +83,12 @@ void Regime::learn() {
   Search search(members_);
   for (int round = 0; round < 2; ++round) {
     for (Sequence& sequence : sequences_) {
-      if (!sequence.formula) sequence.formula = search.find(sequence.values);
+      if (!sequence.formula && sequence.next_search <= members_.size()) sequence.formula = search.find(sequence.values);
     }
+  }
+  for (Sequence& sequence : sequences_) {
+    if (!sequence.formula && sequence.next_search <= members_.size())
+      sequence.next_search = members_.size() + std::max<std::size_t>(1, members_.size() / 8 * 4);
   }
 }
 
@@ -96,9 +100,11 @@ void Regime::add(const Observed& observed, Numbers numbers) {
   members_.push_back(std::move(numbers));
   bool unknown = false;
   for (Sequence& sequence : sequences_) {
-    if (sequence.formula && evaluate(*sequence.formula, members_.back()) != sequence.values.back())
+    if (sequence.formula && evaluate(*sequence.formula, members_.back()) != sequence.values.back()) {
       sequence.formula.reset();
-    unknown = unknown || !sequence.formula;
+      sequence.next_search = 0;
+    }
+    unknown = unknown || (!sequence.formula && sequence.next_search <= members_.size());
   }
   if (unknown) learn();
 }

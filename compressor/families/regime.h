@@ -21,7 +21,8 @@ class Regime {
   // Is it a call of this regime?
   bool holds(const Observed& observed, const Numbers& numbers) const;
 
-  // `observed` is one that it holds. Formulas that were wrong about it are looked for anew.
+  // `observed` is one that it holds. Formulas that were wrong about it are looked for anew. Values without a formula
+  // are looked at again with half as many members more.
   void add(const Observed& observed, Numbers numbers);
 
   // Kernels' handles are the first member's. `unknown`: slots whose values are not foretold: no formula, or none for
@@ -53,6 +54,8 @@ class Regime {
   struct Sequence {
     std::vector<std::int64_t> values;  // per member
     std::optional<Formula> formula;
+    std::size_t next_search =
+        0;  // with so many members: what the host left behind has no formula, however many there are
   };
   static constexpr std::uint32_t kConstant = ~0U, kNoise = ~0U - 1;
 

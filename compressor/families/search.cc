@@ -208,24 +208,29 @@ void Search::add_term(const Term& term) {
   if (std::none_of(terms_.begin(), terms_.end(), same)) terms_.push_back(term);
 }
 
+// Of numbers that do not follow from each other: strides are multiples of sizes.
 void Search::add_products() {
-  const std::size_t singles = terms_.size();
-  std::size_t begin = 0, end = singles;
+  std::vector<Term> singles;
+  for (const Term& term : terms_) {
+    const auto follows = [&term](const Term& other) { return fit_linear(other.values, term.values).has_value(); };
+    if (std::none_of(singles.begin(), singles.end(), follows)) singles.push_back(term);
+  }
+  std::vector<Term> shorter = singles;
   for (std::size_t factor = 1; factor < 3; ++factor) {
-    for (std::size_t i = begin; i < end; ++i) {
-      for (std::size_t k = 0; k < singles; ++k) {
-        if (terms_[k].factors[0] < terms_[i].factors[factor - 1]) continue;  // each product once
-        Term product = terms_[i];
-        product.factors[factor] = terms_[k].factors[0];
+    const std::size_t before = terms_.size();
+    for (const Term& term : shorter) {
+      for (const Term& single : singles) {
+        if (single.factors[0] < term.factors[factor - 1]) continue;  // each product once
+        Term product = term;
+        product.factors[factor] = single.factors[0];
         bool fits = true;
         for (std::size_t m = 0; m < product.values.size(); ++m) {
-          fits = !__builtin_mul_overflow(product.values[m], terms_[k].values[m], &product.values[m]) && fits;
+          fits = !__builtin_mul_overflow(product.values[m], single.values[m], &product.values[m]) && fits;
         }
         if (fits) add_term(product);
       }
     }
-    begin = end;
-    end = terms_.size();
+    shorter.assign(terms_.begin() + static_cast<std::ptrdiff_t>(before), terms_.end());
   }
 }
 

@@ -264,11 +264,11 @@ double recording_of(const replay::CallTimes& times, double seconds, bool loaded)
   return std::clamp(seconds - times.eager, 0.1 * seconds, (1 - replay::kOfObserved) * seconds);
 }
 
-// `beside`: seconds before and after the call.
-void note_cost(replay::Region& region, bool compares, double beside, double recording) {
+// `proves`: a proof was tried. `beside`: seconds before and after the call.
+void note_cost(replay::Region& region, bool proves, double beside, double recording) {
   region.budget.recording += recording;
   replay::LookCosts& costs = *region.budget.costs;
-  replay::LookCosts::note(compares ? costs.proof : costs.first, beside + recording);
+  replay::LookCosts::note(proves ? costs.proof : costs.first, beside + recording);
 }
 
 // What the look says of the signature and of the region. `returned`: the call raised nothing.
@@ -352,7 +352,7 @@ Object* observe(replay::Region& region, replay::Signature& signature, const repl
     observed.refusal = refusal::make(refusal::no_host_memory);
   }
   if (compares && result != nullptr) note_reads(region, observed.refusal);
-  note_cost(region, compares, called - started + (replay::now() - begin),
+  note_cost(region, observed.shadowed, called - started + (replay::now() - begin),
             recording_of(signature.times, begin - called, driver::code_loads() != loads));
   log_line(LogLevel::kDebug, "%s: looked at for %.2f ms before and %.2f ms after a call of %.2f ms",
            region.name.c_str(), (called - started) * 1e3, (replay::now() - begin) * 1e3, (begin - called) * 1e3);

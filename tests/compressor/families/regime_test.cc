@@ -89,6 +89,22 @@ TEST(Regime, OtherSkeletonsAreOtherRegimes) {
   EXPECT_FALSE(regime.holds(other, {7})) << "another block";
 }
 
+// Signatures hold sizes and strides, of which many follow from each other.
+TEST(Regime, ManyNumbersThatFollowFromEachOther) {
+  const auto numbers = [](std::int64_t length, std::int64_t batch) {
+    Numbers all = {length, batch};
+    for (std::int64_t i = 1; i < 40; ++i) all.push_back(i % 2 == 0 ? 64 * i * length : 32 * i * batch);
+    return all;
+  };
+  Regime regime(step(5, 2), numbers(5, 2));
+  std::int64_t next = 5;
+  for (const std::int64_t batch : {3, 4, 2, 7, 5, 9, 3, 8, 6, 4, 2, 5}) {
+    next = next * 5 % 97 + 3;
+    regime.add(step(static_cast<std::uint64_t>(next), static_cast<std::uint64_t>(batch)), numbers(next, batch));
+  }
+  EXPECT_TRUE(regime.differences(step(50, 11), numbers(50, 11)).empty());
+}
+
 // A counter of calls is in no signature, so no formula holds it.
 TEST(Regime, ACounterIsNotForetold) {
   Regime regime(step(5, 100), {5});
