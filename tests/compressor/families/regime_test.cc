@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "compressor/program/symbolise.h"
 #include "tests/compressor/program/record_builder.h"
 
@@ -85,7 +87,12 @@ TEST(Regime, OtherSkeletonsAreOtherRegimes) {
   other.temps.front().died = 1;
   EXPECT_FALSE(regime.holds(other, {7})) << "another life";
   other = step(7);
-  other.references.front().block = 1;
+  const auto in_temp =
+      std::find_if(other.references.begin(), other.references.end(), [](const program::Reference& each) {
+        return each.role == program::Role::kTemp || each.role == program::Role::kOutput;
+      });
+  ASSERT_NE(in_temp, other.references.end());
+  in_temp->block = 1;
   EXPECT_FALSE(regime.holds(other, {7})) << "another block";
 }
 
