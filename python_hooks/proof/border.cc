@@ -146,8 +146,13 @@ bool find_version(const bridge::Saved& saved, const GradientTargets& targets, co
   return known != nullptr;
 }
 
-// Whoever asks for such a view's node has it made, and in-place operators on the view are allowed from then on.
-bool is_stale_view(Object* tensor) noexcept { return (torch::autograd_facts(tensor) & torch::kStaleGradFn) != 0; }
+// Whoever asks for such a view's node has it made, and in-place operators on the view are allowed from then on. A leaf
+// that is a view of a tensor without gradients, as of flat weights, has no node.
+bool is_stale_view(Object* tensor) noexcept {
+  if ((torch::autograd_facts(tensor) & torch::kStaleGradFn) == 0) return false;
+  const Reference base(torch::new_reference_to_base(tensor));
+  return base && torch::requires_grad(base.get());
+}
 
 }  // namespace
 

@@ -82,3 +82,19 @@ def stale_view_is_a_result(run: Run) -> None:
         (whole.sum() + part.sum()).backward()
         run.see(weight=model.lin.weight.grad)
         optimizer.step()
+
+
+@program(tags="views errors")
+def weights_are_leaf_views(run: Run) -> None:
+    """Of one flat tensor without gradients, which is stepped in place: they have no nodes, and are no stale views."""
+    model = run.put(nn.Linear(4, 4))
+    flat = torch.cat([p.detach().reshape(-1) for p in (model.weight, model.bias)])
+    del model.weight, model.bias
+    model.weight, model.bias = (flat[:16].view(4, 4)).requires_grad_(), flat[16:].requires_grad_()
+    for step in range(STEPS):
+        r = model(torch.ones(4, 4, device=run.device) * step).relu()
+        r.sum().backward()
+        run.see(r=r, weight=model.weight, gradient=model.weight.grad, leaf=model.weight.is_leaf)
+        with torch.no_grad():
+            flat.sub_(torch.cat([model.weight.grad.reshape(-1), model.bias.grad]), alpha=0.01)
+        model.weight.grad = model.bias.grad = None
