@@ -5,17 +5,16 @@
 namespace grape::families {
 namespace {
 
-void drop_padding(const program::Program& program, const IsPadding& is_padding, std::vector<Slot>& slots) {
-  const auto known = [&](const Slot& slot) { return is_padding && is_padding(program, slot); };
-  slots.erase(std::remove_if(slots.begin(), slots.end(), known), slots.end());
-}
-
-// Words in which other members refer to other memory.
-void add_noise(const Regime& regime, const program::Program& program, std::vector<Slot>& slots) {
+// With the words in which other members refer to other memory, and without padding.
+std::vector<Slot> real_differences(const Regime& regime, const program::Program& program, std::vector<Slot> slots,
+                                   const IsPadding& is_padding) {
   for (const std::uint32_t word : regime.noise()) {
     const auto node = static_cast<std::uint32_t>(&program::node_of(program, word) - program.nodes.data());
     slots.push_back({Slot::Kind::kWord, node, word});
   }
+  const auto known = [&](const Slot& slot) { return is_padding && is_padding(program, slot); };
+  slots.erase(std::remove_if(slots.begin(), slots.end(), known), slots.end());
+  return slots;
 }
 
 }  // namespace
@@ -41,9 +40,8 @@ void Family::observe_again(const Observed& observed, std::uint64_t call, Member&
     lost_ = true;
     return;
   }
-  answer.differences = state.regime.differences_from(member.number, observed);
-  add_noise(state.regime, observed.program, answer.differences);
-  drop_padding(observed.program, is_padding, answer.differences);
+  answer.differences = real_differences(state.regime, observed.program,
+                                        state.regime.differences_from(member.number, observed), is_padding);
   if (!answer.differences.empty()) {
     lost_ = true;
   } else if (!member.repeated && others_between) {
@@ -67,13 +65,11 @@ Family::Answer Family::observe(const Observed& observed, const Numbers& numbers,
     return answer;
   }
   State& state = states_[at];
-  answer.differences = state.regime.differences(observed, numbers);
-  add_noise(state.regime, observed.program, answer.differences);
-  drop_padding(observed.program, is_padding, answer.differences);
+  answer.differences =
+      real_differences(state.regime, observed.program, state.regime.differences(observed, numbers), is_padding);
   answer.foretold = answer.differences.empty();
-  const bool complete = answer.foretold || state.regime.foretell(numbers).unknown.empty();
   right_ += answer.foretold ? 1 : 0;
-  wrong_ += complete && !answer.foretold ? 1 : 0;
+  wrong_ += !answer.foretold && state.regime.knows_all(numbers) ? 1 : 0;
   answer.proves = answer.foretold && !lost_ && state.repetitions >= kRepetitions;
   if (answer.proves) {
     answer.needs_shadow = state.proved < kShadowed || state.proved % kSampled == 0;

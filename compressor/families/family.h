@@ -1,11 +1,10 @@
 // The programs of one skeleton of signatures, and whether a call that was observed once is proven by being what the
 // others foretell. Each rule was found by an attack on simpler ones (docs/FAMILIES.md):
 //
-//   - The first member of a regime proves nothing. Each slot of the call's program is constant, has a formula, or is
-//   known
-//     to be padding.
-//   - In the regime two signatures came again, with other calls between, and were the same. Else a counter of calls,
-//     or of requests, looks like a function of a length.
+//   - The first member of a regime proves nothing.
+//   - Each slot of the call's program is constant, has a formula, or is known to be padding.
+//   - In the regime two signatures came again, with other calls between, and were the same. Else a counter of calls
+//     looks like a function of a length.
 //   - A signature that came again and was another program ends the family's right for good.
 //   - The first members of a regime need a shadow run as well, and later one of sixteen.
 //

@@ -153,6 +153,12 @@ std::vector<Slot> Regime::differences_from(std::size_t member, const Observed& o
   });
 }
 
+bool Regime::knows_all(const Numbers& numbers) const {
+  return std::all_of(sequences_.begin(), sequences_.end(), [&](const Sequence& each) {
+    return each.formula.has_value() && evaluate(*each.formula, numbers).has_value();
+  });
+}
+
 std::size_t Regime::formula_count() const {
   return static_cast<std::size_t>(std::count_if(sequences_.begin(), sequences_.end(),
                                                 [](const Sequence& each) { return each.formula.has_value(); }));

@@ -33,6 +33,7 @@ class Regime {
     std::vector<Slot> unknown;
   };
   Foretold foretell(const Numbers& numbers) const;
+  bool knows_all(const Numbers& numbers) const;  // is nothing unknown of a call with these numbers?
 
   // Where the call that was observed is not the one that is foretold. Slots without a formula are among them. Empty:
   // all of it was foretold.

@@ -25,11 +25,6 @@ auto& launch_number(Node& node, std::uint32_t index) noexcept {
 // The lower or the upper lane of a word.
 unsigned shift_of(const Slot& slot) noexcept { return (slot.index & 1U) * 32; }
 
-template <typename T>
-bool same(const std::vector<T>& a, const std::vector<T>& b) {
-  return a == b;
-}
-
 bool same_kernel(const program::FunctionInfo& a, const program::FunctionInfo& b, const KernelIdentity& identity) {
   return a.name == b.name && (identity ? identity(a) == identity(b) : a.handle == b.handle);
 }
@@ -188,10 +183,10 @@ bool same_skeleton(const Program& a, const Program& b, const KernelIdentity& ide
       return false;
     }
   }
-  return same_references(a, b, noise) && same(a.attributes, b.attributes) && same(a.after, b.after) &&
-         same(a.host_data, b.host_data) && same_lives(a.temps, b.temps) && same_lives(a.outputs, b.outputs) &&
-         a.input_bytes.size() == b.input_bytes.size() && same(a.waited_events, b.waited_events) &&
-         same(a.recorded_events, b.recorded_events) && a.waited_streams.size() == b.waited_streams.size();
+  return same_references(a, b, noise) && a.attributes == b.attributes && a.after == b.after &&
+         a.host_data == b.host_data && same_lives(a.temps, b.temps) && same_lives(a.outputs, b.outputs) &&
+         a.input_bytes.size() == b.input_bytes.size() && a.waited_events == b.waited_events &&
+         a.recorded_events == b.recorded_events && a.waited_streams.size() == b.waited_streams.size();
 }
 
 }  // namespace grape::families

@@ -205,11 +205,10 @@ void Walker::put_much(const void* data, std::size_t size) {
   walk_.bytes_.insert(walk_.bytes_.end(), bytes, bytes + size);
 }
 
-void Walker::put_numbers(const std::int64_t* numbers, std::size_t count) {
-  for (std::size_t i = 0; walk_.notes_numbers_ && i < count; ++i) {
-    walk_.number_places_.push_back(walk_.bytes_.size() + ready_bytes_ + i * sizeof *numbers);
+void Walker::note_numbers(std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    walk_.number_places_.push_back(walk_.bytes_.size() + ready_bytes_ + i * sizeof(std::int64_t));
   }
-  put(numbers, count * sizeof *numbers);
 }
 
 void Walker::put_identity(Object* object) { put(walk_.portable_ ? portable_name(object) : identity_of(object)); }

@@ -87,7 +87,12 @@ class Walker {
     static_assert(!std::is_pointer_v<T>, "see put_address");
     put(&number, sizeof number);
   }
-  void put_numbers(const std::int64_t* numbers, std::size_t count);  // see Walk::note_numbers()
+  // See Walk::note_numbers().
+  void put_numbers(const std::int64_t* numbers, std::size_t count) {
+    if (walk_.notes_numbers_) note_numbers(count);
+    put(numbers, count * sizeof *numbers);
+  }
+  void note_numbers(std::size_t count);  // that are put next
   void put_address(const void* address) { put(reinterpret_cast<std::uint64_t>(address)); }
   void put_identity(Object* object);
   void put_pointer(Object* object);  // that lives for good
