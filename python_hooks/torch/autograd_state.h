@@ -19,6 +19,9 @@ enum AutogradFact : std::uint32_t {
   kRetainsGrad = 4,  // retain_grad() was called on it
   // A view whose base was written to since its grad_fn was made: who asks for it next makes another one.
   kStaleGradFn = 8,
+  // A view that was made where gradients are off: it requires grad as its base does, and gets no gradient itself.
+  // requires_grad_() changes just that.
+  kRequiresGradByBase = 16,
 };
 std::uint32_t autograd_facts(Object* plain_tensor) noexcept;
 constexpr std::uint32_t kMadeByNode = kRequiresGrad | kHasGradFn;  // and there is nothing else

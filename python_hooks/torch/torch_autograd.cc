@@ -332,6 +332,7 @@ std::uint32_t autograd_facts(Object* plain_tensor) noexcept {
   if (field<const void*>(notes, g_places.grad_fn) != nullptr) facts |= kHasGradFn;
   if (notes[g_places.flags + 1] != 0) facts |= kRetainsGrad;
   const bool view_with_grad = notes[g_places.flags + 2] != 0 && (facts & kRequiresGrad) != 0;
+  if (view_with_grad && (facts & kHasGradFn) == 0 && notes[g_places.flags] == 0) facts |= kRequiresGradByBase;
   const VersionCounter* const version = view_with_grad ? version_counter(plain_tensor) : nullptr;
   if (version != nullptr && field<std::uint32_t>(notes, g_places.view_version) != *version) facts |= kStaleGradFn;
   return facts;
@@ -366,7 +367,7 @@ bool has_hooks(Object* plain_tensor) noexcept {
 
 refusal::Form<1> autograd_difference(const AutogradMark& before, const AutogradMark& after) noexcept {
   const std::uint32_t changed = before.facts ^ after.facts;
-  if ((changed & kRequiresGrad) != 0) return refusal::moved_requires_grad;
+  if ((changed & (kRequiresGrad | kRequiresGradByBase)) != 0) return refusal::moved_requires_grad;
   if (before.grad_fn != after.grad_fn || before.sequence != after.sequence ||
       before.output_number != after.output_number) {
     return refusal::moved_grad_fn;

@@ -98,3 +98,23 @@ def weights_are_leaf_views(run: Run) -> None:
         with torch.no_grad():
             flat.sub_(torch.cat([model.weight.grad.reshape(-1), model.bias.grad]), alpha=0.01)
         model.weight.grad = model.bias.grad = None
+
+
+class Asking(nn.Module):
+    """Asks for a gradient of a view that was made where gradients are off: it required grad before, as its base does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.requires_grad_()
+
+
+@program(tags="views row32")
+def view_without_gradients_asks_for_its_own(run: Run) -> None:
+    model, lin = run.put(Asking()), run.put(nn.Linear(4, 4))
+    for step in range(STEPS):
+        x = lin(torch.ones(4, 4, device=run.device) + step)
+        with torch.no_grad():
+            view = x.t() if step % 8 != 7 else x.t().requires_grad_()
+            r = model(view)
+        (r.square().sum() + x.square().sum()).backward()
+        run.see(r=r, leaf=r.is_leaf, gradient=view.grad, weight=lin.weight.grad)
+        lin.zero_grad()
