@@ -476,6 +476,7 @@ Border* find_border(const CallNodes& call, Unfit* unfit, char* name, std::size_t
   try {
     auto owned = std::make_unique<OwnedBorder>();
     Walk(*owned, call).run();
+    owned->border.adds_up_first = adds_up_first(owned->border);
     return &owned.release()->border;
   } catch (const Refused& refused) {
     refuse(refused, unfit, name, room);

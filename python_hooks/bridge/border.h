@@ -48,6 +48,8 @@ struct OwnedBorder {
   static const OwnedBorder* of(const Border* border) noexcept { return of(const_cast<Border*>(border)); }
 };
 
+bool adds_up_first(const Border& border);
+
 struct InnerNodes {
   struct Ran {
     std::weak_ptr<torch::autograd::Node> node;

@@ -87,6 +87,9 @@ struct Border {
   // No gradient gets from a result to an edge, or to another result, but through a freed node: each pass over the call
   // is PyTorch's error. `saved` has no tensors of nodes behind freed ones then.
   bool sealed;
+  // A pass over nodes that another one has freed gives leaves their gradients before it meets PyTorch's error, or
+  // without one: these nodes keep nothing.
+  bool adds_up_first;
   const std::uint64_t* hidden;  // storages on the device that only these nodes keep
   std::uint32_t hidden_count;
   std::uint64_t constants;  // a hash of all that the nodes are and keep beside tensors, and of how they are connected
@@ -240,7 +243,8 @@ struct Template {
   const std::uint64_t* paths;
   std::uint32_t link_count, edge_count, top_count, slot_count, result_count, node_count, cast_count;
   std::uint32_t leaf_count, keeper_count;
-  bool sealed;                   // as in Border
+  bool sealed, adds_up_first;    // as in Border
+  bool saved_lasts;              // behind passes that free the graph, too: others run for what they add up first
   std::uint64_t first_sequence;  // of the observed call's thread as it began: numbers count from there
 };
 

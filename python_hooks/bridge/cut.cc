@@ -136,7 +136,7 @@ void Cut::run() {
   take_casts();
   Pass now;
   now.whole = whole;
-  now.all_run = all && uses_all(from);
+  now.all_run = all && !form.saved_lasts && uses_all(from);
   const bool hooked = std::any_of(hooks.begin(), hooks.end(), [](const PostHooks& of) { return !of.empty(); });
   now.looks_at_nodes = hooked || looks_for_anomalies();
   has_owner_run(now);

@@ -130,9 +130,21 @@ class LinkNode final : public Node, public ReplayedNode {
     if (cut_->freed_by.size() > cut_->freed_before) cut_->freed_by.back().down_to = number;
     if (cut_->releases && number == cut_->last_link) cut_->release_parts();
     for (std::uint32_t edge = link.first_edge; edge < link.first_edge + link.edge_count; ++edge) {
-      if (cut_->go_inside[edge] != 0) hold_inside(cut_->contributions[edge]);
+      if (cut_->go_inside[edge] != 0 && !waits(number, next_edge(outputs.size())))
+        hold_inside(cut_->contributions[edge]);
       outputs.push_back(std::move(cut_->contributions[edge]));
     }
+  }
+
+  // Does another link of this node give something to where the edge leads? Not before that is it added up.
+  bool waits(std::uint32_t number, const Edge& edge) const {
+    for (std::uint32_t link = first_; link < number; ++link) {
+      const auto begin = next_edges().begin() + cut_->links[link].first_edge;
+      const bool meets = std::any_of(begin, begin + cut_->form.links[link].edge_count,
+                                     [&](const Edge& other) { return other.function == edge.function; });
+      if (meets && runs(link)) return true;
+    }
+    return false;
   }
 
   // As eager's inner node holds it, until another link runs, or the pass ends.

@@ -9,6 +9,10 @@
 namespace grape::python::proof {
 namespace {
 
+// What a call saved, where it has to outlive the pass that frees it (Template::saved_lasts). With more than that the
+// second pass over the call is an error of Grape's.
+constexpr std::uint64_t kMostKeptForErrors = 64 << 20;
+
 using Of = replay::TensorSource::Of;
 using Memory = replay::SavedMemory::Of;
 
@@ -64,6 +68,7 @@ std::unique_ptr<replay::Border> copy(const bridge::Border& from, std::uint64_t f
   const std::uint32_t path = words(from.link_count) + words(from.top_count);
   to->paths.assign(from.paths, from.paths + std::size_t{path} * from.keeper_count);
   to->form.sealed = from.sealed;
+  to->form.adds_up_first = from.adds_up_first;
   for (const replay::LeftCast& cast : casts) to->casts.push_back(cast.node);
   to->form.node_count = from.node_count;
   to->form.cast_count = static_cast<std::uint32_t>(casts.size());
@@ -395,6 +400,7 @@ void find_saved_memory(const replay::Call& call, const std::vector<std::uint64_t
       bytes = replay::Border::kOfTheCall;
   }
   for (const replay::OutputRecipe& recipe : recipes) lasting.saved_bytes += recipe.saved_bytes;
+  lasting.form.saved_lasts = lasting.form.adds_up_first && lasting.saved_bytes <= kMostKeptForErrors;
 }
 
 }  // namespace grape::python::proof

@@ -322,6 +322,7 @@ void await_backward(const replay::Region& region, replay::Signature& signature, 
   if (!replay::awaits_backward(observation.border.get())) return;
   if (signature.passes == nullptr) signature.passes = std::make_shared<replay::Passes>();
   signature.passes->inner = region.inner;
+  signature.passes->saved_lasts = signature.passes->saved_lasts || observation.border->form.saved_lasts;
   AwaitedCall awaited = awaited_call(region, call, observed.random, observed.border, observed.saved_memory);
   awaited.module_epoch = observed.module_epoch;
   awaited.costs = region.budget.costs;

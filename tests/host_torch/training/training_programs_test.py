@@ -25,7 +25,7 @@ MODULES = ("training_loops", "training_graphs", "training_results", "training_mo
            "training_view_results", "training_gradient_views", "training_tracked_views", "training_stale_views", "training_inside",
            "training_kept", "training_lent_memory", "training_changes", "training_repeated", "training_outside", "training_stops",
            "training_seen", "training_forces", "training_energies", "training_energy_graphs",
-           "training_passes", "training_again", "training_freed", "training_tasks", "training_layer_drop", "training_leaves", "training_libraries",
+           "training_passes", "training_again", "training_freed", "training_freed_whole", "training_tasks", "training_layer_drop", "training_leaves", "training_libraries",
            "training_usage")  # fmt: skip
 SETTINGS = {"GRAPE_MODE": "replay", "GRAPE_EARLY_REGIONS": "1"}
 
