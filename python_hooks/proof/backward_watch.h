@@ -76,6 +76,7 @@ class BackwardWatch {
   bool relate(std::uint32_t edge, bridge::Contribution& form) const;
   bool may_be_made(std::uint32_t edge) const;
   replay::MadeContribution contribution(std::uint32_t edge, const std::vector<program::BlockEvent>& outputs);
+  bool is_again(const replay::ProvenPass& proven, replay::ObservedPass& observed);
   void compare(std::unique_ptr<replay::ObservedPass> observed);
   refusal::Refusal difference(const replay::ObservedPass& last, const replay::ObservedPass& observed,
                               const program::Comparison& comparison) const;

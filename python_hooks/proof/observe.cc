@@ -193,6 +193,8 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
     proven = prove_by_family(region, call, *observation, trial, observed);
     signature.foretold = proven != nullptr;
   }
+  // Passes are told apart by what they are given, so all that are kept are of calls with one program and one border.
+  if (trial == nullptr) signature.passes = nullptr;
   signature.stage = replay::Stage::kObserved;
   signature.set_up = signature.set_up || observation->set_up;
   const auto program = proven != nullptr ? proven->program.whole() : nullptr;
@@ -200,7 +202,7 @@ void advance(replay::Region& region, replay::Signature& signature, const replay:
   if (!unknown.empty()) {
     log_line(LogLevel::kDebug, "%s: padding, or not, of %zu words; the first one: %s", region.name.c_str(),
              unknown.size(), program::describe(*program, unknown.front()).c_str());
-    await_backward(region, signature, call, *observation, nullptr, observed);
+    await_backward(region, signature, call, *observation, proven.get(), observed);
     try_again(std::move(trial), std::move(proven), *observation, observed);
     return wait_with(signature, std::move(observation));
   }

@@ -226,12 +226,23 @@ std::unique_ptr<replay::ProvenPass> BackwardWatch::prove_by(replay::ObservedPass
   return nullptr;
 }
 
+// Did a proven pass come once more? Another one with the same key means that the key does not tell all.
+bool BackwardWatch::is_again(const replay::ProvenPass& proven, replay::ObservedPass& observed) {
+  const auto program = proven.program.whole();
+  if (program == nullptr || !(proven.contributions == observed.contributions)) return false;
+  program::Program last = *program;
+  const program::Comparison comparison = program::compare_and_settle(last, observed.program, host_places());
+  return comparison.difference == program::Difference::kNone && proven.host_words == observed.host_words;
+}
+
 void BackwardWatch::compare(std::unique_ptr<replay::ObservedPass> observed) {
   const auto known = [&](const auto& pass) { return pass->key == observed->key; };
-  if (std::any_of(passes_->proven.begin(), passes_->proven.end(), known)) {
+  const auto same = std::find_if(passes_->proven.begin(), passes_->proven.end(), known);
+  if (same != passes_->proven.end() && is_again(**same, *observed)) {
     ++passes_->streak;
     return;
   }
+  if (same != passes_->proven.end()) passes_->proven.erase(same);
   auto& waiting = passes_->waiting;
   const auto last = std::find_if(waiting.begin(), waiting.end(), known);
   std::unique_ptr<replay::ProvenPass> proven = last != waiting.end() ? prove_by(**last, *observed) : nullptr;
