@@ -14,7 +14,7 @@ std::FILE* grape_zstd_stderr = stderr;
 namespace grape::store {
 namespace {
 
-constexpr int kLevel = 9;             // of images, and of differences without a dictionary
+constexpr int kLevel = 3;             // of images, and of differences without a dictionary
 constexpr int kDictionaryLevel = 12;  // a difference is a few KB: levels cost little
 constexpr std::size_t kDictionaryBytes = 24u << 10;
 constexpr std::size_t kPooled = 4;  // contexts that are kept of each kind; no more threads than that read at one time

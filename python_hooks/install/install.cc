@@ -11,7 +11,10 @@
 #include "python_hooks/control/controller.h"
 #include "python_hooks/interpreter/code_deaths.h"
 #include "python_hooks/interpreter/cpython_objects.h"
+#include "python_hooks/interpreter/dict_versions.h"
+#include "python_hooks/observation/host_effects.h"
 #include "python_hooks/scopes/frames.h"
+#include "shim/device/warm_up.h"
 #include "shim/lifecycle/blocked_signals.h"
 #include "shim/lifecycle/clock.h"
 #include "shim/lifecycle/config.h"
@@ -91,6 +94,13 @@ bool install_frames() noexcept {
   return check != scopes::FrameCheck::kRaised;
 }
 
+// What the first call would have to make otherwise: as the program loads, not in its first step.
+void prepare() noexcept {
+  device::warm_up();
+  ask_dictionaries();
+  static_cast<void>(observation::find_effects());
+}
+
 bool ready() noexcept {
   return lifecycle::active() && !shutting_down() && g_api.PyInterpreterState_Get() == g_api.PyInterpreterState_Main();
 }
@@ -108,6 +118,7 @@ bool install_all() noexcept {
   if (!g_watching_exit) watch_exit();
   if (!g_frames_settled && !install_frames()) return false;
   const bool complete = install_regions();
+  if (config().mode == Mode::kReplay) prepare();
   if (complete && g_frames_settled) g_settled.store(true, std::memory_order_relaxed);
   return true;
 }

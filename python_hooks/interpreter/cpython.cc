@@ -323,19 +323,28 @@ Object* frame_function(const void* frame) noexcept {
   return function != nullptr && is_function(function) ? function : nullptr;
 }
 
-Object* run_text(const char* text, Object* globals, const char* file) noexcept {
+Object* compile_text(const char* text, const char* file) noexcept {
   constexpr int kFileInput = 257;
-  Object* const code = g_api.Py_CompileString(text, file, kFileInput);
+  return g_api.Py_CompileString(text, file, kFileInput);
+}
+
+Object* run_code(Object* code, Object* globals) noexcept {
   Object* const name = g_api.PyUnicode_FromString("grape");
   Object* result = nullptr;
-  if (code != nullptr && name != nullptr &&
-      g_api.PyDict_SetItemString(globals, "__builtins__", g_api.PyEval_GetBuiltins()) == 0 &&
+  if (name != nullptr && g_api.PyDict_SetItemString(globals, "__builtins__", g_api.PyEval_GetBuiltins()) == 0 &&
       g_api.PyDict_SetItemString(globals, "__name__", name) == 0) {
     result = g_api.PyEval_EvalCode(code, globals, globals);
   }
   const KeepException keep;
-  if (code != nullptr) g_api.Py_DecRef(code);
   if (name != nullptr) g_api.Py_DecRef(name);
+  return result;
+}
+
+Object* run_text(const char* text, Object* globals, const char* file) noexcept {
+  Object* const code = compile_text(text, file);
+  Object* const result = code != nullptr ? run_code(code, globals) : nullptr;
+  const KeepException keep;
+  if (code != nullptr) g_api.Py_DecRef(code);
   return result;
 }
 

@@ -370,7 +370,9 @@ inline Object* new_reference(Object* object) noexcept {
 inline Object* exception(Object* const symbol) noexcept { return *reinterpret_cast<Object**>(symbol); }
 
 // Runs Python code of Grape's, as the module "grape", whose names stay in `globals`, a dictionary; a new reference.
-// Null: it raised, and the exception is set. With the GIL.
+// Null: it raised, and the exception is set. With the GIL. `code`: of compile_text().
+Object* compile_text(const char* text, const char* file = "<grape>") noexcept;
+Object* run_code(Object* code, Object* globals) noexcept;
 Object* run_text(const char* text, Object* globals, const char* file = "<grape>") noexcept;
 
 // Does the interpreter run Python code as it came, or has somebody hooked its frame evaluation just now?

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <initializer_list>
-#include <optional>
 
 #include "python_hooks/interpreter/cpython_objects.h"
 #include "python_hooks/interpreter/dict_reports.h"
@@ -141,44 +140,48 @@ Tell ask_with(Object* names, Means means) noexcept {
   return means == Means::kVersion || tells_of_end(names, "dying_split") ? Tell::kAll : Tell::kNotSplit;
 }
 
-Tell ask(Means means) noexcept {
-  if (!check_objects()) return Tell::kNone;
+// `changes`: the code of kChanges.
+Tell ask(Means means, Object* changes) noexcept {
   if (means == Means::kVersion && g_layout.minor > 13) return Tell::kNone;  // 3.14 has no versions any more
   if (means == Means::kReport && g_layout.minor < 12) return Tell::kNone;
-  const KeepException keep;
   const Reference names(g_api.PyDict_New());
   if (!names) return Tell::kNone;
-  const Reference done(run_text(kChanges, names.get()));
+  const Reference done(run_code(changes, names.get()));
   const Tell tell = done ? ask_with(names.get(), means) : Tell::kNone;
   g_api.PyDict_Clear(names.get());
   g_api.PyErr_Clear();
   return tell;
 }
 
+struct Answers {
+  bool asked = false;
+  Tell version = Tell::kNone, report = Tell::kNone;
+};
+
 // kNone while it is being asked.
-Tell answer(Means means) noexcept {
-  static std::optional<Tell> answers[2];
-  std::optional<Tell>& known = answers[static_cast<std::size_t>(means)];
-  if (!known) {
-    known = Tell::kNone;
-    known = ask(means);
+const Answers& answers() noexcept {
+  static Answers known;
+  if (known.asked) return known;
+  known.asked = true;
+  if (!check_objects()) return known;
+  const KeepException keep;
+  if (const Reference changes(compile_text(kChanges)); changes) {
+    known.version = ask(Means::kVersion, changes.get());
+    known.report = ask(Means::kReport, changes.get());
   }
-  return *known;
+  g_api.PyErr_Clear();
+  return known;
 }
 
-bool answers_for(Means means, const Object* dict) noexcept {
-  const Tell known = answer(means);
+bool fits(Tell known, const Object* dict) noexcept {
   return known == Tell::kAll || (known == Tell::kNotSplit && !has_split_values(dict));
 }
 
 }  // namespace
 
-void ask_dictionaries() noexcept {
-  answer(Means::kVersion);
-  answer(Means::kReport);
-}
+void ask_dictionaries() noexcept { static_cast<void>(answers()); }
 
-bool tells_of_changes(const Object* dict) noexcept { return answers_for(Means::kVersion, dict); }
-bool reports_changes(const Object* dict) noexcept { return answers_for(Means::kReport, dict); }
+bool tells_of_changes(const Object* dict) noexcept { return fits(answers().version, dict); }
+bool reports_changes(const Object* dict) noexcept { return fits(answers().report, dict); }
 
 }  // namespace grape::python

@@ -69,8 +69,7 @@ void exchange_proc_address(void* real, AskDriver ask, const char* name, void** f
   if (!is_driver_function_name(name) || !in_driver(*function)) return;
   std::uint32_t match = kRowCount;
   const std::string_view asked(name);
-  for (std::uint32_t row = 0; row < kRowCount; ++row) {
-    if (!is_named(row, asked)) continue;
+  for (std::uint32_t row = first_named(asked); row != kRowCount; row = next_named(row, asked)) {
     if (match != kRowCount && kRows[match].version <= kRows[row].version) continue;
     if (by_version(real, ask, row) == *function) match = row;
   }

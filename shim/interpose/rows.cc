@@ -30,18 +30,47 @@ std::atomic<void*> g_real[kRowCount];
 
 namespace {
 
-// Libraries ask for thousands of functions as they are loaded: lengths rule out nearly all rows.
-struct Lengths {
-  std::uint8_t symbol, base;  // `base`: without version and stream suffixes
-};
-constexpr Lengths lengths_of(std::string_view symbol) {
-  return {static_cast<std::uint8_t>(symbol.size()),
-          static_cast<std::uint8_t>(std::min(symbol.find('_'), symbol.size()))};
-}
-constexpr Lengths kLengths[kRowCount] = {
-#define GRAPE_HOOK(base, symbol, ...) lengths_of(#symbol),
+constexpr std::string_view kSymbols[kRowCount] = {
+#define GRAPE_HOOK(base, symbol, ...) #symbol,
 #include "shim/driver/hooks.def"
 };
+
+// Without version and stream suffixes.
+constexpr std::string_view base_of(std::string_view symbol) { return symbol.substr(0, symbol.find('_')); }
+
+constexpr std::size_t kBuckets = 512;
+
+constexpr std::size_t bucket_of(std::string_view base) {
+  std::uint32_t hash = 2166136261;  // FNV-1a
+  for (const char character : base) hash = (hash ^ static_cast<unsigned char>(character)) * 16777619;
+  return (hash ^ hash >> 16) % kBuckets;
+}
+
+// Rows by the base of their names, as libraries ask for thousands of functions while they are loaded.
+struct RowsByBase {
+  std::uint16_t first[kBuckets] = {};
+  std::uint16_t next[kRowCount] = {};  // of the same bucket, ascending; kRowCount: none
+};
+constexpr RowsByBase sort_rows() {
+  RowsByBase rows;
+  for (std::uint16_t& first : rows.first) first = kRowCount;
+  for (std::uint32_t row = kRowCount; row-- > 0;) {
+    std::uint16_t& first = rows.first[bucket_of(base_of(kSymbols[row]))];
+    rows.next[row] = first;
+    first = static_cast<std::uint16_t>(row);
+  }
+  return rows;
+}
+constexpr RowsByBase kRowsByBase = sort_rows();
+
+bool is_named(std::uint32_t row, std::string_view name) noexcept {
+  return kSymbols[row] == name || base_of(kSymbols[row]) == name;
+}
+
+std::uint32_t named_from(std::uint32_t row, std::string_view name) noexcept {
+  while (row != kRowCount && !is_named(row, name)) row = kRowsByBase.next[row];
+  return row;
+}
 
 // With a comma behind each, and a blank between.
 constexpr std::string_view kQueries =
@@ -114,16 +143,17 @@ bool is_export(const void* address) noexcept {
 }
 
 std::uint32_t find_symbol(const char* symbol) noexcept {
-  const std::string_view name(symbol);
-  for (std::uint32_t row = 0; row < kRowCount; ++row) {
-    if (kLengths[row].symbol == name.size() && std::memcmp(kRows[row].symbol, symbol, name.size()) == 0) return row;
-  }
-  return kRowCount;
+  std::uint32_t row = first_named(symbol);
+  while (row != kRowCount && kSymbols[row] != symbol) row = next_named(row, symbol);
+  return row;
 }
 
-bool is_named(std::uint32_t row, std::string_view name) noexcept {
-  const bool fits = kLengths[row].symbol == name.size() || kLengths[row].base == name.size();
-  return fits && std::memcmp(kRows[row].symbol, name.data(), name.size()) == 0;
+std::uint32_t first_named(std::string_view name) noexcept {
+  return named_from(kRowsByBase.first[bucket_of(base_of(name))], name);
+}
+
+std::uint32_t next_named(std::uint32_t row, std::string_view name) noexcept {
+  return named_from(kRowsByBase.next[row], name);
 }
 
 bool is_query(const char* name) noexcept {

@@ -46,8 +46,9 @@ constexpr std::uint32_t api_id(std::uint32_t row) { return row + 1; }
 // The row with exactly this symbol; kRowCount: none.
 std::uint32_t find_symbol(const char* symbol) noexcept;
 
-// Has the row this name, with its version and stream suffixes or without?
-bool is_named(std::uint32_t row, std::string_view name) noexcept;
+// The rows with this name, with their version and stream suffixes or without, ascending; kRowCount: no more.
+std::uint32_t first_named(std::string_view name) noexcept;
+std::uint32_t next_named(std::uint32_t row, std::string_view name) noexcept;
 
 // Is the name, without its version and stream suffixes, one of GRAPE_QUERIES (unwrapped.def)?
 bool is_query(const char* name) noexcept;
